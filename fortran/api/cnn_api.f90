@@ -1,0 +1,366 @@
+! SPDX-License-Identifier: MIT
+!> The flat face of the model that f90wrap wraps: numbers, addresses, texts; no logic.
+!>
+!> Networks are numbered handles. Tensors are addresses with an element type (`dtype_*` of
+!> cnn_kinds) and an extent in Fortran order [w, h, c, n]; address 0 means "none". Every procedure ends
+!> with `ierr` (0 good, 1 failed) and `errmsg`. Nothing here checks that an address is good: that is
+!> the work of `bridge/engine.py`, the only caller.
+module cnn_api
+   use, intrinsic :: iso_c_binding, only : c_double, c_int, c_int64_t, c_intptr_t, c_loc, c_null_ptr, c_ptr
+   use cnn_backend, only : backend_type
+   use cnn_conv_geometry, only : conv_type
+   use cnn_devices, only : open_device
+   use cnn_error, only : error_type, fail
+   use cnn_exchange, only : fixture_type, result_type
+   use cnn_network, only : network_type
+   use cnn_run_steps, only : run_steps
+   use cnn_sgd, only : sgd_type
+   use cnn_tensor, only : tensor_type
+   use cnn_text, only : to_text
+   use cnn_version, only : version
+   implicit none
+   private
+
+   ! f90wrap's code declares its arguments with these kinds and finds them here
+   public :: c_double, c_int, c_int64_t
+   public :: library_version, run_file
+   public :: network_create, network_free, network_read_weights, network_save, network_address, network_copy
+   public :: network_forward, network_loss, network_backward, network_update, network_step
+   public :: conv2d_extent, conv2d_forward, conv2d_backward
+
+   integer, parameter :: message_length = 512
+
+   type :: slot_type
+      type(network_type), pointer :: network => null()
+   end type slot_type
+
+   !> Networks by handle; a freed place is used again
+   type(slot_type), allocatable, save :: slots(:)
+
+contains
+
+   subroutine library_version(text)
+      character(len=32), intent(out) :: text
+      text = version
+   end subroutine library_version
+
+   !> See cnn_run_steps
+   subroutine run_file(fixture, result, device, precision, ierr, errmsg)
+      character(len=*), intent(in) :: fixture, result, device, precision
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(error_type), allocatable :: error
+      call run_steps(fixture, result, device, precision, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine run_file
+
+   !> A new network from a model description; its weights are undefined
+   subroutine network_create(text, dtype, device, handle, ierr, errmsg)
+      character(len=*), intent(in) :: text, device
+      integer(c_int), intent(in) :: dtype
+      integer(c_int), intent(out) :: handle, ierr
+      character(len=512), intent(out) :: errmsg
+      type(error_type), allocatable :: error
+      handle = free_place()
+      allocate (slots(handle)%network)
+      call slots(handle)%network%build(text, dtype, device, error)
+      if (allocated(error)) deallocate (slots(handle)%network)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_create
+
+   !> Free a network; an unknown handle is not an error
+   subroutine network_free(handle)
+      integer(c_int), intent(in) :: handle
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      call find(handle, network, error)
+      if (allocated(error)) return
+      deallocate (slots(handle)%network)
+   end subroutine network_free
+
+   !> Weights before step `step` from an exchange file of the same model
+   subroutine network_read_weights(handle, path, step, ierr, errmsg)
+      integer(c_int), intent(in) :: handle, step
+      character(len=*), intent(in) :: path
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(fixture_type) :: fixture
+      type(error_type), allocatable :: error
+      call find(handle, network, error)
+      if (.not. allocated(error)) call fixture%open(path, error)
+      if (.not. allocated(error)) call fixture%read_weights(step, network, error)
+      call fixture%close()
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_read_weights
+
+   !> An exchange file with the model, the optimiser settings and the weights as /steps/0/weights
+   subroutine network_save(handle, path, lr, momentum, dampening, weight_decay, nesterov, ierr, errmsg)
+      integer(c_int), intent(in) :: handle, nesterov
+      character(len=*), intent(in) :: path
+      real(c_double), intent(in) :: lr, momentum, dampening, weight_decay
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(result_type) :: file
+      type(error_type), allocatable :: error
+      call find(handle, network, error)
+      if (.not. allocated(error)) call file%create(path, "bridge.Network "//version, network, &
+         & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), error)
+      if (.not. allocated(error)) call file%write_weights(0, network, error)
+      if (.not. allocated(error)) call file%commit(error)
+      if (allocated(error)) call file%abandon()
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_save
+
+   !> Address and extent of a tensor; address 0 when it does not exist (yet).
+   !> `layer` counts from 1, 0 is the network's input; `which`: see `named_tensor`
+   subroutine network_address(handle, layer, which, address, extent, ierr, errmsg)
+      integer(c_int), intent(in) :: handle, layer, which
+      integer(c_int64_t), intent(out) :: address
+      integer(c_int), intent(out) :: extent(4)
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(tensor_type) :: tensor
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      call find(handle, network, error)
+      if (.not. allocated(error)) call named_tensor(network, layer, which, tensor, error)
+      address = transfer(tensor%address, 0_c_intptr_t)
+      extent = tensor%extent
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_address
+
+   !> Copy a tensor (as in `network_address`) to host memory of its size
+   subroutine network_copy(handle, layer, which, host, ierr, errmsg)
+      integer(c_int), intent(in) :: handle, layer, which
+      integer(c_int64_t), intent(in) :: host
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(tensor_type) :: tensor
+      type(error_type), allocatable :: error
+      call find(handle, network, error)
+      if (.not. allocated(error)) call named_tensor(network, layer, which, tensor, error)
+      if (.not. allocated(error)) call network%backend%copy_out(tensor, pointer_to(host), error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_copy
+
+   !> Outputs of all layers; the input must stay alive until `network_backward`
+   subroutine network_forward(handle, input, extent, ierr, errmsg)
+      integer(c_int), intent(in) :: handle
+      integer(c_int64_t), intent(in) :: input
+      integer(c_int), intent(in) :: extent(4)
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      call find(handle, network, error)
+      if (.not. allocated(error)) call network%forward(tensor_at(input, int(network%dtype, c_int), extent), error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_forward
+
+   subroutine network_loss(handle, target, extent, loss, ierr, errmsg)
+      integer(c_int), intent(in) :: handle
+      integer(c_int64_t), intent(in) :: target
+      integer(c_int), intent(in) :: extent(4)
+      real(c_double), intent(out) :: loss
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      loss = 0.0_c_double
+      call find(handle, network, error)
+      if (.not. allocated(error)) &
+         & call network%compute_loss(tensor_at(target, int(network%dtype, c_int), extent), loss, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_loss
+
+   subroutine network_backward(handle, ierr, errmsg)
+      integer(c_int), intent(in) :: handle
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      call find(handle, network, error)
+      if (.not. allocated(error)) call network%backward(error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_backward
+
+   subroutine network_update(handle, lr, momentum, dampening, weight_decay, nesterov, ierr, errmsg)
+      integer(c_int), intent(in) :: handle, nesterov
+      real(c_double), intent(in) :: lr, momentum, dampening, weight_decay
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      call find(handle, network, error)
+      if (.not. allocated(error)) &
+         & call network%update(sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_update
+
+   !> forward, loss, backward, update
+   subroutine network_step(handle, input, input_extent, target, target_extent, lr, momentum, dampening, &
+         & weight_decay, nesterov, loss, ierr, errmsg)
+      integer(c_int), intent(in) :: handle, nesterov
+      integer(c_int64_t), intent(in) :: input, target
+      integer(c_int), intent(in) :: input_extent(4), target_extent(4)
+      real(c_double), intent(in) :: lr, momentum, dampening, weight_decay
+      real(c_double), intent(out) :: loss
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      loss = 0.0_c_double
+      call find(handle, network, error)
+      if (.not. allocated(error)) call network%step(tensor_at(input, int(network%dtype, c_int), input_extent), &
+         & tensor_at(target, int(network%dtype, c_int), target_extent), &
+         & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), loss, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_step
+
+   !> Shape of the output. `params` is stride, padding, dilation as (h, w) each, then groups
+   subroutine conv2d_extent(x_extent, w_extent, params, y_extent, ierr, errmsg)
+      integer(c_int), intent(in) :: x_extent(4), w_extent(4), params(7)
+      integer(c_int), intent(out) :: y_extent(4)
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(conv_type) :: conv
+      type(error_type), allocatable :: error
+      conv = conv_from(params)
+      call conv%output_extent(x_extent, w_extent, y_extent, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine conv2d_extent
+
+   !> y = conv2d(x, w) + bias
+   subroutine conv2d_forward(device, dtype, params, x, x_extent, w, w_extent, bias, y, ierr, errmsg)
+      character(len=*), intent(in) :: device
+      integer(c_int), intent(in) :: dtype, params(7), x_extent(4), w_extent(4)
+      integer(c_int64_t), intent(in) :: x, w, bias, y
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      class(backend_type), allocatable :: backend
+      type(conv_type) :: conv
+      type(error_type), allocatable :: error
+      integer :: y_extent(4)
+      conv = conv_from(params)
+      call open_device(device, backend, error)
+      if (.not. allocated(error)) call conv%output_extent(x_extent, w_extent, y_extent, error)
+      if (.not. allocated(error)) call backend%conv_forward(conv, tensor_at(x, dtype, x_extent), &
+         & tensor_at(w, dtype, w_extent), tensor_at(bias, dtype, [w_extent(4), 1, 1, 1]), &
+         & tensor_at(y, dtype, y_extent), error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine conv2d_forward
+
+   !> The gradients whose address is not 0: dx, dw, db
+   subroutine conv2d_backward(device, dtype, params, x, x_extent, w, w_extent, dy, dx, dw, db, ierr, errmsg)
+      character(len=*), intent(in) :: device
+      integer(c_int), intent(in) :: dtype, params(7), x_extent(4), w_extent(4)
+      integer(c_int64_t), intent(in) :: x, w, dy, dx, dw, db
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      class(backend_type), allocatable :: backend
+      type(conv_type) :: conv
+      type(error_type), allocatable :: error
+      type(tensor_type) :: upstream
+      integer :: y_extent(4)
+      conv = conv_from(params)
+      call open_device(device, backend, error)
+      if (.not. allocated(error)) call conv%output_extent(x_extent, w_extent, y_extent, error)
+      upstream = tensor_at(dy, dtype, y_extent)
+      if (.not. allocated(error) .and. dx /= 0) call backend%conv_backward_data(conv, &
+         & tensor_at(w, dtype, w_extent), upstream, tensor_at(dx, dtype, x_extent), error)
+      if (.not. allocated(error) .and. dw /= 0) call backend%conv_backward_filter(conv, &
+         & tensor_at(x, dtype, x_extent), upstream, tensor_at(dw, dtype, w_extent), error)
+      if (.not. allocated(error) .and. db /= 0) call backend%conv_backward_bias(upstream, &
+         & tensor_at(db, dtype, [w_extent(4), 1, 1, 1]), error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine conv2d_backward
+
+   !> which: 1 weight, 2 bias, 3 weight gradient, 4 bias gradient, 5 output, 6 output gradient
+   subroutine named_tensor(network, layer, which, tensor, error)
+      type(network_type), intent(in) :: network
+      integer(c_int), intent(in) :: layer, which
+      type(tensor_type), intent(out) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      if (layer == 0 .and. which == 6) then
+         tensor = network%input_gradient
+         return
+      end if
+      if (layer < 1 .or. layer > size(network%layers)) then
+         call fail(error, "layer "//to_text(int(layer))//" of a network of "//to_text(size(network%layers)))
+         return
+      end if
+      select case (which)
+       case (1)
+         tensor = network%layers(layer)%weight%value
+       case (2)
+         tensor = network%layers(layer)%bias%value
+       case (3)
+         tensor = network%layers(layer)%weight%gradient
+       case (4)
+         tensor = network%layers(layer)%bias%gradient
+       case (5)
+         tensor = network%layers(layer)%output
+       case (6)
+         tensor = network%layers(layer)%output_gradient
+       case default
+         call fail(error, "no tensor number "//to_text(int(which)))
+      end select
+   end subroutine named_tensor
+
+   pure type(conv_type) function conv_from(params)
+      integer(c_int), intent(in) :: params(7)
+      conv_from = conv_type(params(1), params(2), params(3), params(4), params(5), params(6), params(7))
+   end function conv_from
+
+   type(tensor_type) function tensor_at(address, dtype, extent)
+      integer(c_int64_t), intent(in) :: address
+      integer(c_int), intent(in) :: dtype
+      integer, intent(in) :: extent(4)
+      tensor_at%address = pointer_to(address)
+      tensor_at%dtype = dtype
+      tensor_at%extent = extent
+   end function tensor_at
+
+   type(c_ptr) function pointer_to(address)
+      integer(c_int64_t), intent(in) :: address
+      pointer_to = transfer(int(address, c_intptr_t), c_null_ptr)
+   end function pointer_to
+
+   subroutine find(handle, network, error)
+      integer(c_int), intent(in) :: handle
+      type(network_type), pointer, intent(out) :: network
+      type(error_type), allocatable, intent(out) :: error
+      nullify (network)
+      if (allocated(slots)) then
+         if (handle >= 1 .and. handle <= size(slots)) network => slots(handle)%network
+      end if
+      if (.not. associated(network)) call fail(error, "network "//to_text(int(handle))//" does not exist")
+   end subroutine find
+
+   !> The number of a place without a network; the table grows when all are taken
+   integer function free_place()
+      type(slot_type), allocatable :: larger(:)
+      if (.not. allocated(slots)) allocate (slots(8))
+      do free_place = 1, size(slots)
+         if (.not. associated(slots(free_place)%network)) return
+      end do
+      allocate (larger(2*size(slots)))
+      larger(:size(slots)) = slots
+      call move_alloc(larger, slots)
+   end function free_place
+
+   subroutine hand_over(error, ierr, errmsg)
+      type(error_type), allocatable, intent(in) :: error
+      integer(c_int), intent(out) :: ierr
+      character(len=message_length), intent(out) :: errmsg
+      ierr = 0
+      errmsg = ""
+      if (.not. allocated(error)) return
+      ierr = 1
+      errmsg = error%message
+   end subroutine hand_over
+
+end module cnn_api

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""Write the Python wrappers of a Fortran module: ``wrap.py API.f90 FOLDER`` (called by meson).
+
+f90wrap and f2py write into the current folder and talk a lot; here they write into FOLDER and are
+heard only when they fail.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def run(module: str, *arguments: str, folder: Path) -> None:
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}")
+
+
+def main() -> None:
+    source, folder = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
+    run("f90wrap", "-m", "cnn_fortran", str(source), folder=folder)
+    run("f90wrap.scripts.f2py_f90wrap", "--lower", "-m", "_cnn_fortran",
+        f"f90wrap_{source.name}", folder=folder)
+
+
+if __name__ == "__main__":
+    main()

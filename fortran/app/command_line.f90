@@ -1,0 +1,90 @@
+! SPDX-License-Identifier: MIT
+!> The arguments of `cnn_step`.
+module cnn_command_line
+   use cnn_error, only : error_type, fail
+   implicit none
+   private
+
+   public :: read_arguments
+
+   character(len=*), parameter :: nl = new_line("a")
+   character(len=*), parameter, public :: usage = &
+      & "usage: cnn_step FIXTURE RESULT [--device cpu] [--precision float32|float64]"//nl//nl// &
+      & "Read a network, its weights and K batches from the exchange file FIXTURE, train K steps"//nl// &
+      & "(forward, loss, backward, SGD update), and write every tensor of every step to RESULT."//nl//nl// &
+      & "  --device NAME      cpu (default); naive: plain loops, slow, for tests"//nl// &
+      & "  --precision NAME   float32 or float64 (default: the fixture's)"//nl// &
+      & "  --version          print the version"//nl// &
+      & "  --help             print this"//nl//nl// &
+      & "OMP_NUM_THREADS sets the number of threads; results do not depend on it."//nl// &
+      & "Exit status: 0 done, 2 bad input or usage (then RESULT is not touched)."//nl// &
+      & "Compare the result:  python -m bridge.compare FIXTURE RESULT"
+
+   type, public :: arguments_type
+      character(len=:), allocatable :: fixture, result, device, precision
+      logical :: help = .false., show_version = .false.
+   end type arguments_type
+
+contains
+
+   subroutine read_arguments(arguments, error)
+      type(arguments_type), intent(out) :: arguments
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: word
+      integer :: i
+
+      arguments%device = "cpu"
+      arguments%precision = ""
+      i = 0
+      do while (i < command_argument_count())
+         i = i + 1
+         word = argument(i)
+         select case (word)
+          case ("--help", "-h")
+            arguments%help = .true.
+            return
+          case ("--version")
+            arguments%show_version = .true.
+            return
+          case ("--device", "--precision")
+            if (i == command_argument_count()) then
+               call fail(error, word//" needs a value (cnn_step --help)")
+               return
+            end if
+            i = i + 1
+            if (word == "--device") arguments%device = argument(i)
+            if (word == "--precision") arguments%precision = argument(i)
+          case default
+            call take_path(word, arguments, error)
+            if (allocated(error)) return
+         end select
+      end do
+      if (.not. allocated(arguments%result)) call fail(error, &
+         & "expected two files, FIXTURE and RESULT (cnn_step --help)")
+   end subroutine read_arguments
+
+   subroutine take_path(word, arguments, error)
+      character(len=*), intent(in) :: word
+      type(arguments_type), intent(inout) :: arguments
+      type(error_type), allocatable, intent(out) :: error
+      if (index(word, "--") == 1) then
+         call fail(error, "unknown option "//word//" (cnn_step --help)")
+      else if (.not. allocated(arguments%fixture)) then
+         arguments%fixture = word
+      else if (.not. allocated(arguments%result)) then
+         arguments%result = word
+      else
+         call fail(error, "unexpected argument "//word//" (cnn_step --help)")
+      end if
+   end subroutine take_path
+
+   function argument(i) result(text)
+      integer, intent(in) :: i
+      character(len=:), allocatable :: text
+      integer :: length
+      call get_command_argument(i, length=length)
+      allocate (character(len=length) :: text)
+      call get_command_argument(i, text)
+   end function argument
+
+end module cnn_command_line

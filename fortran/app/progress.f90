@@ -1,0 +1,20 @@
+! SPDX-License-Identifier: MIT
+!> One line a step on standard output.
+module cnn_progress
+   use, intrinsic :: iso_fortran_env, only : output_unit
+   use cnn_kinds, only : dp
+   implicit none
+   private
+
+   public :: print_step
+
+contains
+
+   subroutine print_step(step, steps, loss)
+      integer, intent(in) :: step, steps
+      real(dp), intent(in) :: loss
+      write (output_unit, "(a, i0, a, i0, a, es14.7)") "step ", step, " of 0..", steps - 1, "   loss ", loss
+      flush (output_unit)
+   end subroutine print_step
+
+end module cnn_progress

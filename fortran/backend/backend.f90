@@ -1,0 +1,172 @@
+! SPDX-License-Identifier: MIT
+!> What a device can do. The model is written on this and nothing else.
+!>
+!> A backend is one extension of this type, in a file of its own, chosen at run time by name.
+!> Shapes and element types have been checked by the caller (`conv_type%output_extent`,
+!> `network_type`); a backend reports what only it can know: no memory, a failed library call.
+!>
+!> Letters.  n batch, c input channels, h w image, k output channels, r s kernel, p q output image.
+module cnn_backend
+   use, intrinsic :: iso_c_binding, only : c_ptr
+   use cnn_conv_geometry, only : conv_type
+   use cnn_error, only : error_type, fail
+   use cnn_kinds, only : dp, dtype_name
+   use cnn_sgd, only : sgd_type
+   use cnn_tensor, only : shape_text, tensor_type
+   implicit none
+   private
+
+   type, abstract, public :: backend_type
+      !> The device's name, for messages
+      character(len=:), allocatable :: name
+      !> Tensors allocated and not yet released: 0 at the end, or something leaked
+      integer :: live_tensors = 0
+   contains
+      procedure, non_overridable :: require
+      procedure(allocate_), deferred :: allocate
+      procedure(release_), deferred :: release
+      procedure(copy_in_), deferred :: copy_in
+      procedure(copy_out_), deferred :: copy_out
+      procedure(conv_forward_), deferred :: conv_forward
+      procedure(conv_backward_data_), deferred :: conv_backward_data
+      procedure(conv_backward_filter_), deferred :: conv_backward_filter
+      procedure(conv_backward_bias_), deferred :: conv_backward_bias
+      procedure(relu_forward_), deferred :: relu_forward
+      procedure(relu_backward_), deferred :: relu_backward
+      procedure(mse_), deferred :: mse
+      procedure(update_), deferred :: update
+   end type backend_type
+
+   abstract interface
+      !> A tensor with memory of its own; its values are undefined
+      subroutine allocate_(self, dtype, extent, tensor, error)
+         import :: backend_type, error_type, tensor_type
+         implicit none
+         class(backend_type), intent(inout) :: self
+         integer, intent(in) :: dtype, extent(4)
+         type(tensor_type), intent(out) :: tensor
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine allocate_
+
+      !> Give the memory of `allocate` back; nothing happens for an empty tensor
+      subroutine release_(self, tensor)
+         import :: backend_type, tensor_type
+         implicit none
+         class(backend_type), intent(inout) :: self
+         type(tensor_type), intent(inout) :: tensor
+      end subroutine release_
+
+      !> Copy `tensor%bytes()` bytes from host memory
+      subroutine copy_in_(self, host, tensor, error)
+         import :: backend_type, c_ptr, error_type, tensor_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(c_ptr), intent(in) :: host
+         type(tensor_type), intent(in) :: tensor
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine copy_in_
+
+      !> Copy `tensor%bytes()` bytes to host memory
+      subroutine copy_out_(self, tensor, host, error)
+         import :: backend_type, c_ptr, error_type, tensor_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(tensor_type), intent(in) :: tensor
+         type(c_ptr), intent(in) :: host
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine copy_out_
+
+      !> y(n,k,p,q) = conv(x(n,c,h,w), w(k,c/groups,r,s)) + bias(k); an empty `bias` adds nothing
+      subroutine conv_forward_(self, conv, x, w, bias, y, error)
+         import :: backend_type, conv_type, error_type, tensor_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(conv_type), intent(in) :: conv
+         type(tensor_type), intent(in) :: x, w, bias, y
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine conv_forward_
+
+      !> dx = gradient of the loss with respect to x; overwrites dx
+      subroutine conv_backward_data_(self, conv, w, dy, dx, error)
+         import :: backend_type, conv_type, error_type, tensor_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(conv_type), intent(in) :: conv
+         type(tensor_type), intent(in) :: w, dy, dx
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine conv_backward_data_
+
+      !> dw = gradient with respect to w, summed over the batch; overwrites dw
+      subroutine conv_backward_filter_(self, conv, x, dy, dw, error)
+         import :: backend_type, conv_type, error_type, tensor_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(conv_type), intent(in) :: conv
+         type(tensor_type), intent(in) :: x, dy, dw
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine conv_backward_filter_
+
+      !> db(k) = sum of dy over n, p, q; overwrites db
+      subroutine conv_backward_bias_(self, dy, db, error)
+         import :: backend_type, error_type, tensor_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(tensor_type), intent(in) :: dy, db
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine conv_backward_bias_
+
+      !> a = max(z, 0); NaN stays NaN
+      subroutine relu_forward_(self, z, a, error)
+         import :: backend_type, error_type, tensor_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(tensor_type), intent(in) :: z, a
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine relu_forward_
+
+      !> dz = da where z > 0, else 0 (torch: the derivative at 0 is 0)
+      subroutine relu_backward_(self, z, da, dz, error)
+         import :: backend_type, error_type, tensor_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(tensor_type), intent(in) :: z, da, dz
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine relu_backward_
+
+      !> loss = scale * sum((y - target)**2), dy = 2*scale*(y - target); scale is 1 (sum) or 1/N (mean)
+      subroutine mse_(self, y, target, scale, loss, dy, error)
+         import :: backend_type, dp, error_type, tensor_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(tensor_type), intent(in) :: y, target
+         real(dp), intent(in) :: scale
+         real(dp), intent(out) :: loss
+         type(tensor_type), intent(in) :: dy
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine mse_
+
+      !> One SGD step on w with gradient g; v is the momentum buffer (empty without momentum),
+      !> set from g when `first`
+      subroutine update_(self, sgd, first, w, g, v, error)
+         import :: backend_type, error_type, sgd_type, tensor_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(sgd_type), intent(in) :: sgd
+         logical, intent(in) :: first
+         type(tensor_type), intent(in) :: w, g, v
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine update_
+   end interface
+
+contains
+
+   !> A tensor that this device can work on, else an error
+   subroutine require(self, tensor, error)
+      class(backend_type), intent(in) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. tensor%is_allocated() .or. tensor%bytes() < 1) call fail(error, "device "//self%name// &
+         & ": a "//dtype_name(tensor%dtype)//" tensor "//shape_text(tensor%extent)//" without memory")
+   end subroutine require
+
+end module cnn_backend

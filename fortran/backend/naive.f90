@@ -1,0 +1,67 @@
+! SPDX-License-Identifier: MIT
+!> The CPU with the convolution written as plain loops: device "naive", for tests.
+module cnn_naive
+   use cnn_conv_geometry, only : conv_type
+   use cnn_cpu, only : cpu_type
+   use cnn_error, only : error_type
+   use cnn_kernels_f32, only : &
+      & data_f32 => naive_backward_data, filter_f32 => naive_backward_filter, forward_f32 => naive_forward
+   use cnn_kernels_f64, only : &
+      & data_f64 => naive_backward_data, filter_f64 => naive_backward_filter, forward_f64 => naive_forward
+   use cnn_kinds, only : dtype_float32
+   use cnn_tensor, only : tensor_type
+   implicit none
+   private
+
+   type, extends(cpu_type), public :: naive_type
+   contains
+      procedure :: conv_forward => naive_conv_forward
+      procedure :: conv_backward_data => naive_conv_backward_data
+      procedure :: conv_backward_filter => naive_conv_backward_filter
+   end type naive_type
+
+contains
+
+   subroutine naive_conv_forward(self, conv, x, w, bias, y, error)
+      class(naive_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, w, bias, y
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(x, error)
+      if (allocated(error)) return
+      if (x%dtype == dtype_float32) then
+         call forward_f32(conv, x, w, bias, y)
+      else
+         call forward_f64(conv, x, w, bias, y)
+      end if
+   end subroutine naive_conv_forward
+
+   subroutine naive_conv_backward_data(self, conv, w, dy, dx, error)
+      class(naive_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, dx
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(dy, error)
+      if (allocated(error)) return
+      if (dy%dtype == dtype_float32) then
+         call data_f32(conv, w, dy, dx, error)
+      else
+         call data_f64(conv, w, dy, dx, error)
+      end if
+   end subroutine naive_conv_backward_data
+
+   subroutine naive_conv_backward_filter(self, conv, x, dy, dw, error)
+      class(naive_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, dy, dw
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(x, error)
+      if (allocated(error)) return
+      if (x%dtype == dtype_float32) then
+         call filter_f32(conv, x, dy, dw)
+      else
+         call filter_f64(conv, x, dy, dw)
+      end if
+   end subroutine naive_conv_backward_filter
+
+end module cnn_naive

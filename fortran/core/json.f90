@@ -1,0 +1,346 @@
+! SPDX-License-Identifier: MIT
+!> Reader of JSON text (RFC 8259) into a flat list of paths and values.
+!>
+!> `{"layers": [{"name": "conv1", "stride": [2, 1]}]}` becomes
+!>
+!>     layers              array   "1"
+!>     layers.0.name       string  "conv1"
+!>     layers.0.stride     array   "2"
+!>     layers.0.stride.0   number  "2"
+!>     layers.0.stride.1   number  "1"
+!>
+!> which is all that a model description needs. Text is ASCII; `\u` escapes are refused.
+module cnn_json
+   use cnn_error, only : error_type, fail
+   use cnn_text, only : to_text
+   implicit none
+   private
+
+   !> Deeper nesting than any model description; stops hostile text before the stack does
+   integer, parameter :: max_depth = 32
+
+   integer, parameter :: kind_object = 1, kind_array = 2, kind_string = 3, kind_number = 4, kind_word = 5
+   character(len=*), parameter :: kind_names(5) = [character(len=13) :: &
+      & "an object", "an array", "a string", "a number", "true or false"]
+
+   type :: entry_type
+      character(len=:), allocatable :: path, value
+      integer :: kind = 0
+   end type entry_type
+
+   !> A parsed document
+   type, public :: json_type
+      private
+      type(entry_type), allocatable :: entries(:)
+      integer :: used = 0
+      character(len=:), allocatable :: text
+      integer :: at = 1
+   contains
+      procedure :: parse
+      procedure :: has
+      procedure :: length
+      procedure :: get_string
+      procedure :: get_integer
+      procedure :: get_logical
+      procedure, private :: value, object, array, string, number, word
+      procedure, private :: add, skip_blanks, peek, syntax_error, find, expect
+   end type json_type
+
+contains
+
+   !> Read a whole document
+   subroutine parse(self, text, error)
+      class(json_type), intent(inout) :: self
+      character(len=*), intent(in) :: text
+      type(error_type), allocatable, intent(out) :: error
+      self%text = text
+      self%at = 1
+      self%used = 0
+      if (allocated(self%entries)) deallocate (self%entries)
+      allocate (self%entries(64))
+      call self%value("", 0, error)
+      if (allocated(error)) return
+      call self%skip_blanks()
+      if (self%at <= len(self%text)) call self%syntax_error("the end of the text", error)
+   end subroutine parse
+
+   !> Is there a value at this path?
+   logical function has(self, path)
+      class(json_type), intent(in) :: self
+      character(len=*), intent(in) :: path
+      has = self%find(path) > 0
+   end function has
+
+   !> Number of items of an array; -1 when there is no array at this path
+   integer function length(self, path)
+      class(json_type), intent(in) :: self
+      character(len=*), intent(in) :: path
+      integer :: i
+      length = -1
+      i = self%find(path)
+      if (i == 0) return
+      if (self%entries(i)%kind == kind_array) read (self%entries(i)%value, *) length
+   end function length
+
+   subroutine get_string(self, path, value, error)
+      class(json_type), intent(in) :: self
+      character(len=*), intent(in) :: path
+      character(len=:), allocatable, intent(out) :: value
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      call self%expect(path, kind_string, i, error)
+      if (allocated(error)) return
+      value = self%entries(i)%value
+   end subroutine get_string
+
+   subroutine get_integer(self, path, value, error)
+      class(json_type), intent(in) :: self
+      character(len=*), intent(in) :: path
+      integer, intent(out) :: value
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i, status
+      value = 0
+      call self%expect(path, kind_number, i, error)
+      if (allocated(error)) return
+      if (verify(self%entries(i)%value, "-0123456789") > 0) then
+         status = 1
+      else
+         read (self%entries(i)%value, *, iostat=status) value
+      end if
+      if (status /= 0) call fail(error, "model description: "//path//" is "// &
+         & self%entries(i)%value//", expected an integer")
+   end subroutine get_integer
+
+   subroutine get_logical(self, path, value, error)
+      class(json_type), intent(in) :: self
+      character(len=*), intent(in) :: path
+      logical, intent(out) :: value
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      value = .false.
+      call self%expect(path, kind_word, i, error)
+      if (allocated(error)) return
+      value = self%entries(i)%value == "true"
+   end subroutine get_logical
+
+   !> Index of a path, 0 when absent
+   integer function find(self, path)
+      class(json_type), intent(in) :: self
+      character(len=*), intent(in) :: path
+      do find = 1, self%used
+         if (self%entries(find)%path == path) return
+      end do
+      find = 0
+   end function find
+
+   !> Index of a path that must be there with this kind
+   subroutine expect(self, path, kind, i, error)
+      class(json_type), intent(in) :: self
+      character(len=*), intent(in) :: path
+      integer, intent(in) :: kind
+      integer, intent(out) :: i
+      type(error_type), allocatable, intent(out) :: error
+      i = self%find(path)
+      if (i == 0) then
+         call fail(error, "model description: "//path//" is missing, expected "//trim(kind_names(kind)))
+      else if (self%entries(i)%kind /= kind) then
+         call fail(error, "model description: "//path//" is "//trim(kind_names(self%entries(i)%kind))// &
+            & ", expected "//trim(kind_names(kind)))
+      end if
+   end subroutine expect
+
+   subroutine add(self, path, kind, value)
+      class(json_type), intent(inout) :: self
+      character(len=*), intent(in) :: path, value
+      integer, intent(in) :: kind
+      type(entry_type), allocatable :: larger(:)
+      if (self%used == size(self%entries)) then
+         allocate (larger(2*self%used))
+         larger(:self%used) = self%entries
+         call move_alloc(larger, self%entries)
+      end if
+      self%used = self%used + 1
+      self%entries(self%used)%path = path
+      self%entries(self%used)%kind = kind
+      self%entries(self%used)%value = value
+   end subroutine add
+
+   recursive subroutine value(self, path, depth, error)
+      class(json_type), intent(inout) :: self
+      character(len=*), intent(in) :: path
+      integer, intent(in) :: depth
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: text
+      if (depth > max_depth) then
+         call fail(error, "model description: nested deeper than "//to_text(max_depth)//" levels")
+         return
+      end if
+      call self%skip_blanks()
+      select case (self%peek())
+       case ("{")
+         call self%object(path, depth, error)
+       case ("[")
+         call self%array(path, depth, error)
+       case ('"')
+         call self%string(text, error)
+         if (.not. allocated(error)) call self%add(path, kind_string, text)
+       case ("-", "0":"9")
+         call self%number(path)
+       case default
+         call self%word(path, error)
+      end select
+   end subroutine value
+
+   recursive subroutine object(self, path, depth, error)
+      class(json_type), intent(inout) :: self
+      character(len=*), intent(in) :: path
+      integer, intent(in) :: depth
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: key
+      call self%add(path, kind_object, "")
+      self%at = self%at + 1
+      call self%skip_blanks()
+      if (self%peek() == "}") then
+         self%at = self%at + 1
+         return
+      end if
+      do
+         call self%skip_blanks()
+         call self%string(key, error)
+         if (allocated(error)) return
+         call self%skip_blanks()
+         if (self%peek() /= ":") then
+            call self%syntax_error("':'", error)
+            return
+         end if
+         self%at = self%at + 1
+         call self%value(join(path, key), depth + 1, error)
+         if (allocated(error)) return
+         call self%skip_blanks()
+         if (self%peek() /= ",") exit
+         self%at = self%at + 1
+      end do
+      if (self%peek() /= "}") then
+         call self%syntax_error("',' or '}'", error)
+         return
+      end if
+      self%at = self%at + 1
+   end subroutine object
+
+   recursive subroutine array(self, path, depth, error)
+      class(json_type), intent(inout) :: self
+      character(len=*), intent(in) :: path
+      integer, intent(in) :: depth
+      type(error_type), allocatable, intent(out) :: error
+      integer :: items, mine
+      call self%add(path, kind_array, "0")
+      mine = self%used
+      items = 0
+      self%at = self%at + 1
+      call self%skip_blanks()
+      if (self%peek() == "]") then
+         self%at = self%at + 1
+         return
+      end if
+      do
+         call self%value(join(path, to_text(items)), depth + 1, error)
+         if (allocated(error)) return
+         items = items + 1
+         call self%skip_blanks()
+         if (self%peek() /= ",") exit
+         self%at = self%at + 1
+      end do
+      if (self%peek() /= "]") then
+         call self%syntax_error("',' or ']'", error)
+         return
+      end if
+      self%at = self%at + 1
+      self%entries(mine)%value = to_text(items)
+   end subroutine array
+
+   subroutine string(self, text, error)
+      class(json_type), intent(inout) :: self
+      character(len=:), allocatable, intent(out) :: text
+      type(error_type), allocatable, intent(out) :: error
+      character(len=1) :: c
+      text = ""
+      if (self%peek() /= '"') then
+         call self%syntax_error("a string", error)
+         return
+      end if
+      do
+         self%at = self%at + 1
+         if (self%at > len(self%text)) exit
+         c = self%text(self%at:self%at)
+         if (c == '"') then
+            self%at = self%at + 1
+            return
+         end if
+         if (iachar(c) < 32 .or. iachar(c) > 126) exit
+         if (c == "\") then
+            self%at = self%at + 1
+            c = self%peek()
+            if (scan(c, '"\/') == 0) exit
+         end if
+         text = text//c
+      end do
+      call self%syntax_error("plain ASCII text closed by a quote", error)
+   end subroutine string
+
+   subroutine number(self, path)
+      class(json_type), intent(inout) :: self
+      character(len=*), intent(in) :: path
+      integer :: first, n
+      first = self%at
+      n = verify(self%text(first:), "+-.0123456789eE")
+      self%at = merge(len(self%text) + 1, first + n - 1, n == 0)
+      call self%add(path, kind_number, self%text(first:self%at - 1))
+   end subroutine number
+
+   subroutine word(self, path, error)
+      class(json_type), intent(inout) :: self
+      character(len=*), intent(in) :: path
+      type(error_type), allocatable, intent(out) :: error
+      character(len=5), parameter :: words(3) = [character(len=5) :: "true", "false", "null"]
+      integer :: i, last
+      do i = 1, size(words)
+         last = self%at + len_trim(words(i)) - 1
+         if (last > len(self%text)) cycle
+         if (self%text(self%at:last) /= trim(words(i))) cycle
+         call self%add(path, kind_word, trim(words(i)))
+         self%at = last + 1
+         return
+      end do
+      call self%syntax_error("a value", error)
+   end subroutine word
+
+   subroutine skip_blanks(self)
+      class(json_type), intent(inout) :: self
+      integer :: n
+      if (self%at > len(self%text)) return
+      n = verify(self%text(self%at:), " "//achar(9)//achar(10)//achar(13))
+      self%at = merge(len(self%text) + 1, self%at + n - 1, n == 0)
+   end subroutine skip_blanks
+
+   !> The next character; NUL at the end of the text
+   character(len=1) function peek(self)
+      class(json_type), intent(in) :: self
+      peek = achar(0)
+      if (self%at <= len(self%text)) peek = self%text(self%at:self%at)
+   end function peek
+
+   subroutine syntax_error(self, expected, error)
+      class(json_type), intent(in) :: self
+      character(len=*), intent(in) :: expected
+      type(error_type), allocatable, intent(out) :: error
+      call fail(error, "model description: not JSON at character "//to_text(self%at)//", expected "//expected)
+   end subroutine syntax_error
+
+   pure function join(path, key) result(joined)
+      character(len=*), intent(in) :: path, key
+      character(len=:), allocatable :: joined
+      joined = key
+      if (len(path) > 0) joined = path//"."//key
+   end function join
+
+end module cnn_json

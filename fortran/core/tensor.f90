@@ -1,0 +1,90 @@
+! SPDX-License-Identifier: MIT
+!> A tensor: an address, an element type and a shape; no ownership, no arithmetic.
+!>
+!> Layout.  `extent` is in Fortran order: numpy and torch `(n, c, h, w)` is `extent = [w, h, c, n]`,
+!> the same bytes. Kernels: torch `(k, c, r, s)` is `[s, r, c, k]`. Biases: `[k, 1, 1, 1]`.
+!> Memory.  `address` is host or device memory, as its backend decides; the backend that
+!> allocated it releases it. A tensor that views somebody else's memory is never released.
+module cnn_tensor
+   use, intrinsic :: iso_c_binding, only : c_associated, c_f_pointer, c_null_ptr, c_ptr
+   use cnn_kinds, only : bytes_of, dp, dtype_float32, dtype_none, i8, sp
+   use cnn_text, only : to_text
+   implicit none
+   private
+
+   public :: all_finite, as_vector, same_shape, shape_text
+
+   type, public :: tensor_type
+      type(c_ptr) :: address = c_null_ptr
+      integer :: dtype = dtype_none
+      integer :: extent(4) = 0
+   contains
+      procedure :: count => tensor_count
+      procedure :: bytes => tensor_bytes
+      procedure :: is_allocated => tensor_is_allocated
+   end type tensor_type
+
+   !> All elements of a host tensor as one Fortran vector, without a copy
+   interface as_vector
+      module procedure as_vector_sp
+      module procedure as_vector_dp
+   end interface as_vector
+
+contains
+
+   !> Number of elements
+   pure integer(i8) function tensor_count(self)
+      class(tensor_type), intent(in) :: self
+      tensor_count = product(int(self%extent, i8))
+   end function tensor_count
+
+   !> Size of the elements, in bytes
+   pure integer(i8) function tensor_bytes(self)
+      class(tensor_type), intent(in) :: self
+      tensor_bytes = self%count() * bytes_of(self%dtype)
+   end function tensor_bytes
+
+   logical function tensor_is_allocated(self)
+      class(tensor_type), intent(in) :: self
+      tensor_is_allocated = c_associated(self%address)
+   end function tensor_is_allocated
+
+   pure logical function same_shape(a, b)
+      type(tensor_type), intent(in) :: a, b
+      same_shape = a%dtype == b%dtype .and. all(a%extent == b%extent)
+   end function same_shape
+
+   !> No NaN and no infinity in a host tensor
+   logical function all_finite(tensor)
+      type(tensor_type), intent(in) :: tensor
+      real(sp), pointer, contiguous :: single(:)
+      real(dp), pointer, contiguous :: double(:)
+      if (tensor%dtype == dtype_float32) then
+         call as_vector(tensor, single)
+         all_finite = all(abs(single) <= huge(single))
+      else
+         call as_vector(tensor, double)
+         all_finite = all(abs(double) <= huge(double))
+      end if
+   end function all_finite
+
+   !> The shape as numpy and torch print it: `(n, c, h, w)`
+   pure function shape_text(extent) result(text)
+      integer, intent(in) :: extent(4)
+      character(len=:), allocatable :: text
+      text = to_text(extent(4:1:-1))
+   end function shape_text
+
+   subroutine as_vector_sp(tensor, vector)
+      type(tensor_type), intent(in) :: tensor
+      real(sp), pointer, contiguous, intent(out) :: vector(:)
+      call c_f_pointer(tensor%address, vector, [tensor%count()])
+   end subroutine as_vector_sp
+
+   subroutine as_vector_dp(tensor, vector)
+      type(tensor_type), intent(in) :: tensor
+      real(dp), pointer, contiguous, intent(out) :: vector(:)
+      call c_f_pointer(tensor%address, vector, [tensor%count()])
+   end subroutine as_vector_dp
+
+end module cnn_tensor

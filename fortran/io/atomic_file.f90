@@ -1,0 +1,112 @@
+! SPDX-License-Identifier: MIT
+!> Files that are either the old one or the new one, whatever happens in between.
+!>
+!> Write to `temporary_name(path)`, then `commit_file`: the data is forced to the disk, and one
+!> rename puts it in place. A process killed at any point leaves `path` as it was.
+!>
+!> Source.  POSIX rename(2), fsync(2), called through functions with fixed argument lists.
+module cnn_atomic_file
+   use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_int, c_null_char, c_ptr
+   use cnn_error, only : error_type, fail
+   use cnn_text, only : to_text
+   implicit none
+   private
+
+   public :: commit_file, discard_file, temporary_name
+
+   interface
+      function c_fopen(path, mode) result(stream) bind(C, name="fopen")
+         import :: c_char, c_ptr
+         implicit none
+         character(kind=c_char), intent(in) :: path(*), mode(*)
+         type(c_ptr) :: stream
+      end function c_fopen
+      function c_fclose(stream) result(status) bind(C, name="fclose")
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: stream
+         integer(c_int) :: status
+      end function c_fclose
+      function c_fileno(stream) result(descriptor) bind(C, name="fileno")
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: stream
+         integer(c_int) :: descriptor
+      end function c_fileno
+      function c_fsync(descriptor) result(status) bind(C, name="fsync")
+         import :: c_int
+         implicit none
+         integer(c_int), value :: descriptor
+         integer(c_int) :: status
+      end function c_fsync
+      function c_rename(old, new) result(status) bind(C, name="rename")
+         import :: c_char, c_int
+         implicit none
+         character(kind=c_char), intent(in) :: old(*), new(*)
+         integer(c_int) :: status
+      end function c_rename
+      function c_remove(path) result(status) bind(C, name="remove")
+         import :: c_char, c_int
+         implicit none
+         character(kind=c_char), intent(in) :: path(*)
+         integer(c_int) :: status
+      end function c_remove
+      function c_getpid() result(pid) bind(C, name="getpid")
+         import :: c_int
+         implicit none
+         integer(c_int) :: pid
+      end function c_getpid
+   end interface
+
+contains
+
+   !> A name beside `path` (same file system, so that the rename is atomic), unique to this process
+   function temporary_name(path) result(name)
+      character(len=*), intent(in) :: path
+      character(len=:), allocatable :: name
+      integer :: slash
+      slash = scan(path, "/", back=.true.)
+      name = path(:slash)//"."//path(slash + 1:)//"."//to_text(int(c_getpid()))//".part"
+   end function temporary_name
+
+   !> Put the finished file `temporary` in the place of `path`
+   subroutine commit_file(temporary, path, error)
+      character(len=*), intent(in) :: temporary, path
+      type(error_type), allocatable, intent(out) :: error
+      integer :: slash
+      if (.not. synchronised(temporary)) then
+         call fail(error, path//": the new file could not be forced to the disk (full?)")
+      else if (c_rename(temporary//c_null_char, path//c_null_char) /= 0) then
+         call fail(error, path//": the new file could not be renamed to this name")
+      end if
+      if (allocated(error)) then
+         call discard_file(temporary)
+         return
+      end if
+      ! The rename itself is safe once its folder is; some file systems cannot do that, and need not
+      slash = scan(path, "/", back=.true.)
+      if (slash == 0) then
+         if (synchronised(".")) return
+      else
+         if (synchronised(path(:slash))) return
+      end if
+   end subroutine commit_file
+
+   !> Remove an unfinished file, if it is there
+   subroutine discard_file(temporary)
+      character(len=*), intent(in) :: temporary
+      if (c_remove(temporary//c_null_char) /= 0) return
+   end subroutine discard_file
+
+   !> Force what was written under this name to the disk
+   logical function synchronised(path)
+      character(len=*), intent(in) :: path
+      type(c_ptr) :: stream
+      stream = c_fopen(path//c_null_char, "rb"//c_null_char)
+      synchronised = c_associated(stream)
+      if (.not. synchronised) return
+      synchronised = c_fsync(c_fileno(stream)) == 0
+      if (c_fclose(stream) /= 0) synchronised = .false.
+   end function synchronised
+
+end module cnn_atomic_file

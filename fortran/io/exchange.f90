@@ -1,0 +1,346 @@
+! SPDX-License-Identifier: MIT
+!> Exchange files, version 1: a fixture is read, a result is written. docs/exchange-file.md describes
+!> every name in them.
+!>
+!> Tensors pass through one host buffer on their way between the file and the network's device.
+module cnn_exchange
+   use cnn_atomic_file, only : commit_file, discard_file, temporary_name
+   use cnn_cpu, only : cpu_type
+   use cnn_error, only : error_type, fail
+   use cnn_hdf5_file, only : hdf5_file_type
+   use cnn_kinds, only : bytes_of, dp, dtype_name
+   use cnn_network, only : network_type, parameter_type
+   use cnn_sgd, only : sgd_type
+   use cnn_tensor, only : all_finite, tensor_type
+   use cnn_text, only : to_text
+   implicit none
+   private
+
+   character(len=*), parameter :: format_name = "cnn-exchange"
+   integer, parameter :: format_version = 1
+
+   !> An exchange file to read
+   type, public :: fixture_type
+      type(hdf5_file_type) :: file
+      !> The model description (JSON) and the precision of the tensors
+      character(len=:), allocatable :: model, precision
+      type(sgd_type) :: sgd
+      integer :: batches = 0
+   contains
+      procedure :: open => fixture_open
+      procedure :: read_weights
+      procedure :: read_batch
+      procedure :: close => fixture_close
+      procedure, private :: read_optimizer, read_checked
+   end type fixture_type
+
+   !> An exchange file being written; it appears under its name only by `commit`
+   type, public :: result_type
+      type(hdf5_file_type) :: file
+      character(len=:), allocatable :: path, temporary
+   contains
+      procedure :: create => result_create
+      procedure :: write_weights
+      procedure :: write_forward
+      procedure :: write_gradients
+      procedure :: write_loss
+      procedure :: commit
+      procedure :: abandon
+      procedure, private :: write_staged, write_parameters
+   end type result_type
+
+contains
+
+   !> Open a file, check its format, and read what is not a tensor
+   subroutine fixture_open(self, path, error)
+      class(fixture_type), intent(inout) :: self
+      character(len=*), intent(in) :: path
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: format
+      real(dp) :: version
+
+      call self%file%open_to_read(path, error)
+      if (allocated(error)) return
+      call self%file%read_text_attribute("/", "format", format, error)
+      if (allocated(error)) return
+      if (format /= format_name) then
+         call fail(error, path//": format is "//format//", expected "//format_name)
+         return
+      end if
+      call self%file%read_number("/", "format_version", version, error)
+      if (allocated(error)) return
+      if (abs(version - format_version) > 0.0_dp) then
+         call fail(error, path//": format_version is "//to_text(nint(version))//", this program reads version "// &
+            & to_text(format_version))
+         return
+      end if
+      call self%file%read_text_attribute("/", "precision", self%precision, error)
+      if (allocated(error)) return
+      call self%file%read_text("/model", self%model, error)
+      if (allocated(error)) return
+      call self%read_optimizer(error)
+      if (allocated(error)) return
+      self%batches = 0
+      do while (self%file%has("/batches/"//to_text(self%batches)//"/input"))
+         self%batches = self%batches + 1
+      end do
+   end subroutine fixture_open
+
+   subroutine read_optimizer(self, error)
+      class(fixture_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: kind
+      real(dp) :: nesterov
+      call self%file%read_text_attribute("/optimizer", "type", kind, error)
+      if (allocated(error)) return
+      if (kind /= "sgd") then
+         call fail(error, self%file%path//": optimizer type is "//kind//", expected sgd")
+         return
+      end if
+      call self%file%read_number("/optimizer", "lr", self%sgd%lr, error)
+      if (allocated(error)) return
+      call self%file%read_number("/optimizer", "momentum", self%sgd%momentum, error)
+      if (allocated(error)) return
+      call self%file%read_number("/optimizer", "dampening", self%sgd%dampening, error)
+      if (allocated(error)) return
+      call self%file%read_number("/optimizer", "weight_decay", self%sgd%weight_decay, error)
+      if (allocated(error)) return
+      call self%file%read_number("/optimizer", "nesterov", nesterov, error)
+      if (allocated(error)) return
+      self%sgd%nesterov = abs(nesterov) > 0.0_dp
+      call self%sgd%check(error)
+      if (allocated(error)) error%message = self%file%path//": "//error%message
+   end subroutine read_optimizer
+
+   !> Weights before step `step` into a network of the same model
+   subroutine read_weights(self, step, network, error)
+      class(fixture_type), intent(in) :: self
+      integer, intent(in) :: step
+      type(network_type), intent(inout) :: network
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: path
+      integer :: i
+      do i = 1, size(network%layers)
+         if (.not. network%layers(i)%weight%value%is_allocated()) cycle
+         path = weights_path(step, network%layers(i)%is%name)
+         call self%read_checked(path//"/weight", network, network%layers(i)%weight%value, error)
+         if (allocated(error)) return
+         if (.not. network%layers(i)%is%has_bias) cycle
+         call self%read_checked(path//"/bias", network, network%layers(i)%bias%value, error)
+         if (allocated(error)) return
+      end do
+   end subroutine read_weights
+
+   !> Input and target of step `step`, as new tensors of the network's device
+   subroutine read_batch(self, step, network, input, target, error)
+      class(fixture_type), intent(in) :: self
+      integer, intent(in) :: step
+      type(network_type), intent(inout) :: network
+      type(tensor_type), intent(inout) :: input, target
+      type(error_type), allocatable, intent(out) :: error
+      call read_new("input", input)
+      if (allocated(error)) return
+      call read_new("target", target)
+
+   contains
+
+      subroutine read_new(name, tensor)
+         character(len=*), intent(in) :: name
+         type(tensor_type), intent(inout) :: tensor
+         integer :: extent(4)
+         character(len=:), allocatable :: path
+         path = "/batches/"//to_text(step)//"/"//name
+         call network%backend%release(tensor)
+         call self%file%extent(path, extent, error)
+         if (allocated(error)) return
+         call network%backend%allocate(network%dtype, extent, tensor, error)
+         if (allocated(error)) return
+         call self%read_checked(path, network, tensor, error)
+      end subroutine read_new
+
+   end subroutine read_batch
+
+   !> A dataset into a device tensor; NaN and infinity are refused
+   subroutine read_checked(self, path, network, tensor, error)
+      class(fixture_type), intent(in) :: self
+      character(len=*), intent(in) :: path
+      type(network_type), intent(in) :: network
+      type(tensor_type), intent(in) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      type(cpu_type) :: host
+      type(tensor_type) :: staged
+      call host%allocate(tensor%dtype, tensor%extent, staged, error)
+      if (allocated(error)) return
+      call self%file%read_tensor(path, staged, error)
+      if (.not. allocated(error)) then
+         if (all_finite(staged)) then
+            call network%backend%copy_in(staged%address, tensor, error)
+         else
+            call fail(error, self%file%path//": "//path//" holds NaN or infinity, expected finite "// &
+               & dtype_name(tensor%dtype)//" values")
+         end if
+      end if
+      call host%release(staged)
+   end subroutine read_checked
+
+   subroutine fixture_close(self)
+      class(fixture_type), intent(inout) :: self
+      type(error_type), allocatable :: ignored
+      ! A file that was only read has nothing to lose
+      call self%file%close(ignored)
+   end subroutine fixture_close
+
+   !> Start a result: everything but tensors
+   subroutine result_create(self, path, producer, network, sgd, error)
+      class(result_type), intent(inout) :: self
+      character(len=*), intent(in) :: path, producer
+      type(network_type), intent(in) :: network
+      type(sgd_type), intent(in) :: sgd
+      type(error_type), allocatable, intent(out) :: error
+      self%path = path
+      self%temporary = temporary_name(path)
+      call self%file%create(self%temporary, error)
+      ! The user knows the file by its final name
+      self%file%path = path
+      if (allocated(error)) error%message = path//": the file cannot be created (no such folder, no permission, or no room)"
+      if (.not. allocated(error)) call self%file%write_text_attribute("/", "format", format_name, error)
+      if (.not. allocated(error)) call self%file%write_number("/", "format_version", real(format_version, dp), error)
+      if (.not. allocated(error)) call self%file%write_text_attribute("/", "producer", producer, error)
+      if (.not. allocated(error)) call self%file%write_text_attribute("/", "role", "candidate", error)
+      if (.not. allocated(error)) call self%file%write_text_attribute("/", "precision", dtype_name(network%dtype), error)
+      if (.not. allocated(error)) call self%file%write_text_attribute("/", "device", network%backend%name, error)
+      if (.not. allocated(error)) call self%file%write_text_attribute("/", "math_mode", math_mode(network%dtype), error)
+      if (.not. allocated(error)) call self%file%write_text("/model", network%description%text, error)
+      if (.not. allocated(error)) call self%file%write_text_attribute("/optimizer", "type", "sgd", error)
+      if (.not. allocated(error)) call self%file%write_number("/optimizer", "lr", sgd%lr, error)
+      if (.not. allocated(error)) call self%file%write_number("/optimizer", "momentum", sgd%momentum, error)
+      if (.not. allocated(error)) call self%file%write_number("/optimizer", "dampening", sgd%dampening, error)
+      if (.not. allocated(error)) call self%file%write_number("/optimizer", "weight_decay", sgd%weight_decay, error)
+      if (.not. allocated(error)) call self%file%write_number("/optimizer", "nesterov", &
+         & merge(1.0_dp, 0.0_dp, sgd%nesterov), error)
+   end subroutine result_create
+
+   !> Weights and biases before step `step` (after the last step: with its number plus one)
+   subroutine write_weights(self, step, network, error)
+      class(result_type), intent(in) :: self
+      integer, intent(in) :: step
+      type(network_type), intent(in) :: network
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      do i = 1, size(network%layers)
+         associate (layer => network%layers(i))
+            call self%write_parameters(weights_path(step, layer%is%name), network, layer%weight%value, &
+               & layer%bias%value, error)
+         end associate
+         if (allocated(error)) return
+      end do
+   end subroutine write_weights
+
+   !> Outputs of all layers
+   subroutine write_forward(self, step, network, error)
+      class(result_type), intent(in) :: self
+      integer, intent(in) :: step
+      type(network_type), intent(in) :: network
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      do i = 1, size(network%layers)
+         call self%write_staged("/steps/"//to_text(step)//"/forward/"//network%layers(i)%is%name, network, &
+            & network%layers(i)%output, 4, error)
+         if (allocated(error)) return
+      end do
+   end subroutine write_forward
+
+   !> Gradients with respect to parameters, outputs and the input
+   subroutine write_gradients(self, step, network, error)
+      class(result_type), intent(in) :: self
+      integer, intent(in) :: step
+      type(network_type), intent(in) :: network
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: path
+      integer :: i
+      path = "/steps/"//to_text(step)//"/grads/"
+      call self%write_staged(path//"input", network, network%input_gradient, 4, error)
+      if (allocated(error)) return
+      do i = 1, size(network%layers)
+         associate (layer => network%layers(i))
+            call self%write_staged(path//layer%is%name//"/output", network, layer%output_gradient, 4, error)
+            if (allocated(error)) return
+            call self%write_parameters(path//layer%is%name, network, layer%weight%gradient, &
+               & layer%bias%gradient, error)
+         end associate
+         if (allocated(error)) return
+      end do
+   end subroutine write_gradients
+
+   subroutine write_loss(self, step, loss, error)
+      class(result_type), intent(in) :: self
+      integer, intent(in) :: step
+      real(dp), intent(in) :: loss
+      type(error_type), allocatable, intent(out) :: error
+      call self%file%write_scalar("/steps/"//to_text(step)//"/loss", loss, error)
+   end subroutine write_loss
+
+   !> A pair weight, bias; what is not allocated does not exist
+   subroutine write_parameters(self, path, network, weight, bias, error)
+      class(result_type), intent(in) :: self
+      character(len=*), intent(in) :: path
+      type(network_type), intent(in) :: network
+      type(tensor_type), intent(in) :: weight, bias
+      type(error_type), allocatable, intent(out) :: error
+      if (weight%is_allocated()) call self%write_staged(path//"/weight", network, weight, 4, error)
+      if (allocated(error)) return
+      if (bias%is_allocated()) call self%write_staged(path//"/bias", network, bias, 1, error)
+   end subroutine write_parameters
+
+   subroutine write_staged(self, path, network, tensor, rank, error)
+      class(result_type), intent(in) :: self
+      character(len=*), intent(in) :: path
+      type(network_type), intent(in) :: network
+      type(tensor_type), intent(in) :: tensor
+      integer, intent(in) :: rank
+      type(error_type), allocatable, intent(out) :: error
+      type(cpu_type) :: host
+      type(tensor_type) :: staged
+      call host%allocate(tensor%dtype, tensor%extent, staged, error)
+      if (allocated(error)) return
+      call network%backend%copy_out(tensor, staged%address, error)
+      if (.not. allocated(error)) call self%file%write_tensor(path, staged, rank, error)
+      call host%release(staged)
+   end subroutine write_staged
+
+   !> Close the file and put it in its place
+   subroutine commit(self, error)
+      class(result_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      call self%file%close(error)
+      if (allocated(error)) then
+         call discard_file(self%temporary)
+      else
+         call commit_file(self%temporary, self%path, error)
+      end if
+   end subroutine commit
+
+   !> Forget an unfinished result; an older file of its name stays as it was
+   subroutine abandon(self)
+      class(result_type), intent(inout) :: self
+      type(error_type), allocatable :: ignored
+      if (.not. allocated(self%temporary)) return
+      call self%file%close(ignored)
+      call discard_file(self%temporary)
+   end subroutine abandon
+
+   pure function weights_path(step, layer) result(path)
+      integer, intent(in) :: step
+      character(len=*), intent(in) :: layer
+      character(len=:), allocatable :: path
+      path = "/steps/"//to_text(step)//"/weights/"//layer
+   end function weights_path
+
+   !> The arithmetic of the result: plain IEEE operations in the tensors' precision
+   pure function math_mode(dtype) result(mode)
+      integer, intent(in) :: dtype
+      character(len=:), allocatable :: mode
+      mode = "fp"//to_text(8*bytes_of(dtype))
+   end function math_mode
+
+end module cnn_exchange

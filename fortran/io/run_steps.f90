@@ -1,0 +1,108 @@
+! SPDX-License-Identifier: MIT
+!> The job of `cnn_step`: a fixture in, K training steps, a result out.
+module cnn_run_steps
+   use cnn_error, only : error_type, fail
+   use cnn_exchange, only : fixture_type, result_type
+   use cnn_kinds, only : dp, dtype_from_name, dtype_none
+   use cnn_network, only : network_type
+   use cnn_tensor, only : tensor_type
+   use cnn_version, only : version
+   implicit none
+   private
+
+   public :: run_steps
+
+   abstract interface
+      !> Told after every step, numbered from 0
+      subroutine report_step(step, steps, loss)
+         import :: dp
+         implicit none
+         integer, intent(in) :: step, steps
+         real(dp), intent(in) :: loss
+      end subroutine report_step
+   end interface
+
+contains
+
+   !> Run every batch of the fixture and write every tensor of every step.
+   !> `precision`: float32, float64, or empty for the fixture's own.
+   !> Nothing is left under `result_path` unless all went well.
+   subroutine run_steps(fixture_path, result_path, device, precision, error, report)
+      character(len=*), intent(in) :: fixture_path, result_path, device, precision
+      type(error_type), allocatable, intent(out) :: error
+      procedure(report_step), optional :: report
+      type(fixture_type) :: fixture
+      type(result_type) :: result
+      type(network_type) :: network
+
+      call fixture%open(fixture_path, error)
+      if (.not. allocated(error)) call prepare(fixture, device, precision, network, error)
+      if (.not. allocated(error)) call result%create(result_path, "cnn_step "//version, network, fixture%sgd, error)
+      if (.not. allocated(error)) call run_batches(fixture, result, network, error, report)
+      if (.not. allocated(error)) call result%commit(error)
+      if (allocated(error)) call result%abandon()
+      call fixture%close()
+   end subroutine run_steps
+
+   !> The network of the fixture with its first weights
+   subroutine prepare(fixture, device, precision, network, error)
+      type(fixture_type), intent(in) :: fixture
+      character(len=*), intent(in) :: device, precision
+      type(network_type), intent(inout) :: network
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: wanted
+      wanted = fixture%precision
+      if (len_trim(precision) > 0) wanted = trim(precision)
+      if (dtype_from_name(wanted) == dtype_none) then
+         call fail(error, "precision "//wanted//": unknown, expected float32 or float64")
+      else if (fixture%batches == 0) then
+         call fail(error, fixture%file%path//": /batches/0/input is missing, there is nothing to run")
+      end if
+      if (allocated(error)) return
+      call network%build(fixture%model, dtype_from_name(wanted), device, error)
+      if (allocated(error)) return
+      call fixture%read_weights(0, network, error)
+   end subroutine prepare
+
+   subroutine run_batches(fixture, result, network, error, report)
+      type(fixture_type), intent(in) :: fixture
+      type(result_type), intent(in) :: result
+      type(network_type), intent(inout) :: network
+      type(error_type), allocatable, intent(out) :: error
+      procedure(report_step), optional :: report
+      type(tensor_type) :: input, target
+      real(dp) :: loss
+      integer :: step
+
+      do step = 0, fixture%batches - 1
+         call fixture%read_batch(step, network, input, target, error)
+         if (.not. allocated(error)) call run_one(step, result, network, fixture, input, target, loss, error)
+         if (allocated(error)) exit
+         if (present(report)) call report(step, fixture%batches, loss)
+      end do
+      if (.not. allocated(error)) call result%write_weights(fixture%batches, network, error)
+      call network%backend%release(input)
+      call network%backend%release(target)
+   end subroutine run_batches
+
+   !> forward, loss, backward, update; each tensor is written before the next call overwrites it
+   subroutine run_one(step, result, network, fixture, input, target, loss, error)
+      integer, intent(in) :: step
+      type(result_type), intent(in) :: result
+      type(network_type), intent(inout) :: network
+      type(fixture_type), intent(in) :: fixture
+      type(tensor_type), intent(in) :: input, target
+      real(dp), intent(out) :: loss
+      type(error_type), allocatable, intent(out) :: error
+      loss = 0.0_dp
+      call result%write_weights(step, network, error)
+      if (.not. allocated(error)) call network%forward(input, error)
+      if (.not. allocated(error)) call result%write_forward(step, network, error)
+      if (.not. allocated(error)) call network%compute_loss(target, loss, error)
+      if (.not. allocated(error)) call result%write_loss(step, loss, error)
+      if (.not. allocated(error)) call network%backward(error)
+      if (.not. allocated(error)) call result%write_gradients(step, network, error)
+      if (.not. allocated(error)) call network%update(fixture%sgd, error)
+   end subroutine run_one
+
+end module cnn_run_steps
