@@ -1,1 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""Convolutional networks in Fortran, beside PyTorch, and a validator that says whether they are right.
 
+>>> import numpy as np, bridge
+>>> bridge.conv2d(np.ones((1, 1, 2, 2), np.float32), np.ones((1, 1, 2, 2), np.float32)).item()
+4.0
+"""
+
+from bridge.errors import ArgumentError, ArgumentTypeError, BridgeError, EngineError, FileError
+from bridge.exchange import Sgd
+from bridge.functional import conv2d, conv2d_backward
+from bridge.model import Conv2d, Model, Relu
+from bridge.network import Network
+
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "BridgeError",
+    "Conv2d",
+    "EngineError",
+    "FileError",
+    "Model",
+    "Network",
+    "Relu",
+    "Sgd",
+    "conv2d",
+    "conv2d_backward",
+]

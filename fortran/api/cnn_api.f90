@@ -23,7 +23,7 @@ module cnn_api
 
    ! f90wrap's code declares its arguments with these kinds and finds them here
    public :: c_double, c_int, c_int64_t
-   public :: library_version, run_file
+   public :: library_version, device_check, run_file
    public :: network_create, network_free, network_read_weights, network_save, network_address, network_copy
    public :: network_forward, network_loss, network_backward, network_update, network_step
    public :: conv2d_extent, conv2d_forward, conv2d_backward
@@ -43,6 +43,17 @@ contains
       character(len=32), intent(out) :: text
       text = version
    end subroutine library_version
+
+   !> An error when there is no device of this name
+   subroutine device_check(device, ierr, errmsg)
+      character(len=*), intent(in) :: device
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      class(backend_type), allocatable :: backend
+      type(error_type), allocatable :: error
+      call open_device(device, backend, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine device_check
 
    !> See cnn_run_steps
    subroutine run_file(fixture, result, device, precision, ierr, errmsg)

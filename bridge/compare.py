@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""``python -m bridge.compare FIXTURE RESULT``: judge any candidate's file, complete or partial."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from bridge.comparison import compare
+from bridge.errors import BridgeError
+from bridge.judged import Comparison
+from bridge.precision import recognise
+from bridge.progress import Report, stage
+from bridge.report import print_report, to_dict, write_json
+from bridge.verdict import Verdict, decide
+
+EXIT_CODES = """exit codes:
+  0  right: every difference is rounding
+  1  a bug
+  2  bad input or usage
+  3  lower precision than declared (TF32, bf16, ...)
+  4  cannot tell"""
+
+
+def judge(fixture: str | os.PathLike[str], result: str | os.PathLike[str],
+          progress: Report | None = None) -> tuple[Comparison, Verdict]:
+    """Compare two files and decide.
+
+    Raises
+    ------
+    FileError
+        See `bridge.comparison.compare`.
+    """
+    comparison = compare(fixture, result, progress)
+    right = all(judged.passed for judged in comparison.judged)
+    return comparison, decide(comparison, None if right else recognise(fixture, result))
+
+
+def add_output_arguments(p: argparse.ArgumentParser) -> None:
+    """What `compare` and `validate` share."""
+    p.add_argument("--json", metavar="FILE", help="write the verdict and every number as JSON too")
+    p.add_argument("--all", action="store_true", help="print every step (default: up to 3 steps, else the worst)")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    p = argparse.ArgumentParser(
+        prog="python -m bridge.compare", formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Decide whether RESULT, written by any program in the format of docs/exchange-file.md, is a right\n"
+                    "computation of what FIXTURE (written by python -m reference.export) asks for. RESULT may hold\n"
+                    "only some of the tensors; the rest is listed as not judged.",
+        epilog=EXIT_CODES)
+    p.add_argument("fixture", metavar="FIXTURE", help="exchange file of the reference")
+    p.add_argument("result", metavar="RESULT", help="exchange file of the candidate")
+    add_output_arguments(p)
+    return p
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; the exit code is the verdict."""
+    a = parser().parse_args(arguments)
+    console, errors = Console(), Console(stderr=True)
+    try:
+        with stage(errors, "compare with the float64 oracle") as progress:
+            comparison, verdict = judge(a.fixture, a.result, progress)
+        print_report(console, comparison, verdict, every_step=a.all or comparison.steps <= 3)
+        if a.json:
+            write_json(a.json, to_dict(comparison, verdict))
+    except (BridgeError, OSError) as error:
+        print(f"bridge.compare: {error}", file=sys.stderr)
+        return 2
+    return verdict.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

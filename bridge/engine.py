@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT
+"""The Fortran library, made safe: the only module that touches the extension.
+
+The extension takes addresses and believes them. Here every array is checked first: type, element type, rank,
+shape, order, alignment, writability, finiteness, device. Nothing is ever copied or converted to fit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from bridge.errors import ArgumentError, ArgumentTypeError, EngineError
+
+Array = np.ndarray
+
+#: Codes of cnn_kinds
+DTYPES = {"float32": 1, "float64": 2}
+
+_api: Any = None
+
+
+def api() -> Any:
+    """The wrapped procedures of ``fortran/api/cnn_api.f90``.
+
+    Raises
+    ------
+    EngineError
+        If the extension is not installed or cannot be loaded.
+    """
+    global _api
+    if _api is None:
+        try:
+            import cnn_fortran
+        except ImportError as error:
+            raise EngineError(f"the Fortran extension cnn_fortran cannot be loaded ({error}); "
+                              "build it with 'make setup' or 'pip install .'") from None
+        _api = _procedures(cnn_fortran)
+    return _api
+
+
+def _procedures(module: ModuleType) -> Any:
+    """f90wrap puts the procedures of a module into a class of its name."""
+    return getattr(module, "Cnn_Api", None) or module.cnn_api
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call a procedure that ends with (ierr, errmsg); give back what it returns before these.
+
+    Raises
+    ------
+    EngineError
+        With the message of the Fortran error.
+    """
+    *values, ierr, message = getattr(api(), name)(*arguments)
+    if ierr != 0:
+        text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
+        raise EngineError(text.strip())
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def library_version() -> str:
+    """Version of the Fortran library."""
+    text = api().library_version()
+    return (text.decode() if isinstance(text, bytes) else str(text)).strip()
+
+
+def run_file(fixture: str | os.PathLike[str], result: str | os.PathLike[str], device: str = "cpu",
+             precision: str = "") -> None:
+    """The work of ``cnn_step``, in this process.
+
+    Raises
+    ------
+    EngineError
+        With the same messages as the program; nothing is written then.
+    """
+    call("run_file", path_text("fixture", fixture), path_text("result", result), device, precision)
+
+
+def path_text(name: str, path: str | os.PathLike[str]) -> str:
+    """A file name that Fortran can take: no NUL, no trailing blank."""
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text or "\0" in text or text != text.rstrip(" "):
+        raise ArgumentError(f"{name}: {text!r} is not a usable file name")
+    return text
+
+
+def dtype_code(name: str, dtype: str) -> int:
+    """Code of an element type by its name."""
+    if dtype not in DTYPES:
+        raise ArgumentError(f"{name}: {dtype!r}, expected 'float32' or 'float64'")
+    return DTYPES[dtype]
+
+
+def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int | None = None,
+                shape: Sequence[int] | None = None, writable: bool = False, finite: bool = False) -> Array:
+    """An array that may be handed to Fortran by its address; the same object, never a copy.
+
+    Parameters
+    ----------
+    name : how the message calls it
+    dtype : "float32" or "float64"; None allows both
+    ndim, shape : what is expected
+    writable : it will be written to
+    finite : NaN and infinity are refused
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentError
+        Naming the argument, what was found and what was expected.
+
+    Examples
+    --------
+    >>> check_array("x", np.zeros((2, 3), np.float32), ndim=2).shape
+    (2, 3)
+    """
+    if not isinstance(array, np.ndarray):
+        kind = f"{type(array).__module__}.{type(array).__qualname__}"
+        hint = " (use .detach().numpy())" if kind.startswith("torch") else ""
+        raise ArgumentTypeError(f"{name}: {kind}, expected numpy.ndarray{hint}")
+    _check_dtype(name, array, dtype)
+    if ndim is not None and array.ndim != ndim:
+        raise ArgumentError(f"{name}: {array.ndim} dimensions, shape {array.shape}, expected {ndim} dimensions")
+    if shape is not None and array.shape != tuple(shape):
+        raise ArgumentError(f"{name}: shape {array.shape}, expected {tuple(shape)}")
+    if array.size == 0:
+        raise ArgumentError(f"{name}: empty, shape {array.shape}, expected at least one element")
+    if max(array.shape, default=0) > np.iinfo(np.int32).max:
+        raise ArgumentError(f"{name}: shape {array.shape}, expected lengths below 2**31")
+    if not array.flags.c_contiguous or not array.flags.aligned:
+        raise ArgumentError(f"{name}: strides {array.strides} for the shape {array.shape}, expected a C-contiguous "
+                            "array (numpy.ascontiguousarray makes a copy that is)")
+    if writable and not array.flags.writeable:
+        raise ArgumentError(f"{name}: read-only, expected an array that can be written to")
+    if finite and not _all_finite(array):
+        raise ArgumentError(f"{name}: holds NaN or infinity, expected finite values")
+    return array
+
+
+def _check_dtype(name: str, array: Array, dtype: str | None) -> None:
+    wanted = dtype or "float32 or float64"
+    if not array.dtype.isnative or array.dtype.name not in DTYPES or (dtype and array.dtype.name != dtype):
+        found = array.dtype.name if array.dtype.isnative else f"{array.dtype.name} of foreign byte order"
+        raise ArgumentTypeError(f"{name}: {found}, expected {wanted}")
+
+
+def _all_finite(array: Array) -> bool:
+    """Without a temporary array of the same size for the common, finite case."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.dot(array.ravel(), array.ravel()))) or bool(np.isfinite(array).all())
+
+
+def extent(array: Array) -> Array:
+    """Shape in Fortran order, four numbers: numpy (n, c, h, w) is [w, h, c, n]; (k,) is [k, 1, 1, 1]."""
+    shape = array.shape[::-1]
+    return np.array(shape + (1,) * (4 - len(shape)), dtype=np.int32)
+
+
+def address(array: Array | None) -> int:
+    """Address of the first element; 0 for None."""
+    return 0 if array is None else array.ctypes.data
+
+
+def check_device(device: str) -> None:
+    """Raise what the library says of a device that it does not have.
+
+    Raises
+    ------
+    EngineError
+    """
+    call("device_check", device)

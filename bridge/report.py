@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: MIT
+"""A comparison as a table for the terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import tempfile
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import h5py
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bridge.judged import Comparison, Judged
+from bridge.verdict import Outcome, Verdict
+
+#: Version of the JSON; a key is added without a new one, never renamed or removed
+JSON_VERSION = 1
+
+COLOURS = {Outcome.ROUNDING: "bold green", Outcome.BUG: "bold red", Outcome.PRECISION: "bold yellow",
+           Outcome.CANNOT_TELL: "bold yellow", Outcome.BAD_INPUT: "bold red"}
+
+
+def print_report(console: Console, comparison: Comparison, verdict: Verdict, *, every_step: bool) -> None:
+    """Table, what was not judged, and the verdict last, where a terminal shows it."""
+    console.print(_table(comparison, every_step))
+    for skipped in _grouped(comparison):
+        console.print(f"not judged: {skipped}", style="yellow", highlight=False)
+    for line in _facts(comparison):
+        console.print(line, style="dim", highlight=False)
+    console.print()
+    console.print(Text(verdict.words, style=COLOURS[verdict.outcome]))
+    for hint in verdict.hints:
+        console.print(Text("  " + hint))
+
+
+def _table(comparison: Comparison, every_step: bool) -> Table:
+    table = Table(title=_title(comparison), title_justify="left", pad_edge=False, box=None, header_style="bold")
+    table.add_column("tensor", no_wrap=True)
+    for name in ("step", "max error", "bound E", "T", "rel. error", "cosine"):
+        table.add_column(name, justify="right", no_wrap=True)
+    last = None
+    for judged in rows(comparison, every_step=every_step):
+        if every_step and last is not None and judged.step != last:
+            table.add_section()
+        last = judged.step
+        s = judged.statistic
+        style = "" if judged.passed else "bold red"
+        table.add_row(judged.name, str(judged.step), _short(s.error), _short(s.bound), _short(s.t),
+                      _short(s.relative_error), _cosine(s.cosine), style=style)
+    return table
+
+
+def rows(comparison: Comparison, *, every_step: bool) -> list[Judged]:
+    """The rows of the table: all, or of each tensor the step with the largest T. Equal first weights are one row."""
+    judged = [j for j in comparison.judged if not (j.name.startswith("weights/") and j.passed)]
+    if every_step:
+        return judged
+    worst: dict[str, Judged] = {}
+    for one in judged:
+        if one.name not in worst or not one.t <= worst[one.name].t:
+            worst[one.name] = one
+    return list(worst.values())
+
+
+def _title(comparison: Comparison) -> str:
+    n, c, h, w = comparison.batch_shape
+    layers = ", ".join(layer.name for layer in comparison.model.layers)
+    return (f"{layers}   batch {n} x {c} x {h} x {w}, {comparison.steps} steps, {comparison.precision}\n"
+            "T = largest error / bound E of rounding; right means T <= 1")
+
+
+def _grouped(comparison: Comparison) -> list[str]:
+    """One line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for skipped in comparison.not_judged:
+        reasons.setdefault(skipped.reason, []).append(f"{skipped.name} (step {skipped.step})")
+    return [f"{', '.join(names[:6])}{f' and {len(names) - 6} more' if len(names) > 6 else ''}: {reason}"
+            for reason, names in reasons.items()]
+
+
+def _facts(comparison: Comparison) -> list[str]:
+    facts = []
+    if comparison.reference_t is not None:
+        facts.append(f"The reference, PyTorch in {comparison.precision}, against the same bounds: T = "
+                     f"{_short(comparison.reference_t)} (step 0).")
+    if comparison.twin_t is not None:
+        facts.append(f"The oracle and PyTorch in float64 agree to T = {_short(comparison.twin_t)} (step 0).")
+    if comparison.divergence is not None:
+        facts.append("Left to run on their own, the weights of candidate and reference differ by "
+                     f"{_short(comparison.divergence)} of the way they went.")
+    return facts
+
+
+def _short(value: float) -> str:
+    if value == 0:
+        return "0"
+    return f"{value:.2g}" if 1e-3 <= abs(value) < 1e4 else f"{value:.1e}"
+
+
+def _cosine(value: float) -> str:
+    """Shows how far from 1, where digits would all be nines."""
+    if not math.isfinite(value):
+        return "-"
+    gap = 1 - value
+    return f"1 - {max(gap, 0):.0e}" if 0 <= gap < 1e-3 or abs(gap) < 1e-12 else f"{value:.4f}"
+
+
+def to_dict(comparison: Comparison, verdict: Verdict, **extra: Any) -> dict[str, Any]:
+    """The JSON document; infinite and undefined numbers are null."""
+    return {
+        "json_version": JSON_VERSION,
+        "verdict": verdict.outcome.label,
+        "exit_code": verdict.exit_code,
+        "words": verdict.words,
+        "hints": verdict.hints,
+        "precision": comparison.precision,
+        "batch_shape": list(comparison.batch_shape),
+        "steps": comparison.steps,
+        "tensors": [_tensor(judged) for judged in comparison.judged],
+        "not_judged": [asdict(skipped) for skipped in comparison.not_judged],
+        "reference_T": _number(comparison.reference_t),
+        "oracle_T": _number(comparison.twin_t),
+        "divergence": _number(comparison.divergence),
+        "environment": environment(),
+    } | extra
+
+
+def _tensor(judged: Judged) -> dict[str, Any]:
+    s = judged.statistic
+    return {
+        "name": judged.name, "step": judged.step, "T": _number(s.t), "passed": judged.passed,
+        "max_error": _number(s.error), "bound": _number(s.bound), "relative_error": _number(s.relative_error),
+        "cosine": _number(s.cosine), "at": list(s.at), "found": _number(s.found), "expected": _number(s.expected),
+        "elements": s.elements, "nonfinite": s.nonfinite, "note": judged.note,
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def environment() -> dict[str, str]:
+    """Versions that a reader needs to repeat the comparison."""
+    try:
+        own = version("fortran-torch-bridge")
+    except PackageNotFoundError:
+        own = "not installed"
+    return {"bridge": own, "python": platform.python_version(), "numpy": np.__version__, "h5py": h5py.__version__,
+            "machine": platform.machine(), "cpus": str(os.cpu_count())}
+
+
+def write_json(path: str | os.PathLike[str], document: dict[str, Any]) -> None:
+    """Write a JSON file in one piece: a reader never sees half of it."""
+    folder = os.path.dirname(os.path.abspath(path))
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(document, stream, indent=1, allow_nan=False)
+            stream.write("\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

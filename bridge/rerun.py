@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""The steps of a result once more, through the Python face: every tensor must come out the same, to the bit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from bridge.exchange import ExchangeFile
+from bridge.judged import NotJudged
+from bridge.model import Conv2d
+from bridge.network import Network
+from bridge.progress import Report
+
+Array = np.ndarray
+
+
+def differences(fixture: str | os.PathLike[str], result: str | os.PathLike[str], device: str = "cpu",
+                progress: Report | None = None) -> tuple[int, list[NotJudged]]:
+    """Repeat ``cnn_step FIXTURE RESULT`` in this process and compare with what the program wrote.
+
+    Returns
+    -------
+    compared : number of tensors
+    differing : those that are not equal to the bit
+    """
+    compared, differing = 0, []
+    with ExchangeFile(fixture) as source, ExchangeFile(result) as written:
+        network = Network.from_file(fixture, dtype=written.precision, device=device)
+        steps = source.batches()
+        for k in range(steps):
+            for name, array in _step(network, source, k):
+                compared += 1
+                if not _same_bits(array, written.read(f"steps/{k}/{name}", array.shape)):
+                    differing.append(NotJudged(name, k, "differs between cnn_step and the extension"))
+            if progress:
+                progress(k + 1, steps)
+        for name, array in _weights(network):
+            compared += 1
+            if not _same_bits(array, written.read(f"steps/{steps}/{name}", array.shape)):
+                differing.append(NotJudged(name, steps, "differs between cnn_step and the extension"))
+    return compared, differing
+
+
+def _step(network: Network, source: ExchangeFile, k: int) -> Iterator[tuple[str, Array]]:
+    """Every tensor of step k by its name in the file, one after the other."""
+    assert source.sgd is not None
+    x, target = (source.read(f"batches/{k}/{name}", source.shape(f"batches/{k}/{name}")).astype(network.dtype)
+                 for name in ("input", "target"))
+    yield from _weights(network)
+    network.forward(x)
+    for layer in network.model.layers:
+        yield f"forward/{layer.name}", network.output(layer.name)
+    yield "loss", np.float64(network.loss(target))
+    yield "grads/input", network.backward()
+    for layer in network.model.layers:
+        yield f"grads/{layer.name}/output", network.output_gradient(layer.name)
+        if isinstance(layer, Conv2d):
+            yield f"grads/{layer.name}/weight", network.gradients[f"{layer.name}.weight"]
+            if layer.bias:
+                yield f"grads/{layer.name}/bias", network.gradients[f"{layer.name}.bias"]
+    network.update(**vars(source.sgd))
+
+
+def _weights(network: Network) -> Iterator[tuple[str, Array]]:
+    for name, array in network.parameters.items():
+        layer, _, kind = name.rpartition(".")
+        yield f"weights/{layer}/{kind}", array
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    """Equal bit patterns, so that -0 differs from 0 and NaN equals itself."""
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    kind = np.uint32 if a.dtype.itemsize == 4 else np.uint64
+    return a.dtype == b.dtype and a.shape == b.shape and bool(np.array_equal(a.view(kind), b.view(kind)))

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+"""``python -m bridge.step FIXTURE RESULT``: what ``cnn_step`` does, through the extension."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bridge import engine
+from bridge.errors import BridgeError
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments, the same as those of ``cnn_step``."""
+    p = argparse.ArgumentParser(
+        prog="python -m bridge.step",
+        description="Read a network, its weights and K batches from the exchange file FIXTURE, train K steps "
+                    "(forward, loss, backward, SGD update) in Fortran, and write every tensor of every step to RESULT.",
+        epilog="Compare the result:  python -m bridge.compare FIXTURE RESULT")
+    p.add_argument("fixture", metavar="FIXTURE", help="exchange file to read")
+    p.add_argument("result", metavar="RESULT", help="exchange file to write")
+    p.add_argument("--device", default="cpu", help="cpu (default); naive: plain loops, slow, for tests")
+    p.add_argument("--precision", choices=("float32", "float64"), default="", help="default: the fixture's")
+    return p
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run; 0 done, 2 bad input."""
+    a = parser().parse_args(arguments)
+    try:
+        engine.run_file(a.fixture, a.result, a.device, a.precision)
+    except BridgeError as error:
+        print(f"bridge.step: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
