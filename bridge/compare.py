@@ -13,6 +13,7 @@ from rich.console import Console
 from bridge.comparison import compare
 from bridge.errors import BridgeError
 from bridge.judged import Comparison
+from bridge.memory import keep_freed_memory
 from bridge.precision import recognise
 from bridge.progress import Report, stage
 from bridge.report import print_report, to_dict, write_json
@@ -63,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; the exit code is the verdict."""
     a = parser().parse_args(arguments)
+    keep_freed_memory()
     console, errors = Console(), Console(stderr=True)
     try:
         with stage(errors, "compare with the float64 oracle") as progress:

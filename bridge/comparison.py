@@ -16,6 +16,7 @@ from bridge import bounds, updates
 from bridge.errors import FileError
 from bridge.exchange import ExchangeFile
 from bridge.judged import Comparison, Judged, NotJudged
+from bridge.memory import shared_cores
 from bridge.model import Shape
 from bridge.progress import Report
 from bridge.statistic import Statistic, measure
@@ -82,6 +83,7 @@ class _Comparer:
             self._summed(k, sums, scale)
             self._updates(k, weights, sums)
         self._divergence()
+        self.comparison.judged.sort(key=self._order)
         return self.comparison
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
@@ -162,7 +164,8 @@ class _Comparer:
 
         total = bounds.Sums()
         merged = _Visitor(self, k, 0)
-        with ThreadPoolExecutor(min(x_shape[0], os.cpu_count() or 1)) as pool:
+        workers = min(x_shape[0], os.cpu_count() or 1)
+        with shared_cores(workers), ThreadPoolExecutor(workers) as pool:
             for sums, visitor in pool.map(one, range(x_shape[0])):
                 total.add(sums)
                 merged.merge(visitor)
@@ -221,7 +224,6 @@ class _Comparer:
         for name in self.shapes:
             if not self.candidate.has(f"steps/{k}/{name}"):
                 self._skip(name, k, "not in the file")
-        self.comparison.judged.sort(key=self._order)
 
     def _reference_counts(self, k: int) -> bool:
         """The reference's own tensors belong to these weights only at step 0, to this bound only at its precision."""

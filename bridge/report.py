@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.judged import Comparison, Judged
-from bridge.verdict import Outcome, Verdict
+from bridge.verdict import Outcome, Verdict, short
 
 #: Version of the JSON; a key is added without a new one, never renamed or removed
 JSON_VERSION = 1
@@ -53,8 +53,8 @@ def _table(comparison: Comparison, every_step: bool) -> Table:
         last = judged.step
         s = judged.statistic
         style = "" if judged.passed else "bold red"
-        table.add_row(judged.name, str(judged.step), _short(s.error), _short(s.bound), _short(s.t),
-                      _short(s.relative_error), _cosine(s.cosine), style=style)
+        table.add_row(judged.name, str(judged.step), short(s.error), short(s.bound), short(s.t),
+                      short(s.relative_error), _cosine(s.cosine), style=style)
     return table
 
 
@@ -90,19 +90,13 @@ def _facts(comparison: Comparison) -> list[str]:
     facts = []
     if comparison.reference_t is not None:
         facts.append(f"The reference, PyTorch in {comparison.precision}, against the same bounds: T = "
-                     f"{_short(comparison.reference_t)} (step 0).")
+                     f"{short(comparison.reference_t)} (step 0).")
     if comparison.twin_t is not None:
-        facts.append(f"The oracle and PyTorch in float64 agree to T = {_short(comparison.twin_t)} (step 0).")
+        facts.append(f"The oracle and PyTorch in float64 agree to T = {short(comparison.twin_t)} (step 0).")
     if comparison.divergence is not None:
         facts.append("Left to run on their own, the weights of candidate and reference differ by "
-                     f"{_short(comparison.divergence)} of the way they went.")
+                     f"{short(comparison.divergence)} of the way they went.")
     return facts
-
-
-def _short(value: float) -> str:
-    if value == 0:
-        return "0"
-    return f"{value:.2g}" if 1e-3 <= abs(value) < 1e4 else f"{value:.1e}"
 
 
 def _cosine(value: float) -> str:

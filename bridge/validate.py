@@ -23,6 +23,7 @@ from bridge import engine
 from bridge.compare import EXIT_CODES, add_output_arguments, judge
 from bridge.errors import BridgeError
 from bridge.judged import NotJudged
+from bridge.memory import keep_freed_memory
 from bridge.progress import stage
 from bridge.report import print_report, to_dict, write_json
 from bridge.rerun import differences
@@ -71,6 +72,7 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; the exit code is the verdict."""
     a = parser().parse_args(arguments)
+    keep_freed_memory()
     errors = Console(stderr=True)
     start = time.monotonic()
     try:

@@ -97,7 +97,7 @@ def _right(comparison: Comparison) -> Verdict:
             f"{hidden[0].reason}."))
     words = (f"RIGHT: every difference is rounding. {_count(len(comparison.judged), 'tensor')} of "
              f"{_count(comparison.steps, 'step')} inside the {comparison.precision} bounds; "
-             f"largest T = {worst.t:.2g} ({worst.name}, step {worst.step}; 1 is the limit).")
+             f"largest T = {short(worst.t)} ({worst.name}, step {worst.step}; 1 is the limit).")
     if comparison.not_judged:
         words += f" Not judged: {len(comparison.not_judged)}, listed below."
     return Verdict(Outcome.ROUNDING, words)
@@ -177,6 +177,19 @@ def _backward_operation(model: Model, rest: str) -> str:
     if isinstance(following, Conv2d):
         return f"the data gradient of {following.name}"
     return f"the backward pass (the mask) of the ReLU {following.name}"
+
+
+def short(value: float) -> str:
+    """A number in few characters; below 1 it is never rounded up to 1, the limit of T.
+
+    >>> short(0.99996), short(12345.0)
+    ('0.999', '1.2e+04')
+    """
+    if value == 0:
+        return "0"
+    if 0.95 <= value < 1:
+        return f"{math.floor(value * 1000) / 1000:.3f}"
+    return f"{value:.2g}" if 1e-3 <= abs(value) < 1e4 else f"{value:.1e}"
 
 
 def _count(n: int, what: str) -> str:

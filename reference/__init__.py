@@ -1,1 +1,6 @@
+# SPDX-License-Identifier: MIT
+"""The PyTorch side: a small CNN and the writer of fixtures.
 
+Needs torch, numpy, h5py and rich, and knows nothing of the Fortran side: the two meet in the exchange file
+alone (`docs/exchange-file.md`). Start with ``python -m reference.export --help``.
+"""

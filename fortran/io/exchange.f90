@@ -2,7 +2,8 @@
 !> Exchange files, version 1: a fixture is read, a result is written. docs/exchange-file.md describes
 !> every name in them.
 !>
-!> Tensors pass through one host buffer on their way between the file and the network's device.
+!> Tensors pass through one host buffer on their way between the file and the network's device. The buffer
+!> is kept: fresh memory for every tensor would cost more time than the copy.
 module cnn_exchange
    use cnn_atomic_file, only : commit_file, discard_file, temporary_name
    use cnn_cpu, only : cpu_type
@@ -19,6 +20,15 @@ module cnn_exchange
    character(len=*), parameter :: format_name = "cnn-exchange"
    integer, parameter :: format_version = 1
 
+   !> Host memory that grows to the largest tensor
+   type :: staging_type
+      type(cpu_type) :: host
+      type(tensor_type) :: buffer
+   contains
+      procedure :: like
+      procedure :: free
+   end type staging_type
+
    !> An exchange file to read
    type, public :: fixture_type
       type(hdf5_file_type) :: file
@@ -26,6 +36,7 @@ module cnn_exchange
       character(len=:), allocatable :: model, precision
       type(sgd_type) :: sgd
       integer :: batches = 0
+      type(staging_type), private :: staging
    contains
       procedure :: open => fixture_open
       procedure :: read_weights
@@ -38,6 +49,7 @@ module cnn_exchange
    type, public :: result_type
       type(hdf5_file_type) :: file
       character(len=:), allocatable :: path, temporary
+      type(staging_type), private :: staging
    contains
       procedure :: create => result_create
       procedure :: write_weights
@@ -50,6 +62,26 @@ module cnn_exchange
    end type result_type
 
 contains
+
+   !> A host tensor with the type and shape of `tensor`, in the buffer's memory
+   subroutine like(self, tensor, staged, error)
+      class(staging_type), intent(inout) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(tensor_type), intent(out) :: staged
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. self%buffer%is_allocated() .or. self%buffer%bytes() < tensor%bytes()) then
+         call self%host%release(self%buffer)
+         call self%host%allocate(tensor%dtype, tensor%extent, self%buffer, error)
+         if (allocated(error)) return
+      end if
+      staged = tensor
+      staged%address = self%buffer%address
+   end subroutine like
+
+   subroutine free(self)
+      class(staging_type), intent(inout) :: self
+      call self%host%release(self%buffer)
+   end subroutine free
 
    !> Open a file, check its format, and read what is not a tensor
    subroutine fixture_open(self, path, error)
@@ -114,7 +146,7 @@ contains
 
    !> Weights before step `step` into a network of the same model
    subroutine read_weights(self, step, network, error)
-      class(fixture_type), intent(in) :: self
+      class(fixture_type), intent(inout) :: self
       integer, intent(in) :: step
       type(network_type), intent(inout) :: network
       type(error_type), allocatable, intent(out) :: error
@@ -133,7 +165,7 @@ contains
 
    !> Input and target of step `step`, as new tensors of the network's device
    subroutine read_batch(self, step, network, input, target, error)
-      class(fixture_type), intent(in) :: self
+      class(fixture_type), intent(inout) :: self
       integer, intent(in) :: step
       type(network_type), intent(inout) :: network
       type(tensor_type), intent(inout) :: input, target
@@ -162,25 +194,22 @@ contains
 
    !> A dataset into a device tensor; NaN and infinity are refused
    subroutine read_checked(self, path, network, tensor, error)
-      class(fixture_type), intent(in) :: self
+      class(fixture_type), intent(inout) :: self
       character(len=*), intent(in) :: path
       type(network_type), intent(in) :: network
       type(tensor_type), intent(in) :: tensor
       type(error_type), allocatable, intent(out) :: error
-      type(cpu_type) :: host
       type(tensor_type) :: staged
-      call host%allocate(tensor%dtype, tensor%extent, staged, error)
+      call self%staging%like(tensor, staged, error)
       if (allocated(error)) return
       call self%file%read_tensor(path, staged, error)
-      if (.not. allocated(error)) then
-         if (all_finite(staged)) then
-            call network%backend%copy_in(staged%address, tensor, error)
-         else
-            call fail(error, self%file%path//": "//path//" holds NaN or infinity, expected finite "// &
-               & dtype_name(tensor%dtype)//" values")
-         end if
+      if (allocated(error)) return
+      if (all_finite(staged)) then
+         call network%backend%copy_in(staged%address, tensor, error)
+      else
+         call fail(error, self%file%path//": "//path//" holds NaN or infinity, expected finite "// &
+            & dtype_name(tensor%dtype)//" values")
       end if
-      call host%release(staged)
    end subroutine read_checked
 
    subroutine fixture_close(self)
@@ -188,6 +217,7 @@ contains
       type(error_type), allocatable :: ignored
       ! A file that was only read has nothing to lose
       call self%file%close(ignored)
+      call self%staging%free()
    end subroutine fixture_close
 
    !> Start a result: everything but tensors
@@ -222,7 +252,7 @@ contains
 
    !> Weights and biases before step `step` (after the last step: with its number plus one)
    subroutine write_weights(self, step, network, error)
-      class(result_type), intent(in) :: self
+      class(result_type), intent(inout) :: self
       integer, intent(in) :: step
       type(network_type), intent(in) :: network
       type(error_type), allocatable, intent(out) :: error
@@ -238,7 +268,7 @@ contains
 
    !> Outputs of all layers
    subroutine write_forward(self, step, network, error)
-      class(result_type), intent(in) :: self
+      class(result_type), intent(inout) :: self
       integer, intent(in) :: step
       type(network_type), intent(in) :: network
       type(error_type), allocatable, intent(out) :: error
@@ -252,7 +282,7 @@ contains
 
    !> Gradients with respect to parameters, outputs and the input
    subroutine write_gradients(self, step, network, error)
-      class(result_type), intent(in) :: self
+      class(result_type), intent(inout) :: self
       integer, intent(in) :: step
       type(network_type), intent(in) :: network
       type(error_type), allocatable, intent(out) :: error
@@ -282,7 +312,7 @@ contains
 
    !> A pair weight, bias; what is not allocated does not exist
    subroutine write_parameters(self, path, network, weight, bias, error)
-      class(result_type), intent(in) :: self
+      class(result_type), intent(inout) :: self
       character(len=*), intent(in) :: path
       type(network_type), intent(in) :: network
       type(tensor_type), intent(in) :: weight, bias
@@ -293,25 +323,24 @@ contains
    end subroutine write_parameters
 
    subroutine write_staged(self, path, network, tensor, rank, error)
-      class(result_type), intent(in) :: self
+      class(result_type), intent(inout) :: self
       character(len=*), intent(in) :: path
       type(network_type), intent(in) :: network
       type(tensor_type), intent(in) :: tensor
       integer, intent(in) :: rank
       type(error_type), allocatable, intent(out) :: error
-      type(cpu_type) :: host
       type(tensor_type) :: staged
-      call host%allocate(tensor%dtype, tensor%extent, staged, error)
+      call self%staging%like(tensor, staged, error)
       if (allocated(error)) return
       call network%backend%copy_out(tensor, staged%address, error)
       if (.not. allocated(error)) call self%file%write_tensor(path, staged, rank, error)
-      call host%release(staged)
    end subroutine write_staged
 
    !> Close the file and put it in its place
    subroutine commit(self, error)
       class(result_type), intent(inout) :: self
       type(error_type), allocatable, intent(out) :: error
+      call self%staging%free()
       call self%file%close(error)
       if (allocated(error)) then
          call discard_file(self%temporary)
@@ -324,6 +353,7 @@ contains
    subroutine abandon(self)
       class(result_type), intent(inout) :: self
       type(error_type), allocatable :: ignored
+      call self%staging%free()
       if (.not. allocated(self%temporary)) return
       call self%file%close(ignored)
       call discard_file(self%temporary)

@@ -46,7 +46,7 @@ contains
 
    !> The network of the fixture with its first weights
    subroutine prepare(fixture, device, precision, network, error)
-      type(fixture_type), intent(in) :: fixture
+      type(fixture_type), intent(inout) :: fixture
       character(len=*), intent(in) :: device, precision
       type(network_type), intent(inout) :: network
       type(error_type), allocatable, intent(out) :: error
@@ -65,8 +65,8 @@ contains
    end subroutine prepare
 
    subroutine run_batches(fixture, result, network, error, report)
-      type(fixture_type), intent(in) :: fixture
-      type(result_type), intent(in) :: result
+      type(fixture_type), intent(inout) :: fixture
+      type(result_type), intent(inout) :: result
       type(network_type), intent(inout) :: network
       type(error_type), allocatable, intent(out) :: error
       procedure(report_step), optional :: report
@@ -88,7 +88,7 @@ contains
    !> forward, loss, backward, update; each tensor is written before the next call overwrites it
    subroutine run_one(step, result, network, fixture, input, target, loss, error)
       integer, intent(in) :: step
-      type(result_type), intent(in) :: result
+      type(result_type), intent(inout) :: result
       type(network_type), intent(inout) :: network
       type(fixture_type), intent(in) :: fixture
       type(tensor_type), intent(in) :: input, target

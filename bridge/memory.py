@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+"""Settings for programs that make and drop arrays of 100 MB by the hundred."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from threadpoolctl import threadpool_limits
+
+# <malloc.h> of glibc
+_TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
+
+
+def keep_freed_memory() -> None:
+    """Let this process use freed memory again instead of giving it back to the kernel.
+
+    Every fresh array of this size would be page-faulted and zeroed anew, which took half of a comparison's time.
+    One arena, because the others give large blocks back at once. Called by programs, never by library functions;
+    does nothing where the C library is not glibc.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    for parameter, value in ((_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1)):
+        mallopt(parameter, value)
+
+
+@contextmanager
+def shared_cores(workers: int) -> Iterator[None]:
+    """Let `workers` threads share the cores: the BLAS of each gets its part instead of all of them."""
+    with threadpool_limits(max(1, (os.cpu_count() or 1) // workers), user_api="blas"):
+        yield

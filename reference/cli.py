@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""The command line of ``python -m reference.export``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from reference.errors import InputError, one_line
+from reference.export import ExportReport, export
+from reference.settings import PRECISIONS, REDUCTIONS, ExportSettings
+
+DESCRIPTION = """\
+Train a CNN in PyTorch for a few steps and write every tensor of every step into one HDF5
+file, a fixture: images, weights, outputs of all layers, loss and all gradients, with float64
+twins. It is what another implementation of the same network is compared with.
+
+Without options: the three-layer CNN (1 -> 16 -> 16 -> 1 channels, 3x3, ReLU), 3 steps on 2
+synthetic micrographs of 1024 x 1024 pixels each; about 5 GB and half a minute.
+"""
+
+EPILOG = """\
+examples:
+  python -m reference.export small.h5 --size 24x32 --batch 3       (seconds, 11 MB)
+  python -m reference.export mine.h5 --image stack_01.mrc --size 512
+  python -m reference.export mine.h5 --model mypackage.nets:make   (any chain of nn.Conv2d and nn.ReLU)
+
+what to run next:
+  cnn_step FILE RESULT                  the same steps in Fortran, from the fixture into RESULT
+  python -m bridge.compare FILE RESULT  says whether RESULT is right, and what is wrong
+
+exit code: 0 the file is written, 2 bad input or usage (nothing is written), 130 interrupted
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (--help shows the options)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; those of the process where left out.
+
+    Returns
+    -------
+    code : int
+        0 written; 2 bad input or usage, said in one line on standard error; 130 interrupted.
+    """
+    # Huge pages halve the time of a full-size export, most of which goes into fresh memory (a float64
+    # convolution takes 2.4 GB of it). torch reads this at its first large tensor; the values are the same.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    try:
+        path, settings = _settings(argv)
+        report = export(path, settings, quiet=False)
+    except InputError as error:
+        return _complain(str(error), 2)
+    except KeyboardInterrupt:
+        return _complain("interrupted, nothing is written", 130)
+    except (MemoryError, RuntimeError) as error:
+        # torch says "can't allocate memory" with a RuntimeError; any other is a bug and keeps its traceback.
+        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+            raise
+        return _complain(f"not enough memory: smaller --size or --batch ({one_line(error)})", 2)
+    print(_summary(report))
+    return 0
+
+
+def _complain(text: str, code: int) -> int:
+    print(f"reference.export: {' '.join(text.split())}", file=sys.stderr)
+    return code
+
+
+def _summary(report: ExportReport) -> str:
+    losses = ", ".join(f"{loss:.6g}" for loss in report.losses)
+    return (
+        f"wrote {report.path}: {report.size / 1e6:.1f} MB in {report.seconds:.1f} s; loss per step {losses}"
+    )
+
+
+def _settings(argv: Sequence[str] | None) -> tuple[str, ExportSettings]:
+    options = vars(_parser().parse_args(argv))
+    path = options.pop("file")
+    options["height"], options["width"] = options.pop("size")
+    return path, ExportSettings(**options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m reference.export",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="the fixture to write, replaced if it is there")
+    _add_data_options(parser.add_argument_group("images"))
+    _add_training_options(parser.add_argument_group("model and training"))
+    _add_run_options(parser.add_argument_group("computing"))
+    return parser
+
+
+def _add_data_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--size",
+        type=_size,
+        default=(1024, 1024),
+        metavar="HxW",
+        help="height x width in pixels, or one number for both (1024)",
+    )
+    group.add_argument("--batch", type=int, default=2, metavar="N", help="images in a batch (2)")
+    group.add_argument(
+        "--steps", type=int, default=3, metavar="K", help="training steps, each with its own batch (3)"
+    )
+    group.add_argument("--seed", type=int, default=0, metavar="S", help="of images and initial weights (0)")
+    group.add_argument(
+        "--image",
+        metavar="MICROGRAPH",
+        help="cut the images out of this one: .mrc, .npy, .h5 (or FILE.h5:/dataset), .png, .tif; "
+        "without it they are synthetic",
+    )
+
+
+def _add_training_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--model",
+        metavar="PACKAGE.MODULE:FACTORY",
+        help="function or class that returns your torch module (the three-layer CNN)",
+    )
+    group.add_argument(
+        "--reduction", choices=REDUCTIONS, default="mean", help="of the squared differences (mean)"
+    )
+    group.add_argument("--lr", type=float, default=0.0625, metavar="X", help="learning rate of SGD (0.0625)")
+    group.add_argument("--momentum", type=float, default=0.0, metavar="X", help="of SGD (0)")
+    group.add_argument("--dampening", type=float, default=0.0, metavar="X", help="of the momentum (0)")
+    group.add_argument("--weight-decay", type=float, default=0.0, metavar="X", help="of SGD (0)")
+    group.add_argument("--nesterov", action="store_true", help="Nesterov's momentum")
+
+
+def _add_run_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the training (float32)")
+    group.add_argument(
+        "--oracle-steps",
+        type=int,
+        metavar="N",
+        help="first N steps get float64 twins (all of a small fixture, 1 of a large one: at the full "
+        "size a twin takes 10 s)",
+    )
+    group.add_argument("--threads", type=int, metavar="N", help="of torch (its own choice)")
+
+
+def _size(text: str) -> tuple[int, int]:
+    """Height and width from "512x768" or "512"."""
+    height, cross, width = text.lower().partition("x")
+    try:
+        return int(height), int(width if cross else height)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected HxW or one number, found '{text}'") from None

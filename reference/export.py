@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+"""Write a fixture: train a CNN in PyTorch for a few steps and keep every tensor.
+
+``python -m reference.export FILE`` on the command line (`reference.cli` has the options), :func:`export`
+from Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import torch
+
+from reference.chain import Layers
+from reference.micrograph import Source, fit_target, make_source, target_text
+from reference.model import build_layers, output_shapes
+from reference.progress import Stages
+from reference.settings import ExportSettings
+from reference.training import double_twin, make_optimizer, parameters, run_step
+from reference.writer import link_twin, new_file, write_header, write_tensor, write_weights
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written.
+
+    Attributes
+    ----------
+    path : Path
+    size : int, in bytes
+    seconds : float
+    losses : tuple of float
+        One for every step.
+    """
+
+    path: Path
+    size: int
+    seconds: float
+    losses: tuple[float, ...]
+
+
+def export(path: str | Path, settings: ExportSettings | None = None, *, quiet: bool = True) -> ExportReport:
+    """Train for a few steps and write every tensor into an exchange file.
+
+    Parameters
+    ----------
+    path : path
+        Of the fixture. It appears when it is complete; until then an older file of that name stays.
+    settings : ExportSettings, optional
+        The defaults are the three-layer CNN on 3 batches of 2 images of 1024 x 1024 pixels, in float32.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    report : ExportReport
+
+    Raises
+    ------
+    reference.errors.InputError
+        If something that was asked for cannot be done; nothing is written then.
+
+    Notes
+    -----
+    The same settings, thread count and versions give the same values bit for bit.
+    """
+    settings = settings or ExportSettings()
+    begin = time.perf_counter()
+    with _computing(settings.threads):
+        work = _Work(settings)
+        with (
+            new_file(path, work.expected_bytes()) as file,
+            Stages(settings.steps + work.computed_twins, quiet) as stages,
+        ):
+            losses = work.write(file, stages)
+    size = Path(path).stat().st_size
+    return ExportReport(Path(path), size, time.perf_counter() - begin, tuple(losses))
+
+
+class _Work:
+    """Model and images of one export."""
+
+    def __init__(self, settings: ExportSettings) -> None:
+        self.settings = settings
+        self.dtype = _DTYPES[settings.precision]
+        # A float64 step is its own twin.
+        self.computed_twins = settings.twins if settings.precision == "float32" else 0
+        size = settings.height, settings.width
+        self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size)
+        channels = next(layer.in_channels for _, layer in self.layers if isinstance(layer, torch.nn.Conv2d))
+        self.input_shape = (settings.batch, channels, *size)
+        self.shapes = output_shapes(self.layers, self.input_shape)
+        self.source: Source = make_source(settings, channels)
+
+    def expected_bytes(self) -> int:
+        """Size of the file, but for HDF5's own few kilobytes."""
+        one_pass = [math.prod(shape) for shape in self.shapes.values()]
+        twice = 2 * sum(one_pass)  # forward, and gradients
+        pixels = math.prod(self.input_shape)
+        weights = sum(parameter.numel() for _, _, parameter in parameters(self.layers))
+        step = twice + pixels + weights
+        steps = self.settings.steps * (step + pixels + one_pass[-1] + weights) + weights
+        return steps * self.dtype.itemsize + self.computed_twins * step * torch.float64.itemsize
+
+    def write(self, file: h5py.File, stages: Stages) -> list[float]:
+        """All steps, one after the other: no more than one is in memory."""
+        settings, losses = self.settings, []
+        output_shape = self.shapes[self.layers[-1][0]]
+        target = target_text(self.source, self.input_shape, output_shape)
+        write_header(file, settings, self.layers, self.source.data, target)
+        optimizer = make_optimizer(self.layers, settings)
+        for k in range(settings.steps):
+            stages.begin(f"step {k + 1} of {settings.steps}")
+            batch = self._write_batch(file, k, output_shape)
+            write_weights(file, k, self.layers)
+            losses.append(self._write_step(file, f"steps/{k}", self.layers, *batch))
+            if k < settings.twins:
+                self._write_twin(file, k, batch, stages)
+            optimizer.step()
+        write_weights(file, settings.steps, self.layers)
+        return losses
+
+    def _write_batch(
+        self, file: h5py.File, k: int, output_shape: tuple[int, ...]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        given, wanted = (torch.from_numpy(images) for images in self.source.batch(k))
+        batch, target = given.to(self.dtype), fit_target(wanted, output_shape).to(self.dtype)
+        write_tensor(file, f"batches/{k}/input", batch)
+        write_tensor(file, f"batches/{k}/target", target)
+        return batch, target
+
+    def _write_step(
+        self, file: h5py.File, group: str, layers: Layers, batch: torch.Tensor, target: torch.Tensor
+    ) -> float:
+        def sink(name: str, tensor: torch.Tensor) -> None:
+            write_tensor(file, f"{group}/{name}", tensor)
+
+        return run_step(layers, batch, target, self.settings.reduction, sink)
+
+    def _write_twin(
+        self, file: h5py.File, k: int, batch: tuple[torch.Tensor, torch.Tensor], stages: Stages
+    ) -> None:
+        if not self.computed_twins:
+            link_twin(file, k)
+            return
+        stages.begin(f"step {k + 1} of {self.settings.steps}, float64 twin")
+        images, target = (tensor.double() for tensor in batch)
+        self._write_step(file, f"oracle/steps/{k}", double_twin(self.layers), images, target)
+
+
+@contextlib.contextmanager
+def _computing(threads: int | None) -> Iterator[None]:
+    """Thread count as asked for, and no bfloat16 or TF32 inside float32 convolutions; both put back after."""
+    # Torch before 2.9 has no such switch on the CPU, and never uses them there.
+    conv = getattr(torch.backends.mkldnn, "conv", None)
+    before = torch.get_num_threads(), getattr(conv, "fp32_precision", None)
+    torch.set_num_threads(threads or before[0])
+    if before[1] is not None:
+        conv.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        if before[1] is not None:
+            conv.fp32_precision = before[1]
+
+
+if __name__ == "__main__":
+    from reference.cli import main
+
+    sys.exit(main())

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""The default network, and how any other one is brought in."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from reference.chain import Layers, ModelRunError
+from reference.chain import describe as describe
+from reference.chain import model_json as model_json
+from reference.errors import InputError, one_line
+
+# Side of the example image that a module is proved on; larger images only where the module needs them.
+EXAMPLE_PIXELS = 64
+
+
+class ThreeLayerCNN(nn.Module):
+    """Denoiser of micrographs: three 3x3 convolutions with ReLU between them, 1 -> 16 -> 16 -> 1 channels.
+
+    Takes and returns shape (n, 1, h, w); zero padding keeps the size. Weights are torch's default.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 16, 3, padding=1)
+        self.relu1 = nn.ReLU()
+        self.conv2 = nn.Conv2d(16, 16, 3, padding=1)
+        self.relu2 = nn.ReLU()
+        self.conv3 = nn.Conv2d(16, 1, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.relu1(self.conv1(x))
+        x = self.relu2(self.conv2(x))
+        return self.conv3(x)
+
+
+def build_layers(
+    model: str | Callable[[], Any] | None, seed: int, dtype: torch.dtype, size: tuple[int, int]
+) -> Layers:
+    """Make the module and prove that it is a chain.
+
+    Parameters
+    ----------
+    model : "package.module:factory", callable, or None for :class:`ThreeLayerCNN`
+    seed : int >= 0
+        Set for torch while the factory runs; torch's own state is put back afterwards.
+    dtype : torch.float32 or torch.float64
+        Of the weights: drawn in it, so that those of a float64 fixture use all their digits.
+    size : (height, width) in pixels
+        Of the images that the module will see.
+
+    Returns
+    -------
+    layers : list of (name, layer), in the order of the calls, on the CPU
+
+    Raises
+    ------
+    InputError
+        If the factory cannot be found or fails, or if the module is not a chain or does not fit the images.
+    """
+    module = _call_factory(_find_factory(model), seed, dtype)
+    channels = _input_channels(module, size, dtype)
+    small = min(size[0], EXAMPLE_PIXELS), min(size[1], EXAMPLE_PIXELS)
+    try:
+        return describe(module, _example(channels, small, dtype))
+    except ModelRunError:
+        if small == size:
+            raise
+        return describe(module, _example(channels, size, dtype))
+
+
+def output_shapes(layers: Layers, shape: tuple[int, int, int, int]) -> dict[str, tuple[int, ...]]:
+    """Shape (n, k, p, q) of every layer's output for an input of shape (n, c, h, w), without computing it."""
+    shapes = {}
+    for name, layer in layers:
+        if isinstance(layer, nn.Conv2d):
+            try:
+                with torch.no_grad(), torch.device("meta"):
+                    weight = torch.empty(layer.weight.shape)
+                    out = torch.nn.functional.conv2d(
+                        torch.empty(shape),
+                        weight,
+                        None,
+                        layer.stride,
+                        layer.padding,
+                        layer.dilation,
+                        layer.groups,
+                    )
+            except RuntimeError as error:
+                raise InputError(
+                    f"layer '{name}' cannot take shape {tuple(shape)}: {one_line(error)}"
+                ) from error
+            shape = tuple(out.shape)
+        shapes[name] = shape
+    return shapes
+
+
+def _find_factory(model: str | Callable[[], Any] | None) -> Callable[[], Any]:
+    if model is None:
+        return ThreeLayerCNN
+    if callable(model):
+        return model
+    path, colon, name = model.partition(":")
+    if not (path and colon and name):
+        raise InputError(f"model '{model}': expected package.module:factory")
+    try:
+        found = importlib.import_module(path)
+    except Exception as error:  # a foreign file may raise anything while it is imported
+        raise InputError(f"model '{model}': cannot import {path}: {one_line(error)}") from error
+    factory = getattr(found, name, None)
+    if not callable(factory):
+        raise InputError(f"model '{model}': {path} has no function or class '{name}'")
+    return factory
+
+
+def _call_factory(factory: Callable[[], Any], seed: int, dtype: torch.dtype) -> nn.Module:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = factory()
+    except Exception as error:  # foreign code
+        raise InputError(f"the model's factory fails: {one_line(error)}") from error
+    finally:
+        torch.set_default_dtype(before)
+    if not isinstance(module, nn.Module):
+        raise InputError(f"the model's factory returns {type(module).__name__}, expected torch.nn.Module")
+    return module.to(device="cpu", dtype=dtype)
+
+
+class _FirstConvError(Exception):
+    """Carries the number of input channels out of a run."""
+
+
+def _input_channels(module: nn.Module, size: tuple[int, int], dtype: torch.dtype) -> int:
+    """Input channels of the convolution that is called first; 1 where none is reached."""
+
+    def stop(conv: nn.Conv2d, _: tuple) -> None:
+        raise _FirstConvError(conv.in_channels)
+
+    hooks = [m.register_forward_pre_hook(stop) for m in module.modules() if isinstance(m, nn.Conv2d)]
+    small = min(size[0], EXAMPLE_PIXELS), min(size[1], EXAMPLE_PIXELS)
+    try:
+        with torch.no_grad():
+            module(_example(1, small, dtype))
+    except _FirstConvError as found:
+        return int(found.args[0])
+    except Exception:  # describe() runs it again and says what is wrong
+        return 1
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return 1
+
+
+def _example(channels: int, size: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn((1, channels, *size), generator=generator, dtype=dtype)

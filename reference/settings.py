@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""What an export is asked to do, checked once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reference.errors import InputError
+
+# Up to here a float64 step takes less than a second, so that every step gets its twin.
+ORACLE_PIXELS = 2**17
+
+PRECISIONS = ("float32", "float64")
+REDUCTIONS = ("mean", "sum")
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """Everything that decides the content of a fixture.
+
+    Attributes
+    ----------
+    height, width : int >= 1, in pixels
+        Size of the input images.
+    batch : int >= 1
+        Images in one batch.
+    steps : int >= 1
+        Training steps; each has a batch of its own.
+    seed : int, 0 .. 2**63 - 1
+        Of the images and of the initial weights.
+    lr, momentum, dampening, weight_decay, nesterov
+        Of ``torch.optim.SGD``. The learning rate is a power of two, so that an update shows its gradient.
+    reduction : "mean" or "sum"
+        Of the squared differences, over all elements of the output.
+    image : path or None
+        Micrograph that patches are cut from; a synthetic one where None.
+    model : "package.module:factory", a callable without arguments, or None
+        What makes the module; :class:`reference.model.ThreeLayerCNN` where None.
+    precision : "float32" or "float64"
+        What everything is computed in.
+    oracle_steps : int or None
+        Number of first steps that get a float64 twin; None: all of a small fixture, one of a large one.
+    threads : int >= 1 or None
+        Of torch; its own choice where None.
+
+    Raises
+    ------
+    InputError
+        If a value is out of its range.
+    """
+
+    height: int = 1024
+    width: int = 1024
+    batch: int = 2
+    steps: int = 3
+    seed: int = 0
+    lr: float = 0.0625
+    momentum: float = 0.0
+    dampening: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+    reduction: str = "mean"
+    image: str | Path | None = None
+    model: str | Callable[[], Any] | None = None
+    precision: str = "float32"
+    oracle_steps: int | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("height", "width", "batch", "steps"):
+            _whole(name, getattr(self, name), 1)
+        _whole("seed", self.seed, 0, 2**63 - 1)
+        if self.threads is not None:
+            _whole("threads", self.threads, 1, 4096)
+        if self.oracle_steps is not None:
+            _whole("oracle-steps", self.oracle_steps, 0, self.steps)
+        for name in ("lr", "momentum", "weight_decay"):
+            _number(name.replace("_", "-"), getattr(self, name), lowest=0.0)
+        _number("dampening", self.dampening)
+        if self.nesterov and (self.momentum == 0 or self.dampening != 0):
+            raise InputError(
+                "nesterov needs momentum > 0 and dampening 0, found "
+                f"momentum {self.momentum} and dampening {self.dampening}"
+            )
+        _one_of("reduction", self.reduction, REDUCTIONS)
+        _one_of("precision", self.precision, PRECISIONS)
+
+    @property
+    def twins(self) -> int:
+        """Number of steps that get a float64 twin."""
+        if self.oracle_steps is not None:
+            return self.oracle_steps
+        return self.steps if self.batch * self.height * self.width <= ORACLE_PIXELS else 1
+
+
+def _whole(name: str, value: object, lowest: int, highest: int | None = None) -> None:
+    wanted = f">= {lowest}" if highest is None else f"from {lowest} to {highest}"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{name} must be a whole number {wanted}, found {value!r}")
+    if value < lowest or (highest is not None and value > highest):
+        raise InputError(f"{name} must be {wanted}, found {value}")
+
+
+def _number(name: str, value: object, lowest: float | None = None) -> None:
+    wanted = "finite" if lowest is None else f"finite and >= {lowest:g}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(f"{name} must be a number, {wanted}, found {value!r}")
+    if not math.isfinite(value) or (lowest is not None and value < lowest):
+        raise InputError(f"{name} must be {wanted}, found {value}")
+
+
+def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(f"{name} must be {' or '.join(choices)}, found {value!r}")

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""The exchange file, written with plain h5py: whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+
+from reference.chain import Layers, model_json
+from reference.errors import InputError, one_line
+from reference.settings import ExportSettings
+from reference.training import parameters
+
+FORMAT = "cnn-exchange"
+FORMAT_VERSION = 1
+# Arithmetic of the products. On the CPU that is the precision itself; export() sees to it.
+MATH_MODES = {"float32": "fp32", "float64": "fp64"}
+
+
+@contextlib.contextmanager
+def new_file(path: str | Path, expected_bytes: int = 0) -> Iterator[h5py.File]:
+    """HDF5 file that takes its name only when it is complete and on the disk.
+
+    Until then it is ``.NAME.PID.part`` in the same folder; on any failure, also Ctrl-C, that is removed, and
+    a file that was there before stays.
+
+    Parameters
+    ----------
+    path : path
+        An existing file is replaced.
+    expected_bytes : int
+        Refused at once where the disk has less room than this.
+
+    Raises
+    ------
+    InputError
+        If the folder is missing or not writable, the path is no regular file, or the disk is full.
+    """
+    goal = Path(os.path.realpath(path))
+    _check_place(goal, expected_bytes)
+    part = goal.with_name(f".{goal.name}.{os.getpid()}.part")
+    try:
+        with _disk_errors(goal):
+            # The oldest format: HDF5 1.10 and before must read it.
+            file = h5py.File(part, "w", libver=("earliest", "v110"))
+            try:
+                yield file
+            except BaseException:
+                # On a full disk closing fails too, and its complaint would hide the first one.
+                with contextlib.suppress(Exception):
+                    file.close()
+                raise
+            _close(file)
+            _to_disk(part)
+            os.replace(part, goal)
+            _to_disk(goal.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_header(file: h5py.File, settings: ExportSettings, layers: Layers, data: str, target: str) -> None:
+    """Root attributes, ``/model`` and ``/optimizer``."""
+    file.attrs.update(
+        {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "producer": _producer(),
+            "role": "reference",
+            "precision": settings.precision,
+            "math_mode": MATH_MODES[settings.precision],
+            "device": "cpu",
+            "torch_version": str(torch.__version__),
+            "numpy_version": np.__version__,
+            "h5py_version": h5py.__version__,
+            "seed": settings.seed,
+            "threads": torch.get_num_threads(),
+            "data": data,
+            "target": target,
+        }
+    )
+    file["model"] = model_json(layers, settings.reduction)
+    optimizer = file.create_group("optimizer").attrs
+    optimizer["type"] = "sgd"
+    for name in ("lr", "momentum", "dampening", "weight_decay"):
+        optimizer[name] = np.float64(getattr(settings, name))
+    optimizer["nesterov"] = int(settings.nesterov)
+
+
+def write_weights(file: h5py.File, step: int, layers: Layers) -> None:
+    """``/steps/<step>/weights``: those before that step."""
+    for name, part, parameter in parameters(layers):
+        write_tensor(file, f"steps/{step}/weights/{name}/{part}", parameter)
+
+
+def write_tensor(file: h5py.File, name: str, tensor: torch.Tensor) -> None:
+    """One dataset, contiguous, in the tensor's own precision and C order.
+
+    Raises
+    ------
+    InputError
+        If a value is not finite.
+    """
+    tensor = tensor.detach().contiguous()
+    # The sum is finite only if all values are, and cheap; it may overflow by itself, so ask again.
+    if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
+        raise InputError(f"/{name} has values that are not finite: the training diverges (a smaller --lr?)")
+    file.create_dataset(name, data=tensor.numpy())
+
+
+def link_twin(file: h5py.File, step: int) -> None:
+    """In a float64 fixture a step is its own float64 twin: hard links, no second copy."""
+    for part in ("forward", "loss", "grads"):
+        file[f"oracle/steps/{step}/{part}"] = file[f"steps/{step}/{part}"]
+
+
+def _producer() -> str:
+    try:
+        return f"reference.export {metadata.version('fortran-torch-bridge')}"
+    except metadata.PackageNotFoundError:
+        return "reference.export (source tree, not installed)"
+
+
+def _check_place(goal: Path, expected_bytes: int) -> None:
+    if not goal.parent.is_dir():
+        raise InputError(f"cannot write {goal}: the folder {goal.parent} does not exist")
+    if goal.exists() and not goal.is_file():
+        raise InputError(f"cannot write {goal}: it is there and is not a regular file")
+    if not os.access(goal.parent, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write {goal}: no permission to write into {goal.parent}")
+    free = shutil.disk_usage(goal.parent).free
+    if free < expected_bytes:
+        raise InputError(
+            f"cannot write {goal}: {expected_bytes / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free "
+            "(--size, --batch, --steps and --oracle-steps make it smaller)"
+        )
+
+
+@contextlib.contextmanager
+def _disk_errors(goal: Path) -> Iterator[None]:
+    """What the disk refuses, as one sentence."""
+    try:
+        yield
+    except OSError as error:
+        # The number says "no space left on device"; HDF5's own text is addresses and offsets.
+        reason = os.strerror(error.errno) if error.errno else one_line(error)
+        raise InputError(f"cannot write {goal}: {reason}") from error
+
+
+def _close(file: h5py.File) -> None:
+    try:
+        file.close()
+    except RuntimeError as error:  # what h5py raises where the last write, at closing, fails
+        raise OSError(one_line(error)) from error
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
