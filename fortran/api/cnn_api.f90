@@ -35,7 +35,7 @@ module cnn_api
    end type slot_type
 
    !> Networks by handle; a freed place is used again
-   type(slot_type), allocatable, save :: slots(:)
+   type(slot_type), allocatable :: slots(:)
 
 contains
 
@@ -182,8 +182,9 @@ contains
       type(error_type), allocatable :: error
       loss = 0.0_c_double
       call find(handle, network, error)
-      if (.not. allocated(error)) &
-         & call network%compute_loss(tensor_at(target, int(network%dtype, c_int), extent), loss, error)
+      if (.not. allocated(error)) then
+         call network%compute_loss(tensor_at(target, int(network%dtype, c_int), extent), loss, error)
+      end if
       call hand_over(error, ierr, errmsg)
    end subroutine network_loss
 
@@ -206,8 +207,9 @@ contains
       type(network_type), pointer :: network
       type(error_type), allocatable :: error
       call find(handle, network, error)
-      if (.not. allocated(error)) &
-         & call network%update(sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), error)
+      if (.not. allocated(error)) then
+         call network%update(sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), error)
+      end if
       call hand_over(error, ierr, errmsg)
    end subroutine network_update
 

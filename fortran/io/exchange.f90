@@ -58,7 +58,7 @@ module cnn_exchange
       procedure :: write_loss
       procedure :: commit
       procedure :: abandon
-      procedure, private :: write_staged, write_parameters
+      procedure, private :: write_staged, write_parameters, put_text, put_number
    end type result_type
 
 contains
@@ -232,23 +232,43 @@ contains
       call self%file%create(self%temporary, error)
       ! The user knows the file by its final name
       self%file%path = path
-      if (allocated(error)) error%message = path//": the file cannot be created (no such folder, no permission, or no room)"
-      if (.not. allocated(error)) call self%file%write_text_attribute("/", "format", format_name, error)
-      if (.not. allocated(error)) call self%file%write_number("/", "format_version", real(format_version, dp), error)
-      if (.not. allocated(error)) call self%file%write_text_attribute("/", "producer", producer, error)
-      if (.not. allocated(error)) call self%file%write_text_attribute("/", "role", "candidate", error)
-      if (.not. allocated(error)) call self%file%write_text_attribute("/", "precision", dtype_name(network%dtype), error)
-      if (.not. allocated(error)) call self%file%write_text_attribute("/", "device", network%backend%name, error)
-      if (.not. allocated(error)) call self%file%write_text_attribute("/", "math_mode", math_mode(network%dtype), error)
-      if (.not. allocated(error)) call self%file%write_text("/model", network%description%text, error)
-      if (.not. allocated(error)) call self%file%write_text_attribute("/optimizer", "type", "sgd", error)
-      if (.not. allocated(error)) call self%file%write_number("/optimizer", "lr", sgd%lr, error)
-      if (.not. allocated(error)) call self%file%write_number("/optimizer", "momentum", sgd%momentum, error)
-      if (.not. allocated(error)) call self%file%write_number("/optimizer", "dampening", sgd%dampening, error)
-      if (.not. allocated(error)) call self%file%write_number("/optimizer", "weight_decay", sgd%weight_decay, error)
-      if (.not. allocated(error)) call self%file%write_number("/optimizer", "nesterov", &
-         & merge(1.0_dp, 0.0_dp, sgd%nesterov), error)
+      if (allocated(error)) then
+         error%message = path//": the file cannot be created (no such folder, no permission, or no room)"
+         return
+      end if
+      call self%put_text("/", "format", format_name, error)
+      call self%put_number("/", "format_version", real(format_version, dp), error)
+      call self%put_text("/", "producer", producer, error)
+      call self%put_text("/", "role", "candidate", error)
+      call self%put_text("/", "precision", dtype_name(network%dtype), error)
+      call self%put_text("/", "device", network%backend%name, error)
+      call self%put_text("/", "math_mode", math_mode(network%dtype), error)
+      call self%put_text("/optimizer", "type", "sgd", error)
+      call self%put_number("/optimizer", "lr", sgd%lr, error)
+      call self%put_number("/optimizer", "momentum", sgd%momentum, error)
+      call self%put_number("/optimizer", "dampening", sgd%dampening, error)
+      call self%put_number("/optimizer", "weight_decay", sgd%weight_decay, error)
+      call self%put_number("/optimizer", "nesterov", merge(1.0_dp, 0.0_dp, sgd%nesterov), error)
+      if (allocated(error)) return
+      call self%file%write_text("/model", network%description%text, error)
    end subroutine result_create
+
+   !> A text attribute; nothing happens after an error
+   subroutine put_text(self, object, name, text, error)
+      class(result_type), intent(in) :: self
+      character(len=*), intent(in) :: object, name, text
+      type(error_type), allocatable, intent(inout) :: error
+      if (.not. allocated(error)) call self%file%write_text_attribute(object, name, text, error)
+   end subroutine put_text
+
+   !> A number attribute; nothing happens after an error
+   subroutine put_number(self, object, name, value, error)
+      class(result_type), intent(in) :: self
+      character(len=*), intent(in) :: object, name
+      real(dp), intent(in) :: value
+      type(error_type), allocatable, intent(inout) :: error
+      if (.not. allocated(error)) call self%file%write_number(object, name, value, error)
+   end subroutine put_number
 
    !> Weights and biases before step `step` (after the last step: with its number plus one)
    subroutine write_weights(self, step, network, error)
