@@ -84,7 +84,7 @@ contains
       integer :: length
       call get_command_argument(i, length=length)
       allocate (character(len=length) :: text)
-      call get_command_argument(i, text)
+      call get_command_argument(i, text(:))
    end function argument
 
 end module cnn_command_line

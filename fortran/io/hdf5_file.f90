@@ -103,7 +103,10 @@ contains
    !> The library once a process; its own error prints are replaced by our messages
    subroutine start_library(error)
       type(error_type), allocatable, intent(out) :: error
-      integer :: status
+      integer :: status, ignored
+      ! Files are closed here, and one that could not be (a full disk) would crash the library's cleanup at exit.
+      ! The call reports a failure when the library has been started before: then it was made before, too.
+      call h5dont_atexit_f(ignored)
       call h5open_f(status)
       if (status == 0) call h5eset_auto_f(0, status)
       if (status /= 0) call fail(error, "the HDF5 library could not be started")

@@ -83,7 +83,7 @@ contains
 
    !> Outputs of all layers for the input x(w,h,c,n)
    subroutine forward(self, x, error)
-      class(network_type), intent(inout), target :: self
+      class(network_type), intent(inout) :: self
       type(tensor_type), intent(in) :: x
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: from
@@ -150,7 +150,7 @@ contains
 
    !> Gradients of weights, biases, every layer's output and the input
    subroutine backward(self, error)
-      class(network_type), intent(inout), target :: self
+      class(network_type), intent(inout) :: self
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: x, dx
       integer :: i

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""The Fortran sources as a debug build: warnings are errors, bounds are checked, sanitizers watch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from bridge.compare import judge
+from bridge.verdict import Outcome
+
+
+@pytest.fixture(scope="module")
+def debug_step(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``cnn_step`` with -Werror, -fcheck=all, the address and the undefined-behaviour sanitizer."""
+    scripts = sysconfig.get_path("scripts")
+    search = f"{scripts}{os.pathsep}{os.environ['PATH']}"
+    meson = shutil.which("meson", path=search)
+    if meson is None:
+        pytest.skip("meson is neither in this environment nor on the search path")
+    build = tmp_path_factory.mktemp("debug") / "build"
+    options = ["-Dpython=false", "-Dbuildtype=debug", "-Db_sanitize=address,undefined", "-Db_lundef=false",
+               "-Dwerror=true"]
+    for command in ([meson, "setup", str(build), str(root), *options], [meson, "compile", "-C", str(build)]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False,
+                              env=os.environ | {"PATH": search})
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return build / "fortran" / "cnn_step"
+
+
+@pytest.mark.parametrize("device", ["cpu", "naive"])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_right_run_is_clean(debug_step: Path, small_fixture: Path, tmp_path: Path, device: str,
+                              precision: str) -> None:
+    """No report of a sanitizer (leaks included), and the verdict is the same."""
+    result = tmp_path / "r.h5"
+    done = subprocess.run([debug_step, small_fixture, result, "--device", device, "--precision", precision],
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert judge(small_fixture, result)[1].outcome is Outcome.ROUNDING
+
+
+def test_bad_files_are_refused_cleanly(debug_step: Path, small_fixture: Path, tmp_path: Path) -> None:
+    """One line and 2, whatever part of the file is missing; no crash, no leak."""
+    whole = small_fixture.read_bytes()
+    for keep in (0, 7, 100, 2000, len(whole) // 3, len(whole) - 100):
+        (tmp_path / "cut.h5").write_bytes(whole[:keep])
+        done = subprocess.run([debug_step, tmp_path / "cut.h5", tmp_path / "r.h5"], capture_output=True, text=True,
+                              check=False)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert done.stderr.startswith("cnn_step: ")
+        assert not (tmp_path / "r.h5").exists()

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""The architecture, checked: which folder may use which, one version, names that lead to files."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from bridge import engine
+from bridge.validate import cnn_step
+
+#: Fortran folders; each uses only itself and those before it. app and api do not use each other.
+FOLDERS = ["core", "backend", "model", "io", "app", "api"]
+
+#: Built from two parts, so that this file does not contain what it looks for
+MACHINE = re.compile("|".join(f"/{a}{b}/" for a, b in (("wo", "rk"), ("ro", "ot"), ("ho", "me"))))
+
+
+def fortran_sources(root: Path) -> list[Path]:
+    return [p for folder in FOLDERS for p in sorted((root / "fortran" / folder).glob("*.f90*"))]
+
+
+def python_imports(path: Path, *, when_loaded: bool = False) -> set[str]:
+    """Names of imported modules; with `when_loaded` only those that importing the file imports."""
+    found = set()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in tree.body if when_loaded else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Every Fortran module by name, in the file that has it."""
+    found: dict[str, Path] = {}
+    for path in fortran_sources(root):
+        for name in re.findall(r"^module (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            found.setdefault(name, path)
+    return found
+
+
+def test_fortran_arrows_go_one_way(root: Path) -> None:
+    where = modules(root)
+    for path in fortran_sources(root):
+        mine = FOLDERS.index(path.parent.name)
+        for used in re.findall(r"^\s*use (cnn_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            theirs = FOLDERS.index(where[used].parent.name)
+            assert theirs <= mine, f"{path.name} uses {used}, which lies above it"
+            assert not (mine == 5 and theirs == 4), f"{path.name} uses the program's {used}"
+
+
+def test_a_fortran_file_has_the_name_of_its_module(root: Path) -> None:
+    for name, path in modules(root).items():
+        stem = path.name.partition(".")[0]
+        alternatives = {f"cnn_{stem}", stem, re.sub("_(openblas|none)$", "", f"cnn_{stem}")}
+        assert name in alternatives, f"{path} holds the module {name}"
+
+
+def test_fortran_headers(root: Path) -> None:
+    for path in fortran_sources(root):
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith("! SPDX-License-Identifier: MIT\n!> "), path
+        assert "implicit none" in text, path
+        assert "program" in text or re.search(r"^ {3}private$", text, re.MULTILINE), path
+
+
+def test_no_fortran_local_is_initialised_where_it_is_declared(root: Path) -> None:
+    """``real :: x = 0`` in a procedure is an implicit SAVE: right at the first call only."""
+    kinds = r"^\s*(?:integer|real|logical|character|complex|type\(|class\()"
+    declaration = re.compile(kinds + r"[^!]*?::[^!(]*=", re.IGNORECASE)
+    sources = [*fortran_sources(root), *(root / "fortran").rglob("*.inc")]
+    for path in sources:
+        text = path.read_text(encoding="utf-8")
+        body = text if path.suffix == ".inc" else text.partition("\ncontains\n")[2]
+        for line in body.splitlines():
+            if "parameter" not in line.lower():
+                assert not declaration.match(line), f"{path.name}: {line.strip()}"
+
+
+def test_only_the_program_may_stop(root: Path) -> None:
+    for path in fortran_sources(root):
+        if path.parent.name != "app":
+            assert not re.search(r"^\s*(error )?stop\b", path.read_text(encoding="utf-8"), re.MULTILINE), path
+
+
+def test_only_the_engine_touches_the_extension(root: Path) -> None:
+    for path in (root / "bridge").glob("*.py"):
+        touches = "cnn_fortran" in python_imports(path)
+        assert touches == (path.name == "engine.py"), path
+
+
+def test_reference_and_bridge_meet_in_the_file_alone(root: Path) -> None:
+    for path in (root / "reference").glob("*.py"):
+        assert not {name for name in python_imports(path) if name.split(".")[0] in ("bridge", "cnn_fortran")}, path
+    for path in (root / "bridge").glob("*.py"):
+        assert not {name for name in python_imports(path) if name.split(".")[0] in ("reference", "tests")}, path
+
+
+@pytest.mark.parametrize("package", ["bridge", "reference"])
+def test_python_modules_have_no_cycles(root: Path, package: str) -> None:
+    files = {f"{package}.{p.stem}": p for p in (root / package).glob("*.py") if p.stem != "__init__"}
+    graph = {name: python_imports(path, when_loaded=True) & set(files) for name, path in files.items()}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(files)
+
+
+def test_every_module_is_installed(root: Path) -> None:
+    for package in ("bridge", "reference"):
+        listed = set(re.findall(r"'(\w+\.py)'", (root / package / "meson.build").read_text(encoding="utf-8")))
+        assert listed == {p.name for p in (root / package).glob("*.py")}
+
+
+def test_judging_needs_no_fortran() -> None:
+    """A stranger's file is compared where nothing was compiled."""
+    code = ("import sys; sys.modules['cnn_fortran'] = None\n"
+            "import bridge.compare, bridge.engine\n"
+            "try:\n    bridge.engine.api()\nexcept bridge.EngineError as error:\n    print(error)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("the Fortran extension cnn_fortran cannot be loaded")
+
+
+def test_all_versions_agree(root: Path) -> None:
+    build = (root / "meson.build").read_text(encoding="utf-8")
+    (declared,) = re.findall(r"^ {2}version: '([^']+)'", build, re.MULTILINE)
+    said = subprocess.run([cnn_step(), "--version"], capture_output=True, text=True, check=True).stdout
+    newest = re.search(r"^## (\S+)", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest
+    assert {version("fortran-torch-bridge"), engine.library_version(), said.split()[1], newest[1]} == {declared}
+
+
+def test_tracked_text_names_no_machine(root: Path) -> None:
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=False).stdout
+    if not tracked:
+        pytest.skip("this is not a git checkout")
+    for name in filter(None, tracked.split("\0")):
+        path = root / name
+        if path.is_file():
+            assert not MACHINE.search(path.read_text(encoding="utf-8", errors="replace")), name

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""``cnn_step`` and ``python -m bridge.step``: the same job, the same messages, files in one piece."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from bridge import Network, step
+from bridge.validate import cnn_step
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([cnn_step(), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Every dataset by name, and every attribute."""
+    found: dict[str, bytes] = {}
+    with h5py.File(path) as file:
+        found |= {f"@{key}": str(value).encode() for key, value in file.attrs.items()}
+        found |= {f"optimizer@{key}": str(value).encode() for key, value in file["optimizer"].attrs.items()}
+        file.visititems(lambda name, item: found.update({name: item[()].tobytes()})
+                        if isinstance(item, h5py.Dataset) and item.dtype.kind == "f" else None)
+    return found
+
+
+def test_program_and_extension_write_the_same_file(small_fixture: Path, tmp_path: Path) -> None:
+    for precision in ("float32", "float64"):
+        assert run(small_fixture, tmp_path / "a.h5", "--precision", precision).returncode == 0
+        assert step.main([str(small_fixture), str(tmp_path / "b.h5"), "--precision", precision]) == 0
+        assert contents(tmp_path / "a.h5") == contents(tmp_path / "b.h5")
+
+
+def test_every_tensor_of_every_step_is_written(small_fixture: Path, small_result: Path) -> None:
+    names: dict[Path, set[str]] = {small_fixture: set(), small_result: set()}
+    for path, found in names.items():
+        with h5py.File(path) as file:
+            file["steps"].visititems(lambda name, item, found=found: found.add(name)
+                                     if isinstance(item, h5py.Dataset) else None)
+    assert names[small_fixture] == names[small_result]
+    assert len(names[small_result]) == 3 * (6 + 5 + 1 + 5 + 6 + 1) + 6
+
+
+def test_no_python_takes_part() -> None:
+    libraries = subprocess.run(["ldd", cnn_step()], capture_output=True, text=True, check=False).stdout
+    assert "libgfortran" in libraries or "hdf5" in libraries
+    assert "python" not in libraries
+
+
+def test_threads_do_not_change_a_bit(small_fixture: Path, tmp_path: Path) -> None:
+    for threads in ("1", "2", "5"):
+        subprocess.run([cnn_step(), small_fixture, tmp_path / f"{threads}.h5"], check=True, capture_output=True,
+                       env=os.environ | {"OMP_NUM_THREADS": threads})
+    assert contents(tmp_path / "1.h5") == contents(tmp_path / "2.h5") == contents(tmp_path / "5.h5")
+
+
+def test_a_saved_result_loads_bit_for_bit(small_result: Path, tmp_path: Path) -> None:
+    network = Network.from_file(small_result, step=3)
+    network.save(tmp_path / "saved.h5")
+    again = Network.from_file(tmp_path / "saved.h5")
+    with h5py.File(small_result) as file:
+        for name, array in again.parameters.items():
+            stored = file[f"steps/3/weights/{name.replace('.', '/')}"][()]
+            assert stored.tobytes() == array.tobytes() == network.parameters[name].tobytes()
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ([], "expected two files, FIXTURE and RESULT"),
+    (["a", "b", "c"], "unexpected argument c"),
+    (["a", "b", "--fast"], "unknown option --fast"),
+    (["a", "b", "--device"], "--device needs a value"),
+    (["none.h5", "b.h5"], "none.h5: no such file"),
+])
+def test_wrong_usage_is_one_line_and_2(arguments: list[str], said: str, tmp_path: Path) -> None:
+    done = subprocess.run([cnn_step(), *arguments], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("device", "precision", "said"), [
+    ("cuda", "float32", "device cuda: not built"),
+    ("abacus", "float32", "device abacus: unknown, expected cpu or cuda"),
+    ("cpu", "float16", "precision float16: unknown, expected float32 or float64"),
+])
+def test_unknown_device_or_precision(device: str, precision: str, said: str, small_fixture: Path,
+                                     tmp_path: Path) -> None:
+    done = run(small_fixture, tmp_path / "r.h5", "--device", device, "--precision", precision)
+    assert (done.returncode, said in done.stderr) == (2, True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_and_version() -> None:
+    assert "usage: cnn_step FIXTURE RESULT" in run("--help").stdout
+    assert run("--version").stdout.startswith("cnn_step ")
+
+
+def test_an_unwritable_result_is_named(small_fixture: Path, tmp_path: Path) -> None:
+    done = run(small_fixture, tmp_path / "no" / "r.h5")
+    assert done.returncode == 2
+    assert "r.h5: the file cannot be created" in done.stderr
+
+
+def test_a_full_disk_leaves_the_old_file(small_fixture: Path, tmp_path: Path) -> None:
+    """A limit on the file's size fails writes as a full disk does (Python ignores the signal that comes with it)."""
+    target = tmp_path / "r.h5"
+    target.write_bytes(b"the old one")
+    done = subprocess.run(["bash", "-c", 'ulimit -f 200; exec "$@"', "bash", sys.executable, "-m", "bridge.step",
+                           small_fixture, target], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "no room" in done.stderr or "full" in done.stderr
+    assert target.read_bytes() == b"the old one"
+    assert [p.name for p in tmp_path.iterdir()] == ["r.h5"]
+
+
+@pytest.mark.parametrize("writer", ["program", "extension"])
+def test_kill_at_any_point_leaves_the_old_file_or_the_new(writer: str, small_fixture: Path, small_result: Path,
+                                                         tmp_path: Path) -> None:
+    target = tmp_path / "r.h5"
+    command = [cnn_step()] if writer == "program" else [sys.executable, "-m", "bridge.step"]
+    old, new = b"the old one", contents(small_result)
+    chance, seen = random.Random(0), {"old": 0, "new": 0}
+    for _ in range(40 if writer == "program" else 6):
+        target.write_bytes(old)
+        process = subprocess.Popen([*command, small_fixture, target], stdout=subprocess.DEVNULL)
+        while process.poll() is None and not list(tmp_path.glob(".r.h5.*.part")):
+            time.sleep(0.0005)
+        time.sleep(chance.uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if target.read_bytes() == old:
+            seen["old"] += 1
+        else:
+            assert contents(target) == new
+            seen["new"] += 1
+        for part in tmp_path.glob(".r.h5.*.part"):
+            part.unlink()
+    assert seen["old"] > 0
+
+
+def test_float64_is_closer_by_the_ratio_of_the_precisions(small_fixture: Path, tmp_path: Path) -> None:
+    """The error of a right implementation falls by about 2**29 when the precision does."""
+    errors = {}
+    for precision in ("float32", "float64"):
+        run(small_fixture, tmp_path / f"{precision}.h5", "--precision", precision)
+        with h5py.File(tmp_path / f"{precision}.h5") as mine, h5py.File(small_fixture) as reference:
+            name = "steps/0/grads/conv2/weight"
+            errors[precision] = float(np.abs(mine[name][()] - reference[f"oracle/{name}"][()]).max())
+    assert errors["float64"] < errors["float32"] * 2.0**-25

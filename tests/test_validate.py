@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""``python -m bridge.validate`` from end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bridge import validate
+
+
+def run(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "bridge.validate", *map(str, arguments)], cwd=cwd, text=True,
+                          capture_output=True, check=False, env=os.environ | environment)
+
+
+def test_our_step_is_right_from_an_installed_package(tmp_path: Path) -> None:
+    """From another folder, where only what is installed can be found."""
+    done = run("--size", "20x24", "--batch", "3", "--json", tmp_path / "v.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "RIGHT: every difference is rounding" in " ".join(done.stdout.split())
+    assert "agree to the bit in 78 of 78 tensors" in done.stdout
+    document = json.loads((tmp_path / "v.json").read_text(encoding="utf-8"))
+    assert (document["verdict"], document["exit_code"]) == ("rounding", 0)
+    assert document["bitwise"] == {"compared": 78, "differing": 0}
+    assert len(document["tensors"]) == 96
+    assert all(tensor["T"] <= 1 for tensor in document["tensors"])
+    assert {"name", "step", "T"} <= set(document["tensors"][0])
+    assert [p.name for p in tmp_path.iterdir()] == ["v.json"]
+
+
+@pytest.mark.parametrize("options", [
+    ["--precision", "float64"],
+    ["--device", "naive"],
+    ["--steps", "5", "--momentum", "0.9", "--nesterov"],
+    ["--reduction", "sum", "--lr", "0.00001"],
+    ["--momentum", "0.5", "--dampening", "0.25", "--weight-decay", "0.1"],
+    ["--model", "validate_models:awkward"],
+])
+def test_variants_are_right(options: list[str], tmp_path: Path) -> None:
+    models = Path(__file__).parent
+    done = run("--size", "20x24", "--batch", "3", *options, cwd=tmp_path, PYTHONPATH=str(models))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_real_micrograph(micrograph: Path, tmp_path: Path) -> None:
+    done = run("--size", "96x64", "--image", micrograph, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (["--device", "cuda"], "device cuda: not built"),
+    (["--size", "big"], "big"),
+    (["--size", "2x2", "--image", "none.mrc"], "none.mrc"),
+    (["--lr", "-1"], "lr"),
+    (["--size", "16", "--keep", "/proc/none"], "--keep /proc/none"),
+    (["--steps", "many"], "steps"),
+])
+def test_bad_input_is_2(options: list[str], said: str, tmp_path: Path) -> None:
+    done = run(*options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_keep_leaves_both_files(tmp_path: Path) -> None:
+    assert run("--size", "16", "--keep", tmp_path / "files", cwd=tmp_path).returncode == 0
+    assert sorted(p.name for p in (tmp_path / "files").iterdir()) == ["fixture.h5", "result.h5"]
+
+
+def test_a_wrong_program_is_a_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                  capsys: pytest.CaptureFixture[str]) -> None:
+    """A candidate that multiplies one gradient by 1.001 is caught, and the extension contradicts it."""
+    wrong = tmp_path / "wrong_step"
+    wrong.write_text(f"""#!{sys.executable}
+import subprocess, sys, h5py
+subprocess.run([{validate.cnn_step()!r}, *sys.argv[1:]], check=True)
+with h5py.File(sys.argv[2], "r+") as file:
+    file["steps/1/grads/conv2/weight"][...] *= 1.001
+""", encoding="utf-8")
+    wrong.chmod(0o755)
+    monkeypatch.setattr(validate, "cnn_step", lambda: str(wrong))
+    assert validate.main(["--size", "20x24", "--batch", "3"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "BUG: cnn_step and the Python extension disagree in 1 tensors" in said
+    assert "grads/conv2/weight of step 1" in said
+
+
+def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                    capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(validate.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert validate.main(["--size", "16"]) == 2
+    assert "the program cnn_step is not installed" in capsys.readouterr().err
