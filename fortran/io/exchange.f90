@@ -35,6 +35,7 @@ module cnn_exchange
       !> The model description (JSON) and the precision of the tensors
       character(len=:), allocatable :: model, precision
       type(sgd_type) :: sgd
+      logical :: has_sgd = .false.
       integer :: batches = 0
       type(staging_type), private :: staging
    contains
@@ -110,7 +111,8 @@ contains
       if (allocated(error)) return
       call self%file%read_text("/model", self%model, error)
       if (allocated(error)) return
-      call self%read_optimizer(error)
+      self%has_sgd = self%file%has("/optimizer")
+      if (self%has_sgd) call self%read_optimizer(error)
       if (allocated(error)) return
       self%batches = 0
       do while (self%file%has("/batches/"//to_text(self%batches)//"/input"))
@@ -183,7 +185,7 @@ contains
          character(len=:), allocatable :: path
          path = "/batches/"//to_text(step)//"/"//name
          call network%backend%release(tensor)
-         call self%file%extent(path, extent, error)
+         call self%file%extent(path, extent, error, expected_rank=4)
          if (allocated(error)) return
          call network%backend%allocate(network%dtype, extent, tensor, error)
          if (allocated(error)) return

@@ -39,7 +39,7 @@ module cnn_hdf5_file
       procedure :: write_text_attribute
       procedure :: read_number
       procedure :: write_number
-      procedure, private :: fail_with, open_dataset, write_values, open_attribute
+      procedure, private :: fail_with, open_dataset, owns, write_values, open_attribute
    end type hdf5_file_type
 
    interface
@@ -58,15 +58,19 @@ contains
       character(len=*), intent(in) :: path
       type(error_type), allocatable, intent(out) :: error
       integer :: status
+      integer(i8) :: bytes
       logical :: exists
       self%path = path
       call start_library(error)
       if (allocated(error)) return
-      inquire (file=path, exist=exists)
+      inquire (file=path, exist=exists, size=bytes)
       if (.not. exists) then
          call self%fail_with("no such file", error)
-         return
+      else if (bytes < 1) then
+         ! Opening a pipe would wait for ever
+         call self%fail_with("empty, or not a regular file", error)
       end if
+      if (allocated(error)) return
       call h5fopen_f(path, H5F_ACC_RDONLY_F, self%id, status)
       if (status /= 0) then
          self%id = -1
@@ -128,15 +132,18 @@ contains
       end do
    end function has
 
-   !> Shape of a dataset of real numbers, in Fortran order; the missing ones of four are 1
-   subroutine extent(self, name, found, error)
+   !> Shape of a dataset of real numbers, in Fortran order; the missing ones of four are 1.
+   !> With `expected_rank`, another number of dimensions is an error.
+   subroutine extent(self, name, found, error, expected_rank)
       class(hdf5_file_type), intent(in) :: self
       character(len=*), intent(in) :: name
       integer, intent(out) :: found(4)
       type(error_type), allocatable, intent(out) :: error
+      integer, intent(in), optional :: expected_rank
       integer(hid_t) :: dataset, space, kind
-      integer(hsize_t) :: dims(4), limits(4), stored
-      integer :: rank, class, status, ignored
+      integer(hsize_t) :: dims(4), limits(4)
+      integer(size_t) :: bytes
+      integer :: rank, class, place, status, ignored
 
       found = 0
       call self%open_dataset(name, dataset, error)
@@ -151,24 +158,30 @@ contains
       if (status == 0 .and. rank >= 1 .and. rank <= 4) call h5sget_simple_extent_dims_f(space, dims, limits, status)
       call h5sclose_f(space, ignored)
       call h5dget_type_f(dataset, kind, status)
+      bytes = 0
       if (status == 0) call h5tget_class_f(kind, class, status)
+      if (status == 0) call h5tget_size_f(kind, bytes, status)
       call h5tclose_f(kind, ignored)
-      call h5dget_storage_size_f(dataset, stored, status)
+      place = H5D_SPACE_STS_NOT_ALLOCATED_F
+      call h5dget_space_status_f(dataset, place, status)
       call h5dclose_f(dataset, ignored)
 
-      if (class /= H5T_FLOAT_F) then
-         call self%fail_with(name//" does not hold real numbers, expected float32 or float64", error)
+      if (class /= H5T_FLOAT_F .or. .not. (bytes == 4 .or. bytes == 8)) then
+         call self%fail_with(name//" does not hold float32 or float64", error)
       else if (rank < 0 .or. rank > 4) then
          call self%fail_with(name//" has "//to_text(rank)//" dimensions, expected at most 4", error)
       else if (any(dims < 1)) then
          call self%fail_with(name//" is empty", error)
       else if (any(dims > huge(1)) .or. product(real(dims, dp)) > 2.0_dp**40) then
          call self%fail_with(name//" declares an absurd shape", error)
-      else if (stored == 0) then
+      else if (place == H5D_SPACE_STS_NOT_ALLOCATED_F) then
          call self%fail_with(name//" declares a shape but holds no data", error)
       else
          found = int(dims)
       end if
+      if (allocated(error) .or. .not. present(expected_rank)) return
+      if (rank /= expected_rank) call self%fail_with(name//" has "//to_text(rank)//" dimensions, expected "// &
+         & to_text(expected_rank), error)
    end subroutine extent
 
    !> Fill a host tensor; the dataset must have its shape
@@ -475,8 +488,46 @@ contains
          return
       end if
       call h5dopen_f(self%id, name, dataset, status)
-      if (status /= 0) call self%fail_with(name//" is not a dataset", error)
+      if (status /= 0) then
+         call self%fail_with(name//" is not a dataset", error)
+      else if (.not. self%owns(dataset)) then
+         call h5dclose_f(dataset, status)
+         call self%fail_with(name//" is a link into another file", error)
+      else if (.not. stored_here(dataset)) then
+         call h5dclose_f(dataset, status)
+         call self%fail_with(name//" has its values in another file (a virtual or external dataset)", error)
+      end if
    end subroutine open_dataset
+
+   !> Are the values of a dataset in the file of the dataset?
+   logical function stored_here(dataset)
+      integer(hid_t), intent(in) :: dataset
+      integer(hid_t) :: properties
+      integer :: layout, files, status, ignored
+      layout = -1
+      files = -1
+      call h5dget_create_plist_f(dataset, properties, status)
+      if (status == 0) call h5pget_layout_f(properties, layout, status)
+      if (status == 0) call h5pget_external_count_f(properties, files, status)
+      call h5pclose_f(properties, ignored)
+      stored_here = files == 0 .and. (layout == H5D_CONTIGUOUS_F .or. layout == H5D_CHUNKED_F .or. &
+         & layout == H5D_COMPACT_F)
+   end function stored_here
+
+   !> Is an open object in this very file, and not behind a link into another one?
+   logical function owns(self, object)
+      class(hdf5_file_type), intent(in) :: self
+      integer(hid_t), intent(in) :: object
+      integer(size_t), parameter :: longest_path = 4096
+      character(len=longest_path) :: mine, theirs
+      integer(size_t) :: length
+      integer :: status
+      owns = .false.
+      call h5fget_name_f(self%id, mine, length, status)
+      if (status /= 0 .or. length > longest_path) return
+      call h5fget_name_f(object, theirs, length, status)
+      owns = status == 0 .and. mine == theirs
+   end function owns
 
    subroutine open_attribute(self, object, name, attribute, error)
       class(hdf5_file_type), intent(in) :: self

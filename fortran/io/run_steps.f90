@@ -6,6 +6,7 @@ module cnn_run_steps
    use cnn_kinds, only : dp, dtype_from_name, dtype_none
    use cnn_network, only : network_type
    use cnn_tensor, only : tensor_type
+   use cnn_text, only : to_text
    use cnn_version, only : version
    implicit none
    private
@@ -53,14 +54,21 @@ contains
       character(len=:), allocatable :: wanted
       wanted = fixture%precision
       if (len_trim(precision) > 0) wanted = trim(precision)
-      if (dtype_from_name(wanted) == dtype_none) then
+      if (dtype_from_name(fixture%precision) == dtype_none) then
+         call fail(error, fixture%file%path//": precision is "//fixture%precision//", expected float32 or float64")
+      else if (dtype_from_name(wanted) == dtype_none) then
          call fail(error, "precision "//wanted//": unknown, expected float32 or float64")
       else if (fixture%batches == 0) then
          call fail(error, fixture%file%path//": /batches/0/input is missing, there is nothing to run")
+      else if (.not. fixture%has_sgd) then
+         call fail(error, fixture%file%path//": /optimizer is missing, there is no step without it")
       end if
       if (allocated(error)) return
       call network%build(fixture%model, dtype_from_name(wanted), device, error)
-      if (allocated(error)) return
+      if (allocated(error)) then
+         if (index(error%message, "model") == 1) error%message = fixture%file%path//": "//error%message
+         return
+      end if
       call fixture%read_weights(0, network, error)
    end subroutine prepare
 
@@ -96,13 +104,27 @@ contains
       type(error_type), allocatable, intent(out) :: error
       loss = 0.0_dp
       call result%write_weights(step, network, error)
-      if (.not. allocated(error)) call network%forward(input, error)
+      if (.not. allocated(error)) then
+         call network%forward(input, error)
+         call name_batch(fixture, step, error)
+      end if
       if (.not. allocated(error)) call result%write_forward(step, network, error)
-      if (.not. allocated(error)) call network%compute_loss(target, loss, error)
+      if (.not. allocated(error)) then
+         call network%compute_loss(target, loss, error)
+         call name_batch(fixture, step, error)
+      end if
       if (.not. allocated(error)) call result%write_loss(step, loss, error)
       if (.not. allocated(error)) call network%backward(error)
       if (.not. allocated(error)) call result%write_gradients(step, network, error)
       if (.not. allocated(error)) call network%update(fixture%sgd, error)
    end subroutine run_one
+
+   !> Say which batch of which file does not fit the model
+   subroutine name_batch(fixture, step, error)
+      type(fixture_type), intent(in) :: fixture
+      integer, intent(in) :: step
+      type(error_type), allocatable, intent(inout) :: error
+      if (allocated(error)) error%message = fixture%file%path//": /batches/"//to_text(step)//": "//error%message
+   end subroutine name_batch
 
 end module cnn_run_steps
