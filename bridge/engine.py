@@ -56,7 +56,9 @@ def call(name: str, *arguments: Any) -> Any:
     EngineError
         With the message of the Fortran error.
     """
-    *values, ierr, message = getattr(api(), name)(*arguments)
+    # f2py takes bytes as they are, but only ASCII from a text
+    plain = (os.fsencode(value) if isinstance(value, str) else value for value in arguments)
+    *values, ierr, message = getattr(api(), name)(*plain)
     if ierr != 0:
         text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
         raise EngineError(text.strip())
@@ -78,15 +80,27 @@ def run_file(fixture: str | os.PathLike[str], result: str | os.PathLike[str], de
     EngineError
         With the same messages as the program; nothing is written then.
     """
-    call("run_file", path_text("fixture", fixture), path_text("result", result), device, precision)
+    call("run_file", path_text("fixture", fixture), path_text("result", result), device_text(device), precision)
 
 
 def path_text(name: str, path: str | os.PathLike[str]) -> str:
     """A file name that Fortran can take: no NUL, no trailing blank."""
-    text = os.fspath(path)
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        raise ArgumentTypeError(f"{name}: {path!r}, expected a file name") from None
     if not isinstance(text, str) or not text or "\0" in text or text != text.rstrip(" "):
         raise ArgumentError(f"{name}: {text!r} is not a usable file name")
     return text
+
+
+def device_text(device: str) -> str:
+    """A device's name that Fortran can take; whether there is such a device is for the library to say."""
+    if not isinstance(device, str):
+        raise ArgumentTypeError(f"device: {device!r}, expected a text such as 'cpu'")
+    if "\0" in device or device != device.rstrip(" "):
+        raise ArgumentError(f"device: {device!r}, expected a text such as 'cpu'")
+    return device
 
 
 def dtype_code(name: str, dtype: str) -> int:
@@ -118,7 +132,7 @@ def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int
     >>> check_array("x", np.zeros((2, 3), np.float32), ndim=2).shape
     (2, 3)
     """
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         kind = f"{type(array).__module__}.{type(array).__qualname__}"
         hint = " (use .detach().numpy())" if kind.startswith("torch") else ""
         raise ArgumentTypeError(f"{name}: {kind}, expected numpy.ndarray{hint}")
@@ -172,4 +186,4 @@ def check_device(device: str) -> None:
     ------
     EngineError
     """
-    call("device_check", device)
+    call("device_check", device_text(device))

@@ -58,8 +58,8 @@ def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairL
         engine.check_array("out", out, dtype=x.dtype.name, shape=shape, writable=True)
         if any(np.may_share_memory(out, other) for other in (x, w, b) if other is not None):
             raise ArgumentError("out: shares memory with an input, expected separate memory")
-    engine.call("conv2d_forward", device, engine.DTYPES[x.dtype.name], params, engine.address(x), engine.extent(x),
-                engine.address(w), engine.extent(w), engine.address(b), engine.address(out))
+    engine.call("conv2d_forward", engine.device_text(device), engine.DTYPES[x.dtype.name], params, engine.address(x),
+                engine.extent(x), engine.address(w), engine.extent(w), engine.address(b), engine.address(out))
     return out
 
 
@@ -98,12 +98,14 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
     x, w = _check_pair(input, weight)
     params = _params(stride, padding, dilation, groups, w.shape[2:])
     shape = _output_shape(x, w, params)
+    if len(output_mask) != 3:
+        raise ArgumentError(f"output_mask: {output_mask!r}, expected three bool")
     dy = engine.check_array("grad_output", grad_output, dtype=x.dtype.name, shape=shape, finite=True)
     dx = np.empty_like(x) if output_mask[0] else None
     dw = np.empty_like(w) if output_mask[1] else None
     db = np.empty(w.shape[:1], w.dtype) if output_mask[2] else None
-    engine.call("conv2d_backward", device, engine.DTYPES[x.dtype.name], params, engine.address(x), engine.extent(x),
-                engine.address(w), engine.extent(w), *(engine.address(a) for a in (dy, dx, dw, db)))
+    engine.call("conv2d_backward", engine.device_text(device), engine.DTYPES[x.dtype.name], params, engine.address(x),
+                engine.extent(x), engine.address(w), engine.extent(w), *(engine.address(a) for a in (dy, dx, dw, db)))
     return dx, dw, db
 
 
@@ -112,12 +114,14 @@ def _check_pair(input: Array, weight: Array) -> tuple[Array, Array]:
     return x, engine.check_array("weight", weight, dtype=x.dtype.name, ndim=4, finite=True)
 
 
-def _params(stride: PairLike, padding: PairLike | str, dilation: PairLike, groups: int, kernel: tuple[int, ...]) -> Array:
+def _params(stride: PairLike, padding: PairLike | str, dilation: PairLike, groups: int,
+            kernel: tuple[int, ...]) -> Array:
     """stride, padding, dilation as (h, w) each, then groups, as cnn_api wants them."""
     strides, dilations = _pair("stride", stride), _pair("dilation", dilation)
     if isinstance(padding, str):
         padding = _named_padding(padding, strides, dilations, kernel)
-    return np.array([*strides, *_pair("padding", padding), *dilations, _integer("groups", groups)], dtype=np.int32)
+    return np.array([*strides, *_pair("padding", padding), *dilations, _integer("groups", groups, "an int")],
+                    dtype=np.int32)
 
 
 def _named_padding(name: str, stride: tuple[int, int], dilation: tuple[int, int],
@@ -139,9 +143,9 @@ def _pair(name: str, value: PairLike) -> tuple[int, int]:
     return (_integer(name, value), _integer(name, value))
 
 
-def _integer(name: str, value: object) -> int:
+def _integer(name: str, value: object, expected: str = "an int or a pair (height, width)") -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ArgumentTypeError(f"{name}: {value!r}, expected an int or a pair (height, width)")
+        raise ArgumentTypeError(f"{name}: {value!r}, expected {expected}")
     if abs(int(value)) > np.iinfo(np.int32).max:
         raise ArgumentError(f"{name}: {value!r}, expected a number below 2**31")
     return int(value)

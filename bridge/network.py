@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-import weakref
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +11,9 @@ import numpy as np
 from bridge import engine
 from bridge.errors import ArgumentError, ArgumentTypeError, EngineError, FileError
 from bridge.exchange import ExchangeFile, Sgd
-from bridge.model import Conv2d, Layer, Model, Relu
+from bridge.model import Model
+from bridge.torch_modules import make_module, read_module
+from bridge.views import Owner, Views
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,6 +46,7 @@ class Network:
 
     Examples
     --------
+    >>> from bridge.model import Conv2d
     >>> net = Network(Model((Conv2d("a", 1, 1, (1, 1)),)))
     >>> net.parameters["a.weight"][...] = 3
     >>> float(net.forward(np.full((1, 1, 1, 1), 2, np.float32))[0, 0, 0, 0])
@@ -53,13 +54,21 @@ class Network:
     """
 
     def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu") -> None:
-        self.model, self.dtype, self.device = model, dtype, device
+        if not isinstance(model, Model):
+            raise ArgumentTypeError(f"model: {type(model).__qualname__}, expected bridge.Model")
+        try:
+            Model.from_json(model.to_json())
+        except FileError as error:
+            raise ArgumentError(str(error)) from None
+        self.model, self.dtype, self.device = model, dtype, engine.device_text(device)
         handle = engine.call("network_create", model.to_json(), engine.dtype_code("dtype", dtype), device)
         self._handle = int(handle)
-        self._owner = _Owner(self._handle)
+        owner = Owner(self._handle)
         self._input: Array | None = None
-        self.parameters = _Views(self, WEIGHT, BIAS)
-        self.gradients = _Views(self, WEIGHT_GRADIENT, BIAS_GRADIENT)
+        self._has_gradients = False
+        self._owner = owner
+        self.parameters = Views(model, dtype, owner, self._find, WEIGHT, BIAS)
+        self.gradients = Views(model, dtype, owner, self._find, WEIGHT_GRADIENT, BIAS_GRADIENT)
         for array in (*self.parameters.values(), *self.gradients.values()):
             array[...] = 0
 
@@ -92,47 +101,26 @@ class Network:
                    device: str = "cpu") -> Network:
         """The network of a torch module that is a chain of ``Conv2d`` and ``ReLU``, with its weights.
 
-        The layers are taken in the order of ``named_modules``; the caller vouches that ``forward`` uses them in that
-        order (``reference.export`` proves it).
+        That it is a chain is checked: the module is run once on a small input, and must give what its layers give
+        one after the other.
 
         Raises
         ------
         ArgumentError, ArgumentTypeError
-            If the module holds anything else, or a convolution pads with something other than zeros.
+            If the module holds anything else, is no plain chain, two convolutions share a weight, or one pads with
+            something other than zeros.
         """
         if reduction not in ("mean", "sum"):
             raise ArgumentError(f"reduction: {reduction!r}, expected 'mean' or 'sum'")
-        leaves = [(name, leaf) for name, leaf in module.named_modules() if not list(leaf.children())]
-        model = Model.from_json(Model(tuple(_from_torch(name, leaf) for name, leaf in leaves),
-                                      reduction == "mean").to_json())
-        state = {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
-        network = cls(model, dtype or next(iter(state.values())).dtype.name, device)
+        model, found, weights = read_module(module, mean=reduction == "mean")
+        network = cls(model, dtype or found, device)
         for name, array in network.parameters.items():
-            array[...] = state[name]
+            array[...] = weights[name]
         return network
 
     def to_torch(self) -> nn.Module:
         """A torch ``Sequential`` with the same layers, names and (copied) weights."""
-        import torch
-        from torch import nn
-
-        layers: dict[str, nn.Module] = {}
-        for layer in self.model.layers:
-            if isinstance(layer, Relu):
-                layers[layer.name] = nn.ReLU()
-            else:
-                layers[layer.name] = nn.Conv2d(
-                    layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding,
-                    layer.dilation, layer.groups, layer.bias, dtype=getattr(torch, self.dtype))
-        module = nn.Sequential()
-        for name, layer in layers.items():
-            # not add_module, which refuses the dots of nested names
-            module._modules[name] = layer
-        with torch.no_grad():
-            for name, array in self.parameters.items():
-                layer_name, _, kind = name.rpartition(".")
-                getattr(layers[layer_name], kind).copy_(torch.from_numpy(array))
-        return module
+        return make_module(self.model, self.dtype, self.parameters)
 
     def forward(self, input: Array) -> Array:
         """Output of the last layer, a new array (n, k, p, q).
@@ -140,6 +128,7 @@ class Network:
         `input`: the network's dtype, (n, c, h, w), C-contiguous, finite; kept (not copied) until the next call.
         """
         x = engine.check_array("input", input, dtype=self.dtype, ndim=4, finite=True)
+        self._has_gradients = False
         engine.call("network_forward", self._handle, engine.address(x), engine.extent(x))
         self._input = x
         return self._copy(len(self.model.layers), OUTPUT)
@@ -147,11 +136,13 @@ class Network:
     def loss(self, target: Array) -> float:
         """Mean or sum of (output - target)**2 of the last `forward`; `target` has the output's shape."""
         t = engine.check_array("target", target, dtype=self.dtype, ndim=4, finite=True)
+        self._has_gradients = False
         return float(engine.call("network_loss", self._handle, engine.address(t), engine.extent(t)))
 
     def backward(self) -> Array:
         """Fill `gradients`, and return the gradient of the last `loss` with respect to the input, a new array."""
         engine.call("network_backward", self._handle)
+        self._has_gradients = True
         return self._copy(0, OUTPUT_GRADIENT)
 
     def update(self, *, lr: float, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
@@ -165,9 +156,10 @@ class Network:
         x = engine.check_array("input", input, dtype=self.dtype, ndim=4, finite=True)
         t = engine.check_array("target", target, dtype=self.dtype, ndim=4, finite=True)
         settings = _settings(lr, momentum, dampening, weight_decay, nesterov)
+        self._has_gradients = False
         loss = engine.call("network_step", self._handle, engine.address(x), engine.extent(x), engine.address(t),
                            engine.extent(t), *settings)
-        self._input = x
+        self._input, self._has_gradients = x, True
         return float(loss)
 
     def output(self, layer: str) -> Array:
@@ -175,7 +167,9 @@ class Network:
         return self._copy(self._number(layer), OUTPUT)
 
     def output_gradient(self, layer: str) -> Array:
-        """Gradient of the loss with respect to a layer's output, a new array; "input" names the input's."""
+        """Gradient of the last `backward` with respect to a layer's output, a new array; "input" names the input's."""
+        if not self._has_gradients:
+            raise EngineError("output_gradient: no gradients yet, call backward first")
         return self._copy(0 if layer == "input" else self._number(layer), OUTPUT_GRADIENT)
 
     def save(self, path: str | os.PathLike[str], sgd: Sgd | None = None) -> None:
@@ -189,6 +183,9 @@ class Network:
         s = sgd or Sgd(0.0)
         engine.call("network_save", self._handle, engine.path_text("path", path),
                     *_settings(s.lr, s.momentum, s.dampening, s.weight_decay, s.nesterov))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise ArgumentTypeError("a Network cannot be copied or pickled; expected save and from_file")
 
     def _number(self, layer: str) -> int:
         names = [one.name for one in self.model.layers]
@@ -211,65 +208,12 @@ class Network:
         return array
 
 
-class _Owner:
-    """Frees the network when neither the `Network` nor a view of its memory is left."""
-
-    def __init__(self, handle: int) -> None:
-        weakref.finalize(self, engine.api().network_free, handle)
-
-
-class _Memory:
-    """Memory of Fortran, as numpy's array interface wants it; holds on to its owner."""
-
-    def __init__(self, owner: _Owner, place: int, shape: tuple[int, ...], dtype: str) -> None:
-        self.owner = owner
-        self.__array_interface__ = {
-            "version": 3, "data": (place, False), "shape": shape, "typestr": np.dtype(dtype).str}
-
-
-class _Views(Mapping[str, Array]):
-    """Tensors of a network by torch's names, as views."""
-
-    def __init__(self, network: Network, weight: int, bias: int) -> None:
-        self._arrays: dict[str, Array] = {}
-        for number, layer in enumerate(network.model.layers, start=1):
-            if not isinstance(layer, Conv2d):
-                continue
-            for kind, which, there in (("weight", weight, True), ("bias", bias, layer.bias)):
-                if there:
-                    place, shape = network._find(number, which)
-                    shape = shape if kind == "weight" else shape[-1:]
-                    memory = _Memory(network._owner, place, shape, network.dtype)
-                    self._arrays[f"{layer.name}.{kind}"] = np.asarray(memory)
-
-    def __getitem__(self, name: str) -> Array:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-
 def _settings(lr: float, momentum: float, dampening: float, weight_decay: float,
               nesterov: bool) -> tuple[float, float, float, float, int]:
     numbers = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise ArgumentTypeError(f"{name}: {value!r}, expected a number")
+        if isinstance(value, int) and abs(value) > float(np.finfo(np.float64).max):
+            raise ArgumentError(f"{name}: an integer of {value.bit_length()} bits, expected a finite number")
     return float(lr), float(momentum), float(dampening), float(weight_decay), int(bool(nesterov))
-
-
-def _from_torch(name: str, leaf: Any) -> Layer:
-    from torch import nn
-
-    if isinstance(leaf, nn.ReLU):
-        return Relu(name)
-    if not isinstance(leaf, nn.Conv2d):
-        raise ArgumentTypeError(f"module: layer {name!r} is {type(leaf).__name__}, expected Conv2d or ReLU")
-    if leaf.padding_mode != "zeros" or isinstance(leaf.padding, str):
-        raise ArgumentError(f"module: layer {name!r} has padding {leaf.padding!r} of mode {leaf.padding_mode!r}, "
-                            "expected numbers and zeros")
-    return Conv2d(name, leaf.in_channels, leaf.out_channels, leaf.kernel_size, leaf.stride, leaf.padding,
-                  leaf.dilation, leaf.groups, leaf.bias is not None)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""Settings that are refused: of convolutions, devices, models, file names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import Case, one_layer, tensors
+
+import bridge
+from bridge import engine
+
+CASE = Case("arguments", (2, 3, 6, 7), (4, 3, 2, 5), padding=(1, 2))
+X = CASE.x
+
+
+@pytest.mark.parametrize(("groups", "w", "message"), [
+    (2, (4, 2, 1, 1), "has 3 channels, weight .* with groups = 2 expects 4"),
+    (3, (4, 1, 1, 1), "has 4 output channels, expected a multiple of groups = 3"),
+    (3, (3, 3, 1, 1), "has 3 channels, weight .* with groups = 3 expects 9"),
+    (40000, (4, 3, 1, 1), r"groups is \(40000\), expected values from 1 to 32767"),
+])
+def test_groups_that_do_not_fit(groups: int, w: tuple[int, ...], message: str) -> None:
+    """Groups divide both channels."""
+    with pytest.raises(bridge.EngineError, match=message):
+        bridge.conv2d(np.ones(X, np.float32), np.ones(w, np.float32), groups=groups)
+
+
+NOT_INTEGERS = (1.0, True, np.True_, None, 1j, np.float32(1), "1x", (1, 2.0), (1, None))
+NOT_PAIRS = ((1,), (1, 1, 1), [], ())
+
+
+@pytest.mark.parametrize("name", ["stride", "padding", "dilation", "groups"])
+@pytest.mark.parametrize("function", ["conv2d", "conv2d_backward"])
+def test_settings_of_a_convolution(name: str, function: str) -> None:
+    """Not an integer, not a pair, too small, too large: each is refused with name, value and expectation."""
+    t = tensors(CASE, "float32")
+    arrays = (t["dy"], t["x"], t["w"]) if function == "conv2d_backward" else (t["x"], t["w"])
+
+    def refused(value: object, kind: type[Exception] | tuple[type[Exception], ...], message: str) -> None:
+        with pytest.raises(kind, match=rf"{name}( is|:) .*{message}"):
+            getattr(bridge, function)(*arrays, **{name: value})
+
+    wrong = (bridge.ArgumentError, bridge.ArgumentTypeError)
+    for value in NOT_INTEGERS:
+        refused(value, wrong, "expected")
+    for value in NOT_PAIRS:
+        refused(value, wrong, "expected an int")
+    for value in (2**31, -2**31, 10**30, np.uint64(2**63)):
+        refused(value, bridge.ArgumentError, r"expected a number below 2\*\*31")
+    for value in (-1, 32768, 2**31 - 1, *(() if name == "padding" else (0,))):
+        refused(value, bridge.EngineError, "expected values from [01] to 32767")
+    if name != "groups":
+        refused((1, -1), bridge.EngineError, r"\(1, -1\), expected values from")
+        refused((-1, 1), bridge.EngineError, r"\(-1, 1\), expected values from")
+
+
+@pytest.mark.parametrize(("given", "w"), [({"padding": "sane"}, (4, 3, 3, 3)), ({"padding": ""}, (4, 3, 3, 3)),
+                                          ({"padding": "same", "stride": 2}, (4, 3, 3, 3)),
+                                          ({"padding": "same"}, (4, 3, 2, 3)), ({"padding": "same"}, (4, 3, 3, 4))])
+def test_names_of_paddings(given: dict[str, Any], w: tuple[int, ...]) -> None:
+    """Only "valid", and "same" where both sides get the same."""
+    with pytest.raises(bridge.ArgumentError, match=r"^padding: .*expected numbers, 'valid', or 'same'"):
+        bridge.conv2d(np.ones(X, np.float32), np.ones(w, np.float32), **given)
+
+
+@pytest.mark.parametrize(("device", "kind", "message"), [
+    ("cuda", bridge.EngineError, "device cuda: not built: this version has no CUDA backend, use the device cpu"),
+    ("gpu", bridge.EngineError, "device gpu: unknown, expected cpu or cuda"), ("CPU", bridge.EngineError, "unknown"),
+    ("", bridge.EngineError, "unknown"), ("cpü", bridge.EngineError, "device cpü: unknown"),
+    ("x" * 600, bridge.EngineError, "device xxx"), ("cpu ", bridge.ArgumentError, "^device: 'cpu ', expected"),
+    ("cpu\0", bridge.ArgumentError, "^device: "), (None, bridge.ArgumentTypeError, "^device: None, expected a text"),
+    (b"cpu", bridge.ArgumentTypeError, "^device: b'cpu', expected a text"), (0, bridge.ArgumentTypeError, "^device: 0"),
+])
+def test_devices(device: Any, kind: type[Exception], message: str) -> None:
+    """A device that is not there is refused everywhere in the same words."""
+    t = tensors(CASE, "float32")
+    for attempt in (lambda: bridge.conv2d(t["x"], t["w"], device=device), lambda: engine.check_device(device),
+                    lambda: bridge.conv2d_backward(t["dy"], t["x"], t["w"], padding=(1, 2), device=device),
+                    lambda: bridge.Network(one_layer().model, device=device)):
+        with pytest.raises(kind, match=message):
+            attempt()
+
+
+def layers(*given: Any) -> bridge.Model:
+    """A model of these layers."""
+    return bridge.Model(given)
+
+
+@pytest.mark.parametrize(("model", "message"), [
+    ("model", "^model: str, expected bridge.Model"), (layers(), "layers is missing or empty"),
+    *((layers(bridge.Conv2d(name, 1, 1, (1, 1))), f"layer name {name!r} is not allowed") for name in
+      ("", "a b", "ä", ".a", "-a", "a/b", "a" * 65, "input")),
+    (layers(bridge.Conv2d("a", 1, 1, (1, 1)), bridge.Relu("a")), "two layers have the same name"),
+    (layers(bridge.Conv2d("a", 3, 2, (1, 1), groups=2)), "layer a has 3 and 2 channels, expected multiples"),
+    (layers(bridge.Conv2d("a", 2, 2, (0, 1))), "layer a has kernel_size 0, expected an integer from 1"),
+    (layers(bridge.Conv2d("a", 2, 2, (1, 1), stride=(0, 1))), "layer a has stride 0, expected an integer from 1"),
+    (layers(bridge.Conv2d("a", 2, 2, (1, 1), stride=(1, 40000))), r"layer a: conv2d: stride is \(1, 40000\), expected"),
+])
+def test_models(model: Any, message: str) -> None:
+    """A description that is no network is refused with the layer's name."""
+    with pytest.raises(bridge.errors.BridgeError, match=message):
+        bridge.Network(model)
+    for dtype in ("float16", "f4", "", None, np.float32):
+        with pytest.raises(bridge.ArgumentError, match=r"^dtype: .*expected 'float32' or 'float64'"):
+            bridge.Network(one_layer().model, dtype)
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "a ", 3, None, b"a"], ids=str)
+def test_file_names(path: Any) -> None:
+    """Names that no file can have are refused before anything is written."""
+    with pytest.raises((bridge.ArgumentError, bridge.ArgumentTypeError), match=r"^path: .*(usable file name|expected)"):
+        one_layer().save(path)
+
+
+@pytest.mark.parametrize("mask", [(), (True,), (True, True, True, True)])
+def test_output_mask(mask: Any) -> None:
+    """Three gradients, three answers."""
+    t = tensors(CASE, "float32")
+    with pytest.raises(bridge.ArgumentError, match=r"^output_mask: .*expected three bool"):
+        bridge.conv2d_backward(t["dy"], t["x"], t["w"], padding=(1, 2), output_mask=mask)
