@@ -10,9 +10,9 @@ implementation of the candidate's precision (unit roundoff u):
 deterministic; above it is probabilistic, and is passed with a probability below 1e-6 over all elements of a
 model of this size. ``propagated`` carries the errors of the inputs through the operation, in absolute values.
 
-Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., ch. 3; N. J. Higham and
-T. Mary, SIAM J. Sci. Comput. 41 (2019) A2815 (the sqrt(n) law); I. Ipsen and H. Zhou, SIAM J. Matrix Anal.
-Appl. 41 (2020) 1653.
+Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., ch. 3; C.-P. Jeannerod and
+S. M. Rump, SIAM J. Matrix Anal. Appl. 34 (2013) 338 (n*u without terms in u**2); N. J. Higham and T. Mary, SIAM
+J. Sci. Comput. 41 (2019) A2815 (the sqrt(n) law); I. Ipsen and H. Zhou, SIAM J. Matrix Anal. Appl. 41 (2020) 1653.
 
 One image is treated at a time: what is not summed over the batch is handed to the caller and forgotten, so
 memory does not grow with the batch.
@@ -20,63 +20,45 @@ memory does not grow with the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from bridge import oracle
+from bridge.arithmetic import Arithmetic
 from bridge.model import Conv2d, Model
+from bridge.sums import GradientSums, Local, Sums, Visitor
 
 Array = np.ndarray
 
-#: Unit roundoff by precision
-UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 
-#: Called with a tensor's name under /steps/<k>, the value and the bound, both of one image
-Visitor = Callable[[str, Array, Array], None]
+@dataclass
+class _Input:
+    """Input of a convolution, kept for its backward pass; `own` is the candidate's."""
 
-
-def rounding_factor(n: Array | float, u: float) -> Array:
-    """s(n): the relative error, against the sum of absolute values, that n roundings may leave.
-
-    >>> bool(rounding_factor(81, 1.0) == 81.0)
-    True
-    """
-    n = np.asarray(n, dtype=np.float64)
-    return u * np.where(n <= 81, n, 9.0 * np.sqrt(n))
-
-
-def total_roundoff(precision: str) -> float:
-    """Unit roundoff of the candidate plus that of the float64 oracle itself."""
-    return UNIT_ROUNDOFF[precision] + UNIT_ROUNDOFF["float64"]
+    value: Array
+    error: Array
+    own: Array | None
 
 
 @dataclass
-class Sums:
-    """What is summed over the batch: the loss and the parameter gradients, with their bounds' parts.
+class _Mask:
+    """Of a ReLU: where its input is positive, and where rounding may have decided that."""
 
-    Parts of images are added in the order of the images, so results do not depend on threads.
-    """
-
-    loss: float = 0.0
-    loss_propagated: float = 0.0
-    #: by parameter name: value, sum of absolute values, propagated bound, number of products
-    gradients: dict[str, list[Array]] = field(default_factory=dict)
-
-    def add(self, other: Sums) -> None:
-        """Add another image's part."""
-        self.loss += other.loss
-        self.loss_propagated += other.loss_propagated
-        for name, parts in other.gradients.items():
-            if name in self.gradients:
-                self.gradients[name] = [a + b for a, b in zip(self.gradients[name], parts, strict=True)]
-            else:
-                self.gradients[name] = parts
+    positive: Array
+    unsure: Array
 
 
-def step_of_image(model: Model, weights: dict[str, Array], x: Array, target: Array, scale: float, u: float,
-                  visit: Visitor) -> Sums:
+def step_of_image(
+    model: Model,
+    weights: dict[str, Array],
+    x: Array,
+    target: Array,
+    scale: float,
+    u: float,
+    visit: Visitor,
+    operand: float = 0.0,
+) -> Sums:
     """Forward and backward of one image in float64, with bounds.
 
     Parameters
@@ -85,111 +67,183 @@ def step_of_image(model: Model, weights: dict[str, Array], x: Array, target: Arr
     weights : float64 arrays by name, ``conv1/weight`` (k, c/groups, r, s), ``conv1/bias`` (k,)
     x, target : (c, h, w) and the output's shape; exact in the candidate's precision
     scale : factor of the loss, 1 (sum) or 1/N (mean, N elements of the whole batch)
-    u : unit roundoff, see `total_roundoff`
+    u : unit roundoff, see `bridge.arithmetic.total_roundoff`
     visit : receives every un-reduced tensor in data-flow order: ``forward/<layer>``,
         ``grads/<layer>/output``, ``grads/input``
+    operand : relative error of the operands of products, see `Arithmetic`
 
     Returns
     -------
     Sums
         This image's part of the loss and of the parameter gradients.
     """
-    values, errors = [x.astype(np.float64)], [np.zeros(1)]
-    doubtful: list[Array | None] = []
-    for layer in model.layers:
-        if isinstance(layer, Conv2d):
-            z, e = _conv_forward(layer, weights, values[-1], errors[-1], u)
-            doubtful.append(None)
-        else:
-            z, e, unsure = _relu_forward(values[-1], errors[-1])
-            doubtful.append(unsure)
-        visit(f"forward/{layer.name}", z, e)
-        values.append(z)
-        errors.append(e)
+    arithmetic = Arithmetic(u, operand)
+    # Overflow is not an accident here: it makes a value infinite, and that is judged
+    with np.errstate(over="ignore", invalid="ignore"):
+        kept, output = _forward(model, weights, x.astype(np.float64), arithmetic, visit)
+        return _backward(model, weights, kept, output, target, scale, arithmetic, visit)
 
+
+def _backward(
+    model: Model,
+    weights: dict[str, Array],
+    kept: list[_Input | _Mask],
+    output: _Input,
+    target: Array,
+    scale: float,
+    arithmetic: Arithmetic,
+    visit: Visitor,
+) -> Sums:
     sums = Sums()
-    grad, e = _loss(values.pop(), errors.pop(), target, scale, u, sums)
-    for layer, unsure in zip(reversed(model.layers), reversed(doubtful), strict=True):
-        visit(f"grads/{layer.name}/output", grad, e)
-        a, e_a = values.pop(), errors.pop()
+    grad, error, local = _loss(output, target, scale, arithmetic, sums)
+    for layer, saved in zip(reversed(model.layers), reversed(kept), strict=True):
+        own = visit(f"grads/{layer.name}/output", grad, error, *local)
         if isinstance(layer, Conv2d):
-            _filter_gradients(layer, a, e_a, grad, e, sums)
-            grad, e = _conv_backward(layer, weights, grad, e, a.shape, u)
+            sums.gradients |= _filter_gradients(layer, saved, grad, error, own)
+            dz = _Input(grad, error, own)
+            grad, error, local = _conv_backward(layer, weights, dz, saved.value.shape, arithmetic)
         else:
-            grad, e = _relu_backward(a, grad, e, unsure)
-    visit("grads/input", grad, e)
+            _relu_backward(saved, grad, error)
+            local = ()
+    visit("grads/input", grad, error, *local)
     return sums
 
 
-def loss_bound(sums: Sums, scale: float, elements: int, u: float) -> tuple[float, float]:
-    """The loss of the batch and its bound; `elements` terms, each from 3 roundings (y - t, square, scale)."""
-    bound = rounding_factor(elements, u) * sums.loss + 3 * u * sums.loss + sums.loss_propagated
-    return scale * sums.loss, float(scale * bound)
+def _forward(
+    model: Model, weights: dict[str, Array], x: Array, arithmetic: Arithmetic, visit: Visitor
+) -> tuple[list, _Input]:
+    """What the backward pass needs of every layer, and the network's output."""
+    kept: list[_Input | _Mask] = []
+    value, error, own = x, np.zeros(1), None
+    for layer in model.layers:
+        local: tuple[Local, ...] = ()
+        if isinstance(layer, Conv2d):
+            # The input of the network is the same for all: nothing is sharper than the oracle itself
+            kept.append(_Input(value, error, x if value is x else own))
+            value, error, local = _conv_forward(layer, weights, _Input(value, error, own), arithmetic)
+        else:
+            kept.append(_relu_forward(value, error))
+        own = visit(f"forward/{layer.name}", value, error, *local)
+    return kept, _Input(value, error, own)
 
 
-def gradient_bound(parts: list[Array], u: float) -> tuple[Array, Array]:
-    """A parameter gradient of the batch and its bound."""
-    value, absolute, propagated, n = parts
-    return value, rounding_factor(n, u) * absolute + propagated
-
-
-def _conv_forward(layer: Conv2d, weights: dict[str, Array], a: Array, e_a: Array, u: float) -> tuple[Array, Array]:
+def _conv_forward(
+    layer: Conv2d, weights: dict[str, Array], a: _Input, arithmetic: Arithmetic
+) -> tuple[Array, Array, tuple[Local, ...]]:
     w = weights[f"{layer.name}/weight"]
     absolute = np.abs(w)
-    z = oracle.forward(a, w, layer)
-    e = oracle.forward(np.abs(a), absolute, layer)
-    n = oracle.products_forward(layer, a.shape[1:], z.shape[1:])
+    if np.min(a.value) >= 0:
+        z, e = oracle.forward(a.value, [w, absolute], layer)
+    else:
+        (z,), (e,) = oracle.forward(a.value, [w], layer), oracle.forward(np.abs(a.value), [absolute], layer)
+    n = oracle.products_forward(layer, a.value.shape[1:], z.shape[1:])
+    b = np.zeros((1, 1, 1))
     if layer.bias:
         b = weights[f"{layer.name}/bias"][:, None, None]
         z += b
         e += np.abs(b)
         n = n + 1
-    e *= rounding_factor(n, u)
-    if e_a.any():
-        e += oracle.forward(e_a, absolute, layer)
-    return z, e
+    factor = arithmetic.factor(n)
+    e *= factor
+    propagated = oracle.forward(a.error, [absolute], layer)[0] if a.error.any() else None
+    local = ()
+    if a.own is not None:
+        value = oracle.forward(a.own.astype(np.float64), [w], layer)[0] + b
+        local = _local(value, e, propagated, factor, n, arithmetic)
+    return z, _total(e, propagated, factor, n, arithmetic), local
 
 
-def _relu_forward(z: Array, e: Array) -> tuple[Array, Array, Array]:
-    """Value, bound, and where rounding may have decided the sign."""
-    unsure = np.abs(z) <= e
-    return np.maximum(z, 0.0), np.where(z > -e, e, 0.0), unsure
+def _total(e: Array, propagated: Array | None, factor: Array, n: Array, arithmetic: Arithmetic) -> Array:
+    """E = s(n)*c + propagated, in place; wrong inputs are rounded too, hence 1 + s(n)."""
+    if propagated is not None:
+        propagated *= 1 + factor.max()
+        e += propagated
+    return arithmetic.with_underflow(e, n)
 
 
-def _loss(y: Array, e_y: Array, target: Array, scale: float, u: float, sums: Sums) -> tuple[Array, Array]:
-    d = y - target
+def _local(
+    value: Array, e: Array, propagated: Array | None, factor: Array, n: Array, arithmetic: Arithmetic
+) -> tuple[Local, ...]:
+    """With the candidate's own inputs c is at most c + propagated: they are inside their bounds, or fail themselves."""
+    bound = e.copy() if propagated is None else e + propagated * factor
+    return (Local(value, arithmetic.with_underflow(bound, n), int(np.max(n))),)
+
+
+def _loss(
+    y: _Input, target: Array, scale: float, arithmetic: Arithmetic, sums: Sums
+) -> tuple[Array, Array, tuple[Local, ...]]:
+    """Sum of squares, and dy = 2*scale*(y - t): a difference, two products and a rounded scale."""
+    rounding = 4 * arithmetic.u
+    d = y.value - target
     sums.loss = float(np.vdot(d, d))
-    sums.loss_propagated = float(2 * np.vdot(np.abs(d), e_y) + np.vdot(e_y, e_y))
-    return 2 * scale * d, 2 * scale * e_y + 4 * u * np.abs(2 * scale * d)
+    error = np.broadcast_to(y.error, d.shape)
+    sums.loss_propagated = float(2 * np.vdot(np.abs(d), error) + np.vdot(error, error))
+    e = 2 * scale * ((1 + rounding) * error + rounding * np.abs(d))
+    local = ()
+    if y.own is not None:
+        own = 2 * scale * (y.own - target)
+        local = (Local(own, arithmetic.with_underflow(rounding * np.abs(own), 1), 4),)
+    return 2 * scale * d, arithmetic.with_underflow(e, 1), local
 
 
-def _filter_gradients(layer: Conv2d, a: Array, e_a: Array, dz: Array, e_dz: Array, sums: Sums) -> None:
+def _filter_gradients(
+    layer: Conv2d, saved: _Input, dz: Array, e_dz: Array, own_dz: Array | None
+) -> dict[str, GradientSums]:
+    a, e_a = saved.value, saved.error
     size_in, size_out = a.shape[1:], dz.shape[1:]
     absolute = np.abs(dz)
-    (value,) = oracle.backward_filter(a, [dz], layer)
-    c, propagated = oracle.backward_filter(np.abs(a), [absolute, e_dz], layer)
+    if np.min(a) >= 0:
+        value, c, propagated = oracle.backward_filter(a, [dz, absolute, e_dz], layer)
+    else:
+        (value,) = oracle.backward_filter(a, [dz], layer)
+        c, propagated = oracle.backward_filter(np.abs(a), [absolute, e_dz], layer)
     if e_a.any():
         propagated += oracle.backward_filter(e_a, [absolute + e_dz], layer)[0]
+    own = None
+    if own_dz is not None and saved.own is not None:
+        own = oracle.backward_filter(saved.own.astype(np.float64), [own_dz.astype(np.float64)], layer)[0]
     n = np.broadcast_to(oracle.products_filter(layer, size_in, size_out), value.shape)
-    sums.gradients[f"{layer.name}/weight"] = [value, c, propagated, n]
+    gradients = {f"{layer.name}/weight": GradientSums(value, c, propagated, n, own)}
     if layer.bias:
+        own = None if own_dz is None else own_dz.sum((1, 2), dtype=np.float64)
         n = np.full(dz.shape[0], size_out[0] * size_out[1])
-        sums.gradients[f"{layer.name}/bias"] = [dz.sum((1, 2)), absolute.sum((1, 2)), e_dz.sum((1, 2)), n]
+        gradients[f"{layer.name}/bias"] = GradientSums(
+            dz.sum((1, 2)), absolute.sum((1, 2)), e_dz.sum((1, 2)), n, own, products=False
+        )
+    return gradients
 
 
-def _conv_backward(layer: Conv2d, weights: dict[str, Array], dz: Array, e_dz: Array, shape: tuple[int, ...],
-                   u: float) -> tuple[Array, Array]:
+def _conv_backward(
+    layer: Conv2d, weights: dict[str, Array], dz: _Input, shape: tuple[int, ...], arithmetic: Arithmetic
+) -> tuple[Array, Array, tuple[Local, ...]]:
     w, size = weights[f"{layer.name}/weight"], (shape[1], shape[2])
     absolute = np.abs(w)
-    da = oracle.backward_data(dz, w, layer, size)
-    e = oracle.backward_data(np.abs(dz), absolute, layer, size)
-    e *= rounding_factor(oracle.products_data(layer, size, dz.shape[1:]), u)
-    e += oracle.backward_data(e_dz, absolute, layer, size)
-    return da, e
+    n = oracle.products_data(layer, size, dz.value.shape[1:])
+    factor = arithmetic.factor(n)
+    da = oracle.backward_data(dz.value, w, layer, size)
+    e = oracle.backward_data(np.abs(dz.value), absolute, layer, size)
+    e *= factor
+    propagated = oracle.backward_data(dz.error, absolute, layer, size)
+    local = ()
+    if dz.own is not None:
+        value = oracle.backward_data(dz.own.astype(np.float64), w, layer, size)
+        local = _local(value, e, propagated, factor, n, arithmetic)
+    return da, _total(e, propagated, factor, n, arithmetic), local
 
 
-def _relu_backward(z: Array, da: Array, e_da: Array, unsure: Array | None) -> tuple[Array, Array]:
-    positive = z > 0
-    e = np.where(positive, e_da, 0.0)
-    e += np.where(unsure, np.abs(da) + e_da, 0.0)
-    return np.where(positive, da, 0.0), e
+def _relu_forward(value: Array, error: Array) -> _Mask:
+    """In place: these arrays are as large as they are many. Where the input is exact, there is no doubt."""
+    mask = _Mask(value > 0, (np.abs(value) <= error) & (error > 0))
+    np.maximum(value, 0.0, out=value)
+    if error.any():
+        np.copyto(error, 0.0, where=~(mask.positive | mask.unsure))
+    return mask
+
+
+def _relu_backward(mask: _Mask, da: Array, e_da: Array) -> None:
+    """In place. Where the sign of the input is in doubt, a right candidate may pass the gradient or stop it."""
+    doubt = np.abs(da[mask.unsure]) + e_da[mask.unsure]
+    stopped = ~mask.positive
+    np.copyto(da, 0.0, where=stopped)
+    np.copyto(e_da, 0.0, where=stopped)
+    e_da[mask.unsure] += doubt

@@ -27,9 +27,13 @@ EXIT_CODES = """exit codes:
   4  cannot tell"""
 
 
-def judge(fixture: str | os.PathLike[str], result: str | os.PathLike[str],
-          progress: Report | None = None) -> tuple[Comparison, Verdict]:
+def judge(
+    fixture: str | os.PathLike[str], result: str | os.PathLike[str], progress: Report | None = None
+) -> tuple[Comparison, Verdict]:
     """Compare two files and decide.
+
+    A result that fails, but shows a lower precision, is judged again by the bounds of that precision: it excuses
+    rounding, not a bug.
 
     Raises
     ------
@@ -37,8 +41,9 @@ def judge(fixture: str | os.PathLike[str], result: str | os.PathLike[str],
         See `bridge.comparison.compare`.
     """
     comparison = compare(fixture, result, progress)
-    right = all(judged.passed for judged in comparison.judged)
-    return comparison, decide(comparison, None if right else recognise(fixture, result))
+    recognised = recognise(fixture, result) if comparison.failures else None
+    lowered = compare(fixture, result, progress, recognised.name) if recognised else None
+    return comparison, decide(comparison, recognised, lowered)
 
 
 def add_output_arguments(p: argparse.ArgumentParser) -> None:
@@ -50,11 +55,13 @@ def add_output_arguments(p: argparse.ArgumentParser) -> None:
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
     p = argparse.ArgumentParser(
-        prog="python -m bridge.compare", formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m bridge.compare",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Decide whether RESULT, written by any program in the format of docs/exchange-file.md, is a right\n"
-                    "computation of what FIXTURE (written by python -m reference.export) asks for. RESULT may hold\n"
-                    "only some of the tensors; the rest is listed as not judged.",
-        epilog=EXIT_CODES)
+        "computation of what FIXTURE (written by python -m reference.export) asks for. RESULT may hold\n"
+        "only some of the tensors; the rest is listed as not judged.",
+        epilog=EXIT_CODES,
+    )
     p.add_argument("fixture", metavar="FIXTURE", help="exchange file of the reference")
     p.add_argument("result", metavar="RESULT", help="exchange file of the candidate")
     add_output_arguments(p)

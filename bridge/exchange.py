@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 
 from bridge.errors import FileError
+from bridge.hdf5_values import HDF5_ERRORS, one_line, plain
 from bridge.model import Model
 
 FORMAT = "cnn-exchange"
@@ -59,12 +60,13 @@ class ExchangeFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
+        self._known: dict[str, h5py.Dataset | None] = {}
         if not os.path.isfile(self.path):
-            raise FileError(f"{self.path}: no such file")
+            raise FileError(f"{self.path}: {'not a file' if os.path.exists(self.path) else 'no such file'}")
         try:
             self.file = h5py.File(self.path, "r")
-        except OSError as error:
-            reason = str(error).partition("(")[2].rstrip(")") or str(error)
+        except HDF5_ERRORS as error:
+            reason = one_line(error).partition("(")[2].rstrip(")") or one_line(error)
             raise FileError(f"{self.path}: not a readable HDF5 file ({reason})") from None
         try:
             self._read_head()
@@ -75,22 +77,35 @@ class ExchangeFile:
     def __enter__(self) -> ExchangeFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.file.close()
 
     def has(self, name: str) -> bool:
         """Is there a dataset of this name in this file? (Links to other files do not count.)"""
-        here: h5py.Group = self.file
+        return self._find(name) is not None
+
+    def _find(self, name: str) -> h5py.Dataset | None:
+        """The dataset, once it was looked for: h5py takes longer for a name than for a small tensor."""
+        if name not in self._known:
+            self._known[name] = self._search(name)
+        return self._known[name]
+
+    def _search(self, name: str) -> h5py.Dataset | None:
+        here: h5py.Group | h5py.Dataset | h5py.Datatype = self.file
         for part in name.strip("/").split("/"):
             try:
                 link = here.get(part, getlink=True) if isinstance(here, h5py.Group) else None
                 if link is None or isinstance(link, h5py.ExternalLink):
-                    return False
+                    return None
                 here = here[part]
-            except (KeyError, OSError, RuntimeError):
-                return False
-        return isinstance(here, h5py.Dataset)
+                # A soft link may lead through a link to another file
+                if h5py.h5i.get_file_id(here.id) != self.file.id:
+                    return None
+            except HDF5_ERRORS:
+                return None
+        return here if isinstance(here, h5py.Dataset) else None
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> h5py.Dataset:
         """A dataset of real numbers, checked but not read.
@@ -100,14 +115,22 @@ class ExchangeFile:
         FileError
             If it is missing, does not hold float32 or float64, has another shape, or holds no data.
         """
-        if not self.has(name):
-            raise FileError(f"{self.path}: {name} is missing")
-        dataset = self.file[name]
-        if dataset.dtype.kind != "f" or dataset.dtype.itemsize not in (4, 8):
-            raise FileError(f"{self.path}: {name} holds {dataset.dtype}, expected float32 or float64")
-        if dataset.shape != shape:
-            raise FileError(f"{self.path}: {name} has the shape {dataset.shape}, expected {shape}")
-        if dataset.id.get_storage_size() == 0:
+        dataset = self._find(name)
+        if dataset is None:
+            raise FileError(f"{self.path}: {name} is missing, or is not a dataset of this file")
+        try:
+            dtype, found = dataset.dtype, dataset.shape
+            elsewhere = dataset.is_virtual or bool(dataset.external)
+            stored = dataset.id.get_storage_size()
+        except HDF5_ERRORS as error:
+            raise FileError(f"{self.path}: {name} is unreadable ({one_line(error)})") from None
+        if dtype.kind != "f" or dtype.itemsize not in (4, 8):
+            raise FileError(f"{self.path}: {name} holds {dtype}, expected float32 or float64")
+        if found != shape:
+            raise FileError(f"{self.path}: {name} has the shape {found}, expected {shape}")
+        if elsewhere:
+            raise FileError(f"{self.path}: {name} keeps its data in other files, expected them in this one")
+        if stored == 0:
             raise FileError(f"{self.path}: {name} declares a shape but holds no data")
         return dataset
 
@@ -116,15 +139,32 @@ class ExchangeFile:
         dataset = self.tensor(name, shape)
         try:
             values = dataset[()] if part is None else dataset[part]
-        except OSError as error:
-            raise FileError(f"{self.path}: {name} could not be read (truncated file?): {error}") from None
+        except MemoryError:
+            raise FileError(f"{self.path}: {name} of shape {shape} does not fit into memory") from None
+        except HDF5_ERRORS as error:
+            raise FileError(f"{self.path}: {name} cannot be read ({one_line(error)})") from None
         return np.asarray(values, dtype=dataset.dtype.newbyteorder("="))
+
+    def datasets(self) -> list[str]:
+        """Names of all datasets in the file, sorted."""
+        found: list[str] = []
+
+        def note(name: str, node: object) -> None:
+            if isinstance(node, h5py.Dataset):
+                found.append(name)
+
+        try:
+            self.file.visititems(note)
+        except HDF5_ERRORS as error:
+            raise FileError(f"{self.path}: its list of objects cannot be read ({one_line(error)})") from None
+        return sorted(found)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a dataset."""
-        if not self.has(name):
+        dataset = self._find(name)
+        if dataset is None:
             raise FileError(f"{self.path}: {name} is missing")
-        return tuple(self.file[name].shape)
+        return tuple(dataset.shape or ())
 
     def batches(self) -> int:
         """Number of batches, numbered from 0 without a gap."""
@@ -134,7 +174,7 @@ class ExchangeFile:
         return count
 
     def _read_head(self) -> None:
-        self.attributes = {name: _plain(self.file.attrs, name) for name in self.file.attrs}
+        self.attributes = self._attributes(self.file)
         if self.attributes.get("format") != FORMAT:
             raise FileError(f"{self.path}: attribute format is {self.attributes.get('format')!r}, expected {FORMAT!r}")
         version = self.attributes.get("format_version")
@@ -146,49 +186,44 @@ class ExchangeFile:
         try:
             self.model = Model.from_json(self._text("model")) if self.has("model") else None
             self.sgd = self._optimizer()
-        except FileError as error:
-            message = str(error)
-            raise FileError(message if message.startswith(self.path) else f"{self.path}: {message}") from None
+        except (FileError, ValueError, RecursionError) as error:
+            # json also raises plain ValueError, for numbers of thousands of digits
+            raise FileError(f"{self.path}: {one_line(error)}") from None
 
     def _text(self, name: str) -> str:
-        dataset = self.file[name]
-        if h5py.check_string_dtype(dataset.dtype) is None or dataset.shape != ():
-            raise FileError(f"{name} is not one text")
         try:
+            dataset = self.file[name]
+            if h5py.check_string_dtype(dataset.dtype) is None or dataset.shape != ():
+                raise FileError(f"/{name} is not one text")
             return dataset.asstr()[()].rstrip("\0 ")
-        except (OSError, UnicodeDecodeError) as error:
-            raise FileError(f"{name} could not be read: {error}") from None
+        except HDF5_ERRORS as error:
+            if isinstance(error, FileError):
+                raise
+            raise FileError(f"/{name} cannot be read ({one_line(error)})") from None
+
+    def _attributes(self, node: h5py.Group) -> dict[str, str | float | int | None]:
+        try:
+            return {name: plain(node.attrs, name) for name in node.attrs}
+        except HDF5_ERRORS as error:
+            raise FileError(f"the attributes of {node.name} cannot be read ({one_line(error)})") from None
 
     def _optimizer(self) -> Sgd | None:
-        group = self.file.get("optimizer")
+        try:
+            group = self.file.get("optimizer")
+        except HDF5_ERRORS:
+            group = None
         if not isinstance(group, h5py.Group):
             return None
-        found = {name: _plain(group.attrs, name) for name in group.attrs}
+        found = self._attributes(group)
         if found.get("type") != "sgd":
-            raise FileError(f"optimizer type is {found.get('type')!r}, expected 'sgd'")
+            raise FileError(f"attribute type of /optimizer is {found.get('type')!r}, expected 'sgd'")
         numbers = {}
         for name in Sgd.__dataclass_fields__:
             value = found.get(name)
             if not isinstance(value, (int, float)) or not np.isfinite(value):
                 raise FileError(f"attribute {name} of /optimizer is {value!r}, expected a number")
             numbers[name] = float(value)
+        for name in ("lr", "momentum", "weight_decay"):
+            if numbers[name] < 0:
+                raise FileError(f"attribute {name} of /optimizer is {numbers[name]:g}, expected 0 or more")
         return Sgd(**(numbers | {"nesterov": bool(numbers["nesterov"])}))
-
-
-def _plain(attributes: h5py.AttributeManager, name: str) -> str | float | int | None:
-    """An attribute as a text or a number; None when it is neither."""
-    try:
-        value = attributes[name]
-    except (OSError, UnicodeDecodeError, TypeError, ValueError):
-        return None
-    if isinstance(value, np.ndarray) and value.size == 1:
-        value = value.reshape(())[()]
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    if isinstance(value, str):
-        return value.rstrip("\0 ")
-    if isinstance(value, (bool, np.bool_, np.integer, int)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return float(value)
-    return None

@@ -3,11 +3,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from bridge.exchange import Sgd
 from bridge.model import Model, Shape
 from bridge.statistic import Statistic
+
+NOT_IN_FILE = "not in the file"
+#: T from which on a sum with propagated errors is a bug: no rounding was ever seen to get there
+BUG_ABOVE = 10.0
+#: Step of what belongs to no step
+NO_STEP = -1
 
 
 @dataclass
@@ -20,14 +28,14 @@ class Judged:
         weights against the candidate's own gradient) and ``update/conv1/weight`` ((w0 - w1)/lr against the oracle's)
     step : k
     statistic : what was found
-    certain : the bound is a theorem (81 roundings or fewer, exact inputs), so T > 1 is a bug with certainty
+    bug_above : T from which on it is a bug without doubt, see `bug_above`
     note : a remark for the reader
     """
 
     name: str
     step: int
     statistic: Statistic
-    certain: bool = False
+    bug_above: float = BUG_ABOVE
     note: str = ""
 
     @property
@@ -40,14 +48,50 @@ class Judged:
         """T <= 1; false for NaN."""
         return self.t <= 1.0
 
+    @property
+    def certain(self) -> bool:
+        """It is a bug, and neither rounding nor doubt."""
+        return not self.t <= self.bug_above
+
+    @property
+    def given(self) -> bool:
+        """It is one of the first weights, which a candidate copies from the fixture and does not compute."""
+        return self.name.startswith("weights/")
+
+
+def bug_above(n: float) -> float:
+    """The same for an operation with known inputs and n roundings: n*u*c is a theorem.
+
+    >>> bug_above(10), bug_above(324), bug_above(1e6)
+    (1.0, 2.0, 10.0)
+    """
+    return min(max(1.0, math.sqrt(n) / 9), BUG_ABOVE)
+
+
+def sharper(judged: Judged, local: Statistic | None, n: int) -> Judged:
+    """The same tensor against the candidate's own inputs of the operation, where that says more."""
+    if local is None or local.t <= judged.t:
+        return judged
+    return Judged(judged.name, judged.step, local, bug_above(n), "from the candidate's own inputs of this operation")
+
 
 @dataclass
 class NotJudged:
-    """A tensor that could not be judged, and why."""
+    """A tensor that could not be judged, and why.
+
+    Attributes
+    ----------
+    name, step : as in `Judged`; the step is `NO_STEP` where it belongs to none
+    reason : for the reader
+    hidden : it was there, but the learning rate hides it and nothing else shows it: no verdict without it
+    unknown : the fixture knows no such name
+    """
 
     name: str
     step: int
     reason: str
+    hidden: bool = False
+    unknown: bool = False
 
 
 @dataclass
@@ -59,6 +103,8 @@ class Comparison:
     precision: str
     steps: int
     batch_shape: Shape
+    #: the candidate's file says its precision; else it is judged as float32
+    declared: bool = True
     judged: list[Judged] = field(default_factory=list)
     not_judged: list[NotJudged] = field(default_factory=list)
     #: largest T of the reference's own tensors at step 0; None when it was not checked
@@ -67,3 +113,27 @@ class Comparison:
     twin_t: float | None = None
     #: |w_K - w_K*| / |w_K - w_0| of the last weights that both files have
     divergence: float | None = None
+
+    @property
+    def failures(self) -> list[Judged]:
+        """What is outside its bound, in the order of computation."""
+        return [judged for judged in self.judged if not judged.passed]
+
+    @property
+    def computed(self) -> list[Judged]:
+        """What was judged and is the candidate's own work."""
+        return [judged for judged in self.judged if not judged.given]
+
+    @property
+    def says_something(self) -> bool:
+        """Something that was computed could be judged, or something is wrong, or hidden."""
+        return bool(self.computed or self.failures) or any(skipped.hidden for skipped in self.not_judged)
+
+    def skip(self, name: str, step: int, reason: str, *, hidden: bool = False, unknown: bool = False) -> None:
+        """Put a tensor on the list of what could not be judged."""
+        self.not_judged.append(NotJudged(name, step, reason, hidden, unknown))
+
+    def note_reference(self, statistics: Iterable[Statistic]) -> None:
+        """Remember the reference's largest T."""
+        for statistic in statistics:
+            self.reference_t = max(self.reference_t or 0.0, statistic.t)

@@ -22,20 +22,20 @@ Array = np.ndarray
 BLOCK = 1 << 17
 
 
-def forward(x: Array, w: Array, layer: Conv2d) -> Array:
-    """``conv2d(x, w)`` without bias.
+def forward(x: Array, ws: list[Array], layer: Conv2d) -> list[Array]:
+    """``conv2d(x, w)`` without bias for each w in `ws`: one input is unfolded once for all of them.
 
     Parameters
     ----------
     x : (c, h, w)
-    w : (k, c / groups, r, s)
+    ws : arrays (k, c / groups, r, s)
 
     Returns
     -------
-    y : (k, p, q), float64
+    ys : arrays (k, p, q), float64
     """
     padded = np.pad(x, ((0, 0), *((pad, pad) for pad in layer.padding)))
-    return _correlate(padded, w, layer.stride, layer.dilation, layer.groups)
+    return _correlate(padded, ws, layer.stride, layer.dilation, layer.groups)
 
 
 def backward_data(dy: Array, w: Array, layer: Conv2d, size: Pair) -> Array:
@@ -48,13 +48,17 @@ def backward_data(dy: Array, w: Array, layer: Conv2d, size: Pair) -> Array:
     turned = w.reshape(groups, k // groups, cg, r, s)[..., ::-1, ::-1].swapaxes(1, 2)
     turned = np.ascontiguousarray(turned).reshape(groups * cg, k // groups, r, s)
     grid = np.zeros((k, *(n + d * (t - 1) for n, d, t in zip(size, layer.dilation, (r, s), strict=True))), dy.dtype)
-    place, taken = zip(*(
-        _spread(n_out, n_grid, pad - d * (t - 1), stride)
-        for n_out, n_grid, pad, d, t, stride in zip(
-            dy.shape[1:], grid.shape[1:], layer.padding, layer.dilation, (r, s), layer.stride, strict=True)
-    ), strict=True)
+    place, taken = zip(
+        *(
+            _spread(n_out, n_grid, pad - d * (t - 1), stride)
+            for n_out, n_grid, pad, d, t, stride in zip(
+                dy.shape[1:], grid.shape[1:], layer.padding, layer.dilation, (r, s), layer.stride, strict=True
+            )
+        ),
+        strict=True,
+    )
     grid[:, place[0], place[1]] = dy[:, taken[0], taken[1]]
-    return _correlate(grid, turned, (1, 1), layer.dilation, groups)
+    return _correlate(grid, [turned], (1, 1), layer.dilation, groups)[0]
 
 
 def backward_filter(x: Array, dys: list[Array], layer: Conv2d) -> list[Array]:
@@ -66,8 +70,8 @@ def backward_filter(x: Array, dys: list[Array], layer: Conv2d) -> list[Array]:
     cg = x.shape[0] // groups
     total = np.zeros((groups, len(dys) * kg, cg * np.prod(layer.kernel_size)))
     for g in range(groups):
-        chosen = [dy[g * kg:(g + 1) * kg] for dy in dys]
-        part = padded[g * cg:(g + 1) * cg]
+        chosen = [dy[g * kg : (g + 1) * kg] for dy in dys]
+        part = padded[g * cg : (g + 1) * cg]
         for rows, cols in _unfold(part, layer.kernel_size, layer.stride, layer.dilation, (out[0], out[1])):
             upstream = np.concatenate([dy[:, rows].reshape(kg, -1) for dy in chosen])
             total[g] += upstream @ cols.T
@@ -123,17 +127,40 @@ def _spread(n_out: int, n_grid: int, first: int, stride: int) -> tuple[slice, sl
     return slice(start * stride - first, (stop - 1) * stride - first + 1, stride), slice(start, stop)
 
 
-def _correlate(padded: Array, w: Array, stride: Pair, dilation: Pair, groups: int) -> Array:
-    k, cg, *kernel = w.shape
+def _correlate(padded: Array, ws: list[Array], stride: Pair, dilation: Pair, groups: int) -> list[Array]:
+    k, cg, *kernel = ws[0].shape
     kg = k // groups
-    size = tuple((n - d * (t - 1) - 1) // st + 1
-                 for n, d, t, st in zip(padded.shape[1:], dilation, kernel, stride, strict=True))
-    y = np.empty((k, *size))
+    size = tuple(
+        (n - d * (t - 1) - 1) // st + 1 for n, d, t, st in zip(padded.shape[1:], dilation, kernel, stride, strict=True)
+    )
+    ys = [np.empty((k, *size)) for _ in ws]
     for g in range(groups):
-        filters = w[g * kg:(g + 1) * kg].reshape(kg, -1)
-        part = padded[g * cg:(g + 1) * cg]
+        chosen = slice(g * kg, (g + 1) * kg)
+        part = padded[g * cg : (g + 1) * cg]
+        if len(ws) * kg < cg:
+            for y, w in zip(ys, ws, strict=True):
+                y[chosen] = _by_taps(part, w[chosen], stride, dilation, size)
+            continue
+        filters = np.concatenate([w[chosen].reshape(kg, -1) for w in ws])
         for rows, cols in _unfold(part, (kernel[0], kernel[1]), stride, dilation, (size[0], size[1])):
-            y[g * kg:(g + 1) * kg, rows] = (filters @ cols).reshape(kg, -1, size[1])
+            products = (filters @ cols).reshape(len(ws), kg, -1, size[1])
+            for y, product in zip(ys, products, strict=True):
+                y[chosen, rows] = product
+    return ys
+
+
+def _by_taps(x: Array, w: Array, stride: Pair, dilation: Pair, size: Pair) -> Array:
+    """The same for few output channels: the products of every tap, shifted and added; nothing is unfolded."""
+    k, c, r, s = w.shape
+    products = (w.transpose(2, 3, 0, 1).reshape(-1, c) @ x.reshape(c, -1)).reshape(r, s, k, *x.shape[1:])
+    y = np.zeros((k, *size))
+    for i in range(r):
+        for j in range(s):
+            rows, cols = (
+                slice(t * d, t * d + (n - 1) * step + 1, step)
+                for t, d, n, step in zip((i, j), dilation, size, stride, strict=True)
+            )
+            y += products[i, j, :, rows, cols]
     return y
 
 
@@ -145,8 +172,9 @@ def _unfold(x: Array, kernel: Pair, stride: Pair, dilation: Pair, size: Pair) ->
     for first in range(0, p, rows):
         block = slice(first, min(p, first + rows))
         view = as_strided(
-            x[:, first * stride[0]:],
+            x[:, first * stride[0] :],
             (c, r, s, block.stop - first, q),
             (sc, sh * dilation[0], sw * dilation[1], sh * stride[0], sw * stride[1]),
-            writeable=False)
+            writeable=False,
+        )
         yield block, view.reshape(c * r * s, -1)

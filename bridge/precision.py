@@ -16,9 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bridge import bounds, oracle
+from bridge import oracle
+from bridge.arithmetic import Arithmetic, total_roundoff
 from bridge.exchange import ExchangeFile
 from bridge.model import Conv2d
+from bridge.pair import Pair
 from bridge.statistic import Statistic, measure
 
 Array = np.ndarray
@@ -30,7 +32,7 @@ class Recognised:
 
     Attributes
     ----------
-    name : "TF32", "TF32 truncated", "bf16", "fp16", "float32"
+    name : a name of `HYPOTHESES`
     layer : the tensor that shows it
     t : T of the candidate against operands of that precision
     declared_t : T against exact operands
@@ -69,12 +71,13 @@ def _fp16(x: Array) -> Array:
         return np.asarray(x, dtype=np.float16)
 
 
+#: By declared precision: what else the operands may have been, the best precision first
 HYPOTHESES: dict[str, dict[str, Callable[[Array], Array]]] = {
     "float32": {
         "TF32": lambda x: round_fraction(x, 10),
         "TF32 truncated": lambda x: truncate_fraction(x, 10),
-        "bf16": lambda x: round_fraction(x, 7),
         "fp16": _fp16,
+        "bf16": lambda x: round_fraction(x, 7),
     },
     "float64": {"float32": lambda x: np.asarray(x, dtype=np.float32)},
 }
@@ -86,41 +89,40 @@ def recognise(fixture: str | os.PathLike[str], result: str | os.PathLike[str]) -
     Only called for a result that fails: a right one has nothing to recognise.
     """
     with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate:
-        model = reference.model
-        layer = model.layers[0] if model else None
-        if model is None or not isinstance(layer, Conv2d) or not candidate.has(f"steps/0/forward/{layer.name}"):
+        pair = Pair(reference, candidate)
+        layer = pair.model.layers[0]
+        if not isinstance(layer, Conv2d) or not candidate.has(f"steps/0/forward/{layer.name}"):
             return None
-        weights = {name: reference.read(f"steps/0/weights/{name}", shape)
-                   for name, shape in model.parameter_shapes().items() if name.startswith(f"{layer.name}/")}
-        declared = _statistic(reference, candidate, layer, weights, lambda x: x)
+        declared = _statistic(pair, layer, lambda x: x, pair.u)
         if declared.t <= 1 or declared.nonfinite:
             return None
         for name, lower in HYPOTHESES[candidate.precision].items():
-            found = _statistic(reference, candidate, layer, weights, lower)
+            # Products of rounded operands are exact in float32; a float64 candidate in float32 sums in float32
+            found = _statistic(pair, layer, lower, total_roundoff("float32"))
             if found.t <= 1:
                 return Recognised(name, f"forward/{layer.name}", found.t, declared.t)
     return None
 
 
-def _statistic(reference: ExchangeFile, candidate: ExchangeFile, layer: Conv2d, weights: dict[str, Array],
-               lower: Callable[[Array], Array]) -> Statistic:
-    """T of the candidate's first convolution against operands rounded by `lower`; sums in its own precision.
-
-    For float64 candidates computed in float32 the sums are float32 too, so the bound is that of float32.
-    """
-    u = bounds.total_roundoff("float32")
-    shape = reference.shape("batches/0/input")
-    out = layer.output_shape((shape[0], shape[1], shape[2], shape[3]))
-    w = lower(weights[f"{layer.name}/weight"]).astype(np.float64)
-    bias = weights.get(f"{layer.name}/bias", np.zeros(layer.out_channels)).astype(np.float64)[:, None, None]
-    if candidate.precision == "float64" and lower is not HYPOTHESES["float64"]["float32"]:
-        u = bounds.total_roundoff("float64")
+def _statistic(pair: Pair, layer: Conv2d, lower: Callable[[Array], Array], u: float) -> Statistic:
+    """T of the candidate's first convolution against operands rounded by `lower`, summed with unit roundoff u."""
+    w = _widened(lower, pair.start[f"{layer.name}/weight"])
+    bias = np.zeros((layer.out_channels, 1, 1))
+    if layer.bias:
+        bias[:, 0, 0] = pair.start[f"{layer.name}/bias"]
     total = Statistic()
-    for image in range(shape[0]):
-        x = lower(reference.read("batches/0/input", shape, image)).astype(np.float64)
-        value = oracle.forward(x, w, layer) + bias
-        absolute = oracle.forward(np.abs(x), np.abs(w), layer) + np.abs(bias)
-        n = oracle.products_forward(layer, x.shape[1:], value.shape[1:]) + 1
-        found = candidate.read(f"steps/0/forward/{layer.name}", out, image)
-        total.merge(measure(found, value, bounds.rounding_factor(n, u) * absolute, image=image))
+    for image in range(pair.batch_shape[0]):
+        x = _widened(lower, pair.batch(0, "input", image).astype(pair.dtype))
+        value, absolute = (
+            products[0] for products in (oracle.forward(x, [w], layer), oracle.forward(np.abs(x), [np.abs(w)], layer))
+        )
+        n = oracle.products_forward(layer, x.shape[1:], value.shape[1:]) + layer.bias
+        bound = Arithmetic(u).factor(n) * (absolute + np.abs(bias))
+        name = f"forward/{layer.name}"
+        found = pair.candidate.read(f"steps/0/{name}", pair.shapes[name], image)
+        total.merge(measure(found, value + bias, bound, image=image))
     return total
+
+
+def _widened(lower: Callable[[Array], Array], x: Array) -> Array:
+    return lower(x).astype(np.float64)

@@ -18,14 +18,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bridge.judged import Comparison, Judged
-from bridge.verdict import Outcome, Verdict, short
+from bridge.judged import NO_STEP, Comparison, Judged
+from bridge.verdict import Outcome, Verdict, count, short
 
 #: Version of the JSON; a key is added without a new one, never renamed or removed
 JSON_VERSION = 1
 
-COLOURS = {Outcome.ROUNDING: "bold green", Outcome.BUG: "bold red", Outcome.PRECISION: "bold yellow",
-           Outcome.CANNOT_TELL: "bold yellow", Outcome.BAD_INPUT: "bold red"}
+COLOURS = {
+    Outcome.ROUNDING: "bold green",
+    Outcome.BUG: "bold red",
+    Outcome.PRECISION: "bold yellow",
+    Outcome.CANNOT_TELL: "bold yellow",
+    Outcome.BAD_INPUT: "bold red",
+}
 
 
 def print_report(console: Console, comparison: Comparison, verdict: Verdict, *, every_step: bool) -> None:
@@ -53,14 +58,22 @@ def _table(comparison: Comparison, every_step: bool) -> Table:
         last = judged.step
         s = judged.statistic
         style = "" if judged.passed else "bold red"
-        table.add_row(judged.name, str(judged.step), short(s.error), short(s.bound), short(s.t),
-                      short(s.relative_error), _cosine(s.cosine), style=style)
+        table.add_row(
+            judged.name,
+            str(judged.step),
+            short(s.error),
+            short(s.bound),
+            short(s.t),
+            short(s.relative_error),
+            _cosine(s.cosine),
+            style=style,
+        )
     return table
 
 
 def rows(comparison: Comparison, *, every_step: bool) -> list[Judged]:
     """The rows of the table: all, or of each tensor the step with the largest T. Equal first weights are one row."""
-    judged = [j for j in comparison.judged if not (j.name.startswith("weights/") and j.passed)]
+    judged = [j for j in comparison.judged if not (j.given and j.passed)]
     if every_step:
         return judged
     worst: dict[str, Judged] = {}
@@ -73,29 +86,40 @@ def rows(comparison: Comparison, *, every_step: bool) -> list[Judged]:
 def _title(comparison: Comparison) -> str:
     n, c, h, w = comparison.batch_shape
     layers = ", ".join(layer.name for layer in comparison.model.layers)
-    return (f"{layers}   batch {n} x {c} x {h} x {w}, {comparison.steps} steps, {comparison.precision}\n"
-            "T = largest error / bound E of rounding; right means T <= 1")
+    return (
+        f"{layers}   batch {n} x {c} x {h} x {w}, {count(comparison.steps, 'step')}, {comparison.precision}\n"
+        "T = largest error / bound E of rounding; right means T <= 1"
+    )
 
 
 def _grouped(comparison: Comparison) -> list[str]:
     """One line for each reason."""
     reasons: dict[str, list[str]] = {}
     for skipped in comparison.not_judged:
-        reasons.setdefault(skipped.reason, []).append(f"{skipped.name} (step {skipped.step})")
-    return [f"{', '.join(names[:6])}{f' and {len(names) - 6} more' if len(names) > 6 else ''}: {reason}"
-            for reason, names in reasons.items()]
+        step = "" if skipped.step == NO_STEP else f" (step {skipped.step})"
+        reasons.setdefault(skipped.reason, []).append(skipped.name + step)
+    return [
+        f"{', '.join(names[:6])}{f' and {len(names) - 6} more' if len(names) > 6 else ''}: {reason}"
+        for reason, names in reasons.items()
+    ]
 
 
 def _facts(comparison: Comparison) -> list[str]:
     facts = []
+    if not comparison.declared:
+        facts.append(f"The result does not say its precision: judged as {comparison.precision}.")
     if comparison.reference_t is not None:
-        facts.append(f"The reference, PyTorch in {comparison.precision}, against the same bounds: T = "
-                     f"{short(comparison.reference_t)} (step 0).")
+        facts.append(
+            f"The reference, PyTorch in {comparison.precision}, against the same bounds: T = "
+            f"{short(comparison.reference_t)} (step 0)."
+        )
     if comparison.twin_t is not None:
         facts.append(f"The oracle and PyTorch in float64 agree to T = {short(comparison.twin_t)} (step 0).")
     if comparison.divergence is not None:
-        facts.append("Left to run on their own, the weights of candidate and reference differ by "
-                     f"{short(comparison.divergence)} of the way they went.")
+        facts.append(
+            "Left to run on their own, the weights of candidate and reference differ by "
+            f"{short(comparison.divergence)} of the way they went."
+        )
     return facts
 
 
@@ -130,10 +154,20 @@ def to_dict(comparison: Comparison, verdict: Verdict, **extra: Any) -> dict[str,
 def _tensor(judged: Judged) -> dict[str, Any]:
     s = judged.statistic
     return {
-        "name": judged.name, "step": judged.step, "T": _number(s.t), "passed": judged.passed,
-        "max_error": _number(s.error), "bound": _number(s.bound), "relative_error": _number(s.relative_error),
-        "cosine": _number(s.cosine), "at": list(s.at), "found": _number(s.found), "expected": _number(s.expected),
-        "elements": s.elements, "nonfinite": s.nonfinite, "note": judged.note,
+        "name": judged.name,
+        "step": judged.step,
+        "T": _number(s.t),
+        "passed": judged.passed,
+        "max_error": _number(s.error),
+        "bound": _number(s.bound),
+        "relative_error": _number(s.relative_error),
+        "cosine": _number(s.cosine),
+        "at": list(s.at),
+        "found": _number(s.found),
+        "expected": _number(s.expected),
+        "elements": s.elements,
+        "nonfinite": s.nonfinite,
+        "note": judged.note,
     }
 
 
@@ -147,8 +181,14 @@ def environment() -> dict[str, str]:
         own = version("fortran-torch-bridge")
     except PackageNotFoundError:
         own = "not installed"
-    return {"bridge": own, "python": platform.python_version(), "numpy": np.__version__, "h5py": h5py.__version__,
-            "machine": platform.machine(), "cpus": str(os.cpu_count())}
+    return {
+        "bridge": own,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "h5py": h5py.__version__,
+        "machine": platform.machine(),
+        "cpus": str(os.cpu_count()),
+    }
 
 
 def write_json(path: str | os.PathLike[str], document: dict[str, Any]) -> None:

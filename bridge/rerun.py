@@ -17,8 +17,9 @@ from bridge.progress import Report
 Array = np.ndarray
 
 
-def differences(fixture: str | os.PathLike[str], result: str | os.PathLike[str], device: str = "cpu",
-                progress: Report | None = None) -> tuple[int, list[NotJudged]]:
+def differences(
+    fixture: str | os.PathLike[str], result: str | os.PathLike[str], device: str = "cpu", progress: Report | None = None
+) -> tuple[int, list[NotJudged]]:
     """Repeat ``cnn_step FIXTURE RESULT`` in this process and compare with what the program wrote.
 
     Returns
@@ -47,8 +48,10 @@ def differences(fixture: str | os.PathLike[str], result: str | os.PathLike[str],
 def _step(network: Network, source: ExchangeFile, k: int) -> Iterator[tuple[str, Array]]:
     """Every tensor of step k by its name in the file, one after the other."""
     assert source.sgd is not None
-    x, target = (source.read(f"batches/{k}/{name}", source.shape(f"batches/{k}/{name}")).astype(network.dtype)
-                 for name in ("input", "target"))
+    x, target = (
+        source.read(f"batches/{k}/{name}", source.shape(f"batches/{k}/{name}")).astype(network.dtype)
+        for name in ("input", "target")
+    )
     yield from _weights(network)
     network.forward(x)
     for layer in network.model.layers:

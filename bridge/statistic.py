@@ -7,11 +7,15 @@ are failures always: everything is written so that a NaN fails the test instead 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 Array = np.ndarray
+
+#: Elements treated at a time: what a core's cache holds of several arrays
+BLOCK = 1 << 13
 
 
 @dataclass
@@ -25,7 +29,8 @@ class Statistic:
     at : index of the element with the largest ratio, numpy order
     found, expected, bound : candidate, value and E at that element
     elements : number of elements compared
-    nonfinite : number of elements that are NaN or infinite on either side
+    nonfinite : number of elements where the candidate, the value or E is NaN or infinite
+    dot, norm_found, norm_expected, norm_error : sums of products and squares, not yet rooted
     """
 
     t: float = 0.0
@@ -44,17 +49,19 @@ class Statistic:
     @property
     def cosine(self) -> float:
         """Cosine of the angle between candidate and value; NaN when one of them is zero."""
-        norms = np.sqrt(self.norm_found) * np.sqrt(self.norm_expected)
-        return self.dot / norms if norms > 0 else float("nan")
+        if not (self.norm_found > 0 and self.norm_expected > 0):
+            return math.nan
+        return self.dot / (math.sqrt(self.norm_found) * math.sqrt(self.norm_expected))
 
     @property
     def relative_error(self) -> float:
         """|candidate - value| / |value| in the Euclidean norm."""
-        return float(np.sqrt(self.norm_error / self.norm_expected)) if self.norm_expected > 0 else float("nan")
+        return math.sqrt(self.norm_error / self.norm_expected) if self.norm_expected > 0 else math.nan
 
     def merge(self, other: Statistic) -> None:
-        """Join another part of the same tensor."""
-        if self.elements == 0 or not other.t <= self.t:
+        """Join another part of the same tensor. NaN and infinity come before every finite error."""
+        first_nonfinite = other.nonfinite > 0 and self.nonfinite == 0
+        if self.elements == 0 or first_nonfinite or (self.nonfinite == 0 and not other.t <= self.t):
             self.t, self.at = other.t, other.at
             self.found, self.expected, self.bound = other.found, other.expected, other.bound
         self.error = other.error if not other.error <= self.error else self.error
@@ -74,33 +81,45 @@ def measure(candidate: Array, value: Array, bound: Array, *, image: int | None =
     """
     if candidate.shape != value.shape or candidate.size == 0:
         raise ValueError(f"shapes {candidate.shape} and {value.shape}: a comparison needs equal, non-empty ones")
-    found = candidate.astype(np.float64)
-    bound = np.broadcast_to(bound, value.shape)
-    bad = ~(np.isfinite(found) & np.isfinite(value) & np.isfinite(bound))
+    found, expected = candidate.reshape(-1), value.reshape(-1)
+    limit = np.broadcast_to(bound, value.shape).reshape(-1) if bound.size > 1 else None
+    total = Statistic()
+    for first in range(0, value.size, BLOCK):
+        part = slice(first, first + BLOCK)
+        total.merge(_block(found[part], expected[part], bound.reshape(-1) if limit is None else limit[part], first))
+    at = np.unravel_index(total.at[0], value.shape)
+    total.at = (() if image is None else (image,)) + tuple(int(i) for i in at)
+    return total
+
+
+def _block(candidate: Array, value: Array, bound: Array, first: int) -> Statistic:
+    """A run of elements; `first` is the place of its first one."""
+    # A conversion of a signalling NaN raises the flag, too
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        found = candidate.astype(np.float64)
+        difference = np.abs(found - value)
+        ratio = difference / bound
+    bad = ~(np.isfinite(difference) & np.isfinite(bound))
     nonfinite = int(np.count_nonzero(bad))
     if nonfinite:
-        return _failure(found, value, bound, bad, nonfinite, image)
-    difference = np.abs(found - value)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = difference / bound
-    if not bound.all():
-        ratio[(bound == 0) & (difference == 0)] = 0.0
-    at = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+        at, t = int(np.argmax(bad)), math.inf
+    else:
+        # 0/0: exact where it must be exact
+        np.copyto(ratio, 0.0, where=np.isnan(ratio))
+        at = int(np.argmax(ratio))
+        t = float(ratio[at])
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = [
+            float(np.vdot(a, b)) for a, b in ((found, value), (found, found), (value, value), (difference, difference))
+        ]
     return Statistic(
-        t=float(ratio[at]), error=float(difference.max()), at=_index(at, image), found=float(found[at]),
-        expected=float(value[at]), bound=float(bound[at]), elements=value.size,
-        dot=float(np.vdot(found, value)), norm_found=float(np.vdot(found, found)),
-        norm_expected=float(np.vdot(value, value)), norm_error=float(np.vdot(difference, difference)))
-
-
-def _failure(found: Array, value: Array, bound: Array, bad: Array, nonfinite: int, image: int | None) -> Statistic:
-    at = np.unravel_index(int(np.argmax(bad)), bad.shape)
-    return Statistic(
-        t=float("inf"), error=float("nan"), at=_index(at, image), found=float(found[at]),
-        expected=float(value[at]), bound=float(bound[at]), elements=value.size, nonfinite=nonfinite,
-        dot=float("nan"), norm_found=float("nan"), norm_expected=float("nan"), norm_error=float("nan"))
-
-
-def _index(at: tuple[np.intp, ...], image: int | None) -> tuple[int, ...]:
-    prefix = () if image is None else (image,)
-    return prefix + tuple(int(i) for i in at)
+        t,
+        math.nan if nonfinite else float(difference.max()),
+        (first + at,),
+        float(found[at]),
+        float(value[at]),
+        float(bound[at if bound.size > 1 else 0]),
+        value.size,
+        nonfinite,
+        *sums,
+    )

@@ -9,6 +9,7 @@ the verdict.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -44,23 +45,24 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXIT_CODES + """
 
 examples:
-  python -m bridge.validate                        the mission's size: 2 x 1 x 1024 x 1024, 3 steps
+  python -m bridge.validate                        2 images of 1024 x 1024, 3 steps
   python -m bridge.validate --size 64x96           a quick look
   python -m bridge.validate --image stack.mrc      on a real micrograph
   python -m bridge.validate --momentum 0.9 --steps 10 --size 128""")
     data = p.add_argument_group("data and model (as python -m reference.export)")
     data.add_argument("--size", default="1024", metavar="HxW", help="image size (default 1024)")
     data.add_argument("--batch", type=int, default=2, metavar="N", help="images in a batch (default 2)")
-    data.add_argument("--steps", type=int, default=3, metavar="K", help="SGD steps, each with its own batch (default 3)")
+    data.add_argument("--steps", type=int, default=3, metavar="K", help="SGD steps, a batch each (default 3)")
     data.add_argument("--seed", type=int, default=0, metavar="S", help="of weights and images (default 0)")
     data.add_argument("--image", metavar="MICROGRAPH", help=".mrc, .npy, .h5, .png or .tif (default: synthetic)")
     data.add_argument("--model", metavar="PACKAGE.MODULE:FACTORY", help="a torch chain of Conv2d and ReLU "
                       "(default: 1->16->16->1, 3x3)")
     data.add_argument("--reduction", choices=("mean", "sum"), help="of the loss (default mean)")
     sgd = p.add_argument_group("optimiser (torch.optim.SGD)")
-    for name in ("lr", "momentum", "dampening", "weight-decay"):
-        sgd.add_argument(f"--{name}", type=float, metavar="X")
-    sgd.add_argument("--nesterov", action="store_true")
+    sgd.add_argument("--lr", type=float, metavar="X", help="default 0.0625; a small one hides the gradient")
+    for name in ("momentum", "dampening", "weight-decay"):
+        sgd.add_argument(f"--{name}", type=float, metavar="X", help="default 0")
+    sgd.add_argument("--nesterov", action="store_true", help="Nesterov momentum (needs --momentum)")
     run = p.add_argument_group("the Fortran side")
     run.add_argument("--device", default="cpu", choices=("cpu", "cuda", "naive"), help="default cpu")
     run.add_argument("--precision", default="float32", choices=("float32", "float64"), help="default float32")
@@ -90,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _validate(a: argparse.Namespace, folder: Path, errors: Console, start: float) -> int:
     fixture, result = folder / "fixture.h5", folder / "result.h5"
+    fate = "kept" if a.keep else "removed afterwards; --keep DIR keeps them"
+    errors.print(f"files in {folder} ({fate})", style="dim", highlight=False, soft_wrap=True)
     _export(a, fixture)
     with stage(errors, f"cnn_step --device {a.device} --precision {a.precision}"):
         _cnn_step(a, fixture, result)
@@ -113,6 +117,8 @@ def _validate(a: argparse.Namespace, folder: Path, errors: Console, start: float
 
 def _export(a: argparse.Namespace, fixture: Path) -> None:
     """The reference in a process of its own: the two sides meet in the file alone."""
+    if importlib.util.find_spec("torch") is None:
+        raise BridgeError("PyTorch is not installed, and the reference is PyTorch: pip install 'torch>=2.5'")
     command = [sys.executable, "-m", "reference.export", str(fixture)]
     for name in EXPORT_OPTIONS:
         value = getattr(a, name)

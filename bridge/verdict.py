@@ -5,9 +5,10 @@
 verdict       exit code  decided when
 ============  =========  ==================================================================================
 rounding      0          every judged tensor has T <= 1
-bug           1          a tensor has T > 10, T > 1 where the bound is a theorem, or is not finite
+bug           1          a tensor has T > 10, an error that a theorem excludes, or is not finite
 bad input     2          (raised as `BridgeError` before anything is decided)
-precision     3          the first convolution is what operands rounded to a lower precision give
+precision     3          the first convolution is what operands rounded to a lower precision give, and nothing
+                         is outside the bounds of that precision
 cannot tell   4          the largest T lies between 1 and 10, or an update is hidden by a small lr and its
                          gradient is missing
 ============  =========  ==================================================================================
@@ -23,11 +24,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from bridge.judged import Comparison, Judged
-from bridge.model import Conv2d, Model
+from bridge.operation import operation
 from bridge.precision import Recognised
-
-#: T from here on is a bug also where the bound is probabilistic
-CERTAIN_T = 10.0
 
 
 class Outcome(Enum):
@@ -59,71 +57,122 @@ class Verdict:
         return self.outcome.value
 
 
-def decide(comparison: Comparison, recognised: Recognised | None = None) -> Verdict:
+def decide(comparison: Comparison, recognised: Recognised | None = None, lowered: Comparison | None = None) -> Verdict:
     """Draw the conclusion.
 
     Parameters
     ----------
     comparison : what `bridge.comparison.compare` found
     recognised : the lower precision that explains the first convolution, if there is one
+    lowered : the comparison by the bounds of that precision
     """
-    failures = [judged for judged in comparison.judged if not judged.passed]
+    failures = comparison.failures
     if not failures:
         return _right(comparison)
-    if recognised is not None:
-        return Verdict(Outcome.PRECISION, (
-            f"LOWER PRECISION than declared: {recognised.layer} is exactly what {recognised.name} operands give "
-            f"(T = {recognised.t:.2g}; as {comparison.precision}: T = {recognised.declared_t:.3g})."),
-            [f"A bug smaller than the rounding of {recognised.name} cannot be excluded: "
-             f"run in {comparison.precision} (cuDNN: FMA math; PyTorch: allow_tf32 = False), then compare again."])
-    first = failures[0]
-    certain = [judged for judged in failures if judged.certain or not judged.t <= CERTAIN_T]
-    if not certain:
-        worst = max(failures, key=lambda judged: judged.t)
-        return Verdict(Outcome.CANNOT_TELL, (
-            f"CANNOT TELL: {_count(len(failures), 'tensor')} of {len(comparison.judged)} outside the bound, but none "
-            f"far (largest T = {worst.t:.2g}, {worst.name}, step {worst.step}; a bug is certain from T = {CERTAIN_T:g})."),
-            ["A long strictly sequential float32 sum can do this, and so can a small bug: "
-             "run the candidate in float64, or sum in blocks, and compare again."])
-    return Verdict(Outcome.BUG, f"BUG: {_describe(first)}", _hints(comparison, first, failures))
+    if recognised is None:
+        return _wrong(comparison, failures)
+    if lowered is None or not lowered.failures:
+        return _lower_precision(comparison, recognised)
+    found = _wrong(lowered, lowered.failures)
+    besides = (
+        f"Besides, {recognised.layer} is computed with {recognised.name} operands; all this is judged by the bounds "
+        f"of that precision, and the table by those of {comparison.precision}."
+    )
+    return Verdict(found.outcome, found.words, [*found.hints, besides])
+
+
+def _wrong(comparison: Comparison, failures: list[Judged]) -> Verdict:
+    if any(judged.certain for judged in failures):
+        return Verdict(Outcome.BUG, f"BUG: {_describe(failures[0])}", _hints(comparison, failures[0], failures))
+    worst = max(failures, key=lambda judged: judged.t)
+    words = (
+        f"CANNOT TELL: {count(len(failures), 'tensor')} of {len(comparison.judged)} outside the bound, but none far "
+        f"(largest T = {short(worst.t)}, {worst.name}, step {worst.step}; a bug is certain from "
+        f"T = {worst.bug_above:g})."
+    )
+    hint = (
+        "A long strictly sequential float32 sum can do this, and so can a small bug: "
+        "run the candidate in float64, or sum in blocks, and compare again."
+    )
+    return Verdict(Outcome.CANNOT_TELL, words, [hint])
+
+
+def _lower_precision(comparison: Comparison, recognised: Recognised) -> Verdict:
+    words = (
+        f"LOWER PRECISION than declared: {recognised.layer} is exactly what {recognised.name} operands give "
+        f"(T = {short(recognised.t)}; as {comparison.precision}: T = {short(recognised.declared_t)}), and nothing "
+        f"is further off than {recognised.name} explains."
+    )
+    hint = (
+        f"A bug smaller than the rounding of {recognised.name} cannot be excluded: "
+        f"run in {comparison.precision} (cuDNN: FMA math; PyTorch: allow_tf32 = False), then compare again."
+    )
+    return Verdict(Outcome.PRECISION, words, [hint])
 
 
 def _right(comparison: Comparison) -> Verdict:
-    worst = max(comparison.judged, key=lambda judged: judged.t)
-    hidden = [skipped for skipped in comparison.not_judged if "gradient is not in the file" in skipped.reason]
+    hidden = [skipped for skipped in comparison.not_judged if skipped.hidden]
     if hidden:
-        return Verdict(Outcome.CANNOT_TELL, (
-            f"CANNOT TELL: what could be judged is right, but {hidden[0].name} of step {hidden[0].step} could not be: "
-            f"{hidden[0].reason}."))
-    words = (f"RIGHT: every difference is rounding. {_count(len(comparison.judged), 'tensor')} of "
-             f"{_count(comparison.steps, 'step')} inside the {comparison.precision} bounds; "
-             f"largest T = {short(worst.t)} ({worst.name}, step {worst.step}; 1 is the limit).")
+        return Verdict(
+            Outcome.CANNOT_TELL,
+            (
+                f"CANNOT TELL: what could be judged is right, but {count(len(hidden), 'update')} could not be, first "
+                f"{hidden[0].name} of step {hidden[0].step}: {hidden[0].reason}."
+            ),
+        )
+    worst = max(comparison.computed, key=lambda judged: judged.t)
+    steps = len({judged.step for judged in comparison.computed})
+    words = (
+        f"RIGHT: every difference is rounding. {count(len(comparison.computed), 'tensor')} of "
+        f"{count(steps, 'step')} inside the {comparison.precision} bounds; "
+        f"largest T = {short(worst.t)} ({worst.name}, step {worst.step}; 1 is the limit)."
+    )
     if comparison.not_judged:
-        words += f" Not judged: {len(comparison.not_judged)}, listed below."
+        words += f" Not judged: {len(comparison.not_judged)}, listed above."
     return Verdict(Outcome.ROUNDING, words)
 
 
 def _describe(judged: Judged) -> str:
     s = judged.statistic
     if s.nonfinite:
-        return (f"{judged.name} of step {judged.step} holds {s.nonfinite} values that are NaN or infinite, "
-                f"the first at {s.at}.")
-    what = f"{s.error:.3g} too far" if s.bound == 0 else f"T = {s.t:.3g}"
-    return (f"{judged.name} of step {judged.step} is wrong, {what}: at {s.at} it is {s.found:.8g}, "
-            f"right is {s.expected:.8g} with at most {s.bound:.2g} of rounding.")
+        return (
+            f"{judged.name} of step {judged.step} is wrong: {count(s.nonfinite, 'value')} NaN or infinite, "
+            f"the first at {s.at}."
+        )
+    where = f"at {s.at} it is {s.found:.9g}, right is {s.expected:.9g}"
+    if s.bound == 0:
+        return f"{judged.name} of step {judged.step} is wrong: {where}, exactly: nothing is rounded there."
+    return (
+        f"{judged.name} of step {judged.step} is wrong, T = {short(s.t)}: {where} with at most {s.bound:.2g} of "
+        f"rounding{f' ({judged.note})' if judged.note else ''}."
+    )
 
 
 def _hints(comparison: Comparison, first: Judged, failures: list[Judged]) -> list[str]:
     """What to look at: the operation that made the first wrong tensor, and a common factor."""
-    before = comparison.judged[:comparison.judged.index(first)]
-    missing = [skipped for skipped in comparison.not_judged if skipped.step <= first.step]
-    hints = [f"It is the first wrong tensor in the order of computation; the {len(before)} before it are right"
-             + (f" ({len(missing)} could not be judged)." if missing else ".")
-             + f" Look at {operation(comparison.model, first.name)}."]
-    if factor := _factor(first):
-        hints.append(factor)
+    before = comparison.judged[: comparison.judged.index(first)]
+    missing = [
+        skipped
+        for skipped in comparison.not_judged
+        if not skipped.unknown
+        and (
+            skipped.step < first.step
+            or (skipped.step == first.step and not skipped.name.startswith(("optimizer", "update")))
+        )
+    ]
+    hints = [
+        "It is the first wrong tensor in the order of computation"
+        + (f"; the {count(len(before), 'tensor')} before it are right" if before else "")
+        + (f"; {len(missing)} could not be judged, so the fault may be earlier." if missing else ".")
+        + f" Look at {operation(comparison.model, first.name)}."
+    ]
+    # The step that was taken shows a wrong factor, the weights after it do not
+    shown = first.name.replace("optimizer/", "update/", 1)
+    for judged in failures:
+        if (judged.name, judged.step) == (shown, first.step) and (factor := _factor(judged)):
+            hints.append(factor)
     if len(failures) > 1:
-        hints.append(f"{len(failures) - 1} more tensors are wrong; most follow from the first.")
+        hints.append(f"Wrong after it: {count(len(failures) - 1, 'tensor')}; they may follow from the first.")
     return hints
 
 
@@ -134,63 +183,32 @@ def _factor(judged: Judged) -> str | None:
         return None
     slope = s.dot / s.norm_expected
     residual = s.norm_found - slope * s.dot
-    if slope == 0 or not residual <= 1e-8 * s.norm_found:
+    # The factor must explain the tensor and nearly all of its error
+    if slope == 0 or not (residual <= 1e-6 * s.norm_found and residual <= 1e-3 * s.norm_error):
         return None
-    return f"It is the right tensor times {slope:.6g} (1/{1 / slope:.6g}): a scale is wrong, not the layout."
-
-
-def operation(model: Model, name: str) -> str:
-    """The operation that makes a tensor, in words.
-
-    >>> from bridge.model import Relu
-    >>> operation(Model((Relu("r"),)), "forward/r")
-    'the ReLU r (forward)'
-    """
-    kind, _, rest = name.partition("/")
-    layers = {layer.name: layer for layer in model.layers}
-    if kind == "forward":
-        layer = layers[rest]
-        return f"the {'convolution' if isinstance(layer, Conv2d) else 'ReLU'} {rest} (forward)"
-    if kind == "grads":
-        return _backward_operation(model, rest)
-    return {
-        "loss": "the loss",
-        "weights": "how the weights are read: the candidate did not start from the fixture's",
-        "optimizer": "the optimiser: the new weights do not follow from the candidate's own gradients",
-        "update": "the update: the weights moved by something else than the gradient",
-    }[kind]
-
-
-def _backward_operation(model: Model, rest: str) -> str:
-    names = [layer.name for layer in model.layers]
-    if rest == "input":
-        following = model.layers[0]
-    else:
-        layer, _, what = rest.partition("/")
-        if what == "weight":
-            return f"the filter gradient of {layer}"
-        if what == "bias":
-            return f"the bias gradient of {layer}"
-        if layer == names[-1]:
-            return "the gradient of the loss with respect to the output"
-        following = model.layers[names.index(layer) + 1]
-    if isinstance(following, Conv2d):
-        return f"the data gradient of {following.name}"
-    return f"the backward pass (the mask) of the ReLU {following.name}"
+    what = "The step that was taken" if judged.name.startswith("update/") else judged.name
+    fraction = f" = 1/{1 / slope:.6g}" if 0 < abs(slope) < 0.999 else ""
+    return f"{what} is the right one times {slope:.6g}{fraction}: a scale is wrong, not the layout."
 
 
 def short(value: float) -> str:
-    """A number in few characters; below 1 it is never rounded up to 1, the limit of T.
+    """A number in few characters; never rounded to 1, the limit of T, from below or from above.
 
-    >>> short(0.99996), short(12345.0)
-    ('0.999', '1.2e+04')
+    >>> short(0.99996), short(1.00001), short(12345.0)
+    ('0.999', '1.001', '1.2e+04')
     """
     if value == 0:
         return "0"
     if 0.95 <= value < 1:
         return f"{math.floor(value * 1000) / 1000:.3f}"
+    if 1 < value < 1.05:
+        return f"{math.ceil(value * 1000) / 1000:.3f}"
     return f"{value:.2g}" if 1e-3 <= abs(value) < 1e4 else f"{value:.1e}"
 
 
-def _count(n: int, what: str) -> str:
+def count(n: int, what: str) -> str:
+    """
+    >>> count(1, "step"), count(2, "step")
+    ('1 step', '2 steps')
+    """
     return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -49,8 +49,8 @@ def workspace(keep: str | None, needed: int) -> Iterator[Path]:
 def _check_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise BridgeError(f"{folder}: {free / 2**30:.1f} GiB free, expected {needed / 2**30:.1f} GiB for the fixture and "
-                          "the result; choose another folder with --keep, or a smaller --size")
+        raise BridgeError(f"{folder}: {free / 2**30:.1f} GiB free, expected {needed / 2**30:.1f} GiB for the fixture "
+                          "and the result; choose another folder with --keep, or a smaller --size")
 
 
 def _fits_in_memory(needed: int) -> bool:

@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
-import torch
+
+try:
+    import torch
+except ModuleNotFoundError:
+    if __name__ != "__main__":
+        raise
+    print("reference.export: PyTorch is not installed: pip install 'torch>=2.5'", file=sys.stderr)
+    sys.exit(2)
 
 from reference.chain import Layers
 from reference.micrograph import Source, fit_target, make_source, target_text

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT
+"""What an arithmetic may lose: unit roundoff, the error factor s(n) of a sum, underflow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+Array = np.ndarray
+
+#: Unit roundoff by precision
+UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
+#: Smallest positive number by precision
+SMALLEST = {"float32": 2.0**-149, "float64": 2.0**-1074}
+#: Largest relative error of an operand that is rounded to a lower precision before it is multiplied
+OPERAND_ROUNDOFF = {"TF32": 2.0**-11, "TF32 truncated": 2.0**-10, "bf16": 2.0**-8, "fp16": 2.0**-11}
+
+
+def rounding_factor(n: Array | float, u: float) -> Array:
+    """s(n): the relative error, against the sum of absolute values, that n roundings may leave.
+
+    >>> bool(rounding_factor(81, 1.0) == 81.0)
+    True
+    """
+    n = np.asarray(n, dtype=np.float64)
+    return u * np.where(n <= 81, n, 9.0 * np.sqrt(n))
+
+
+def total_roundoff(precision: str) -> float:
+    """Unit roundoff of the candidate plus that of the float64 oracle itself."""
+    return UNIT_ROUNDOFF[precision] + UNIT_ROUNDOFF["float64"]
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How a candidate computes.
+
+    Attributes
+    ----------
+    u : float
+        Unit roundoff of sums and of everything that is stored, see `total_roundoff`.
+    operand : float
+        Largest relative error of an operand before it is multiplied; 0 where operands are exact.
+    """
+
+    u: float
+    operand: float = 0.0
+
+    def factor(self, n: Array | float) -> Array:
+        """s(n) of a sum of products; each product has two operands."""
+        return rounding_factor(n, self.u) + self.operand * (2 + self.operand)
+
+    def with_underflow(self, bound: Array, n: Array | int) -> Array:
+        """The bound, in place, with the smallest number for each of n products; what is exact (0) stays exact."""
+        smallest = SMALLEST["float64" if self.u < UNIT_ROUNDOFF["float32"] else "float32"]
+        return np.add(bound, smallest * np.max(n), out=bound, where=bound > 0)
