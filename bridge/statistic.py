@@ -15,7 +15,7 @@ import numpy as np
 Array = np.ndarray
 
 #: Elements treated at a time: what a core's cache holds of several arrays
-BLOCK = 1 << 13
+BLOCK = 1 << 16
 
 
 @dataclass
@@ -99,14 +99,18 @@ def _block(candidate: Array, value: Array, bound: Array, first: int) -> Statisti
         found = candidate.astype(np.float64)
         difference = np.abs(found - value)
         ratio = difference / bound
-    bad = ~(np.isfinite(difference) & np.isfinite(bound))
-    nonfinite = int(np.count_nonzero(bad))
-    if nonfinite:
+    # A maximum is NaN or infinite when an element is: the elements are looked at only then
+    error, nonfinite = float(difference.max()), 0
+    if not (math.isfinite(error) and math.isfinite(float(bound.max()))):
+        bad = ~(np.isfinite(difference) & np.isfinite(bound))
+        nonfinite = int(np.count_nonzero(bad))
         at, t = int(np.argmax(bad)), math.inf
     else:
-        # 0/0: exact where it must be exact
-        np.copyto(ratio, 0.0, where=np.isnan(ratio))
         at = int(np.argmax(ratio))
+        if math.isnan(ratio[at]):
+            # 0/0: exact where it must be exact
+            np.copyto(ratio, 0.0, where=np.isnan(ratio))
+            at = int(np.argmax(ratio))
         t = float(ratio[at])
     with np.errstate(over="ignore", invalid="ignore"):
         sums = [
@@ -114,7 +118,7 @@ def _block(candidate: Array, value: Array, bound: Array, first: int) -> Statisti
         ]
     return Statistic(
         t,
-        math.nan if nonfinite else float(difference.max()),
+        math.nan if nonfinite else error,
         (first + at,),
         float(found[at]),
         float(value[at]),

@@ -24,7 +24,7 @@ from bridge import engine
 from bridge.compare import EXIT_CODES, add_output_arguments, judge
 from bridge.errors import BridgeError
 from bridge.judged import NotJudged
-from bridge.memory import keep_freed_memory
+from bridge.memory import child_environment, keep_freed_memory
 from bridge.progress import stage
 from bridge.report import print_report, to_dict, write_json
 from bridge.rerun import differences
@@ -137,7 +137,7 @@ def _cnn_step(a: argparse.Namespace, fixture: Path, result: Path) -> None:
 def _run(command: list[str], what: str, *, quiet: bool = False) -> None:
     """Run a program; its own message is the error."""
     done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL if quiet else None,
-                          stderr=subprocess.PIPE if quiet else None, text=True)
+                          stderr=subprocess.PIPE if quiet else None, text=True, env=child_environment())
     if done.returncode != 0:
         said = (done.stderr or "").strip()
         raise BridgeError(said if done.returncode == 2 and said else
