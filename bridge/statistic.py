@@ -101,8 +101,8 @@ def _block(candidate: Array, value: Array, bound: Array, first: int) -> Statisti
         ratio = difference / bound
     # A maximum is NaN or infinite when an element is: the elements are looked at only then
     error, nonfinite = float(difference.max()), 0
-    if not (math.isfinite(error) and math.isfinite(float(bound.max()))):
-        bad = ~(np.isfinite(difference) & np.isfinite(bound))
+    if not (math.isfinite(error) and math.isfinite(float(bound.max())) and bound.min() >= 0):
+        bad = ~(np.isfinite(difference) & np.isfinite(bound) & (bound >= 0))
         nonfinite = int(np.count_nonzero(bad))
         at, t = int(np.argmax(bad)), math.inf
     else:

@@ -131,12 +131,13 @@ def test_kill_at_any_point_leaves_the_old_file_or_the_new(writer: str, small_fix
     command = [cnn_step()] if writer == "program" else [sys.executable, "-m", "bridge.step"]
     old, new = b"the old one", contents(small_result)
     chance, seen = random.Random(0), {"old": 0, "new": 0}
-    for _ in range(40 if writer == "program" else 6):
+    for turn in range(40 if writer == "program" else 6):
         target.write_bytes(old)
         process = subprocess.Popen([*command, small_fixture, target], stdout=subprocess.DEVNULL)
         while process.poll() is None and not list(tmp_path.glob(".r.h5.*.part")):
             time.sleep(0.0005)
-        time.sleep(chance.uniform(0, 0.05))
+        # at once in the first turns: then the new file cannot be finished
+        time.sleep(chance.uniform(0, 0.05) if turn > 2 else 0)
         process.send_signal(signal.SIGKILL)
         process.wait()
         if target.read_bytes() == old:
