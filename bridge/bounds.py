@@ -7,7 +7,7 @@ implementation of the candidate's precision (unit roundoff u):
     E = s(n) * c + propagated          s(n) = u * (n if n <= 81 else 9*sqrt(n))
 
 ``n`` is the number of roundings in a sum, ``c`` the same sum with absolute values. For n <= 81 the bound is
-deterministic; above it is probabilistic, and is passed with a probability below 1e-6 over all elements of a
+deterministic; above it is probabilistic, and right code exceeds it with a probability below 1e-6 over all elements of a
 model of this size. ``propagated`` carries the errors of the inputs through the operation, in absolute values.
 
 Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., ch. 3; C.-P. Jeannerod and
