@@ -94,11 +94,12 @@ class Model:
             If the text is not JSON, a layer or a key is unknown, or a name is not allowed.
         """
         try:
-            content = json.loads(text)
+            content = json.loads(text, object_pairs_hook=_unique)
         except (json.JSONDecodeError, RecursionError) as error:
             raise FileError(f"model description: not JSON ({error})") from None
         if not isinstance(content, dict) or not isinstance(content.get("layers"), list) or not content["layers"]:
             raise FileError("model description: layers is missing or empty, expected an array of layers")
+        _only_keys("the model", content, {"layers", "loss"})
         layers = tuple(_layer(entry) for entry in content["layers"])
         names = [layer.name for layer in layers]
         if len(set(names)) != len(names):
@@ -106,6 +107,7 @@ class Model:
         loss = content.get("loss")
         if not isinstance(loss, dict) or loss.get("type") != "mse" or loss.get("reduction") not in ("mean", "sum"):
             raise FileError(f"model description: loss is {loss}, expected mse with the reduction mean or sum")
+        _only_keys("loss", loss, {"type", "reduction"})
         return cls(layers, loss["reduction"] == "mean")
 
     def to_json(self) -> str:
@@ -154,6 +156,7 @@ def _layer(entry: object) -> Layer:
                         "(1 to 64 letters, digits, '_', '.', '-'; not 'input')")
     kind = entry.get("type")
     if kind == "relu":
+        _only_keys(f"layer {name}", entry, {"name", "type"})
         return Relu(name)
     if kind != "conv2d":
         raise FileError(f"model description: layer {name} has type {kind!r}, expected conv2d or relu")
@@ -161,9 +164,7 @@ def _layer(entry: object) -> Layer:
 
 
 def _conv2d(name: str, entry: dict[str, Any]) -> Conv2d:
-    known = set(Conv2d.__dataclass_fields__) | {"type"}
-    if unknown := sorted(set(entry) - known):
-        raise FileError(f"model description: layer {name} has the unknown key {unknown[0]!r}")
+    _only_keys(f"layer {name}", entry, set(Conv2d.__dataclass_fields__) | {"type"})
     bias = entry.get("bias")
     if not isinstance(bias, bool):
         raise FileError(f"model description: layer {name} has bias {bias!r}, expected true or false")
@@ -182,6 +183,20 @@ def _conv2d(name: str, entry: dict[str, Any]) -> Conv2d:
         raise FileError(f"model description: layer {name} has {layer.in_channels} and {layer.out_channels} "
                         f"channels, expected multiples of groups = {layer.groups}")
     return layer
+
+
+def _only_keys(what: str, entry: dict[str, Any], known: set[str]) -> None:
+    """An unknown key might change what is computed: it is refused."""
+    if unknown := sorted(set(entry) - known):
+        raise FileError(f"model description: {what} has the unknown key {unknown[0]!r}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON readers differ in which of two equal keys they take: neither is taken."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise FileError("model description: a key stands twice in one object")
+    return found
 
 
 def _integer(name: str, entry: dict[str, Any], key: str, lowest: int) -> int:

@@ -13,6 +13,8 @@ import pytest
 
 from bridge.compare import judge
 from bridge.verdict import Outcome
+from reference.export import export
+from reference.settings import ExportSettings
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,16 @@ def test_a_right_run_is_clean(debug_step: Path, small_fixture: Path, tmp_path: P
                           capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert judge(small_fixture, result)[1].outcome is Outcome.ROUNDING
+
+
+def test_awkward_geometry_is_clean(debug_step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strides, dilations, groups and paddings are where an index could leave its array."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    fixture, result = tmp_path / "f.h5", tmp_path / "r.h5"
+    export(fixture, ExportSettings(height=13, width=17, steps=2, momentum=0.5, model="validate_models:awkward"))
+    done = subprocess.run([debug_step, fixture, result], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert judge(fixture, result)[1].outcome is Outcome.ROUNDING
 
 
 def test_bad_files_are_refused_cleanly(debug_step: Path, small_fixture: Path, tmp_path: Path) -> None:

@@ -45,6 +45,11 @@ def test_the_document_shows_the_examples(root: Path) -> None:
         assert (root / "docs" / "examples" / name).read_text(encoding="utf-8") in text
 
 
+def test_nothing_is_left_to_be_filled_in(root: Path) -> None:
+    for path in [root / "README.md", *(root / "docs").glob("*.md")]:
+        assert "_PLACE" not in path.read_text(encoding="utf-8"), path
+
+
 @pytest.mark.parametrize("name", [f"{path.parent.name}.{path.stem}".removesuffix(".__init__")
                                   for package in ("bridge", "reference")
                                   for path in sorted((Path(__file__).resolve().parents[1] / package).glob("*.py"))])

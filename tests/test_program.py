@@ -101,6 +101,28 @@ def test_unknown_device_or_precision(device: str, precision: str, said: str, sma
     assert not list(tmp_path.iterdir())
 
 
+def test_the_fixture_is_never_replaced(small_fixture: Path, tmp_path: Path) -> None:
+    """By any of its names."""
+    (tmp_path / "link.h5").symlink_to(small_fixture)
+    before = small_fixture.read_bytes()
+    for target in (small_fixture, tmp_path / "link.h5"):
+        done = run(small_fixture, target)
+        assert (done.returncode, "the result would replace the fixture" in done.stderr) == (2, True)
+    assert small_fixture.read_bytes() == before
+
+
+@pytest.mark.parametrize(("group", "name", "value"), [
+    ("/", "format_version", float("nan")), ("/", "format_version", 1e300), ("/optimizer", "nesterov", float("nan")),
+    ("/optimizer", "nesterov", 2), ("/optimizer", "lr", float("inf")),
+])
+def test_numbers_that_are_none(group: str, name: str, value: float, small_fixture: Path, tmp_path: Path) -> None:
+    (tmp_path / "f.h5").write_bytes(small_fixture.read_bytes())
+    with h5py.File(tmp_path / "f.h5", "r+") as file:
+        file[group].attrs[name] = value
+    done = run(tmp_path / "f.h5", tmp_path / "r.h5")
+    assert (done.returncode, name in done.stderr) == (2, True), done.stderr
+
+
 def test_help_and_version() -> None:
     assert "usage: cnn_step FIXTURE RESULT" in run("--help").stdout
     assert run("--version").stdout.startswith("cnn_step ")

@@ -69,19 +69,21 @@ contains
       if (any(y(1:2) < 1)) then
          call fail(error, "conv2d: the kernel of weight "//shape_text(w)// &
             & " is larger than the padded input "//shape_text(x))
-      else if (.not. fits_32_bits(x, w, y)) then
+      else if (.not. fits_32_bits(x, w, y, self%groups)) then
          call fail(error, "conv2d: input "//shape_text(x)//" with weight "//shape_text(w)// &
             & " is too large: an image, the weights, or one unfolded row has 2**31 elements or more")
       end if
    end subroutine output_extent
 
-   !> BLAS and our kernels count the pixels of one image, the weights, and one unfolded row in 32 bits
-   pure logical function fits_32_bits(x, w, y)
-      integer, intent(in) :: x(4), w(4), y(4)
+   !> BLAS and our kernels count the pixels of one image, the weights, one unfolded row, and the rows of the batch
+   !> in 32 bits
+   pure logical function fits_32_bits(x, w, y, groups)
+      integer, intent(in) :: x(4), w(4), y(4), groups
       integer(i8) :: unfolded_row
       unfolded_row = product(int(w(1:2), i8))*max(w(3), w(4))
       fits_32_bits = unfolded_row <= huge(1)/int(max(x(1), y(1)), i8)
       fits_32_bits = fits_32_bits .and. product(int(w, i8)) <= huge(1)
+      fits_32_bits = fits_32_bits .and. max(x(2), y(2))*int(groups, i8) <= huge(1)/x(4)
       fits_32_bits = fits_32_bits .and. max(product(int(x(1:2), i8)), product(int(y(1:2), i8))) <= huge(1)
    end function fits_32_bits
 

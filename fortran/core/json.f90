@@ -16,8 +16,10 @@ module cnn_json
    implicit none
    private
 
-   !> Deeper nesting than any model description; stops hostile text before the stack does
+   !> Deeper nesting and more values than any model description has; stop hostile text before the stack and
+   !> the search through the list do
    integer, parameter :: max_depth = 32
+   integer, parameter :: max_values = 20000
 
    integer, parameter :: kind_object = 1, kind_array = 2, kind_string = 3, kind_number = 4, kind_word = 5
    character(len=*), parameter :: kind_names(5) = [character(len=13) :: &
@@ -39,6 +41,7 @@ module cnn_json
       procedure :: parse
       procedure :: has
       procedure :: length
+      procedure :: other_key
       procedure :: get_string
       procedure :: get_integer
       procedure :: get_logical
@@ -82,6 +85,23 @@ contains
       if (self%entries(i)%kind == kind_array) read (self%entries(i)%value, *) length
    end function length
 
+   !> A key of the object at this path that is not among `known`; empty when there is none
+   function other_key(self, path, known) result(key)
+      class(json_type), intent(in) :: self
+      character(len=*), intent(in) :: path, known(:)
+      character(len=:), allocatable :: key
+      character(len=:), allocatable :: prefix
+      integer :: i
+      prefix = join(path, "")
+      do i = 1, self%used
+         key = self%entries(i)%path
+         if (len(key) <= len(prefix) .or. index(key, prefix) /= 1) cycle
+         key = key(len(prefix) + 1:)
+         if (index(key, ".") == 0 .and. all(known /= key)) return
+      end do
+      key = ""
+   end function other_key
+
    subroutine get_string(self, path, value, error)
       class(json_type), intent(in) :: self
       character(len=*), intent(in) :: path
@@ -121,6 +141,8 @@ contains
       call self%expect(path, kind_word, i, error)
       if (allocated(error)) return
       value = self%entries(i)%value == "true"
+      if (self%entries(i)%value == "null") call fail(error, "model description: "//path// &
+         & " is null, expected true or false")
    end subroutine get_logical
 
    !> Index of a path, 0 when absent
@@ -173,8 +195,10 @@ contains
       character(len=:), allocatable :: text
       if (depth > max_depth) then
          call fail(error, "model description: nested deeper than "//to_text(max_depth)//" levels")
-         return
+      else if (self%used >= max_values) then
+         call fail(error, "model description: more than "//to_text(max_values)//" values")
       end if
+      if (allocated(error)) return
       call self%skip_blanks()
       select case (self%peek())
        case ("{")
@@ -207,6 +231,12 @@ contains
       do
          call self%skip_blanks()
          call self%string(key, error)
+         if (allocated(error)) return
+         if (scan(key, ".") > 0) then
+            call fail(error, "model description: the key '"//key//"' has a dot, which no key has")
+         else if (self%has(join(path, key))) then
+            call fail(error, "model description: the key '"//key//"' stands twice in one object")
+         end if
          if (allocated(error)) return
          call self%skip_blanks()
          if (self%peek() /= ":") then

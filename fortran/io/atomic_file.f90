@@ -6,13 +6,13 @@
 !>
 !> Source.  POSIX rename(2), fsync(2), called through functions with fixed argument lists.
 module cnn_atomic_file
-   use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_int, c_null_char, c_ptr
+   use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_int, c_null_char, c_null_ptr, c_ptr
    use cnn_error, only : error_type, fail
    use cnn_text, only : to_text
    implicit none
    private
 
-   public :: commit_file, discard_file, temporary_name
+   public :: commit_file, discard_file, same_file, temporary_name
 
    interface
       function c_fopen(path, mode) result(stream) bind(C, name="fopen")
@@ -51,6 +51,24 @@ module cnn_atomic_file
          character(kind=c_char), intent(in) :: path(*)
          integer(c_int) :: status
       end function c_remove
+      function c_realpath(path, resolved) result(address) bind(C, name="realpath")
+         import :: c_char, c_ptr
+         implicit none
+         character(kind=c_char), intent(in) :: path(*)
+         type(c_ptr), value :: resolved
+         type(c_ptr) :: address
+      end function c_realpath
+      function c_strcmp(a, b) result(order) bind(C, name="strcmp")
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: a, b
+         integer(c_int) :: order
+      end function c_strcmp
+      subroutine c_free(address) bind(C, name="free")
+         import :: c_ptr
+         implicit none
+         type(c_ptr), value :: address
+      end subroutine c_free
       function c_getpid() result(pid) bind(C, name="getpid")
          import :: c_int
          implicit none
@@ -68,6 +86,18 @@ contains
       slash = scan(path, "/", back=.true.)
       name = path(:slash)//"."//path(slash + 1:)//"."//to_text(int(c_getpid()))//".part"
    end function temporary_name
+
+   !> Do two names lead to one file? A name without a file leads nowhere.
+   logical function same_file(a, b)
+      character(len=*), intent(in) :: a, b
+      type(c_ptr) :: full_a, full_b
+      full_a = c_realpath(a//c_null_char, c_null_ptr)
+      full_b = c_realpath(b//c_null_char, c_null_ptr)
+      same_file = .false.
+      if (c_associated(full_a) .and. c_associated(full_b)) same_file = c_strcmp(full_a, full_b) == 0
+      call c_free(full_a)
+      call c_free(full_b)
+   end function same_file
 
    !> Put the finished file `temporary` in the place of `path`
    subroutine commit_file(temporary, path, error)

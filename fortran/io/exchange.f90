@@ -90,6 +90,7 @@ contains
       character(len=*), intent(in) :: path
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: format
+      character(len=32) :: found
       real(dp) :: version
 
       call self%file%open_to_read(path, error)
@@ -102,12 +103,17 @@ contains
       end if
       call self%file%read_number("/", "format_version", version, error)
       if (allocated(error)) return
-      if (abs(version - format_version) > 0.0_dp) then
-         call fail(error, path//": format_version is "//to_text(nint(version))//", this program reads version "// &
+      ! written so that NaN is refused
+      if (.not. abs(version - format_version) <= 0.0_dp) then
+         write (found, "(g0)") version
+         call fail(error, path//": format_version is "//trim(found)//", this program reads version "// &
             & to_text(format_version))
          return
       end if
-      call self%file%read_text_attribute("/", "precision", self%precision, error)
+      self%precision = "float32"
+      if (self%file%has_attribute("/", "precision")) then
+         call self%file%read_text_attribute("/", "precision", self%precision, error)
+      end if
       if (allocated(error)) return
       call self%file%read_text("/model", self%model, error)
       if (allocated(error)) return
@@ -141,7 +147,11 @@ contains
       if (allocated(error)) return
       call self%file%read_number("/optimizer", "nesterov", nesterov, error)
       if (allocated(error)) return
-      self%sgd%nesterov = abs(nesterov) > 0.0_dp
+      self%sgd%nesterov = abs(nesterov - 1.0_dp) <= 0.0_dp
+      if (.not. (self%sgd%nesterov .or. abs(nesterov) <= 0.0_dp)) then
+         call fail(error, self%file%path//": attribute nesterov of /optimizer is neither 0 nor 1")
+         return
+      end if
       call self%sgd%check(error)
       if (allocated(error)) error%message = self%file%path//": "//error%message
    end subroutine read_optimizer

@@ -29,6 +29,7 @@ module cnn_hdf5_file
       procedure :: create
       procedure :: close
       procedure :: has
+      procedure :: has_attribute
       procedure :: extent
       procedure :: read_tensor
       procedure :: write_tensor
@@ -131,6 +132,18 @@ contains
          if (.not. has) return
       end do
    end function has
+
+   !> Has this object ("/" is the root) an attribute of this name?
+   logical function has_attribute(self, object, name)
+      class(hdf5_file_type), intent(in) :: self
+      character(len=*), intent(in) :: object, name
+      integer :: status
+      has_attribute = object == "/"
+      if (.not. has_attribute) has_attribute = self%has(object)
+      if (.not. has_attribute) return
+      call h5aexists_by_name_f(self%id, object, name, has_attribute, status)
+      if (status /= 0) has_attribute = .false.
+   end function has_attribute
 
    !> Shape of a dataset of real numbers, in Fortran order; the missing ones of four are 1.
    !> With `expected_rank`, another number of dimensions is an error.
@@ -314,6 +327,8 @@ contains
       logical :: is_variable
 
       text = ""
+      points = 0
+      length = 0
       call h5tget_class_f(kind, class, status)
       if (status /= 0) return
       status = -1
@@ -535,15 +550,8 @@ contains
       integer(hid_t), intent(out) :: attribute
       type(error_type), allocatable, intent(out) :: error
       integer :: status
-      logical :: there
       attribute = -1
-      there = object == "/"
-      if (.not. there) there = self%has(object)
-      if (there) then
-         call h5aexists_by_name_f(self%id, object, name, there, status)
-         if (status /= 0) there = .false.
-      end if
-      if (there) then
+      if (self%has_attribute(object, name)) then
          call h5aopen_by_name_f(self%id, object, name, attribute, status)
          if (status == 0) return
       end if

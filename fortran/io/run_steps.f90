@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> The job of `cnn_step`: a fixture in, K training steps, a result out.
 module cnn_run_steps
+   use cnn_atomic_file, only : same_file
    use cnn_error, only : error_type, fail
    use cnn_exchange, only : fixture_type, result_type
    use cnn_kinds, only : dp, dtype_from_name, dtype_none
@@ -36,6 +37,10 @@ contains
       type(result_type) :: result
       type(network_type) :: network
 
+      if (same_file(fixture_path, result_path)) then
+         call fail(error, result_path//": the result would replace the fixture, expected two files")
+         return
+      end if
       call fixture%open(fixture_path, error)
       if (.not. allocated(error)) call prepare(fixture, device, precision, network, error)
       if (.not. allocated(error)) call result%create(result_path, "cnn_step "//version, network, fixture%sgd, error)

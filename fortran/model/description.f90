@@ -50,6 +50,8 @@ contains
 
       call json%parse(text, error)
       if (allocated(error)) return
+      call only_keys(json, "", [character(len=6) :: "layers", "loss"], error)
+      if (allocated(error)) return
       layers = json%length("layers")
       if (layers < 1) then
          call fail(error, "model description: layers is missing or empty, expected an array of layers")
@@ -80,6 +82,7 @@ contains
       select case (kind)
        case ("relu")
          layer%kind = kind_relu
+         call only_keys(json, path, [character(len=4) :: "name", "type"], error)
        case ("conv2d")
          layer%kind = kind_conv2d
          call read_conv2d(json, path, layer, error)
@@ -95,6 +98,9 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer :: channels_in, channels_out, pair(2), extent(4)
 
+      call only_keys(json, path, [character(len=12) :: "name", "type", "in_channels", "out_channels", &
+         & "kernel_size", "stride", "padding", "dilation", "groups", "bias"], error)
+      if (allocated(error)) return
       call json%get_integer(path//".in_channels", channels_in, error)
       if (allocated(error)) return
       call json%get_integer(path//".out_channels", channels_out, error)
@@ -117,9 +123,11 @@ contains
       if (allocated(error)) return
       layer%conv%dilation_h = pair(1)
       layer%conv%dilation_w = pair(2)
-      call json%get_integer(path//".kernel_size.0", pair(1), error)
-      if (allocated(error)) return
-      call json%get_integer(path//".kernel_size.1", pair(2), error)
+      if (.not. json%has(path//".kernel_size")) then
+         call fail(error, "model description: "//path//".kernel_size is missing, expected (height, width)")
+         return
+      end if
+      call read_pair(json, path//".kernel_size", 1, pair, error)
       if (allocated(error)) return
 
       if (any([channels_in, channels_out, layer%conv%groups, pair] < 1)) then
@@ -142,6 +150,16 @@ contains
          & 1 + layer%conv%dilation_h*(pair(1) - 1), channels_in, 1], layer%weight_extent, extent, error)
       if (allocated(error)) error%message = "model description: layer "//layer%name//": "//error%message
    end subroutine read_conv2d
+
+   !> An unknown key might change what the layer computes: it is refused
+   subroutine only_keys(json, path, known, error)
+      type(json_type), intent(in) :: json
+      character(len=*), intent(in) :: path, known(:)
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: key
+      key = json%other_key(path, known)
+      if (len(key) > 0) call fail(error, "model description: unknown key '"//key//"' in "//path)
+   end subroutine only_keys
 
    !> An optional pair of integers (height, width)
    subroutine read_pair(json, path, default, pair, error)
@@ -167,6 +185,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: kind, reduction
       mean = .true.
+      call only_keys(json, "loss", [character(len=9) :: "type", "reduction"], error)
+      if (allocated(error)) return
       call json%get_string("loss.type", kind, error)
       if (allocated(error)) return
       if (kind /= "mse") then

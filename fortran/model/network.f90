@@ -240,14 +240,12 @@ contains
       type(error_type), allocatable, intent(out) :: error
       loss = 0.0_dp
       call sgd%check(error)
-      if (allocated(error)) return
-      call self%forward(x, error)
-      if (allocated(error)) return
-      call self%compute_loss(target, loss, error)
-      if (allocated(error)) return
-      call self%backward(error)
-      if (allocated(error)) return
-      call self%update(sgd, error)
+      if (.not. allocated(error)) call self%forward(x, error)
+      if (.not. allocated(error)) call self%compute_loss(target, loss, error)
+      if (.not. allocated(error)) call self%backward(error)
+      if (.not. allocated(error)) call self%update(sgd, error)
+      ! After a failure nothing half done can be used: the caller may have dropped the input
+      if (allocated(error)) self%stage = stage_built
    end subroutine step
 
    !> Outputs with the shapes that follow from the input's; kept when the shapes did not change

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""The two readers of a model description, Fortran's and Python's, take and refuse the same texts."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bridge import EngineError, FileError, Model, engine
+
+CONV = {"name": "a", "type": "conv2d", "in_channels": 2, "out_channels": 4, "kernel_size": [3, 1], "stride": [2, 1],
+        "padding": [0, 1], "dilation": [1, 2], "groups": 2, "bias": False}
+GOOD: dict[str, Any] = {"layers": [CONV, {"name": "r.1-x_", "type": "relu"}],
+                        "loss": {"type": "mse", "reduction": "sum"}}
+
+
+def read_by_fortran(text: str) -> None:
+    engine.api().network_free(engine.call("network_create", text, 1, "cpu"))
+
+
+def test_a_good_one_is_taken_by_both() -> None:
+    short = copy.deepcopy(GOOD)
+    for key in ("stride", "padding", "dilation", "groups"):
+        del short["layers"][0][key]
+    for content in (GOOD, short):
+        again = Model.from_json(json.dumps(content)).to_json()
+        for text in (json.dumps(content), json.dumps(content, indent="\t"), again):
+            read_by_fortran(text)
+            assert Model.from_json(text).layers[1].name == "r.1-x_"
+
+
+def change(*path: str | int, value: object) -> Callable[[dict], None]:
+    """Set a value; None of it deletes."""
+
+    def spoil(content: Any) -> None:
+        for key in path[:-1]:
+            content = content[key]
+        if value is None:
+            del content[path[-1]]
+        else:
+            content[path[-1]] = value
+
+    return spoil
+
+
+BAD: dict[str, Callable[[dict], None]] = {
+    "no layers": change("layers", value=None),
+    "empty layers": change("layers", value=[]),
+    "layers is a text": change("layers", value="conv"),
+    "unknown key at the top": change("optimizer", value="adam"),
+    "unknown key of a convolution": change("layers", 0, "padding_mode", value="reflect"),
+    "misspelt key": change("layers", 0, "strides", value=[2, 2]),
+    "unknown key of a relu": change("layers", 1, "negative_slope", value=0.1),
+    "unknown key of the loss": change("loss", "weight", value=2.0),
+    "key with a dot": change("layers.0.name", value="b"),
+    "unknown type": change("layers", 0, "type", value="linear"),
+    "no name": change("layers", 0, "name", value=None),
+    "empty name": change("layers", 0, "name", value=""),
+    "name with a slash": change("layers", 0, "name", value="a/b"),
+    "name of the input": change("layers", 0, "name", value="input"),
+    "name twice": change("layers", 1, "name", value="a"),
+    "name too long": change("layers", 1, "name", value="x" * 65),
+    "no channels": change("layers", 0, "in_channels", value=None),
+    "zero channels": change("layers", 0, "out_channels", value=0),
+    "half a channel": change("layers", 0, "out_channels", value=2.5),
+    "channels as text": change("layers", 0, "out_channels", value="4"),
+    "more channels than anybody has": change("layers", 0, "out_channels", value=10**9),
+    "a number beyond 32 bits": change("layers", 0, "out_channels", value=2**40),
+    "groups that do not divide": change("layers", 0, "groups", value=3),
+    "one number for two": change("layers", 0, "stride", value=[1]),
+    "three numbers for two": change("layers", 0, "kernel_size", value=[3, 3, 3]),
+    "a number for a pair": change("layers", 0, "padding", value=1),
+    "zero stride": change("layers", 0, "stride", value=[0, 1]),
+    "negative padding": change("layers", 0, "padding", value=[-1, 0]),
+    "no kernel": change("layers", 0, "kernel_size", value=None),
+    "no bias": change("layers", 0, "bias", value=None),
+    "bias as a number": change("layers", 0, "bias", value=1),
+    "no loss": change("loss", value=None),
+    "another loss": change("loss", "type", value="l1"),
+    "another reduction": change("loss", "reduction", value="none"),
+}
+
+
+@pytest.mark.parametrize("spoil", BAD.values(), ids=BAD.keys())
+def test_a_bad_one_is_refused_by_both(spoil: Callable[[dict], None]) -> None:
+    content = copy.deepcopy(GOOD)
+    spoil(content)
+    refused_by_both(json.dumps(content))
+
+
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", "null", '"layers"', "{}", '{"layers": [}', json.dumps(GOOD) + "x", json.dumps(GOOD)[:-1],
+    json.dumps(GOOD).replace("false", "null"), json.dumps(GOOD).replace('"groups": 2', '"groups": 2, "groups": 1'),
+    "[" * 100_000, '{"layers": [' + "1," * 50_000 + "1]}",
+])
+def test_broken_text_is_refused_by_both(text: str) -> None:
+    refused_by_both(text)
+
+
+def refused_by_both(text: str) -> None:
+    with pytest.raises(FileError, match=r"^model description: "):
+        Model.from_json(text)
+    with pytest.raises(EngineError, match=r"^model description: "):
+        read_by_fortran(text)
