@@ -7,11 +7,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from rich.console import Console
-
+from bridge.command import BAD_INPUT, Output, check_writable, complain, run
 from bridge.comparison import compare
-from bridge.errors import BridgeError
 from bridge.judged import Comparison
 from bridge.memory import keep_freed_memory
 from bridge.precision import recognise
@@ -71,18 +70,27 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; the exit code is the verdict."""
     a = parser().parse_args(arguments)
+    return run("bridge.compare", lambda: _compare(a))
+
+
+def _compare(a: argparse.Namespace) -> int:
+    check_writable("--json", a.json)
     keep_freed_memory()
-    console, errors = Console(), Console(stderr=True)
+    with stage(Output(stderr=True), "compare with the float64 oracle") as progress:
+        comparison, verdict = judge(a.fixture, a.result, progress)
+    print_report(Output(), comparison, verdict, every_step=a.all or comparison.steps <= 3)
+    return finish("bridge.compare", a.json, to_dict(comparison, verdict))
+
+
+def finish(name: str, path: str | None, document: dict[str, Any]) -> int:
+    """Write the JSON file, if one is wanted; the exit code. A verdict against the candidate stays, whatever fails."""
+    code = int(document["exit_code"])
     try:
-        with stage(errors, "compare with the float64 oracle") as progress:
-            comparison, verdict = judge(a.fixture, a.result, progress)
-        print_report(console, comparison, verdict, every_step=a.all or comparison.steps <= 3)
-        if a.json:
-            write_json(a.json, to_dict(comparison, verdict))
-    except (BridgeError, OSError) as error:
-        print(f"bridge.compare: {error}", file=sys.stderr)
-        return 2
-    return verdict.exit_code
+        if path is not None:
+            write_json(path, document)
+    except OSError as error:
+        return complain(name, f"--json {path}: {error.strerror}", code or BAD_INPUT)
+    return code
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ shape, order, alignment, writability, finiteness, device. Nothing is ever copied
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,17 @@ Array = np.ndarray
 DTYPES = {"float32": 1, "float64": 2}
 
 _api: Any = None
+_used_before_fork = False
+
+
+def _after_fork() -> None:
+    """In a child, the library has lost the threads that it had in the parent, and would wait for them for ever."""
+    global _used_before_fork
+    _used_before_fork = _used_before_fork or _api is not None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def api() -> Any:
@@ -54,8 +66,11 @@ def call(name: str, *arguments: Any) -> Any:
     Raises
     ------
     EngineError
-        With the message of the Fortran error.
+        With the message of the Fortran error; in a forked process whose parent had loaded the library.
     """
+    if _used_before_fork:
+        raise EngineError("the Fortran library was loaded before this process was forked, and its threads do not "
+                          "survive a fork; use the start method 'spawn', or import bridge after the fork")
     # f2py takes bytes as they are, but only ASCII from a text
     plain = (os.fsencode(value) if isinstance(value, str) else value for value in arguments)
     *values, ierr, message = getattr(api(), name)(*plain)
@@ -91,6 +106,7 @@ def path_text(name: str, path: str | os.PathLike[str]) -> str:
         raise ArgumentTypeError(f"{name}: {path!r}, expected a file name") from None
     if not isinstance(text, str) or not text or "\0" in text or text != text.rstrip(" "):
         raise ArgumentError(f"{name}: {text!r} is not a usable file name")
+    _check_encodable(name, text)
     return text
 
 
@@ -100,12 +116,20 @@ def device_text(device: str) -> str:
         raise ArgumentTypeError(f"device: {device!r}, expected a text such as 'cpu'")
     if "\0" in device or device != device.rstrip(" "):
         raise ArgumentError(f"device: {device!r}, expected a text such as 'cpu'")
+    _check_encodable("device", device)
     return device
+
+
+def _check_encodable(name: str, text: str) -> None:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise ArgumentError(f"{name}: {text!r} cannot be encoded as {sys.getfilesystemencoding()}") from None
 
 
 def dtype_code(name: str, dtype: str) -> int:
     """Code of an element type by its name."""
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ArgumentError(f"{name}: {dtype!r}, expected 'float32' or 'float64'")
     return DTYPES[dtype]
 

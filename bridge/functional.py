@@ -98,8 +98,7 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
     x, w = _check_pair(input, weight)
     params = _params(stride, padding, dilation, groups, w.shape[2:])
     shape = _output_shape(x, w, params)
-    if len(output_mask) != 3:
-        raise ArgumentError(f"output_mask: {output_mask!r}, expected three bool")
+    _check_mask(output_mask)
     dy = engine.check_array("grad_output", grad_output, dtype=x.dtype.name, shape=shape, finite=True)
     dx = np.empty_like(x) if output_mask[0] else None
     dw = np.empty_like(w) if output_mask[1] else None
@@ -107,6 +106,15 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
     engine.call("conv2d_backward", engine.device_text(device), engine.DTYPES[x.dtype.name], params, engine.address(x),
                 engine.extent(x), engine.address(w), engine.extent(w), *(engine.address(a) for a in (dy, dx, dw, db)))
     return dx, dw, db
+
+
+def _check_mask(mask: object) -> None:
+    if not isinstance(mask, (tuple, list)):
+        raise ArgumentTypeError(f"output_mask: {mask!r}, expected three bool")
+    if len(mask) != 3:
+        raise ArgumentError(f"output_mask: {mask!r}, expected three bool")
+    if not all(isinstance(one, (bool, np.bool_)) for one in mask):
+        raise ArgumentTypeError(f"output_mask: {mask!r}, expected three bool")
 
 
 def _check_pair(input: Array, weight: Array) -> tuple[Array, Array]:

@@ -12,6 +12,7 @@ from bridge import engine
 from bridge.errors import ArgumentError, ArgumentTypeError, EngineError, FileError
 from bridge.exchange import ExchangeFile, Sgd
 from bridge.model import Model
+from bridge.network_arguments import checked_model, sgd_settings, step_number
 from bridge.torch_modules import make_module, read_module
 from bridge.views import Owner, Views
 
@@ -54,17 +55,12 @@ class Network:
     """
 
     def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu") -> None:
-        if not isinstance(model, Model):
-            raise ArgumentTypeError(f"model: {type(model).__qualname__}, expected bridge.Model")
-        try:
-            Model.from_json(model.to_json())
-        except FileError as error:
-            raise ArgumentError(str(error)) from None
+        model = checked_model(model)
         self.model, self.dtype, self.device = model, dtype, engine.device_text(device)
         handle = engine.call("network_create", model.to_json(), engine.dtype_code("dtype", dtype), device)
         self._handle = int(handle)
         owner = Owner(self._handle)
-        self._input: Array | None = None
+        self._inputs: tuple[Array, ...] = ()
         self._has_gradients = False
         self._owner = owner
         self.parameters = Views(model, dtype, owner, self._find, WEIGHT, BIAS)
@@ -88,12 +84,13 @@ class Network:
         FileError, EngineError
             If the file is unreadable, has no model, or lacks these weights.
         """
-        with ExchangeFile(path) as file:
+        name, number = engine.path_text("path", path), step_number(step)
+        with ExchangeFile(name) as file:
             model, precision = file.model, file.precision
         if model is None:
-            raise FileError(f"{os.fspath(path)}: /model is missing")
-        network = cls(model, dtype or precision, device)
-        engine.call("network_read_weights", network._handle, engine.path_text("path", path), int(step))
+            raise FileError(f"{name}: /model is missing")
+        network = cls(model, precision if dtype is None else dtype, device)
+        engine.call("network_read_weights", network._handle, name, number)
         return network
 
     @classmethod
@@ -101,19 +98,19 @@ class Network:
                    device: str = "cpu") -> Network:
         """The network of a torch module that is a chain of ``Conv2d`` and ``ReLU``, with its weights.
 
-        That it is a chain is checked: the module is run once on a small input, and must give what its layers give
-        one after the other.
+        That it is a chain is checked: a float64 copy of the module is run on small inputs, and must give, to the
+        bit, what its layers' descriptions and weights give one after the other.
 
         Raises
         ------
         ArgumentError, ArgumentTypeError
-            If the module holds anything else, is no plain chain, two convolutions share a weight, or one pads with
-            something other than zeros.
+            If the module holds anything else (a subclass too), has hooks or parametrizations, is no plain chain, two
+            convolutions share a weight, or one pads with something other than zeros.
         """
         if reduction not in ("mean", "sum"):
             raise ArgumentError(f"reduction: {reduction!r}, expected 'mean' or 'sum'")
         model, found, weights = read_module(module, mean=reduction == "mean")
-        network = cls(model, dtype or found, device)
+        network = cls(model, found if dtype is None else dtype, device)
         for name, array in network.parameters.items():
             array[...] = weights[name]
         return network
@@ -129,8 +126,9 @@ class Network:
         """
         x = engine.check_array("input", input, dtype=self.dtype, ndim=4, finite=True)
         self._has_gradients = False
+        self._hold(x)
         engine.call("network_forward", self._handle, engine.address(x), engine.extent(x))
-        self._input = x
+        self._inputs = (x,)
         return self._copy(len(self.model.layers), OUTPUT)
 
     def loss(self, target: Array) -> float:
@@ -148,18 +146,20 @@ class Network:
     def update(self, *, lr: float, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
                nesterov: bool = False) -> None:
         """One step of SGD with the last gradients, exactly as ``torch.optim.SGD``."""
-        engine.call("network_update", self._handle, *_settings(lr, momentum, dampening, weight_decay, nesterov))
+        settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
+        engine.call("network_update", self._handle, *settings)
 
     def step(self, input: Array, target: Array, *, lr: float, momentum: float = 0.0, dampening: float = 0.0,
              weight_decay: float = 0.0, nesterov: bool = False) -> float:
         """Forward, loss, backward, update in one call; returns the loss before the update."""
         x = engine.check_array("input", input, dtype=self.dtype, ndim=4, finite=True)
         t = engine.check_array("target", target, dtype=self.dtype, ndim=4, finite=True)
-        settings = _settings(lr, momentum, dampening, weight_decay, nesterov)
+        settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
         self._has_gradients = False
+        self._hold(x)
         loss = engine.call("network_step", self._handle, engine.address(x), engine.extent(x), engine.address(t),
                            engine.extent(t), *settings)
-        self._input, self._has_gradients = x, True
+        self._inputs, self._has_gradients = (x,), True
         return float(loss)
 
     def output(self, layer: str) -> Array:
@@ -180,12 +180,18 @@ class Network:
         path : file name; an older file is replaced
         sgd : optimiser settings to record; lr = 0 when left out
         """
-        s = sgd or Sgd(0.0)
+        s = Sgd(0.0) if sgd is None else sgd
+        if not isinstance(s, Sgd):
+            raise ArgumentTypeError(f"sgd: {s!r}, expected bridge.Sgd")
         engine.call("network_save", self._handle, engine.path_text("path", path),
-                    *_settings(s.lr, s.momentum, s.dampening, s.weight_decay, s.nesterov))
+                    *sgd_settings(self.dtype, s.lr, s.momentum, s.dampening, s.weight_decay, s.nesterov))
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise ArgumentTypeError("a Network cannot be copied or pickled; expected save and from_file")
+
+    def _hold(self, x: Array) -> None:
+        """Fortran keeps the input's address even when it then fails: keep the new input alive, and the one before."""
+        self._inputs = (*self._inputs[-1:], x)
 
     def _number(self, layer: str) -> int:
         names = [one.name for one in self.model.layers]
@@ -206,14 +212,3 @@ class Network:
         array = np.empty(shape, self.dtype)
         engine.call("network_copy", self._handle, number, which, engine.address(array))
         return array
-
-
-def _settings(lr: float, momentum: float, dampening: float, weight_decay: float,
-              nesterov: bool) -> tuple[float, float, float, float, int]:
-    numbers = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-    for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-            raise ArgumentTypeError(f"{name}: {value!r}, expected a number")
-        if isinstance(value, int) and abs(value) > float(np.finfo(np.float64).max):
-            raise ArgumentError(f"{name}: an integer of {value.bit_length()} bits, expected a finite number")
-    return float(lr), float(momentum), float(dampening), float(weight_decay), int(bool(nesterov))

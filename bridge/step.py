@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from bridge import engine
-from bridge.errors import BridgeError
+from bridge.command import run
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,13 +25,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run; 0 done, 2 bad input."""
+    """Run; 0 done, 2 bad input, 130 interrupted."""
     a = parser().parse_args(arguments)
-    try:
-        engine.run_file(a.fixture, a.result, a.device, a.precision)
-    except BridgeError as error:
-        print(f"bridge.step: {error}", file=sys.stderr)
-        return 2
+    return run("bridge.step", lambda: _step(a))
+
+
+def _step(a: argparse.Namespace) -> int:
+    engine.run_file(a.fixture, a.result, a.device, a.precision)
     return 0
 
 

@@ -18,15 +18,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from bridge import engine
-from bridge.compare import EXIT_CODES, add_output_arguments, judge
+from bridge.command import Output, check_writable, run
+from bridge.compare import EXIT_CODES, add_output_arguments, finish, judge
 from bridge.errors import BridgeError
 from bridge.judged import NotJudged
 from bridge.memory import child_environment, keep_freed_memory
 from bridge.progress import stage
-from bridge.report import print_report, to_dict, write_json
+from bridge.report import print_report, to_dict
 from bridge.rerun import differences
 from bridge.verdict import Outcome, Verdict
 from bridge.workspace import workspace
@@ -74,27 +73,25 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; the exit code is the verdict."""
     a = parser().parse_args(arguments)
-    keep_freed_memory()
-    errors = Console(stderr=True)
+    return run("bridge.validate", lambda: _main(a))
+
+
+def _main(a: argparse.Namespace) -> int:
     start = time.monotonic()
-    try:
-        # Refused here, before minutes of work
-        engine.check_device(a.device)
-        with workspace(a.keep, _bytes_needed(a)) as folder:
-            return _validate(a, folder, errors, start)
-    except (BridgeError, OSError) as error:
-        print(f"bridge.validate: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("bridge.validate: interrupted", file=sys.stderr)
-        return 130
+    keep_freed_memory()
+    # Refused here, before minutes of work
+    engine.check_device(a.device)
+    check_writable("--json", a.json)
+    with workspace(a.keep, _bytes_needed(a)) as folder:
+        return _validate(a, folder, start)
 
 
-def _validate(a: argparse.Namespace, folder: Path, errors: Console, start: float) -> int:
+def _validate(a: argparse.Namespace, folder: Path, start: float) -> int:
+    console, errors = Output(), Output(stderr=True)
     fixture, result = folder / "fixture.h5", folder / "result.h5"
     fate = "kept" if a.keep else "removed afterwards; --keep DIR keeps them"
     errors.print(f"files in {folder} ({fate})", style="dim", highlight=False, soft_wrap=True)
-    _export(a, fixture)
+    console.print(_export(a, fixture), highlight=False, markup=False, soft_wrap=True)
     with stage(errors, f"cnn_step --device {a.device} --precision {a.precision}"):
         _cnn_step(a, fixture, result)
     with stage(errors, "the same steps through the Python extension") as progress:
@@ -103,20 +100,17 @@ def _validate(a: argparse.Namespace, folder: Path, errors: Console, start: float
         comparison, verdict = judge(fixture, result, progress)
     if differing:
         verdict = _disagree(differing, verdict)
-    console = Console()
     print_report(console, comparison, verdict, every_step=a.all or comparison.steps <= 3)
     agree = f"{compared - len(differing)} of {compared}"
     console.print(f"  cnn_step and the Python extension agree to the bit in {agree} tensors.", highlight=False)
     seconds = time.monotonic() - start
     console.print(f"  {seconds:.1f} s in all.", style="dim", highlight=False)
-    if a.json:
-        write_json(a.json, to_dict(comparison, verdict, bitwise={"compared": compared, "differing": len(differing)},
-                                   seconds=round(seconds, 2)))
-    return verdict.exit_code
+    bitwise = {"compared": compared, "differing": len(differing)}
+    return finish("bridge.validate", a.json, to_dict(comparison, verdict, bitwise=bitwise, seconds=round(seconds, 2)))
 
 
-def _export(a: argparse.Namespace, fixture: Path) -> None:
-    """The reference in a process of its own: the two sides meet in the file alone."""
+def _export(a: argparse.Namespace, fixture: Path) -> str:
+    """The reference in a process of its own: the two sides meet in the file alone. Returns what it printed."""
     if importlib.util.find_spec("torch") is None:
         raise BridgeError("PyTorch is not installed, and the reference is PyTorch: pip install 'torch>=2.5'")
     command = [sys.executable, "-m", "reference.export", str(fixture)]
@@ -126,7 +120,7 @@ def _export(a: argparse.Namespace, fixture: Path) -> None:
             command += [f"--{name.replace('_', '-')}", str(value)]
     if a.nesterov:
         command.append("--nesterov")
-    _run(command, "reference.export")
+    return _run(command, "reference.export")
 
 
 def _cnn_step(a: argparse.Namespace, fixture: Path, result: Path) -> None:
@@ -134,14 +128,15 @@ def _cnn_step(a: argparse.Namespace, fixture: Path, result: Path) -> None:
          quiet=True)
 
 
-def _run(command: list[str], what: str, *, quiet: bool = False) -> None:
-    """Run a program; its own message is the error."""
-    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL if quiet else None,
-                          stderr=subprocess.PIPE if quiet else None, text=True, env=child_environment())
+def _run(command: list[str], what: str, *, quiet: bool = False) -> str:
+    """Run a program and return what it printed: our reader may be gone. Its own message is the error."""
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE if quiet else None,
+                          text=True, errors="replace", env=child_environment())
     if done.returncode != 0:
         said = (done.stderr or "").strip()
         raise BridgeError(said if done.returncode == 2 and said else
                           f"{what} failed with the exit status {done.returncode} {said}".strip())
+    return done.stdout.rstrip("\n")
 
 
 def cnn_step() -> str:

@@ -73,13 +73,13 @@ def test_a_relu_in_two_places_is_two_layers() -> None:
     relu, conv = nn.ReLU(), nn.Conv2d(1, 1, 1)
     net = bridge.Network.from_torch(nn.Sequential(nn.Conv2d(1, 2, 1), relu, nn.Conv2d(2, 1, 1), relu))
     assert [type(layer) for layer in net.model.layers] == [bridge.Conv2d, bridge.Relu] * 2
-    with pytest.raises(bridge.ArgumentError, match="module: two layers share a weight"):
+    with pytest.raises(bridge.ArgumentError, match="module: layers '0' and '2' share a weight"):
         bridge.Network.from_torch(nn.Sequential(conv, relu, conv))
 
 
 @pytest.mark.parametrize(("module", "message"), [
     (nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten()), "module: layer '1' is Flatten, expected Conv2d or ReLU"),
-    (nn.Sequential(nn.Conv2d(1, 1, 3, padding="same")), "module: layer '0' has padding 'same'.*expected numbers"),
+    (nn.Sequential(nn.Conv2d(1, 1, 4, padding="same")), "module: layer '0' has padding 'same'.*expected numbers"),
     (nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular")), "mode 'circular', expected numbers"),
     (nn.Conv2d(1, 1, 1), "model description: layer name ''"),
     (nn.Sequential(), "module: layer '' is Sequential, expected"),
@@ -93,22 +93,6 @@ def test_torch_modules_that_are_refused(module: nn.Module, message: str) -> None
         bridge.Network.from_torch(module)
     with pytest.raises(bridge.ArgumentError, match="reduction: 'none', expected 'mean' or 'sum'"):
         bridge.Network.from_torch(three_layers(), reduction="none")
-
-
-class Skip(nn.Module):
-    """Adds its input to its output: the same layers as a chain, another function."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Conv2d(1, 1, 3, padding=1), nn.ReLU()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.b(self.a(x))
-
-
-def test_a_module_that_is_no_chain_is_refused() -> None:
-    with pytest.raises(bridge.ArgumentError, match="its forward is not the chain of its layers"):
-        bridge.Network.from_torch(Skip())
 
 
 def test_weights_load_from_a_file_without_an_optimiser(tmp_path: Path) -> None:
@@ -147,9 +131,8 @@ def test_file_round_trip(tmp_path: Path, dtype: str) -> None:
     again = bridge.Network.from_file(saved)
     assert again.model == net.model
     assert all(again.parameters[name].tobytes() == net.parameters[name].tobytes() for name in net.parameters)
-    for step in (-1, 2):
-        with pytest.raises(bridge.errors.BridgeError, match=re.escape(str(path))):
-            bridge.Network.from_file(path, step)
+    with pytest.raises(bridge.errors.BridgeError, match=re.escape(str(path))):
+        bridge.Network.from_file(path, 2)
 
 
 def test_parameters_and_gradients_are_views() -> None:

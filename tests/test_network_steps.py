@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -131,3 +134,75 @@ def test_relu_at_zero_has_gradient_zero(zero: float) -> None:
     net.backward()
     assert np.all(net.output_gradient("a")[:, 0] == 0) and np.all(net.output_gradient("r") != 0)
     assert np.array_equal(net.output_gradient("a")[:, 1], net.output_gradient("r")[:, 1])
+
+
+FREED = """
+import numpy as np, bridge
+net = bridge.Network(bridge.Model((bridge.Conv2d("a", 1, 1, (1, 1)), bridge.Relu("r"))))
+net.parameters["a.weight"][...] = 1
+shape = (4, 1, 256, 256)
+def refused(call):
+    try:
+        return call()
+    except bridge.EngineError as error:
+        return str(error)
+for attempt in range(20):
+    x = np.full(shape, 2, np.float32)
+    said = refused(lambda: net.step(x, np.ones((4, 1, 255, 256), np.float32), lr=0.1))
+    assert "expected the output's" in said, said
+    del x
+    trash = [np.full(shape, 7, np.float32) for _ in range(4)]
+    del trash
+    loss = refused(lambda: net.loss(np.zeros(shape, np.float32)))
+    gradient = refused(net.backward)
+    if not isinstance(loss, str):
+        assert loss == 4 and np.all(gradient == 4 / np.prod(shape))
+        assert net.gradients["a.weight"].item() == 8, net.gradients["a.weight"]
+"""
+
+
+def test_a_refused_step_reads_no_freed_memory() -> None:
+    """Fortran has the input's address when the target is refused: it may say no afterwards, or use what is alive."""
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=False, timeout=120,
+                          env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+FORK = """
+import os, sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python >= 3.12 warns of forks beside threads
+import numpy as np, bridge
+x = np.ones((4, 8, 128, 128), np.float32)
+w = np.ones((8, 8, 3, 3), np.float32)
+if sys.argv[1] == "used":
+    bridge.conv2d(x, w)
+child = os.fork()
+if child == 0:
+    try:
+        print("sum", bridge.conv2d(x, w).max(), flush=True)
+    except bridge.EngineError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+if sys.argv[1] == "used":
+    bridge.conv2d(x, w)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="skipped, because there is no fork here")
+@pytest.mark.parametrize(("when", "said"), [("used", "start method 'spawn', or import bridge after the fork"),
+                                            ("unused", "sum 72.0")])
+def test_a_forked_process_never_hangs(when: str, said: str) -> None:
+    """OpenMP's threads do not survive a fork: the child is told, unless the library starts in the child."""
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), OMP_NUM_THREADS="4")
+    # A group of its own, so that a child that hangs ends with its parent
+    process = subprocess.Popen([sys.executable, "-c", FORK, when], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, env=environment, start_new_session=True)
+    try:
+        out, errors = process.communicate(timeout=30)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, 9)
+    assert (process.returncode, errors) == (0, "")
+    assert said in out

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,3 +122,70 @@ def test_output_mask(mask: Any) -> None:
     t = tensors(CASE, "float32")
     with pytest.raises(bridge.ArgumentError, match=r"^output_mask: .*expected three bool"):
         bridge.conv2d_backward(t["dy"], t["x"], t["w"], padding=(1, 2), output_mask=mask)
+
+
+@pytest.mark.parametrize("mask", [None, "abc", 3, (1, 1, 1), (True, True, None), (True, "no", False)], ids=str)
+def test_an_output_mask_is_bool(mask: Any) -> None:
+    t = tensors(CASE, "float32")
+    with pytest.raises(bridge.ArgumentTypeError, match=r"^output_mask: .*expected three bool"):
+        bridge.conv2d_backward(t["dy"], t["x"], t["w"], padding=(1, 2), output_mask=mask)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_optimiser_settings(dtype: str) -> None:
+    """nesterov is a bool, and a number that the network's type cannot hold is refused, not made infinite."""
+    net = bridge.Network(one_layer().model, dtype)
+    x, y = np.ones((1, 1, 2, 3), dtype), np.ones((1, 2, 2, 3), dtype)
+    net.step(x, y, lr=0.5)
+    for attempt in (lambda **given: net.step(x, y, **given), lambda **given: net.update(**given)):
+        for nesterov in ("no", 1, None, 0.0):
+            with pytest.raises(bridge.ArgumentTypeError, match=r"^nesterov: .*expected a bool"):
+                attempt(lr=0.1, momentum=0.5, nesterov=nesterov)
+        for name in ("lr", "momentum", "dampening", "weight_decay") if dtype == "float32" else ():
+            for value in (1e300, np.float64(-1e39), 10**40):
+                with pytest.raises(bridge.ArgumentError, match=rf"^{name}: .*expected a number that float32 can hold"):
+                    attempt(**({"lr": 0.1} | {name: value}))
+    net.step(x, y, lr=0.1, momentum=np.float32(0.5), nesterov=np.True_)
+
+
+def test_what_save_is_given(tmp_path: Path) -> None:
+    with pytest.raises(bridge.ArgumentTypeError, match=r"^sgd: 3, expected bridge\.Sgd"):
+        one_layer().save(tmp_path / "a.h5", 3)  # type: ignore[arg-type]
+    with pytest.raises(bridge.ArgumentTypeError, match=r"^nesterov: 'no'"):
+        one_layer().save(tmp_path / "a.h5", bridge.Sgd(0.1, nesterov="no"))  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"step": 1.7}, "^step: 1.7, expected an int"), ({"step": "a"}, "^step: 'a', expected an int"),
+    ({"step": True}, "^step: True"), ({"step": None}, "^step: None"), ({"step": 10**12}, "^step: 1000000000000, exp"),
+    ({"step": -1}, "^step: -1, expected a number from 0"), ({"path": None}, "^path: None, expected a file name"),
+    ({"path": 3}, "^path: 3, expected a file name"), ({"dtype": ["a"]}, r"^dtype: \['a'\], expected 'float32'"),
+    ({"dtype": ""}, "^dtype: '', expected 'float32'"), ({"device": "\ud800"}, "^device: .* cannot be encoded"),
+    ({"path": "\ud800"}, "^path: .* cannot be encoded"),
+])
+def test_what_from_file_is_given(given: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """Wrong arguments are refused by name, whatever their type."""
+    path = tmp_path / "a.h5"
+    one_layer().save(path)
+    with pytest.raises((bridge.ArgumentError, bridge.ArgumentTypeError), match=message):
+        bridge.Network.from_file(**({"path": path} | given))
+
+
+def test_half_a_surrogate_is_no_file_name(tmp_path: Path) -> None:
+    for name in ("\ud800", "\udfff\ud800"):
+        with pytest.raises(bridge.ArgumentError, match=r"^path: .* cannot be encoded"):
+            one_layer().save(tmp_path / name)
+        with pytest.raises(bridge.ArgumentError, match=r"^fixture: .* cannot be encoded"):
+            engine.run_file(name, tmp_path / "r.h5")
+
+
+@pytest.mark.parametrize(("model", "message"), [
+    (bridge.Model((3,)), "^model: layer 0 is 3, expected bridge.Conv2d"),  # type: ignore[arg-type]
+    (bridge.Model(3), "^model: layers 3"),  # type: ignore[arg-type]
+    (layers(bridge.Conv2d("a", np.int64(1), 1, (1, 1))), "^model: .*expected texts, int"),  # type: ignore[arg-type]
+    (bridge.Model((bridge.Conv2d("a", 1, 1, (1, 1)),), "sum"), "mean 'sum', expected"),  # type: ignore[arg-type]
+])
+def test_models_of_wrong_types(model: bridge.Model, message: str) -> None:
+    with pytest.raises(bridge.ArgumentTypeError, match=message):
+        bridge.Network(model)

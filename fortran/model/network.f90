@@ -240,7 +240,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       loss = 0.0_dp
       call sgd%check(error)
-      if (.not. allocated(error)) call self%forward(x, error)
+      if (allocated(error)) return
+      call self%forward(x, error)
       if (.not. allocated(error)) call self%compute_loss(target, loss, error)
       if (.not. allocated(error)) call self%backward(error)
       if (.not. allocated(error)) call self%update(sgd, error)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""What the programs share: exit codes that mean one thing, and an output that may be cut off.
+
+Exit code 1 says that the judged program has a bug. Nothing else may give it: not a pipe closed by its reader, not
+Ctrl-C, not a fault of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any
+
+from rich.console import Console
+
+from bridge.errors import BridgeError
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+class Output(Console):
+    """A console whose reader may go (``| head``): what is left is dropped, and the verdict keeps its exit code."""
+
+    def print(self, *values: Any, **given: Any) -> None:
+        """As rich's; releases before 13.8 raise BrokenPipeError here."""
+        try:
+            super().print(*values, **given)
+        except BrokenPipeError:
+            self.on_broken_pipe()
+
+    def on_broken_pipe(self) -> None:
+        """Go on in silence; rich would end the process with 1."""
+        self.quiet = True
+        _silence(self.file)
+
+
+def run(name: str, work: Callable[[], int]) -> int:
+    """Exit code of a program: what `work` returns, or that of the exception it ended with, said in one line.
+
+    Parameters
+    ----------
+    name : of the program, before each message
+    work : returns the exit code
+
+    Examples
+    --------
+    >>> run("bridge.example", lambda: 0)
+    0
+    """
+    try:
+        code = work()
+    except (BridgeError, OSError) as error:
+        code = complain(name, str(error))
+    except KeyboardInterrupt:
+        code = complain(name, "interrupted", INTERRUPTED)
+    except MemoryError as error:
+        code = complain(name, f"not enough memory ({error})" if str(error) else "not enough memory")
+    except Exception:
+        with suppress(OSError):
+            traceback.print_exc()
+        code = complain(name, "this is a fault of ours, not a verdict")
+    return _flushed(name, code)
+
+
+def complain(name: str, text: str, code: int = BAD_INPUT) -> int:
+    """Say what is wrong in one line on standard error; give back the exit code."""
+    with suppress(OSError):
+        print(f"{name}: {' '.join(text.splitlines())}", file=sys.stderr, flush=True)
+    return code
+
+
+def check_writable(option: str, path: str | None) -> None:
+    """Refuse a file that cannot be made, before minutes of work; None is no file.
+
+    Raises
+    ------
+    BridgeError
+        With the option and the path as they were given.
+    """
+    if path is None:
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise BridgeError(f"{option} {path}: no such folder")
+    if os.path.isdir(path) or not os.path.basename(path):
+        raise BridgeError(f"{option} {path}: not the name of a file")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise BridgeError(f"{option} {path}: {error.strerror}") from None
+
+
+def _flushed(name: str, code: int) -> int:
+    """Python would answer with 120 if it could not write the rest at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except BrokenPipeError:
+            _silence(stream)
+        except OSError as error:
+            _silence(stream)
+            code = code or complain(name, f"the output cannot be written: {error.strerror}")
+    return code
+
+
+def _silence(stream: IO[str]) -> None:
+    """Lead a stream nowhere, with what it still holds."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
