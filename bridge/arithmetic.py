@@ -51,7 +51,7 @@ class Arithmetic:
         """s(n) of a sum of products; each product has two operands."""
         return rounding_factor(n, self.u) + self.operand * (2 + self.operand)
 
-    def with_underflow(self, bound: Array, n: Array | int) -> Array:
+    def with_underflow(self, bound: Array, n: Array | float) -> Array:
         """The bound, in place, with the smallest number for each of n products; what is exact (0) stays exact."""
         smallest = SMALLEST["float64" if self.u < UNIT_ROUNDOFF["float32"] else "float32"]
         return np.add(bound, smallest * np.max(n), out=bound, where=bound > 0)

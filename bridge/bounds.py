@@ -20,6 +20,7 @@ memory does not grow with the batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,10 +44,14 @@ class _Input:
 
 @dataclass
 class _Mask:
-    """Of a ReLU: where its input is positive, and where rounding may have decided that."""
+    """Of a ReLU: where its input is positive, and where rounding may have decided that; `own` is the candidate's input.
+
+    `own` is None where the file lacks it, and where it holds NaN: which way that goes is nobody's rule.
+    """
 
     positive: Array
     unsure: Array
+    own: Array | None
 
 
 def step_of_image(
@@ -103,8 +108,7 @@ def _backward(
             dz = _Input(grad, error, own)
             grad, error, local = _conv_backward(layer, weights, dz, saved.value.shape, arithmetic)
         else:
-            _relu_backward(saved, grad, error)
-            local = ()
+            local = _relu_backward(saved, grad, error, own)
     visit("grads/input", grad, error, *local)
     return sums
 
@@ -122,7 +126,9 @@ def _forward(
             kept.append(_Input(value, error, x if value is x else own))
             value, error, local = _conv_forward(layer, weights, _Input(value, error, own), arithmetic)
         else:
-            kept.append(_relu_forward(value, error))
+            # Of the network's input nothing is in doubt, and the oracle is exact itself
+            kept.append(_relu_forward(value, error, value.copy() if value is x else own))
+            local = () if value is x else _copied(lambda z: np.maximum(z, 0.0), own)
         own = visit(f"forward/{layer.name}", value, error, *local)
     return kept, _Input(value, error, own)
 
@@ -231,19 +237,32 @@ def _conv_backward(
     return da, _total(e, propagated, factor, n, arithmetic), local
 
 
-def _relu_forward(value: Array, error: Array) -> _Mask:
+def _copied(operation: Callable[..., Array], *own: Array | None) -> tuple[Local, ...]:
+    """A ReLU of the candidate's own tensors copies numbers or drops them: nothing is rounded."""
+    found = [array for array in own if array is not None]
+    if len(found) < len(own):
+        return ()
+    return (Local(operation(*found), np.zeros(1), 0, min(array.dtype.itemsize for array in found)),)
+
+
+def _relu_forward(value: Array, error: Array, own: Array | None) -> _Mask:
     """In place: these arrays are as large as they are many. Where the input is exact, there is no doubt."""
-    mask = _Mask(value > 0, (np.abs(value) <= error) & (error > 0))
+    known = own if own is not None and not np.isnan(own).any() else None
+    mask = _Mask(value > 0, (np.abs(value) <= error) & (error > 0), known)
     np.maximum(value, 0.0, out=value)
     if error.any():
         np.copyto(error, 0.0, where=~(mask.positive | mask.unsure))
     return mask
 
 
-def _relu_backward(mask: _Mask, da: Array, e_da: Array) -> None:
-    """In place. Where the sign of the input is in doubt, a right candidate may pass the gradient or stop it."""
+def _relu_backward(mask: _Mask, da: Array, e_da: Array, own: Array | None) -> tuple[Local, ...]:
+    """In place. Where the sign of the input is in doubt, a right candidate may pass the gradient or stop it.
+
+    Its own input decides, where the file holds that: the gradient must follow from it to the bit.
+    """
     doubt = np.abs(da[mask.unsure]) + e_da[mask.unsure]
     stopped = ~mask.positive
     np.copyto(da, 0.0, where=stopped)
     np.copyto(e_da, 0.0, where=stopped)
     e_da[mask.unsure] += doubt
+    return _copied(lambda g, z: np.where(z > 0, g, 0.0), own, mask.own)

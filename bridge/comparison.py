@@ -20,7 +20,7 @@ from bridge.pair import Pair, Parameters
 from bridge.progress import Report
 from bridge.statistic import Statistic, measure
 from bridge.sums import Local, Sums, gradient_bound, loss_bound, own_gradient_bound
-from bridge.unknown import list_unknown
+from bridge.unknown import list_unjudged, list_unknown
 from bridge.update_check import UpdateCheck
 from bridge.visitor import ImageVisitor, reference_counts, visit_batch
 
@@ -94,8 +94,9 @@ class _Comparer:
             self._unreduced(k, visitor)
             self._summed(k, sums)
             self.updates.run(k, weights, sums)
-        self._divergence()
+        list_unjudged(self.pair, self.comparison)
         list_unknown(self.pair, self.comparison)
+        self._divergence()
         self.comparison.judged.sort(key=self._order)
         return self.comparison
 
@@ -196,7 +197,9 @@ class _Comparer:
         return judged.step, names.index(judged.name) if place is None else place
 
     def _divergence(self) -> None:
-        """Free-running distance of the last weights that both files have."""
+        """Free-running distance of the last weights that both files have; none where weights were not judged."""
+        if any(skipped.name.startswith("weights/") and skipped.hidden for skipped in self.comparison.not_judged):
+            return
         for k in range(self.pair.steps, 0, -1):
             ours, theirs = (self.pair.parameters(file, k) for file in (self.pair.candidate, self.pair.reference))
             if ours is None or theirs is None:

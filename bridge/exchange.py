@@ -7,6 +7,7 @@ every failure is a `FileError` whose message starts with the file's name.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from types import TracebackType
@@ -126,7 +127,8 @@ class ExchangeFile:
             raise FileError(f"{self.path}: {name} is unreadable ({one_line(error)})") from None
         if dtype.kind != "f" or dtype.itemsize not in (4, 8):
             raise FileError(f"{self.path}: {name} holds {dtype}, expected float32 or float64")
-        if found != shape:
+        # A scalar may be kept as an array of one element
+        if found != shape and not (shape == () and found is not None and math.prod(found) == 1):
             raise FileError(f"{self.path}: {name} has the shape {found}, expected {shape}")
         if elsewhere:
             raise FileError(f"{self.path}: {name} keeps its data in other files, expected them in this one")
@@ -143,7 +145,8 @@ class ExchangeFile:
             raise FileError(f"{self.path}: {name} of shape {shape} does not fit into memory") from None
         except HDF5_ERRORS as error:
             raise FileError(f"{self.path}: {name} cannot be read ({one_line(error)})") from None
-        return np.asarray(values, dtype=dataset.dtype.newbyteorder("="))
+        values = np.asarray(values, dtype=dataset.dtype.newbyteorder("="))
+        return values.reshape(shape) if part is None else values
 
     def datasets(self) -> list[str]:
         """Names of all datasets in the file, sorted."""

@@ -56,7 +56,7 @@ class Judged:
     @property
     def given(self) -> bool:
         """It is one of the first weights, which a candidate copies from the fixture and does not compute."""
-        return self.name.startswith("weights/")
+        return self.step == 0 and self.name.startswith("weights/")
 
 
 def bug_above(n: float) -> float:
@@ -83,8 +83,10 @@ class NotJudged:
     ----------
     name, step : as in `Judged`; the step is `NO_STEP` where it belongs to none
     reason : for the reader
-    hidden : it was there, but the learning rate hides it and nothing else shows it: no verdict without it
+    hidden : it was there, but nothing shows whether it is right (the learning rate hides it, or what it follows from
+        is missing): no verdict without it
     unknown : the fixture knows no such name
+    measured : it was measured and is inside its bound, but that proves nothing
     """
 
     name: str
@@ -92,6 +94,7 @@ class NotJudged:
     reason: str
     hidden: bool = False
     unknown: bool = False
+    measured: bool = False
 
 
 @dataclass
@@ -129,9 +132,9 @@ class Comparison:
         """Something that was computed could be judged, or something is wrong, or hidden."""
         return bool(self.computed or self.failures) or any(skipped.hidden for skipped in self.not_judged)
 
-    def skip(self, name: str, step: int, reason: str, *, hidden: bool = False, unknown: bool = False) -> None:
-        """Put a tensor on the list of what could not be judged."""
-        self.not_judged.append(NotJudged(name, step, reason, hidden, unknown))
+    def skip(self, name: str, step: int, reason: str, **marks: bool) -> None:
+        """Put a tensor on the list of what could not be judged; `marks` as in `NotJudged`."""
+        self.not_judged.append(NotJudged(name, step, reason, **marks))
 
     def note_reference(self, statistics: Iterable[Statistic]) -> None:
         """Remember the reference's largest T."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 from bridge.model import Conv2d, Model
 
 
-def operation(model: Model, name: str) -> str:
-    """The operation that makes a tensor, in words.
+def operation(model: Model, name: str, step: int = 0) -> str:
+    """The operation that makes a tensor, in words; `step` tells first weights from later ones.
 
     >>> from bridge.model import Relu
     >>> operation(Model((Relu("r"),)), "forward/r")
@@ -20,6 +20,8 @@ def operation(model: Model, name: str) -> str:
         return f"the {'convolution' if isinstance(layer, Conv2d) else 'ReLU'} {rest} (forward)"
     if kind == "grads":
         return _backward_operation(model, rest)
+    if kind == "weights" and step > 0:
+        return "the update of the step before"
     return {
         "loss": "the loss",
         "weights": "how the weights are read: the candidate did not start from the fixture's",

@@ -23,6 +23,10 @@ from bridge.verdict import Outcome, Verdict, count, short
 
 #: Version of the JSON; a key is added without a new one, never renamed or removed
 JSON_VERSION = 1
+#: Columns of the table besides the name
+NUMBERS = ("step", "max error", "T", "E there", "rel. error", "cosine")
+#: Of a long name at least so many characters are shown, however narrow the terminal
+SHORTEST_NAME = 12
 
 COLOURS = {
     Outcome.ROUNDING: "bold green",
@@ -35,7 +39,7 @@ COLOURS = {
 
 def print_report(console: Console, comparison: Comparison, verdict: Verdict, *, every_step: bool) -> None:
     """Table, what was not judged, and the verdict last, where a terminal shows it."""
-    console.print(_table(comparison, every_step))
+    console.print(_table(comparison, every_step, console.width))
     for skipped in _grouped(comparison):
         console.print(f"not judged: {skipped}", style="yellow", highlight=False)
     for line in _facts(comparison):
@@ -46,29 +50,41 @@ def print_report(console: Console, comparison: Comparison, verdict: Verdict, *, 
         console.print(Text("  " + hint))
 
 
-def _table(comparison: Comparison, every_step: bool) -> Table:
+def _table(comparison: Comparison, every_step: bool, width: int) -> Table:
+    """The numbers whole, and of the names what then fits into `width` columns."""
+    shown = rows(comparison, every_step=every_step)
+    cells = [_cells(judged) for judged in shown]
+    widths = [max(len(text) for text in column) for column in zip(NUMBERS, *cells, strict=True)]
+    names = max(width - sum(widths) - 2 * len(widths), SHORTEST_NAME)
     table = Table(title=_title(comparison), title_justify="left", pad_edge=False, box=None, header_style="bold")
     table.add_column("tensor", no_wrap=True)
-    for name in ("step", "max error", "T", "E there", "rel. error", "cosine"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name, at_least in zip(NUMBERS, widths, strict=True):
+        table.add_column(name, justify="right", no_wrap=True, min_width=at_least)
     last = None
-    for judged in rows(comparison, every_step=every_step):
+    for judged, numbers in zip(shown, cells, strict=True):
         if every_step and last is not None and judged.step != last:
             table.add_section()
         last = judged.step
-        s = judged.statistic
-        style = "" if judged.passed else "bold red"
-        table.add_row(
-            judged.name,
-            str(judged.step),
-            short(s.error),
-            short(s.t),
-            short(s.bound),
-            short(s.relative_error),
-            _cosine(s.cosine),
-            style=style,
-        )
+        table.add_row(shortened(judged.name, names), *numbers, style="" if judged.passed else "bold red")
     return table
+
+
+def _cells(judged: Judged) -> tuple[str, ...]:
+    s = judged.statistic
+    numbers = short(s.error), short(s.t), short(s.bound), short(s.relative_error)
+    return str(judged.step), *numbers, _cosine(s.cosine)
+
+
+def shortened(name: str, width: int) -> str:
+    """A long name without its middle: its ends tell more.
+
+    >>> shortened("forward/conv1", 9), shortened("forward/conv1", 13)
+    ('forw…onv1', 'forward/conv1')
+    """
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return f"{name[: width - 1 - tail]}\u2026{name[len(name) - tail :]}"
 
 
 def rows(comparison: Comparison, *, every_step: bool) -> list[Judged]:

@@ -21,12 +21,16 @@ class Local:
     ----------
     value, bound : arrays
     n : int
-        Largest number of roundings; an error above n*u*c is a bug by theorem.
+        Largest number of roundings; an error above n*u*c is a bug by theorem. 0 where numbers are only copied.
+    stored : int
+        Bytes of a number of the inputs as the candidate's file stores them; a copy of fewer bytes than the candidate
+        computes with says nothing to the last bit.
     """
 
     value: Array
     bound: Array
     n: int
+    stored: int = 8
 
 
 class Visitor(Protocol):
@@ -97,9 +101,17 @@ class Sums:
 
 
 def loss_bound(sums: Sums, scale: float, elements: int, u: float) -> tuple[float, float]:
-    """The loss of the batch and its bound; `elements` terms, each from 3 roundings (y - t, square, scale)."""
-    bound = (rounding_factor(elements, u) + 3 * u) * sums.loss + sums.loss_propagated
-    return scale * sums.loss, float(scale * bound)
+    """The loss of the batch and its bound; `elements` terms, each from 3 roundings (y - t, square, scale).
+
+    Each square may underflow, and each product with the scale.
+    """
+    bound = scale * ((rounding_factor(elements, u) + 3 * u) * sums.loss + sums.loss_propagated)
+    return scale * sums.loss, float(Arithmetic(u).with_underflow(np.atleast_1d(bound), _tiny(elements, scale))[0])
+
+
+def _tiny(elements: int, scale: float) -> float:
+    """Underflows of a loss, scaled term by term or at the end."""
+    return elements * (1 + scale) + 1
 
 
 def gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) -> tuple[Array, Array]:

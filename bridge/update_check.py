@@ -13,6 +13,8 @@ from bridge.sums import Sums, gradient_bound
 
 #: Share of a tensor's elements that must show their gradient; below, the update is refused
 ENOUGH = 0.5
+#: T from which on new weights are a bug: below, an order of operations that `bridge.updates` does not name may do it
+OTHER_ORDER = 4.0
 
 
 class UpdateCheck:
@@ -50,7 +52,7 @@ class UpdateCheck:
             after = self.pair.candidate.read(path, w.shape)
             if own is not None:
                 value, bound = updates.new_weights(self.pair.sgd, w, own, self.pair.u)
-                self.comparison.judged.append(Judged(f"optimizer/{name}", k, measure(after, value, bound), 1.0))
+                self.comparison.judged.append(Judged(f"optimizer/{name}", k, measure(after, value, bound), OTHER_ORDER))
             if name in self.oracle_known:
                 self._against_oracle(k, name, w, after, oracle)
             else:
@@ -90,6 +92,7 @@ class UpdateCheck:
                 f"lr = {lr:g} is too small: the last digit of the weights hides "
                 f"the gradient; lr = {found.lr_needed:g} would do{alone}",
                 hidden=bool(alone),
+                measured=True,
             )
             return
         note = "" if found.visible == 1 else f"{found.visible:.0%} of the elements can be seen at this lr"

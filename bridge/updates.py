@@ -3,10 +3,21 @@
 
 Two questions, kept apart because together they separate faults of the optimiser from faults of the gradient:
 
-* *optimizer*: do the new weights follow from the candidate's **own** gradients, to one unit in the last place?
+* *optimizer*: do the new weights follow from the candidate's **own** gradients, up to the few roundings that the
+  usual ways of writing the update have?
 * *update*: does (w0 - w1)/lr, the step that the weights really took, agree with the oracle's gradients? A small
   learning rate hides the gradient behind the last digit of the weights: where that digit is more than a quarter
   of the bound, agreement proves nothing.
+
+The order of operations is the candidate's business. Allowed for are (u is the unit roundoff, settings may be
+rounded too):
+
+* ``d = g + wd*w``, ``v = mu*v + (1 - damp)*d``, ``w1 = w - lr*d``: torch's;
+* ``v`` kept as ``lr*v``: two more roundings of each new term, none of the product ``lr*v``;
+* ``w1 = (w - lr*a) - lr*b`` with momentum: the intermediate result is rounded, u*|w0| more;
+* ``w1 = (1 - lr*wd)*w - lr*g``: the factor and the product are rounded, 2u*|w0|*(1 + lr*wd) more.
+
+Another order may leave more, so that slightly larger errors prove no bug (`bridge.update_check.OTHER_ORDER`).
 
 Source: the update rule of torch.optim.SGD.
 """
@@ -45,9 +56,9 @@ class Momentum:
             old, e_old = self.buffers[name]
             keep = 1 - sgd.dampening
             v = sgd.momentum * old + keep * d
-            e_v = (1 + 3 * u) * (sgd.momentum * e_old + abs(keep) * e) + 3 * u * (
-                sgd.momentum * np.abs(old) + abs(keep) * np.abs(d)
-            )
+            # Roundings: of the sums, the products, the settings; keep is a difference, whose operand is rounded too
+            own = 4 * sgd.momentum * np.abs(old) + (5 * abs(keep) + abs(sgd.dampening)) * np.abs(d)
+            e_v = (1 + 5 * u) * (sgd.momentum * e_old + abs(keep) * e) + u * own
         self.buffers[name] = v, e_v
         if not sgd.nesterov:
             return v, e_v
@@ -57,8 +68,13 @@ class Momentum:
         )
 
 
+def _roundings_of_the_weight(sgd: Sgd) -> int:
+    """Roundings of the size of w0 besides that of the result, in the orders that the module names."""
+    return 2 * (sgd.weight_decay > 0) + (sgd.momentum > 0)
+
+
 def new_weights(sgd: Sgd, w: Array, direction: Bounded, u: float) -> Bounded:
-    """``w - lr*d`` and how far one rounding of each operation may take it: one ulp of the result and more.
+    """``w - lr*d`` and how far the roundings of any order that the module names may take it.
 
     Where lr*d is exactly 0 nothing is rounded, and the weight must stay.
 
@@ -69,7 +85,9 @@ def new_weights(sgd: Sgd, w: Array, direction: Bounded, u: float) -> Bounded:
     d, e = direction
     moved = sgd.lr * (np.abs(d) + e)
     w1 = w - sgd.lr * d
-    return w1, np.where(moved == 0, 0.0, 2 * u * np.abs(w1) + 3 * u * sgd.lr * np.abs(d) + (1 + 3 * u) * sgd.lr * e)
+    weight = _roundings_of_the_weight(sgd) * (1 + sgd.lr * sgd.weight_decay) * np.abs(w)
+    bound = u * (2 * np.abs(w1) + weight + 3 * sgd.lr * np.abs(d)) + (1 + 3 * u) * sgd.lr * e
+    return w1, np.where(moved == 0, 0.0, bound)
 
 
 @dataclass(frozen=True)
@@ -100,14 +118,16 @@ def taken(sgd: Sgd, w0: Array, w1: Array, direction: Bounded, u: float) -> Taken
     direction : the oracle's d and its bound E
     """
     d, e = direction
+    roundings = _roundings_of_the_weight(sgd)
     # The product lr*d of the update is rounded twice, whatever lr is
-    e = e + 3 * u * (np.abs(d) + e)
+    e = e + 3 * u * (np.abs(d) + e) + u * roundings * sgd.weight_decay * np.abs(w0.astype(np.float64))
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         ulp = np.spacing(np.maximum(np.abs(w0), np.abs(w1))).astype(np.float64)
         step = (w0.astype(np.float64) - w1.astype(np.float64)) / sgd.lr
         # Where d = 0 exactly, the weight does not move: nothing is rounded
-        resolution = np.where(e == 0, 0.0, ulp / (2 * sgd.lr))
-        needed = np.where(e == 0, 0.0, 2 * ulp / e)
+        last = ulp / 2 + u * roundings * np.abs(w0.astype(np.float64))
+        resolution = np.where(e == 0, 0.0, last / sgd.lr)
+        needed = np.where(e == 0, 0.0, 4 * last / e)
     visible = np.count_nonzero(resolution <= e / 4) / e.size
     return Taken(step, d, e + resolution, visible, _next_power_of_two(float(np.median(needed))))
 

@@ -7,14 +7,17 @@ verdict       exit code  decided when
 rounding      0          every judged tensor has T <= 1
 bug           1          a tensor has T > 10, an error that a theorem excludes, or is not finite
 bad input     2          (raised as `BridgeError` before anything is decided)
-precision     3          the first convolution is what operands rounded to a lower precision give, and nothing
+precision     3          the first convolution that fails is what operands of a lower precision give, and nothing
                          is outside the bounds of that precision
-cannot tell   4          the largest T lies between 1 and 10, or an update is hidden by a small lr and its
-                         gradient is missing
+cannot tell   4          the largest T lies between 1 and 10 (new weights: 4), or something is in the file that
+                         could not be judged: an update that a small lr hides and whose gradient is missing, or a
+                         tensor of a step whose weights are missing; or all errors are small and inside the bounds
+                         of a lower precision, which no forward convolution proves
 ============  =========  ==================================================================================
 
 Between 1 and 10 the bound of long sums is only probabilistic (a strictly sequential float32 sum of millions of
-terms of one sign can get there): that is never a pass, and not yet a proof.
+terms of one sign can get there): that is never a pass, and not yet a proof. New weights follow from known numbers by
+few operations, in an order that nobody knows: there the proof starts at 4.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ def decide(comparison: Comparison, recognised: Recognised | None = None, lowered
     Parameters
     ----------
     comparison : what `bridge.comparison.compare` found
-    recognised : the lower precision that explains the first convolution, if there is one
+    recognised : the lower precision that explains the first convolution that fails, if there is one
     lowered : the comparison by the bounds of that precision
     """
     failures = comparison.failures
@@ -90,14 +93,23 @@ def _wrong(comparison: Comparison, failures: list[Judged]) -> Verdict:
         f"(largest T = {short(worst.t)}, {worst.name}, step {worst.step}; a bug is certain from "
         f"T = {worst.bug_above:g})."
     )
+    order = "An unusual order of the operations of the update" if worst.name.startswith("optimizer/") else ""
     hint = (
-        "A long strictly sequential float32 sum can do this, and so can a small bug: "
-        "run the candidate in float64, or sum in blocks, and compare again."
+        f"{order or 'A long strictly sequential float32 sum'} can do this, and so can a small bug: "
+        f"run the candidate in float64{'' if order else ', or sum in blocks'}, and compare again."
     )
     return Verdict(Outcome.CANNOT_TELL, words, [hint])
 
 
 def _lower_precision(comparison: Comparison, recognised: Recognised) -> Verdict:
+    if not recognised.proven:
+        words = (
+            f"CANNOT TELL: {count(len(comparison.failures), 'tensor')} outside the {comparison.precision} bounds, "
+            f"first {recognised.layer} (T = {short(recognised.t)}); consistent with {recognised.name} operands, "
+            "not proven."
+        )
+        hint = f"A small bug can do this too: turn {recognised.name} off (PyTorch: allow_tf32 = False), compare again."
+        return Verdict(Outcome.CANNOT_TELL, words, [hint])
     words = (
         f"LOWER PRECISION than declared: {recognised.layer} is exactly what {recognised.name} operands give "
         f"(T = {short(recognised.t)}; as {comparison.precision}: T = {short(recognised.declared_t)}), and nothing "
@@ -116,7 +128,7 @@ def _right(comparison: Comparison) -> Verdict:
         return Verdict(
             Outcome.CANNOT_TELL,
             (
-                f"CANNOT TELL: what could be judged is right, but {count(len(hidden), 'update')} could not be, first "
+                f"CANNOT TELL: what could be judged is right, but {count(len(hidden), 'tensor')} could not be, first "
                 f"{hidden[0].name} of step {hidden[0].step}: {hidden[0].reason}."
             ),
         )
@@ -128,8 +140,15 @@ def _right(comparison: Comparison) -> Verdict:
         f"largest T = {short(worst.t)} ({worst.name}, step {worst.step}; 1 is the limit)."
     )
     if comparison.not_judged:
-        words += f" Not judged: {len(comparison.not_judged)}, listed above."
+        words += f" Not judged: {len(comparison.not_judged)}, listed above{_unknown(comparison)}."
     return Verdict(Outcome.ROUNDING, words)
+
+
+def _unknown(comparison: Comparison) -> str:
+    """Names that may be misspelt stand in the verdict itself."""
+    names = [skipped.name for skipped in comparison.not_judged if skipped.unknown]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"; {count(len(names), 'unknown name')}: {', '.join(names[:3])}{more}" if names else ""
 
 
 def _describe(judged: Judged) -> str:
@@ -164,7 +183,7 @@ def _hints(comparison: Comparison, first: Judged, failures: list[Judged]) -> lis
         "It is the first wrong tensor in the order of computation"
         + (f"; the {count(len(before), 'tensor')} before it are right" if before else "")
         + (f"; {len(missing)} could not be judged, so the fault may be earlier." if missing else ".")
-        + f" Look at {operation(comparison.model, first.name)}."
+        + f" Look at {operation(comparison.model, first.name, first.step)}."
     ]
     # The step that was taken shows a wrong factor, the weights after it do not
     shown = first.name.replace("optimizer/", "update/", 1)
@@ -188,7 +207,8 @@ def _factor(judged: Judged) -> str | None:
         return None
     what = "The step that was taken" if judged.name.startswith("update/") else judged.name
     fraction = f" = 1/{1 / slope:.6g}" if 0 < abs(slope) < 0.999 else ""
-    return f"{what} is the right one times {slope:.6g}{fraction}: a scale is wrong, not the layout."
+    wrong = "the sign" if slope < 0 and abs(slope + 1) < 1e-6 else "a scale"
+    return f"{what} is the right one times {slope:.6g}{fraction}: {wrong} is wrong, not the layout."
 
 
 def short(value: float) -> str:

@@ -49,7 +49,8 @@ class ImageVisitor:
         found = self.pair.candidate.read(path, shape, self.image)
         self._measure(self.candidate, name, found, value, bound)
         for one in local:
-            if np.isfinite(one.value).all():
+            sharp = one.n > 0 or min(one.stored, found.dtype.itemsize) >= self.pair.dtype.itemsize
+            if sharp and np.isfinite(one.value).all():
                 self._measure(self.local, name, found, one.value, one.bound)
                 self.roundings[name] = one.n
         return found

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from io import StringIO
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from bridge import bounds, updates
 from bridge.arithmetic import Arithmetic, rounding_factor, total_roundoff
@@ -15,9 +18,10 @@ from bridge.exchange import Sgd
 from bridge.judged import Comparison, Judged, bug_above
 from bridge.model import Conv2d, Model, Relu
 from bridge.operation import operation
-from bridge.report import to_dict
+from bridge.report import print_report, to_dict
 from bridge.statistic import BLOCK, Statistic, measure
-from bridge.sums import gradient_bound, loss_bound
+from bridge.sums import Sums, gradient_bound, loss_bound
+from bridge.update_check import OTHER_ORDER
 from bridge.verdict import Outcome, decide, short
 
 Array = np.ndarray
@@ -143,6 +147,20 @@ def test_a_relu_in_doubt_may_go_both_ways() -> None:
     assert value == 0 and measure(passed, value, bound).t <= 1 < measure(1.01 * passed, value, bound).t
 
 
+@pytest.mark.parametrize("mean", [True, False])
+def test_a_loss_that_underflows_is_inside_its_bound(mean: bool) -> None:
+    """Squares of numbers around 2**-70 are below the smallest normal float32."""
+    rng, model = np.random.default_rng(4), Model((Relu("r"),))
+    x, target = (np.float32(2.0**-70) * rng.standard_normal((1, 9, 9)).astype(np.float32) for _ in range(2))
+    scale = 1 / x.size if mean else 1.0
+    sums = bounds.step_of_image(model, {}, x.astype(float), target.astype(float), scale, U, lambda *_: None)
+    value, bound = loss_bound(sums, scale, x.size, U)
+    d = np.maximum(x, 0) - target
+    for loss in (np.float32(scale) * (d * d).sum(dtype=np.float32), (np.float32(scale) * d * d).sum(dtype=np.float32)):
+        assert abs(float(loss) - value) <= bound <= 200 * 2.0**-149
+    assert value > 0 and loss_bound(Sums(), scale, x.size, U) == (0, 0)
+
+
 # --- the statistic ------------------------------------------------------------------------------------------
 
 
@@ -226,6 +244,56 @@ def test_float32_updates_are_inside_their_bounds(sgd: Sgd) -> None:
         w = after
 
 
+def decay_first(sgd: Sgd, w: Array, g: Array, v: Array | None) -> tuple[Array, Array]:
+    """``(1 - lr*wd)*w - lr*g``; with momentum the decay goes there once, and into the buffer."""
+    f = np.float32
+    shrunk = (f(1) - f(sgd.lr) * f(sgd.weight_decay)) * w
+    if not sgd.momentum:
+        return shrunk - f(sgd.lr) * g, v
+    d = g + f(sgd.weight_decay) * w
+    if v is None:
+        return shrunk - f(sgd.lr) * g, d
+    keep = f(1) - f(sgd.dampening)
+    return (w - f(sgd.lr) * f(sgd.momentum) * v) - f(sgd.lr) * keep * d, f(sgd.momentum) * v + keep * d
+
+
+def lr_inside(sgd: Sgd, w: Array, g: Array, v: Array | None) -> tuple[Array, Array]:
+    """The buffer holds ``lr*v``."""
+    f = np.float32
+    d = f(sgd.lr) * (g + f(sgd.weight_decay) * w)
+    v = d if v is None else f(sgd.momentum) * v + (f(1) - f(sgd.dampening)) * d
+    return w - v, v
+
+
+@pytest.mark.parametrize("way", [decay_first, lr_inside])
+@pytest.mark.parametrize(
+    "sgd",
+    [Sgd(0.1, 0, 0, 0.1), Sgd(0.9, 0, 0, 0.7), Sgd(0.1, 0.9, 0.3, 0.01), Sgd(0.3, 0.9, 0.9, 0.2), Sgd(0.1, 0.9)],
+    ids=str,
+)
+@pytest.mark.parametrize("size", [1e-6, 1e-2, 1.0])
+def test_other_orders_of_the_update_are_inside_the_bounds(way: Callable, sgd: Sgd, size: float) -> None:
+    """The orders that bridge.updates names, in float32, for gradients much smaller than the weights too."""
+    rng, momentum = np.random.default_rng(6), updates.Momentum()
+    w, v = rng.standard_normal(20_000).astype(np.float32), None
+    for _ in range(4):
+        g = (size * rng.standard_normal(w.size)).astype(np.float32)
+        direction = momentum.direction(sgd, "a", w.astype(float), (g.astype(float), np.zeros(w.size)), U)
+        after, v = way(sgd, w, g, v)
+        assert measure(after, *updates.new_weights(sgd, w.astype(float), direction, U)).t <= 1
+        seen = updates.taken(sgd, w, after, direction, U)
+        assert measure(seen.step, seen.expected, seen.bound).t <= 1
+        w = after
+
+
+def test_new_weights_between_1_and_4_prove_nothing() -> None:
+    for t, outcome in ((1.5, Outcome.CANNOT_TELL), (3.9, Outcome.CANNOT_TELL), (4.1, Outcome.BUG)):
+        one = Judged("optimizer/conv1/bias", 0, Statistic(t, 1.0, (0,), 1.0, 2.0, 1.0, 1), OTHER_ORDER)
+        verdict = decide(comparison(one))
+        assert verdict.outcome is outcome
+        assert outcome is Outcome.BUG or "order of the operations of the update" in verdict.hints[0]
+
+
 def test_what_a_small_lr_hides() -> None:
     w = np.full(4, 1.0, np.float32)
     direction = np.full(4, 1e-3), np.full(4, 1e-6)
@@ -279,6 +347,22 @@ def test_json_has_null_for_infinity() -> None:
     document = json.loads(json.dumps(to_dict(one, decide(one)), allow_nan=False))
     tensor = document["tensors"][0]
     assert tensor["T"] is None and tensor["max_error"] is None and tensor["expected"] == 1 and not tensor["passed"]
+
+
+@pytest.mark.parametrize("layer", ["a", "a.long.name." * 5 + "1234", "x" * 200])
+@pytest.mark.parametrize("t", [0.5, 12345.678])
+def test_numbers_are_whole_in_80_columns(layer: str, t: float) -> None:
+    """However long the names of the layers are."""
+    statistic = Statistic(t, 1.25e-7, (0,), 1.0, 2.0, 3.5e-7, 9, 0, 3.0, 4.0, 5.0, 1e-13)
+    names = [f"forward/{layer}", f"grads/{layer}/output", f"optimizer/{layer}/weight"]
+    one = Comparison(Model((Conv2d(layer, 1, 1, (1, 1)),)), Sgd(0.1), "float32", 1, (1, 1, 2, 2), judged=[])
+    one.judged += [Judged(name, 10, statistic) for name in names]
+    out = StringIO()
+    print_report(Console(file=out, width=80), one, decide(one), every_step=True)
+    lines = [line for line in out.getvalue().splitlines() if "1.2e-07" in line]
+    assert len(lines) == 3 and all(len(line) <= 80 and short(t) in line.split() for line in lines), out.getvalue()
+    assert all("3.5e-07" in line and "1.4e-07" in line for line in lines)
+    assert lines[1].startswith("grads/") and "output " in lines[1]
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_another_model(reduction: str, tmp_path: Path) -> None:
 
 PARTS: dict[str, Callable[[str], bool]] = {
     "only weights": is_weight,
-    "only forward": lambda name: "/forward/" in name,
+    "only forward": lambda name: name.startswith("steps/0/forward/"),
     "only gradients": lambda name: name.startswith("steps/0/grads/"),
     "only filter gradients": lambda name: name.startswith("steps/0/grads/") and name.endswith("weight"),
     "only one step": lambda name: name.startswith("steps/0/"),
@@ -119,7 +119,15 @@ PARTS: dict[str, Callable[[str], bool]] = {
     "a step missing": lambda name: not name.startswith("steps/1/") or is_weight(name),
     "no last weights": lambda name: not name.startswith("steps/3/"),
     "one tensor": lambda name: name == "steps/0/loss",
+    "no biases": lambda name: name.startswith("steps/0/") and not name.endswith("bias"),
+}
+#: What holds tensors whose inputs are missing: nobody can tell whether those are right
+UNTOLD: dict[str, Callable[[str], bool]] = {
     "no biases": lambda name: not name.endswith("bias"),
+    "no bias in between": lambda name: name not in ("steps/1/weights/conv1/bias", "steps/2/weights/conv1/bias"),
+    "forward of every step": lambda name: "/forward/" in name,
+    "last weights alone": lambda name: name == "steps/0/forward/conv1" or name.startswith("steps/3/weights/"),
+    "nothing but last weights": lambda name: name.startswith("steps/3/weights/"),
 }
 
 
@@ -135,6 +143,49 @@ def test_a_part_is_judged_by_what_is_there(pair: tuple[Path, Path], part: str, h
     assert missing and not judged & missing and comparison.computed
     assert f"Not judged: {len(comparison.not_judged)}" in verdict.words
     assert ("says its precision" in " ".join(verdict.hints)) is False and comparison.declared is head
+
+
+@pytest.mark.parametrize("part", UNTOLD)
+def test_what_is_there_and_cannot_be_judged_is_not_right(pair: tuple[Path, Path], part: str, tmp_path: Path) -> None:
+    """It is listed by its own name, and there is no divergence of weights that nobody judged."""
+    path = keep(pair[1], tmp_path / "part.h5", UNTOLD[part])
+    comparison, verdict = judge(pair[0], path)
+    assert verdict.exit_code == 4 and "in the file, but could not be judged: " in verdict.words, verdict.words
+    with h5py.File(path) as file:
+        held: set[tuple[str, int]] = set()
+        file["steps"].visititems(
+            lambda name, node: (
+                held.add((name.split("/", 1)[1], int(name[0]))) if isinstance(node, h5py.Dataset) else None
+            )
+        )
+    known = {(one.name, one.step) for one in [*comparison.judged, *comparison.not_judged]}
+    known |= {(n.replace("optimizer", "weights").replace("update", "weights"), k + 1) for n, k in known}
+    assert held <= known
+    assert comparison.divergence is None or not any(name.startswith("steps/3/") for name in held)
+
+
+def test_garbage_that_cannot_be_judged_is_not_right(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """NaN is wrong whatever it should be; finite garbage leaves the question open."""
+    last = {f"steps/3/weights/conv{i}/{what}": lambda w: 9 - w for i in (1, 2, 3) for what in ("weight", "bias")}
+    gone = {f"steps/{k}/weights/conv1/bias": lambda w: None for k in (1, 2)}
+    answer = ask(pair[0], plant(pair[1], tmp_path / "bad.h5", last | gone))
+    assert answer.code == 4 and "Left to run on their own" not in answer.words
+    part = keep(tmp_path / "bad.h5", tmp_path / "part.h5", UNTOLD["last weights alone"])
+    assert ask(pair[0], part).code == 4
+
+    def spoiled(values: np.ndarray) -> np.ndarray:
+        values = np.array(values)
+        values[(-1,) * values.ndim] = np.nan
+        return values
+
+    for name in ("forward/conv1", "grads/conv2/weight", "loss"):
+        path = plant(pair[1], tmp_path / "nan.h5", gone | {f"steps/1/{name}": spoiled})
+        answer = ask(pair[0], path)
+        assert answer.code == 1 and f"BUG: {name} of step 1 is wrong: 1 value NaN or infinite" in answer.words
+    path = plant(pair[1], tmp_path / "nan.h5", gone | {"steps/3/weights/conv2/weight": spoiled})
+    answer = ask(pair[0], path)
+    assert answer.code == 1 and "BUG: weights/conv2/weight of step 3" in answer.words
+    assert "Look at the update of the step before" in answer.words
 
 
 @pytest.mark.parametrize(
@@ -172,6 +223,7 @@ def test_unknown_names_are_listed(pair: tuple[Path, Path], tmp_path: Path) -> No
         file["activations/conv1"] = np.zeros(3)
     comparison, verdict = judge(pair[0], path)
     assert verdict.exit_code == 0
+    assert "; 3 unknown names: activations/conv1, steps/0/forward/conv_2, steps/7/loss." in verdict.words
     assert [one.name for one in comparison.not_judged if one.unknown] == [
         "activations/conv1",
         "steps/0/forward/conv_2",
@@ -200,7 +252,8 @@ def test_momentum_needs_every_step(tmp_path: Path) -> None:
     assert ("optimizer/conv1/weight", 1) in judged and ("optimizer/conv2/weight", 1) not in judged
     gap = keep(tmp_path / "result.h5", tmp_path / "gap.h5", lambda name: not name.startswith("steps/1/"))
     comparison, verdict = judge(fixture, gap)
-    assert verdict.exit_code == 0 and {one.step for one in comparison.computed} == {0, 2}
+    # The weights before and after step 2 are there, and nothing shows whether they are right
+    assert verdict.exit_code == 4 and {one.step for one in comparison.computed} == {0, 2}
     assert not any(one.step == 2 and one.name.startswith(("update", "optimizer")) for one in comparison.judged)
 
 
@@ -259,6 +312,18 @@ def test_lr_zero(tmp_path: Path) -> None:
         {"steps/1/weights/conv1/bias": lambda w: np.nextafter(w, np.float32(9))},
     )
     assert ask(fixture, path).code == 1
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1)])
+def test_a_loss_may_be_an_array_of_one_element(pair: tuple[Path, Path], shape: tuple[int, ...], tmp_path: Path) -> None:
+    def reshaped(loss: np.ndarray) -> np.ndarray:
+        return np.reshape(loss, shape)
+
+    assert ask(pair[0], plant(pair[1], tmp_path / "result.h5", {"steps/0/loss": reshaped})).code == 0
+    path = plant(pair[1], tmp_path / "result.h5", {"steps/0/loss": lambda loss: 2 * reshaped(loss)})
+    assert ask(pair[0], path).code == 1
+    path = plant(pair[1], tmp_path / "result.h5", {"steps/0/loss": lambda loss: np.zeros((*shape, 2), np.float32)})
+    assert ask(pair[0], path).code == 2
 
 
 # --- files that do not belong together ----------------------------------------------------------------------
