@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     document = {
         "size": a.size, "batch": a.batch, "runs": a.runs, "median_seconds": medians,
         "ratio_to_fortran_cpu": {name: seconds / own for name, seconds in medians.items()},
-        "versions": {"bridge": engine.library_version(), "torch": torch.__version__, "numpy": np.__version__,
+        "versions": {"bridge": engine.fortran_version(), "torch": torch.__version__, "numpy": np.__version__,
                      "python": platform.python_version()},
         "threads": {"torch": torch.get_num_threads(), "cpus": os.cpu_count()}, "machine": platform.machine(),
     }

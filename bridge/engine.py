@@ -80,9 +80,9 @@ def call(name: str, *arguments: Any) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def library_version() -> str:
+def fortran_version() -> str:
     """Version of the Fortran library."""
-    text = api().library_version()
+    text = api().version_text()
     return (text.decode() if isinstance(text, bytes) else str(text)).strip()
 
 

@@ -152,7 +152,7 @@ def test_all_versions_agree(root: Path) -> None:
     said = subprocess.run([cnn_step(), "--version"], capture_output=True, text=True, check=True).stdout
     newest = re.search(r"^## (\S+)", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert newest
-    assert {version("fortran-torch-bridge"), engine.library_version(), said.split()[1], newest[1]} == {declared}
+    assert {version("fortran-torch-bridge"), engine.fortran_version(), said.split()[1], newest[1]} == {declared}
 
 
 def test_tracked_text_names_no_machine(root: Path) -> None:

@@ -23,7 +23,7 @@ module cnn_api
 
    ! f90wrap's code declares its arguments with these kinds and finds them here
    public :: c_double, c_int, c_int64_t
-   public :: library_version, device_check, run_file
+   public :: version_text, device_check, run_file
    public :: network_create, network_free, network_read_weights, network_save, network_address, network_copy
    public :: network_forward, network_loss, network_backward, network_update, network_step
    public :: conv2d_extent, conv2d_forward, conv2d_backward
@@ -39,10 +39,10 @@ module cnn_api
 
 contains
 
-   subroutine library_version(text)
+   subroutine version_text(text)
       character(len=32), intent(out) :: text
       text = version
-   end subroutine library_version
+   end subroutine version_text
 
    !> An error when there is no device of this name
    subroutine device_check(device, ierr, errmsg)
