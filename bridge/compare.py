@@ -40,7 +40,7 @@ def judge(
         See `bridge.comparison.compare`.
     """
     comparison = compare(fixture, result, progress)
-    recognised = recognise(fixture, result) if comparison.failures else None
+    recognised = recognise(fixture, result, comparison) if comparison.failures else None
     lowered = compare(fixture, result, progress, recognised.name) if recognised else None
     return comparison, decide(comparison, recognised, lowered)
 

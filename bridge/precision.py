@@ -20,6 +20,7 @@ from bridge import oracle
 from bridge.arithmetic import Arithmetic, total_roundoff
 from bridge.comparison import compare
 from bridge.exchange import ExchangeFile
+from bridge.judged import Comparison
 from bridge.model import Conv2d
 from bridge.operation import operation
 from bridge.pair import Pair
@@ -93,11 +94,13 @@ PRODUCTS = ("the convolution", "the filter gradient", "the data gradient")
 LARGEST_RELATIVE_ERROR = {"TF32": 4 * 2.0**-11, "bf16": 4 * 2.0**-8}
 
 
-def recognise(fixture: str | os.PathLike[str], result: str | os.PathLike[str]) -> Recognised | None:
+def recognise(
+    fixture: str | os.PathLike[str], result: str | os.PathLike[str], comparison: Comparison
+) -> Recognised | None:
     """The lower precision of the first convolution of step 0 that fails; None when that shows none.
 
     A convolution after the first is computed from the candidate's own input, where both are in the file. Only called
-    for a result that fails: a right one has nothing to recognise.
+    for a result that fails, with what the `comparison` found: a right one has nothing to recognise.
     """
     with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate:
         pair, source = Pair(reference, candidate), None
@@ -112,15 +115,16 @@ def recognise(fixture: str | os.PathLike[str], result: str | os.PathLike[str]) -
                     return None if declared.nonfinite else _explained(pair, layer, source, declared.t)
             source = name
         declared = candidate.precision
-    return _consistent(fixture, result) if declared == "float32" else None
+    return _consistent(fixture, result, comparison) if declared == "float32" else None
 
 
-def _consistent(fixture: str | os.PathLike[str], result: str | os.PathLike[str]) -> Recognised | None:
+def _consistent(
+    fixture: str | os.PathLike[str], result: str | os.PathLike[str], comparison: Comparison
+) -> Recognised | None:
     """A lower precision by whose bounds nothing fails, where no convolution can be computed again to prove it.
 
     The errors must look like it too: made by a convolution, small, and spread over many elements.
     """
-    comparison = compare(fixture, result)
     failures = comparison.failures
     if not failures or not operation(comparison.model, failures[0].name).startswith(PRODUCTS):
         return None
