@@ -57,6 +57,7 @@ BAD: dict[str, Callable[[dict], None]] = {
     "unknown key of a relu": change("layers", 1, "negative_slope", value=0.1),
     "unknown key of the loss": change("loss", "weight", value=2.0),
     "key with a dot": change("layers.0.name", value="b"),
+    "key with a dot that leads nowhere": change("padding.mode", value="reflect"),
     "unknown type": change("layers", 0, "type", value="linear"),
     "no name": change("layers", 0, "name", value=None),
     "empty name": change("layers", 0, "name", value=""),

@@ -123,6 +123,18 @@ def test_numbers_that_are_none(group: str, name: str, value: float, small_fixtur
     assert (done.returncode, name in done.stderr) == (2, True), done.stderr
 
 
+def test_a_batch_of_a_wrong_rank_is_named(small_fixture: Path, tmp_path: Path) -> None:
+    """Not taken for a batch of one image."""
+    (tmp_path / "f.h5").write_bytes(small_fixture.read_bytes())
+    with h5py.File(tmp_path / "f.h5", "r+") as file:
+        for name in ("input", "target"):
+            values = file[f"batches/0/{name}"][0]
+            del file[f"batches/0/{name}"]
+            file[f"batches/0/{name}"] = values
+    done = run(tmp_path / "f.h5", tmp_path / "r.h5")
+    assert (done.returncode, "/batches/0/input has 3 dimensions, expected 4" in done.stderr) == (2, True), done.stderr
+
+
 def test_help_and_version() -> None:
     assert "usage: cnn_step FIXTURE RESULT" in run("--help").stdout
     assert run("--version").stdout.startswith("cnn_step ")
