@@ -9,11 +9,7 @@ the verdict.
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import shutil
-import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,9 +17,9 @@ from pathlib import Path
 from bridge import engine
 from bridge.command import Output, check_writable, run
 from bridge.compare import EXIT_CODES, add_output_arguments, finish, judge
-from bridge.errors import BridgeError
 from bridge.judged import NotJudged
-from bridge.memory import child_environment, keep_freed_memory
+from bridge.memory import keep_freed_memory
+from bridge.programs import export_fixture, run_cnn_step
 from bridge.progress import stage
 from bridge.report import print_report, to_dict
 from bridge.rerun import differences
@@ -91,9 +87,9 @@ def _validate(a: argparse.Namespace, folder: Path, start: float) -> int:
     fixture, result = folder / "fixture.h5", folder / "result.h5"
     fate = "kept" if a.keep else "removed afterwards; --keep DIR keeps them"
     errors.print(f"files in {folder} ({fate})", style="dim", highlight=False, soft_wrap=True)
-    console.print(_export(a, fixture), highlight=False, markup=False, soft_wrap=True)
+    console.print(export_fixture(fixture, *_export_options(a)), highlight=False, markup=False, soft_wrap=True)
     with stage(errors, f"cnn_step --device {a.device} --precision {a.precision}"):
-        _cnn_step(a, fixture, result)
+        run_cnn_step(fixture, result, a.device, a.precision)
     with stage(errors, "the same steps through the Python extension") as progress:
         compared, differing = differences(fixture, result, a.device, progress)
     with stage(errors, "compare with the float64 oracle") as progress:
@@ -109,49 +105,13 @@ def _validate(a: argparse.Namespace, folder: Path, start: float) -> int:
     return finish("bridge.validate", a.json, to_dict(comparison, verdict, bitwise=bitwise, seconds=round(seconds, 2)))
 
 
-def _export(a: argparse.Namespace, fixture: Path) -> str:
-    """The reference in a process of its own: the two sides meet in the file alone. Returns what it printed."""
-    if importlib.util.find_spec("torch") is None:
-        raise BridgeError("PyTorch is not installed, and the reference is PyTorch: pip install 'torch>=2.5'")
-    command = [sys.executable, "-m", "reference.export", str(fixture)]
+def _export_options(a: argparse.Namespace) -> list[str]:
+    options = ["--nesterov"] if a.nesterov else []
     for name in EXPORT_OPTIONS:
         value = getattr(a, name)
         if value is not None:
-            command += [f"--{name.replace('_', '-')}", str(value)]
-    if a.nesterov:
-        command.append("--nesterov")
-    return _run(command, "reference.export")
-
-
-def _cnn_step(a: argparse.Namespace, fixture: Path, result: Path) -> None:
-    _run([cnn_step(), str(fixture), str(result), "--device", a.device, "--precision", a.precision], "cnn_step",
-         quiet=True)
-
-
-def _run(command: list[str], what: str, *, quiet: bool = False) -> str:
-    """Run a program and return what it printed: our reader may be gone. Its own message is the error."""
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE if quiet else None,
-                          text=True, errors="replace", env=child_environment())
-    if done.returncode != 0:
-        said = (done.stderr or "").strip()
-        raise BridgeError(said if done.returncode == 2 and said else
-                          f"{what} failed with the exit status {done.returncode} {said}".strip())
-    return done.stdout.rstrip("\n")
-
-
-def cnn_step() -> str:
-    """Path of the program: this environment's first, then the search path's.
-
-    Raises
-    ------
-    BridgeError
-        If it is not installed.
-    """
-    own = Path(sysconfig.get_path("scripts")) / "cnn_step"
-    found = str(own) if own.is_file() else shutil.which("cnn_step")
-    if found is None:
-        raise BridgeError("the program cnn_step is not installed: 'make setup' or 'pip install .' installs it")
-    return found
+            options += [f"--{name.replace('_', '-')}", str(value)]
+    return options
 
 
 def _disagree(differing: list[NotJudged], verdict: Verdict) -> Verdict:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bridge import engine
-from bridge.validate import cnn_step
+from bridge.programs import cnn_step
 
 #: Fortran folders; each uses only itself and those before it. app and api do not use each other.
 FOLDERS = ["core", "backend", "model", "io", "app", "api"]
@@ -112,29 +112,34 @@ def test_only_the_program_may_stop(root: Path) -> None:
 
 
 def test_only_the_engine_touches_the_extension(root: Path) -> None:
-    for path in (root / "bridge").glob("*.py"):
+    for path in (root / "bridge").rglob("*.py"):
         touches = "cnn_fortran" in python_imports(path)
         assert touches == (path.name == "engine.py"), path
 
 
 def test_reference_and_bridge_meet_in_the_file_alone(root: Path) -> None:
-    for path in (root / "reference").glob("*.py"):
+    for path in (root / "reference").rglob("*.py"):
         assert not {name for name in python_imports(path) if name.split(".")[0] in ("bridge", "cnn_fortran")}, path
-    for path in (root / "bridge").glob("*.py"):
+    for path in (root / "bridge").rglob("*.py"):
         assert not {name for name in python_imports(path) if name.split(".")[0] in ("reference", "tests")}, path
 
 
 @pytest.mark.parametrize("package", ["bridge", "reference"])
 def test_python_modules_have_no_cycles(root: Path, package: str) -> None:
-    files = {f"{package}.{p.stem}": p for p in (root / package).glob("*.py") if p.stem != "__init__"}
+    files = {
+        ".".join(p.relative_to(root).with_suffix("").parts): p
+        for p in (root / package).rglob("*.py")
+        if p.stem != "__init__"
+    }
     graph = {name: python_imports(path, when_loaded=True) & set(files) for name, path in files.items()}
     assert len(list(TopologicalSorter(graph).static_order())) == len(files)
 
 
 def test_every_module_is_installed(root: Path) -> None:
-    for package in ("bridge", "reference"):
-        listed = set(re.findall(r"'(\w+\.py)'", (root / package / "meson.build").read_text(encoding="utf-8")))
-        assert listed == {p.name for p in (root / package).glob("*.py")}
+    folders = {path.parent for package in ("bridge", "reference") for path in (root / package).rglob("*.py")}
+    for folder in folders:
+        listed = set(re.findall(r"'(\w+\.py)'", (folder / "meson.build").read_text(encoding="utf-8")))
+        assert listed == {p.name for p in folder.glob("*.py")}, folder
 
 
 def test_judging_needs_no_fortran() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bridge import Network, step
-from bridge.validate import cnn_step
+from bridge.programs import cnn_step
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:

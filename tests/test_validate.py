@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge import validate
+from bridge import programs, validate
 
 
 def run(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -80,12 +80,12 @@ def test_a_wrong_program_is_a_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     wrong = tmp_path / "wrong_step"
     wrong.write_text(f"""#!{sys.executable}
 import subprocess, sys, h5py
-subprocess.run([{validate.cnn_step()!r}, *sys.argv[1:]], check=True)
+subprocess.run([{programs.cnn_step()!r}, *sys.argv[1:]], check=True)
 with h5py.File(sys.argv[2], "r+") as file:
     file["steps/1/grads/conv2/weight"][...] *= 1.001
 """, encoding="utf-8")
     wrong.chmod(0o755)
-    monkeypatch.setattr(validate, "cnn_step", lambda: str(wrong))
+    monkeypatch.setattr(programs, "cnn_step", lambda: str(wrong))
     assert validate.main(["--size", "20x24", "--batch", "3"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "BUG: cnn_step and the Python extension disagree in 1 tensors" in said
@@ -94,7 +94,7 @@ with h5py.File(sys.argv[2], "r+") as file:
 
 def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
                                     capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(validate.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(programs.sysconfig, "get_path", lambda name: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert validate.main(["--size", "16"]) == 2
     assert "the program cnn_step is not installed" in capsys.readouterr().err

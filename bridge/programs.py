@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT
+"""The two programs that a validation runs, each in a process of its own: ``reference.export`` and ``cnn_step``.
+
+The two sides meet in the file alone, and what they print is theirs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from bridge.errors import BridgeError
+from bridge.memory import child_environment
+
+
+def export_fixture(fixture: Path, *options: str) -> str:
+    """Write a fixture with PyTorch; `options` are those of ``python -m reference.export``. Returns what it printed.
+
+    Raises
+    ------
+    BridgeError
+        If PyTorch is missing, or with the message of the program that failed.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise BridgeError("PyTorch is not installed, and the reference is PyTorch: pip install 'torch>=2.5'")
+    return _run([sys.executable, "-m", "reference.export", str(fixture), *options], "reference.export")
+
+
+def run_cnn_step(fixture: Path, result: Path, device: str = "cpu", precision: str = "float32") -> None:
+    """Train the fixture's steps in Fortran, without Python.
+
+    Raises
+    ------
+    BridgeError
+        If the program is not installed, or with the message of the program that failed.
+    """
+    _run([cnn_step(), str(fixture), str(result), "--device", device, "--precision", precision], "cnn_step", quiet=True)
+
+
+def _run(command: list[str], what: str, *, quiet: bool = False) -> str:
+    """Run a program and return what it printed: our reader may be gone. Its own message is the error."""
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE if quiet else None,
+                          text=True, errors="replace", env=child_environment())
+    if done.returncode != 0:
+        said = (done.stderr or "").strip()
+        raise BridgeError(said if done.returncode == 2 and said else
+                          f"{what} failed with the exit status {done.returncode} {said}".strip())
+    return done.stdout.rstrip("\n")
+
+
+def cnn_step() -> str:
+    """Path of the program: this environment's first, then the search path's.
+
+    Raises
+    ------
+    BridgeError
+        If it is not installed.
+    """
+    own = Path(sysconfig.get_path("scripts")) / "cnn_step"
+    found = str(own) if own.is_file() else shutil.which("cnn_step")
+    if found is None:
+        raise BridgeError("the program cnn_step is not installed: 'make setup' or 'pip install .' installs it")
+    return found
