@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: MIT
+"""From a comparison that fails to the faults: which operations are wrong themselves, and what each does instead."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+
+from bridge.diagnosis.candidates import Case
+from bridge.diagnosis.chain import INPUT, TARGET, Chain
+from bridge.diagnosis.hidden import search_hidden
+from bridge.diagnosis.kinds import kind
+from bridge.diagnosis.operations import Given
+from bridge.diagnosis.records import Diagnosis, Explanation, Finding
+from bridge.diagnosis.search import Search
+from bridge.diagnosis.update_cases import new_weights_case
+from bridge.exchange import ExchangeFile
+from bridge.judged import Comparison, Judged
+from bridge.operation import operation
+from bridge.pair import Pair
+
+Array = np.ndarray
+
+#: Seconds after which no further hypotheses are made
+BUDGET = 60.0
+#: Operations that are diagnosed; the rest is counted
+MOST_FINDINGS = 12
+
+
+def diagnose(
+    fixture: str | os.PathLike[str],
+    result: str | os.PathLike[str],
+    comparison: Comparison,
+    budget: float = BUDGET,
+    lower: str | None = None,
+) -> Diagnosis:
+    """Name the faults of a result that fails.
+
+    Parameters
+    ----------
+    fixture, result : exchange files, as of `bridge.comparison.compare`
+    comparison : what that found
+    budget : seconds for the search
+    lower : a precision to judge by, as of `bridge.comparison.compare`
+    """
+    start = time.monotonic()
+    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, np.errstate(all="ignore"):
+        doctor = _Doctor(Pair(reference, candidate, lower), comparison, start + budget)
+        diagnosis = doctor.run()
+    diagnosis.seconds = time.monotonic() - start
+    return diagnosis
+
+
+class _Doctor:
+    """The state of one diagnosis."""
+
+    def __init__(self, pair: Pair, comparison: Comparison, deadline: float) -> None:
+        self.pair, self.comparison, self.deadline = pair, comparison, deadline
+        self.diagnosis = Diagnosis()
+        self.chains: dict[int, Chain] = {}
+        #: step of tensors with a finding, by name; at a later step they are not diagnosed again
+        self.found: dict[str, int] = {}
+        #: weights as they should have been stored, by step and name, where the file's are wrong
+        self.unsaved: dict[int, dict[str, Array]] = {}
+
+    def run(self) -> Diagnosis:
+        for judged in self.comparison.failures:
+            if len(self.diagnosis.findings) == MOST_FINDINGS:
+                break
+            finding = self._finding(judged) if judged.name not in self.found else None
+            if finding is not None:
+                self.found[judged.name] = judged.step
+                self.diagnosis.findings.append(self._with_state(finding))
+        self.diagnosis.pattern = pattern(self.diagnosis.findings)
+        return self.diagnosis
+
+    def _finding(self, judged: Judged) -> Finding | None:
+        sort, _, parameter = judged.name.partition("/")
+        if sort == "weights":
+            return self._first_weights(judged, parameter) if judged.step == 0 else None
+        if sort == "optimizer":
+            return self._update(judged, parameter, own=True)
+        if sort == "update":
+            known = any(j.name == f"optimizer/{parameter}" and j.step == judged.step for j in self.comparison.judged)
+            return None if known or f"grads/{parameter}" in self.found else self._update(judged, parameter, own=False)
+        return self._tensor(judged)
+
+    def _tensor(self, judged: Judged) -> Finding | None:
+        """A tensor of a step: computed from the candidate's own inputs, is it wrong itself?"""
+        case = self._case(judged.name, judged.step)
+        if case is None:
+            return None if self.diagnosis.findings else self._said(judged, judged.t, [], None, "")
+        search = Search(case, self.deadline)
+        if search.t <= 1 or _overflows(case.found, search.truth.value) or self._copied_wrongly(case):
+            return None
+        return self._searched(judged, search)
+
+    def _searched(self, judged: Judged, search: Search) -> Finding:
+        place = search.place
+        explanations, runner_up = search.run(place)
+        if not explanations and not self.diagnosis.findings and search.case.updating is None:
+            explanations, runner_up = search_hidden(search, runner_up)
+        self.diagnosis.hypotheses += search.count
+        if len(explanations) > 1:
+            explanations = self._also_later(judged, explanations)
+        return self._said(judged, search.t, explanations, runner_up, place.said)
+
+    def _also_later(self, judged: Judged, explanations: list[Explanation]) -> list[Explanation]:
+        """Of explanations that one step cannot tell apart those that a later wrong step confirms, if any."""
+        for other in self.comparison.failures:
+            if other.name == judged.name and other.step > judged.step:
+                case = self._update_case(other) if "optimizer" in other.name else self._case(other.name, other.step)
+                if case is None:
+                    continue
+                search = Search(case, self.deadline)
+                later = {(one.kinds, one.detail) for one in search.run(search.place)[0]}
+                explanations = [one for one in explanations if (one.kinds, one.detail) in later] or explanations
+                return explanations
+        return explanations
+
+    def _case(self, name: str, step: int) -> Case | None:
+        """None where its inputs are garbage: NaN is the fault of the first tensor that has it."""
+        chain = self._chain(step)
+        if chain is None:
+            return None
+        given = [other for other in chain.inputs(name) if other not in (INPUT, TARGET) and chain.given(other)]
+        if not all(np.isfinite(chain.found(other)).all() for other in given):
+            return None
+        before = Chain(self.pair, step - 1, self.pair.start) if step else None
+        return Case(name, chain, chain.operation(name), chain.found(name), before, self._earlier(name, step))
+
+    def _copied_wrongly(self, case: Case) -> bool:
+        """Right by the right inputs: only the file's copy of one is wrong, and that was found already."""
+        chain = case.chain
+        wrong = [name for name in chain.inputs(case.name) if name in self.found]
+        unsaved = self.unsaved.get(chain.step, {})
+        if not wrong and not unsaved:
+            return False
+        other = Chain(self.pair, chain.step, chain.weights | unsaved, hidden=frozenset(wrong))
+        return Search(Case(case.name, other, other.operation(case.name), case.found)).t <= 1
+
+    def _first_weights(self, judged: Judged, parameter: str) -> Finding | None:
+        chain = self._chain(0)
+        assert chain is not None
+        right = self.pair.start[parameter].astype(np.float64)
+        found = self.pair.candidate.read(f"steps/0/weights/{parameter}", right.shape).astype(np.float64)
+        return self._searched(judged, Search(Case(judged.name, chain, Given(right.shape, right), found), self.deadline))
+
+    def _update(self, judged: Judged, parameter: str, own: bool) -> Finding | None:
+        gradient = f"grads/{parameter}"
+        moved = [j for j in self.comparison.judged if j.name == f"update/{parameter}" and j.step == judged.step]
+        if own and gradient in self.found and moved and moved[0].passed:
+            # The weights moved by the right gradient: only the file's copy of it is wrong
+            return None
+        case = self._update_case(judged)
+        if case is None:
+            return None if self.diagnosis.findings else self._said(judged, judged.t, [], None, "")
+        search = Search(case, self.deadline)
+        self.unsaved.setdefault(judged.step + 1, {})[parameter] = search.truth.value
+        return self._searched(judged, search)
+
+    def _update_case(self, judged: Judged) -> Case | None:
+        sort, _, parameter = judged.name.partition("/")
+        chain = self._chain(judged.step)
+        own = sort == "optimizer"
+        return None if chain is None else new_weights_case(self.pair, chain, judged.step, parameter, own, self._chain)
+
+    def _said(
+        self, judged: Judged, t: float, explanations: list[Explanation], runner_up: Explanation | None, where: str
+    ) -> Finding:
+        what = operation(self.comparison.model, judged.name, judged.step)
+        return Finding(judged.name, judged.step, what, t, tuple(explanations), runner_up, where)
+
+    def _with_state(self, finding: Finding) -> Finding:
+        """Right at an earlier step, wrong now, without a memory in the fault itself: something lives between calls."""
+        earlier = [j for j in self.comparison.judged if j.name == finding.name and j.step < finding.step and j.passed]
+        memory = {
+            "accumulated",
+            "previous_step",
+            "stale",
+            "momentum",
+            "mask_other",
+            "state",
+            "saved_weights",
+            "storage",
+        }
+        if not earlier or not finding.explanations:
+            return finding
+        first = finding.explanations[0]
+        local = {"corrupted", "overwritten", "uninitialised"}
+        if {one.key for one in first.kinds} & (memory | local):
+            return finding
+        said = Explanation(
+            (kind("state"), *first.kinds), f"right at step {earlier[0].step}, then: {first.detail}", first.t
+        )
+        return Finding(
+            finding.name,
+            finding.step,
+            finding.operation,
+            finding.t,
+            (said, *finding.explanations[1:]),
+            finding.runner_up,
+            finding.where,
+        )
+
+    def _chain(self, step: int) -> Chain | None:
+        """The chain of a step; None where its weights are not known."""
+        if step < 0:
+            return None
+        if step not in self.chains:
+            weights = self.pair.start if step == 0 else self.pair.parameters(self.pair.candidate, step)
+            if weights is None or not all(np.isfinite(w).all() for w in weights.values()):
+                return None
+            # One step at a time: its tensors may be gigabytes
+            self.chains = {step: Chain(self.pair, step, {name: w.astype(np.float64) for name, w in weights.items()})}
+        return self.chains[step]
+
+    def _earlier(self, name: str, step: int) -> dict[str, Array]:
+        """What the memory of a tensor held at earlier steps, by description."""
+        if name == "loss":
+            return {}
+        chains = [Chain(self.pair, k, self.pair.start) for k in range(step)]
+        olds = [chain.own(name) for chain in chains]
+        known = [old for old in olds if old is not None]
+        found: dict[str, Array] = {}
+        if step and olds[-1] is not None:
+            found["the step before"] = olds[-1]
+        if len(known) > 1 and len(known) == step:
+            found["all steps before"] = np.sum(known, axis=0)
+        for k, old in enumerate(olds[:-1]):
+            if old is not None:
+                found[f"step {k}"] = old
+        return found
+
+
+def _overflows(found: Array, right: Array) -> bool:
+    """Infinite where the right number is out of range too: a run that diverges, no fault of this operation."""
+    bad = ~np.isfinite(found)
+    return bool(bad.any() and not (np.abs(right.reshape(found.shape)[bad]) < np.finfo(np.float32).max).any())
+
+
+def pattern(findings: list[Finding]) -> str:
+    """The same fault in every convolution of a direction: a constant, not a slip."""
+    groups: dict[str, list[set[str]]] = {}
+    for finding in findings:
+        if finding.explanations and (direction := _direction(finding.operation)):
+            groups.setdefault(direction, []).append({one.key for e in finding.explanations for one in e.kinds})
+    said = []
+    for direction, keys in groups.items():
+        common = set.intersection(*keys)
+        if len(keys) > 1 and common:
+            title = kind(sorted(common)[0]).title
+            said.append(f"{title} in every one of the {len(keys)} wrong {direction}s")
+    return "; ".join(said)
+
+
+def _direction(said: str) -> str:
+    """ "the filter gradient of conv2" -> "filter gradient"."""
+    for direction in ("filter gradient", "data gradient", "bias gradient", "convolution", "ReLU"):
+        if direction in said:
+            return direction
+    return ""

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""Constant factors: fitted, and named by the dimensions that make them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+Array = np.ndarray
+
+#: Small numbers that somebody may have forgotten or added
+SMALL = (1.0, 2.0, 0.5, 4.0, 0.25, 3.0, 1 / 3)
+
+#: Elements of a tensor that are proportional to another by chance
+FEW = 4
+
+
+def fitted(predicted: Array, found: Array, dimensions: dict[str, int]) -> float | None:
+    """The factor of `found` over `predicted`, exactly a named one where it is close to that; None where nothing fits.
+
+    Few numbers are proportional to anything: there only named factors count.
+    """
+    square = float(np.vdot(predicted, predicted))
+    if not square > 0:
+        return None
+    factor = float(np.vdot(predicted, found)) / square
+    if not math.isfinite(factor) or factor == 0:
+        return None
+    residual = np.linalg.norm(found - factor * predicted)
+    # A factor that explains less than nine tenths of what is there is none
+    if not residual <= 0.1 * np.linalg.norm(found):
+        return None
+    named = [
+        value for value in (*_named(dimensions), *_counts(dimensions)) if abs(value - factor) <= 1e-5 * abs(factor)
+    ]
+    # 1 itself is as near as a count that is off by one in millions
+    named = [value for value in named if value != 1.0] if abs(factor - 1) > 1e-9 else named
+    if named:
+        return min(named, key=lambda value: abs(value - factor))
+    return factor if predicted.size >= FEW else None
+
+
+def is_named(factor: float, dimensions: dict[str, int]) -> bool:
+    """It is made of the dimensions and small numbers."""
+    return any(abs(value - factor) <= 1e-9 * abs(factor) for value in (*_named(dimensions), *_counts(dimensions)))
+
+
+def is_count(factor: float, dimensions: dict[str, int]) -> bool:
+    """N over a number of elements that is off by few, or counts the padding too.
+
+    >>> is_count(1536 / 1535, {"N": 1536}), is_count(0.5, {"N": 1536})
+    (True, False)
+    """
+    return any(abs(value - factor) <= 1e-3 * abs(value - 1) for value in _counts(dimensions))
+
+
+def factor_detail(factor: float, dimensions: dict[str, int]) -> str:
+    """A factor in words.
+
+    >>> factor_detail(0.5, {}), factor_detail(1 / 1536, {"N": 1536})
+    ('times 0.5 (1/2)', 'times 0.000651042 (1/N, N = 1536)')
+    """
+    said = f"times {factor:.6g}"
+    if is_count(factor, dimensions):
+        return f"{said} (N/{dimensions['N'] / factor:.6g}, N = {dimensions['N']})"
+    for sign, text in ((1, ""), (-1, "-")):
+        for small, power in _combinations(dimensions):
+            value = sign * small * math.prod(float(dimensions[name]) ** p for name, p in power)
+            if abs(value - factor) <= 1e-9 * abs(factor) and (power or small != 1 or sign < 0):
+                sizes = ", ".join(f"{name} = {dimensions[name]}" for name, _ in power)
+                return f"{said} ({text}{_text(small, power)}{', ' + sizes if sizes else ''})"
+    return f"{said} (no product of the dimensions)"
+
+
+def _text(small: float, power: tuple[tuple[str, int], ...]) -> str:
+    above = [name for name, p in power if p > 0]
+    below = [name for name, p in power if p < 0]
+    if small >= 1:
+        above = ([f"{small:g}"] if small != 1 else []) + above
+    else:
+        below = [f"{1 / small:g}", *below]
+    return "*".join(above or ["1"]) + (
+        f"/{'*'.join(below)}" if len(below) == 1 else f"/({'*'.join(below)})" if below else ""
+    )
+
+
+def _combinations(dimensions: dict[str, int]) -> list[tuple[float, tuple[tuple[str, int], ...]]]:
+    """Products of up to two dimensions, to the power 1 or -1, and a small number; simple ones first."""
+    used = [name for name, size in dimensions.items() if size > 1]
+    powers: list[tuple[tuple[str, int], ...]] = [()]
+    powers += [((name, p),) for name in used for p in (-1, 1)]
+    powers += [
+        ((one, p), (other, q)) for one, other in itertools.combinations(used, 2) for p in (-1, 1) for q in (-1, 1)
+    ]
+    simple = [(small, power) for power in powers for small in SMALL[:3]]
+    return simple + [(small, power) for power in powers for small in SMALL[3:]]
+
+
+def _named(dimensions: dict[str, int]) -> list[float]:
+    values = [
+        small * math.prod(float(dimensions[name]) ** p for name, p in power)
+        for small, power in _combinations(dimensions)
+    ]
+    return [*values, *(-value for value in values)]
+
+
+def _counts(dimensions: dict[str, int]) -> list[float]:
+    """N over a wrong number of elements: a few more or less, a border more or less."""
+    n, h, w = (dimensions.get(name, 0) for name in ("N", "H", "W"))
+    if not n:
+        return []
+    wrong = {n + off for off in (-2, -1, 1, 2)}
+    if h and w and n % (h * w) == 0:
+        wrong |= {n // (h * w) * (h + off) * (w + off) for off in (-4, -2, -1, 1, 2, 4)}
+    return [n / one for one in wrong if one > 0 and one != n]

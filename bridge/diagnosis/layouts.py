@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: MIT
+"""Every way to read the memory of a tensor in another order: axes permuted, reversed, column-major.
+
+A layout is an index map: element i of what was read is element ``source[i]`` of what is right. So it can be tried on a
+few elements of a large tensor, and on all of a small one.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from bridge.diagnosis.kinds import kind
+from bridge.diagnosis.operations import Bounded, Operation
+from bridge.diagnosis.records import Kind
+
+Array = np.ndarray
+Shape = tuple[int, ...]
+
+#: Orders of libraries that keep channels last, of filters and of images
+CHANNELS_LAST = ("krsc", "rsck", "nhwc", "hwcn")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Axes reversed, then permuted, then read as the declared shape.
+
+    Attributes
+    ----------
+    axes : order of the axes in memory
+    written : the memory holds the axes in this order and is read as if it held the declared one; else the other way
+    flips : axes that run backwards
+    names : letters of the axes
+    """
+
+    axes: tuple[int, ...]
+    written: bool
+    flips: tuple[int, ...]
+    names: str
+
+    def source(self, indices: Array, shape: Shape) -> Array:
+        """Flat indices into the right tensor for flat indices of what was read."""
+        permuted = tuple(shape[axis] for axis in self.axes)
+        place: list[Array] = [np.empty(0)] * len(shape)
+        if self.written:
+            for axis, at in zip(self.axes, np.unravel_index(indices, permuted), strict=True):
+                place[axis] = at
+        else:
+            read = np.unravel_index(indices, shape)
+            flat = np.ravel_multi_index(tuple(read[axis] for axis in self.axes), permuted)
+            place = list(np.unravel_index(flat, shape))
+        for axis in self.flips:
+            place[axis] = shape[axis] - 1 - place[axis]
+        return np.ravel_multi_index(tuple(place), shape)
+
+    def __call__(self, array: Array) -> Array:
+        """The tensor as it is read."""
+        return array.reshape(-1)[self.source(np.arange(array.size), array.shape)].reshape(array.shape)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The faults that make it."""
+        spatial = tuple(axis for axis in self.flips if self.names[axis] in "rshw")
+        found = []
+        if spatial:
+            found.append(kind("kernel_flipped" if "r" in self.names else "image_mirrored"))
+        if set(self.flips) - set(spatial):
+            found.append(kind("channels_permuted"))
+        if self.axes != tuple(range(len(self.axes))):
+            found.append(kind(self._permutation()))
+        return tuple(dict.fromkeys(found))
+
+    def _permutation(self) -> str:
+        ndim = len(self.axes)
+        letters = "".join(self.names[axis] for axis in self.axes)
+        if letters in CHANNELS_LAST:
+            return "nhwc"
+        return {
+            (0, 1, 3, 2): "taps_transposed" if "r" in self.names else "image_transposed",
+            (1, 0, 2, 3): "in_out_swapped" if "k" in self.names else "nhwc",
+            tuple(reversed(range(ndim))): "column_major",
+        }.get(self.axes, "column_major" if "k" in self.names else "nhwc")
+
+    @property
+    def detail(self) -> str:
+        """In words."""
+        said = []
+        if self.flips:
+            said.append("reversed along " + " and ".join(self.names[axis] for axis in self.flips))
+        if self.axes != tuple(range(len(self.axes))):
+            said.append(self._order())
+        return ", then ".join(said)
+
+    def _order(self) -> str:
+        axes, right = (",".join(self.names[axis] for axis in order) for order in (self.axes, range(len(self.axes))))
+        if self.axes == tuple(reversed(range(len(self.axes)))):
+            fortran = f"declared ({right}) in Fortran, column-major"
+            return (
+                f"memory that was {fortran}, read as C's ({right})"
+                if self.written
+                else (f"memory in C's order ({right}), {fortran}, where ({axes}) is right")
+            )
+        return (
+            f"memory in the order ({axes}), read as ({right})"
+            if self.written
+            else (f"memory in the order ({right}), read as ({axes})")
+        )
+
+
+@dataclass(frozen=True)
+class Read(Operation):
+    """What another operation makes, read in a layout."""
+
+    inner: Operation
+    layout: Layout
+
+    def at(self, indices: Array) -> Array:
+        return self.inner.at(self.layout.source(indices, self.shape))
+
+    def full(self, arithmetic: object) -> Bounded:
+        inner = self.inner.full(arithmetic)  # type: ignore[arg-type]
+        error = None if inner.error is None else self.layout(np.broadcast_to(inner.error, self.shape))
+        return Bounded(self.layout(inner.value), error)
+
+
+@functools.lru_cache(maxsize=64)
+def layouts(shape: Shape, names: str, every: bool = True) -> tuple[Layout, ...]:
+    """Different layouts of a tensor, the simplest first; those that change nothing in this shape are left out.
+
+    Parameters
+    ----------
+    shape, names : of the axes, "kcrs" for filters, "nchw" for images, "k" for biases
+    every : all of them, else only those that are often met (for large tensors)
+    """
+    ndim, chosen, seen = len(shape), [], set()
+    probe = _probe(shape)
+    seen.add(probe.tobytes())
+    for layout in sorted(_all(ndim, names, every), key=_complexity):
+        read = layout.source(probe, shape).tobytes()
+        if read not in seen:
+            seen.add(read)
+            chosen.append(layout)
+    return tuple(chosen)
+
+
+def _probe(shape: Shape) -> Array:
+    """Elements that tell layouts apart: all of a small tensor."""
+    size = int(np.prod(shape))
+    return np.arange(size) if size <= 4096 else np.random.default_rng(0).choice(size, 4096)
+
+
+def _all(ndim: int, names: str, every: bool) -> list[Layout]:
+    flips = [f for count in range(ndim + 1) for f in itertools.combinations(range(ndim), count)]
+    orders = list(itertools.permutations(range(ndim)))
+    if not every:
+        flips = [f for f in flips if len(f) <= 1 or f in ((2, 3),)]
+    found = []
+    for axes, turned, written in itertools.product(orders, flips, (True, False)):
+        if every or axes == orders[0] or not turned:
+            found.append(Layout(axes, written, turned, names))
+    return found
+
+
+def _complexity(layout: Layout) -> tuple[int, int, int]:
+    return len(layout.kinds), len(layout.flips), int(layout.written)

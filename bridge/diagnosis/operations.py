@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: MIT
+"""The operations of a training step in float64, as objects that a fault can change.
+
+An operation is an immutable record of its operands and its geometry. A fault makes another one of it
+(`dataclasses.replace`): flipped kernels, another padding, the mask of another tensor. Each can be computed
+
+* at some elements (`at`): a hypothesis about a tensor of millions is rejected by a few thousand of them;
+* as a whole with its bound (`full`): only what explains those is confirmed by all.
+
+Arrays are whole batches, (n, c, h, w), float64. Bounds as in `bridge.bounds`, with one n for all elements of a tensor.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bridge import oracle
+from bridge.arithmetic import Arithmetic
+from bridge.diagnosis.window import coordinates, window
+from bridge.model import Conv2d, Pair
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A tensor and the bound on its error; None is exact."""
+
+    value: Array
+    error: Array | None = None
+
+
+@dataclass(frozen=True)
+class Operation(ABC):
+    """What makes one tensor.
+
+    Attributes
+    ----------
+    shape : of the tensor
+    """
+
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def at(self, indices: Array) -> Array:
+        """Values at flat indices of the tensor."""
+
+    @abstractmethod
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        """All values, with their bound."""
+
+    def replaced(self, **changes: Any) -> Any:
+        """The same operation with other operands or geometry."""
+        return replace(self, **changes)
+
+
+class Patches:
+    """What kernels see of an image at some elements: the same for all kernels, gathered once."""
+
+    def __init__(self) -> None:
+        self.key: tuple[Any, ...] = ()
+        self.kept: tuple[Any, ...] = ()
+
+    def get(self, key: tuple[Any, ...], indices: Array, gather: Callable[[Array], Array]) -> Array:
+        """The last patches, if they are the same ones; `key` and the very array `indices` say so."""
+        if self.key != key or self.kept[0] is not indices:
+            self.key, self.kept = key, (indices, gather(indices))
+        return self.kept[1]
+
+
+@dataclass(frozen=True)
+class Forward(Operation):
+    """``z = conv2d(x, w) + b``.
+
+    Attributes
+    ----------
+    layer : geometry
+    mode : how the image goes on beyond its border, see `bridge.diagnosis.window`
+    shift : pixels (h, w) by which the window starts late
+    bias_factor, bias_axis : how often b is added, and along which axis; -1 is the place in memory
+    """
+
+    layer: Conv2d
+    x: Bounded
+    w: Array
+    b: Array | None
+    mode: str = "zero"
+    shift: Pair = (0, 0)
+    bias_factor: float = 1.0
+    bias_axis: int = 1
+    seen: Patches = field(default_factory=lambda: Patches(), compare=False, repr=False)
+
+    def at(self, indices: Array) -> Array:
+        k = np.unravel_index(indices, self.shape)[1]
+        patches = self.seen.get((id(self.x), self.layer, self.mode, self.shift), indices, self._patches)
+        return np.einsum("icrs,icrs->i", patches, self.w[k]) + self._bias_at(indices)
+
+    def _patches(self, indices: Array) -> Array:
+        """What the kernels of some outputs see, (outputs, c / groups, r, s)."""
+        n, k, i, j = np.unravel_index(indices, self.shape)
+        layer, x = self.layer, self.x.value
+        cg, kg = layer.in_channels // layer.groups, layer.out_channels // layer.groups
+        cs = (k // kg)[:, None] * cg + np.arange(cg)
+        patches = np.zeros((indices.size, cg, *layer.kernel_size))
+        for r in range(layer.kernel_size[0]):
+            rows, inside_h = coordinates(_reach(i, layer, 0, r, self.shift), x.shape[2], self.mode)
+            for s in range(layer.kernel_size[1]):
+                columns, inside_w = coordinates(_reach(j, layer, 1, s, self.shift), x.shape[3], self.mode)
+                inside = np.nonzero(inside_h & inside_w)[0]
+                patches[inside, :, r, s] = x[n[inside, None], cs[inside], rows[inside, None], columns[inside, None]]
+        return patches
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        n = float(np.prod(self.w.shape[1:])) + (self.b is not None)
+        value, error = _bounded_sum(self._sum, self.x, self.w, n, arithmetic)
+        if self.b is not None:
+            bias = self._bias_at(np.arange(value.size)).reshape(self.shape)
+            value += bias
+            error += arithmetic.factor(n) * np.abs(bias)
+        return Bounded(value, error)
+
+    def _sum(self, x: Array, w: Array) -> Array:
+        padded = _padded(x, self.layer, self.shape[2:], self.mode, self.shift)
+        layer = replace(self.layer, padding=(0, 0))
+        return np.stack([oracle.forward(image, [w], layer)[0] for image in padded])
+
+    def _bias_at(self, indices: Array) -> Array:
+        if self.b is None:
+            return np.zeros(1)
+        place = indices if self.bias_axis < 0 else np.unravel_index(indices, self.shape)[self.bias_axis]
+        return self.bias_factor * self.b[place % self.b.size]
+
+
+@dataclass(frozen=True)
+class Data(Operation):
+    """``dx``, the gradient with respect to the input: `dz` spread by the stride, correlated with turned kernels."""
+
+    layer: Conv2d
+    dz: Bounded
+    w: Array
+    shift: Pair = (0, 0)
+    seen: Patches = field(default_factory=lambda: Patches(), compare=False, repr=False)
+
+    def at(self, indices: Array) -> Array:
+        c, ks = self._channels(indices)
+        patches = self.seen.get((id(self.dz), self.layer, self.shift), indices, self._patches)
+        kernels = self.w[ks, (c % (self.layer.in_channels // self.layer.groups))[:, None]]
+        return np.einsum("ikrs,ikrs->i", patches, kernels)
+
+    def _channels(self, indices: Array) -> tuple[Array, Array]:
+        """Input channel of each element, and the output channels that it has a part in."""
+        layer = self.layer
+        c = np.unravel_index(indices, self.shape)[1]
+        kg, cg = layer.out_channels // layer.groups, layer.in_channels // layer.groups
+        return c, (c // cg)[:, None] * kg + np.arange(kg)
+
+    def _patches(self, indices: Array) -> Array:
+        """dz at the outputs that see each element, by the tap that sees it, (elements, k / groups, r, s)."""
+        n, _, i, j = np.unravel_index(indices, self.shape)
+        _, ks = self._channels(indices)
+        patches = np.zeros((indices.size, ks.shape[1], *self.layer.kernel_size))
+        for r in range(self.layer.kernel_size[0]):
+            p, inside_p = self._output(i, 0, r)
+            for s in range(self.layer.kernel_size[1]):
+                q, inside_q = self._output(j, 1, s)
+                inside = np.nonzero(inside_p & inside_q)[0]
+                patches[inside, :, r, s] = self.dz.value[n[inside, None], ks[inside], p[inside, None], q[inside, None]]
+        return patches
+
+    def _output(self, position: Array, axis: int, tap: int) -> tuple[Array, Array]:
+        """Output positions that see an input position through a tap, and whether they exist."""
+        layer = self.layer
+        reach = position + layer.padding[axis] - tap * layer.dilation[axis] - self.shift[axis]
+        output = reach // layer.stride[axis]
+        return output, (reach % layer.stride[axis] == 0) & (output >= 0) & (output < self.dz.value.shape[2 + axis])
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        n = float(self.w.shape[0] // self.layer.groups * np.prod(self.w.shape[2:]))
+        return Bounded(*_bounded_sum(self._sum, self.dz, self.w, n, arithmetic))
+
+    def _sum(self, dz: Array, w: Array) -> Array:
+        size = (self.shape[2], self.shape[3])
+        moved = window(dz, (-self.shift[0], -self.shift[1]), dz.shape[2:]) if any(self.shift) else dz
+        return np.stack([oracle.backward_data(image, w, self.layer, size) for image in moved])
+
+
+@dataclass(frozen=True)
+class Filter(Operation):
+    """``dw[k,c,r,s] = sum dz[n,k,i,j] * x[n,c,i+r,j+s]``.
+
+    Attributes
+    ----------
+    images : those that are summed; None is all
+    """
+
+    layer: Conv2d
+    x: Bounded
+    dz: Bounded
+    mode: str = "zero"
+    shift: Pair = (0, 0)
+    images: tuple[int, ...] | None = None
+    cache: dict[str, Array] = field(default_factory=dict, compare=False, repr=False)
+
+    def replaced(self, **changes: Any) -> Filter:
+        return replace(self, cache={}, **changes)
+
+    def at(self, indices: Array) -> Array:
+        if "sum" not in self.cache:
+            self.cache["sum"] = self._sum(self.x.value, self.dz.value).ravel()
+        return self.cache["sum"][indices]
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        n = float(np.prod(self.dz.value.shape) // self.dz.value.shape[1])
+        return Bounded(*_bounded_sum(self._sum, self.x, self.dz.value, n, arithmetic, self.dz.error))
+
+    def _sum(self, x: Array, dz: Array) -> Array:
+        layer = replace(self.layer, padding=(0, 0))
+        padded = _padded(x, self.layer, dz.shape[2:], self.mode, self.shift)
+        chosen = range(len(x)) if self.images is None else self.images
+        return sum(oracle.backward_filter(padded[i], [dz[i]], layer)[0] for i in chosen) + np.zeros(self.shape)
+
+
+@dataclass(frozen=True)
+class BiasGradient(Operation):
+    """``db[k] = sum dz[n,k,i,j]``, over some images and a part (h, w) of each."""
+
+    dz: Bounded
+    images: tuple[int, ...] | None = None
+    part: tuple[slice, slice] = (slice(None), slice(None))
+    sequential: bool = False
+
+    def at(self, indices: Array) -> Array:
+        return self._sum(self.dz.value)[indices]
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        n = float(self.dz.value.size // self.dz.value.shape[1])
+        error = arithmetic.factor(n) * self._sum(np.abs(self.dz.value), exact=True)
+        if self.dz.error is not None:
+            error += (1 + arithmetic.factor(n)) * self._sum(self.dz.error, exact=True)
+        return Bounded(self._sum(self.dz.value), arithmetic.with_underflow(error, n))
+
+    def _sum(self, dz: Array, exact: bool = False) -> Array:
+        chosen = dz if self.images is None else dz[list(self.images)]
+        chosen = np.moveaxis(chosen[:, :, self.part[0], self.part[1]], 1, 0).reshape(self.shape[0], -1)
+        if self.sequential and not exact:
+            return np.add.accumulate(chosen.astype(np.float32), axis=1)[:, -1].astype(np.float64)
+        return chosen.sum(1)
+
+
+@dataclass(frozen=True)
+class Relu(Operation):
+    """``a = max(z, 0)``, with a slope for negative z; `off` leaves z as it is."""
+
+    z: Bounded
+    slope: float = 0.0
+
+    def at(self, indices: Array) -> Array:
+        return self._apply(self.z.value.reshape(-1)[indices])
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        z, value = self.z.value, self._apply(self.z.value)
+        error = np.where(z < 0, 2 * arithmetic.u * np.abs(value), 0.0) if self.slope not in (0.0, 1.0) else None
+        if self.z.error is not None:
+            doubt = np.where(z > -self.z.error, self.z.error, abs(self.slope) * self.z.error)
+            error = doubt if error is None else error + doubt
+        return Bounded(value, error)
+
+    def _apply(self, z: Array) -> Array:
+        return np.where(z > 0, z, self.slope * z)
+
+
+@dataclass(frozen=True)
+class ReluBackward(Operation):
+    """``dz = da where the mask, else slope * da``; `source` is what the mask is made of."""
+
+    da: Bounded
+    source: Bounded
+    slope: float = 0.0
+    rule: str = "positive"
+
+    def at(self, indices: Array) -> Array:
+        return self._apply(self.da.value.reshape(-1)[indices], self.source.value.reshape(-1)[indices])
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        da, source = self.da.value, self.source.value
+        value = self._apply(da, source)
+        error = np.where(value != 0, 2 * arithmetic.u * np.abs(value), 0.0) if self.slope not in (0.0, 1.0) else None
+        if self.da.error is not None:
+            passed = self._apply(np.ones(1), source) * self.da.error
+            error = passed if error is None else error + passed
+        if self.source.error is not None:
+            unsure = np.abs(source) <= self.source.error
+            doubt = np.where(unsure, np.abs(da) + (0.0 if self.da.error is None else self.da.error), 0.0)
+            error = doubt if error is None else error + doubt
+        return Bounded(value, error)
+
+    def _apply(self, da: Array, source: Array) -> Array:
+        return da * np.where(MASKS[self.rule](source), 1.0, self.slope)
+
+
+#: Rules by which a mask can be made, the right one first
+MASKS = {
+    "positive": lambda z: z > 0,
+    "all": lambda z: np.ones(z.shape, dtype=bool),
+    "nonnegative": lambda z: z >= 0,
+    "negative": lambda z: z < 0,
+}
+
+
+@dataclass(frozen=True)
+class Loss(Operation):
+    """``scale * sum((y - t)**2)``, of some images."""
+
+    y: Bounded
+    target: Array
+    scale: float
+    images: tuple[int, ...] | None = None
+    sequential: str = ""
+
+    def at(self, indices: Array) -> Array:
+        return np.full(indices.shape, self._value())
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        d = np.abs(self.y.value - self.target)
+        e = np.zeros(1) if self.y.error is None else self.y.error
+        rounding = (arithmetic.factor(d.size) + 3 * arithmetic.u) * float((d * d).sum())
+        error = self.scale * (rounding + float((2 * d * e + e * e).sum()))
+        return Bounded(np.full(1, self._value()), np.full(1, error))
+
+    def _value(self) -> float:
+        d = self.y.value - self.target
+        if self.images is not None:
+            d = d[list(self.images)]
+        if not self.sequential:
+            return self.scale * float(np.vdot(d, d))
+        # A real(4) loop over the memory; the square is rounded, then the sum
+        d = d.astype(np.float32).ravel()
+        terms = d * d
+        if self.sequential == "scaled":
+            return float(np.add.accumulate(terms * np.float32(self.scale))[-1])
+        return self.scale * float(np.add.accumulate(terms)[-1])
+
+
+@dataclass(frozen=True)
+class LossGradient(Operation):
+    """``dy = 2 * scale * (y - t)``."""
+
+    y: Bounded
+    target: Array
+    scale: float
+
+    def at(self, indices: Array) -> Array:
+        return 2 * self.scale * (self.y.value.reshape(-1)[indices] - self.target.reshape(-1)[indices])
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        rounding = 4 * arithmetic.u
+        value = 2 * self.scale * (self.y.value - self.target)
+        error = rounding * np.abs(value)
+        if self.y.error is not None:
+            error += 2 * self.scale * (1 + rounding) * self.y.error
+        return Bounded(value, arithmetic.with_underflow(error, 1))
+
+
+@dataclass(frozen=True)
+class Given(Operation):
+    """Known numbers: first weights, new weights, a tensor of another step."""
+
+    value: Array
+    error: Array | None = None
+
+    def at(self, indices: Array) -> Array:
+        return self.value.reshape(-1)[indices]
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        return Bounded(self.value, self.error)
+
+
+def _bounded_sum(
+    product: Any, a: Bounded, b: Array, n: float, arithmetic: Arithmetic, b_error: Array | None = None
+) -> tuple[Array, Array]:
+    """A sum of products and its bound, s(n)*c + (1 + s(n)) * propagated."""
+    value = product(a.value, b)
+    absolute = np.abs(b)
+    s = arithmetic.factor(n)
+    error = s * product(np.abs(a.value), absolute)
+    if a.error is not None:
+        error += (1 + s) * product(a.error, absolute if b_error is None else absolute + b_error)
+    if b_error is not None:
+        error += (1 + s) * product(np.abs(a.value), b_error)
+    return value, arithmetic.with_underflow(error, n)
+
+
+def _padded(x: Array, layer: Conv2d, size_out: tuple[int, ...], mode: str, shift: Pair) -> Array:
+    """What the windows of all outputs cover, so that a convolution without padding gives `size_out`."""
+    start = tuple(move - pad for move, pad in zip(shift, layer.padding, strict=True))
+    length = tuple(
+        (n - 1) * stride + dilation * (kernel - 1) + 1
+        for n, stride, dilation, kernel in zip(size_out, layer.stride, layer.dilation, layer.kernel_size, strict=True)
+    )
+    return window(x, start, length, mode)
+
+
+def _reach(output: Array, layer: Conv2d, axis: int, tap: int, shift: Pair) -> Array:
+    """Input position that a tap of an output sees."""
+    return output * layer.stride[axis] + tap * layer.dilation[axis] - layer.padding[axis] + shift[axis]

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: MIT
+"""Which hypothesis explains a wrong tensor: rejected by a sample, confirmed by all elements and the bound.
+
+One fault is tried before two. Everything that brings T to 1 or below is accepted; what these data cannot tell apart is
+named together, the simplest first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bridge.diagnosis import output_faults
+from bridge.diagnosis.candidates import Case, base_of, operation_faults
+from bridge.diagnosis.hypothesis import Hypothesis, join, joined
+from bridge.diagnosis.kinds import kind
+from bridge.diagnosis.layouts import layouts
+from bridge.diagnosis.operations import Bounded
+from bridge.diagnosis.records import Explanation
+from bridge.diagnosis.structure import Place, locate
+from bridge.statistic import measure
+
+Array = np.ndarray
+
+#: Elements by which hypotheses about large tensors are rejected, and as many again of the border
+SAMPLE = 2048
+#: A tensor of at most so many elements is its own sample
+SMALL = 8192
+#: T on the sample above which a hypothesis is rejected: the sample's bound is coarser than that of all elements
+REJECTED = 16.0
+#: A hypothesis must explain most of the error, also where that is hardly above the bound
+FRACTION = 1 / 3
+#: Explanations that are named together, and hypotheses that are confirmed; more would say no more
+MOST_NAMED, MOST_CONFIRMED = 12, 48
+#: Of first faults that are combined with a second one
+MOST_FIRST, MOST_SECOND = 40, 120
+
+
+@dataclass
+class Tried:
+    """A hypothesis, its T on the sample (of all elements once it is confirmed), and what it predicts there."""
+
+    hypothesis: Hypothesis
+    t: float
+    predicted: Array
+
+
+@dataclass
+class Search:
+    """For the faults that made one tensor.
+
+    Attributes
+    ----------
+    case : the tensor
+    deadline : `time.monotonic` at which no further hypotheses are made
+    t : T of the candidate
+    truth : the right tensor
+    place : where it is wrong
+    tried : hypotheses
+    count : their number, and those of layouts that were tried all at once
+    """
+
+    case: Case
+    deadline: float = math.inf
+    tried: list[Tried] = field(default_factory=list)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        case = self.case
+        self.arithmetic = case.chain.arithmetic
+        self.truth: Bounded = case.right.full(self.arithmetic)
+        self.found = case.found.reshape(-1)
+        self.t = self._t(self.truth)
+        self.sample = sample(case.right.shape)
+        self.target = self.found[self.sample]
+        error = np.zeros(1) if self.truth.error is None else self.truth.error
+        self.bound = np.broadcast_to(error, self.truth.value.shape).reshape(-1)[self.sample]
+        self.right = self.truth.value.reshape(-1)[self.sample]
+
+    @property
+    def place(self) -> Place:
+        """Where the tensor is wrong."""
+        return locate(self.case.found, self.truth, self.case.earlier.get("the step before"))
+
+    def run(self, place: Place) -> tuple[list[Explanation], Explanation | None]:
+        """Accepted explanations, and the best that was rejected.
+
+        A place that betrays its fault comes after one fault of the whole tensor, and before two.
+        """
+        if swapped := self._undone():
+            return [swapped], None
+        # Where NaN is, nothing can be predicted
+        stages = [self._one_fault, self._one_fault_and_a_factor, self._two_faults]
+        if not np.isfinite(self.target).all():
+            stages = []
+        # A hypothesis that overflows is rejected
+        with np.errstate(all="ignore"):
+            for stage in stages:
+                if stage != self._one_fault and place.explanation is not None:
+                    break
+                stage()
+                if accepted := self._accepted():
+                    return accepted, self._runner_up(accepted)
+        betrayed = [place.explanation] if place.explanation is not None else []
+        return betrayed, self._runner_up(betrayed)
+
+    def _one_fault(self) -> None:
+        base = base_of(self.case.right)
+        self._try(operation_faults(self.case))
+        self._try(output_faults.changed_numbers(base))
+        self._try(output_faults.printed_numbers(base))
+        self._try(output_faults.quantised(base, self.truth.value))
+        if self.case.updating is None:
+            self._try(_maybe(self._scaled(base, self.right)))
+            self._try(output_faults.read_wrongly(base, self.case.name))
+            self._try(output_faults.from_memory(base, self.case.earlier))
+            self._try(output_faults.moved(base, self.case.name))
+            self._try(output_faults.permuted(base, self.truth.value, self.found, self.case.name))
+
+    def _undone(self) -> Explanation | None:
+        """Bytes that were mixed up are put right."""
+        right = self.truth.value.reshape(-1)
+        error = np.zeros(1) if self.truth.error is None else self.truth.error
+        bound = np.broadcast_to(error, self.truth.value.shape).reshape(-1)
+        for detail, first in output_faults.undone(self.found):
+            self.count += 1
+            t = measure(first, right[: first.size], bound[: first.size]).t
+            if t <= 1:
+                return Explanation((kind("storage"),), detail, t)
+        return None
+
+    def _one_fault_and_a_factor(self) -> None:
+        if self.case.updating is not None:
+            return
+        for one in list(self.tried):
+            self._try(_maybe(self._scaled(one.hypothesis, one.predicted)))
+
+    def _two_faults(self) -> None:
+        """Faults of the operation, each with every layout of what comes out, or with a second one of its own."""
+        single = [one for one in self.tried if len(one.hypothesis.kinds) == 1 and not one.hypothesis.fitted]
+        if self.case.updating is not None:
+            return
+        if len(self.found) <= SMALL:
+            self._all_layouts(base_of(self.case.right), self.right)
+            for one in single:
+                self._all_layouts(one.hypothesis, one.predicted)
+        self._twice([one.hypothesis for one in single])
+
+    def _all_layouts(self, base: Hypothesis, predicted: Array) -> None:
+        """Every layout of a small tensor at once; the best, and the best with a factor or old contents, are tried."""
+        shape, name = self.case.right.shape, self.case.name
+        names = output_faults.axis_names(shape, name)
+        if time.monotonic() > self.deadline or not np.isfinite(predicted).all() or len(self.sample) != len(self.found):
+            return
+        every = layouts(shape, names, every=names != "nchw")
+        if not every:
+            return
+        read = predicted[_sources(shape, names)]
+        self.count += len(every)
+        for old in (None, self.case.earlier.get("the step before"), self.case.earlier.get("all steps before")):
+            rest = self.found if old is None else self.found - old.reshape(-1)
+            best = int(np.linalg.norm(read - rest, axis=1).argmin())
+            one = next(output_faults.read_in(base, every[best]))
+            self._try([one] if old is None else output_faults.from_memory(one, self.case.earlier))
+        slope = (read @ self.found) / (read * read).sum(1)
+        best = int(np.linalg.norm(slope[:, None] * read - self.found, axis=1).argmin())
+        one = next(output_faults.read_in(base, every[best]))
+        self._try(_maybe(self._scaled(one, read[best])))
+
+    def _twice(self, first: list[Hypothesis]) -> None:
+        """A second fault of the operation on top of a simple first one."""
+        right = type(self.case.right)
+        for base in [base for base in first if isinstance(base.operation, right)][:MOST_FIRST]:
+            if time.monotonic() > self.deadline:
+                return
+            case = Case(self.case.name, self.case.chain, base.operation, self.case.found, self.case.before)
+            second = []
+            for one in operation_faults(case):
+                both = Hypothesis(join(base.kinds, one.kinds), joined(base.detail, one.detail), one.operation)
+                if len(both.kinds) == 2:
+                    second.append(both)
+                if len(second) == MOST_SECOND:
+                    break
+            self._try(second)
+
+    def _try(self, hypotheses: Iterable[Hypothesis]) -> None:
+        for one in hypotheses:
+            if time.monotonic() > self.deadline:
+                return
+            self.count += 1
+            predicted = one.operation.at(self.sample)
+            self.tried.append(Tried(one, self._sample_t(predicted), predicted))
+
+    def _scaled(self, base: Hypothesis, predicted: Array) -> Hypothesis | None:
+        return output_faults.scaled(base, predicted, self.target, self.case.dimensions)
+
+    def _sample_t(self, predicted: Array) -> float:
+        """T on the sample, by the right tensor's bound where the prediction is as large."""
+        size, right = float(np.abs(predicted).max(initial=0)), float(np.abs(self.right).max(initial=0))
+        larger = max(1.0, size / right) if right > 0 else 1.0
+        ratio = np.abs(self.target - predicted) / (larger * self.bound + 4 * self.arithmetic.u * np.abs(predicted))
+        ratio[self.target == predicted] = 0.0
+        worst = float(ratio.max(initial=0))
+        return worst if not math.isnan(worst) else math.inf
+
+    def _accepted(self) -> list[Explanation]:
+        """Confirmed by every element, the simplest first."""
+        limit = min(1.0, self.t * FRACTION)
+        likely = sorted((one for one in self.tried if one.t <= REJECTED), key=lambda one: one.hypothesis.complexity)
+        accepted: list[Explanation] = []
+        for one in likely[:MOST_CONFIRMED]:
+            if len(accepted) == MOST_NAMED or (accepted and len(one.hypothesis.kinds) > len(accepted[0].kinds)):
+                break
+            one.t = self._t(one.hypothesis.operation.full(self.arithmetic))
+            if one.t <= limit:
+                accepted.append(Explanation(one.hypothesis.kinds, one.hypothesis.detail, one.t))
+        return accepted
+
+    def _t(self, predicted: Bounded) -> float:
+        error = np.zeros(1) if predicted.error is None else predicted.error
+        value = predicted.value.reshape(-1)
+        return measure(self.found, value, np.broadcast_to(error, predicted.value.shape).reshape(-1)).t
+
+    def _runner_up(self, accepted: list[Explanation]) -> Explanation | None:
+        said = {one.kinds for one in accepted}
+        rest = [one for one in self.tried if one.hypothesis.kinds not in said and math.isfinite(one.t)]
+        if not rest:
+            return None
+        best = min(rest, key=lambda one: one.t)
+        return Explanation(best.hypothesis.kinds, best.hypothesis.detail, best.t)
+
+
+def _maybe(one: Hypothesis | None) -> Iterator[Hypothesis]:
+    if one is not None:
+        yield one
+
+
+def sample(shape: tuple[int, ...]) -> Array:
+    """Flat indices: all of a small tensor; of a large one some at random, and some of the border of images."""
+    size = int(np.prod(shape))
+    if size <= SMALL:
+        return np.arange(size)
+    rng = np.random.default_rng(0)
+    anywhere = rng.choice(size, SAMPLE, replace=False)
+    place = [rng.integers(0, n, SAMPLE) for n in shape]
+    # Border rows and columns, corners among them
+    for axis in (-2, -1):
+        border = rng.random(SAMPLE) < 0.6
+        place[axis] = np.where(border, rng.choice([0, shape[axis] - 1], SAMPLE), place[axis])
+    return np.unique(np.concatenate([anywhere, np.ravel_multi_index(tuple(place), shape)]))
+
+
+def _sources(shape: tuple[int, ...], names: str) -> Array:
+    """Index maps of all layouts, (layouts, elements)."""
+    indices = np.arange(int(np.prod(shape)))
+    return np.stack([layout.source(indices, shape) for layout in layouts(shape, names, every=names != "nchw")])
