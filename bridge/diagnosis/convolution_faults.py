@@ -11,7 +11,7 @@ from bridge.diagnosis.hypothesis import Framed, Hypotheses, Hypothesis, hypothes
 from bridge.diagnosis.kinds import kind
 from bridge.diagnosis.layouts import layouts
 from bridge.diagnosis.operations import Data, Filter, Forward, Operation
-from bridge.diagnosis.window import MODES, window
+from bridge.diagnosis.window import MODES
 from bridge.precision import HYPOTHESES
 
 Array = np.ndarray
@@ -32,7 +32,7 @@ def data_faults(dx: Data) -> Hypotheses:
     """What a data gradient may do instead."""
     for one in _kernels(dx):
         turned = [kind("dgrad_not_rotated")] if one.detail.startswith("kernel reversed along r and s") else one.kinds
-        yield Hypothesis(tuple(turned), one.detail, one.operation)
+        yield Hypothesis(tuple(turned), one.detail, one.operation, layout=one.layout)
     yield from _images(dx, "dz")
     yield from _geometry(dx)
     for shift in SHIFTS:
@@ -46,8 +46,7 @@ def filter_faults(dw: Filter) -> Hypotheses:
     yield from _images(dw, "dz")
     yield from _geometry(dw)
     for shift in SHIFTS:
-        moved = with_operand(dw, "dz", lambda dz, s=shift: window(dz, (-s[0], -s[1]), dz.shape[2:]))
-        yield hypothesis("shifted_gradient", f"dz {_moved(shift)}", moved)
+        yield hypothesis("shifted_gradient", f"dz {_moved(shift)}", dw.replaced(moved=shift))
     for shift in SHIFTS:
         yield hypothesis("padding_width", f"the input {_moved(shift)}", dw.replaced(shift=shift))
     yield from _modes(dw)
@@ -59,14 +58,15 @@ def _kernels(operation: Operation) -> Hypotheses:
     w: Array = operation.w  # type: ignore[attr-defined]
     for layout in layouts(w.shape, "kcrs"):
         detail = f"kernel {layout.detail}"
-        yield Hypothesis(layout.kinds, detail, with_operand(operation, "w", layout))
+        yield Hypothesis(layout.kinds, detail, with_operand(operation, "w", layout), layout=layout)
 
 
 def _images(operation: Operation, name: str) -> Hypotheses:
     x: Array = getattr(operation, name).value
     what = "the input" if name == "x" else name
-    for layout in layouts(x.shape, "nchw", every=False):
-        yield Hypothesis(layout.kinds, f"{what}: {layout.detail}", with_operand(operation, name, layout))
+    for layout in layouts(x.shape, "nchw", "common"):
+        read = {f"read_{name}" if isinstance(operation, Filter) else "read": layout}
+        yield Hypothesis(layout.kinds, f"{what}: {layout.detail}", operation.replaced(**read), layout=layout)
 
 
 def _geometry(operation: Operation) -> Hypotheses:

@@ -11,7 +11,7 @@ import numpy as np
 from bridge.diagnosis.candidates import Case
 from bridge.diagnosis.chain import INPUT, TARGET, Chain
 from bridge.diagnosis.hidden import search_hidden
-from bridge.diagnosis.kinds import kind
+from bridge.diagnosis.kinds import KINDS, kind
 from bridge.diagnosis.operations import Given
 from bridge.diagnosis.records import Diagnosis, Explanation, Finding
 from bridge.diagnosis.search import Search
@@ -251,8 +251,8 @@ def pattern(findings: list[Finding]) -> str:
     for direction, keys in groups.items():
         common = set.intersection(*keys)
         if len(keys) > 1 and common:
-            title = kind(sorted(common)[0]).title
-            said.append(f"{title} in every one of the {len(keys)} wrong {direction}s")
+            titles = " and ".join(one.title for one in KINDS if one.key in common)
+            said.append(f"{titles}, in every one of the {len(keys)} wrong {direction}s")
     return "; ".join(said)
 
 

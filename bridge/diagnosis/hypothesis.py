@@ -10,6 +10,7 @@ import numpy as np
 
 from bridge.arithmetic import Arithmetic
 from bridge.diagnosis.kinds import kind
+from bridge.diagnosis.layouts import Layout
 from bridge.diagnosis.operations import Bounded, Operation
 from bridge.diagnosis.records import Kind
 from bridge.model import Pair
@@ -27,12 +28,14 @@ class Hypothesis:
     detail : what exactly
     operation : computes the tensor that they would make
     fitted : a number in it was fitted to the candidate: what needs none is the simpler explanation
+    layout : in which memory is read, where that is the fault
     """
 
     kinds: tuple[Kind, ...]
     detail: str
     operation: Operation
     fitted: bool = False
+    layout: Layout | None = None
 
     @property
     def complexity(self) -> tuple[int, bool]:
@@ -117,6 +120,22 @@ class Passed(Operation):
 
     def _changed(self, x: Array) -> Array:
         return np.asarray(self.change(x), dtype=np.float64)  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Read(Operation):
+    """What another operation makes, read in a layout."""
+
+    inner: Operation
+    layout: Layout
+
+    def at(self, indices: Array) -> Array:
+        return self.inner.at(self.layout.source(indices, self.shape))
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        inner = self.inner.full(arithmetic)
+        error = None if inner.error is None else self.layout(np.broadcast_to(inner.error, self.shape))
+        return Bounded(self.layout(inner.value), error)
 
 
 @dataclass(frozen=True)

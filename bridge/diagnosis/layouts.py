@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bridge.diagnosis.kinds import kind
-from bridge.diagnosis.operations import Bounded, Operation
 from bridge.diagnosis.records import Kind
 
 Array = np.ndarray
@@ -73,6 +72,17 @@ class Layout:
             found.append(kind(self._permutation()))
         return tuple(dict.fromkeys(found))
 
+    @property
+    def common(self) -> bool:
+        """Somebody is likely to write it: axes reversed, or one of the usual orders."""
+        return self.axes == tuple(range(len(self.axes))) or (not self.flips and self.usual)
+
+    @property
+    def usual(self) -> bool:
+        """Its order of axes has a name."""
+        letters = "".join(self.names[axis] for axis in self.axes)
+        return letters in CHANNELS_LAST or self.axes in ((0, 1, 3, 2), (1, 0, 2, 3), (3, 2, 1, 0))
+
     def _permutation(self) -> str:
         ndim = len(self.axes)
         letters = "".join(self.names[axis] for axis in self.axes)
@@ -97,12 +107,9 @@ class Layout:
     def _order(self) -> str:
         axes, right = (",".join(self.names[axis] for axis in order) for order in (self.axes, range(len(self.axes))))
         if self.axes == tuple(reversed(range(len(self.axes)))):
-            fortran = f"declared ({right}) in Fortran, column-major"
-            return (
-                f"memory that was {fortran}, read as C's ({right})"
-                if self.written
-                else (f"memory in C's order ({right}), {fortran}, where ({axes}) is right")
-            )
+            if self.written:
+                return f"memory that Fortran wrote as ({right}), column-major, read in C's order"
+            return f"memory in C's order ({right}), read column-major: declare it ({axes}) in Fortran, not ({right})"
         return (
             f"memory in the order ({axes}), read as ({right})"
             if self.written
@@ -110,35 +117,19 @@ class Layout:
         )
 
 
-@dataclass(frozen=True)
-class Read(Operation):
-    """What another operation makes, read in a layout."""
-
-    inner: Operation
-    layout: Layout
-
-    def at(self, indices: Array) -> Array:
-        return self.inner.at(self.layout.source(indices, self.shape))
-
-    def full(self, arithmetic: object) -> Bounded:
-        inner = self.inner.full(arithmetic)  # type: ignore[arg-type]
-        error = None if inner.error is None else self.layout(np.broadcast_to(inner.error, self.shape))
-        return Bounded(self.layout(inner.value), error)
-
-
 @functools.lru_cache(maxsize=64)
-def layouts(shape: Shape, names: str, every: bool = True) -> tuple[Layout, ...]:
+def layouts(shape: Shape, names: str, which: str = "all") -> tuple[Layout, ...]:
     """Different layouts of a tensor, the simplest first; those that change nothing in this shape are left out.
 
     Parameters
     ----------
     shape, names : of the axes, "kcrs" for filters, "nchw" for images, "k" for biases
-    every : all of them, else only those that are often met (for large tensors)
+    which : "all"; "often" (every order, or one axis reversed), for large tensors; "common", for operands
     """
     ndim, chosen, seen = len(shape), [], set()
     probe = _probe(shape)
     seen.add(probe.tobytes())
-    for layout in sorted(_all(ndim, names, every), key=_complexity):
+    for layout in sorted(_all(ndim, names, which), key=_complexity):
         read = layout.source(probe, shape).tobytes()
         if read not in seen:
             seen.add(read)
@@ -152,17 +143,18 @@ def _probe(shape: Shape) -> Array:
     return np.arange(size) if size <= 4096 else np.random.default_rng(0).choice(size, 4096)
 
 
-def _all(ndim: int, names: str, every: bool) -> list[Layout]:
+def _all(ndim: int, names: str, which: str) -> list[Layout]:
     flips = [f for count in range(ndim + 1) for f in itertools.combinations(range(ndim), count)]
     orders = list(itertools.permutations(range(ndim)))
-    if not every:
-        flips = [f for f in flips if len(f) <= 1 or f in ((2, 3),)]
+    if which != "all":
+        flips = [f for f in flips if len(f) <= 1 or f == (2, 3)]
     found = []
     for axes, turned, written in itertools.product(orders, flips, (True, False)):
-        if every or axes == orders[0] or not turned:
-            found.append(Layout(axes, written, turned, names))
-    return found
+        layout = Layout(axes, written, turned, names)
+        if which == "all" or not turned or axes == orders[0]:
+            found.append(layout)
+    return [layout for layout in found if layout.common] if which == "common" else found
 
 
-def _complexity(layout: Layout) -> tuple[int, int, int]:
-    return len(layout.kinds), len(layout.flips), int(layout.written)
+def _complexity(layout: Layout) -> tuple[int, int, bool, bool]:
+    return len(layout.kinds), len(layout.flips), not layout.usual, layout.written

@@ -21,6 +21,7 @@ import numpy as np
 
 from bridge import oracle
 from bridge.arithmetic import Arithmetic
+from bridge.diagnosis.layouts import Layout
 from bridge.diagnosis.window import coordinates, window
 from bridge.model import Conv2d, Pair
 
@@ -82,6 +83,7 @@ class Forward(Operation):
     layer : geometry
     mode : how the image goes on beyond its border, see `bridge.diagnosis.window`
     shift : pixels (h, w) by which the window starts late
+    read : order in which x is read; None is the right one
     bias_factor, bias_axis : how often b is added, and along which axis; -1 is the place in memory
     """
 
@@ -91,13 +93,14 @@ class Forward(Operation):
     b: Array | None
     mode: str = "zero"
     shift: Pair = (0, 0)
+    read: Layout | None = None
     bias_factor: float = 1.0
     bias_axis: int = 1
     seen: Patches = field(default_factory=lambda: Patches(), compare=False, repr=False)
 
     def at(self, indices: Array) -> Array:
         k = np.unravel_index(indices, self.shape)[1]
-        patches = self.seen.get((id(self.x), self.layer, self.mode, self.shift), indices, self._patches)
+        patches = self.seen.get((id(self.x), self.layer, self.mode, self.shift, self.read), indices, self._patches)
         return np.einsum("icrs,icrs->i", patches, self.w[k]) + self._bias_at(indices)
 
     def _patches(self, indices: Array) -> Array:
@@ -112,7 +115,8 @@ class Forward(Operation):
             for s in range(layer.kernel_size[1]):
                 columns, inside_w = coordinates(_reach(j, layer, 1, s, self.shift), x.shape[3], self.mode)
                 inside = np.nonzero(inside_h & inside_w)[0]
-                patches[inside, :, r, s] = x[n[inside, None], cs[inside], rows[inside, None], columns[inside, None]]
+                place = (n[inside, None], cs[inside], rows[inside, None], columns[inside, None])
+                patches[inside, :, r, s] = _elements(x, place, self.read)
         return patches
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
@@ -125,7 +129,7 @@ class Forward(Operation):
         return Bounded(value, error)
 
     def _sum(self, x: Array, w: Array) -> Array:
-        padded = _padded(x, self.layer, self.shape[2:], self.mode, self.shift)
+        padded = _padded(_in_order(x, self.read), self.layer, self.shape[2:], self.mode, self.shift)
         layer = replace(self.layer, padding=(0, 0))
         return np.stack([oracle.forward(image, [w], layer)[0] for image in padded])
 
@@ -144,11 +148,12 @@ class Data(Operation):
     dz: Bounded
     w: Array
     shift: Pair = (0, 0)
+    read: Layout | None = None
     seen: Patches = field(default_factory=lambda: Patches(), compare=False, repr=False)
 
     def at(self, indices: Array) -> Array:
         c, ks = self._channels(indices)
-        patches = self.seen.get((id(self.dz), self.layer, self.shift), indices, self._patches)
+        patches = self.seen.get((id(self.dz), self.layer, self.shift, self.read), indices, self._patches)
         kernels = self.w[ks, (c % (self.layer.in_channels // self.layer.groups))[:, None]]
         return np.einsum("ikrs,ikrs->i", patches, kernels)
 
@@ -169,7 +174,8 @@ class Data(Operation):
             for s in range(self.layer.kernel_size[1]):
                 q, inside_q = self._output(j, 1, s)
                 inside = np.nonzero(inside_p & inside_q)[0]
-                patches[inside, :, r, s] = self.dz.value[n[inside, None], ks[inside], p[inside, None], q[inside, None]]
+                place = (n[inside, None], ks[inside], p[inside, None], q[inside, None])
+                patches[inside, :, r, s] = _elements(self.dz.value, place, self.read)
         return patches
 
     def _output(self, position: Array, axis: int, tap: int) -> tuple[Array, Array]:
@@ -184,7 +190,7 @@ class Data(Operation):
         return Bounded(*_bounded_sum(self._sum, self.dz, self.w, n, arithmetic))
 
     def _sum(self, dz: Array, w: Array) -> Array:
-        size = (self.shape[2], self.shape[3])
+        size, dz = (self.shape[2], self.shape[3]), _in_order(dz, self.read)
         moved = window(dz, (-self.shift[0], -self.shift[1]), dz.shape[2:]) if any(self.shift) else dz
         return np.stack([oracle.backward_data(image, w, self.layer, size) for image in moved])
 
@@ -195,6 +201,9 @@ class Filter(Operation):
 
     Attributes
     ----------
+    mode, shift : as of `Forward`
+    moved : pixels (h, w) by which dz is moved; zeros come in
+    read_x, read_dz : orders in which the operands are read
     images : those that are summed; None is all
     """
 
@@ -203,26 +212,48 @@ class Filter(Operation):
     dz: Bounded
     mode: str = "zero"
     shift: Pair = (0, 0)
+    moved: Pair = (0, 0)
+    read_x: Layout | None = None
+    read_dz: Layout | None = None
     images: tuple[int, ...] | None = None
     cache: dict[str, Array] = field(default_factory=dict, compare=False, repr=False)
 
     def replaced(self, **changes: Any) -> Filter:
-        return replace(self, cache={}, **changes)
+        return replace(self, **({"cache": {}} | changes))
 
     def at(self, indices: Array) -> Array:
-        if "sum" not in self.cache:
-            self.cache["sum"] = self._sum(self.x.value, self.dz.value).ravel()
-        return self.cache["sum"][indices]
+        """Of few channels only these are multiplied: a full gradient of large images takes a second."""
+        if "sum" in self.cache:
+            return self.cache["sum"].reshape(-1)[indices]
+        k, c, r, s = np.unravel_index(indices, self.shape)
+        ks, cs = np.unique(k), np.unique(c)
+        if self.layer.groups > 1 or 4 * ks.size * cs.size > self.shape[0] * self.shape[1]:
+            self.cache["sum"] = self._sum(self.x.value, self.dz.value)
+            return self.cache["sum"].reshape(-1)[indices]
+        few = self._sum(self.x.value, self.dz.value, cs, ks)
+        return few[np.searchsorted(ks, k), np.searchsorted(cs, c), r, s]
+
+    @property
+    def products(self) -> int:
+        """Multiplications of a full gradient."""
+        return self.dz.value.size * int(np.prod(self.shape[1:]))
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
         n = float(np.prod(self.dz.value.shape) // self.dz.value.shape[1])
-        return Bounded(*_bounded_sum(self._sum, self.x, self.dz.value, n, arithmetic, self.dz.error))
+        found = Bounded(*_bounded_sum(self._sum, self.x, self.dz.value, n, arithmetic, self.dz.error))
+        self.cache["sum"] = found.value
+        return found
 
-    def _sum(self, x: Array, dz: Array) -> Array:
-        layer = replace(self.layer, padding=(0, 0))
-        padded = _padded(x, self.layer, dz.shape[2:], self.mode, self.shift)
-        chosen = range(len(x)) if self.images is None else self.images
-        return sum(oracle.backward_filter(padded[i], [dz[i]], layer)[0] for i in chosen) + np.zeros(self.shape)
+    def _sum(self, x: Array, dz: Array, cs: Array | None = None, ks: Array | None = None) -> Array:
+        layer, x, dz = self.layer, _in_order(x, self.read_x, cs), _in_order(dz, self.read_dz, ks)
+        if any(self.moved):
+            dz = window(dz, (-self.moved[0], -self.moved[1]), dz.shape[2:])
+        padded = _padded(x, layer, dz.shape[2:], self.mode, self.shift)
+        few = replace(layer, padding=(0, 0), in_channels=x.shape[1], out_channels=dz.shape[1])
+        total = np.zeros((dz.shape[1], x.shape[1] // layer.groups, *layer.kernel_size))
+        for i in range(len(x)) if self.images is None else self.images:
+            total += oracle.backward_filter(padded[i], [dz[i]], few)[0]
+        return total
 
 
 @dataclass(frozen=True)
@@ -393,6 +424,22 @@ def _bounded_sum(
     if b_error is not None:
         error += (1 + s) * product(np.abs(a.value), b_error)
     return value, arithmetic.with_underflow(error, n)
+
+
+def _elements(x: Array, place: tuple[Array, ...], read: Layout | None) -> Array:
+    """Elements of a tensor that is read in a layout."""
+    if read is None:
+        return x[place]
+    return x.reshape(-1)[read.source(np.ravel_multi_index(np.broadcast_arrays(*place), x.shape), x.shape)]
+
+
+def _in_order(x: Array, read: Layout | None, channels: Array | None = None) -> Array:
+    """The tensor, or some of its channels, as it is read in a layout."""
+    if read is None:
+        return x if channels is None else x[:, channels]
+    n, c, h, w = x.shape
+    place = np.ix_(np.arange(n), np.arange(c) if channels is None else channels, np.arange(h), np.arange(w))
+    return _elements(x, place, read)
 
 
 def _padded(x: Array, layer: Conv2d, size_out: tuple[int, ...], mode: str, shift: Pair) -> Array:

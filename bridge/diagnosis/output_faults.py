@@ -9,12 +9,24 @@ import numpy as np
 
 from bridge.diagnosis.convolution_faults import SHIFTS
 from bridge.diagnosis.factors import factor_detail, fitted, is_count, is_named
-from bridge.diagnosis.hypothesis import Added, Hypotheses, Hypothesis, Moved, Passed, Scaled, hypothesis, join, joined
-from bridge.diagnosis.layouts import Layout, Read, layouts
+from bridge.diagnosis.hypothesis import (
+    Added,
+    Hypotheses,
+    Hypothesis,
+    Moved,
+    Passed,
+    Read,
+    Scaled,
+    hypothesis,
+    join,
+    joined,
+)
+from bridge.diagnosis.layouts import Layout, layouts
 from bridge.diagnosis.operations import Given, LossGradient
 from bridge.precision import round_fraction
 
 Array = np.ndarray
+Change = Callable[[Array], Array]
 
 
 def axis_names(shape: tuple[int, ...], name: str) -> str:
@@ -28,18 +40,23 @@ def axis_names(shape: tuple[int, ...], name: str) -> str:
     return "kcrs" if name.endswith("/weight") else "nchw"
 
 
+def how_many(names: str) -> str:
+    """Which layouts of a tensor are tried: images are large."""
+    return "often" if names == "nchw" else "all"
+
+
 def read_wrongly(base: Hypothesis, name: str) -> Hypotheses:
     """The tensor in every layout; of a large one those that are often met."""
     shape = base.operation.shape
     names = axis_names(shape, name)
-    for layout in layouts(shape, names, every=names != "nchw"):
+    for layout in layouts(shape, names, how_many(names)):
         yield from read_in(base, layout)
 
 
 def read_in(base: Hypothesis, layout: Layout) -> Hypotheses:
     """The tensor in one layout."""
     read = Read(base.operation.shape, base.operation, layout)
-    yield Hypothesis(join(base.kinds, layout.kinds), joined(base.detail, layout.detail), read, base.fitted)
+    yield Hypothesis(join(base.kinds, layout.kinds), joined(base.detail, layout.detail), read, base.fitted, layout)
 
 
 def scaled(base: Hypothesis, predicted: Array, found: Array, dimensions: dict[str, int]) -> Hypothesis | None:
@@ -67,12 +84,31 @@ def moved(base: Hypothesis, name: str) -> Hypotheses:
             )
 
 
-def changed_numbers(base: Hypothesis) -> Hypotheses:
-    """Rounded, printed, quantised, byte-swapped, underflown."""
+def changed_numbers(base: Hypothesis, found: Array | None = None) -> Hypotheses:
+    """Rounded, underflown, printed and read again; only what leaves the numbers that were found as they are.
+
+    Parameters
+    ----------
+    found : what the candidate has; None tries all but printing
+    """
     shape = base.operation.shape
-    for key, detail, change, relative, absolute in _CHANGES:
-        passed = Passed(shape, base.operation, change, relative, absolute)
-        yield base.then(key, detail, passed)
+    changes = _CHANGES if found is None else [*_CHANGES, *_printed()]
+    for key, detail, change, relative, absolute in changes:
+        if found is None or _leaves(change, found[:4096]):
+            yield base.then(key, detail, Passed(shape, base.operation, change, relative, absolute))
+
+
+def _leaves(change: Change, found: Array) -> bool:
+    """Numbers that went through a change come out of it once more as they are."""
+    return bool(np.array_equal(np.asarray(change(found), dtype=np.float32), found.astype(np.float32)))
+
+
+def _printed() -> Iterator[tuple[str, str, Change, float, float]]:
+    """With few digits after the point, or of the fraction."""
+    for digits in (3, 4, 5, 6, 7):
+        yield "storage", f"printed as %.{digits}f", _decimal(digits, "f"), 0.0, 10.0**-digits
+    for digits in (2, 3, 4, 5):
+        yield "storage", f"printed as %.{digits}e", _decimal(digits, "e"), 10.0**-digits, 0.0
 
 
 def from_memory(base: Hypothesis, before: dict[str, Array]) -> Hypotheses:
@@ -131,9 +167,9 @@ def _matching(predicted: Array, found: Array, axis: int) -> list[int] | None:
     return order if new else None
 
 
-def _decimal(digits: int, kind_: str) -> Callable[[Array], Array]:
+def _decimal(digits: int, letter: str) -> Change:
     def printed(x: Array) -> Array:
-        return np.array([float(f"{v:.{digits}{kind_}}") for v in x.ravel()]).reshape(x.shape)
+        return np.array([float(f"{v:.{digits}{letter}}") for v in x.ravel()]).reshape(x.shape)
 
     return printed
 
@@ -157,19 +193,6 @@ _CHANGES: list[tuple[str, str, Callable[[Array], Array], float, float]] = [
     ("underflow", "below half the smallest number of fp16 (3e-8): 0", _flush(2.0**-25), 0.0, 0.0),
     ("underflow", "below the smallest normal number of float32 (1.2e-38): 0", _flush(2.0**-126), 0.0, 0.0),
 ]
-
-#: Tried on small tensors only, where printing costs nothing: digits after the point, or of the fraction
-PRINTED = [(digits, "f") for digits in (3, 4, 5, 6, 7)] + [(digits, "e") for digits in (2, 3, 4, 5)]
-
-
-def printed_numbers(base: Hypothesis) -> Hypotheses:
-    """Printed with few digits and read again; quantised."""
-    shape = base.operation.shape
-    for digits, letter in PRINTED:
-        absolute = 10.0**-digits if letter == "f" else 0.0
-        relative = 0.0 if letter == "f" else 10.0**-digits
-        change = Passed(shape, base.operation, _decimal(digits, letter), relative, absolute)
-        yield base.then("storage", f"printed as %.{digits}{letter}", change)
 
 
 def quantised(base: Hypothesis, predicted: Array) -> Hypotheses:

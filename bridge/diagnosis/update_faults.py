@@ -117,9 +117,8 @@ def _decays(case: Updating) -> Hypotheses:
         fitted = float(np.vdot(taken, case.weights[-1])) / square
         for one in dict.fromkeys(float(f"{fitted:.{digits}g}") for digits in (1, 2, 3)):
             if one > 0:
-                yield hypothesis(
-                    "weight_decay", f"{one:g} although none is asked for", case.by(replace(sgd, weight_decay=one))
-                )
+                decayed = case.by(replace(sgd, weight_decay=one))
+                yield hypothesis("weight_decay", f"{one:g} although none is asked for", decayed, fitted=True)
 
 
 def _decayed(plain: Given, w: Array, factor: float) -> Given:
@@ -170,7 +169,7 @@ def _gradients(case: Updating) -> Hypotheses:
     for layout in layouts(own[-1].shape, names):
         if len(layout.kinds) == 1:
             read = case.by(sgd, [layout(g) for g in own])
-            yield Hypothesis(layout.kinds, f"updated with the gradient: {layout.detail}", read)
+            yield Hypothesis(layout.kinds, f"updated with the gradient: {layout.detail}", read, layout=layout)
 
 
 def _saved(case: Updating) -> Hypotheses:
@@ -180,4 +179,4 @@ def _saved(case: Updating) -> Hypotheses:
     for layout in layouts(right.shape, names):
         error = None if right.error is None else layout(right.error)
         stored = Given(right.shape, layout(right.value), error)
-        yield Hypothesis((kind("saved_weights"),), f"stored: {layout.detail}", stored)
+        yield Hypothesis((kind("saved_weights"),), f"stored: {layout.detail}", stored, layout=layout)
