@@ -197,21 +197,25 @@ class _Comparer:
         return judged.step, names.index(judged.name) if place is None else place
 
     def _divergence(self) -> None:
-        """Free-running distance of the last weights that both files have; none where weights were not judged."""
+        """Free-running distance after every step; none where weights were not judged."""
         if any(skipped.name.startswith("weights/") and skipped.hidden for skipped in self.comparison.not_judged):
             return
-        for k in range(self.pair.steps, 0, -1):
-            ours, theirs = (self.pair.parameters(file, k) for file in (self.pair.candidate, self.pair.reference))
-            if ours is None or theirs is None:
-                continue
-            flat = [
-                np.concatenate([d[name].astype(np.float64).ravel() for name in self.pair.start])
-                for d in (ours, theirs, self.pair.start)
-            ]
-            moved = float(np.linalg.norm(flat[0] - flat[2])) if np.isfinite(flat[0]).all() else 0.0
-            if moved > 0:
-                self.comparison.divergence = float(np.linalg.norm(flat[0] - flat[1])) / moved
-            return
+        found = [self._distance(k) for k in range(1, self.pair.steps + 1)]
+        known = [distance for distance in found if math.isfinite(distance)]
+        self.comparison.divergences = found if known else []
+        self.comparison.divergence = known[-1] if known else None
+
+    def _distance(self, k: int) -> float:
+        """|w_k - w_k*| / |w_k* - w_0|; NaN where a file lacks weights, they are not finite, or w* has not moved."""
+        ours, theirs = (self.pair.parameters(file, k) for file in (self.pair.candidate, self.pair.reference))
+        if ours is None or theirs is None:
+            return math.nan
+        flat = [
+            np.concatenate([d[name].astype(np.float64).ravel() for name in self.pair.start])
+            for d in (ours, theirs, self.pair.start)
+        ]
+        moved = float(np.linalg.norm(flat[1] - flat[2]))
+        return float(np.linalg.norm(flat[0] - flat[1])) / moved if moved > 0 else math.nan
 
 
 def _measured(found: np.ndarray, truth: tuple) -> Statistic:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from bridge.exchange import Sgd
 from bridge.model import Model, Shape
+from bridge.outcome import Outcome
 from bridge.statistic import Statistic
 
 NOT_IN_FILE = "not in the file"
@@ -30,6 +31,8 @@ class Judged:
     statistic : what was found
     bug_above : T from which on it is a bug without doubt, see `bug_above`
     note : a remark for the reader
+    excused : set where it is outside its bound, but inside that of a lower precision: PRECISION where that precision is
+        proven, else CANNOT_TELL
     """
 
     name: str
@@ -37,6 +40,7 @@ class Judged:
     statistic: Statistic
     bug_above: float = BUG_ABOVE
     note: str = ""
+    excused: Outcome | None = None
 
     @property
     def t(self) -> float:
@@ -52,6 +56,17 @@ class Judged:
     def certain(self) -> bool:
         """It is a bug, and neither rounding nor doubt."""
         return not self.t <= self.bug_above
+
+    @property
+    def zone(self) -> Outcome:
+        """Rounding (T <= 1), bug (certain), or cannot tell, which lies between; precision where that explains it.
+
+        >>> Judged("loss", 0, Statistic(t=2.0)).zone.words
+        'cannot tell'
+        """
+        if self.passed:
+            return Outcome.ROUNDING
+        return self.excused or (Outcome.BUG if self.certain else Outcome.CANNOT_TELL)
 
     @property
     def given(self) -> bool:
@@ -116,6 +131,8 @@ class Comparison:
     twin_t: float | None = None
     #: |w_K - w_K*| / |w_K - w_0| of the last weights that both files have
     divergence: float | None = None
+    #: the same after every step, from step 1 on; NaN where it is unknown, empty where nothing is known
+    divergences: list[float] = field(default_factory=list)
 
     @property
     def failures(self) -> list[Judged]:

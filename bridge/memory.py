@@ -38,6 +38,13 @@ def child_environment() -> dict[str, str]:
 
 
 @contextmanager
+def one_core() -> Iterator[None]:
+    """BLAS on one thread: for thousands of small products, which threads that wait for each other only slow down."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+@contextmanager
 def shared_cores(workers: int) -> Iterator[None]:
     """Let `workers` threads share the cores: the BLAS of each gets its part instead of all of them."""
     with threadpool_limits(max(1, (os.cpu_count() or 1) // workers), user_api="blas"):

@@ -28,7 +28,8 @@ class Pair:
     Attributes
     ----------
     model, sgd : the fixture's
-    precision, u, operand : in which the candidate computes, its unit roundoff, see `bridge.arithmetic`
+    precision, u, operand : in which the candidate computes, its unit roundoff, see `bridge.arithmetic`; in an exact
+        probe nothing is rounded, and u and operand are 0
     steps : number of batches in the fixture
     batch_shape : (n, c, h, w) of every batch's input
     shapes : shape of every tensor of a step by name, in data-flow order
@@ -45,6 +46,8 @@ class Pair:
         self.model, self.sgd = _agreed(reference, candidate)
         self.precision = lower if lower in UNIT_ROUNDOFF else candidate.precision
         self.u, self.operand = total_roundoff(self.precision), OPERAND_ROUNDOFF.get(lower or "", 0.0)
+        if is_probe(reference):
+            self.u = self.operand = 0.0
         self.steps = reference.batches()
         if self.steps == 0:
             raise FileError(f"{reference.path}: batches/0/input is missing, a fixture has it")
@@ -104,6 +107,11 @@ class Pair:
     def _finite(self, name: str, values: Array) -> None:
         if not np.isfinite(values).all():
             raise FileError(f"{self.reference.path}: {name} holds NaN or infinity, expected finite values")
+
+
+def is_probe(reference: ExchangeFile) -> bool:
+    """The fixture is an exact probe (``python -m reference.export --probe``)."""
+    return reference.attributes.get("probe") == 1
 
 
 def tensor_shapes(model: Model, batch_shape: Shape) -> dict[str, tuple[int, ...]]:

@@ -58,6 +58,18 @@ class Statistic:
         """|candidate - value| / |value| in the Euclidean norm."""
         return math.sqrt(self.norm_error / self.norm_expected) if self.norm_expected > 0 else math.nan
 
+    @property
+    def digits(self) -> float:
+        """Decimal digits that agree over the whole tensor, -log10 of the relative error; infinite where all are equal.
+
+        >>> Statistic(norm_error=1e-12, norm_expected=1.0).digits
+        6.0
+        """
+        if self.elements and self.norm_error == 0 and not self.nonfinite:
+            return math.inf
+        relative = self.relative_error
+        return -math.log10(relative) if 0 < relative < math.inf else math.nan
+
     def merge(self, other: Statistic) -> None:
         """Join another part of the same tensor. NaN and infinity come before every finite error."""
         first_nonfinite = other.nonfinite > 0 and self.nonfinite == 0

@@ -23,36 +23,33 @@ few operations, in an order that nobody knows: there the proof starts at 4.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass, field, replace
 
+from bridge.diagnosis.records import Adequacy, Diagnosis
 from bridge.judged import Comparison, Judged
 from bridge.operation import operation
+from bridge.outcome import Outcome
 from bridge.precision import Recognised
-
-
-class Outcome(Enum):
-    """The verdicts; the value is the exit code."""
-
-    ROUNDING = 0
-    BUG = 1
-    BAD_INPUT = 2
-    PRECISION = 3
-    CANNOT_TELL = 4
-
-    @property
-    def label(self) -> str:
-        """The name in JSON."""
-        return self.name.lower()
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A decision in one word, one sentence, and what to look at."""
+    """A decision in one word, one sentence, and what to look at.
+
+    Attributes
+    ----------
+    outcome, words, hints : the word, the sentence, the rest
+    precisions : lower precisions that were recognised
+    diagnosis : which faults explain what is wrong; None where nobody searched
+    adequacy : which faults these data can show; None where nobody reckoned
+    """
 
     outcome: Outcome
     words: str
     hints: list[str] = field(default_factory=list)
+    precisions: list[Recognised] = field(default_factory=list)
+    diagnosis: Diagnosis | None = None
+    adequacy: Adequacy | None = None
 
     @property
     def exit_code(self) -> int:
@@ -81,7 +78,40 @@ def decide(comparison: Comparison, recognised: Recognised | None = None, lowered
         f"Besides, {recognised.layer} is computed with {recognised.name} operands; all this is judged by the bounds "
         f"of that precision, and the table by those of {comparison.precision}."
     )
-    return Verdict(found.outcome, found.words, [*found.hints, besides])
+    return Verdict(found.outcome, found.words, [*found.hints, besides], [recognised])
+
+
+#: Fewer numbers than this agree with a factor by chance
+ENOUGH = 4
+#: Explanations that are no bugs: legal arithmetic, if not what was declared
+LEGAL = {"precision", "naive_sum"}
+
+
+def named(verdict: Verdict, comparison: Comparison, diagnosis: Diagnosis) -> Verdict:
+    """The verdict with its diagnosis; a fault that explains what could have been poor arithmetic makes it a bug."""
+    verdict = replace(verdict, diagnosis=diagnosis)
+    if verdict.outcome is not Outcome.CANNOT_TELL:
+        return verdict
+    elements = {(judged.name, judged.step): judged.statistic.elements for judged in comparison.judged}
+    for finding in diagnosis.findings:
+        kinds = {kind.key for one in finding.explanations for kind in one.kinds}
+        if kinds and not kinds & LEGAL and elements.get((finding.name, finding.step), 0) >= ENOUGH:
+            first = finding.explanations[0]
+            words = (
+                f"BUG: {finding.name} of step {finding.step} is wrong, T = {short(finding.t)}: rounding could hardly "
+                f"do this, and a fault explains it to T = {short(first.t)}: {first.kinds[0].title} ({first.detail})."
+            )
+            return replace(verdict, outcome=Outcome.BUG, words=words, hints=[verdict.words])
+    return verdict
+
+
+def excuse(comparison: Comparison, recognised: Recognised, lowered: Comparison) -> None:
+    """Mark what is outside its bound, but inside that of the lower precision: `Judged.excused`."""
+    inside = {(judged.name, judged.step) for judged in lowered.judged if judged.passed}
+    zone = Outcome.PRECISION if recognised.proven else Outcome.CANNOT_TELL
+    for judged in comparison.failures:
+        if (judged.name, judged.step) in inside:
+            judged.excused = zone
 
 
 def _wrong(comparison: Comparison, failures: list[Judged]) -> Verdict:
@@ -109,7 +139,7 @@ def _lower_precision(comparison: Comparison, recognised: Recognised) -> Verdict:
             "not proven."
         )
         hint = f"A small bug can do this too: turn {recognised.name} off (PyTorch: allow_tf32 = False), compare again."
-        return Verdict(Outcome.CANNOT_TELL, words, [hint])
+        return Verdict(Outcome.CANNOT_TELL, words, [hint], [recognised])
     words = (
         f"LOWER PRECISION than declared: {recognised.layer} is exactly what {recognised.name} operands give "
         f"(T = {short(recognised.t)}; as {comparison.precision}: T = {short(recognised.declared_t)}), and nothing "
@@ -119,7 +149,7 @@ def _lower_precision(comparison: Comparison, recognised: Recognised) -> Verdict:
         f"A bug smaller than the rounding of {recognised.name} cannot be excluded: "
         f"run in {comparison.precision} (cuDNN: FMA math; PyTorch: allow_tf32 = False), then compare again."
     )
-    return Verdict(Outcome.PRECISION, words, [hint])
+    return Verdict(Outcome.PRECISION, words, [hint], [recognised])
 
 
 def _right(comparison: Comparison) -> Verdict:
@@ -140,7 +170,7 @@ def _right(comparison: Comparison) -> Verdict:
         f"largest T = {short(worst.t)} ({worst.name}, step {worst.step}; 1 is the limit)."
     )
     if comparison.not_judged:
-        words += f" Not judged: {len(comparison.not_judged)}, listed above{_unknown(comparison)}."
+        words += f" Not judged: {len(comparison.not_judged)}, listed below{_unknown(comparison)}."
     return Verdict(Outcome.ROUNDING, words)
 
 

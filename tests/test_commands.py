@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from bridge import command, compare, engine, step, validate
+from bridge import command, compare, engine, outputs, step, validate
 from bridge.errors import FileError
 
 PROGRAMS = {"compare": compare, "validate": validate, "step": step}
@@ -138,7 +138,7 @@ def test_a_json_that_fails_late_never_hides_a_bug(small_fixture: Path, small_res
     def full(path: str, document: object) -> None:
         raise OSError(28, "No space left on device", ".secret.part")
 
-    monkeypatch.setattr(compare, "write_json", full)
+    monkeypatch.setattr(outputs, "write_json", full)
     for result, code in ((small_result, 2), (wrong_result, 1)):
         path = str(tmp_path / "v.json")
         assert compare.main([str(small_fixture), str(result), "--json", path]) == code

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""Judge a result: compare, decide, name the fault, and reckon what the data could show."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from bridge.comparison import compare
+from bridge.diagnosis import diagnose
+from bridge.diagnosis.adequacy import reckon
+from bridge.judged import Comparison
+from bridge.precision import Recognised, recognise
+from bridge.probe import is_probe_file, judge_probe
+from bridge.progress import Report
+from bridge.verdict import Verdict, decide, excuse, named
+
+StrPath = str | os.PathLike[str]
+
+
+def judge(
+    fixture: StrPath, result: StrPath, progress: Report | None = None, *, diagnosing: bool = True
+) -> tuple[Comparison, Verdict]:
+    """Compare two files and decide.
+
+    A result that fails, but shows a lower precision, is judged again by the bounds of that precision: it excuses
+    rounding, not a bug. What fails is then explained by recomputation, see `bridge.diagnosis`.
+
+    Parameters
+    ----------
+    fixture, result : exchange files
+    progress : called as ``progress(done, total)`` after every image
+    diagnosing : search for the fault, and reckon which faults the data can show
+
+    Raises
+    ------
+    FileError
+        See `bridge.comparison.compare`.
+    """
+    comparison = compare(fixture, result, progress)
+    recognised: Recognised | None = None
+    lowered: Comparison | None = None
+    if is_probe_file(fixture):
+        verdict = judge_probe(comparison, fixture, result)
+    else:
+        recognised = recognise(fixture, result, comparison) if comparison.failures else None
+        lowered = compare(fixture, result, progress, recognised.name) if recognised else None
+        if recognised and lowered:
+            excuse(comparison, recognised, lowered)
+        verdict = decide(comparison, recognised, lowered)
+    if not diagnosing:
+        return comparison, verdict
+    if comparison.failures:
+        verdict = _explained(fixture, result, comparison, verdict, recognised, lowered)
+    return comparison, replace(verdict, adequacy=reckon(fixture, result))
+
+
+def _explained(
+    fixture: StrPath,
+    result: StrPath,
+    comparison: Comparison,
+    verdict: Verdict,
+    recognised: Recognised | None,
+    lowered: Comparison | None,
+) -> Verdict:
+    """A bug besides a lower precision is searched with that precision's bounds; else the precision itself is named."""
+    if recognised and recognised.proven and lowered and lowered.failures:
+        return named(verdict, lowered, diagnose(fixture, result, lowered, lower=recognised.name))
+    return named(verdict, comparison, diagnose(fixture, result, comparison))

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT
+"""The verdicts, of one tensor as of a whole comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+
+class Outcome(Enum):
+    """The verdicts; the value is the exit code."""
+
+    ROUNDING = 0
+    BUG = 1
+    BAD_INPUT = 2
+    PRECISION = 3
+    CANNOT_TELL = 4
+
+    @property
+    def label(self) -> str:
+        """The name in JSON."""
+        return self.name.lower()
+
+    @property
+    def words(self) -> str:
+        """The name for people."""
+        return self.label.replace("_", " ")
+
+
+def worst(zones: Iterable[Outcome]) -> Outcome:
+    """The zone of a whole step from those of its tensors.
+
+    >>> worst([Outcome.ROUNDING, Outcome.BUG, Outcome.CANNOT_TELL]).words
+    'bug'
+    """
+    found = set(zones)
+    order = (Outcome.BUG, Outcome.CANNOT_TELL, Outcome.PRECISION)
+    return next((one for one in order if one in found), Outcome.ROUNDING)

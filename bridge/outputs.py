@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""What the judging commands share: the options for their outputs, and the writing of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any
+
+from bridge.command import BAD_INPUT, Output, check_writable, complain
+from bridge.errors import BridgeError
+from bridge.judged import Comparison
+from bridge.progress import stage
+from bridge.report.files import write_json, write_text
+from bridge.report.html_page import page
+from bridge.report.json_report import to_dict
+from bridge.report.junit import suite
+from bridge.verdict import Verdict
+
+#: Options that name a file
+FILES = ("json", "report", "junit")
+
+Paths = tuple[str | os.PathLike[str], str | os.PathLike[str]]
+
+
+def add_output_arguments(p: argparse.ArgumentParser) -> None:
+    """What `compare` and `validate` share."""
+    p.add_argument("--all", action="store_true", help="print every tensor of every step (default: what matters most)")
+    p.add_argument("--no-diagnosis", action="store_true", help="do not search for the fault, nor reckon what the data "
+                   "can show")
+    p.add_argument("--json", metavar="FILE", help="write the verdict and every number as JSON too (docs/json.md)")
+    p.add_argument("--report", metavar="FILE", help="write one HTML file: verdict, table, error maps, adequacy")
+    p.add_argument("--junit", metavar="FILE", help="write JUnit XML: a test case for each tensor of each step")
+
+
+def check_outputs(a: argparse.Namespace) -> None:
+    """Refuse a file that cannot be made, before minutes of work.
+
+    Raises
+    ------
+    BridgeError
+        With the option and the path as they were given.
+    """
+    for option in FILES:
+        check_writable(f"--{option}", getattr(a, option))
+
+
+def finish(name: str, a: argparse.Namespace, files: Paths, judged: tuple[Comparison, Verdict], **extra: Any) -> int:
+    """Write the files that are wanted; the exit code. A verdict against the candidate stays, whatever fails.
+
+    Parameters
+    ----------
+    name : of the program, before a message
+    a : with the options of `add_output_arguments`
+    files : fixture and result
+    judged : what `bridge.compare.judge` gave
+    extra : further keys of the JSON
+    """
+    comparison, verdict = judged
+    work: dict[str, Callable[[str], None]] = {
+        "json": lambda path: write_json(path, to_dict(comparison, verdict, files, **extra)),
+        "report": lambda path: _write_page(path, files, comparison, verdict),
+        "junit": lambda path: write_text(path, suite(comparison, verdict)),
+    }
+    code = verdict.exit_code
+    for option in FILES:
+        path = getattr(a, option)
+        if path is None:
+            continue
+        try:
+            work[option](path)
+        except (OSError, BridgeError, MemoryError) as error:
+            why = getattr(error, "strerror", None) or str(error) or "not enough memory"
+            code = complain(name, f"--{option} {path}: {why}", code or BAD_INPUT)
+    return code
+
+
+def _write_page(path: str, files: Paths, comparison: Comparison, verdict: Verdict) -> None:
+    """With a second look at the worst tensor."""
+    with stage(Output(stderr=True), "look again at the worst tensor, for the report"):
+        write_text(path, page(comparison, verdict, files))

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""Axes of a figure in SVG: a frame with ticks. Colours come from the page, so that it can be read in the dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+#: A figure's width; text of 12 pixels can then be read on a phone
+WIDTH, HEIGHT = 360, 270
+LEFT, RIGHT, TOP, BOTTOM = 58, 338, 10, 224
+
+
+@dataclass(frozen=True)
+class LogAxis:
+    """From 10**low to 10**high, whole decades, drawn from `start` to `end`."""
+
+    low: int
+    high: int
+    start: float
+    end: float
+
+    def place(self, value: float) -> float:
+        """Where a positive value stands.
+
+        >>> LogAxis(0, 2, 0.0, 100.0).place(10.0)
+        50.0
+        """
+        return self.start + (math.log10(value) - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Places and labels, at most seven.
+
+        >>> LogAxis(-1, 1, 0.0, 2.0).ticks()
+        [(0.0, '0.1'), (1.0, '1'), (2.0, '10')]
+        """
+        every = -(-(self.high - self.low) // 6)
+        return [(self.place(10.0**e), f"{10.0**e:g}") for e in range(self.low, self.high + 1, every)]
+
+
+def log_axis(values: Iterable[float], start: float, end: float) -> LogAxis:
+    """The decades that hold all positive values; at least one."""
+    found = [math.log10(v) for v in values if 0 < v < math.inf]
+    low, high = (math.floor(min(found)), math.ceil(max(found))) if found else (0, 1)
+    return LogAxis(low, max(high, low + 1), start, end)
+
+
+def svg(body: Sequence[str], label: str, height: float = HEIGHT) -> str:
+    """An image with an alternative text."""
+    inside, alternative = "\n".join(body), escape(label)
+    head = f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{alternative}">'
+    return f"{head}\n<title>{alternative}</title>\n{inside}\n</svg>"
+
+
+def frame(x_ticks: list[tuple[float, str]], y_ticks: list[tuple[float, str]], x_name: str, y_name: str) -> list[str]:
+    """Grid, labels and names of both axes."""
+    lines = [f'<path class="grid" d="M{x:.1f} {TOP}V{BOTTOM}"/>' for x, _ in x_ticks]
+    lines += [f'<path class="grid" d="M{LEFT} {y:.1f}H{RIGHT}"/>' for y, _ in y_ticks]
+    lines += [text(x, BOTTOM + 17, label, "middle") for x, label in x_ticks]
+    lines += [text(LEFT - 5, y + 4, label, "end") for y, label in y_ticks]
+    lines.append(text((LEFT + RIGHT) / 2, BOTTOM + 37, x_name, "middle"))
+    middle = (TOP + BOTTOM) / 2
+    lines.append(f'<g transform="rotate(-90 11 {middle:g})">{text(11, middle + 3, y_name, "middle")}</g>')
+    return lines
+
+
+def text(x: float, y: float, words: str, anchor: str = "start") -> str:
+    """Words; escaped HTML."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{words}</text>'

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: MIT
+"""The colours of error maps: blue below the bound, yellow to red above it, told apart by the colour-blind, too."""
+
+from __future__ import annotations
+
+import numpy as np
+
+Array = np.ndarray
+Colour = tuple[int, int, int]
+
+#: The scale goes from 10**-DECADES to 10**DECADES
+DECADES = 3
+#: Places in the palette: nothing there; then the scale; then what is not finite
+NOTHING, FIRST, MIDDLE, LAST, NOT_FINITE = 0, 1, 128, 254, 255
+
+_BELOW: list[Colour] = [(8, 29, 88), (34, 94, 168), (65, 182, 196), (199, 233, 220)]
+_ABOVE: list[Colour] = [(255, 237, 160), (254, 178, 76), (240, 59, 32), (128, 0, 38)]
+
+
+def _between(stops: list[Colour], n: int) -> list[Colour]:
+    """`n` colours from the first stop to the last."""
+    x, at = np.linspace(0, len(stops) - 1, n), np.arange(len(stops))
+    channels = [np.interp(x, at, [stop[i] for stop in stops]).round().astype(int) for i in range(3)]
+    return [(int(r), int(g), int(b)) for r, g, b in zip(*channels, strict=True)]
+
+
+#: 256 colours; the one of `NOTHING` is transparent
+PALETTE: list[Colour] = [
+    (0, 0, 0),
+    *_between(_BELOW, MIDDLE - FIRST),
+    *_between(_ABOVE, LAST - MIDDLE + 1),
+    (214, 0, 255),
+]
+
+
+def indices(ratio: Array) -> Array:
+    """Places in the palette of error / E; 1 is the last blue, and more is yellow.
+
+    >>> indices(np.array([0.0, 1.0, 1.01, 1e9, np.nan])).tolist()
+    [1, 127, 128, 254, 255]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        decades = np.log10(ratio) / DECADES
+    below = FIRST + np.floor((1 + np.clip(decades, -1, 0)) * (MIDDLE - 1 - FIRST))
+    above = MIDDLE + np.floor(np.clip(decades, 0, 1) * (LAST - MIDDLE))
+    found = np.where(ratio <= 1, below, above)
+    return np.where(np.isnan(ratio), NOT_FINITE, np.nan_to_num(found)).astype(np.uint8)

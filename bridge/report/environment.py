@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""What a reader needs to repeat a comparison: versions, machine, and what the two files say of themselves."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import h5py
+import numpy as np
+
+from bridge.exchange import ExchangeFile
+
+#: Attributes of an exchange file that tell where it comes from (docs/exchange-file.md)
+ORIGIN = ("producer", "role", "precision", "math_mode", "device", "torch_version", "numpy_version", "h5py_version",
+          "seed", "threads", "data", "target")
+
+
+def environment() -> dict[str, Any]:
+    """Versions of what judged."""
+    try:
+        own = version("fortran-torch-bridge")
+    except PackageNotFoundError:
+        own = "not installed"
+    return {
+        "bridge": own,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "h5py": h5py.__version__,
+        "hdf5": h5py.version.hdf5_version,
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cpus": str(os.cpu_count()),
+    }
+
+
+def origin(path: str | os.PathLike[str]) -> dict[str, str | int | float]:
+    """Where an exchange file comes from: its name and those of its attributes that say so."""
+    with ExchangeFile(path) as file:
+        said = {name: file.attributes.get(name) for name in ORIGIN}
+    return {"file": os.path.basename(path)} | {name: value for name, value in said.items() if value is not None}

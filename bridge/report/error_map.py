@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+"""A second look at one tensor: error and bound of every element, which the comparison measures and forgets."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from bridge import bounds
+from bridge.exchange import ExchangeFile
+from bridge.judged import Comparison, Judged
+from bridge.pair import Pair, Parameters
+from bridge.statistic import Statistic
+from bridge.sums import Sums, gradient_bound, own_gradient_bound
+from bridge.visitor import ImageVisitor
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class ErrorMap:
+    """One tensor, element by element.
+
+    Attributes
+    ----------
+    judged : which tensor of which step
+    image : of the batch; None for a parameter's gradient
+    error, bound : |candidate - value| and E; (c, h, w) of an image, (k, c, r, s) or (k,) of a parameter
+    """
+
+    judged: Judged
+    image: int | None
+    error: Array
+    bound: Array
+
+    @property
+    def ratio(self) -> Array:
+        """error / E: 0 where both are 0, NaN where something is not finite."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            found = np.where(self.error == 0, 0.0, self.error / self.bound)
+        return np.where(np.isfinite(self.error) & np.isfinite(self.bound), found, np.nan)
+
+
+def worth_a_map(comparison: Comparison) -> Judged | None:
+    """The first tensor that fails and has elements to draw, else the image-like one with the largest T."""
+    drawable = [one for one in comparison.judged if one.name.startswith(("forward/", "grads/")) and one.statistic.at]
+    failing = next((one for one in drawable if not one.passed), None)
+    images = [one for one in drawable if not one.name.endswith(("/weight", "/bias"))]
+    return failing or max(images or drawable, key=lambda one: one.t, default=None)
+
+
+def error_map(fixture: str | os.PathLike[str], result: str | os.PathLike[str], judged: Judged) -> ErrorMap | None:
+    """Compute a judged tensor once more, and keep its elements; of an un-reduced one only the worst image.
+
+    None where its step cannot be computed, because weights are missing.
+
+    Raises
+    ------
+    FileError
+        If a file cannot be read any more.
+    """
+    quiet = np.errstate(over="ignore", invalid="ignore")
+    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, quiet:
+        pair = Pair(reference, candidate)
+        weights = pair.start if judged.step == 0 else pair.parameters(candidate, judged.step)
+        if weights is None or not all(np.isfinite(w).all() for w in weights.values()):
+            return None
+        exact = {name: w.astype(np.float64) for name, w in weights.items()}
+        if judged.name.endswith(("/weight", "/bias")):
+            return _of_parameter(pair, judged, exact)
+        keeper = _Keeper(pair, judged, judged.statistic.at[0])
+        _step(pair, exact, keeper)
+    return None if keeper.error is None else ErrorMap(judged, keeper.image, keeper.error, keeper.bound)
+
+
+class _Keeper(ImageVisitor):
+    """Measures nothing, keeps one tensor: from the candidate's own inputs, where that says more."""
+
+    def __init__(self, pair: Pair, judged: Judged, image: int) -> None:
+        super().__init__(pair, judged.step, image)
+        self.wanted = judged.name
+        self.error: Array | None = None
+        self.bound = np.zeros(0)
+
+    def _measure(self, statistics: dict[str, Statistic], name: str, found: Array, value: Array, bound: Array) -> None:
+        if name != self.wanted or not (statistics is self.candidate or statistics is self.local):
+            return
+        error, bound = _errors(found, value, bound)
+        if self.error is None or _largest(error, bound) > _largest(self.error, self.bound):
+            self.error, self.bound = error, bound
+
+
+def _step(pair: Pair, weights: Parameters, visitor: ImageVisitor) -> Sums:
+    x, target = (pair.batch(visitor.step, name, visitor.image) for name in ("input", "target"))
+    return bounds.step_of_image(pair.model, weights, x, target, pair.loss_scale, pair.u, visitor, pair.operand)
+
+
+def _of_parameter(pair: Pair, judged: Judged, weights: Parameters) -> ErrorMap:
+    """Its gradient is a sum over all images of the batch."""
+    total = Sums()
+    for image in range(pair.batch_shape[0]):
+        total.add(_step(pair, weights, _Keeper(pair, judged, image)))
+    parts = total.gradients[judged.name.removeprefix("grads/")]
+    found = pair.candidate.read(f"steps/{judged.step}/{judged.name}", pair.shapes[judged.name])
+    error, bound = _errors(found, *gradient_bound(parts, pair.u, pair.operand))
+    own = own_gradient_bound(parts, pair.u, pair.operand)
+    if own is not None and np.isfinite(own.value).all():
+        sharper = _errors(found, own.value, own.bound)
+        if _largest(*sharper) > _largest(error, bound):
+            error, bound = sharper
+    return ErrorMap(judged, None, error, bound)
+
+
+def _errors(found: Array, value: Array, bound: Array) -> tuple[Array, Array]:
+    """Copies: the oracle uses its arrays again."""
+    return np.abs(found.astype(np.float64) - value), np.array(np.broadcast_to(bound, value.shape))
+
+
+def _largest(error: Array, bound: Array) -> float:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(error == 0, 0.0, error / bound)
+    return float(np.nanmax(ratio, initial=0.0))

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""A judgement as one HTML file: no script, nothing loaded from anywhere, readable on a phone and in the dark."""
+
+from __future__ import annotations
+
+import os
+from html import escape
+
+from bridge.judged import Comparison
+from bridge.outcome import Outcome
+from bridge.report.environment import environment, origin
+from bridge.report.error_map import ErrorMap, error_map, worth_a_map
+from bridge.report.facts import adequacy_lines, facts, not_judged_lines, step_lines, title
+from bridge.report.figures import curve, map_figure, scatter
+from bridge.report.html_parts import adequacy_tables, definitions, faults, figure, paragraphs, section, tensor_table
+from bridge.report.rows import compact, rows
+from bridge.report.style import STYLE
+from bridge.verdict import Verdict
+
+#: Sign and word: the colour alone tells nothing
+HEADLINES = {
+    Outcome.ROUNDING: "\u2713 Right: rounding",
+    Outcome.BUG: "\u2717 Bug",
+    Outcome.PRECISION: "\u25d1 Lower precision than declared",
+    Outcome.CANNOT_TELL: "? Cannot tell",
+    Outcome.BAD_INPUT: "\u2717 Bad input",
+}
+
+HOW_TO_READ = [
+    "E is the largest error that rounding can cause in an element, computed in float64 beside the right value. T is "
+    "the largest error / E of a tensor: right code stays below 1, a bug stands at tens to millions.",
+    "digits: decimal digits that agree over the whole tensor. kappa: how many times larger than the value the sum of "
+    "absolute values is at the worst element; a large one loses digits in right code, too.",
+    "Bounds of sums of up to 81 roundings are a theorem. Longer sums have a probabilistic one (lambda = 9: Higham and "
+    "Mary 2019), so there is a probability, stated above, that rounding alone fails right code.",
+    "Zones: rounding (T at most 1), bug (certain), precision (what a lower precision explains), cannot tell (between).",
+]
+
+
+def page(
+    comparison: Comparison, verdict: Verdict, files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None
+) -> str:
+    """The document.
+
+    Parameters
+    ----------
+    files : fixture and result; with them the worst tensor is computed once more, and drawn
+
+    Raises
+    ------
+    FileError
+        If a file cannot be read any more.
+    """
+    known = {} if files is None else {"fixture": origin(files[0]), "result": origin(files[1])}
+    body = [
+        _banner(comparison, verdict),
+        section("What is wrong", faults(verdict)),
+        section("Tensors", paragraphs(step_lines(comparison)), _tables(comparison)),
+        section("Where the errors are", _figures(_mapped(comparison, files))),
+        section("Divergence", _divergence(comparison)),
+        section("What these data can show", _adequacy(verdict)),
+        section("Not judged", paragraphs(not_judged_lines(comparison))),
+        section("Besides", paragraphs(facts(comparison))),
+        section("How to read this", paragraphs(HOW_TO_READ)),
+        section("Environment", definitions(environment() | known)),
+    ]
+    content = "\n".join(part for part in body if part)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>{escape(HEADLINES[verdict.outcome])}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<main>
+{content}
+</main>
+</body>
+</html>
+"""
+
+
+def _banner(comparison: Comparison, verdict: Verdict) -> str:
+    """The verdict, before anything else."""
+    return (
+        f'<header class="verdict {verdict.outcome.label}">\n<h1>{escape(HEADLINES[verdict.outcome])}</h1>\n'
+        f"{paragraphs([verdict.words, *verdict.hints])}\n{paragraphs([title(comparison)], 'soft')}\n</header>"
+    )
+
+
+def _tables(comparison: Comparison) -> str:
+    """What matters most; the rest on demand."""
+    most, every = compact(comparison), rows(comparison)
+    first = tensor_table(comparison, most) if most else ""
+    if len(every) == len(most):
+        return first
+    whole = tensor_table(comparison, every)
+    return f"{first}\n<details>\n<summary>All {len(every)} rows</summary>\n{whole}\n</details>"
+
+
+def _mapped(
+    comparison: Comparison, files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None
+) -> ErrorMap | None:
+    worst = worth_a_map(comparison)
+    return None if files is None or worst is None else error_map(*files, worst)
+
+
+def _figures(found: ErrorMap | None) -> str:
+    if found is None:
+        return ""
+    drawn = [map_figure(found)]
+    if (points := scatter(found)) is not None:
+        drawn.append(points)
+    return '<div class="figures">\n' + "\n".join(figure(*one) for one in drawn) + "\n</div>"
+
+
+def _divergence(comparison: Comparison) -> str:
+    drawn = curve(comparison.divergences)
+    caption = "|w of the candidate - w of the reference| / |way from the first weights|, each left to run on its own"
+    return "" if drawn is None else figure(drawn, caption)
+
+
+def _adequacy(verdict: Verdict) -> str:
+    if verdict.adequacy is None:
+        return ""
+    how = (
+        "Each number is the largest deviation that a fault would cause in a tensor, in units of E; of several variants "
+        "of a fault the one that is hardest to see."
+    )
+    table = adequacy_tables(verdict.adequacy)
+    return "\n".join([paragraphs(adequacy_lines(verdict.adequacy)), paragraphs([how], "soft") if table else "", table])

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""A judgement as JSON; the keys are described in docs/json.md and docs/verdict.schema.json."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import asdict
+from typing import Any
+
+from bridge.diagnosis.records import VISIBLE, Adequacy, Explanation, Finding, Sight
+from bridge.judged import Comparison, Judged
+from bridge.precision import Recognised
+from bridge.report.environment import environment, origin
+from bridge.report.rows import zones_of_steps
+from bridge.roundings import false_alarm, kappa
+from bridge.verdict import Verdict
+
+#: Version of the JSON; a key is added without a new one, never renamed or removed
+JSON_VERSION = 1
+
+
+def to_dict(
+    comparison: Comparison,
+    verdict: Verdict,
+    files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None,
+    **extra: Any,
+) -> dict[str, Any]:
+    """The JSON document; infinite and undefined numbers are null.
+
+    Parameters
+    ----------
+    files : fixture and result, whose attributes tell where they come from
+    extra : further keys
+    """
+    found = verdict.diagnosis
+    known = {} if files is None else {"fixture": origin(files[0]), "result": origin(files[1])}
+    return {
+        "json_version": JSON_VERSION,
+        "verdict": verdict.outcome.label,
+        "exit_code": verdict.exit_code,
+        "words": verdict.words,
+        "hints": verdict.hints,
+        "precision": comparison.precision,
+        "batch_shape": list(comparison.batch_shape),
+        "steps": comparison.steps,
+        "false_alarm": false_alarm(comparison),
+        "faults": [_finding(one) for one in found.findings] if found else [],
+        "diagnosis": None if found is None else _without(asdict(found), "findings"),
+        "lower_precisions": [_lower(one) for one in verdict.precisions],
+        "step_zones": _step_zones(comparison),
+        "tensors": [_tensor(comparison, judged) for judged in comparison.judged],
+        "not_judged": [asdict(skipped) for skipped in comparison.not_judged],
+        "reference_T": number(comparison.reference_t),
+        "oracle_T": number(comparison.twin_t),
+        "divergence": number(comparison.divergence),
+        "divergences": [number(value) for value in comparison.divergences],
+        "adequacy": None if verdict.adequacy is None else _adequacy(verdict.adequacy),
+        "environment": environment() | known,
+    } | extra
+
+
+def number(value: float | None) -> float | None:
+    """JSON knows no infinity.
+
+    >>> number(float("inf")), number(2)
+    (None, 2.0)
+    """
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _tensor(comparison: Comparison, judged: Judged) -> dict[str, Any]:
+    s = judged.statistic
+    return {
+        "name": judged.name,
+        "step": judged.step,
+        "T": number(s.t),
+        "passed": judged.passed,
+        "zone": judged.zone.label,
+        "max_error": number(s.error),
+        "bound": number(s.bound),
+        "relative_error": number(s.relative_error),
+        "digits": number(s.digits),
+        "kappa": number(kappa(comparison, judged)),
+        "cosine": number(s.cosine),
+        "at": list(s.at),
+        "found": number(s.found),
+        "expected": number(s.expected),
+        "elements": s.elements,
+        "nonfinite": s.nonfinite,
+        "note": judged.note,
+    }
+
+
+def _step_zones(comparison: Comparison) -> list[dict[str, Any]]:
+    return [
+        {
+            "first": one.first,
+            "last": one.last,
+            "zone": one.zone.label,
+            "T": number(one.at.t),
+            "name": one.at.name,
+            "step": one.at.step,
+            "at": list(one.at.statistic.at),
+        }
+        for one in zones_of_steps(comparison)
+    ]
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "name": finding.name,
+        "step": finding.step,
+        "operation": finding.operation,
+        "T": number(finding.t),
+        "explanations": [_explanation(one) for one in finding.explanations],
+        "runner_up": None if finding.runner_up is None else _explanation(finding.runner_up),
+        "where": finding.where,
+    }
+
+
+def _explanation(explanation: Explanation) -> dict[str, Any]:
+    kinds = [asdict(kind) for kind in explanation.kinds]
+    return {"kinds": kinds, "detail": explanation.detail, "T": number(explanation.t)}
+
+
+def _lower(recognised: Recognised) -> dict[str, Any]:
+    return {
+        "name": recognised.name,
+        "tensor": recognised.layer,
+        "T": number(recognised.t),
+        "declared_T": number(recognised.declared_t),
+        "proven": recognised.proven,
+    }
+
+
+def _adequacy(adequacy: Adequacy) -> dict[str, Any]:
+    return {
+        "visible_from": VISIBLE,
+        "blind": [_sight(one) for one in adequacy.blind],
+        "sights": [_sight(one) for one in adequacy.sights],
+        "remarks": adequacy.remarks,
+    }
+
+
+def _sight(sight: Sight) -> dict[str, Any]:
+    return {
+        "number": sight.kind.number,
+        "key": sight.kind.key,
+        "title": sight.kind.title,
+        "detail": sight.detail,
+        "tensor": sight.tensor,
+        "ratio": number(sight.ratio),
+    }
+
+
+def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name}

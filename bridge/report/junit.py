@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""A judgement as JUnit XML, for continuous integration: a test case for each tensor of each step, and the verdict.
+
+Source: the elements that Jenkins' and GitLab's readers share (testsuite, testcase, failure, skipped, properties).
+"""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+from bridge.judged import NO_STEP, Comparison, Judged, NotJudged
+from bridge.outcome import Outcome
+from bridge.report.facts import finding_lines
+from bridge.verdict import Verdict, short
+
+#: What XML 1.0 cannot hold
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def suite(comparison: Comparison, verdict: Verdict) -> str:
+    """The XML document."""
+    cases = [_verdict(verdict), *map(_judged, comparison.judged), *map(_skipped, comparison.not_judged)]
+    attributes = {
+        "name": "bridge",
+        "tests": str(len(cases)),
+        "failures": str(sum(case.find("failure") is not None for case in cases)),
+        "errors": "0",
+        "skipped": str(sum(case.find("skipped") is not None for case in cases)),
+    }
+    root = ElementTree.Element("testsuites")
+    found = ElementTree.SubElement(root, "testsuite", attributes)
+    found.extend(cases)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _case(kind: str, name: str) -> ElementTree.Element:
+    return ElementTree.Element("testcase", {"classname": f"bridge.{_plain(kind)}", "name": _plain(name), "time": "0"})
+
+
+def _verdict(verdict: Verdict) -> ElementTree.Element:
+    case = _case("verdict", "verdict")
+    if verdict.outcome is not Outcome.ROUNDING:
+        lines = [verdict.words, *verdict.hints]
+        if verdict.diagnosis:
+            for i, finding in enumerate(verdict.diagnosis.findings, 1):
+                lines += finding_lines(i, finding)
+        _fail(case, verdict.outcome, verdict.words, "\n".join(lines))
+    return case
+
+
+def _judged(judged: Judged) -> ElementTree.Element:
+    case = _case(judged.name.partition("/")[0], f"{judged.name} [step {judged.step}]")
+    if not judged.passed:
+        s = judged.statistic
+        said = f"T = {short(s.t)} at {s.at}: found {s.found:.9g}, right is {s.expected:.9g}, E = {short(s.bound)}"
+        _fail(case, judged.zone, said, f"{said}\n{judged.note}".rstrip())
+    return case
+
+
+def _fail(case: ElementTree.Element, zone: Outcome, message: str, text: str) -> None:
+    failure = ElementTree.SubElement(case, "failure", {"type": zone.label, "message": _plain(message)})
+    failure.text = _plain(text)
+
+
+def _skipped(skipped: NotJudged) -> ElementTree.Element:
+    kind = "unknown" if skipped.unknown else skipped.name.partition("/")[0]
+    step = "" if skipped.step == NO_STEP else f" [step {skipped.step}]"
+    case = _case(kind, skipped.name + step)
+    ElementTree.SubElement(case, "skipped", {"message": _plain(skipped.reason)})
+    return case
+
+
+def _plain(text: str) -> str:
+    """
+    >>> _plain("a\\x00b")
+    'a?b'
+    """
+    return NOT_XML.sub("?", text)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""Small images of 256 colours as PNG, without a library.
+
+Source: W3C, Portable Network Graphics (PNG) Specification, 2nd ed.: colour type 3, filter 0, chunks IHDR, PLTE, tRNS,
+IDAT, IEND.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+
+import numpy as np
+
+from bridge.report.colours import NOTHING, PALETTE
+
+Array = np.ndarray
+
+
+def png(indices: Array) -> bytes:
+    """A PNG file of places in `bridge.report.colours.PALETTE`.
+
+    Parameters
+    ----------
+    indices : uint8, shape (height, width), neither 0
+
+    >>> png(np.zeros((2, 3), np.uint8))[:8]
+    b'\\x89PNG\\r\\n\\x1a\\n'
+    """
+    height, width = indices.shape
+    # Each row starts with its filter, 0
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), indices.astype(np.uint8)], axis=1).tobytes()
+    colours = bytes(part for colour in PALETTE for part in colour)
+    clear = bytes(0 if i == NOTHING else 255 for i in range(len(PALETTE)))
+    head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    parts = [(b"IHDR", head), (b"PLTE", colours), (b"tRNS", clear), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in parts)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def data_uri(indices: Array) -> str:
+    """The image inside a page."""
+    return "data:image/png;base64," + base64.b64encode(png(indices)).decode("ascii")
+
+
+def pooled(ratio: Array, most: int) -> tuple[Array, int]:
+    """An image of at most `most` pixels a side, each the largest of a square; and the side of that square.
+
+    A NaN stays a NaN: nothing that is wrong gets lost. Ratios are not negative, so zeros fill the last squares.
+
+    >>> pooled(np.array([[1.0, 2.0, 3.0]]), 2)
+    (array([[2., 3.]]), 2)
+    """
+    side = max(-(-n // most) for n in ratio.shape)
+    if side == 1:
+        return ratio, 1
+    fill = [(0, -n % side) for n in ratio.shape]
+    padded = np.pad(ratio, fill)
+    height, width = (n // side for n in padded.shape)
+    return padded.reshape(height, side, width, side).max(axis=(1, 3)), side

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""For test suites of one's own: a training step is right, or the test fails with the verdict."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bridge.errors import ArgumentError
+from bridge.judge import judge
+from bridge.judged import Comparison
+from bridge.outcome import Outcome
+from bridge.report.facts import finding_lines, pattern_lines
+from bridge.report.files import write_text
+from bridge.report.html_page import page
+from bridge.verdict import Verdict, short
+
+#: Tensors that a message lists
+MOST_LISTED = 6
+
+StrPath = str | os.PathLike[str]
+
+
+def assert_step_matches(
+    fixture: StrPath,
+    result: StrPath | None = None,
+    *,
+    run: Callable[[Path, Path], Any] | None = None,
+    allow_lower_precision: bool = False,
+    report: StrPath | None = None,
+) -> Comparison:
+    """Assert that a result is a right computation of what a fixture asks for.
+
+    Parameters
+    ----------
+    fixture : exchange file of the reference, see docs/exchange-file.md
+    result : exchange file of the program under test; or give `run`
+    run : called as ``run(fixture, result)`` to make the result, in a temporary folder
+    allow_lower_precision : TF32, bf16 or fp16 operands are right, too, where they explain everything
+    report : write an HTML report here, whatever the verdict
+
+    Returns
+    -------
+    Comparison
+        All that was found.
+
+    Raises
+    ------
+    AssertionError
+        With the verdict in words, what to look at, and the first tensors that are wrong. Also where nobody can tell: a
+        test that proves nothing has not passed.
+    ArgumentError
+        If not exactly one of `result` and `run` is given.
+    FileError
+        If a file is unreadable, the two do not belong together, or there is nothing to compare.
+
+    Examples
+    --------
+    >>> from reference.export import export                       # or any fixture.h5 that is there
+    >>> from reference.settings import ExportSettings
+    >>> from bridge import engine                                 # or subprocess.run([your_program, ...])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fixture = export(Path(folder) / "fixture.h5", ExportSettings(height=8, width=9, steps=1)).path
+    ...     found = assert_step_matches(fixture, run=engine.run_file)
+    >>> all(tensor.t <= 1 for tensor in found.judged)
+    True
+    """
+    __tracebackhide__ = True
+    if (result is None) == (run is None):
+        found = "both" if run else "neither"
+        raise ArgumentError(f"assert_step_matches: {found} of result and run given, expected one")
+    if result is not None:
+        return _assert(fixture, result, allow_lower_precision, report)
+    assert run is not None
+    with tempfile.TemporaryDirectory(prefix="bridge-") as folder:
+        made = Path(folder) / "result.h5"
+        run(Path(fixture), made)
+        return _assert(fixture, made, allow_lower_precision, report)
+
+
+def _assert(fixture: StrPath, result: StrPath, allow_lower_precision: bool, report: StrPath | None) -> Comparison:
+    __tracebackhide__ = True
+    comparison, verdict = judge(fixture, result)
+    if report is not None:
+        write_text(report, page(comparison, verdict, (fixture, result)))
+    right = {Outcome.ROUNDING, Outcome.PRECISION} if allow_lower_precision else {Outcome.ROUNDING}
+    if verdict.outcome not in right:
+        raise AssertionError(message(comparison, verdict))
+    return comparison
+
+
+def message(comparison: Comparison, verdict: Verdict) -> str:
+    """What a failing test says: verdict, faults, hints, and the first wrong tensors."""
+    lines = [verdict.words]
+    if verdict.diagnosis is not None:
+        lines += pattern_lines(verdict.diagnosis)
+        for number, finding in enumerate(verdict.diagnosis.findings, 1):
+            lines += finding_lines(number, finding)
+    lines += verdict.hints
+    failures = comparison.failures
+    for one in failures[:MOST_LISTED]:
+        s = one.statistic
+        values = f"found {s.found:.9g}, right is {s.expected:.9g}, E = {short(s.bound)}"
+        lines.append(f"  {one.name} [step {one.step}]: {one.zone.words}, T = {short(one.t)} at {s.at}: {values}")
+    more = len(failures) - MOST_LISTED
+    return "\n".join(lines + [f"  and {more} more outside their bounds"] * (more > 0))
