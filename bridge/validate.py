@@ -12,23 +12,38 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
-from bridge import engine
-from bridge.command import Output, check_writable, run
-from bridge.compare import EXIT_CODES, add_output_arguments, finish, judge
-from bridge.judged import NotJudged
+from bridge import engine, experiments, falling, validation
+from bridge.command import Output, run
+from bridge.compare import EXIT_CODES
+from bridge.judged import Comparison
 from bridge.memory import keep_freed_memory
-from bridge.programs import export_fixture, run_cnn_step
-from bridge.progress import stage
-from bridge.report import print_report, to_dict
-from bridge.rerun import differences
-from bridge.verdict import Outcome, Verdict
+from bridge.outcome import Outcome
+from bridge.outputs import add_output_arguments, check_outputs, finish
+from bridge.plots import check_plot, plot_precisions
+from bridge.report import print_report
+from bridge.validation import Files, with_defaults
+from bridge.verdict import Verdict
 from bridge.workspace import workspace
 
-#: Options that are handed on to ``reference.export`` as they are
-EXPORT_OPTIONS = ("size", "batch", "steps", "seed", "lr", "momentum", "dampening", "weight_decay", "reduction",
-                  "image", "model")
+EXAMPLES = """
+
+examples:
+  python -m bridge.validate                        2 images of 1024 x 1024, 3 steps
+  python -m bridge.validate --size 64x96           a quick look
+  python -m bridge.validate --image stack.mrc      on a real micrograph
+  python -m bridge.validate --momentum 0.9 --steps 10 --size 128
+                                                   a fault with a memory shows at the step where it happens
+
+the tests that a numerical analyst would ask for, each with a conclusion in one line:
+  python -m bridge.validate --size 128 --precision float64
+                                                   does the error fall by 2^29? rounding. does it stay? a bug
+  python -m bridge.validate --sizes 64,128,256,512 --plot sizes.png
+                                                   does the error grow like rounding?
+  python -m bridge.validate --probe                nothing is rounded: bit for bit, or a bug
+  python -m bridge.validate --checks               identities that need no reference"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,33 +52,58 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m bridge.validate", formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Export a PyTorch fixture, run the Fortran step on it, compare every tensor of every step with\n"
                     "float64 truth and its rounding bound, and decide: rounding, lower precision, or a bug.",
-        epilog=EXIT_CODES + """
-
-examples:
-  python -m bridge.validate                        2 images of 1024 x 1024, 3 steps
-  python -m bridge.validate --size 64x96           a quick look
-  python -m bridge.validate --image stack.mrc      on a real micrograph
-  python -m bridge.validate --momentum 0.9 --steps 10 --size 128""")
-    data = p.add_argument_group("data and model (as python -m reference.export)")
-    data.add_argument("--size", default="1024", metavar="HxW", help="image size (default 1024)")
-    data.add_argument("--batch", type=int, default=2, metavar="N", help="images in a batch (default 2)")
-    data.add_argument("--steps", type=int, default=3, metavar="K", help="SGD steps, a batch each (default 3)")
-    data.add_argument("--seed", type=int, default=0, metavar="S", help="of weights and images (default 0)")
-    data.add_argument("--image", metavar="MICROGRAPH", help=".mrc, .npy, .h5, .png or .tif (default: synthetic)")
-    data.add_argument("--model", metavar="PACKAGE.MODULE:FACTORY", help="a torch chain of Conv2d and ReLU "
-                      "(default: 1->16->16->1, 3x3)")
-    data.add_argument("--reduction", choices=("mean", "sum"), help="of the loss (default mean)")
-    sgd = p.add_argument_group("optimiser (torch.optim.SGD)")
-    sgd.add_argument("--lr", type=float, metavar="X", help="default 0.0625; a small one hides the gradient")
-    for name in ("momentum", "dampening", "weight-decay"):
-        sgd.add_argument(f"--{name}", type=float, metavar="X", help="default 0")
-    sgd.add_argument("--nesterov", action="store_true", help="Nesterov momentum (needs --momentum)")
-    run = p.add_argument_group("the Fortran side")
-    run.add_argument("--device", default="cpu", choices=("cpu", "cuda", "naive"), help="default cpu")
-    run.add_argument("--precision", default="float32", choices=("float32", "float64"), help="default float32")
-    run.add_argument("--keep", metavar="DIR", help="keep fixture.h5 and result.h5 in this folder")
+        epilog=EXIT_CODES + EXAMPLES)
+    _add_data_options(p.add_argument_group("data and model (as python -m reference.export)"))
+    _add_optimiser_options(p.add_argument_group("optimiser (torch.optim.SGD)"))
+    own = p.add_argument_group("the Fortran side")
+    own.add_argument("--device", default="cpu", choices=("cpu", "cuda", "naive"), help="default cpu")
+    own.add_argument("--precision", default="float32", choices=("float32", "float64"),
+                     help="default float32; float64 runs float32 too, and says by how much the error falls")
+    own.add_argument("--keep", metavar="DIR", help="keep fixture.h5 and result.h5 in this folder")
+    _add_experiments(p.add_argument_group("tests that a numerical analyst would ask for (see below)"))
     add_output_arguments(p)
     return p
+
+
+def _add_data_options(group: argparse._ArgumentGroup) -> None:
+    """Nothing has a default here: a single run has those of `bridge.validation.DEFAULTS`, an experiment its own."""
+    group.add_argument("--size", metavar="HxW", help="image size (default 1024)")
+    group.add_argument("--batch", type=int, metavar="N", help="images in a batch (default 2)")
+    group.add_argument("--steps", type=int, metavar="K", help="SGD steps, a batch each (default 3; --sizes: 1)")
+    group.add_argument("--seed", type=int, metavar="S", help="of weights and images (default 0)")
+    group.add_argument("--image", metavar="MICROGRAPH", help=".mrc, .npy, .h5, .png or .tif (default: synthetic)")
+    group.add_argument("--model", metavar="PACKAGE.MODULE:FACTORY", help="a torch chain of Conv2d and ReLU "
+                       "(default: 1->16->16->1, 3x3)")
+    group.add_argument("--reduction", choices=("mean", "sum"), help="of the loss (default mean)")
+
+
+def _add_optimiser_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--lr", type=float, metavar="X", help="default 0.0625; a small one hides the gradient")
+    for name in ("momentum", "dampening", "weight-decay"):
+        group.add_argument(f"--{name}", type=float, metavar="X", help="default 0")
+    group.add_argument("--nesterov", action="store_true", help="Nesterov momentum (needs --momentum)")
+
+
+def _add_experiments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--sizes", type=_sizes, metavar="S,S,...", help="validate at each of these sizes (two or more, "
+                       "as --size), and fit how the error grows with the number of pixels")
+    group.add_argument("--probe", action="store_true", help="exact integer probes: of the default net, of its memory "
+                       "between steps, of strides, dilations and groups; or the one that --size, --model, ... ask for")
+    group.add_argument("--checks", action="store_true", help="homogeneity, second run, poison, differences with step "
+                       "1, adjoint identities")
+    group.add_argument("--self-test", action="store_true", help="plant faults of all kinds and run right programs: "
+                       "what is caught and named, what a false alarm? With --quick on one small fixture")
+    group.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)
+    group.add_argument("--plot", metavar="FILE", help="draw the result of --sizes or of --precision float64: .png, "
+                       ".svg or .pdf (needs matplotlib)")
+
+
+def _sizes(text: str) -> list[str]:
+    """From "64,128,48x64"; each is checked by reference.export."""
+    found = [part.strip() for part in text.split(",")]
+    if len(set(found)) < 2 or len(set(found)) < len(found) or not all(found):
+        raise argparse.ArgumentTypeError(f"expected two or more different sizes, S,S,..., found '{text}'")
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,65 +113,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(a: argparse.Namespace) -> int:
-    start = time.monotonic()
     keep_freed_memory()
     # Refused here, before minutes of work
     engine.check_device(a.device)
-    check_writable("--json", a.json)
-    with workspace(a.keep, _bytes_needed(a)) as folder:
-        return _validate(a, folder, start)
+    check_outputs(a)
+    experiments.refuse_together(a)
+    check_plot(a.plot)
+    if a.self_test:
+        # PyTorch is optional, and the programs of the self-test are PyTorch
+        from bridge.self_test.run import main as self_test
+
+        return self_test(short=a.quick, json_file=a.json)
+    for name in ("sizes", "checks"):
+        if getattr(a, name):
+            return getattr(experiments, name)(a)
+    return experiments.probes(a) if a.probe else _single(with_defaults(a))
 
 
-def _validate(a: argparse.Namespace, folder: Path, start: float) -> int:
-    console, errors = Output(), Output(stderr=True)
-    fixture, result = folder / "fixture.h5", folder / "result.h5"
-    fate = "kept" if a.keep else "removed afterwards; --keep DIR keeps them"
-    errors.print(f"files in {folder} ({fate})", style="dim", highlight=False, soft_wrap=True)
-    console.print(export_fixture(fixture, *_export_options(a)), highlight=False, markup=False, soft_wrap=True)
-    with stage(errors, f"cnn_step --device {a.device} --precision {a.precision}"):
-        run_cnn_step(fixture, result, a.device, a.precision)
-    with stage(errors, "the same steps through the Python extension") as progress:
-        compared, differing = differences(fixture, result, a.device, progress)
-    with stage(errors, "compare with the float64 oracle") as progress:
-        comparison, verdict = judge(fixture, result, progress)
-    if differing:
-        verdict = _disagree(differing, verdict)
-    print_report(console, comparison, verdict, every_step=a.all or comparison.steps <= 3)
-    agree = f"{compared - len(differing)} of {compared}"
-    console.print(f"  cnn_step and the Python extension agree to the bit in {agree} tensors.", highlight=False)
-    seconds = time.monotonic() - start
-    console.print(f"  {seconds:.1f} s in all.", style="dim", highlight=False)
-    bitwise = {"compared": compared, "differing": len(differing)}
-    return finish("bridge.validate", a.json, to_dict(comparison, verdict, bitwise=bitwise, seconds=round(seconds, 2)))
+def _single(a: argparse.Namespace) -> int:
+    start, console, errors = time.monotonic(), Output(), Output(stderr=True)
+    with workspace(a.keep, validation.bytes_needed(a)) as folder:
+        files = Files.of(folder)
+        fate = "kept" if a.keep else "removed afterwards; --keep DIR keeps them"
+        errors.print(f"files in {folder} ({fate})", style="dim", highlight=False, soft_wrap=True)
+        console.print(validation.export(files, a), highlight=False, markup=False, soft_wrap=True)
+        comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors,
+                                                       diagnosing=not a.no_diagnosis)
+        compared, differing = validation.repeated(files, a.device, errors)
+        if differing:
+            verdict = validation.disagreement(differing, verdict)
+        print_report(console, comparison, verdict, every_step=a.all)
+        agree = f"{compared - len(differing)} of {compared}"
+        console.print(f"  cnn_step and the Python extension agree to the bit in {agree} tensors.", highlight=False)
+        extra: dict[str, Any] = {"bitwise": {"compared": compared, "differing": len(differing)}}
+        if a.precision == "float64":
+            extra["float64_test"], verdict = _in_float32_too(a, files, (comparison, verdict), (console, errors))
+        extra["seconds"] = round(validation.print_end(console, start), 2)
+        return finish("bridge.validate", a, (files.fixture, files.result), (comparison, verdict), **extra)
 
 
-def _export_options(a: argparse.Namespace) -> list[str]:
-    options = ["--nesterov"] if a.nesterov else []
-    for name in EXPORT_OPTIONS:
-        value = getattr(a, name)
-        if value is not None:
-            options += [f"--{name.replace('_', '-')}", str(value)]
-    return options
-
-
-def _disagree(differing: list[NotJudged], verdict: Verdict) -> Verdict:
-    first = differing[0]
-    return Verdict(Outcome.BUG, (
-        f"BUG: cnn_step and the Python extension disagree in {len(differing)} tensors, first in {first.name} of "
-        f"step {first.step}: two runs of the same code must agree to the bit."), [verdict.words])
-
-
-def _bytes_needed(a: argparse.Namespace) -> int:
-    """Room for both files, reckoned for the default model: 66 channels of outputs and of gradients."""
-    try:
-        sides = [int(n) for n in a.size.lower().split("x")]
-    except ValueError:
-        return 0  # reference.export says what is wrong with it
-    pixels = sides[0] * sides[-1] * a.batch
-    width = 8 if a.precision == "float64" else 4
-    steps = pixels * a.steps * 136
-    twins = pixels * 136 * 8 * (a.steps if pixels <= 2**17 else 1)
-    return steps * 4 + steps * width + twins + 2**20
+def _in_float32_too(a: argparse.Namespace, files: Files, double: tuple[Comparison, Verdict],
+                    consoles: tuple[Output, Output]) -> tuple[dict[str, Any], Verdict]:
+    """The same fixture in float32, and what the two together say; a verdict against float32 counts, too."""
+    console, errors = consoles
+    again = Files(files.fixture, files.result.with_name("result-float32.h5"))
+    single, verdict = validation.run_and_judge(again, a.device, "float32", errors, "float32 too: ")
+    found = falling.falls(single, double[0])
+    console.print(falling.table(found))
+    console.print(falling.conclusion(found), style="bold", highlight=False)
+    if a.plot:
+        plot_precisions(a.plot, found)
+        console.print(f"  plot in {a.plot}", style="dim", highlight=False, soft_wrap=True)
+    if double[1].outcome is not Outcome.ROUNDING or verdict.outcome is Outcome.ROUNDING:
+        return falling.to_dict(found), double[1]
+    return falling.to_dict(found), replace(verdict, words=f"In float32: {verdict.words}")
 
 
 if __name__ == "__main__":

@@ -27,10 +27,16 @@ examples:
   python -m reference.export small.h5 --size 24x32 --batch 3       (seconds, 11 MB)
   python -m reference.export mine.h5 --image stack_01.mrc --size 512
   python -m reference.export mine.h5 --model mypackage.nets:make   (any chain of nn.Conv2d and nn.ReLU)
+  python -m reference.export probe.h5 --probe                      (a step in which nothing is rounded)
 
 what to run next:
   cnn_step FILE RESULT                  the same steps in Fortran, from the fixture into RESULT
   python -m bridge.compare FILE RESULT  says whether RESULT is right, and what is wrong
+
+An exact probe (--probe) has images and weights of -1, 0 and 1 and targets that make every number of
+the step a small integer times a power of two. Any difference is a bug, with no tolerance. With --steps
+above 1 the learning rate is 0, and what a program carries from step to step shows. Algorithms that
+transform their input (Winograd beyond F(2x2), FFT) round here too, and are no candidates.
 
 exit code: 0 the file is written, 2 bad input or usage (nothing is written), 130 interrupted
 """
@@ -88,7 +94,9 @@ def _summary(report: ExportReport) -> str:
 def _settings(argv: Sequence[str] | None) -> tuple[str, ExportSettings]:
     options = vars(_parser().parse_args(argv))
     path = options.pop("file")
-    options["height"], options["width"] = options.pop("size")
+    size, steps = PROBE if options["probe"] else FULL
+    options["height"], options["width"] = options.pop("size") or size
+    options["steps"] = steps if options["steps"] is None else options["steps"]
     return path, ExportSettings(**options)
 
 
@@ -106,17 +114,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+# Size in pixels and steps, where they are not asked for.
+FULL, PROBE = ((1024, 1024), 3), ((64, 128), 1)
+
+
 def _add_data_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--size",
         type=_size,
-        default=(1024, 1024),
         metavar="HxW",
-        help="height x width in pixels, or one number for both (1024)",
+        help="height x width in pixels, or one number for both (1024; a probe: 64x128)",
     )
     group.add_argument("--batch", type=int, default=2, metavar="N", help="images in a batch (2)")
     group.add_argument(
-        "--steps", type=int, default=3, metavar="K", help="training steps, each with its own batch (3)"
+        "--steps", type=int, metavar="K", help="training steps, each with its own batch (3; a probe: 1)"
     )
     group.add_argument("--seed", type=int, default=0, metavar="S", help="of images and initial weights (0)")
     group.add_argument(
@@ -136,7 +147,9 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--reduction", choices=REDUCTIONS, default="mean", help="of the squared differences (mean)"
     )
-    group.add_argument("--lr", type=float, default=0.0625, metavar="X", help="learning rate of SGD (0.0625)")
+    group.add_argument(
+        "--lr", type=float, metavar="X", help="learning rate of SGD (0.0625; a probe: what keeps it exact)"
+    )
     group.add_argument("--momentum", type=float, default=0.0, metavar="X", help="of SGD (0)")
     group.add_argument("--dampening", type=float, default=0.0, metavar="X", help="of the momentum (0)")
     group.add_argument("--weight-decay", type=float, default=0.0, metavar="X", help="of SGD (0)")
@@ -144,6 +157,7 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_run_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--probe", action="store_true", help="write an exact probe, see below")
     group.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the training (float32)")
     group.add_argument(
         "--oracle-steps",

@@ -28,10 +28,11 @@ except ModuleNotFoundError:
 from reference.chain import Layers
 from reference.micrograph import Source, fit_target, make_source, target_text
 from reference.model import build_layers, output_shapes
+from reference.probe import Probe, ProbeSource, settled
 from reference.progress import Stages
 from reference.settings import ExportSettings
 from reference.training import double_twin, make_optimizer, parameters, run_step
-from reference.writer import link_twin, new_file, write_header, write_tensor, write_weights
+from reference.writer import link_twin, mark_probe, new_file, write_header, write_tensor, write_weights
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -106,7 +107,14 @@ class _Work:
         channels = next(layer.in_channels for _, layer in self.layers if isinstance(layer, torch.nn.Conv2d))
         self.input_shape = (settings.batch, channels, *size)
         self.shapes = output_shapes(self.layers, self.input_shape)
-        self.source: Source = make_source(settings, channels)
+        self.probe: Probe | None = None
+        if settings.probe:
+            output = self.shapes[self.layers[-1][0]]
+            self.settings = settled(settings, output)
+            self.source: Source = ProbeSource(settings, self.input_shape, output)
+            self.probe = Probe(self.layers, self.settings, output)
+        else:
+            self.source = make_source(settings, channels)
 
     def expected_bytes(self) -> int:
         """Size of the file, but for HDF5's own few kilobytes."""
@@ -134,13 +142,16 @@ class _Work:
                 self._write_twin(file, k, batch, stages)
             optimizer.step()
         write_weights(file, settings.steps, self.layers)
+        if self.probe:
+            mark_probe(file, self.probe.operand_bits)
         return losses
 
     def _write_batch(
         self, file: h5py.File, k: int, output_shape: tuple[int, ...]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         given, wanted = (torch.from_numpy(images) for images in self.source.batch(k))
-        batch, target = given.to(self.dtype), fit_target(wanted, output_shape).to(self.dtype)
+        batch = given.to(self.dtype)
+        target = self.probe.target(batch, wanted) if self.probe else fit_target(wanted, output_shape).to(self.dtype)
         write_tensor(file, f"batches/{k}/input", batch)
         write_tensor(file, f"batches/{k}/target", target)
         return batch, target
@@ -149,6 +160,8 @@ class _Work:
         self, file: h5py.File, group: str, layers: Layers, batch: torch.Tensor, target: torch.Tensor
     ) -> float:
         def sink(name: str, tensor: torch.Tensor) -> None:
+            if self.probe:
+                self.probe.check(name, tensor)
             write_tensor(file, f"{group}/{name}", tensor)
 
         return run_step(layers, batch, target, self.settings.reduction, sink)

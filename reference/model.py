@@ -39,6 +39,26 @@ class ThreeLayerCNN(nn.Module):
         return self.conv3(x)
 
 
+class VariedCNN(nn.Module):
+    """Every option of a convolution that :class:`ThreeLayerCNN` does not use, and no two sizes alike.
+
+    Takes shape (n, 3, h, w), returns (n, 2, h/2, w/2) for even h and w. Made for exact probes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Conv2d(3, 6, (3, 5), stride=(2, 1), padding=(1, 2))
+        self.relu1 = nn.ReLU()
+        self.grouped = nn.Conv2d(6, 9, (2, 3), stride=(1, 2), padding=(1, 1), dilation=(2, 1), groups=3, bias=False)
+        self.relu2 = nn.ReLU()
+        self.tall = nn.Conv2d(9, 2, (5, 1), padding=(2, 0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.relu1(self.wide(x))
+        x = self.relu2(self.grouped(x))
+        return self.tall(x)
+
+
 def build_layers(
     model: str | Callable[[], Any] | None, seed: int, dtype: torch.dtype, size: tuple[int, int]
 ) -> Layers:

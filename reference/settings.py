@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from reference.errors import InputError
 
 # Up to here a float64 step takes less than a second, so that every step gets its twin.
 ORACLE_PIXELS = 2**17
+
+DEFAULT_LR = 0.0625
 
 PRECISIONS = ("float32", "float64")
 REDUCTIONS = ("mean", "sum")
@@ -33,7 +36,8 @@ class ExportSettings:
     seed : int, 0 .. 2**63 - 1
         Of the images and of the initial weights.
     lr, momentum, dampening, weight_decay, nesterov
-        Of ``torch.optim.SGD``. The learning rate is a power of two, so that an update shows its gradient.
+        Of ``torch.optim.SGD``. The learning rate None means 0.0625, a power of two so that an update shows its
+        gradient, and in a probe the one that `reference.probe.settled` finds.
     reduction : "mean" or "sum"
         Of the squared differences, over all elements of the output.
     image : path or None
@@ -46,6 +50,8 @@ class ExportSettings:
         Number of first steps that get a float64 twin; None: all of a small fixture, one of a large one.
     threads : int >= 1 or None
         Of torch; its own choice where None.
+    probe : bool
+        Write an exact probe, see `reference.probe`: plain SGD, no image, a twin for every step.
 
     Raises
     ------
@@ -58,7 +64,7 @@ class ExportSettings:
     batch: int = 2
     steps: int = 3
     seed: int = 0
-    lr: float = 0.0625
+    lr: float | None = None
     momentum: float = 0.0
     dampening: float = 0.0
     weight_decay: float = 0.0
@@ -69,6 +75,7 @@ class ExportSettings:
     precision: str = "float32"
     oracle_steps: int | None = None
     threads: int | None = None
+    probe: bool = False
 
     def __post_init__(self) -> None:
         for name in ("height", "width", "batch", "steps"):
@@ -78,7 +85,11 @@ class ExportSettings:
             _whole("threads", self.threads, 1, 4096)
         if self.oracle_steps is not None:
             _whole("oracle-steps", self.oracle_steps, 0, self.steps)
-        for name in ("lr", "momentum", "weight_decay"):
+        if self.lr is None and not self.probe:
+            object.__setattr__(self, "lr", DEFAULT_LR)
+        if self.lr is not None:
+            _number("lr", self.lr, lowest=0.0)
+        for name in ("momentum", "weight_decay"):
             _number(name.replace("_", "-"), getattr(self, name), lowest=0.0)
         _number("dampening", self.dampening)
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):
@@ -88,13 +99,31 @@ class ExportSettings:
             )
         _one_of("reduction", self.reduction, REDUCTIONS)
         _one_of("precision", self.precision, PRECISIONS)
+        if self.probe:
+            self._check_probe()
+
+    def with_lr(self, lr: float) -> ExportSettings:
+        """The same with this learning rate."""
+        return dataclasses.replace(self, lr=lr)
+
+    def _check_probe(self) -> None:
+        for name, expected in (("image", None), ("momentum", 0), ("dampening", 0), ("weight_decay", 0)):
+            if getattr(self, name) != expected:
+                raise InputError(
+                    f"a probe makes its own images and takes plain SGD: {name.replace('_', '-')} "
+                    f"{getattr(self, name)} found, none expected"
+                )
+        if self.oracle_steps not in (None, self.steps):
+            raise InputError(
+                f"every step of a probe has its twin: oracle-steps {self.oracle_steps} found, none expected"
+            )
 
     @property
     def twins(self) -> int:
         """Number of steps that get a float64 twin."""
         if self.oracle_steps is not None:
             return self.oracle_steps
-        return self.steps if self.batch * self.height * self.width <= ORACLE_PIXELS else 1
+        return self.steps if self.probe or self.batch * self.height * self.width <= ORACLE_PIXELS else 1
 
 
 def _whole(name: str, value: object, lowest: int, highest: int | None = None) -> None:

@@ -94,6 +94,11 @@ def write_header(file: h5py.File, settings: ExportSettings, layers: Layers, data
     optimizer["nesterov"] = int(settings.nesterov)
 
 
+def mark_probe(file: h5py.File, operand_bits: int) -> None:
+    """Root attributes of an exact probe: nothing in it is rounded, its operands have so many bits at most."""
+    file.attrs.update({"probe": 1, "probe_operand_bits": operand_bits})
+
+
 def write_weights(file: h5py.File, step: int, layers: Layers) -> None:
     """``/steps/<step>/weights``: those before that step."""
     for name, part, parameter in parameters(layers):

@@ -7,16 +7,34 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
+import h5py
+import numpy as np
 import pytest
+from candidates import Operations, ask, train
 
-from bridge import programs, validate
+import reference.cli
+from bridge import programs, validate, validation
+from bridge.errors import BridgeError
+from reference.export import export
+from reference.settings import ExportSettings
 
 
 def run(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "bridge.validate", *map(str, arguments)], cwd=cwd, text=True,
                           capture_output=True, check=False, env=os.environ | environment)
+
+
+def export_here(fixture: Path, *options: str) -> str:
+    """``reference.export`` in this process: importing torch takes longer than the rest."""
+    with redirect_stdout(StringIO()) as out:
+        if reference.cli.main([str(fixture), *options]):
+            raise BridgeError("reference.export failed")
+    return out.getvalue()
 
 
 def test_our_step_is_right_from_an_installed_package(tmp_path: Path) -> None:
@@ -42,10 +60,50 @@ def test_our_step_is_right_from_an_installed_package(tmp_path: Path) -> None:
     ["--momentum", "0.5", "--dampening", "0.25", "--weight-decay", "0.1"],
     ["--model", "validate_models:awkward"],
 ])
-def test_variants_are_right(options: list[str], tmp_path: Path) -> None:
-    models = Path(__file__).parent
-    done = run("--size", "20x24", "--batch", "3", *options, cwd=tmp_path, PYTHONPATH=str(models))
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_variants_are_right(options: list[str], monkeypatch: pytest.MonkeyPatch,
+                            capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(validation, "export_fixture", export_here)
+    assert validate.main(["--size", "20x24", "--batch", "3", *options]) == 0, capsys.readouterr()
+
+
+class Late(Operations):
+    """In step 7 a gradient is added to that of step 6, once."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.seen: list[Any] = []
+
+    def filter_gradient(self, layer: Any, dz: Any, x: Any, w: Any) -> Any:
+        g = super().filter_gradient(layer, dz, x, w)
+        if layer.name != "conv2":
+            return g
+        self.seen.append(g)
+        return g + self.seen[6] if len(self.seen) == 8 else g
+
+
+def distance(fixture: Path, result: Path, k: int) -> float:
+    """|w_k - w_k*| / |w_k* - w_0|."""
+    with h5py.File(fixture) as reference, h5py.File(result) as candidate:
+        names = [f"weights/conv{i}/{kind}" for i in (1, 2, 3) for kind in ("weight", "bias")]
+        start, theirs, ours = (np.concatenate([file[f"steps/{step}/{name}"][()].ravel() for name in names])
+                               for file, step in ((reference, 0), (reference, k), (candidate, k)))
+    return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs - start))
+
+
+def test_a_fault_is_named_with_the_step_at_which_it_appears(tmp_path: Path) -> None:
+    """Later steps start from the candidate's own weights and are right; left alone, the weights stay apart."""
+    path = export(tmp_path / "f.h5", ExportSettings(height=14, width=18, batch=2, steps=10)).path
+    for kind, code in ((Operations, 0), (Late, 1)):
+        said = ask(path, train(path, tmp_path / "r.h5", kind), "--json", str(tmp_path / "v.json"))
+        assert said.code == code
+        document = json.loads((tmp_path / "v.json").read_text(encoding="utf-8"))
+        assert len(document["divergences"]) == 10
+        assert document["divergence"] == document["divergences"][-1]
+        assert document["divergences"][2] == pytest.approx(distance(path, tmp_path / "r.h5", 3))
+        assert max(document["divergences"][:7]) < 1e-4
+        assert (min(document["divergences"][7:]) > 1e-4) == (code == 1)
+    assert "grads/conv2/weight of step 7 is wrong" in said.words
+    assert {t["step"] for t in document["tensors"] if not t["T"] <= 1} == {7}
 
 
 def test_the_real_micrograph(micrograph: Path, tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+"""Plots of the experiments of `bridge.validate`, with matplotlib (optional: ``pip install matplotlib``)."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import textwrap
+from typing import TYPE_CHECKING
+
+from bridge.arithmetic import UNIT_ROUNDOFF, rounding_factor
+from bridge.command import check_writable
+from bridge.errors import BridgeError
+from bridge.falling import ROUNDING_FALLS, Fall, conclusion, of_worst_step
+from bridge.scaling import Scaling
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+#: Told apart by people who see colours differently (Okabe and Ito)
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255")
+GREY = "#888888"
+
+
+def check_plot(path: str | None) -> None:
+    """Refuse a plot that cannot be made, before minutes of work; None is no plot.
+
+    Raises
+    ------
+    BridgeError
+        If matplotlib is missing, the format is unknown, or the file cannot be written.
+    """
+    if path is None:
+        return
+    if os.path.splitext(path)[1].lower() not in FORMATS:
+        raise BridgeError(f"--plot {path}: expected a name that ends with {', '.join(FORMATS)}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise BridgeError("--plot needs matplotlib: pip install matplotlib (the tables are printed without it)")
+    check_writable("--plot", path)
+
+
+def plot_sizes(path: str, scaling: Scaling, precision: str = "float32") -> None:
+    """Error over norm, and T, against the number of pixels; both axes logarithmic."""
+    figure = _figure(12, 5)
+    errors, ratios = figure.subplots(1, 2)
+    pixels = [size.pixels for size in scaling.sizes]
+    reduced = [growth.name for growth in scaling.growths if growth.reduced]
+    for growth in sorted(scaling.growths, key=lambda growth: growth.reduced):
+        relative = [_positive(size.relative[growth.name]) for size in scaling.sizes]
+        t = [_positive(size.t[growth.name]) for size in scaling.sizes]
+        right = all(size.t[growth.name] <= 1 for size in scaling.sizes)
+        look, label = _look(growth.name, reduced, right), f"{growth.name}  ~ n^{growth.exponent:.2f}"
+        errors.plot(pixels, relative, **look, label=label if growth.reduced or not right else None)
+        ratios.plot(pixels, t, **look)
+    u = UNIT_ROUNDOFF[precision]
+    errors.plot(pixels, [float(rounding_factor(n, u)) for n in pixels], "k--", lw=1.2, label="bound of a sum, 9 u √n")
+    errors.plot([], [], color=GREY, lw=0.8, label="not summed over pixels")
+    ratios.axhline(1, color="k", ls="--", lw=1.2)
+    ratios.annotate("1: the most that rounding can do", (pixels[0], 1), xytext=(0, 4), textcoords="offset points")
+    _axes(errors, "|error| / |tensor|", scaling)
+    _axes(ratios, "T = largest error / its bound", scaling)
+    figure.legend(*errors.get_legend_handles_labels(), loc="outside right center", fontsize=8, frameon=False)
+    _title(figure, scaling.conclusion, 130)
+    figure.savefig(path, dpi=150)
+
+
+def plot_precisions(path: str, found: list[Fall]) -> None:
+    """Error over norm of every tensor in both precisions."""
+    shown = [fall for fall in of_worst_step(found) if fall.single > 0 or fall.double > 0][::-1]
+    figure = _figure(9, 1.8 + 0.27 * len(shown))
+    axes = figure.subplots()
+    for row, fall in enumerate(shown):
+        single, double = _positive(fall.single), _positive(fall.double)
+        colour = GREY if fall.t_double <= 1 else COLOURS[1]
+        if fall.double == 0:
+            axes.annotate("exact in float64", (single, row), xytext=(-8, -3), textcoords="offset points", ha="right",
+                          fontsize=8, color=GREY)
+        axes.plot([double, single], [row, row], color=colour, lw=1, zorder=1)
+        axes.scatter(single, row, color=COLOURS[4], s=70, zorder=2, label="float32" if row == 0 else None)
+        axes.scatter(double, row, color=COLOURS[0], s=25, zorder=3, marker="D", label="float64" if row == 0 else None)
+        axes.scatter(single * 2.0**-ROUNDING_FALLS, row, color="k", s=60, zorder=1, marker="|",
+                     label=f"float32 / 2^{ROUNDING_FALLS}, where rounding goes" if row == 0 else None)
+    axes.set_yticks(range(len(shown)), [fall.name for fall in shown], fontsize=8)
+    axes.set_xscale("log")
+    axes.set_xlabel("|error| / |tensor|")
+    axes.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    _title(figure, conclusion(found), 100)
+    figure.savefig(path, dpi=150)
+
+
+def _figure(width: float, height: float) -> Figure:
+    """Without pyplot: no window, no state that is left behind."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _look(name: str, reduced: list[str], right: bool) -> dict[str, object]:
+    if name not in reduced:
+        return {"color": GREY, "lw": 0.8, "alpha": 0.7} if right else {"color": "red", "lw": 1.5}
+    return {"color": COLOURS[reduced.index(name) % len(COLOURS)], "lw": 1.5, "marker": "o", "ms": 4}
+
+
+def _axes(axes: Axes, label: str, scaling: Scaling) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks([size.pixels for size in scaling.sizes], [size.name for size in scaling.sizes])
+    axes.minorticks_off()
+    axes.set_xlabel("image size, at its number n of pixels in a batch")
+    axes.set_ylabel(label)
+    axes.grid(alpha=0.3)
+
+
+def _title(figure: Figure, text: str, columns: int) -> None:
+    figure.suptitle("\n".join(textwrap.wrap(text, columns)), fontsize=9, x=0.01, ha="left")
+
+
+def _positive(value: float) -> float:
+    """What a logarithmic axis can show; NaN leaves a gap."""
+    return value if 0 < value < math.inf else math.nan

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""The runs that `bridge.validate` is made of: export a fixture, run ``cnn_step`` on it, judge the result."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bridge.command import Output
+from bridge.judge import judge
+from bridge.judged import Comparison, NotJudged
+from bridge.outcome import Outcome
+from bridge.programs import export_fixture, run_cnn_step
+from bridge.progress import stage
+from bridge.rerun import differences
+from bridge.verdict import Verdict
+
+#: Options that are handed on to ``reference.export`` as they are
+EXPORT_OPTIONS = ("size", "batch", "steps", "seed", "lr", "momentum", "dampening", "weight_decay", "reduction",
+                  "image", "model")
+#: Where they are not asked for
+DEFAULTS = {"size": "1024", "batch": 2, "steps": 3, "seed": 0}
+
+
+@dataclass(frozen=True)
+class Files:
+    """Fixture and result of one run, in a folder."""
+
+    fixture: Path
+    result: Path
+
+    @classmethod
+    def of(cls, folder: Path, name: str = "") -> Files:
+        """``fixture.h5`` and ``result.h5``, with a name between where a folder holds several."""
+        return cls(folder / f"fixture{name}.h5", folder / f"result{name}.h5")
+
+    def remove(self) -> None:
+        """The room is needed for the next run."""
+        self.fixture.unlink(missing_ok=True)
+        self.result.unlink(missing_ok=True)
+
+
+def with_defaults(a: argparse.Namespace, **defaults: object) -> argparse.Namespace:
+    """The same options with values for those that were not given."""
+    given = {name: value for name, value in vars(a).items() if value is not None}
+    return argparse.Namespace(**vars(a) | DEFAULTS | defaults | given)
+
+
+def export_options(a: argparse.Namespace) -> list[str]:
+    """The options that are reference.export's."""
+    options = [f"--{name}" for name in ("nesterov", "probe") if getattr(a, name)]
+    for name in EXPORT_OPTIONS:
+        value = getattr(a, name)
+        if value is not None:
+            options += [f"--{name.replace('_', '-')}", str(value)]
+    return options
+
+
+def export(files: Files, a: argparse.Namespace) -> str:
+    """Write the fixture; what the program printed."""
+    return export_fixture(files.fixture, *export_options(a))
+
+
+def run_and_judge(
+    files: Files, device: str, precision: str, errors: Output, what: str = "", *, diagnosing: bool = True
+) -> tuple[Comparison, Verdict]:
+    """Run ``cnn_step`` on the fixture and judge its result.
+
+    Parameters
+    ----------
+    errors : where progress is shown
+    what : which of several runs it is
+    diagnosing : as of `bridge.judge.judge`
+    """
+    with stage(errors, f"{what}cnn_step, {device}, {precision}"):
+        run_cnn_step(files.fixture, files.result, device, precision)
+    with stage(errors, f"{what}compare with the float64 oracle") as progress:
+        return judge(files.fixture, files.result, progress, diagnosing=diagnosing)
+
+
+def repeated(files: Files, device: str, errors: Output) -> tuple[int, list[NotJudged]]:
+    """The same steps through the extension: number of tensors, and those that differ in a bit."""
+    with stage(errors, "the same steps through the Python extension") as progress:
+        return differences(files.fixture, files.result, device, progress)
+
+
+def disagreement(differing: list[NotJudged], verdict: Verdict) -> Verdict:
+    """The verdict where program and extension differ."""
+    first = differing[0]
+    words = (f"BUG: cnn_step and the Python extension disagree in {len(differing)} tensors, first in {first.name} of "
+             f"step {first.step}: two runs of the same code must agree to the bit.")
+    return replace(verdict, outcome=Outcome.BUG, words=words, hints=[verdict.words])
+
+
+def bytes_needed(a: argparse.Namespace) -> int:
+    """Room for both files, reckoned for the default model: 66 channels of outputs and of gradients."""
+    try:
+        sides = [int(n) for n in a.size.lower().split("x")]
+    except ValueError:
+        return 0  # reference.export says what is wrong with it
+    pixels = sides[0] * sides[-1] * a.batch
+    width = 8 + 4 if a.precision == "float64" else 4  # float64 runs float32 too
+    steps = pixels * a.steps * 136
+    twins = pixels * 136 * 8 * (a.steps if pixels <= 2**17 else 1)
+    return steps * 4 + steps * width + twins + 2**20
+
+
+def print_end(console: Output, start: float) -> float:
+    """Say how long all of it took, in seconds."""
+    seconds = time.monotonic() - start
+    console.print(f"  {seconds:.1f} s in all.", style="dim", highlight=False)
+    return seconds
