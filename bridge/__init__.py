@@ -9,6 +9,7 @@
 from bridge.errors import ArgumentError, ArgumentTypeError, BridgeError, EngineError, FileError
 from bridge.exchange import Sgd
 from bridge.functional import conv2d, conv2d_backward
+from bridge.gradcheck import gradcheck
 from bridge.model import Conv2d, Model, Relu
 from bridge.network import Network
 
@@ -25,4 +26,5 @@ __all__ = [
     "Sgd",
     "conv2d",
     "conv2d_backward",
+    "gradcheck",
 ]

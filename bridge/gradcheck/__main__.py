@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: MIT
+"""``python -m bridge.gradcheck [OPERATION ...]``: are the backward passes the gradients of the forward passes?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from threadpoolctl import threadpool_limits
+
+from bridge import engine
+from bridge.command import BAD_INPUT, Output, check_writable, complain, run
+from bridge.errors import ArgumentError
+from bridge.gradcheck.operations import OPERATIONS, Settings, check_fixture
+from bridge.gradcheck.results import GradcheckReport, InputReport, Verdict
+from bridge.progress import stage
+from bridge.report.environment import environment
+from bridge.report.files import write_json
+
+#: Version of the JSON; a key is added without a new one, never renamed or removed
+JSON_VERSION = 1
+
+ABOUT = """Check gradients by central differences, without any reference.
+
+A backward pass claims dL/dx. The forward pass alone can tell: (L(x + v) - L(x - v)) / 2 is the product of v and
+dL/dx, up to rounding (grows as 1/eps) and curvature (grows as eps**2). L = sum(dy * forward(x)) with a random dy:
+ones could not see a transposed gradient. Single elements are moved, and, along random signs, all elements at once.
+The step eps = cbrt(u) * size of the numbers makes both errors small: 4e-6 in float64 leaves ten digits, 4e-3 in
+float32 leaves four or fewer. So check in float64; the code is the same. A convolution is linear in each argument: there
+the step is the size of the numbers, and only rounding is left. Where a step crosses the kink of a ReLU there is no
+derivative: the step is shortened, or the difference left out and counted."""
+
+EXIT_CODES = """exit codes:
+  0  right: every difference agrees within its bound
+  1  a gradient is wrong
+  2  bad input or usage
+  4  cannot tell: the precision does not resolve the gradient, or all differences cross kinks"""
+
+#: Columns of the table besides the name, and their widths
+COLUMNS = {"checked": 7, "left out": 8, "eps": 7, "error": 7, "bound": 7, "sees": 5, "verdict": 11}
+STYLES = {Verdict.RIGHT: "bold green", Verdict.WRONG: "bold red", Verdict.CANNOT_TELL: "bold yellow"}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    p = argparse.ArgumentParser(prog="python -m bridge.gradcheck", description=ABOUT, epilog=EXIT_CODES,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("operations", metavar="OPERATION", nargs="*", help="what to check; default: all (see --list)")
+    p.add_argument("--fixture", metavar="FILE", help="check the network of this exchange file on its first batch, as "
+                   "a whole, in place of the operations; takes about 12 + 4*(points + directions) forward passes for "
+                   "every tensor")
+    p.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="default: float64")
+    p.add_argument("--device", default="cpu", help="cpu (default); naive: plain loops, slow")
+    p.add_argument("--seed", type=int, default=0, help="of all random numbers (default: 0)")
+    p.add_argument("--points", type=int, default=32, help="elements of each tensor (default: 32); small tensors: all")
+    p.add_argument("--directions", type=int, default=4, help="random directions of each tensor (default: 4)")
+    p.add_argument("--json", metavar="FILE", help="write every number as JSON too")
+    p.add_argument("--list", action="store_true", help="list the operations and stop")
+    return p
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; the exit code is the verdict."""
+    a = parser().parse_args(arguments)
+    return run("bridge.gradcheck", lambda: _list() if a.list else _check(a))
+
+
+def _list() -> int:
+    console = Output()
+    for name, operation in OPERATIONS.items():
+        console.print(f"{name:<15} {operation.about}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _check(a: argparse.Namespace) -> int:
+    unknown = [name for name in a.operations if name not in OPERATIONS]
+    if unknown:
+        raise ArgumentError(f"OPERATION: {unknown[0]!r}, expected one of {', '.join(OPERATIONS)}")
+    if a.fixture is not None and a.operations:
+        raise ArgumentError(f"--fixture: given together with {a.operations[0]!r}, expected one of both")
+    check_writable("--json", a.json)
+    engine.check_device(a.device)
+    reports = _reports(a, Settings(a.dtype, a.device, a.seed, a.points, a.directions))
+    verdict = overall(reports)
+    words = _conclusion(reports, verdict, a.dtype)
+    _print(Output(), reports, Text(words, style=STYLES[verdict]))
+    return _finish(a.json, _document(a, reports, verdict, words))
+
+
+def _reports(a: argparse.Namespace, settings: Settings) -> list[GradcheckReport]:
+    if a.fixture is not None:
+        with stage(Output(stderr=True), "central differences"):
+            return [check_fixture(a.fixture, settings)]
+    names = list(dict.fromkeys(a.operations)) or list(OPERATIONS)
+    # Thousands of operations on a few hundred numbers: threads would only wait for each other
+    with threadpool_limits(1):
+        return [report for name in names for report in OPERATIONS[name].check(settings)]
+
+
+def overall(reports: list[GradcheckReport]) -> Verdict:
+    """Wrong if one is; right if all are, and there are some."""
+    found = {report.verdict for report in reports}
+    if Verdict.WRONG in found:
+        return Verdict.WRONG
+    return Verdict.RIGHT if found == {Verdict.RIGHT} else Verdict.CANNOT_TELL
+
+
+def _conclusion(reports: list[GradcheckReport], verdict: Verdict, dtype: str) -> str:
+    if verdict is not Verdict.RIGHT:
+        return "\n".join(report.words for report in reports if report.verdict is verdict)
+    inputs = [one for report in reports for one in report.inputs]
+    return (f"RIGHT: {sum(len(one.kept) for one in inputs)} differences agree with {len(inputs)} gradients in {dtype}; "
+            f"largest error / bound {max(one.t for one in inputs):.2g}.")
+
+
+def _print(console: Console, reports: list[GradcheckReport], conclusion: Text) -> None:
+    console.print(conclusion)
+    console.print("sees: errors of the gradient above this part of it show in half of the differences", style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("gradient of", overflow="fold")
+    for name, width in COLUMNS.items():
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    for report in reports:
+        if len(reports) > 1:
+            table.add_row(Text(report.title, style="bold"))
+        for one in report.inputs:
+            style = "" if one.verdict is Verdict.RIGHT else STYLES[one.verdict]
+            table.add_row(Text(f"  {one.name}"), *_cells(one), style=style)
+    console.print(table)
+    for report in reports:
+        for warning in report.warnings:
+            console.print(Text(f"{report.title}: {warning}", style="yellow"))
+
+
+def _cells(one: InputReport) -> tuple[str, ...]:
+    worst = one.worst
+    numbers = ("-", "-") if worst is None else (f"{worst.error:.1e}", f"{worst.bound:.1e}")
+    return (str(len(one.kept)), str(one.left_out), f"{one.eps:.1e}", *numbers, f"{one.resolution:.0e}",
+            one.verdict.label)
+
+
+def _document(a: argparse.Namespace, reports: list[GradcheckReport], verdict: Verdict, words: str) -> dict[str, Any]:
+    return {"json_version": JSON_VERSION, "verdict": verdict.label, "exit_code": verdict.value, "words": words,
+            "dtype": a.dtype, "device": a.device, "seed": a.seed, "reports": [report.to_dict() for report in reports],
+            "environment": environment()}
+
+
+def _finish(path: str | None, document: dict[str, Any]) -> int:
+    """Write the JSON file, if one is wanted; the exit code. A verdict against a gradient stays, whatever fails."""
+    code = int(document["exit_code"])
+    try:
+        if path is not None:
+            write_json(path, document)
+    except OSError as error:
+        return complain("bridge.gradcheck", f"--json {path}: {error.strerror}", code or BAD_INPUT)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,553 @@
+# SPDX-License-Identifier: MIT
+"""Gradient checking: right gradients pass, every planted wrong one is caught, every operation has a check."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import itertools
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+import bridge
+from bridge import engine, functional, model
+from bridge.errors import ArgumentError, ArgumentTypeError, FileError
+from bridge.gradcheck import GradcheckReport, Verdict, gradcheck, operations
+from bridge.gradcheck import __main__ as command
+from bridge.gradcheck.networks import NetworkFunctions
+from bridge.gradcheck.operations import OPERATIONS, Operation, Settings
+
+Array = np.ndarray
+Gradients = tuple[Array, Array, Array]
+
+DTYPES = pytest.mark.parametrize("dtype", ["float64", "float32"])
+NAMES = ["input", "weight", "bias"]
+#: Square images and kernels, as many channels in as out: every transposition keeps the shapes
+X, W, GIVEN = (2, 3, 6, 6), (3, 3, 3, 3), {"padding": 1}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Thousands of tiny operations: threads would only wait for each other. Loaded libraries alone can be told so."""
+    engine.api()
+    with threadpool_limits(1):
+        yield
+
+
+def random(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Array:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def forward(x: Array, w: Array, b: Array) -> Array:
+    return bridge.conv2d(x, w, b, **GIVEN)
+
+
+def backward(dy: Array, x: Array, w: Array, b: Array) -> Gradients:
+    return bridge.conv2d_backward(dy, x, w, **GIVEN)
+
+
+def check(wrong: Callable[..., Gradients], dtype: str = "float64", **given: object) -> GradcheckReport:
+    inputs = [random(X, dtype), random(W, dtype), random(W[:1], dtype)]
+    return gradcheck(forward, wrong, inputs, names=NAMES, **given)
+
+
+def verdicts(report: GradcheckReport) -> dict[str, Verdict]:
+    return {one.name: one.verdict for one in report.inputs}
+
+
+# --- every operation has a check ---------------------------------------------------------------------------------
+
+
+def offered(layers: tuple[type, ...], functions: set[str], accepts: Callable[[str], object]) -> set[str]:
+    """What the package can differentiate, from its own description: nothing here knows the registry."""
+    found = {name for name in functions if f"{name}_backward" in functions}
+    for layer in layers:
+        needed = {"name": "a", "in_channels": 1, "out_channels": 1, "kernel_size": (1, 1)}
+        one = layer(**{key: needed[key] for key in inspect.signature(layer).parameters if key in needed})
+        kind = json.loads(model.Model((one,)).to_json())["layers"][0]["type"]
+        # A new class may be written as an old type, by mistake
+        found.add(f"layer.{layer.__name__.lower() if f'layer.{kind}' in found else kind}")
+    for loss, reduction in itertools.product(LOSSES, ("none", "mean", "sum", "batchmean")):
+        chain = [{"name": "a", "type": "relu"}]
+        try:
+            accepts(json.dumps({"layers": chain, "loss": {"type": loss, "reduction": reduction}}))
+        except FileError:
+            continue
+        found.add(f"loss.{loss}.{reduction}")
+    return found | {"network"}
+
+
+#: Names a loss may have, by torch's
+LOSSES = ("mse", "l1", "smooth_l1", "huber", "cross_entropy", "nll", "bce", "bce_with_logits", "kl_div", "poisson_nll")
+FUNCTIONS = {name for module in (bridge, functional) for name, one in vars(module).items()
+             if inspect.isfunction(one) and not name.startswith("_")}
+
+
+def test_every_differentiable_operation_has_a_check() -> None:
+    assert set(OPERATIONS) == offered(get_args(model.Layer), FUNCTIONS, model.Model.from_json)
+
+
+def test_every_layer_of_the_fortran_library_has_a_check(root: Path) -> None:
+    text = (root / "fortran" / "model" / "description.f90").read_text(encoding="utf-8")
+    kinds = set(re.findall(r'^\s*case \("(\w+)"\)', text, re.MULTILINE)) & set(re.findall(r"\bkind_(\w+) =", text))
+    assert kinds and {f"layer.{kind}" for kind in kinds} == {name for name in OPERATIONS if name.startswith("layer.")}
+
+
+def test_an_operation_without_a_check_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted layer, function and loss are missing in the registry."""
+    class Tanh(model.Relu):
+        """A new layer type."""
+
+    class Pool(model.Relu):
+        """One that is not written yet."""
+
+    to_json = model.Model.to_json
+    monkeypatch.setattr(model.Model, "to_json", lambda self: to_json(self).replace(
+        '"relu"', '"tanh"' if isinstance(self.layers[0], Tanh) else '"relu"'))
+    found = offered((*get_args(model.Layer), Tanh, Pool), FUNCTIONS | {"pool", "pool_backward", "helper"},
+                    lambda text: model.Model.from_json(text.replace('"l1"', '"mse"')))
+    assert found - set(OPERATIONS) == {"layer.tanh", "layer.pool", "pool", "loss.l1.mean", "loss.l1.sum"}
+
+
+@DTYPES
+@pytest.mark.parametrize("device", ["cpu", "naive"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_is_right(name: str, device: str, dtype: str) -> None:
+    for seed in range(3):
+        for report in OPERATIONS[name].check(Settings(dtype, device, seed)):
+            assert report.verdict is Verdict.RIGHT, str(report)
+            assert not report.not_checked
+            assert all(one.resolution < (1e-6 if dtype == "float64" else 0.02) for one in report.inputs), str(report)
+
+
+# --- wrong gradients ---------------------------------------------------------------------------------------------
+
+
+def changed(**change: Callable[[Array], Array]) -> Callable[..., Gradients]:
+    """The right gradients, some of them changed."""
+    def wrong(dy: Array, x: Array, w: Array, b: Array) -> Gradients:
+        found = dict(zip(NAMES, backward(dy, x, w, b), strict=True))
+        return tuple(np.ascontiguousarray(change.get(name, np.array)(g)) for name, g in found.items())
+    return wrong
+
+
+def of_other(dy: Callable[[Array], Array] = np.array,
+             w: Callable[[Array], Array] = np.array) -> Callable[..., Gradients]:
+    """The right formula with other operands."""
+    return lambda dy_, x, w_, b: backward(np.ascontiguousarray(dy(dy_)), x, np.ascontiguousarray(w(w_)), b)
+
+
+def corrupted(g: Array) -> Array:
+    g = g.copy()
+    g.flat[g.size // 2] *= 1.01
+    return g
+
+
+def element(value: float) -> Callable[[Array], Array]:
+    def edit(g: Array) -> Array:
+        g = g.copy()
+        g.flat[1] = value
+        return g
+    return edit
+
+
+WRONG = {
+    "kernel gradient flipped in h": changed(weight=lambda g: g[:, :, ::-1]),
+    "kernel gradient flipped in both": changed(weight=lambda g: g[:, :, ::-1, ::-1]),
+    "kh and kw transposed": changed(weight=lambda g: g.swapaxes(2, 3)),
+    "in and out swapped": changed(weight=lambda g: g.swapaxes(0, 1)),
+    "column-major view": changed(weight=lambda g: g.ravel().reshape(g.shape, order="F")),
+    "data gradient without the rotation": of_other(w=lambda w: w[:, :, ::-1, ::-1]),
+    "factor 2 missing": changed(input=lambda g: g / 2),
+    "mean for sum over the batch": changed(weight=lambda g: g / X[0], bias=lambda g: g / X[0]),
+    "mean for sum over the pixels": changed(bias=lambda g: g / (X[2] * X[3])),
+    "bias gradient zero": changed(bias=np.zeros_like),
+    "bias gradient of a part of the batch": lambda dy, x, w, b: (
+        *backward(dy, x, w, b)[:2], dy[:-1].sum(axis=(0, 2, 3), dtype=dy.dtype)),
+    "dz shifted by a pixel": of_other(dy=lambda dy: np.roll(dy, 1, axis=3)),
+    "dy transposed": of_other(dy=lambda dy: dy.swapaxes(2, 3)),
+    "sign": changed(weight=np.negative),
+    "channels reversed": changed(input=lambda g: g[:, ::-1]),
+    "one element 1 % off": changed(weight=corrupted),
+    "one element of the input 1 % off": changed(input=corrupted),
+    "bias gradients swapped": changed(bias=lambda g: g[::-1]),
+    "a constant added": changed(weight=lambda g: g + np.abs(g).max() / 8),
+    "NaN": changed(weight=element(np.nan)),
+    "infinite": changed(input=element(np.inf)),
+}
+
+
+@pytest.mark.parametrize("linear", [False, True])
+@DTYPES
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_gradient_is_caught(name: str, dtype: str, linear: bool) -> None:
+    report = check(WRONG[name], dtype, linear=linear, points=300)
+    assert report.verdict is Verdict.WRONG and report.exit_code == 1
+    assert report.words.startswith("WRONG: gradients: the gradient of ")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_wrong_element_of_a_large_tensor_is_caught_by_the_directions(seed: int) -> None:
+    """Whether or not it is among the few elements that are looked at."""
+    report = check(WRONG["one element of the input 1 % off"], points=1, seed=seed)
+    assert verdicts(report)["input"] is Verdict.WRONG
+
+
+@DTYPES
+def test_the_right_gradient_is_not_flagged(dtype: str) -> None:
+    for linear in (False, True):
+        report = check(backward, dtype, linear=linear)
+        assert report.verdict is Verdict.RIGHT and report.exit_code == 0, str(report)
+
+
+class Wrong(NetworkFunctions):
+    """A network whose gradients are changed."""
+
+    change: Callable[[dict[str, Array], NetworkFunctions, Array], None]
+
+    def backward(self, dy: Array, *inputs: Array) -> tuple[Array, ...]:
+        found = dict(zip(self.names, super().backward(dy, *inputs), strict=True))
+        type(self).change(found, self, dy)
+        return tuple(found.values())
+
+
+def missing_mask(found: dict[str, Array], functions: NetworkFunctions, dy: Array) -> None:
+    """The gradient behind the first rectifier, also where it is closed."""
+    net = functions._network
+    found["conv1.bias"] = (dy * net.output_gradient("relu1").sum(axis=(0, 2, 3))).astype(dy.dtype)
+
+
+def doubled_loss(found: dict[str, Array], functions: NetworkFunctions, dy: Array) -> None:
+    for name in found:
+        found[name] = 2 * found[name]
+
+
+def swapped(found: dict[str, Array], functions: NetworkFunctions, dy: Array) -> None:
+    found["conv1.bias"] = found["conv1.bias"][::-1]
+
+
+@pytest.mark.parametrize("change", [missing_mask, doubled_loss, swapped], ids=lambda one: one.__name__)
+def test_a_wrong_gradient_of_a_network_is_caught(change: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "NetworkFunctions", type("_", (Wrong,), {"change": staticmethod(change)}))
+    (report,) = OPERATIONS["network"].check(Settings())
+    assert report.verdict is Verdict.WRONG
+
+
+def test_a_relu_without_its_mask_is_caught() -> None:
+    x = random((4, 5), "float64")
+    report = gradcheck(lambda x: np.maximum(x, 0), lambda dy, x: dy, [x], kinks=lambda x: x)
+    assert report.verdict is Verdict.WRONG
+
+
+def test_a_buffer_that_accumulates_is_caught() -> None:
+    total = np.zeros(5)
+
+    def accumulating(dy: Array, x: Array) -> Array:
+        total[...] += dy * np.cos(x)
+        return total
+
+    assert gradcheck(np.sin, accumulating, [random((5,), "float64")]).verdict is Verdict.WRONG
+
+
+def test_ones_cannot_see_a_transposed_upstream_gradient() -> None:
+    """Why dy is random: with ones the wrong gradient is the right one, to the bit."""
+    x, w, b = random(X, "float64"), random(W, "float64"), random(W[:1], "float64")
+    ones, wrong = np.ones(X), WRONG["dy transposed"]
+    assert all(np.array_equal(*pair) for pair in zip(wrong(ones, x, w, b), backward(ones, x, w, b), strict=True))
+    assert check(wrong).verdict is Verdict.WRONG
+
+
+# --- right gradients, everywhere ---------------------------------------------------------------------------------
+
+
+@DTYPES
+@pytest.mark.parametrize("seed", range(25))
+def test_right_convolutions_of_random_shapes_are_never_flagged(seed: int, dtype: str) -> None:
+    rng = np.random.default_rng(seed)
+    n, cg, kg, groups, r, s = (int(i) for i in rng.integers(1, 4, 6))
+    given = {key: tuple(int(i) for i in rng.integers(low, 3, 2))
+             for key, low in (("stride", 1), ("padding", 0), ("dilation", 1))}
+    x = random((n, cg * groups, *(int(i) for i in rng.integers(6, 10, 2))), dtype, seed)
+    w, b = random((kg * groups, cg, r, s), dtype, seed), random((kg * groups,), dtype, seed)
+    sizes = 10.0 ** rng.integers(-3, 4, 3)
+    inputs = [(size * one).astype(dtype) for size, one in zip(sizes, (x, w, b), strict=True)]
+    for linear in (True, False):
+        report = gradcheck(
+            lambda x, w, b: bridge.conv2d(x, w, b, **given, groups=groups),
+            lambda dy, x, w, b: bridge.conv2d_backward(dy, x, w, **given, groups=groups),
+            inputs, names=NAMES, seed=seed, linear=linear)
+        assert report.verdict is not Verdict.WRONG, str(report)
+        assert report.verdict is Verdict.RIGHT or dtype == "float32", str(report)
+
+
+@pytest.mark.parametrize("seed", [143, 166])
+def test_a_loss_does_not_hide_the_rounding_of_its_gradient(seed: int) -> None:
+    """A bias gradient whose terms cancel: its rounding is not in proportion to it, and the loss does not show it."""
+    (report,) = OPERATIONS["network"].check(Settings("float32", seed=seed, points=8))
+    assert report.verdict is not Verdict.WRONG, str(report)
+
+
+SMOOTH: dict[str, tuple[Callable[[Array], Array], Callable[[Array, Array], Array]]] = {
+    "sin": (np.sin, lambda dy, x: dy * np.cos(x)),
+    "exp": (np.exp, lambda dy, x: dy * np.exp(x)),
+    "cube": (lambda x: x**3, lambda dy, x: dy * 3 * x**2),
+    "tanh": (np.tanh, lambda dy, x: dy * (1 - np.tanh(x)**2)),
+    "sum of squares": (lambda x: np.sum(x * x), lambda dy, x: 2 * dy * x),
+    "softmax": (lambda x: np.exp(x) / np.exp(x).sum(),
+                lambda dy, x: (p := np.exp(x) / np.exp(x).sum()) * (dy - np.sum(dy * p))),
+    "cumulative sum": (np.cumsum, lambda dy, x: np.cumsum(dy[::-1])[::-1]),
+    "relu, kinks not declared": (lambda x: np.maximum(x, 0), lambda dy, x: dy * (x > 0)),
+    "absolute value, not declared": (np.abs, lambda dy, x: dy * np.sign(x)),
+}
+
+
+@DTYPES
+@pytest.mark.parametrize("name", SMOOTH)
+def test_right_functions_are_never_flagged(name: str, dtype: str) -> None:
+    function, gradient = SMOOTH[name]
+    for seed in range(8):
+        report = gradcheck(function, gradient, [random((37,), dtype, seed)], seed=seed)
+        assert report.verdict is Verdict.RIGHT, str(report)
+        report = gradcheck(function, lambda dy, x: 1.03 * gradient(dy, x).astype(dtype), [random((37,), dtype, seed)])
+        assert report.verdict is Verdict.WRONG, str(report)
+
+
+@pytest.mark.parametrize("name", ["loss.mse.sum", "network", "layer.conv2d"])
+def test_the_noise_is_measured_not_guessed(name: str) -> None:
+    """Errors of right gradients have the size of the noise: the bound is 9 times that."""
+    ratios = [9 * p.error / p.rounding for seed in range(6) for report in OPERATIONS[name].check(Settings(seed=seed))
+              for one in report.inputs for p in one.kept if p.rounding > 0]
+    assert 0.05 < np.sqrt(np.mean(np.square(ratios))) < 3
+
+
+# --- kinks -------------------------------------------------------------------------------------------------------
+
+
+def relu_check(x: Array, declared: bool, **given: object) -> GradcheckReport:
+    return gradcheck(lambda x: np.maximum(x, 0), lambda dy, x: dy * (x > 0), [x],
+                     kinks=(lambda x: x) if declared else None, directions=0, **given)
+
+
+@DTYPES
+def test_kinks_are_left_out_and_counted(dtype: str) -> None:
+    """Two elements nearer to 0 than the shortest step, one within the first step only, five far away."""
+    tiny = 2.0**-30 if dtype == "float64" else 2.0**-18
+    near = 2.0**-19 if dtype == "float64" else 2.0**-9
+    x = np.array([tiny, -tiny, near, 1, -1, 2, -0.5, 0.7], dtype)
+    (one,) = relu_check(x, True).inputs
+    assert (one.left_out, len(one.kept)) == (2, 6) and one.verdict is Verdict.RIGHT
+    assert {p.at for p in one.probes if p.left_out == "kink"} == {(0,), (1,)}
+
+
+def test_only_kinks_is_not_a_pass() -> None:
+    report = relu_check(np.zeros(6), True)
+    assert report.verdict is Verdict.CANNOT_TELL and report.exit_code == 4
+    assert report.warnings == ("input 0: all 6 differences cross a kink; take another point, or float64",)
+
+
+@DTYPES
+def test_a_kink_that_nobody_declared_is_no_false_alarm(dtype: str) -> None:
+    """Wherever it lies within two steps, on either side: curvature bounds its error."""
+    eps = 2.0**-10
+    for part in np.linspace(0, 2.2, 45):
+        for sign in (1, -1):
+            x = np.array([sign * part * eps, *random((9,), dtype) * 2], dtype)
+            report = relu_check(x, False, eps=eps)
+            assert report.verdict is Verdict.RIGHT, str(report)
+
+
+def test_kinks_of_a_network_are_left_out() -> None:
+    """In float32 a step of a bias moves every pixel of a channel: some cross, and none is judged by that."""
+    layers = (bridge.Conv2d("conv", 1, 2, (3, 3), padding=(1, 1)), bridge.Relu("relu"))
+    net = bridge.Network(bridge.Model(layers, mean=False), "float32")
+    net.parameters["conv.weight"][...] = random((2, 1, 3, 3), "float32")
+    functions = NetworkFunctions(net)
+    inputs = functions.inputs(random((3, 1, 120, 120), "float32"))
+    report = gradcheck(functions.forward, functions.backward, inputs, names=functions.names, kinks=functions.kinks)
+    assert report.verdict is not Verdict.WRONG
+    assert report.inputs[-1].left_out > 0
+
+
+# --- precision ---------------------------------------------------------------------------------------------------
+
+
+def squares(dtype: str, **given: object) -> GradcheckReport:
+    """The sum of 10000 squares, rounded to the precision of its terms."""
+    x = random((100, 100), dtype)
+    return gradcheck(lambda x: np.sum(x * x, dtype=dtype), lambda dy, x: 2 * dy * x, [x], **given)
+
+
+def test_float32_cannot_resolve_a_large_sum() -> None:
+    report = squares("float32")
+    assert report.verdict is Verdict.CANNOT_TELL and report.exit_code == 4
+    assert re.search(r"float32 cannot resolve it, an error below \d+% of the gradient does not show; check in float64",
+                     report.warnings[0])
+    assert squares("float64").verdict is Verdict.RIGHT
+
+
+def test_a_small_step_is_worse_in_float32() -> None:
+    """Steps of 1e-5, usual in float64, lose what cbrt(u) keeps."""
+    def resolution(eps: float | None) -> float:
+        x = random((30,), "float32")
+        return gradcheck(np.sin, lambda dy, x: dy * np.cos(x), [x], eps=eps).inputs[0].resolution
+
+    assert resolution(1e-5) > 50 * resolution(None)
+
+
+def test_what_is_linear_has_no_curvature() -> None:
+    report = check(backward, linear=True)
+    assert {one.eps for one in report.inputs} <= {0.5, 1.0}
+    assert all(p.curvature == 0 for one in report.inputs for p in one.probes)
+    assert all(one.resolution < 1e-12 for one in report.inputs)
+    with pytest.raises(ArgumentError, match=r"linear: forward is not linear in input 0"):
+        gradcheck(np.sin, lambda dy, x: dy * np.cos(x), [random((5,), "float64")], linear=True)
+
+
+def test_a_report_tells_of_what_its_bound_consists() -> None:
+    text = str(check(backward))
+    assert text.startswith("RIGHT: gradients: ")
+    assert all(words in text for words in ("rounding", "curvature", "eps 3.8e-06", "of the gradient"))
+
+
+def test_the_seed_repeats_a_check() -> None:
+    assert check(backward, seed=3).to_dict() == check(backward, seed=3).to_dict() != check(backward, seed=4).to_dict()
+
+
+def test_inputs_are_left_alone_and_may_be_read_only() -> None:
+    x = random((4, 3), "float64")
+    x.setflags(write=False)
+    before = x.copy()
+
+    def greedy(x: Array) -> Array:
+        x *= 2
+        return np.sin(x)
+
+    assert gradcheck(greedy, lambda dy, x: 2 * dy * np.cos(2 * x), [x.T]).verdict is Verdict.RIGHT
+    assert np.array_equal(x, before)
+
+
+def test_zeros_show_nothing() -> None:
+    report = gradcheck(lambda x: np.maximum(x, 0), lambda dy, x: dy * (x > 0), [-np.ones(5)])
+    assert report.verdict is Verdict.CANNOT_TELL
+    assert report.warnings == ("input 0: gradient and differences are all 0, which shows nothing; take another point",)
+
+
+def test_an_input_without_gradient_is_named() -> None:
+    report = gradcheck(lambda x, t: (x - t)**2, lambda dy, x, t: (2 * dy * (x - t), None),
+                       [np.arange(3.0), np.ones(3) / 3], names=["x", "t"])
+    assert report.verdict is Verdict.RIGHT and report.not_checked == ("t",)
+    assert report.warnings == ("t: backward gives no gradient; not checked",)
+
+
+ONE = np.array([0.5, 1.5])
+REFUSED = [
+    (ArgumentTypeError, "input 0: int64", {"inputs": [np.arange(3)]}),
+    (ArgumentTypeError, "inputs: ndarray", {"inputs": ONE}),
+    (ArgumentError, "input 0: not finite", {"inputs": [np.array([np.nan])]}),
+    (ArgumentError, "input 0: empty", {"inputs": [np.empty(0)]}),
+    (ArgumentError, r"names: \['a', 'b'\], expected 1 different", {"names": ["a", "b"]}),
+    (ArgumentError, "linear: 'z', expected one of input 0", {"linear": ["z"]}),
+    (ArgumentError, "eps: 0", {"eps": 0}),
+    (ArgumentError, "eps: 1e-30 does not move input 0", {"eps": 1e-30}),
+    (ArgumentError, "points: 0", {"points": 0}),
+    (ArgumentError, "seed: -1", {"seed": -1}),
+    (ArgumentTypeError, "forward: int64", {"forward": lambda x: 3}),
+    (ArgumentError, "forward: NaN or infinity", {"forward": lambda x: x * np.inf}),
+    (ArgumentError, r"backward: the gradient of input 0 is float64 of shape \(1,\)", {"backward": lambda dy, x: x[:1]}),
+    (ArgumentError, "backward: 2 values, expected one gradient", {"backward": lambda dy, x: (x, x)}),
+]
+
+
+@pytest.mark.parametrize(("error", "words", "given"), REFUSED, ids=[words for _, words, _ in REFUSED])
+def test_what_is_refused(error: type[Exception], words: str, given: dict[str, object]) -> None:
+    usual = {"forward": np.sin, "backward": lambda dy, x: dy * np.cos(x), "inputs": [ONE]}
+    with pytest.raises(error, match=f"^{words}"):
+        gradcheck(**(usual | given))
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+def test_the_command_as_a_program() -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-m", "bridge.gradcheck", "conv2d", "--points", "4"],
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("RIGHT: ")
+
+
+@DTYPES
+def test_the_command_on_everything(dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "gradients.json"
+    assert command.main(["--dtype", dtype, "--json", str(path), "--seed", "5", "--points", "8"]) == 0
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert document["verdict"] == "right" and document["seed"] == 5 and document["dtype"] == dtype
+    assert {one["title"].partition(",")[0] for one in document["reports"]} == set(OPERATIONS)
+    assert capsys.readouterr().out.startswith("RIGHT: ")
+
+
+@pytest.mark.parametrize(("wrong", "dtype", "code", "word"), [
+    (WRONG["sign"], "float64", 1, "WRONG: "), (None, "float32", 4, "CANNOT TELL: ")])
+def test_the_exit_code_is_the_verdict(wrong: Callable[..., Gradients] | None, dtype: str, code: int, word: str,
+                                      monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    report = check(wrong) if wrong else squares(dtype)
+    monkeypatch.setitem(OPERATIONS, "planted", Operation("", lambda settings: [report]))
+    assert command.main(["conv2d", "planted"]) == code
+    assert capsys.readouterr().out.startswith(word)
+
+
+def test_the_list_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(OPERATIONS)
+    with pytest.raises(SystemExit):
+        command.main(["--help"])
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("cbrt(u)", "float64", "exit codes:", "kink"))
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["pool"], "OPERATION: 'pool', expected one of conv2d, "),
+    (["--fixture", "missing.h5"], "missing.h5: no such file"),
+    (["conv2d", "--fixture", "missing.h5"], "--fixture: given together with 'conv2d'"),
+    (["--device", "abacus"], "device abacus"),
+    (["--seed", "-1"], "seed: -1, expected an integer of 0 or more"),
+    (["--points", "0"], "points: 0, expected"),
+    (["--json", "no/such/folder.json"], "--json no/such/folder.json: no such folder"),
+])
+def test_bad_input_is_said_in_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"bridge.gradcheck: {words}")
+
+
+def test_the_network_of_a_fixture(small_fixture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "gradients.json"
+    assert command.main(["--fixture", str(small_fixture), "--points", "4", "--json", str(path)]) == 0
+    (report,) = json.loads(path.read_text(encoding="utf-8"))["reports"]
+    assert [one["name"] for one in report["inputs"]] == [
+        "input", *(f"conv{i}.{part}" for i in (1, 2, 3) for part in ("weight", "bias"))]
+    assert capsys.readouterr().out.startswith("RIGHT: ")
+
+
+def test_a_verdict_against_a_gradient_stays_when_the_file_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(command, "write_json", fail)
+    for code, expected in ((0, 2), (1, 1), (4, 4)):
+        assert command._finish("a.json", {"exit_code": code}) == expected
+
+
+@pytest.mark.parametrize("name", ["check", "differences", "gradient_noise", "networks", "operations", "results",
+                                  "__main__"])
+def test_docstrings_of_gradcheck(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"bridge.gradcheck.{name}")).failed == 0
