@@ -103,10 +103,13 @@ def _other_weights(case: Case, right: Forward | Data) -> Hypotheses:
         found = pair.parameters(pair.candidate, other) if other >= 0 else None
         if found is None or not all(np.isfinite(w).all() for w in found.values()):
             continue
-        changes: dict[str, Array] = {"w": found[f"{layer}/weight"].astype(np.float64)}
+        w = found[f"{layer}/weight"].astype(np.float64)
         if isinstance(right, Forward) and right.b is not None:
-            changes["b"] = found[f"{layer}/bias"].astype(np.float64)
-        yield hypothesis("previous_step", said, right.replaced(**changes))
+            b = found[f"{layer}/bias"].astype(np.float64)
+            yield hypothesis("previous_step", said, right.replaced(w=w, b=b))
+            yield hypothesis("previous_step", f"{said}, the bias excepted", right.replaced(w=w))
+        else:
+            yield hypothesis("previous_step", said, right.replaced(w=w))
 
 
 def _other_operands(case: Case, right: Filter | BiasGradient, operands: tuple[str, ...]) -> Hypotheses:

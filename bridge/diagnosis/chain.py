@@ -40,6 +40,7 @@ class Chain:
     weights : before the step, float64
     planted : operations that are replaced, by the name of the tensor they make
     hidden : tensors in the file that are not to be used
+    bounded : bounds are computed; without them all is faster
     """
 
     pair: Pair
@@ -48,6 +49,7 @@ class Chain:
     planted: dict[str, Operation] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
     known: dict[str, Bounded] = field(default_factory=dict)
+    bounded: bool = True
 
     @property
     def model(self) -> Model:
@@ -88,13 +90,14 @@ class Chain:
         own = None if name in self.planted else self.own(name)
         if own is not None:
             return Bounded(own)
-        return self.planted.get(name, self.operation(name)).full(self.arithmetic)
+        operation = self.planted[name] if name in self.planted else self.operation(name)
+        return operation.full(self.arithmetic) if self.bounded else Bounded(operation.values())
 
-    def planting(self, name: str, operation: Operation) -> Chain:
+    def planting(self, name: str, operation: Operation, bounded: bool = True) -> Chain:
         """The same step with one operation replaced; what does not follow from it is shared."""
         follow = self.after(name)
         known = {other: value for other, value in self.known.items() if other not in follow}
-        return Chain(self.pair, self.step, self.weights, self.planted | {name: operation}, self.hidden, known)
+        return Chain(self.pair, self.step, self.weights, self.planted | {name: operation}, self.hidden, known, bounded)
 
     def after(self, name: str) -> set[str]:
         """Names of all tensors that a tensor has a part in, itself too."""

@@ -7,11 +7,11 @@ import itertools
 
 import numpy as np
 
-from bridge.diagnosis.hypothesis import Framed, Hypotheses, Hypothesis, hypothesis, with_layer, with_operand
+from bridge.diagnosis.hypothesis import Framed, Hypotheses, Hypothesis, Passed, hypothesis, with_layer, with_operand
 from bridge.diagnosis.kinds import kind
 from bridge.diagnosis.layouts import layouts
 from bridge.diagnosis.operations import Data, Filter, Forward, Operation
-from bridge.diagnosis.window import MODES
+from bridge.diagnosis.window import MODES, window
 from bridge.precision import HYPOTHESES
 
 Array = np.ndarray
@@ -25,6 +25,7 @@ def forward_faults(z: Forward) -> Hypotheses:
     yield from _geometry(z)
     yield from _paddings(z)
     yield from _bias(z)
+    yield hypothesis("relu", "a ReLU on what comes out", Passed(z.shape, z, lambda x: np.maximum(x, 0)))
     yield from _lower(z, "x", "w")
 
 
@@ -37,6 +38,9 @@ def data_faults(dx: Data) -> Hypotheses:
     yield from _geometry(dx)
     for shift in SHIFTS:
         yield hypothesis("shifted_gradient", f"dz {_moved(shift)}", dx.replaced(shift=shift))
+        lost = with_operand(dx, "dz", lambda dz, s=shift: window(dz, (-s[0], -s[1]), dz.shape[2:]))
+        yield hypothesis("shifted_gradient", f"dz {_moved(shift)}, what leaves the image is lost", lost)
+    yield from _frames(dx)
     yield from _lower(dx, "dz", "w")
 
 
@@ -49,6 +53,7 @@ def filter_faults(dw: Filter) -> Hypotheses:
         yield hypothesis("shifted_gradient", f"dz {_moved(shift)}", dw.replaced(moved=shift))
     for shift in SHIFTS:
         yield hypothesis("padding_width", f"the input {_moved(shift)}", dw.replaced(shift=shift))
+        yield _moved_image(dw, shift)
     yield from _modes(dw)
     yield from _parts(dw)
     yield from _lower(dw, "x", "dz")
@@ -85,6 +90,7 @@ def _paddings(z: Forward) -> Hypotheses:
     yield from _modes(z)
     for shift in SHIFTS:
         yield hypothesis("padding_width", f"the input {_moved(shift)}", z.replaced(shift=shift))
+        yield _moved_image(z, shift)
     (top, left), (height, width) = z.layer.padding, z.shape[2:]
     if 0 < 2 * top < height or 0 < 2 * left < width:
         border = (top, top, left, left)
@@ -96,9 +102,24 @@ def _paddings(z: Forward) -> Hypotheses:
             yield hypothesis(
                 "padding_width", "only 'valid' outputs, the border is the bias", Framed(z.shape, z, border, no_bias)
             )
+    yield from _frames(z)
+
+
+def _frames(operation: Operation) -> Hypotheses:
+    """A part of the border is not computed."""
     for i, side in enumerate(("first row", "last row", "first column", "last column")):
         lost = tuple(int(i == j) for j in range(4))
-        yield hypothesis("padding_width", f"the {side} of outputs is not computed", Framed(z.shape, z, lost))
+        framed = Framed(operation.shape, operation, lost)
+        yield hypothesis("padding_width", f"the {side} of outputs is not computed", framed)
+    if isinstance(operation, Data):
+        framed = Framed(operation.shape, operation, (1, 1, 1, 1))
+        yield hypothesis("padding_width", "the border is not computed", framed)
+
+
+def _moved_image(operation: Operation, shift: tuple[int, int]) -> Hypothesis:
+    """What leaves the image is lost, before it is padded."""
+    moved = with_operand(operation, "x", lambda x: window(x, (-shift[0], -shift[1]), x.shape[2:]))
+    return hypothesis("padding_width", f"the image {_moved(shift)}, what leaves it is lost", moved)
 
 
 def _modes(operation: Operation) -> Hypotheses:

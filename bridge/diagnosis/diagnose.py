@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
+from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +21,7 @@ from bridge.diagnosis.search import Search
 from bridge.diagnosis.update_cases import new_weights_case
 from bridge.exchange import ExchangeFile
 from bridge.judged import Comparison, Judged
+from bridge.memory import one_core
 from bridge.operation import operation
 from bridge.pair import Pair
 
@@ -25,6 +29,8 @@ Array = np.ndarray
 
 #: Seconds after which no further hypotheses are made
 BUDGET = 60.0
+#: Pixels below which products are too small to be shared by cores
+SMALL_BATCH = 2**17
 #: Operations that are diagnosed; the rest is counted
 MOST_FINDINGS = 12
 
@@ -47,8 +53,9 @@ def diagnose(
     """
     start = time.monotonic()
     with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, np.errstate(all="ignore"):
-        doctor = _Doctor(Pair(reference, candidate, lower), comparison, start + budget)
-        diagnosis = doctor.run()
+        pair = Pair(reference, candidate, lower)
+        with one_core() if math.prod(pair.batch_shape) < SMALL_BATCH else nullcontext():
+            diagnosis = _Doctor(pair, comparison, start + budget).run()
     diagnosis.seconds = time.monotonic() - start
     return diagnosis
 
@@ -99,9 +106,7 @@ class _Doctor:
 
     def _searched(self, judged: Judged, search: Search) -> Finding:
         place = search.place
-        explanations, runner_up = search.run(place)
-        if not explanations and not self.diagnosis.findings and search.case.updating is None:
-            explanations, runner_up = search_hidden(search, runner_up)
+        explanations, runner_up = search.run(place, None if self.diagnosis.findings else search_hidden)
         self.diagnosis.hypotheses += search.count
         if len(explanations) > 1:
             explanations = self._also_later(judged, explanations)
@@ -111,7 +116,8 @@ class _Doctor:
         """Of explanations that one step cannot tell apart those that a later wrong step confirms, if any."""
         for other in self.comparison.failures:
             if other.name == judged.name and other.step > judged.step:
-                case = self._update_case(other) if "optimizer" in other.name else self._case(other.name, other.step)
+                updated = other.name.startswith(("optimizer/", "update/"))
+                case = self._update_case(other) if updated else self._case(other.name, other.step)
                 if case is None:
                     continue
                 search = Search(case, self.deadline)
@@ -146,7 +152,19 @@ class _Doctor:
         assert chain is not None
         right = self.pair.start[parameter].astype(np.float64)
         found = self.pair.candidate.read(f"steps/0/weights/{parameter}", right.shape).astype(np.float64)
-        return self._searched(judged, Search(Case(judged.name, chain, Given(right.shape, right), found), self.deadline))
+        search = Search(Case(judged.name, chain, Given(right.shape, right), found), self.deadline)
+        if not self._other_start():
+            return self._searched(judged, search)
+        finding = self._searched(judged, search) if not self.diagnosis.findings else None
+        if finding is None or finding.explanations:
+            return finding
+        stale = Explanation((kind("stale"),), "no first weights are the fixture's: a result of another fixture", 0.0)
+        return replace(finding, explanations=(stale,))
+
+    def _other_start(self) -> bool:
+        """All first weights are wrong."""
+        wrong = {j.name for j in self.comparison.failures if j.step == 0 and j.name.startswith("weights/")}
+        return len(wrong) == len(self.pair.start) > 1
 
     def _update(self, judged: Judged, parameter: str, own: bool) -> Finding | None:
         gradient = f"grads/{parameter}"

@@ -55,6 +55,10 @@ class Operation(ABC):
     def full(self, arithmetic: Arithmetic) -> Bounded:
         """All values, with their bound."""
 
+    def values(self) -> Array:
+        """All values; no bound is computed, which costs twice as much again."""
+        return self.at(np.arange(int(np.prod(self.shape)))).reshape(self.shape)
+
     def replaced(self, **changes: Any) -> Any:
         """The same operation with other operands or geometry."""
         return replace(self, **changes)
@@ -128,6 +132,10 @@ class Forward(Operation):
             error += arithmetic.factor(n) * np.abs(bias)
         return Bounded(value, error)
 
+    def values(self) -> Array:
+        value = self._sum(self.x.value, self.w)
+        return value if self.b is None else value + self._bias_at(np.arange(value.size)).reshape(self.shape)
+
     def _sum(self, x: Array, w: Array) -> Array:
         padded = _padded(_in_order(x, self.read), self.layer, self.shape[2:], self.mode, self.shift)
         layer = replace(self.layer, padding=(0, 0))
@@ -188,6 +196,9 @@ class Data(Operation):
     def full(self, arithmetic: Arithmetic) -> Bounded:
         n = float(self.w.shape[0] // self.layer.groups * np.prod(self.w.shape[2:]))
         return Bounded(*_bounded_sum(self._sum, self.dz, self.w, n, arithmetic))
+
+    def values(self) -> Array:
+        return self._sum(self.dz.value, self.w)
 
     def _sum(self, dz: Array, w: Array) -> Array:
         size, dz = (self.shape[2], self.shape[3]), _in_order(dz, self.read)
@@ -325,7 +336,7 @@ class ReluBackward(Operation):
             passed = self._apply(np.ones(1), source) * self.da.error
             error = passed if error is None else error + passed
         if self.source.error is not None:
-            unsure = np.abs(source) <= self.source.error
+            unsure = (np.abs(source) <= self.source.error) & (self.source.error > 0)
             doubt = np.where(unsure, np.abs(da) + (0.0 if self.da.error is None else self.da.error), 0.0)
             error = doubt if error is None else error + doubt
         return Bounded(value, error)

@@ -47,7 +47,9 @@ def relu_backward_faults(dz: ReluBackward, found: Array, chain: Chain, name: str
     )
     right = chain.inputs(name)[1]
     for other, shape in chain.pair.shapes.items():
-        if other.startswith("forward/") and shape == dz.shape and other != right:
+        # The output of this ReLU has the same signs as its input
+        same = other == right or right in chain.inputs(other)
+        if other.startswith("forward/") and shape == dz.shape and not same:
             yield hypothesis("mask_other", f"the mask of {other}", dz.replaced(source=chain.value(other)))
     for slope in _slopes(found, dz.da.value, dz.source.value < 0):
         yield hypothesis("leaky", f"slope {slope:.4g} where the mask is 0", dz.replaced(slope=slope))
@@ -67,14 +69,12 @@ def previous_mask(dz: ReluBackward, before: Array) -> Hypotheses:
 
 
 def _slopes(found: Array, value: Array, chosen: Array) -> list[float]:
-    """The slope that fits best where a ReLU is off, as it is and rounded to what somebody may have written."""
+    """The slope that fits best where a ReLU is off, else those that are often used."""
     x, y = value[chosen], found.reshape(value.shape)[chosen]
     square = float(np.vdot(x, x))
-    if not square > 0:
-        return []
-    slope = float(np.vdot(x, y)) / square
-    if not np.isfinite(slope) or abs(slope) < 1e-6 or abs(slope) in (1.0,):
-        return []
+    slope = float(np.vdot(x, y)) / square if square > 0 else 0.0
+    if not np.isfinite(slope) or abs(slope) < 1e-6 or abs(slope) == 1.0:
+        return [0.01, 0.1, 0.2]
     for digits in (1, 2, 3):
         # What somebody may have written
         rounded = float(f"{slope:.{digits}g}")

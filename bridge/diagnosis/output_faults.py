@@ -119,7 +119,9 @@ def from_memory(base: Hypothesis, before: dict[str, Array]) -> Hypotheses:
             continue
         if what == "the step before":
             yield base.then("accumulated", "added to the result of the step before", Added(shape, base.operation, old))
-            yield hypothesis("previous_step", "the result of the step before", Given(shape, old.reshape(shape)))
+            copy = Given(shape, old.reshape(shape))
+            yield hypothesis("previous_step", "the result of the step before", copy)
+            yield hypothesis("stale", "the result of the step before was written again", copy)
         elif what == "all steps before":
             yield base.then("accumulated", "added to the sum of all steps before", Added(shape, base.operation, old))
         else:
@@ -167,6 +169,17 @@ def _matching(predicted: Array, found: Array, axis: int) -> list[int] | None:
     return order if new else None
 
 
+def underflown(base: Hypothesis, predicted: Array, found: Array) -> Hypotheses:
+    """Rounded to fp16, where many numbers are below its smallest normal one: digits are lost, or all of them.
+
+    Otherwise the same is a rounding, see `changed_numbers`.
+    """
+    small = (predicted != 0) & (np.abs(predicted) < 2.0**-14)
+    if np.count_nonzero(small) > 0.1 * np.count_nonzero(predicted) and _leaves(_half, found[:4096]):
+        passed = Passed(base.operation.shape, base.operation, _half, 2.0**-10, 2.0**-24)
+        yield base.then("underflow", "fp16, whose smallest normal number (6.1e-5) is larger than many here", passed)
+
+
 def _decimal(digits: int, letter: str) -> Change:
     def printed(x: Array) -> Array:
         return np.array([float(f"{v:.{digits}{letter}}") for v in x.ravel()]).reshape(x.shape)
@@ -195,8 +208,11 @@ _CHANGES: list[tuple[str, str, Callable[[Array], Array], float, float]] = [
 ]
 
 
-def quantised(base: Hypothesis, predicted: Array) -> Hypotheses:
-    """Eight bits for the range of the tensor; `predicted` is all of it."""
+def quantised(base: Hypothesis, predicted: Array, found: Array) -> Hypotheses:
+    """Eight bits for the range of the tensor; `predicted` is all of it, and so is what was `found`."""
+    levels = (found - found.min()) / (np.ptp(found) / 255)
+    if not np.abs(levels - np.rint(levels)).max() <= 0.01:
+        return
     step = float(np.ptp(predicted)) / 255
     low = float(predicted.min())
     if step > 0:

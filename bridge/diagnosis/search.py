@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from bridge.diagnosis import output_faults
 from bridge.diagnosis.candidates import Case, base_of, operation_faults
-from bridge.diagnosis.hypothesis import Hypothesis, join, joined
+from bridge.diagnosis.hypothesis import Hypothesis, Passed, join, joined
 from bridge.diagnosis.kinds import kind
 from bridge.diagnosis.layouts import layouts
 from bridge.diagnosis.operations import Bounded, Filter
@@ -38,6 +38,8 @@ FRACTION = 1 / 3
 COSTLY = 2**28
 #: Explanations that are named together, and hypotheses that are confirmed; more would say no more
 MOST_NAMED, MOST_CONFIRMED = 12, 48
+#: Seconds for the search of two faults
+TWO_FAULTS = 20.0
 #: Of first faults that are combined with a second one
 MOST_FIRST, MOST_SECOND = 40, 120
 
@@ -64,6 +66,7 @@ class Search:
     place : where it is wrong
     tried : hypotheses
     count : their number, and those of layouts that were tried all at once
+    limit : T up to which a hypothesis is accepted
     """
 
     case: Case
@@ -76,7 +79,8 @@ class Search:
         self.arithmetic = case.chain.arithmetic
         self.truth: Bounded = case.right.full(self.arithmetic)
         self.found = case.found.reshape(-1)
-        self.t = self._t(self.truth)
+        self.t = self.t_of(self.truth)
+        self.limit = min(1.0, self.t * FRACTION)
         self.sample = few_channels(case.right.shape) if self.costly else sample(case.right.shape)
         self.target = self.found[self.sample]
         error = np.zeros(1) if self.truth.error is None else self.truth.error
@@ -88,27 +92,35 @@ class Search:
         """Where the tensor is wrong."""
         return locate(self.case.found, self.truth, self.case.earlier.get("the step before"))
 
-    def run(self, place: Place) -> tuple[list[Explanation], Explanation | None]:
+    def run(
+        self, place: Place, hidden: Callable[[Search], list[Explanation]] | None = None
+    ) -> tuple[list[Explanation], Explanation | None]:
         """Accepted explanations, and the best that was rejected.
 
-        A place that betrays its fault comes after one fault of the whole tensor, and before two.
+        One fault of the whole tensor; then the place, if it betrays its fault; then operations before this one whose
+        results the file lacks; then two faults.
+
+        Parameters
+        ----------
+        hidden : searches those operations
         """
-        if swapped := self._undone():
-            return [swapped], None
-        # Where NaN is, nothing can be predicted
-        stages = [self._one_fault, self._one_fault_and_a_factor, self._two_faults]
-        if not np.isfinite(self.target).all():
-            stages = []
+        accepted: list[Explanation] = []
         # A hypothesis that overflows is rejected
         with np.errstate(all="ignore"):
-            for stage in stages:
-                if stage != self._one_fault and place.explanation is not None:
-                    break
-                stage()
-                if accepted := self._accepted():
-                    return accepted, self._runner_up(accepted)
-        betrayed = [place.explanation] if place.explanation is not None else []
-        return betrayed, self._runner_up(betrayed)
+            if swapped := self._undone():
+                return [swapped], None
+            # Where NaN is, nothing can be predicted
+            if np.isfinite(self.target).all():
+                accepted = self._after(self._one_fault) or self._after(self._one_fault_and_a_factor)
+            if not accepted and place.explanation is not None:
+                accepted = [place.explanation]
+            if not accepted and np.isfinite(self.target).all():
+                accepted = (hidden(self) if hidden else []) or self._after(self._two_faults)
+        return accepted, self._runner_up(accepted)
+
+    def _after(self, stage: Callable[[], None]) -> list[Explanation]:
+        stage()
+        return self._accepted()
 
     @property
     def costly(self) -> bool:
@@ -118,8 +130,9 @@ class Search:
     def _one_fault(self) -> None:
         """Of what came out first; of the operation too, unless that costs much and is not needed."""
         base = base_of(self.case.right)
+        self._try(output_faults.underflown(base, self.right, self.found))
         self._try(output_faults.changed_numbers(base, self.found))
-        self._try(output_faults.quantised(base, self.truth.value))
+        self._try(output_faults.quantised(base, self.truth.value, self.found))
         if self.case.updating is None:
             self._try(_maybe(self._scaled(base, self.right)))
             self._try(output_faults.read_wrongly(base, self.case.name))
@@ -136,8 +149,12 @@ class Search:
         bound = np.broadcast_to(error, self.truth.value.shape).reshape(-1)
         for detail, first in output_faults.undone(self.found):
             self.count += 1
-            start = measure(first[:SAMPLE], right[:SAMPLE][: first.size], bound[:SAMPLE][: first.size]).t
-            t = start if start > 1 else measure(first, right[: first.size], bound[: first.size]).t
+            # A NaN that was converted has lost its bytes
+            known = np.flatnonzero(np.isfinite(self.found)) if first.size == self.found.size else np.arange(first.size)
+            if 2 * known.size < first.size:
+                continue
+            start = measure(first[known[:SAMPLE]], right[known[:SAMPLE]], bound[known[:SAMPLE]]).t
+            t = start if start > 1 else measure(first[known], right[known], bound[known]).t
             if t <= 1:
                 return Explanation((kind("storage"),), detail, t)
         return None
@@ -150,6 +167,7 @@ class Search:
 
     def _two_faults(self) -> None:
         """Faults of the operation, each with every layout of what comes out, or with a second one of its own."""
+        self.deadline = min(self.deadline, time.monotonic() + TWO_FAULTS)
         single = [one for one in self.tried if len(one.hypothesis.kinds) == 1 and not one.hypothesis.fitted]
         if self.case.updating is not None:
             return
@@ -204,34 +222,37 @@ class Search:
                 return
             self.count += 1
             predicted = one.operation.at(self.sample)
-            self.tried.append(Tried(one, self._sample_t(predicted), predicted))
+            slack = one.operation.slack(predicted) if isinstance(one.operation, Passed) else 0.0
+            self.tried.append(Tried(one, self.near(predicted, slack), predicted))
 
     def _scaled(self, base: Hypothesis, predicted: Array) -> Hypothesis | None:
         return output_faults.scaled(base, predicted, self.target, self.case.dimensions)
 
-    def _sample_t(self, predicted: Array) -> float:
-        """T on the sample, by the right tensor's bound where the prediction is as large."""
+    def near(self, predicted: Array, slack: Array | float = 0.0) -> float:
+        """T on the sample, by the right tensor's bound where the prediction is as large; `slack` widens that."""
         size, right = float(np.abs(predicted).max(initial=0)), float(np.abs(self.right).max(initial=0))
         larger = max(1.0, size / right) if right > 0 else 1.0
-        ratio = np.abs(self.target - predicted) / (larger * self.bound + 4 * self.arithmetic.u * np.abs(predicted))
+        ratio = np.abs(self.target - predicted) / (
+            larger * self.bound + 4 * self.arithmetic.u * np.abs(predicted) + slack
+        )
         ratio[self.target == predicted] = 0.0
         worst = float(ratio.max(initial=0))
         return worst if not math.isnan(worst) else math.inf
 
     def _accepted(self) -> list[Explanation]:
         """Confirmed by every element, the simplest first."""
-        limit = min(1.0, self.t * FRACTION)
         likely = sorted((one for one in self.tried if one.t <= REJECTED), key=lambda one: one.hypothesis.complexity)
         accepted: list[Explanation] = []
         for one in likely[:MOST_CONFIRMED]:
             if len(accepted) == MOST_NAMED or (accepted and len(one.hypothesis.kinds) > len(accepted[0].kinds)):
                 break
-            one.t = self._t(one.hypothesis.operation.full(self.arithmetic))
-            if one.t <= limit:
+            one.t = self.t_of(one.hypothesis.operation.full(self.arithmetic))
+            if one.t <= self.limit:
                 accepted.append(Explanation(one.hypothesis.kinds, one.hypothesis.detail, one.t))
         return accepted
 
-    def _t(self, predicted: Bounded) -> float:
+    def t_of(self, predicted: Bounded) -> float:
+        """T of the candidate against a prediction."""
         error = np.zeros(1) if predicted.error is None else predicted.error
         value = predicted.value.reshape(-1)
         return measure(self.found, value, np.broadcast_to(error, predicted.value.shape).reshape(-1)).t

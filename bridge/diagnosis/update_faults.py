@@ -48,21 +48,32 @@ class Updating:
         """The new weights by the right rule."""
         return self.by(self.sgd)
 
-    def by(self, sgd: Sgd, gradients: list[Array] | None = None, factor: float = 1.0, first: float = 1.0) -> Given:
+    def by(
+        self,
+        sgd: Sgd,
+        gradients: list[Array] | None = None,
+        factor: float = 1.0,
+        first: float = 1.0,
+        last: tuple[Array, Array] | None = None,
+    ) -> Given:
         """The new weights by another rule, or from other gradients.
 
         Parameters
         ----------
         factor : of the last step that is taken
         first : of the momentum buffer after the first step
+        last : another gradient of the last step, and its bound
         """
         momentum, d, e = updates.Momentum(), np.zeros(1), np.zeros(1)
-        for k, (w, g, g_error) in enumerate(zip(self.weights, gradients or self.gradients, self.errors, strict=True)):
-            d, e = momentum.direction(sgd, self.name, w, (g, g_error), self.u)
+        known = list(zip(gradients or self.gradients, self.errors, strict=True))
+        if last is not None:
+            known[-1] = last
+        for k, (w, bounded) in enumerate(zip(self.weights, known, strict=True)):
+            d, e = momentum.direction(sgd, self.name, w, bounded, self.u)
             if k == 0 and first != 1.0 and self.name in momentum.buffers:
                 momentum.buffers[self.name] = d, e = first * d, abs(first) * e + 4 * self.u * np.abs(d)
-        last = factor * d, abs(factor) * e + (0.0 if factor == 1.0 else 4 * self.u * np.abs(factor * d))
-        value, bound = updates.new_weights(sgd, self.weights[-1], last, self.u)
+        taken = factor * d, abs(factor) * e + (0.0 if factor == 1.0 else 4 * self.u * np.abs(factor * d))
+        value, bound = updates.new_weights(sgd, self.weights[-1], taken, self.u)
         return Given(value.shape, value, bound)
 
 
@@ -138,6 +149,7 @@ def _momenta(case: Updating) -> Hypotheses:
         [
             ("no momentum, or the buffer is forgotten after every step", replace(sgd, momentum=0.0, nesterov=False)),
             ("dampening ignored", replace(sgd, dampening=0.0)),
+            ("v = mu*v + (1 - mu)*g, but v = g at first", replace(sgd, dampening=sgd.momentum, nesterov=False)),
             ("Nesterov missing", replace(sgd, nesterov=False)),
             ("Nesterov not asked for", replace(sgd, nesterov=True)),
         ]
