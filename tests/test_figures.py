@@ -11,7 +11,7 @@ from judgements import stat
 from reading import decoded, unpacked
 
 from bridge.judged import Judged
-from bridge.report.colours import LAST, MIDDLE, NOT_FINITE, NOTHING, PALETTE, indices
+from bridge.report.colours import LAST, MIDDLE, NOT_FINITE, NOTHING, PALETTE, decades_above, indices
 from bridge.report.error_map import ErrorMap
 from bridge.report.figures import curve, map_figure, scatter
 from bridge.report.png import png, pooled
@@ -35,6 +35,14 @@ def test_pooling_and_colours_lose_nothing_that_is_wrong() -> None:
     assert places[300 // 6, 516 // 6] == MIDDLE and places[1, 1] == NOT_FINITE
     assert np.count_nonzero(places >= MIDDLE) == 2 and not np.any(places == NOTHING)
     assert indices(np.array([np.inf])) == LAST
+
+
+def test_the_scale_shows_the_structure_of_a_large_error() -> None:
+    ratio = np.array([1e-9, 1.0, 1.5, 1e3, 1e6, 1e7])
+    top = decades_above(ratio)
+    places = indices(ratio, top)
+    assert top == 7 and places[1] == MIDDLE - 1 and places[2] >= MIDDLE and places[5] == LAST
+    assert len(set(places.tolist())) == 6
 
 
 def drawn(ratio: Array, image: int | None = None) -> ErrorMap:

@@ -62,7 +62,7 @@ def test_the_page_of_a_bug(wrong: Pair, small_fixture: Path, wrong_result: Path)
 def test_the_page_of_a_right_result(right: Pair, small_fixture: Path, small_result: Path) -> None:
     found = Balanced.read(page(*right, (small_fixture, small_result)))
     text = " ".join(found.text)
-    assert "\u2713 Right: rounding" in text and "What is wrong" not in text and "What these data" not in text
+    assert "\u2713 Right: rounding" in text and "What is wrong" not in text and "What these data can show" in text
     assert "All 90 rows" in text
 
 

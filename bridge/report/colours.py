@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 Array = np.ndarray
 Colour = tuple[int, int, int]
 
-#: The scale goes from 10**-DECADES to 10**DECADES
-DECADES = 3
+#: The scale goes from 10**-DECADES to at least 10**DECADES, and to what is largest
+DECADES, MOST_DECADES = 3, 12
 #: Places in the palette: nothing there; then the scale; then what is not finite
 NOTHING, FIRST, MIDDLE, LAST, NOT_FINITE = 0, 1, 128, 254, 255
 
@@ -33,15 +35,30 @@ PALETTE: list[Colour] = [
 ]
 
 
-def indices(ratio: Array) -> Array:
+def decades_above(ratio: Array) -> int:
+    """Decades of the scale above 1, so that the structure of a large error can be seen.
+
+    >>> decades_above(np.array([0.5])), decades_above(np.array([2e4, np.inf]))
+    (3, 5)
+    """
+    finite = ratio[np.isfinite(ratio)]
+    largest = float(finite.max(initial=1.0))
+    return int(np.clip(math.ceil(math.log10(max(largest, 1.0))), DECADES, MOST_DECADES))
+
+
+def indices(ratio: Array, above_1: int = DECADES) -> Array:
     """Places in the palette of error / E; 1 is the last blue, and more is yellow.
+
+    Parameters
+    ----------
+    above_1 : decades of the scale above 1
 
     >>> indices(np.array([0.0, 1.0, 1.01, 1e9, np.nan])).tolist()
     [1, 127, 128, 254, 255]
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        decades = np.log10(ratio) / DECADES
-    below = FIRST + np.floor((1 + np.clip(decades, -1, 0)) * (MIDDLE - 1 - FIRST))
-    above = MIDDLE + np.floor(np.clip(decades, 0, 1) * (LAST - MIDDLE))
+        decades = np.log10(ratio)
+    below = FIRST + np.floor((1 + np.clip(decades / DECADES, -1, 0)) * (MIDDLE - 1 - FIRST))
+    above = MIDDLE + np.floor(np.clip(decades / above_1, 0, 1) * (LAST - MIDDLE))
     found = np.where(ratio <= 1, below, above)
     return np.where(np.isnan(ratio), NOT_FINITE, np.nan_to_num(found)).astype(np.uint8)

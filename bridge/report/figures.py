@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from bridge.report.axes import BOTTOM, LEFT, RIGHT, TOP, frame, log_axis, svg, text
-from bridge.report.colours import DECADES, FIRST, LAST, NOTHING, indices
+from bridge.report.colours import DECADES, FIRST, LAST, NOTHING, decades_above, indices
 from bridge.report.error_map import ErrorMap
 from bridge.report.png import data_uri, pooled
 
@@ -25,22 +25,26 @@ MAP_WIDTH, MAP_HEIGHT = RIGHT - LEFT, 288
 def map_figure(found: ErrorMap) -> tuple[str, str]:
     """error / E over a tensor, and a caption: an image by its worst channel in every pixel, or all kernels."""
     ratio = found.ratio
+    top = decades_above(ratio)
     name = f"{found.judged.name}, step {found.judged.step}"
     if found.image is not None:
         places, side = pooled(_over_channels(ratio), MOST_PIXELS)
-        drawn, axes, size = indices(places), ("column w", "row h"), (ratio.shape[-1], ratio.shape[-2])
+        drawn = indices(places, top)
+        axes, size = ("column w", "row h"), (ratio.shape[-1], ratio.shape[-2])
         what = f"{name}, image {found.image}: error / E"
         several = [f"{ratio.shape[0]} channels"] * (len(ratio) > 1) + [f"{side} x {side} pixels"] * (side > 1)
         what += f", the largest of {' and of '.join(several)}" if several else ""
     elif ratio.ndim == 4 and max(_sides(ratio)) <= MOST_PIXELS:
-        drawn, axes, size = _kernels(ratio), ("input channel c", "output channel k"), (ratio.shape[1], ratio.shape[0])
+        drawn = _kernels(ratio, top)
+        axes, size = ("input channel c", "output channel k"), (ratio.shape[1], ratio.shape[0])
         what = f"{name}: error / E in every {ratio.shape[2]} x {ratio.shape[3]} kernel"
     else:
         flat = ratio.reshape(ratio.shape[0], -1) if ratio.ndim < 4 else _over_channels(ratio.transpose(2, 3, 0, 1))
         places, side = pooled(flat, MOST_PIXELS)
-        drawn, axes, size = indices(places), ("input channel c", "output channel k"), (flat.shape[1], flat.shape[0])
+        drawn = indices(places, top)
+        axes, size = ("input channel c", "output channel k"), (flat.shape[1], flat.shape[0])
         what = f"{name}: error / E, the largest of each kernel"
-    return _image(drawn, axes, size, what), what
+    return _image(drawn, axes, size, what, top), what
 
 
 def _over_channels(ratio: Array) -> Array:
@@ -53,15 +57,15 @@ def _sides(ratio: Array) -> tuple[int, int]:
     return k * (r + 1), c * (s + 1)
 
 
-def _kernels(ratio: Array) -> Array:
+def _kernels(ratio: Array, top: int) -> Array:
     """Kernels side by side, (k, c) of them, with a clear line between."""
     k, c, r, s = ratio.shape
     spread = np.full((k, r + 1, c, s + 1), NOTHING, np.uint8)
-    spread[:, :r, :, :s] = indices(ratio).transpose(0, 2, 1, 3)
+    spread[:, :r, :, :s] = indices(ratio, top).transpose(0, 2, 1, 3)
     return spread.reshape(k * (r + 1), c * (s + 1))[:-1, :-1]
 
 
-def _image(drawn: Array, axes: tuple[str, str], size: tuple[int, int], label: str) -> str:
+def _image(drawn: Array, axes: tuple[str, str], size: tuple[int, int], label: str, top: int) -> str:
     """A picture, as large as it fits, with axes and the colour bar."""
     height, width = drawn.shape
     scale = min(MAP_WIDTH / width, MAP_HEIGHT / height)
@@ -74,7 +78,7 @@ def _image(drawn: Array, axes: tuple[str, str], size: tuple[int, int], label: st
         middle = TOP + h / 2
         body.append(f'<g transform="rotate(-90 30 {middle:.1f})">{text(30, middle + 3, axes[1], "middle")}</g>')
     bar = TOP + h + 42
-    return svg([*body, *_colour_bar(bar)], label, bar + 48)
+    return svg([*body, *_colour_bar(bar, top)], label, bar + 48)
 
 
 def _picture(x: float, y: float, width: float, height: float, drawn: Array) -> str:
@@ -82,12 +86,13 @@ def _picture(x: float, y: float, width: float, height: float, drawn: Array) -> s
     return f'<image {place} preserveAspectRatio="none" href="{data_uri(drawn)}"/>'
 
 
-def _colour_bar(y: float) -> list[str]:
-    """The logarithmic scale; what is larger or smaller has its last colour."""
+def _colour_bar(y: float, top: int) -> list[str]:
+    """The logarithmic scale: 10**-DECADES, 1 in the middle, 10**top; what lies beyond has the last colour."""
     scale = np.arange(FIRST, LAST + 1, dtype=np.uint8)[None, :]
     body = [_picture(LEFT, y, MAP_WIDTH, 10, scale)]
-    for decade in range(-DECADES, DECADES + 1):
-        x = LEFT + (decade + DECADES) / (2 * DECADES) * MAP_WIDTH
+    ticks = [*range(-DECADES, 0), *range(0, top + 1, -(-top // DECADES))]
+    for decade in ticks:
+        x = LEFT + (1 + decade / (DECADES if decade < 0 else top)) / 2 * MAP_WIDTH
         body.append(text(x, y + 24, f"{10.0**decade:g}", "middle"))
     return [*body, text(LEFT + MAP_WIDTH / 2, y + 41, "error / E; at most 1 in right code", "middle")]
 
