@@ -8,6 +8,7 @@ right or wrong otherwise.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from bridge.pair import Pair, Parameters
 from bridge.progress import Report
 from bridge.report.json_report import number
 from bridge.statistic import Statistic, measure
-from bridge.sums import Local, Sums, gradient_bound, loss_bound
+from bridge.sums import Local, Sums, gradient_bound, loss_bound, own_gradient_bound, own_loss_bound
 from bridge.verdict import Verdict
 
 Array = np.ndarray
@@ -160,7 +161,7 @@ def _step(one: Pair, other: Pair, k: int, weights: Parameters, runs: Runs) -> No
     sums = Sums()
     for image in range(one.batch_shape[0]):
         x, target = (one.batch(k, name, image) for name in ("input", "target"))
-        visit = _Visitor(one, other, k, image, differing, statistics)
+        visit = _Visitor(one, other, k, image, shared, differing, statistics)
         sums.add(bounds.step_of_image(one.model, weights, x, target, one.loss_scale, one.u, visit))
     for name, bound in _summed_bounds(one, sums):
         if name in differing:
@@ -170,26 +171,38 @@ def _step(one: Pair, other: Pair, k: int, weights: Parameters, runs: Runs) -> No
 
 
 class _Visitor:
-    """Measures the differences of one image's un-reduced tensors."""
+    """Measures the differences of one image's un-reduced tensors.
 
-    def __init__(self, one: Pair, other: Pair, step: int, image: int, names: set[str],
+    It gives back what is equal in both runs: an operation of equal inputs has its own, sharper bound.
+    """
+
+    def __init__(self, one: Pair, other: Pair, step: int, image: int, shared: list[str], differing: set[str],
                  statistics: dict[str, Statistic]) -> None:
         self.pairs, self.step, self.image = (one, other), step, image
-        self.names, self.statistics = names, statistics
+        self.shared, self.differing, self.statistics = shared, differing, statistics
 
-    def __call__(self, name: str, value: Array, bound: Array, /, *_: Local) -> None:
-        if name not in self.names:
-            return
+    def __call__(self, name: str, value: Array, bound: Array, /, *local: Local) -> Array | None:
+        if name not in self.shared:
+            return None
         path, shape = f"steps/{self.step}/{name}", self.pairs[0].shapes[name]
-        a, b = (pair.candidate.read(path, shape, self.image) for pair in self.pairs)
-        found = measure(a, b.astype(np.float64), 2 * bound, image=self.image)
+        a = self.pairs[0].candidate.read(path, shape, self.image)
+        if name not in self.differing:
+            return a
+        b = self.pairs[1].candidate.read(path, shape, self.image)
+        sharper = local[0].bound if local else bound
+        found = measure(a, b.astype(np.float64), 2 * sharper, image=self.image)
         self.statistics.setdefault(name, Statistic()).merge(found)
+        return None
 
 
 def _summed_bounds(pair: Pair, sums: Sums) -> Iterator[tuple[str, Array]]:
-    yield "loss", np.float64(loss_bound(sums, pair.loss_scale, int(np.prod(pair.output_shape)), pair.u)[1])
+    """By the inputs that are equal in both runs, where they are."""
+    elements = math.prod(pair.output_shape)
+    loss = own_loss_bound(sums, pair.loss_scale, elements, pair.u)
+    yield "loss", np.float64(loss_bound(sums, pair.loss_scale, elements, pair.u)[1] if loss is None else loss.bound)
     for name, parts in sums.gradients.items():
-        yield f"grads/{name}", gradient_bound(parts, pair.u)[1]
+        own = own_gradient_bound(parts, pair.u)
+        yield f"grads/{name}", gradient_bound(parts, pair.u)[1] if own is None else own.bound
 
 
 def _read(one: Pair, other: Pair, k: int, name: str) -> tuple[Array, Array]:

@@ -16,10 +16,10 @@ from bridge.errors import FileError
 from bridge.exchange import ExchangeFile
 from bridge.judged import NOT_IN_FILE, Comparison, Judged, bug_above, sharper
 from bridge.model import Conv2d
-from bridge.pair import Pair, Parameters
+from bridge.pair import Pair, Parameters, refuse_copy
 from bridge.progress import Report
 from bridge.statistic import Statistic, measure
-from bridge.sums import Local, Sums, gradient_bound, loss_bound, own_gradient_bound
+from bridge.sums import Local, Sums, gradient_bound, loss_bound, own_gradient_bound, own_loss_bound
 from bridge.unknown import list_unjudged, list_unknown
 from bridge.update_check import UpdateCheck
 from bridge.visitor import ImageVisitor, reference_counts, visit_batch
@@ -54,7 +54,9 @@ def compare(
     # A candidate's NaN and infinity are judged, not warned of
     quiet = np.errstate(over="ignore", invalid="ignore")
     with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, quiet:
-        comparison = _Comparer(Pair(reference, candidate, lower), progress).run()
+        pair = Pair(reference, candidate, lower)
+        refuse_copy(pair)
+        comparison = _Comparer(pair, progress).run()
     if not comparison.says_something:
         raise FileError(
             f"{os.fspath(result)}: no tensor that {os.fspath(fixture)} asks for was computed: "
@@ -163,7 +165,9 @@ class _Comparer:
     def _summed(self, k: int, sums: Sums) -> None:
         """Judge the loss and the parameter gradients."""
         pair = self.pair
-        self._judge_sum(k, "loss", loss_bound(sums, pair.loss_scale, math.prod(pair.output_shape), pair.u), None)
+        elements = math.prod(pair.output_shape)
+        own = own_loss_bound(sums, pair.loss_scale, elements, pair.u)
+        self._judge_sum(k, "loss", loss_bound(sums, pair.loss_scale, elements, pair.u), own)
         for name, parts in sums.gradients.items():
             self._judge_sum(
                 k,

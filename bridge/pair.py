@@ -114,6 +114,33 @@ def is_probe(reference: ExchangeFile) -> bool:
     return reference.attributes.get("probe") == 1
 
 
+def refuse_copy(pair: Pair) -> None:
+    """A copy of the fixture that calls itself a candidate: nothing was computed.
+
+    Its producer is the fixture's, and so is every number; one that differs is enough. (A program may copy the fixture
+    and write its own tensors into the copy.)
+
+    Raises
+    ------
+    FileError
+    """
+    one, other = pair.reference, pair.candidate
+    if one.attributes.get("producer") is None or one.attributes["producer"] != other.attributes.get("producer"):
+        return
+    for k in range(pair.steps):
+        for name, shape in pair.shapes.items():
+            path = f"steps/{k}/{name}"
+            if not (one.has(path) and other.has(path)):
+                continue
+            for part in range(shape[0]) if shape else [None]:
+                if not np.array_equal(one.read(path, shape, part), other.read(path, shape, part)):
+                    return
+    raise FileError(
+        f"{other.path}: it was written by {one.attributes['producer']!r}, and every number is the fixture's: a copy of "
+        f"{one.path}, which says nothing about a candidate"
+    )
+
+
 def tensor_shapes(model: Model, batch_shape: Shape) -> dict[str, tuple[int, ...]]:
     """Shape of every tensor of a step by its name under /steps/<k>, in data-flow order."""
     layers = list(zip(model.layers, model.output_shapes(batch_shape), strict=True))

@@ -85,17 +85,20 @@ class Sums:
     ----------
     loss : sum of squared differences
     loss_propagated : what errors of the output may change in it
+    loss_own : the same sum over the candidate's own output; None where its file lacks a part of that
     gradients : by parameter name
     """
 
     loss: float = 0.0
     loss_propagated: float = 0.0
+    loss_own: float | None = 0.0
     gradients: dict[str, GradientSums] = field(default_factory=dict)
 
     def add(self, other: Sums) -> None:
         """Add another image's part."""
         self.loss += other.loss
         self.loss_propagated += other.loss_propagated
+        self.loss_own = None if self.loss_own is None or other.loss_own is None else self.loss_own + other.loss_own
         for name, part in other.gradients.items():
             self.gradients[name] = self.gradients[name] + part if name in self.gradients else part
 
@@ -107,6 +110,15 @@ def loss_bound(sums: Sums, scale: float, elements: int, u: float) -> tuple[float
     """
     bound = scale * ((rounding_factor(elements, u) + 3 * u) * sums.loss + sums.loss_propagated)
     return scale * sums.loss, float(Arithmetic(u).with_underflow(np.atleast_1d(bound), _tiny(elements, scale))[0])
+
+
+def own_loss_bound(sums: Sums, scale: float, elements: int, u: float) -> Local | None:
+    """The loss that follows from the candidate's own output; None where its file lacks that."""
+    if sums.loss_own is None:
+        return None
+    bound = np.atleast_1d(scale * (rounding_factor(elements, u) + 3 * u) * sums.loss_own)
+    bound = Arithmetic(u).with_underflow(bound, _tiny(elements, scale))
+    return Local(np.float64(scale * sums.loss_own), bound, elements)
 
 
 def _tiny(elements: int, scale: float) -> float:
