@@ -154,12 +154,14 @@ def refuse_together(a: argparse.Namespace) -> None:
     BridgeError
         With both names.
     """
-    chosen = [f"--{name}" for name in ("sizes", "probe", "checks") if getattr(a, name)]
+    chosen = [f"--{name}" for name in ("sizes", "probe", "checks", "self-test") if getattr(a, name.replace("-", "_"))]
     if len(chosen) > 1:
         raise BridgeError(f"{' and '.join(chosen)}: one experiment at a time")
     for name in ("report", "junit", "all"):
         if chosen and getattr(a, name):
             raise BridgeError(f"--{name} belongs to a single comparison, expected no {chosen[0]}")
+    if a.quick and not a.self_test:
+        raise BridgeError("--quick shortens --self-test, which is missing")
     if a.sizes and a.size:
         raise BridgeError("--sizes and --size: one of them")
     if a.plot and not (a.sizes or (a.precision == "float64" and not chosen)):

@@ -17,8 +17,8 @@ from candidates import Operations, ask, plant, train
 from torch import nn
 
 from bridge import engine
-from bridge.compare import judge
-from bridge.precision import round_fraction
+from bridge.judge import judge
+from bridge.self_test.plants import numbers
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -190,33 +190,14 @@ def test_a_copy_stored_with_fewer_bits_is_right(fixtures: Callable, dtype: str, 
 # --- lower precision ----------------------------------------------------------------------------------------
 
 
-def lowered(cut: Callable[[Array], Array]) -> type[Operations]:
-    """Every product of operands that are rounded first, as tensor cores do it."""
-
-    def low(x: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(cut(x.numpy())).astype(np.float32))
-
-    class Lower(Operations):
-        def conv(self, layer, x, w, b):
-            return super().conv(layer, low(x), low(w), b)
-
-        def data_gradient(self, layer, dz, x, w):
-            return super().data_gradient(layer, low(dz), low(x), low(w))
-
-        def filter_gradient(self, layer, dz, x, w):
-            return super().filter_gradient(layer, low(dz), low(x), low(w))
-
-    return Lower
-
-
-CUTS = {"TF32": lambda x: round_fraction(x, 10), "bf16": lambda x: round_fraction(x, 7)}
+CUTS = {"TF32": numbers.tf32, "bf16": numbers.bf16}
 
 
 @pytest.mark.parametrize("name", CUTS)
 @pytest.mark.parametrize("size", SIZES)
 def test_lower_precision_is_recognised(fixtures: Callable, name: str, size: str, tmp_path: Path) -> None:
     fixture = fixtures("plain", size)
-    answer = ask(fixture, train(fixture, tmp_path / "result.h5", lowered(CUTS[name])))
+    answer = ask(fixture, train(fixture, tmp_path / "result.h5", numbers.lowered(CUTS[name])))
     assert answer.code == 3, answer.words
     assert f"forward/conv1 is exactly what {name} operands give" in answer.words
 
@@ -225,14 +206,14 @@ def test_lower_precision_is_recognised(fixtures: Callable, name: str, size: str,
 def test_lower_precision_of_later_layers_is_recognised(fixtures: Callable, name: str, tmp_path: Path) -> None:
     """Libraries take other kernels where there is one channel; and the first output may not be in the file."""
 
-    class Some(lowered(CUTS[name])):
+    class Some(numbers.lowered(CUTS[name])):
         def conv(self, layer, x, w, b):
             return super().conv(layer, x, w, b) if layer.in_channels > 1 else Operations.conv(self, layer, x, w, b)
 
     fixture = fixtures("plain", "small")
     answer = ask(fixture, train(fixture, tmp_path / "some.h5", Some))
     assert answer.code == 3 and f"forward/conv2 is exactly what {name} operands give" in answer.words
-    train(fixture, tmp_path / "all.h5", lowered(CUTS[name]))
+    train(fixture, tmp_path / "all.h5", numbers.lowered(CUTS[name]))
     path = plant(tmp_path / "all.h5", tmp_path / "part.h5", {"steps/0/forward/conv1": lambda z: None})
     answer = ask(fixture, path)
     assert answer.code == 3 and f"forward/conv2 is exactly what {name} operands give" in answer.words
@@ -241,7 +222,7 @@ def test_lower_precision_of_later_layers_is_recognised(fixtures: Callable, name:
 def test_lower_precision_that_nothing_proves(fixtures: Callable, tmp_path: Path) -> None:
     """In the backward pass alone there is room for it and for a small bug."""
 
-    class Backward(lowered(CUTS["TF32"])):
+    class Backward(numbers.lowered(CUTS["TF32"])):
         conv = Operations.conv
 
     class Wrong(Backward):
@@ -256,7 +237,7 @@ def test_lower_precision_that_nothing_proves(fixtures: Callable, tmp_path: Path)
 
 @pytest.mark.parametrize("name", CUTS)
 def test_lower_precision_excuses_no_bug(fixtures: Callable, name: str, tmp_path: Path) -> None:
-    class Both(lowered(CUTS[name])):
+    class Both(numbers.lowered(CUTS[name])):
         def filter_gradient(self, layer, dz, x, w):
             found = super().filter_gradient(layer, dz, x, w)
             return found.flip(2, 3) if layer.name == "conv2" else found

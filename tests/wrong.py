@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""The catalogue of planted faults: wrong operations, and wrong tensors in a right file."""
+"""Faults whose first wrong tensor is known: wrong operations, and wrong tensors in a right file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from candidates import Operations
+
+from bridge.self_test.operations import Operations, fed, only, replace
+from bridge.self_test.plants import geometry, layouts, optimiser
+from bridge.self_test.plants.corruption import element, flipped_bit
+from bridge.self_test.plants.memory import remembering
+from bridge.self_test.plants.relus import FirstMask, PreviousMask
 
 Array = np.ndarray
 Tensor = torch.Tensor
@@ -36,52 +40,9 @@ class Fault:
     large: bool = False
 
 
-def replace(**methods: Callable[..., Any]) -> type[Operations]:
-    """Operations with some replaced; each replacement gets ``self`` (with `right` for the right one) first."""
-    return type("Wrong", (Operations,), methods)
-
-
-def only(layer_name: str, method: str, change: Callable[..., Tensor]) -> type[Operations]:
-    """One operation of one layer gives ``change(right value, arguments...)``."""
-
-    def wrong(self: Operations, layer: Any, *arguments: Tensor) -> Tensor:
-        right = getattr(Operations, method)(self, layer, *arguments)
-        name = layer if isinstance(layer, str) else layer.name
-        return change(right, *arguments) if name == layer_name else right
-
-    return replace(**{method: wrong})
-
-
-def colmajor(g: Tensor) -> Tensor:
-    """A column-major view of C-order memory."""
-    return torch.from_numpy(g.numpy().ravel().reshape(g.shape, order="F").copy())
-
-
-def shifted(dz: Tensor) -> Tensor:
-    """One pixel to the right, zeros from the left."""
-    return torch.nn.functional.pad(dz, (1, 0))[..., :-1]
-
-
 def filter_of(change: Callable[[Tensor], Tensor]) -> type[Operations]:
     """The filter gradient of conv2, changed."""
-    return only("conv2", "filter_gradient", lambda g, *_: change(g))
-
-
-def shifted_filter(self: Operations, layer: Any, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
-    """Filter gradient from a dz that is one pixel off."""
-    return Operations.filter_gradient(self, layer, shifted(dz) if layer.name == "conv2" else dz, x, w)
-
-
-def unrotated(self: Operations, layer: Any, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
-    """Data gradient without the rotation of the kernel."""
-    return Operations.data_gradient(self, layer, dz, x, w.flip(2, 3) if layer.name == "conv3" else w)
-
-
-def replicate(self: Operations, layer: Any, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-    """Padding repeats the border."""
-    (h, v), x = layer.padding, x
-    padded = torch.nn.functional.pad(x, (v, v, h, h), mode="replicate")
-    return torch.conv2d(padded, w, b, layer.stride, 0, layer.dilation, layer.groups)
+    return layouts.filter_of("conv2", change)
 
 
 def forward_of(change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> type[Operations]:
@@ -89,80 +50,11 @@ def forward_of(change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> type[Opera
     return only("conv2", "conv", lambda z, x, w, b: change(z, w, b))
 
 
-def flipped_forward(self: Operations, layer: Any, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-    """A convolution in place of a cross-correlation."""
-    return Operations.conv(self, layer, x, w.flip(2, 3) if layer.name == "conv2" else w, b)
-
-
-def reversed_batch(self: Operations, layer: Any, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-    """Images of the batch in another order."""
-    return Operations.conv(self, layer, x.flip(0) if layer.name == "conv1" else x, w, b)
-
-
-class OtherMask(Operations):
-    """The mask of the wrong layer: relu2 takes that of relu1."""
-
-    def relu(self, name: str, z: Tensor) -> Tensor:
-        self.first = z if name == "relu1" else self.first
-        return super().relu(name, z)
-
-    def relu_backward(self, name: str, da: Tensor, z: Tensor) -> Tensor:
-        return super().relu_backward(name, da, self.first)
-
-
-class PreviousMask(Operations):
-    """The mask of the previous batch."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.old: dict[str, Tensor] = {}
-
-    def relu_backward(self, name: str, da: Tensor, z: Tensor) -> Tensor:
-        z, self.old[name] = self.old.get(name, z), z
-        return super().relu_backward(name, da, z)
-
-
-class Remembering(Operations):
-    """Filter gradients with a memory of the previous step."""
-
-    accumulate = True
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.old: dict[str, Tensor] = {}
-
-    def filter_gradient(self, layer: Any, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
-        g = super().filter_gradient(layer, dz, x, w)
-        before = self.old.get(layer.name)
-        self.old[layer.name] = g
-        if before is None:
-            return g
-        return g + before if self.accumulate else before
-
-
-class Stale(Remembering):
-    """The previous gradient in place of this one."""
-
-    accumulate = False
-
-
-class NotKept(Operations):
-    """The momentum buffer is forgotten after every step."""
-
-    def velocity(self, name: str, old: Tensor | None, g: Tensor) -> Tensor:
-        return g
-
-
 def corrupted(x: Tensor, factor: float) -> Tensor:
     """One element in the middle times a factor."""
     x = x.clone()
     x.view(-1)[x.numel() // 2] *= factor
     return x
-
-
-def sgd(**methods: Callable[..., Tensor]) -> type[Operations]:
-    """Replaced parts of the optimiser."""
-    return replace(**methods)
 
 
 CONV2 = "grads/conv2/weight"
@@ -174,13 +66,26 @@ OPERATIONS = [
     Fault("kernel gradient flipped in both", filter_of(lambda g: g.flip(2, 3)), CONV2, large=True),
     Fault("in and out swapped", filter_of(lambda g: g.transpose(0, 1)), CONV2, large=True),
     Fault("kh and kw transposed", filter_of(lambda g: g.transpose(2, 3)), CONV2, large=True),
-    Fault("column-major view", filter_of(colmajor), CONV2, large=True),
+    Fault("column-major view", filter_of(layouts.column_major), CONV2, large=True),
     Fault("zero gradient", filter_of(torch.zeros_like), CONV2, large=True),
-    Fault("dz shifted by a pixel", replace(filter_gradient=shifted_filter), CONV2, large=True),
-    Fault("accumulated gradient", Remembering, "grads/conv3/weight", 1, large=True),
-    Fault("previous gradient", Stale, "grads/conv3/weight", 1, large=True),
+    Fault(
+        "dz shifted by a pixel",
+        fed("conv2", "filter_gradient", dz=lambda dz: geometry.moved(dz, 0, 1)),
+        CONV2,
+        large=True,
+    ),
+    Fault(
+        "accumulated gradient", remembering("filter_gradient", "conv3", torch.add), "grads/conv3/weight", 1, large=True
+    ),
+    Fault(
+        "previous gradient",
+        remembering("filter_gradient", "conv3", lambda g, before: before),
+        "grads/conv3/weight",
+        1,
+        large=True,
+    ),
     Fault("no mask", only("relu2", "relu_backward", lambda dz, da, z: da), "grads/conv2/output", large=True),
-    Fault("mask of another layer", OtherMask, "grads/conv2/output", large=True),
+    Fault("mask of another layer", FirstMask, "grads/conv2/output", large=True),
     Fault("mask of the previous batch", PreviousMask, "grads/conv2/output", 1),
     Fault(
         "leaky slope backward",
@@ -204,10 +109,15 @@ OPERATIONS = [
         replace(loss_gradient=lambda self, y, t: 2 * (y - t) / y.numel() / len(y)),
         "grads/conv3/output",
     ),
-    Fault("no rotation in the data gradient", replace(data_gradient=unrotated), "grads/relu2/output", large=True),
+    Fault(
+        "no rotation in the data gradient",
+        fed("conv3", "data_gradient", w=lambda w: w.flip(2, 3)),
+        "grads/relu2/output",
+        large=True,
+    ),
     Fault("input gradient flipped", only("conv1", "data_gradient", lambda g, *_: g.flip(3)), "grads/input"),
-    Fault("replicated padding", replace(conv=replicate), "forward/conv1", large=True),
-    Fault("kernel flipped forward", replace(conv=flipped_forward), "forward/conv2"),
+    Fault("replicated padding", geometry.padding_mode("conv1", "replicate"), "forward/conv1", large=True),
+    Fault("kernel flipped forward", fed("conv2", "conv", w=lambda w: w.flip(2, 3)), "forward/conv2"),
     Fault("bias missing", forward_of(lambda z, w, b: z - b[:, None, None]), "forward/conv2", large=True),
     Fault("bias twice", forward_of(lambda z, w, b: z + b[:, None, None]), "forward/conv2"),
     Fault(
@@ -217,7 +127,7 @@ OPERATIONS = [
         large=True,
     ),
     Fault("filter gradient of a part of the batch", only("conv2", "filter_gradient", lambda g, *_: g * (2 / 3)), CONV2),
-    Fault("batch reversed", replace(conv=reversed_batch), "forward/conv1"),
+    Fault("batch reversed", fed("conv1", "conv", x=lambda x: x.flip(0)), "forward/conv1"),
     Fault(
         "one element 1 % off", only("conv2", "data_gradient", lambda g, *_: corrupted(g, 1.01)), "grads/relu1/output"
     ),
@@ -237,66 +147,43 @@ OPERATIONS = [
         "optimizer/conv2/bias",
         large=True,
     ),
-    Fault("weight decay missing", sgd(decayed=lambda self, name, w, g: g), OPTIMIZER, optimizer="momentum"),
+    Fault("weight decay missing", replace(decayed=lambda self, name, w, g: g), OPTIMIZER, optimizer="momentum"),
     Fault(
         "weight decay not on biases",
-        sgd(decayed=lambda self, name, w, g: g if name.endswith("bias") else Operations.decayed(self, name, w, g)),
+        replace(decayed=lambda self, name, w, g: g if name.endswith("bias") else Operations.decayed(self, name, w, g)),
         "optimizer/conv1/bias",
         optimizer="momentum",
     ),
     Fault(
         "weight decay decoupled",
-        sgd(
-            update=lambda self, name, w, g: (
-                type("_", (Operations,), {"decayed": lambda self, name, w, g: g}).update(self, name, w, g)
-                - self.sgd.weight_decay * w
-            )
-        ),
+        optimiser.decoupled(lambda self: self.sgd.weight_decay),
         OPTIMIZER,
         optimizer="momentum",
     ),
     Fault(
         "dampening ignored",
-        sgd(velocity=lambda self, name, old, g: g if old is None else self.sgd.momentum * old + g),
+        replace(velocity=lambda self, name, old, g: g if old is None else self.sgd.momentum * old + g),
         OPTIMIZER,
         1,
         "momentum",
     ),
     Fault(
         "dampening in the first step",
-        sgd(velocity=lambda self, name, old, g: (0 if old is None else self.sgd.momentum * old) + 0.75 * g),
+        replace(velocity=lambda self, name, old, g: (0 if old is None else self.sgd.momentum * old) + 0.75 * g),
         OPTIMIZER,
         0,
         "momentum",
     ),
-    Fault("momentum buffer not kept", NotKept, OPTIMIZER, 1, "momentum"),
-    Fault("nesterov missing", sgd(direction=lambda self, name, g, v: v), OPTIMIZER, 0, "nesterov"),
+    Fault("momentum buffer not kept", optimiser.NotKept, OPTIMIZER, 1, "momentum"),
+    Fault("nesterov missing", replace(direction=lambda self, name, g, v: v), OPTIMIZER, 0, "nesterov"),
     Fault(
         "nesterov not asked for",
-        sgd(direction=lambda self, name, g, v: g + self.sgd.momentum * v),
+        replace(direction=lambda self, name, g, v: g + self.sgd.momentum * v),
         OPTIMIZER,
         0,
         "momentum",
     ),
 ]
-
-
-def flipped_bit(x: Array) -> Array:
-    """Bit 12 of one float32."""
-    x = np.array(x, np.float32)
-    x.reshape(-1).view(np.uint32)[x.size // 3] ^= 1 << 12
-    return x
-
-
-def element(value: float) -> Callable[[Array], Array]:
-    """One element replaced."""
-
-    def edit(x: Array) -> Array:
-        x = np.array(x)
-        x.reshape(-1)[x.size // 2] = value
-        return x
-
-    return edit
 
 
 def shown(rest: str) -> str:
@@ -321,8 +208,8 @@ TENSORS: list[tuple[str, str, Callable[[Array], Array]]] = [
     ("image mirrored", "steps/0/grads/input", lambda g: g[..., ::-1]),
     ("bias reversed", "steps/0/grads/conv1/bias", lambda g: g[::-1]),
     ("all zero", "steps/1/grads/conv3/weight", np.zeros_like),
-    ("a bit flipped", "steps/0/forward/conv3", flipped_bit),
-    ("a bit flipped in a gradient", "steps/0/grads/relu2/output", flipped_bit),
+    ("a bit flipped", "steps/0/forward/conv3", flipped_bit(18)),
+    ("a bit flipped in a gradient", "steps/0/grads/relu2/output", flipped_bit(18)),
     (
         "one element 1 % off",
         "steps/0/forward/conv2",

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: MIT
+"""The self-test: every kind of fault is caught and named, right programs pass, and the self-test itself can fail."""
+
+from __future__ import annotations
+
+import doctest
+import json
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from bridge import validate
+from bridge.diagnosis import KINDS, Diagnosis
+from bridge.judged import Comparison
+from bridge.outcome import Outcome
+from bridge.self_test import fixtures as making
+from bridge.self_test import judging, naive, plan, run
+from bridge.self_test.candidate import train
+from bridge.self_test.fixtures import Data, Fixtures
+from bridge.self_test.judging import Healthily, Told
+from bridge.self_test.plan import Case, quick
+from bridge.self_test.plants import CATALOGUE, Scene, layouts, numbers, sums
+from bridge.self_test.summary import OURS, Summary
+from bridge.verdict import Verdict
+from reference import cli
+
+QUICK = quick()
+FAULTS = [case for case in QUICK if not case.right]
+RIGHT = [case for case in QUICK if case.right]
+FLIP = "1 filter gradient flipped"
+
+
+def exported(path: Path, *options: str) -> None:
+    """In this process, as `bridge.programs.export_fixture` in another one."""
+    with redirect_stdout(StringIO()):
+        assert cli.main([str(path), *options]) == 0
+
+
+@pytest.fixture(scope="module")
+def fixtures(tmp_path_factory: pytest.TempPathFactory) -> Fixtures:
+    return Fixtures(tmp_path_factory.mktemp("self-test"), exported)
+
+
+def asked(fixtures: Fixtures, case: Case) -> Told | Healthily:
+    right = fixtures.right(case.data, case.setting)
+    path = fixtures.folder / "case.h5"
+    return run.ask((case, Scene(fixtures.get(case.data, case.setting), right, path, case.setting)))
+
+
+def test_every_kind_is_planted() -> None:
+    every = {kind.number for kind in KINDS}
+    assert {plant.kind for plant in CATALOGUE} == {case.plant.kind for case in FAULTS} == every
+    assert len(CATALOGUE) > 4 * len(KINDS)
+
+
+@pytest.mark.parametrize("case", FAULTS, ids=lambda case: case.name)
+def test_a_fault_of_each_kind_is_caught_and_named(fixtures: Fixtures, case: Case) -> None:
+    told = asked(fixtures, case)
+    assert isinstance(told, Told)
+    assert told.caught and told.named and told.in_class, f"exit code {told.code}: {told.said}"
+    assert set(told.naive) == (set() if case.plant.runs else {name for name, *_ in naive.RULES})
+
+
+@pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
+def test_right_programs_pass(fixtures: Fixtures, case: Case) -> None:
+    found = asked(fixtures, case)
+    assert found.code == 0, found.said
+    assert 0 < found.t < 1
+
+
+@pytest.mark.parametrize("data", plan.OTHERS[:3], ids=str)
+def test_other_data(fixtures: Fixtures, data: Data) -> None:
+    """Loss scales and smooth images: a fault is named there too, and a right program passes."""
+    told = asked(fixtures, Case(FLIP, data, "plain"))
+    assert isinstance(told, Told) and told.caught and told.named, told.said
+    assert asked(fixtures, Case("torch, channels_last", data, "momentum", True)).code == 0
+
+
+@pytest.mark.parametrize("scale", [2.0**-12, 2.0**15])
+def test_a_scaled_loss_scales_every_gradient_and_no_weight(fixtures: Fixtures, scale: float) -> None:
+    small = Data("20x24", 3)
+    with (
+        h5py.File(fixtures.get(small, "momentum")) as base,
+        h5py.File(fixtures.get(replace(small, scale=scale), "momentum")) as scaled,
+    ):
+        for k in range(3):
+            names: list[str] = []
+            base[f"steps/{k}/grads"].visititems(lambda name, node, names=names: names.append(name))
+            for name in (name for name in names if isinstance(base[f"steps/{k}/grads/{name}"], h5py.Dataset)):
+                one, other = (file[f"steps/{k}/grads/{name}"][()] for file in (base, scaled))
+                assert np.linalg.norm(other / scale - one) <= 2e-2 * np.linalg.norm(one), name
+        moved = base["steps/3/weights/conv2/weight"][()] - base["steps/0/weights/conv2/weight"][()]
+        apart = scaled["steps/3/weights/conv2/weight"][()] - base["steps/3/weights/conv2/weight"][()]
+        assert np.linalg.norm(apart) < 1e-2 * np.linalg.norm(moved)
+        assert "oracle/steps/0/loss" in scaled
+
+
+def test_smooth_images_are_smooth_and_not_symmetric() -> None:
+    (image,) = making.low_pass(np.random.default_rng(0), (1, 1, 40, 40))[0]
+    assert abs(image.mean()) < 1e-5 and abs(image.std() - 1) < 1e-5
+    assert np.abs(np.diff(image, axis=0)).max() < 0.5
+    for other in (image[::-1], image[:, ::-1], image.T):
+        assert np.abs(other - image).mean() > 0.1
+
+
+# --- fixed tolerances ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [naive.close, naive.all_close, naive.same_direction])
+def test_fixed_tolerances(rule: Callable[..., bool]) -> None:
+    x = np.linspace(-1, 1, 11, dtype=np.float32)
+    assert rule(x, x) and not rule(x[::-1].copy(), x) and not rule(np.full_like(x, np.nan), x)
+    assert rule(np.zeros_like(x), np.zeros_like(x))
+
+
+def test_what_fixed_tolerances_miss(fixtures: Fixtures) -> None:
+    """With a loss of 2^-15 a flipped gradient is within every absolute tolerance."""
+    told = asked(fixtures, Case(FLIP, replace(plan.SMALL, scale=2.0**-15), "plain"))
+    assert told.caught and told.named
+    assert told.naive["allclose 1e-3, 1e-5"] and not told.naive["cosine > 0.99"]
+    assert not asked(fixtures, Case(FLIP, plan.SMALL, "plain")).naive["allclose 1e-3, 1e-5"]
+
+
+# --- the self-test can fail ---------------------------------------------------------------------------------
+
+FEW = [Case(FLIP, plan.SMALL, "plain"), Case("torch", plan.SMALL, "plain", True)]
+
+
+def summary() -> Summary:
+    return run.run(FEW, jobs=0, export=exported)
+
+
+def test_the_self_test_passes() -> None:
+    found = summary()
+    assert found.passed and not found.missed and not found.unnamed and not found.alarms
+    assert found.tolerances()[OURS] == {"missed": 0, "missed_at_start": 0, "false_alarms": 0}
+
+
+def test_a_diagnosis_that_says_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "diagnose", lambda *_: Diagnosis())
+    found = summary()
+    assert not found.passed and found.naming == 0 and not found.missed
+
+
+def test_a_comparison_that_passes_everything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def blind(*files: Path, **_: Any) -> tuple[Comparison, Verdict]:
+        comparison, _ = judge(*files)
+        comparison.judged.clear()
+        return comparison, Verdict(Outcome.ROUNDING, "all is well")
+
+    judge = judging.judge
+    monkeypatch.setattr(judging, "judge", blind)
+    found = summary()
+    assert not found.passed and len(found.missed) == 1
+
+
+def test_a_verdict_against_a_right_program_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    perturbed = layouts.filter_of("conv2", lambda g: g * (1 + 1e-3 * torch.sign(g)))
+    healthy = replace(plan._HEALTHY["torch"], make=lambda fixture, result: train(fixture, result, perturbed))
+    monkeypatch.setitem(plan._HEALTHY, "torch", healthy)
+    found = summary()
+    assert not found.passed and len(found.alarms) == 1 and found.alarms[0].code in (1, 4)
+
+
+def told(*, caught: bool = True, named: bool = True, visible: bool = True) -> Told:
+    return Told(1, "fault", "data", "plain", 1, caught, named, named, visible=visible)
+
+
+@pytest.mark.parametrize(
+    ("faults", "codes", "passed"),
+    [
+        ([told()] * 10, [0], True),
+        ([told()] * 9 + [told(named=False)], [0], True),
+        ([told()] * 8 + [told(named=False)] * 2, [0], False),
+        ([told()] * 99 + [told(caught=False)], [0], False),
+        ([told()] * 9 + [told(caught=False, visible=False)], [0], True),
+        ([told()] * 10, [0, 4], False),
+        ([told()] * 10, [], False),
+        ([], [0], False),
+    ],
+)
+def test_when_it_passes(faults: list[Told], codes: list[int], passed: bool) -> None:
+    healthy = [Healthily("right", "data", "plain", code) for code in codes]
+    assert Summary(faults, healthy).passed is passed
+
+
+@pytest.mark.parametrize("caught", [True, False])
+def test_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, caught: bool
+) -> None:
+    healthy = Healthily("right", "data", "plain", naive={name: True for name, *_ in naive.RULES})
+    answers = Summary([told(caught=caught)], [healthy])
+    monkeypatch.setattr(run, "run", lambda cases, **_: answers if len(cases) == len(QUICK) else None)
+    code = validate.main(["--self-test", "--quick", "--json", str(tmp_path / "out.json")])
+    said = " ".join(capsys.readouterr().out.split())
+    assert code == (0 if caught else 1)
+    assert ("SELF-TEST PASSED: 1 of 41 kinds" if caught else "MISSED: 1 fault") in said
+    assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["summary"]["passed"] is caught
+
+
+@pytest.mark.parametrize("module", [naive, numbers, sums, plan, making], ids=lambda module: module.__name__)
+def test_docstrings(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert found.attempted > 0 and found.failed == 0
+
+
+def test_in_processes() -> None:
+    """As it runs at large: what goes to another process and comes back."""
+    found = run.run(FEW[:1], jobs=1, export=exported)
+    assert len(found.told) == 1 and found.told[0].named
