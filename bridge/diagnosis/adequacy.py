@@ -16,13 +16,14 @@ import numpy as np
 
 from bridge.diagnosis.candidates import Case, base_of, operation_faults
 from bridge.diagnosis.chain import Chain
+from bridge.diagnosis.convolutions import Filter
 from bridge.diagnosis.excerpt import Excerpt
 from bridge.diagnosis.hypothesis import Hypothesis, hypothesis
 from bridge.diagnosis.kinds import KINDS, kind
-from bridge.diagnosis.operations import Bounded, Filter, Operation
+from bridge.diagnosis.operations import Bounded, Operation
 from bridge.diagnosis.output_faults import changed_numbers, moved, read_wrongly
 from bridge.diagnosis.records import Adequacy, Kind, Sight
-from bridge.diagnosis.search import few_channels, sample
+from bridge.diagnosis.sampling import few_channels, sample
 from bridge.diagnosis.update_faults import Updating, update_faults
 from bridge.exchange import ExchangeFile
 from bridge.memory import one_core
@@ -120,6 +121,9 @@ class _Reckoner:
             steps = [k for k in (0, 1) if self.pair.candidate.has(f"steps/{k + 1}/weights/{name}")]
             if steps != list(range(min(2, self.pair.steps))):
                 continue
+            if not self._known_update(name, steps):
+                self.adequacy.remarks.append(f"optimizer/{name} is not reckoned: the fixture lacks its own gradients")
+                continue
             case = self._updating(name, len(steps))
             truth = case.right().full(self.chain.arithmetic)
             decay = case.by(replace(self.pair.sgd, weight_decay=self.pair.sgd.weight_decay + 0.01))
@@ -132,6 +136,12 @@ class _Reckoner:
                 if len(one.kinds) == 1 and not one.fitted:
                     ratio = _ratio(one.operation, truth, np.arange(case.found.size), self.pair.u)
                     self._note(one, f"optimizer/{name}", ratio)
+
+    def _known_update(self, name: str, steps: list[int]) -> bool:
+        """The fixture holds what the updates were computed from, and what they gave."""
+        needed = [f"steps/{k}/grads/{other}" for k in steps for other in self.pair.start]
+        needed += [f"steps/{k + 1}/weights/{name}" for k in steps]
+        return all(self.pair.reference.has(one) for one in needed)
 
     def _updating(self, name: str, steps: int) -> Updating:
         reference, shape = self.pair.reference, self.pair.start[name].shape

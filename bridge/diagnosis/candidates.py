@@ -9,18 +9,10 @@ import numpy as np
 
 from bridge.diagnosis.chain import Chain
 from bridge.diagnosis.convolution_faults import data_faults, filter_faults, forward_faults
+from bridge.diagnosis.convolutions import Data, Filter, Forward
+from bridge.diagnosis.elementwise import BiasGradient, Loss, Relu, ReluBackward
 from bridge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
-from bridge.diagnosis.operations import (
-    BiasGradient,
-    Bounded,
-    Data,
-    Filter,
-    Forward,
-    Loss,
-    Operation,
-    Relu,
-    ReluBackward,
-)
+from bridge.diagnosis.operations import Bounded, Operation
 from bridge.diagnosis.other_faults import (
     bias_gradient_faults,
     loss_faults,

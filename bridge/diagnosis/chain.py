@@ -11,18 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bridge.arithmetic import Arithmetic
-from bridge.diagnosis.operations import (
-    BiasGradient,
-    Bounded,
-    Data,
-    Filter,
-    Forward,
-    Loss,
-    LossGradient,
-    Operation,
-    Relu,
-    ReluBackward,
-)
+from bridge.diagnosis.convolutions import Data, Filter, Forward
+from bridge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
+from bridge.diagnosis.operations import Bounded, Operation
 from bridge.model import Conv2d, Model
 from bridge.pair import Pair, Parameters
 

@@ -7,10 +7,11 @@ import itertools
 
 import numpy as np
 
+from bridge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.diagnosis.hypothesis import Framed, Hypotheses, Hypothesis, Passed, hypothesis, with_layer, with_operand
 from bridge.diagnosis.kinds import kind
 from bridge.diagnosis.layouts import layouts
-from bridge.diagnosis.operations import Data, Filter, Forward, Operation
+from bridge.diagnosis.operations import Operation
 from bridge.diagnosis.window import MODES, window
 from bridge.precision import HYPOTHESES
 

@@ -14,8 +14,9 @@ import numpy as np
 from bridge.diagnosis.candidates import Case
 from bridge.diagnosis.chain import INPUT, TARGET, Chain
 from bridge.diagnosis.hidden import search_hidden
-from bridge.diagnosis.kinds import KINDS, kind
+from bridge.diagnosis.kinds import kind
 from bridge.diagnosis.operations import Given
+from bridge.diagnosis.pattern import pattern
 from bridge.diagnosis.records import Diagnosis, Explanation, Finding
 from bridge.diagnosis.search import Search
 from bridge.diagnosis.update_cases import new_weights_case
@@ -58,6 +59,11 @@ def diagnose(
             diagnosis = _Doctor(pair, comparison, start + budget).run()
     diagnosis.seconds = time.monotonic() - start
     return diagnosis
+
+
+#: Faults that have a memory of their own, and those that may strike at any step
+REMEMBERING = ("accumulated", "previous_step", "stale", "momentum", "mask_other", "state", "saved_weights", "storage")
+LOCAL = ("corrupted", "overwritten", "uninitialised")
 
 
 class _Doctor:
@@ -194,34 +200,14 @@ class _Doctor:
     def _with_state(self, finding: Finding) -> Finding:
         """Right at an earlier step, wrong now, without a memory in the fault itself: something lives between calls."""
         earlier = [j for j in self.comparison.judged if j.name == finding.name and j.step < finding.step and j.passed]
-        memory = {
-            "accumulated",
-            "previous_step",
-            "stale",
-            "momentum",
-            "mask_other",
-            "state",
-            "saved_weights",
-            "storage",
-        }
         if not earlier or not finding.explanations:
             return finding
         first = finding.explanations[0]
-        local = {"corrupted", "overwritten", "uninitialised"}
-        if {one.key for one in first.kinds} & (memory | local):
+        if {one.key for one in first.kinds} & {*REMEMBERING, *LOCAL}:
             return finding
-        said = Explanation(
-            (kind("state"), *first.kinds), f"right at step {earlier[0].step}, then: {first.detail}", first.t
-        )
-        return Finding(
-            finding.name,
-            finding.step,
-            finding.operation,
-            finding.t,
-            (said, *finding.explanations[1:]),
-            finding.runner_up,
-            finding.where,
-        )
+        detail = f"right at step {earlier[0].step}, then: {first.detail}"
+        said = Explanation((kind("state"), *first.kinds), detail, first.t)
+        return replace(finding, explanations=(said, *finding.explanations[1:]))
 
     def _chain(self, step: int) -> Chain | None:
         """The chain of a step; None where its weights are not known."""
@@ -257,26 +243,3 @@ def _overflows(found: Array, right: Array) -> bool:
     """Infinite where the right number is out of range too: a run that diverges, no fault of this operation."""
     bad = ~np.isfinite(found)
     return bool(bad.any() and not (np.abs(right.reshape(found.shape)[bad]) < np.finfo(np.float32).max).any())
-
-
-def pattern(findings: list[Finding]) -> str:
-    """The same fault in every convolution of a direction: a constant, not a slip."""
-    groups: dict[str, list[set[str]]] = {}
-    for finding in findings:
-        if finding.explanations and (direction := _direction(finding.operation)):
-            groups.setdefault(direction, []).append({one.key for e in finding.explanations for one in e.kinds})
-    said = []
-    for direction, keys in groups.items():
-        common = set.intersection(*keys)
-        if len(keys) > 1 and common:
-            titles = " and ".join(one.title for one in KINDS if one.key in common)
-            said.append(f"{titles}, in every one of the {len(keys)} wrong {direction}s")
-    return "; ".join(said)
-
-
-def _direction(said: str) -> str:
-    """ "the filter gradient of conv2" -> "filter gradient"."""
-    for direction in ("filter gradient", "data gradient", "bias gradient", "convolution", "ReLU"):
-        if direction in said:
-            return direction
-    return ""

@@ -81,9 +81,8 @@ def _text(small: float, power: tuple[tuple[str, int], ...]) -> str:
         above = ([f"{small:g}"] if small != 1 else []) + above
     else:
         below = [f"{1 / small:g}", *below]
-    return "*".join(above or ["1"]) + (
-        f"/{'*'.join(below)}" if len(below) == 1 else f"/({'*'.join(below)})" if below else ""
-    )
+    divisor = "*".join(below)
+    return "*".join(above or ["1"]) + (f"/({divisor})" if "*" in divisor else f"/{divisor}" if below else "")
 
 
 def _combinations(dimensions: dict[str, int]) -> list[tuple[float, tuple[tuple[str, int], ...]]]:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from bridge.diagnosis.hypothesis import Hypothesis
 from bridge.diagnosis.operations import Bounded
 from bridge.diagnosis.output_faults import read_wrongly
 from bridge.diagnosis.records import Explanation
-from bridge.diagnosis.search import REJECTED, Search, Tried
+from bridge.diagnosis.search import REJECTED, Search
 from bridge.operation import operation
 
 #: Hypotheses about each hidden operation: each costs all operations up to the tensor that shows it
@@ -33,33 +35,75 @@ def hidden_operations(chain: Chain, name: str) -> list[str]:
 
 
 def search_hidden(search: Search) -> list[Explanation]:
-    """Plant the faults of every hidden operation, and see which explains the tensor.
+    """Plant the faults of every hidden operation, and see which explains the tensor; then one fault in all of a kind.
 
     Of new weights whose gradient is not in the file, that gradient is the nearest hidden tensor.
     """
-    case, accepted = search.case, []
-    for name in _hidden(case):
-        right = case.chain.operation(name)
-        hidden = Case(name, case.chain, right, right.values(), case.before)
-        for one in _likely(hidden):
+    case = search.case
+    hidden = _hidden(case)
+    accepted = []
+    for name in hidden:
+        where = operation(case.chain.model, name)
+        for one in _likely(_case(case, case.chain, name)):
             if time.monotonic() > search.deadline:
                 return accepted
-            explanation = _explained(search, name, one)
-            if explanation is not None:
-                accepted.append(explanation)
-    return accepted
+            accepted += _explained(search, one, where, partial(case.chain.planting, name, one.operation))
+    return accepted or list(_everywhere(search, [*hidden, case.name]))
 
 
-def _explained(search: Search, name: str, one: Hypothesis) -> Explanation | None:
-    """By its values first; only what comes near is computed with its bounds."""
+def _everywhere(search: Search, names: list[str]) -> Iterator[Explanation]:
+    """The same fault in all operations of a kind that the tensor follows from."""
+    case, order = search.case, list(search.case.chain.pair.shapes)
+    kinds: dict[type, list[str]] = {}
+    for name in sorted((name for name in names if name in order), key=order.index):
+        kinds.setdefault(type(case.chain.operation(name)), []).append(name)
+    for alike in kinds.values():
+        faults = _likely(_case(case, case.chain, alike[0])) if len(alike) > 1 else []
+        for one in faults:
+            if time.monotonic() > search.deadline:
+                return
+            planted = partial(_plant_all, case, alike, one.detail)
+            yield from _explained(search, one, f"every one of {', '.join(alike)}", planted)
+
+
+def _plant_all(case: Case, names: list[str], detail: str, bounded: bool) -> Chain | None:
+    """A step with one fault in several operations, in the order of computation; None where one knows no such fault."""
+    chain = case.chain
+    for name in names:
+        fault = next((one for one in _likely(_case(case, chain, name)) if one.detail == detail), None)
+        if fault is None:
+            return None
+        chain = chain.planting(name, fault.operation, bounded)
+    return chain
+
+
+def _case(case: Case, chain: Chain, name: str) -> Case:
+    """A hidden tensor, in a chain that may be planted with faults before it."""
+    right = chain.operation(name)
+    return Case(name, chain, right, right.values(), case.before)
+
+
+def _explained(
+    search: Search, one: Hypothesis, where: str, planted: Callable[[bool], Chain | None]
+) -> list[Explanation]:
+    """By its values first; only what comes near is computed with its bounds.
+
+    Parameters
+    ----------
+    planted : the step with the fault in it, with or without bounds
+    """
     search.count += 1
-    near = search.near(_predicted(search.case, name, one, bounded=False).value.reshape(-1)[search.sample])
-    detail = f"in {operation(search.case.chain.model, name)}: {one.detail}"
-    search.tried.append(Tried(Hypothesis(one.kinds, detail, one.operation), near, np.zeros(0)))
-    if not near <= REJECTED:
-        return None
-    t = search.t_of(_predicted(search.case, name, one, bounded=True))
-    return Explanation(one.kinds, detail, t) if t <= search.limit else None
+    chain, detail = planted(False), f"in {where}: {one.detail}"
+    if chain is None:
+        return []
+    near = search.near(_predicted(search.case, chain).value.reshape(-1)[search.sample])
+    chain = planted(True) if near <= REJECTED else None
+    t = near if chain is None else search.t_of(_predicted(search.case, chain))
+    found = Explanation(one.kinds, detail, t)
+    if chain is not None and t <= search.limit:
+        return [found]
+    search.elsewhere.append(found)
+    return []
 
 
 def _hidden(case: Case) -> list[str]:
@@ -74,16 +118,16 @@ def _hidden(case: Case) -> list[str]:
 def _likely(case: Case) -> Iterator[Hypothesis]:
     """Simple faults of one operation, and of how its result is read."""
     base = base_of(case.right)
-    every = [*operation_faults(case), *read_wrongly(base, case.name)]
-    yield from [one for one in every if len(one.kinds) == 1 and (one.layout is None or one.layout.common)][:MOST]
+    every = itertools.chain(operation_faults(case), read_wrongly(base, case.name))
+    simple = (one for one in every if len(one.kinds) == 1 and (one.layout is None or one.layout.common))
+    yield from itertools.islice(simple, MOST)
 
 
-def _predicted(case: Case, name: str, one: Hypothesis, bounded: bool) -> Bounded:
-    """The tensor of the case, where one operation before it is planted with a fault."""
-    chain = case.chain.planting(name, one.operation, bounded)
+def _predicted(case: Case, chain: Chain) -> Bounded:
+    """The tensor of the case in a step that is planted with faults."""
     if case.updating is None:
-        last = chain.operation(case.name)
-        return last.full(chain.arithmetic) if bounded else Bounded(last.values())
+        last = chain.planted.get(case.name) or chain.operation(case.name)
+        return last.full(chain.arithmetic) if chain.bounded else Bounded(last.values())
     g = chain.value(f"grads/{case.updating.name}")
     error = np.zeros_like(g.value) if g.error is None else g.error
     new = case.updating.by(case.updating.sgd, last=(g.value, error))

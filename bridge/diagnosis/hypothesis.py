@@ -10,7 +10,7 @@ import numpy as np
 
 from bridge.arithmetic import Arithmetic
 from bridge.diagnosis.kinds import kind
-from bridge.diagnosis.layouts import Layout
+from bridge.diagnosis.layouts import IndexMap, Layout
 from bridge.diagnosis.operations import Bounded, Operation
 from bridge.diagnosis.records import Kind
 from bridge.model import Pair
@@ -128,10 +128,10 @@ class Passed(Operation):
 
 @dataclass(frozen=True)
 class Read(Operation):
-    """What another operation makes, read in a layout."""
+    """What another operation makes, read in another order."""
 
     inner: Operation
-    layout: Layout
+    layout: IndexMap
 
     def at(self, indices: Array) -> Array:
         return self.inner.at(self.layout.source(indices, self.shape))

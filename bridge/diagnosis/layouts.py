@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +24,33 @@ Shape = tuple[int, ...]
 CHANNELS_LAST = ("krsc", "rsck", "nhwc", "hwcn")
 
 
+class IndexMap(ABC):
+    """A tensor whose elements are those of another one in some order."""
+
+    @abstractmethod
+    def source(self, indices: Array, shape: Shape) -> Array:
+        """Flat indices into the right tensor for flat indices of what was read."""
+
+    def __call__(self, array: Array) -> Array:
+        """The tensor as it is read."""
+        return array.reshape(-1)[self.source(np.arange(array.size), array.shape)].reshape(array.shape)
+
+
 @dataclass(frozen=True)
-class Layout:
+class Order(IndexMap):
+    """Slices along one axis in another order: slice i of what was read is slice ``order[i]`` of what is right."""
+
+    axis: int
+    order: tuple[int, ...]
+
+    def source(self, indices: Array, shape: Shape) -> Array:
+        place = list(np.unravel_index(indices, shape))
+        place[self.axis] = np.asarray(self.order)[place[self.axis]]
+        return np.ravel_multi_index(tuple(place), shape)
+
+
+@dataclass(frozen=True)
+class Layout(IndexMap):
     """Axes reversed, then permuted, then read as the declared shape.
 
     Attributes
@@ -41,7 +67,6 @@ class Layout:
     names: str
 
     def source(self, indices: Array, shape: Shape) -> Array:
-        """Flat indices into the right tensor for flat indices of what was read."""
         permuted = tuple(shape[axis] for axis in self.axes)
         place: list[Array] = [np.empty(0)] * len(shape)
         if self.written:
@@ -54,10 +79,6 @@ class Layout:
         for axis in self.flips:
             place[axis] = shape[axis] - 1 - place[axis]
         return np.ravel_multi_index(tuple(place), shape)
-
-    def __call__(self, array: Array) -> Array:
-        """The tensor as it is read."""
-        return array.reshape(-1)[self.source(np.arange(array.size), array.shape)].reshape(array.shape)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

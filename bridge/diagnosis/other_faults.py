@@ -7,8 +7,9 @@ import numpy as np
 
 from bridge.diagnosis.chain import Chain
 from bridge.diagnosis.convolution_faults import part_detail, parts_of_batch
+from bridge.diagnosis.elementwise import BiasGradient, Loss, Relu, ReluBackward
 from bridge.diagnosis.hypothesis import Hypotheses, hypothesis
-from bridge.diagnosis.operations import BiasGradient, Bounded, Loss, Relu, ReluBackward
+from bridge.diagnosis.operations import Bounded
 
 Array = np.ndarray
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from bridge.diagnosis.convolution_faults import SHIFTS
+from bridge.diagnosis.elementwise import LossGradient
 from bridge.diagnosis.factors import factor_detail, fitted, is_count, is_named
 from bridge.diagnosis.hypothesis import (
     Added,
@@ -21,8 +22,8 @@ from bridge.diagnosis.hypothesis import (
     join,
     joined,
 )
-from bridge.diagnosis.layouts import Layout, layouts
-from bridge.diagnosis.operations import Given, LossGradient
+from bridge.diagnosis.layouts import Layout, Order, layouts
+from bridge.diagnosis.operations import Given
 from bridge.precision import round_fraction
 
 Array = np.ndarray
@@ -137,23 +138,8 @@ def permuted(base: Hypothesis, predicted: Array, found: Array, name: str) -> Ite
         if order is not None:
             what = "images" if axis_names(shape, name) == "nchw" and axis == 0 else "channels"
             order_said = ", ".join(map(str, order[:16])) + (", ..." if len(order) > 16 else "")
-            layout = _Order(axis, tuple(order))
-            yield base.then(
-                "channels_permuted", f"{what} in the order {order_said}", Read(shape, base.operation, layout)
-            )
-
-
-class _Order(Layout):
-    """Slices along one axis in another order."""
-
-    def __init__(self, axis: int, order: tuple[int, ...]) -> None:
-        super().__init__((axis,), True, (), "")
-        object.__setattr__(self, "order", order)
-
-    def source(self, indices: Array, shape: tuple[int, ...]) -> Array:
-        place = list(np.unravel_index(indices, shape))
-        place[self.axes[0]] = np.asarray(self.order)[place[self.axes[0]]]  # type: ignore[attr-defined]
-        return np.ravel_multi_index(tuple(place), shape)
+            read = Read(shape, base.operation, Order(axis, tuple(order)))
+            yield base.then("channels_permuted", f"{what} in the order {order_said}", read)
 
 
 def _matching(predicted: Array, found: Array, axis: int) -> list[int] | None:
@@ -210,6 +196,8 @@ _CHANGES: list[tuple[str, str, Callable[[Array], Array], float, float]] = [
 
 def quantised(base: Hypothesis, predicted: Array, found: Array) -> Hypotheses:
     """Eight bits for the range of the tensor; `predicted` is all of it, and so is what was `found`."""
+    if found.size < 16 or np.ptp(found) == 0:
+        return
     levels = (found - found.min()) / (np.ptp(found) / 255)
     if not np.abs(levels - np.rint(levels)).max() <= 0.01:
         return

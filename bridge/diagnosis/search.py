@@ -7,6 +7,7 @@ named together, the simplest first.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,22 +17,22 @@ import numpy as np
 
 from bridge.diagnosis import output_faults
 from bridge.diagnosis.candidates import Case, base_of, operation_faults
-from bridge.diagnosis.hypothesis import Hypothesis, Passed, join, joined
+from bridge.diagnosis.convolutions import Filter
+from bridge.diagnosis.hypothesis import Hypothesis, Passed, Read, join, joined
 from bridge.diagnosis.kinds import kind
 from bridge.diagnosis.layouts import layouts
-from bridge.diagnosis.operations import Bounded, Filter
+from bridge.diagnosis.operations import Bounded
 from bridge.diagnosis.records import Explanation
+from bridge.diagnosis.sampling import SAMPLE, SMALL, few_channels, sample
 from bridge.diagnosis.structure import Place, locate
 from bridge.statistic import measure
 
 Array = np.ndarray
 
-#: Elements by which hypotheses about large tensors are rejected, and as many again of the border
-SAMPLE = 2048
-#: A tensor of at most so many elements is its own sample
-SMALL = 8192
 #: T on the sample above which a hypothesis is rejected: the sample's bound is coarser than that of all elements
 REJECTED = 16.0
+#: Hypotheses that are confirmed although all were rejected
+NEAREST = 3
 #: A hypothesis must explain most of the error, also where that is hardly above the bound
 FRACTION = 1 / 3
 #: Multiplications of a filter gradient from which on hypotheses are tried on few channels first
@@ -40,8 +41,6 @@ COSTLY = 2**28
 MOST_NAMED, MOST_CONFIRMED = 12, 48
 #: Seconds for the search of two faults
 TWO_FAULTS = 20.0
-#: Of first faults that are combined with a second one
-MOST_FIRST, MOST_SECOND = 40, 120
 
 
 @dataclass
@@ -64,7 +63,8 @@ class Search:
     t : T of the candidate
     truth : the right tensor
     place : where it is wrong
-    tried : hypotheses
+    tried : hypotheses about the operation and what came out of it
+    elsewhere : what was rejected of operations before this one
     count : their number, and those of layouts that were tried all at once
     limit : T up to which a hypothesis is accepted
     """
@@ -72,6 +72,7 @@ class Search:
     case: Case
     deadline: float = math.inf
     tried: list[Tried] = field(default_factory=list)
+    elsewhere: list[Explanation] = field(default_factory=list)
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -174,8 +175,10 @@ class Search:
         if len(self.found) <= SMALL:
             self._all_layouts(base_of(self.case.right), self.right)
             for one in single:
-                self._all_layouts(one.hypothesis, one.predicted)
-        self._twice([one.hypothesis for one in single])
+                # Layouts of what was read in a layout are layouts
+                if _is_common(one.hypothesis) and not isinstance(one.hypothesis.operation, Read):
+                    self._all_layouts(one.hypothesis, one.predicted)
+        self._twice([one.hypothesis for one in single if _is_common(one.hypothesis)])
 
     def _all_layouts(self, base: Hypothesis, predicted: Array) -> None:
         """Every layout of a small tensor at once; the best, and the best with a factor or old contents, are tried."""
@@ -202,19 +205,19 @@ class Search:
 
     def _twice(self, first: list[Hypothesis]) -> None:
         """A second fault of the operation on top of a simple first one."""
-        right = type(self.case.right)
-        for base in [base for base in first if isinstance(base.operation, right)][:MOST_FIRST]:
-            if time.monotonic() > self.deadline:
+        nearest, done = math.inf, set()
+        for base in [base for base in first if isinstance(base.operation, type(self.case.right))]:
+            if time.monotonic() > self.deadline or nearest <= self.limit:
                 return
             case = Case(self.case.name, self.case.chain, base.operation, self.case.found, self.case.before)
-            second = []
-            for one in operation_faults(case):
+            for one in filter(_is_common, operation_faults(case)):
                 both = Hypothesis(join(base.kinds, one.kinds), joined(base.detail, one.detail), one.operation)
-                if len(both.kinds) == 2:
-                    second.append(both)
-                if len(second) == MOST_SECOND:
-                    break
-            self._try(second)
+                pair = frozenset((base.detail, one.detail))
+                # Faults of an operation are changes of different operands: their order does not matter
+                if len(both.kinds) == 2 and pair not in done:
+                    done.add(pair)
+                    self._try([both])
+                    nearest = min(nearest, self.tried[-1].t)
 
     def _try(self, hypotheses: Iterable[Hypothesis]) -> None:
         for one in hypotheses:
@@ -241,15 +244,24 @@ class Search:
 
     def _accepted(self) -> list[Explanation]:
         """Confirmed by every element, the simplest first."""
-        likely = sorted((one for one in self.tried if one.t <= REJECTED), key=lambda one: one.hypothesis.complexity)
         accepted: list[Explanation] = []
-        for one in likely[:MOST_CONFIRMED]:
+        for one in self._likely():
             if len(accepted) == MOST_NAMED or (accepted and len(one.hypothesis.kinds) > len(accepted[0].kinds)):
                 break
             one.t = self.t_of(one.hypothesis.operation.full(self.arithmetic))
             if one.t <= self.limit:
                 accepted.append(Explanation(one.hypothesis.kinds, one.hypothesis.detail, one.t))
         return accepted
+
+    def _likely(self) -> list[Tried]:
+        """What the sample does not reject, the simplest first; when time is up, only the nearest few."""
+        known = sorted((one for one in self.tried if math.isfinite(one.t)), key=lambda one: one.t)
+        likely = [one for one in known if one.t <= REJECTED][:MOST_CONFIRMED]
+        # Where bounds differ much between elements, those of the right places say little of other places
+        if not likely or time.monotonic() > self.deadline:
+            likely = known[:NEAREST]
+        chosen = {id(one) for one in likely}
+        return sorted((one for one in self.tried if id(one) in chosen), key=lambda one: one.hypothesis.complexity)
 
     def t_of(self, predicted: Bounded) -> float:
         """T of the candidate against a prediction."""
@@ -259,11 +271,14 @@ class Search:
 
     def _runner_up(self, accepted: list[Explanation]) -> Explanation | None:
         said = {one.kinds for one in accepted}
-        rest = [one for one in self.tried if one.hypothesis.kinds not in said and math.isfinite(one.t)]
-        if not rest:
-            return None
-        best = min(rest, key=lambda one: one.t)
-        return Explanation(best.hypothesis.kinds, best.hypothesis.detail, best.t)
+        tried = [Explanation(one.hypothesis.kinds, one.hypothesis.detail, one.t) for one in self.tried]
+        rest = [one for one in (*tried, *self.elsewhere) if one.kinds not in said and math.isfinite(one.t)]
+        return min(rest, key=lambda one: one.t, default=None)
+
+
+def _is_common(one: Hypothesis) -> bool:
+    """Of layouts those that somebody is likely to write."""
+    return one.layout is None or one.layout.common
 
 
 def _maybe(one: Hypothesis | None) -> Iterator[Hypothesis]:
@@ -271,29 +286,7 @@ def _maybe(one: Hypothesis | None) -> Iterator[Hypothesis]:
         yield one
 
 
-def sample(shape: tuple[int, ...]) -> Array:
-    """Flat indices: all of a small tensor; of a large one some at random, and some of the border of images."""
-    size = int(np.prod(shape))
-    if size <= SMALL:
-        return np.arange(size)
-    rng = np.random.default_rng(0)
-    anywhere = rng.choice(size, SAMPLE, replace=False)
-    place = [rng.integers(0, n, SAMPLE) for n in shape]
-    # Border rows and columns, corners among them
-    for axis in (-2, -1):
-        border = rng.random(SAMPLE) < 0.6
-        place[axis] = np.where(border, rng.choice([0, shape[axis] - 1], SAMPLE), place[axis])
-    return np.unique(np.concatenate([anywhere, np.ravel_multi_index(tuple(place), shape)]))
-
-
-def few_channels(shape: tuple[int, ...]) -> Array:
-    """Flat indices of a filter gradient: all taps of two output and two input channels."""
-    k, c, r, s = shape
-    chosen = [np.unique([n // 3, (2 * n) // 3]) for n in (k, c)]
-    place = np.ix_(*chosen, np.arange(r), np.arange(s))
-    return np.ravel_multi_index(np.broadcast_arrays(*place), shape).ravel()
-
-
+@functools.lru_cache(maxsize=4)
 def _sources(shape: tuple[int, ...], names: str) -> Array:
     """Index maps of all layouts, (layouts, elements)."""
     indices = np.arange(int(np.prod(shape)))

@@ -17,6 +17,8 @@ Array = np.ndarray
 LOCAL = 0.25
 #: Share of a region that is wrong where the region is
 FILLED = 0.8
+#: Error / E from which on an element is not one of those that poor rounding takes a little too far
+CLEAR = 3.0
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,11 @@ def _axes(wrong: Array) -> list[str]:
             name = ("image" if wrong.shape[2] > 7 else "output channel") if axis == 0 else what
             said.append(f"{name}{'s' if used.size > 1 else ''} {_listed(used)} of {wrong.shape[axis]}")
     height, width = wrong.shape[2:]
-    ring = wrong[..., 1:-1, 1:-1]
-    if height > 4 and width > 4 and not ring.any():
+    rows, columns = (np.flatnonzero(wrong.any(axis=(0, 1, other))) for other in (3, 2))
+    inner = wrong[..., 1:-1, 1:-1]
+    if height > 4 and width > 4 and rows.size > 1 and columns.size > 1 and not inner.any():
         return [*said, "the border only"]
-    for axis, what, size in ((2, "row", height), (3, "column", width)):
-        used = np.flatnonzero(wrong.any(axis=tuple(a for a in range(4) if a != axis)))
+    for used, what, size in ((rows, "row", height), (columns, "column", width)):
         if used.size < size:
             span = f"{used[0]}" if used.size == 1 else f"{used[0]} to {used[-1]}"
             said.append(f"{what}{'s' if used.size > 1 else ''} {span} of {size}")
@@ -114,7 +116,7 @@ def _betrayed(
     share = flat.size / wrong.size
     if not np.isfinite(chosen).all():
         return _nonfinite(chosen, flat, wrong)
-    if share > LOCAL or wrong.size < 4:
+    if share > LOCAL or wrong.size < 4 or not _clear(chosen, value.reshape(-1)[flat], error, value.shape, flat):
         return None
     if flat.size == 1:
         return _one(float(chosen[0]), float(value.reshape(-1)[flat[0]]), _at(error, value.shape, flat[0]))
@@ -132,6 +134,12 @@ def _betrayed(
     if share < 0.01:
         return _explained("corrupted", f"{flat.size} single elements")
     return None
+
+
+def _clear(found: Array, right: Array, error: Array, shape: tuple[int, ...], flat: Array) -> bool:
+    """Most of the wrong elements are far outside their bounds: rounding that is too large would leave a tail."""
+    bound = np.broadcast_to(error, shape).reshape(-1)[flat]
+    return bool(np.mean(np.abs(found - right) > CLEAR * bound) >= 0.5)
 
 
 def _nonfinite(chosen: Array, flat: Array, wrong: Array) -> Explanation:

@@ -97,6 +97,8 @@ def _rates(case: Updating) -> Hypotheses:
     if factor == 0 or not np.isfinite(factor) or abs(factor - 1) < 1e-9:
         return
     rounded = [float(f"{factor:.{digits}g}") for digits in (1, 2, 3, 4)]
+    # Divided by a batch
+    rounded += [1 / round(1 / factor)] if round(1 / factor) else []
     near = [one for one in rounded if one and abs(one - factor) <= 1e-3 * abs(factor)]
     for one in dict.fromkeys([*near, factor]):
         if one == -1.0:
@@ -160,9 +162,10 @@ def _momenta(case: Updating) -> Hypotheses:
     if sgd.dampening:
         damped = case.by(sgd, first=1 - sgd.dampening)
         yield hypothesis("momentum", "dampening in the first step too", damped)
-    mu = sgd.momentum
-    yield hypothesis("momentum", "v = mu*v + (1 - mu)*g", case.by(sgd, [(1 - mu) * g for g in case.gradients]))
-    yield hypothesis("momentum", "v = mu*(v + g)", case.by(sgd, [mu * g for g in case.gradients]))
+    # Started from 0, these are multiples of torch's
+    mu, undamped = sgd.momentum, replace(sgd, dampening=0.0)
+    yield hypothesis("momentum", "v = mu*v + (1 - mu)*g", case.by(undamped, factor=1 - mu))
+    yield hypothesis("momentum", "v = mu*(v + g)", case.by(undamped, factor=mu))
 
 
 def _gradients(case: Updating) -> Hypotheses:
