@@ -8,6 +8,7 @@ program cnn_step
    use cnn_command_line, only : arguments_type, read_arguments, usage
    use cnn_error, only : error_type
    use cnn_progress, only : print_step
+   use cnn_readable, only : check_readable
    use cnn_run_steps, only : run_steps
    use cnn_version, only : version
    implicit none
@@ -33,7 +34,9 @@ program cnn_step
          write (*, "(a)") "cnn_step "//version
          stop
       end if
-      call run_steps(arguments%fixture, arguments%result, arguments%device, arguments%precision, error, print_step)
+      call check_readable(arguments%fixture, arguments%device, error)
+      if (.not. allocated(error)) call run_steps(arguments%fixture, arguments%result, arguments%device, &
+         & arguments%precision, error, print_step)
    end if
    if (allocated(error)) then
       write (error_unit, "(a)") "cnn_step: "//error%message

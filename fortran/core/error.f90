@@ -14,6 +14,9 @@ module cnn_error
 
    public :: fail
 
+   !> What comes out of a file may be long
+   integer, parameter :: longest = 1000
+
    !> Why something could not be done, in one sentence for the user
    type, public :: error_type
       character(len=:), allocatable :: message
@@ -21,12 +24,23 @@ module cnn_error
 
 contains
 
-   !> Make `error` a failure that says `message`
+   !> Make `error` a failure that says `message`, in one line: a text that comes out of a file may hold anything
    subroutine fail(error, message)
       type(error_type), allocatable, intent(out) :: error
       character(len=*), intent(in) :: message
       allocate (error)
-      error%message = message
+      error%message = printable(message(:min(len(message), longest)))
    end subroutine fail
+
+   !> With ? for what a terminal would act on
+   pure function printable(text) result(safe)
+      character(len=*), intent(in) :: text
+      character(len=len(text)) :: safe
+      integer :: i
+      safe = text
+      do i = 1, len(text)
+         if (iachar(text(i:i)) < 32 .or. iachar(text(i:i)) == 127) safe(i:i) = "?"
+      end do
+   end function printable
 
 end module cnn_error

@@ -198,7 +198,10 @@ contains
          call self%file%extent(path, extent, error, expected_rank=4)
          if (allocated(error)) return
          call network%backend%allocate(network%dtype, extent, tensor, error)
-         if (allocated(error)) return
+         if (allocated(error)) then
+            error%message = self%file%path//": "//path//": "//error%message
+            return
+         end if
          call self%read_checked(path, network, tensor, error)
       end subroutine read_new
 

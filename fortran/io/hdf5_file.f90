@@ -197,6 +197,22 @@ contains
          & to_text(expected_rank), error)
    end subroutine extent
 
+   !> A dataset in another memory order (docs/exchange-file.md) is for the comparison alone, which reads it in Python
+   subroutine refuse_layout(self, name, error)
+      class(hdf5_file_type), intent(in) :: self
+      character(len=*), intent(in) :: name
+      type(error_type), allocatable, intent(out) :: error
+      character(len=*), parameter :: attributes(3) = [character(len=6) :: "layout", "order", "flip"]
+      integer :: i
+      do i = 1, size(attributes)
+         if (self%has_attribute(name, trim(attributes(i)))) then
+            call self%fail_with(name//" has the attribute "//trim(attributes(i))// &
+               & ", expected a tensor in the usual order", error)
+            return
+         end if
+      end do
+   end subroutine refuse_layout
+
    !> Fill a host tensor; the dataset must have its shape
    subroutine read_tensor(self, name, tensor, error)
       class(hdf5_file_type), intent(in) :: self
@@ -209,6 +225,8 @@ contains
       type(c_ptr) :: address
 
       call self%extent(name, found, error)
+      if (allocated(error)) return
+      call refuse_layout(self, name, error)
       if (allocated(error)) return
       if (any(found /= tensor%extent)) then
          call self%fail_with(name//" has the shape "//to_text(found(4:1:-1))//", expected "// &

@@ -12,7 +12,7 @@ module cnn_run_steps
    implicit none
    private
 
-   public :: run_steps
+   public :: read_all, run_steps
 
    abstract interface
       !> Told after every step, numbered from 0
@@ -49,6 +49,23 @@ contains
       if (allocated(error)) call result%abandon()
       call fixture%close()
    end subroutine run_steps
+
+   !> Read all that `run_steps` reads, and forget it with what was wrong
+   subroutine read_all(fixture_path, device)
+      character(len=*), intent(in) :: fixture_path, device
+      type(error_type), allocatable :: error
+      type(fixture_type) :: fixture
+      type(network_type) :: network
+      type(tensor_type) :: input, target
+      integer :: step
+      call fixture%open(fixture_path, error)
+      if (.not. allocated(error)) call prepare(fixture, device, "", network, error)
+      if (allocated(error)) return
+      do step = 0, fixture%batches - 1
+         call fixture%read_batch(step, network, input, target, error)
+         if (allocated(error)) return
+      end do
+   end subroutine read_all
 
    !> The network of the fixture with its first weights
    subroutine prepare(fixture, device, precision, network, error)
