@@ -16,12 +16,15 @@ import h5py
 import numpy as np
 
 from bridge.errors import FileError
-from bridge.hdf5_values import HDF5_ERRORS, one_line, plain
+from bridge.foreign import KeptTensors, Layout, layout_of
+from bridge.hdf5_values import HDF5_ERRORS, LONGEST_TEXT, clipped, one_line, plain, printable, shortened
 from bridge.model import Model
 
 FORMAT = "cnn-exchange"
 FORMAT_VERSION = 1
 PRECISIONS = ("float32", "float64")
+#: gzip, the best of HDF5's usual filters, makes zeros 1032 times smaller
+LARGEST_COMPRESSION = 1100
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class ExchangeFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._known: dict[str, h5py.Dataset | None] = {}
+        self._layouts: dict[str, Layout | None] = {}
+        self._kept = KeptTensors()
         if not os.path.isfile(self.path):
             raise FileError(f"{self.path}: {'not a file' if os.path.exists(self.path) else 'no such file'}")
         try:
@@ -114,7 +119,8 @@ class ExchangeFile:
         Raises
         ------
         FileError
-            If it is missing, does not hold float32 or float64, has another shape, or holds no data.
+            If it is missing, does not hold float32 or float64, has another shape or an unknown layout, or does not
+            hold its data.
         """
         dataset = self._find(name)
         if dataset is None:
@@ -122,39 +128,68 @@ class ExchangeFile:
         try:
             dtype, found = dataset.dtype, dataset.shape
             elsewhere = dataset.is_virtual or bool(dataset.external)
-            stored = dataset.id.get_storage_size()
+            stored, nbytes = dataset.id.get_storage_size(), dataset.nbytes
+            filters = dataset.id.get_create_plist().get_nfilters()
         except HDF5_ERRORS as error:
             raise FileError(f"{self.path}: {name} is unreadable ({one_line(error)})") from None
         if dtype.kind != "f" or dtype.itemsize not in (4, 8):
-            raise FileError(f"{self.path}: {name} holds {dtype}, expected float32 or float64")
+            raise FileError(f"{self.path}: {name} holds {clipped(str(dtype), 60)}, expected float32 or float64")
+        layout = self._layout(name, dataset)
+        expected = layout.declared(shape) if layout else shape
         # A scalar may be kept as an array of one element
-        if found != shape and not (shape == () and found is not None and math.prod(found) == 1):
-            raise FileError(f"{self.path}: {name} has the shape {found}, expected {shape}")
+        if found != expected and not (shape == () and found is not None and math.prod(found) == 1):
+            what = f" (layout {layout.stored})" if layout else ""
+            raise FileError(f"{self.path}: {name} has the shape {found}, expected {expected}{what}")
         if elsewhere:
             raise FileError(f"{self.path}: {name} keeps its data in other files, expected them in this one")
         if stored == 0:
             raise FileError(f"{self.path}: {name} declares a shape but holds no data")
+        if nbytes > stored * (LARGEST_COMPRESSION if filters else 1):
+            raise FileError(f"{self.path}: {name} declares {nbytes} bytes but holds only {stored}")
         return dataset
 
+    def _layout(self, name: str, dataset: h5py.Dataset) -> Layout | None:
+        if name not in self._layouts:
+            try:
+                self._layouts[name] = layout_of(name, dataset, self.attributes.get("role"))
+            except FileError as error:
+                raise FileError(f"{self.path}: {error}") from None
+        return self._layouts[name]
+
     def read(self, name: str, shape: tuple[int, ...], part: int | None = None) -> np.ndarray:
-        """Values of a tensor, native byte order; with `part`, only that image of the batch."""
+        """Values of a tensor in its own axes, native byte order, C order, whatever layout the file keeps it in.
+
+        With `part`, only that index of the first axis: one image of a batch.
+        """
         dataset = self.tensor(name, shape)
         try:
-            values = dataset[()] if part is None else dataset[part]
+            values = self._values(name, dataset, part)
+            values = np.asarray(values, dtype=dataset.dtype.newbyteorder("="), order="C")
         except MemoryError:
             raise FileError(f"{self.path}: {name} of shape {shape} does not fit into memory") from None
         except HDF5_ERRORS as error:
             raise FileError(f"{self.path}: {name} cannot be read ({one_line(error)})") from None
-        values = np.asarray(values, dtype=dataset.dtype.newbyteorder("="))
         return values.reshape(shape) if part is None else values
 
+    def _values(self, name: str, dataset: h5py.Dataset, part: int | None) -> np.ndarray:
+        layout = self._layouts[name]
+        if layout is None:
+            return dataset[()] if part is None else dataset[part]
+        if part is None:
+            return layout.canonical(dataset[()])
+        if layout.column_major:
+            # An image is no block of such a dataset
+            return self._kept.get(name, lambda: layout.canonical(dataset[()]))[part]
+        return layout.read_part(dataset, part)
+
     def datasets(self) -> list[str]:
-        """Names of all datasets in the file, sorted."""
+        """Names of all datasets in the file, sorted; fit for printing."""
         found: list[str] = []
 
-        def note(name: str, node: object) -> None:
+        def note(name: str | bytes, node: object) -> None:
             if isinstance(node, h5py.Dataset):
-                found.append(name)
+                # A name that is no UTF-8 comes as bytes
+                found.append(printable(name if isinstance(name, str) else repr(name)))
 
         try:
             self.file.visititems(note)
@@ -177,15 +212,20 @@ class ExchangeFile:
         return count
 
     def _read_head(self) -> None:
-        self.attributes = self._attributes(self.file)
+        try:
+            self.attributes = self._attributes(self.file)
+        except FileError as error:
+            raise FileError(f"{self.path}: {error}") from None
         if self.attributes.get("format") != FORMAT:
-            raise FileError(f"{self.path}: attribute format is {self.attributes.get('format')!r}, expected {FORMAT!r}")
+            found = shortened(self.attributes.get("format"))
+            raise FileError(f"{self.path}: attribute format is {found}, expected {FORMAT!r}")
         version = self.attributes.get("format_version")
         if version != FORMAT_VERSION:
-            raise FileError(f"{self.path}: format_version is {version!r}, this program reads {FORMAT_VERSION}")
+            raise FileError(f"{self.path}: format_version is {shortened(version)}, this program reads {FORMAT_VERSION}")
         self.precision = self.attributes.get("precision", "float32")
         if self.precision not in PRECISIONS:
-            raise FileError(f"{self.path}: attribute precision is {self.precision!r}, expected float32 or float64")
+            found = shortened(self.precision)
+            raise FileError(f"{self.path}: attribute precision is {found}, expected float32 or float64")
         try:
             self.model = Model.from_json(self._text("model")) if self.has("model") else None
             self.sgd = self._optimizer()
@@ -198,11 +238,14 @@ class ExchangeFile:
             dataset = self.file[name]
             if h5py.check_string_dtype(dataset.dtype) is None or dataset.shape != ():
                 raise FileError(f"/{name} is not one text")
-            return dataset.asstr()[()].rstrip("\0 ")
+            text = dataset.asstr()[()].rstrip("\0 ") if dataset.dtype.itemsize <= LONGEST_TEXT else None
         except HDF5_ERRORS as error:
             if isinstance(error, FileError):
                 raise
             raise FileError(f"/{name} cannot be read ({one_line(error)})") from None
+        if text is None or len(text) > LONGEST_TEXT:
+            raise FileError(f"/{name} is longer than {LONGEST_TEXT} bytes")
+        return text
 
     def _attributes(self, node: h5py.Group) -> dict[str, str | float | int | None]:
         try:
@@ -219,12 +262,12 @@ class ExchangeFile:
             return None
         found = self._attributes(group)
         if found.get("type") != "sgd":
-            raise FileError(f"attribute type of /optimizer is {found.get('type')!r}, expected 'sgd'")
+            raise FileError(f"attribute type of /optimizer is {shortened(found.get('type'))}, expected 'sgd'")
         numbers = {}
         for name in Sgd.__dataclass_fields__:
             value = found.get(name)
             if not isinstance(value, (int, float)) or not np.isfinite(value):
-                raise FileError(f"attribute {name} of /optimizer is {value!r}, expected a number")
+                raise FileError(f"attribute {name} of /optimizer is {shortened(value)}, expected a number")
             numbers[name] = float(value)
         for name in ("lr", "momentum", "weight_decay"):
             if numbers[name] < 0:

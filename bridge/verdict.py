@@ -115,8 +115,9 @@ def excuse(comparison: Comparison, recognised: Recognised, lowered: Comparison) 
 
 
 def _wrong(comparison: Comparison, failures: list[Judged]) -> Verdict:
-    if any(judged.certain for judged in failures):
-        return Verdict(Outcome.BUG, f"BUG: {_describe(failures[0])}", _hints(comparison, failures[0], failures))
+    certain = [judged for judged in failures if judged.certain]
+    if certain:
+        return Verdict(Outcome.BUG, f"BUG: {_describe(certain[0])}", _hints(comparison, certain[0], failures))
     worst = max(failures, key=lambda judged: judged.t)
     words = (
         f"CANNOT TELL: {count(len(failures), 'tensor')} of {len(comparison.judged)} outside the bound, but none far "
@@ -200,6 +201,7 @@ def _describe(judged: Judged) -> str:
 def _hints(comparison: Comparison, first: Judged, failures: list[Judged]) -> list[str]:
     """What to look at: the operation that made the first wrong tensor, and a common factor."""
     before = comparison.judged[: comparison.judged.index(first)]
+    doubtful = [judged for judged in before if not judged.passed]
     missing = [
         skipped
         for skipped in comparison.not_judged
@@ -211,7 +213,8 @@ def _hints(comparison: Comparison, first: Judged, failures: list[Judged]) -> lis
     ]
     hints = [
         "It is the first wrong tensor in the order of computation"
-        + (f"; the {count(len(before), 'tensor')} before it are right" if before else "")
+        + (f"; of the {count(len(before), 'tensor')} before it {len(doubtful)} in doubt" if doubtful else "")
+        + (f"; the {count(len(before), 'tensor')} before it are right" if before and not doubtful else "")
         + (f"; {len(missing)} could not be judged, so the fault may be earlier." if missing else ".")
         + f" Look at {operation(comparison.model, first.name, first.step)}."
     ]
@@ -220,8 +223,9 @@ def _hints(comparison: Comparison, first: Judged, failures: list[Judged]) -> lis
     for judged in failures:
         if (judged.name, judged.step) == (shown, first.step) and (factor := _factor(judged)):
             hints.append(factor)
-    if len(failures) > 1:
-        hints.append(f"Wrong after it: {count(len(failures) - 1, 'tensor')}; they may follow from the first.")
+    after = len(failures) - 1 - len(doubtful)
+    if after > 0:
+        hints.append(f"Wrong after it: {count(after, 'tensor')}; they may follow from the first.")
     return hints
 
 

@@ -19,7 +19,7 @@ from candidates import Operations, ask, keep, plant, train
 from torch import nn
 
 from bridge import engine
-from bridge.compare import judge
+from bridge.judge import judge
 from bridge.errors import FileError
 from reference.export import export
 from reference.settings import ExportSettings

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.compare import judge
+from bridge.judge import judge
 from bridge.verdict import Outcome
 from reference.export import export
 from reference.settings import ExportSettings

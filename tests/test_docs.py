@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import re
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from bridge.compare import judge
+from bridge.diagnosis.kinds import KINDS
+from bridge.judge import judge
 from bridge.verdict import Outcome
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def compile_example(root: Path, folder: Path) -> list[str]:
@@ -50,8 +54,31 @@ def test_nothing_is_left_to_be_filled_in(root: Path) -> None:
         assert "_PLACE" not in path.read_text(encoding="utf-8"), path
 
 
-@pytest.mark.parametrize("name", [f"{path.parent.name}.{path.stem}".removesuffix(".__init__")
-                                  for package in ("bridge", "reference")
-                                  for path in sorted((Path(__file__).resolve().parents[1] / package).glob("*.py"))])
+def kinds_table() -> list[tuple[str, str, str]]:
+    """Number, title and what to look at, as docs/faults.md must show them."""
+    return [(str(one.number), one.title, one.look_at) for one in KINDS]
+
+
+def test_every_fault_is_described(root: Path) -> None:
+    """The registry's words, and in two more columns how the fault is predicted and where it shows."""
+    text = (root / "docs" / "faults.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines()
+            if re.match(r"\| \d", line)]
+    expected = "\n".join(" | ".join(row) for row in kinds_table())
+    assert [(row[0], row[1], row[-1]) for row in rows] == kinds_table(), f"expected:\n{expected}"
+    assert all(len(row) == 5 and all(row) for row in rows)
+
+
+def test_links_lead_somewhere(root: Path) -> None:
+    """To files that exist, from README and all documents."""
+    for path in [root / "README.md", *(root / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+@pytest.mark.parametrize("name", sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for package in ("bridge", "reference", "benchmarks") for path in (ROOT / package).rglob("*.py")
+    if path.stem != "__main__"))
 def test_docstrings(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0

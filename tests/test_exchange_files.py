@@ -128,6 +128,8 @@ def virtual(file: h5py.File, name: str) -> None:
 FIXTURES: list[tuple[str, Spoil, tuple[str, ...]]] = [
     ("no format", attribute("/", "format", None), ("format",)),
     ("other format", attribute("/", "format", "onnx"), ("format", "onnx")),
+    ("format is very long", attribute("/", "format", "x" * 60_000), ("format", "xxx...")),
+    ("format acts on terminals", attribute("/", "format", "\x1b[2J\u2028"), ("format",)),
     ("format is a number", attribute("/", "format", 1), ("format",)),
     ("format is an array", attribute("/", "format", ["a", "b"]), ("format",)),
     ("version 2", attribute("/", "format_version", 2), ("format_version", "2")),
@@ -141,6 +143,7 @@ FIXTURES: list[tuple[str, Spoil, tuple[str, ...]]] = [
     ("model is not JSON", text("{layers: 3"), ("model",)),
     ("model is empty", text(""), ("model",)),
     ("model is an array", text("[1, 2]"), ("model",)),
+    ("model is too long", text(" " * 2**20 + "{}"), ("model",)),
     ("model nested", text("[" * 100_000), ("model",)),
     ("model nested in objects", text('{"layers":' * 100_000), ("model",)),
     ("model with a huge number", text('{"layers": ' + "9" * 10_000 + "}"), ()),
@@ -254,7 +257,14 @@ def test_a_bad_fixture_is_refused_by_the_fortran_reader(
     refused_by_step(spoilt(pair[0], tmp_path, spoil), tmp_path, capfd)
 
 
+def half_written(file: h5py.File, name: str) -> None:
+    file.create_dataset(name, (2, 16, 9, 12), "f4", chunks=(1, 16, 9, 12))
+    file[name][0] = 1
+
+
 RESULTS: list[tuple[str, Spoil, tuple[str, ...]]] = [
+    ("half written", put("steps/0/forward/conv1", half_written), ("steps/0/forward/conv1", "holds only 6912")),
+    ("model is too long", text(" " * 2**20 + "{}"), ("model", "longer than 1048576 bytes")),
     ("wrong shape", data("steps/1/forward/conv2", lambda z: z[:, :, 1:]), ("steps/1/forward/conv2", "shape")),
     ("axes swapped", data("steps/0/grads/input", lambda z: z.swapaxes(2, 3)), ("steps/0/grads/input", "shape")),
     ("integers", data("steps/0/grads/conv1/bias", lambda g: g.astype(int)), ("steps/0/grads/conv1/bias", "int64")),
@@ -323,6 +333,31 @@ def test_a_soft_link_inside_the_file_is_followed(pair: tuple[Path, Path], tmp_pa
     assert ask(pair[0], path).code == 0
 
 
+def test_a_huge_fixture_that_is_not_there(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """Two images of 2**36 pixels: one chunk of each is written."""
+    def spoil(file: h5py.File) -> None:
+        for name in (INPUT, "batches/0/target"):
+            del file[name]
+            file.create_dataset(name, (2, 1, 2**18, 2**18), "f4", chunks=(1, 1, 64, 64), compression="gzip")
+            file[name][:, 0, 0, 0] = 1
+
+    path = spoilt(pair[0], tmp_path, spoil)
+    answer = ask(path, pair[1])
+    assert answer.code == 2
+    check_line(answer.errors, path, "batches/0/", "declares 549755813888 bytes but holds only")
+
+
+def test_names_that_no_terminal_should_see(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    def spoil(file: h5py.File) -> None:
+        for name in (b"\x1b[2Jescape", b"two\nlines", b"\xff\xfe", b"[/bold]"):
+            file.create_dataset(name, data=1.0)
+
+    answer = ask(pair[0], spoilt(pair[1], tmp_path, spoil))
+    assert answer.code == 0
+    assert all(name in answer.words for name in ("\\x1b[2Jescape", "two\\nlines", "\\xff\\xfe", "[/bold]"))
+    assert "\x1b" not in answer.words
+
+
 @pytest.mark.parametrize("role", ["fixture", "result"])
 def test_truncated_files(pair: tuple[Path, Path], role: str, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     source = pair[role == "result"]
@@ -341,7 +376,7 @@ def test_damaged_bytes_never_crash(pair: tuple[Path, Path], tmp_path: Path) -> N
     whole, rng = pair[1].read_bytes(), np.random.default_rng(1)
     script = (
         "import sys; from bridge import compare, step; a = sys.argv[1:]\n"
-        "print([compare.main(a[:1] + [f]) for f in a[1:]])"
+        "print([compare.main([a[0], f, '--no-diagnosis']) for f in a[1:]])"
     )
     paths = []
     for i in range(12):

@@ -18,19 +18,24 @@ import numpy as np
 import pytest
 import torch
 from candidates import Operations, ask, keep, plant, train
-from judgements import ADEQUACY, DIAGNOSIS, assert_in_order, of, printed, stat
+from judgements import ADEQUACY, DIAGNOSIS, EXPLAINED, UNKNOWN, assert_in_order, of, printed, stat
 from reading import Balanced
 
-from bridge import compare, outputs
+from bridge import compare, engine, outputs
+from bridge.diagnosis.diagnose import BUDGET
+from bridge.diagnosis.records import Adequacy, Diagnosis
 from bridge.judge import judge
 from bridge.judged import NO_STEP, Comparison, Judged
 from bridge.model import Conv2d, Model
 from bridge.outcome import Outcome
 from bridge.precision import round_fraction
 from bridge.report import to_dict
+from bridge.report.facts import finding_lines
 from bridge.report.junit import suite
 from bridge.report.rows import MOST_ROWS, compact
 from bridge.verdict import Verdict, decide
+from reference.export import export
+from reference.settings import ExportSettings
 
 Array = np.ndarray
 Pair = tuple[Comparison, Verdict]
@@ -76,15 +81,60 @@ def test_a_bug_on_a_terminal(wrong: Pair) -> None:
     text = "\n".join(printed(wrong, 160))
     assert_in_order(text, [
              "BUG: grads/conv2/weight of step 1 is wrong", "The same fault in every convolution.",
-             "1. Kernel flipped (in h and w) in the filter gradient of conv2",
-             "Explains the error to T = 0.2; next best explanation: channels <swapped>, T = 8.0e+04.",
+             "1. Kernel flipped, in the filter gradient of conv2 (grads/conv2/weight, step 0, T = 1.4e+05).",
+             "In h and w.", "Explains the error to T = 0.2; next best: channels <swapped>, T = 8.0e+04.",
              "These data cannot tell it apart from: channels <swapped> and kernel flipped.",
-             "The error lives here: spread over the whole tensor.", "Look at: the order in which the taps are read",
-             "2. Unknown structure in the filter gradient of conv1", "No known fault explains it to rounding.",
+             "Look at: the order in which the taps are read.", "Look at: the order of k & c.",
+             "2. Unknown structure, in the filter gradient of conv1", "No known fault explains it to rounding.",
              "412 predictions of known faults computed in 3.2 s.",
              "It is the first wrong tensor", "step 0: rounding; largest T", "steps 1 to 2: bug; first wrong: T = ",
              "kappa",
-             "These data cannot show 1 of 2 faults (deviation / E below 3): channels <swapped>.", "One input channel"])
+             "These data cannot show 1 of 2 faults (deviation / E below 3): channels <swapped> (1 variant)."])
+    assert "One input channel" not in text and "spread over the whole tensor" not in text
+
+
+def test_a_fault_of_several_operations_is_described_once(wrong: Pair) -> None:
+    """Of the others the tensor, and how well the same fault explains it."""
+    again = replace(EXPLAINED, name="grads/conv1/weight", operation="the filter gradient of conv1")
+    verdict = replace(wrong[1], diagnosis=Diagnosis([EXPLAINED, again, UNKNOWN], hypotheses=1, seconds=BUDGET))
+    assert_in_order("\n".join(printed((wrong[0], verdict), 160)), [
+        "1. Kernel flipped, in the filter gradient of conv2", "Look at: ",
+        "2. The same, in the filter gradient of conv1 (grads/conv1/weight, step 0, T = 1.4e+05; explained to T = 0.2).",
+        "\n  3. Unknown structure", "1 prediction of known faults computed in 60.0 s, when time was up"])
+
+
+@pytest.mark.parametrize("where, said", [
+    ("2300 of 2304 elements: spread over the whole tensor", []), ("the number itself", []), ("", []),
+    ("10 of 40 elements: spread over the whole tensor", ["Wrong: 10 of 40 elements."]),
+    ("40 of 40 elements: image 1 of 3", ["Wrong: 40 of 40 elements: image 1 of 3."]),
+    ("one element of 144, (1, 2)", ["Wrong: one element of 144, (1, 2)."]),
+])
+def test_a_place_is_named_where_there_is_one(where: str, said: list[str]) -> None:
+    lines = finding_lines(1, replace(EXPLAINED, where=where))
+    assert [line for line in lines if line.startswith("Wrong")] == said
+
+
+def test_missing_tensors_are_counted_on_a_terminal(right: Pair) -> None:
+    """A report names them, and has the other remarks."""
+    remarks = [f"{name} is not in the file: faults of it show only in what follows" for name in ("loss", "grads/input")]
+    for n, words in ((1, "1 tensor is not in the file: its"), (2, "2 tensors are not in the file: their")):
+        adequacy = Adequacy(ADEQUACY.sights, [*remarks[:n], "another remark"])
+        text = "\n".join(printed((right[0], replace(right[1], adequacy=adequacy)), 160))
+        assert f"{words} faults show only in what follows." in text and "remark" not in text.lower()
+
+
+def test_a_probe_is_exact_on_a_terminal(tmp_path: Path) -> None:
+    """No word of rounding but that there is none; the flipped gradient is a bug."""
+    fixture, result = tmp_path / "probe.h5", tmp_path / "result.h5"
+    export(fixture, ExportSettings(height=8, width=16, steps=1, probe=True))
+    engine.run_file(fixture, result)
+    text = "\n".join(printed(judge(fixture, result), 160))
+    assert "step 0: exact\n" in text and "\nNothing is rounded in this probe.\n" in text and "Probability" not in text
+    wrong = plant(result, tmp_path / "wrong.h5", {"steps/0/grads/conv2/weight": lambda g: g[:, :, ::-1]})
+    lines = printed(judge(fixture, wrong), 160)
+    assert any(line.startswith("step 0: bug; first wrong: T = inf, grads/conv2/weight") for line in lines)
+    (row,) = (line for line in lines if line.startswith("grads/conv2/weight"))
+    assert " bug " in row and "rounding" not in row
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])

@@ -74,6 +74,8 @@ class _Reckoner:
                 self._tensor(name)
             else:
                 self.adequacy.remarks.append(f"{name} is not in the file: faults of it show only in what follows")
+        if self.excerpt.share < 1:
+            self._long_sums()
         self._updates()
         self._not_applicable()
         if self.excerpt.share < 1:
@@ -97,9 +99,21 @@ class _Reckoner:
         scale = self.excerpt.share if len(right.shape) < 4 or name.endswith("/weight") else 1.0
         base = base_of(right)
         for one in (*_common(operation_faults(case)), *_common(_of_output(case, base))):
-            if len(one.kinds) == 1:
+            long = one.kinds[0].key == "naive_sum" and self.excerpt.share < 1
+            if len(one.kinds) == 1 and not long:
                 self._note(one, name, scale * _ratio(one.operation, truth, indices, self.chain.arithmetic.u))
         self._scaled(name, truth, scale)
+
+    def _long_sums(self) -> None:
+        """A sequential sum goes wrong by its length: the loss is tried on all its terms, the candidate's own."""
+        chain = Chain(self.pair, 0, self.chain.weights)
+        if not chain.given("loss") or chain.own(chain.inputs("loss")[0]) is None:
+            return
+        right = chain.operation("loss")
+        truth = right.full(chain.arithmetic)
+        for one in operation_faults(Case("loss", chain, right, truth.value)):
+            if one.kinds[0].key == "naive_sum":
+                self._note(one, "loss", _ratio(one.operation, truth, np.arange(1), self.pair.u))
 
     def _scaled(self, name: str, truth: Bounded, scale: float) -> None:
         """Factors: the deviation is a multiple of the tensor; all zero is the factor 0, a bit of one element 1 %."""

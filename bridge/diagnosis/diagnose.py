@@ -29,7 +29,7 @@ from bridge.pair import Pair
 Array = np.ndarray
 
 #: Seconds after which no further hypotheses are made
-BUDGET = 60.0
+BUDGET = 120.0
 #: Pixels below which products are too small to be shared by cores
 SMALL_BATCH = 2**17
 #: Operations that are diagnosed; the rest is counted
@@ -58,6 +58,7 @@ def diagnose(
         with one_core() if math.prod(pair.batch_shape) < SMALL_BATCH else nullcontext():
             diagnosis = _Doctor(pair, comparison, start + budget).run()
     diagnosis.seconds = time.monotonic() - start
+    diagnosis.complete = diagnosis.seconds < budget
     return diagnosis
 
 

@@ -74,12 +74,14 @@ class Diagnosis:
     pattern : what they have in common, "the same fault in every convolution"; empty where there is nothing
     hypotheses : number of predictions that were tried
     seconds : time that the search took
+    complete : it ended before its time was up
     """
 
     findings: list[Finding] = field(default_factory=list)
     pattern: str = ""
     hypotheses: int = 0
     seconds: float = 0.0
+    complete: bool = True
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,25 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 
-from bridge.diagnosis.records import VISIBLE, Adequacy, Diagnosis, Explanation, Finding
-from bridge.judged import NO_STEP, Comparison, Judged
+from bridge.diagnosis.records import VISIBLE, Adequacy, Diagnosis, Explanation, Finding, Sight
+from bridge.judged import NO_STEP, NOT_IN_FILE, Comparison, Judged
 from bridge.report.rows import zones_of_steps
 from bridge.roundings import DETERMINISTIC, LAMBDA, false_alarm
 from bridge.verdict import count, short
 
 #: Of a list of names so many are shown
 MOST_NAMES = 6
+#: Of faults that cannot be told apart, places to look at
+MOST_ADVICE = 3
+#: What `bridge.diagnosis.structure` says of errors that have no place, and of a single number
+EVERYWHERE, THE_NUMBER = "spread over the whole tensor", "the number itself"
+#: Words that are no words
+SYMBOLS = ("b", "da", "dz", "lr", "v", "w")
+#: Share of wrong elements from which on all is wrong
+NEARLY_ALL = 0.9
 
 
 def title(comparison: Comparison) -> str:
@@ -27,6 +37,9 @@ def step_lines(comparison: Comparison) -> list[str]:
     lines = []
     for part in zones_of_steps(comparison):
         steps = f"step {part.first}" if part.first == part.last else f"steps {part.first} to {part.last}"
+        if part.at.passed and is_exact(comparison):
+            lines.append(f"{steps}: exact")
+            continue
         what = "largest T" if part.at.passed else "first wrong: T"
         at = f" at {part.at.statistic.at}" if part.at.statistic.at else ""
         of = "" if part.first == part.last else f" of step {part.at.step}"
@@ -34,45 +47,68 @@ def step_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
-def finding_lines(number: int, finding: Finding) -> list[str]:
-    """One faulty operation: what it is, how sure that is, where it lives, what to look at."""
-    where = f"{finding.operation} ({finding.name}, step {finding.step}, T = {short(finding.t)})"
+def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ()) -> list[str]:
+    """One faulty operation: which fault, what exactly, how sure that is, where it lives, what to look at.
+
+    Parameters
+    ----------
+    before : findings that were described already; the same fault in another operation is not described again
+    """
+    operation = finding.operation.partition(":")[0]
+    where = f"{operation} ({finding.name}, step {finding.step}, T = {short(finding.t)})"
+    best = finding.runner_up
     if not finding.explanations:
-        best = finding.runner_up
         closest = f" The closest: {named(best)}, T = {short(best.t)}." if best else ""
-        return [
-            f"{number}. Unknown structure in {where}.",
-            f"No known fault explains it to rounding.{closest}",
-            *_lives(finding),
-        ]
+        lines = [f"{number}. Unknown structure, in {where}.", f"No known fault explains it to rounding.{closest}"]
+        return lines + _lives(finding)
     first, *others = finding.explanations
-    lines = [f"{number}. {sentence(named(first))} in {where}."]
-    next_best = finding.runner_up
-    margin = f"; next best explanation: {named(next_best)}, T = {short(next_best.t)}" if next_best else ""
+    if any(one.explanations and _same(one.explanations[0], first) for one in before):
+        return [f"{number}. The same, in {where[:-1]}; explained to T = {short(first.t)})."]
+    margin = f"; next best: {_titles(best)}, T = {short(best.t)}" if best else ""
+    lines = [f"{number}. {sentence(_titles(first))}, in {where}."]
+    lines += [f"{sentence(first.detail)}."] * bool(first.detail)
     lines.append(f"Explains the error to T = {short(first.t)}{margin}.")
-    if others:
-        lines.append(f"These data cannot tell it apart from: {listed([named(one) for one in others], '; ')}.")
-    lines += _lives(finding)
-    advice = list(dict.fromkeys(kind.look_at for one in finding.explanations for kind in one.kinds if kind.look_at))
-    return lines + [f"Look at: {'; '.join(advice)}."] * bool(advice)
+    other = list(dict.fromkeys(named(one) for one in others if not _same(one, first)))
+    lines += [f"These data cannot tell it apart from: {listed(other, '; ')}."] * bool(other)
+    return lines + _lives(finding) + _advice(finding)
+
+
+def _same(one: Explanation, other: Explanation) -> bool:
+    return (one.kinds, one.detail) == (other.kinds, other.detail)
 
 
 def _lives(finding: Finding) -> list[str]:
-    return [f"The error lives here: {finding.where}."] if finding.where else []
+    """Nothing where all, or nearly all, of the tensor is wrong."""
+    count, _, place = finding.where.partition(": ")
+    wrong, size = (int(word) if word.isdigit() else 0 for word in (*count.split(), "", "", "")[:3:2])
+    everywhere = place in ("", EVERYWHERE) and wrong >= NEARLY_ALL * size
+    if not finding.where or finding.where in (EVERYWHERE, THE_NUMBER) or (size and everywhere):
+        return []
+    return [f"Wrong: {count if place == EVERYWHERE else finding.where}."]
+
+
+def _advice(finding: Finding) -> list[str]:
+    """One line for each fault, the likeliest first."""
+    advice = list(dict.fromkeys(kind.look_at for one in finding.explanations for kind in one.kinds if kind.look_at))
+    return [f"Look at: {one}{'' if one.endswith('?') else '.'}" for one in advice[:MOST_ADVICE]]
+
+
+def _titles(explanation: Explanation) -> str:
+    return " and ".join(kind.title for kind in explanation.kinds)
 
 
 def named(explanation: Explanation) -> str:
     """Titles of its faults, and which variant."""
-    titles = " and ".join(kind.title for kind in explanation.kinds)
+    titles = _titles(explanation)
     return f"{titles} ({explanation.detail})" if explanation.detail else titles
 
 
 def sentence(text: str) -> str:
     """
-    >>> sentence("kernel flipped"), sentence("TF32 operands")
-    ('Kernel flipped', 'TF32 operands')
+    >>> sentence("kernel flipped"), sentence("TF32 operands"), sentence("lr = 0.1")
+    ('Kernel flipped', 'TF32 operands', 'lr = 0.1')
     """
-    return text[:1].upper() + text[1:]
+    return text if text.split(" ")[0] in SYMBOLS else text[:1].upper() + text[1:]
 
 
 def pattern_lines(diagnosis: Diagnosis) -> list[str]:
@@ -81,24 +117,37 @@ def pattern_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def effort_lines(diagnosis: Diagnosis) -> list[str]:
-    """How long the search was."""
-    tried = count(diagnosis.hypotheses, "prediction")
-    return [f"{tried} of known faults computed in {diagnosis.seconds:.1f} s."] if diagnosis.hypotheses else []
+    """How long the search was, and whether an unknown fault may be one that it had no time for."""
+    if not diagnosis.hypotheses:
+        return []
+    tried = f"{count(diagnosis.hypotheses, 'prediction')} of known faults computed in {diagnosis.seconds:.1f} s"
+    unknown = any(not finding.explanations for finding in diagnosis.findings)
+    late = unknown and not diagnosis.complete
+    return [f"{tried}, when time was up: not every fault was tried." if late else f"{tried}."]
 
 
-def adequacy_lines(adequacy: Adequacy, most: int | None = None) -> list[str]:
-    """What these data cannot show, and `most` remarks on why; all of them where it is None."""
-    remarks = [sentence(remark if remark.endswith(".") else f"{remark}.") for remark in adequacy.remarks]
-    more = len(remarks[:most]) < len(remarks)
-    remarks = remarks[:most] + [f"{len(remarks[most:])} more remarks: --report or --json."] * more
+def adequacy_lines(adequacy: Adequacy, *, remarks: bool = True) -> list[str]:
+    """What these data cannot show, and why; without `remarks` only how many tensors are missing."""
+    said = [sentence(one if one.endswith(".") else f"{one}.") for one in adequacy.remarks]
+    if not remarks:
+        missing = sum(f"is {NOT_IN_FILE}" in one for one in adequacy.remarks)
+        are, their = ("is", "its") if missing == 1 else ("are", "their")
+        says = f"{count(missing, 'tensor')} {are} {NOT_IN_FILE}: {their} faults show only in what follows."
+        said = [says] * bool(missing)
     kinds = len({(sight.kind.number, sight.detail) for sight in adequacy.sights})
     if not kinds:
-        return remarks
+        return said
     if not adequacy.blind:
-        return [f"These data show {count(kinds, 'fault')} of {kinds} that were tried, far above rounding.", *remarks]
-    names = [f"{s.kind.title} ({s.detail})" if s.detail else s.kind.title for s in adequacy.blind]
-    says = f"These data cannot show {len(names)} of {count(kinds, 'fault')} (deviation / E below {VISIBLE:g}): "
-    return [f"{says}{listed(names, '; ')}.", *remarks]
+        return [f"These data show {count(kinds, 'fault')} of {kinds} that were tried, far above rounding.", *said]
+    blind = listed(_by_kind(adequacy.blind), "; ")
+    how_many = f"{len(adequacy.blind)} of {count(kinds, 'fault')}"
+    return [f"These data cannot show {how_many} (deviation / E below {VISIBLE:g}): {blind}.", *said]
+
+
+def _by_kind(blind: list[Sight]) -> list[str]:
+    """How many variants of each kind."""
+    variants = Counter(sight.kind.title for sight in blind)
+    return [f"{name} ({count(n, 'variant')})" for name, n in variants.items()]
 
 
 def listed(names: list[str], comma: str = ", ") -> str:
@@ -121,12 +170,19 @@ def not_judged_lines(comparison: Comparison) -> list[str]:
 
 def alarm_line(comparison: Comparison) -> str:
     """The probability that the bound fails right code."""
+    if is_exact(comparison):
+        return "Nothing is rounded in this probe."
     p = false_alarm(comparison)
     if p == 0:
         return f"No sum has more than {DETERMINISTIC} roundings: rounding alone cannot fail right code."
     exponent = math.ceil(math.log10(p))
     least = f"below 1e{exponent:d}" if exponent <= -3 else f"at most {p:.2g}"
     return f"Probability that rounding alone fails right code: {least} (lambda = {LAMBDA:g})."
+
+
+def is_exact(comparison: Comparison) -> bool:
+    """An exact probe: PyTorch's own numbers are right to the bit, and no bound leaves room for rounding."""
+    return comparison.reference_t == 0 and all(judged.statistic.bound == 0 for judged in comparison.judged)
 
 
 def is_unreduced_gradient(judged: Judged) -> bool:
@@ -139,21 +195,17 @@ def facts(comparison: Comparison) -> list[str]:
     found = [alarm_line(comparison)]
     if not comparison.declared:
         found.append(f"The result does not say its precision: judged as {comparison.precision}.")
-    if comparison.reference_t is not None:
-        found.append(
-            f"The reference, PyTorch in {comparison.precision}, against the same bounds: T = "
-            f"{short(comparison.reference_t)} (step 0)."
-        )
-    if comparison.twin_t is not None:
-        found.append(f"The oracle and PyTorch in float64 agree to T = {short(comparison.twin_t)} (step 0).")
+    # A reference in float64 is its own twin
+    checks = {comparison.precision: comparison.reference_t, "float64": comparison.twin_t}
+    known = [f"{short(t)} in {name}" for name, t in checks.items() if t is not None]
+    if known:
+        found.append(f"PyTorch by the same bounds (step 0): T = {', '.join(known)}.")
     if any(judged.passed and judged.t > 0.9 and is_unreduced_gradient(judged) for judged in comparison.judged):
         found.append(
             "T close to 1 in gradients of outputs is legal: where rounding decides the sign of a ReLU, the whole "
             "gradient of that element comes or goes, and E says so."
         )
     if comparison.divergence is not None:
-        found.append(
-            "Left to run on their own, the weights of candidate and reference differ by "
-            f"{short(comparison.divergence)} of the way they went."
-        )
+        apart = short(comparison.divergence)
+        found.append(f"Left to run on their own, candidate and reference end {apart} of the way apart.")
     return found

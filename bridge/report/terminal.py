@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from bridge.judged import Comparison
@@ -25,48 +26,54 @@ from bridge.verdict import Verdict, count
 
 #: So many faults are described, the others named: the first in the order of computation cause most of the rest
 MOST_WHOLE = 3
-#: Remarks on the data; a report has them all
-MOST_REMARKS = 2
+#: A space at which no line is broken
+KEPT = "\N{NO-BREAK SPACE}"
 LEGEND = "T = largest error / bound E; right means T <= 1. digits: decimals that agree."
 
 
 def print_report(console: Console, comparison: Comparison, verdict: Verdict, *, every_step: bool) -> None:
     """Verdict, faults, hints, zones of the steps, table, what was not judged, facts, what the data cannot show."""
-    console.print(Text(verdict.words, style=f"bold {COLOURS[verdict.outcome]}"))
+    _print(console, verdict.words, style=f"bold {COLOURS[verdict.outcome]}")
     _faults(console, verdict)
     for hint in verdict.hints:
-        _indented(console, hint)
+        _print(console, hint, by=2)
     console.print()
-    console.print(Text(title(comparison), style="bold"))
+    _print(console, title(comparison), style="bold")
     for line in step_lines(comparison):
-        console.print(Text(line))
+        _print(console, line)
     _table(console, comparison, every_step)
     for line in not_judged_lines(comparison):
-        console.print(Text(line, style="yellow"))
+        _print(console, line, style="yellow")
     for line in facts(comparison):
-        console.print(Text(line, style="dim"))
+        _print(console, line, style="dim")
     if verdict.adequacy is not None:
-        for line in adequacy_lines(verdict.adequacy, MOST_REMARKS):
-            console.print(Text(line, style="yellow" if verdict.adequacy.blind else "dim"))
+        for line in adequacy_lines(verdict.adequacy, remarks=False):
+            _print(console, line, style="yellow" if verdict.adequacy.blind else "dim")
 
 
 def _faults(console: Console, verdict: Verdict) -> None:
     """What is wrong: the first faults with all that is known, the others by name."""
     if verdict.diagnosis is None:
         return
+    findings = verdict.diagnosis.findings
     for line in pattern_lines(verdict.diagnosis):
-        _indented(console, line, style="bold")
-    for number, finding in enumerate(verdict.diagnosis.findings, 1):
-        head, *rest = finding_lines(number, finding)
-        _indented(console, head, style="bold" if verdict.outcome is Outcome.BUG else "")
+        _print(console, line, by=2, style="bold")
+    for number, finding in enumerate(findings, 1):
+        head, *rest = finding_lines(number, finding, findings[: number - 1])
+        _print(console, head, by=2, style="bold" if verdict.outcome is Outcome.BUG else "")
         for line in rest if number <= MOST_WHOLE else []:
-            _indented(console, line, by=5)
+            _print(console, line, by=5)
     for line in effort_lines(verdict.diagnosis):
-        _indented(console, line, style="dim")
+        _print(console, line, by=2, style="dim")
 
 
-def _indented(console: Console, text: str, by: int = 2, style: str = "") -> None:
-    console.print(Padding(Text(text, style=style), (0, 0, 0, by), expand=False))
+def _print(console: Console, text: str, *, by: int = 0, style: str = "") -> None:
+    """Wrapped to the terminal, without blanks at the ends of lines; T stays with its value."""
+    margin, whole = " " * by, text.replace("T = ", f"T{KEPT}={KEPT}")
+    lines = textwrap.wrap(
+        whole, console.width, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False
+    )
+    console.print(Text("\n".join(lines).replace(KEPT, " "), style=style), soft_wrap=True)
 
 
 def _table(console: Console, comparison: Comparison, every_step: bool) -> None:
@@ -75,11 +82,11 @@ def _table(console: Console, comparison: Comparison, every_step: bool) -> None:
     shown = possible if every_step else compact(comparison)
     if not shown:
         return
-    console.print(Text(LEGEND, style="dim"))
+    _print(console, LEGEND, style="dim")
     console.print(table(comparison, shown, console.width, sections=every_step))
     seen = {id(one) for one in shown}
     hidden = [one for one in possible if id(one) not in seen]
     if hidden:
         wrong = sum(not one.passed for one in hidden)
         what = f"{wrong} of them outside their bounds" if wrong else "all inside their bounds"
-        console.print(Text(f"{count(len(hidden), 'row')} more, {what}: --all shows every one.", style="dim"))
+        _print(console, f"{count(len(hidden), 'row')} more, {what}: --all shows every one.", style="dim")

@@ -138,6 +138,8 @@ def ask(work: tuple[Case, Scene]) -> Answer:
 def document(summary: Summary, seconds: float) -> dict[str, Any]:
     """All answers and the numbers made of them, for a file."""
     return {
+        "verdict": "passed" if summary.passed else "failed",
+        "exit_code": 0 if summary.passed else 1,
         "summary": summary.numbers(),
         "seconds": round(seconds),
         "versions": {

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""``python -m benchmarks.gallery``: two published mistakes rebuilt, what made them look right, and what they are.
+
+`benchmarks.exhibits` builds them, docs/gallery.md tells their story. Exit code 1 when a fault is not named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.exhibits import BYTES_PER_PIXEL, LAYERS, RULES, Exhibit, published, saved
+from bridge.memory import keep_freed_memory
+from bridge.outcome import Outcome
+from bridge.report import print_report
+from bridge.verdict import short
+from bridge.workspace import workspace
+
+#: Numbers of the faults that must be named: sequential sum; kernel flipped and column-major; added to old contents
+PUBLISHED = {"loss": [32]} | {f"grads/{name}/weight": [1, 4] for name in LAYERS}
+SAVED = {f"grads/{name}/weight": [23] for name in LAYERS}
+
+
+def show(console: Console, exhibit: Exhibit) -> None:
+    """One exhibit: what was believed, what is wrong, and the verdict."""
+    console.rule(exhibit.title, align="left")
+    table = Table("what was looked at", "difference", "was agreement", "what it shows", box=None, pad_edge=False)
+    for one in exhibit.evidence:
+        table.add_row(one.what, f"{one.found:.1e}", f"{one.agreed:g}", one.truth)
+    console.print(table)
+    if exhibit.gradients:
+        console.print()
+        table = Table("weight gradient", "difference", "of its norm", "T", *RULES, box=None, pad_edge=False)
+        for one in exhibit.gradients:
+            says = ["content" if passes else "alarm" for passes in one.rules.values()]
+            table.add_row(one.name, f"{one.difference:.1e}", f"{one.relative:.0%}", short(one.t), *says)
+        console.print(table)
+    console.print()
+    print_report(console, exhibit.comparison, exhibit.verdict, every_step=False)
+    if exhibit.repaired is not None:
+        console.print(f"\nrepaired: {exhibit.repaired.words}\n", highlight=False)
+
+
+def right(exhibit: Exhibit, expected: dict[str, list[int]]) -> bool:
+    """The faults are named, each alone, and nothing is said against the repaired program."""
+    return (
+        exhibit.verdict.outcome is Outcome.BUG
+        and exhibit.repaired is not None
+        and exhibit.repaired.outcome is Outcome.ROUNDING
+        and exhibit.named == expected
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build, judge, print, write."""
+    p = argparse.ArgumentParser(prog="python -m benchmarks.gallery", description=__doc__.partition("\n\n")[0],
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--size", type=int, default=1024, metavar="S", help="of the images of exhibit 1 (default 1024)")
+    p.add_argument("--json", metavar="FILE", help="write the figures as JSON")
+    a = p.parse_args(arguments)
+    keep_freed_memory()
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    with workspace(None, BYTES_PER_PIXEL * 2 * a.size**2) as folder:
+        first = published(folder, a.size)
+    show(console, first)
+    with tempfile.TemporaryDirectory() as small:
+        second = saved(Path(small))
+    show(console, second)
+    if a.json:
+        document = [one.to_dict() for one in (first, second)]
+        Path(a.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return 0 if right(first, PUBLISHED) and right(second, SAVED) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

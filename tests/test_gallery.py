@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""The gallery is a test: at the size at which the mistake was published, every fault of it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gallery
+from benchmarks.exhibits import BYTES_PER_PIXEL, LAYERS, Evidence, Exhibit, published, saved
+from benchmarks.gallery import PUBLISHED, SAVED
+from bridge.diagnosis.records import Finding
+from bridge.outcome import Outcome
+from bridge.workspace import workspace
+
+#: T of the next best explanation over that of the right one, at least
+MARGIN = 2600
+
+
+@pytest.fixture(scope="module")
+def exhibit() -> Iterator[Exhibit]:
+    """Of 2 x 1024 x 1024 pixels, one step."""
+    with workspace(None, BYTES_PER_PIXEL * 2 * 1024**2) as folder:
+        yield published(folder, whole=False)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Exhibit:
+    """The second exhibit."""
+    return saved(tmp_path_factory.mktemp("gallery"))
+
+
+def findings(exhibit: Exhibit) -> dict[str, Finding]:
+    assert exhibit.verdict.diagnosis is not None
+    return {one.name: one for one in exhibit.verdict.diagnosis.findings}
+
+
+def test_the_published_mistake_is_named(exhibit: Exhibit) -> None:
+    """All three faults, each as the first explanation."""
+    assert exhibit.verdict.exit_code == 1
+    assert exhibit.named == PUBLISHED
+    for one in findings(exhibit).values():
+        assert one.explanations[0].t <= 1 and one.runner_up is not None
+    one = findings(exhibit)["grads/conv2/weight"]
+    assert one.runner_up.t > MARGIN * one.explanations[0].t and one.runner_up.t > 10
+    assert "every one of the 3 wrong filter gradients" in exhibit.verdict.diagnosis.pattern
+    assert all(gradient.t > 1000 for gradient in exhibit.gradients)
+
+
+def test_what_was_looked_at_would_have_been_content(exhibit: Exhibit) -> None:
+    """Two naive losses, bias gradients, new weights; and both losses are wrong by the same part."""
+    assert [one.content for one in exhibit.evidence] == [True] * 3
+    (loss,) = (judged for judged in exhibit.comparison.judged if judged.name == "loss")
+    assert loss.statistic.relative_error > 1e-3 and loss.t > 1
+    assert all(gradient.difference > 0.05 and gradient.relative > 0.25 for gradient in exhibit.gradients)
+    wrong = {one.name for one in exhibit.comparison.failures}
+    assert wrong == {"loss"} | {f"{sort}/{name}/weight" for sort in ("grads", "update") for name in LAYERS}
+
+
+def test_gradients_that_are_added_up_pass_the_first_step(small: Exhibit) -> None:
+    assert small.evidence[0].content and "RIGHT" in small.evidence[0].truth
+    assert small.verdict.exit_code == 1 and small.repaired.outcome is Outcome.ROUNDING
+    assert small.named == SAVED
+    assert {one.step for one in findings(small).values()} == {1}
+    assert all(one.passed for one in small.comparison.judged if one.step == 0)
+    assert gallery.right(small, SAVED)
+
+
+def test_an_exhibit_that_is_not_named_is_found(small: Exhibit) -> None:
+    """Nothing named, another fault named, or a repaired program that is not right."""
+    mute = replace(small.verdict, diagnosis=None)
+    other = SAVED | {f"grads/{LAYERS[0]}/weight": [1]}
+    assert not gallery.right(replace(small, verdict=mute), SAVED) and not gallery.right(small, other)
+    assert not gallery.right(replace(small, repaired=small.verdict), SAVED)
+    assert not gallery.right(replace(small, repaired=None), SAVED)
+    assert not Evidence("loss", float("nan"), 1.0, "").content
+
+
+def test_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At a size where the sequential sum is still rounding, the exit code says that not all is named."""
+    assert gallery.main(["--size", "32", "--json", str(tmp_path / "gallery.json")]) == 1
+    out = capsys.readouterr().out
+    assert out.count("repaired: RIGHT") == 2
+    for words in ("Exhibit 1", "weights after the step", "Kernel flipped and memory right", "Exhibit 2"):
+        assert words in out
+    assert '"named"' in (tmp_path / "gallery.json").read_text(encoding="utf-8")
