@@ -19,8 +19,8 @@ from candidates import Operations, ask, keep, plant, train
 from torch import nn
 
 from bridge import engine
-from bridge.judge import judge
 from bridge.errors import FileError
+from bridge.judge import judge
 from reference.export import export
 from reference.settings import ExportSettings
 

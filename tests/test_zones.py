@@ -14,8 +14,8 @@ import torch
 from judgements import of, printed, stat
 
 from bridge import oracle
-from bridge.judge import judge
 from bridge.exchange import Sgd
+from bridge.judge import judge
 from bridge.judged import Comparison, Judged
 from bridge.model import Conv2d, Model, Relu
 from bridge.outcome import Outcome
