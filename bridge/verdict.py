@@ -212,9 +212,8 @@ def _hints(comparison: Comparison, first: Judged, failures: list[Judged]) -> lis
         )
     ]
     hints = [
-        "It is the first wrong tensor in the order of computation"
-        + (f"; of the {count(len(before), 'tensor')} before it {len(doubtful)} in doubt" if doubtful else "")
-        + (f"; the {count(len(before), 'tensor')} before it are right" if before and not doubtful else "")
+        f"It is the first {'certainly ' if doubtful else ''}wrong tensor in the order of computation"
+        + _those_before(len(before), len(doubtful))
         + (f"; {len(missing)} could not be judged, so the fault may be earlier." if missing else ".")
         + f" Look at {operation(comparison.model, first.name, first.step)}."
     ]
@@ -227,6 +226,12 @@ def _hints(comparison: Comparison, first: Judged, failures: list[Judged]) -> lis
     if after > 0:
         hints.append(f"Wrong after it: {count(after, 'tensor')}; they may follow from the first.")
     return hints
+
+
+def _those_before(n: int, doubtful: int) -> str:
+    if not doubtful:
+        return f"; the {count(n, 'tensor')} before it are right" if n else ""
+    return f"; of the {count(n, 'tensor')} before it, {doubtful} {'is' if doubtful == 1 else 'are'} in doubt"
 
 
 def _factor(judged: Judged) -> str | None:
