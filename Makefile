@@ -11,8 +11,8 @@ setup:  ## only prepare: system packages, .venv, build
 validate: setup  ## run the Fortran step beside PyTorch and say whether it is right (ARGS="--size 64x96" etc.)
 	@$(PYTHON_ENV) -m bridge.validate $(ARGS)
 
-test: setup  ## all tests (ARGS="-k name" etc.)
-	@$(PYTHON_ENV) -m pytest $(ARGS)
+test: setup  ## all tests, on up to four cores (ARGS="-k name", ARGS="-n 0" for one process)
+	@$(PYTHON_ENV) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 lint: setup  ## ruff for Python, fortitude for Fortran
 	@$(PYTHON_ENV) -m ruff check .
