@@ -99,13 +99,15 @@ class _Reckoner:
         scale = self.excerpt.share if len(right.shape) < 4 or name.endswith("/weight") else 1.0
         base = base_of(right)
         for one in (*_common(operation_faults(case)), *_common(_of_output(case, base))):
-            long = one.kinds[0].key == "naive_sum" and self.excerpt.share < 1
-            if len(one.kinds) == 1 and not long:
-                self._note(one, name, scale * _ratio(one.operation, truth, indices, self.chain.arithmetic.u))
+            # A sequential sum goes wrong by its length: what a part of it shows, the whole shows
+            long = one.kinds[0].key == "naive_sum"
+            if len(one.kinds) == 1 and not (long and name == "loss" and self.excerpt.share < 1):
+                ratio = _ratio(one.operation, truth, indices, self.chain.arithmetic.u)
+                self._note(one, name, ratio if long else scale * ratio)
         self._scaled(name, truth, scale)
 
     def _long_sums(self) -> None:
-        """A sequential sum goes wrong by its length: the loss is tried on all its terms, the candidate's own."""
+        """A sequential sum of the loss is tried on all its terms, the candidate's own."""
         chain = Chain(self.pair, 0, self.chain.weights)
         if not chain.given("loss") or chain.own(chain.inputs("loss")[0]) is None:
             return
