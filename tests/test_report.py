@@ -22,7 +22,6 @@ from judgements import ADEQUACY, DIAGNOSIS, EXPLAINED, UNKNOWN, assert_in_order,
 from reading import Balanced
 
 from bridge import compare, engine, outputs
-from bridge.diagnosis.diagnose import BUDGET
 from bridge.diagnosis.records import Adequacy, Diagnosis
 from bridge.judge import judge
 from bridge.judged import NO_STEP, Comparison, Judged
@@ -96,7 +95,8 @@ def test_a_bug_on_a_terminal(wrong: Pair) -> None:
 def test_a_fault_of_several_operations_is_described_once(wrong: Pair) -> None:
     """Of the others the tensor, and how well the same fault explains it."""
     again = replace(EXPLAINED, name="grads/conv1/weight", operation="the filter gradient of conv1")
-    verdict = replace(wrong[1], diagnosis=Diagnosis([EXPLAINED, again, UNKNOWN], hypotheses=1, seconds=BUDGET))
+    late = Diagnosis([EXPLAINED, again, UNKNOWN], hypotheses=1, seconds=60.0, complete=False)
+    verdict = replace(wrong[1], diagnosis=late)
     assert_in_order("\n".join(printed((wrong[0], verdict), 160)), [
         "1. Kernel flipped, in the filter gradient of conv2", "Look at: ",
         "2. The same, in the filter gradient of conv1 (grads/conv1/weight, step 0, T = 1.4e+05; explained to T = 0.2).",
@@ -245,7 +245,8 @@ def test_hand_made_documents_follow_the_schema(check: Callable, wrong: Pair, rig
     first, second = document["faults"]
     assert [kind["key"] for kind in first["explanations"][1]["kinds"]] == ["channels_swapped", "kernel_flipped"]
     assert first["runner_up"]["T"] == 8e4 and second["T"] is None and second["explanations"] == []
-    assert document["diagnosis"] == {"pattern": DIAGNOSIS.pattern, "hypotheses": 412, "seconds": 3.21}
+    assert document["diagnosis"] == {
+        "pattern": DIAGNOSIS.pattern, "hypotheses": 412, "seconds": 3.21, "complete": True}
     assert [one["key"] for one in document["adequacy"]["blind"]] == ["channels_swapped"]
 
 
