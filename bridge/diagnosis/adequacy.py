@@ -2,8 +2,9 @@
 """What the data at hand can show: every fault planted in the oracle, and its deviation measured in units of E.
 
 A deviation below 3 E could hide behind rounding: these data cannot see that fault in that tensor. Of large images a
-part is taken; the ratios of sums are scaled by the number of their terms, as if all deviations were incoherent, so that
-nothing is called visible that is not.
+part is taken, and the ratios of its sums are scaled by the share of the terms, as if all deviations were incoherent.
+That is an estimate: deviations of the border only shrink faster, and what depends on a few small numbers (underflow)
+differs from one part of the images to another.
 """
 
 from __future__ import annotations
