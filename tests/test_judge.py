@@ -10,11 +10,15 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from candidates import ask, plant
+from candidates import ask, keep, plant
 
+from bridge.again import compare_runs
+from bridge.diagnosis.chain import Chain
 from bridge.errors import FileError
+from bridge.exchange import ExchangeFile
 from bridge.judge import judge
 from bridge.outcome import Outcome
+from bridge.pair import Pair
 from bridge.programs import cnn_step
 
 GRADIENT = "steps/0/grads/conv2/weight"
@@ -37,8 +41,10 @@ def test_a_named_fault_is_a_bug_where_the_size_of_the_error_is_in_doubt(
 ) -> None:
     """A gradient times 1.01 is no further off than operands of a lower precision may take it; but no rounding is
     proportional."""
-    wrong = plant(small_result, tmp_path / "wrong.h5", {GRADIENT: lambda g: g * np.float32(1.01)})
-    assert judge(small_fixture, wrong, diagnosing=False)[1].outcome is not Outcome.ROUNDING
+    off = plant(small_result, tmp_path / "off.h5", {GRADIENT: lambda g: g * np.float32(1.01)})
+    # The new weights would betray it at once
+    wrong = keep(off, tmp_path / "wrong.h5", lambda name: name.startswith("steps/0/") and "weights" not in name)
+    assert judge(small_fixture, wrong, diagnosing=False)[1].outcome is Outcome.CANNOT_TELL
     _, verdict = judge(small_fixture, wrong)
     assert verdict.outcome is Outcome.BUG and verdict.diagnosis is not None
     (finding,) = verdict.diagnosis.findings
@@ -69,6 +75,25 @@ def test_a_second_run(small_fixture: Path, small_result: Path, tmp_path: Path) -
         "BUG: two runs of the same program differ in grads/conv2/weight"
     )
     assert ask(small_fixture, small_result, "--again", str(small_result)).code == 2
+
+
+@pytest.mark.parametrize("name", ["grads/conv1/weight", "grads/input"])
+def test_two_runs_with_equal_inputs_are_compared_by_the_bound_of_the_operation(
+    small_fixture: Path, small_result: Path, tmp_path: Path, name: str
+) -> None:
+    """Far inside what errors of all layers could do together, and more than two sums of the same numbers may differ."""
+    with ExchangeFile(small_fixture) as reference, ExchangeFile(small_result) as candidate:
+        pair = Pair(reference, candidate)
+        chain = Chain(pair, 0, {key: w.astype(np.float64) for key, w in pair.start.items()})
+        error = chain.operation(name).full(chain.arithmetic).error
+    assert error is not None
+    moved = plant(
+        small_result, tmp_path / "moved.h5", {f"steps/0/{name}": lambda g: g + (4 * error).astype(np.float32)}
+    )
+    runs = compare_runs(small_fixture, small_result, moved)
+    (changed,) = runs.changed
+    # At the border fewer products are summed, and the bound there is smaller
+    assert changed.name == name and 1.5 < changed.statistic.t < 8 and runs.outcome is Outcome.BUG
 
 
 def test_the_loss_is_judged_by_the_candidates_own_output(
