@@ -8,18 +8,25 @@ help:  ## this list
 setup:  ## only prepare: system packages, .venv, build
 	@.ci/setup
 
+test-setup:
+	@.ci/setup tests
+
 validate: setup  ## run the Fortran step beside PyTorch and say whether it is right (ARGS="--size 64x96" etc.)
 	@$(PYTHON_ENV) -m bridge.validate $(ARGS)
 
-test: setup  ## all tests, on up to four cores (ARGS="-k name", ARGS="-n 0" for one process)
+test: test-setup  ## all tests, on up to four cores (ARGS="-k name", ARGS="-n 0" for one process)
 	@$(PYTHON_ENV) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
 
-lint: setup  ## ruff for Python, fortitude for Fortran
+lint: test-setup  ## ruff for Python; fortitude, and flang where it is, for Fortran
 	@$(PYTHON_ENV) -m ruff check .
 	@.venv/bin/fortitude check --output-format concise fortran
+	@$(PYTHON_ENV) .ci/lint_flang.py
+
+doctor: setup  ## what works on this machine, what does not, and what would help (ARGS="--device cuda" etc.)
+	@$(PYTHON_ENV) -m bridge.doctor $(ARGS)
 
 clean:  ## remove what was built, not the virtual environment
 	rm -rf build
 
-.PHONY: help setup validate test lint clean
+.PHONY: help setup test-setup validate test lint doctor clean
 .DEFAULT_GOAL := help

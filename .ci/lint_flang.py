@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""A second compiler's opinion of the Fortran sources: flang's semantic check, which writes no object.
+
+Modules come in the order in which they use each other. Left out, and counted, is what needs HDF5, whose Fortran
+modules are gfortran's. Files in CUDA Fortran (.cuf) are checked as such. Exit status 0 when flang has no word to say,
+or when there is no flang.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+FORTRAN = Path(__file__).resolve().parents[1] / "fortran"
+STANDARD = ["-std=f2018", "-pedantic", "-Werror"]
+VERSION_MODULE = FORTRAN / "core" / "version.f90.in"
+
+
+def in_order(sources: dict[Path, str]) -> list[Path]:
+    """The sources, each behind those whose modules it uses."""
+    where = {name: path for path, text in sources.items() for name in modules(text)}
+    uses = {path: {where[name] for name in used(text) & where.keys()} - {path} for path, text in sources.items()}
+    return list(TopologicalSorter(uses).static_order())
+
+
+def modules(text: str) -> set[str]:
+    """Names of the modules that a source holds."""
+    return set(re.findall(r"^module (\w+)$", text, re.MULTILINE))
+
+
+def used(text: str) -> set[str]:
+    """Names after `use`."""
+    return set(re.findall(r"^\s*use(?:,[^:\n]*::)?\s+(\w+)", text, re.MULTILINE))
+
+
+def main() -> int:
+    flang = next(filter(None, map(shutil.which, ("flang-22", "flang-23", "flang"))), None)
+    if flang is None:
+        print("flang's check: skipped: no flang")
+        return 0
+    failed, checked, absent, left_out = False, 0, {"hdf5"}, 0
+    with tempfile.TemporaryDirectory() as folder:
+        version = Path(folder, "version.f90")
+        version.write_text(VERSION_MODULE.read_text(encoding="utf-8").replace("@version@", "0"), encoding="utf-8")
+        paths = [*FORTRAN.rglob("*.f90"), *FORTRAN.rglob("*.cuf"), version]
+        for path in in_order({path: path.read_text(encoding="utf-8") for path in sorted(paths)}):
+            text = path.read_text(encoding="utf-8")
+            if absent & used(text):
+                absent |= modules(text)
+                left_out += 1
+                continue
+            options = ["-module-dir", folder, "-I", folder, *([] if path.suffix == ".cuf" else STANDARD)]
+            done = subprocess.run([flang, "-fc1", "-fsyntax-only", *options, path],
+                                  capture_output=True, text=True, check=False)
+            said = (done.stdout + done.stderr).strip()
+            failed |= done.returncode != 0 or bool(said)
+            checked += 1
+            if said:
+                print(said)
+            if done.returncode != 0:
+                absent |= modules(text)
+    print(f"flang's check: {checked} files {'with complaints' if failed else 'clean'}, {left_out} left out "
+          f"(HDF5{', or behind a complaint' if failed else ''})")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

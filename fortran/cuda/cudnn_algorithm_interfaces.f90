@@ -1,0 +1,125 @@
+! SPDX-License-Identifier: MIT
+!> How cuDNN is asked for an algorithm and its workspace, as abstract interfaces.
+!>
+!> Names, and the order of the arguments, are those of C, so that each can be read beside NVIDIA's documentation.
+!> Source.  cuDNN 9 API reference.
+module cnn_cudnn_algorithm_interfaces
+   use, intrinsic :: iso_c_binding, only : c_float, c_int, c_ptr, c_size_t
+   implicit none
+   private
+
+   public :: cudnnGetConvolutionForwardAlgorithm_v7, cudnnGetConvolutionBackwardDataAlgorithm_v7, &
+      & cudnnGetConvolutionBackwardFilterAlgorithm_v7, cudnnFindConvolutionForwardAlgorithmEx, &
+      & cudnnFindConvolutionBackwardDataAlgorithmEx, cudnnFindConvolutionBackwardFilterAlgorithmEx, &
+      & cudnnGetConvolutionForwardWorkspaceSize, cudnnGetConvolutionBackwardDataWorkspaceSize, &
+      & cudnnGetConvolutionBackwardFilterWorkspaceSize
+
+   !> `cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t`, which differ only in the meaning of `algo`; 48 bytes
+   type, bind(C), public :: cudnn_algo_perf_type
+      integer(c_int) :: algo = 0, status = 0
+      !> Milliseconds; -1 when nothing was run
+      real(c_float) :: time = -1
+      !> Bytes of workspace
+      integer(c_size_t) :: memory = 0
+      integer(c_int) :: determinism = 0, math_type = 0, reserved(3) = 0
+   end type cudnn_algo_perf_type
+
+   abstract interface
+      !> The algorithms in the order that cuDNN expects of their speed; nothing is run
+      function cudnnGetConvolutionForwardAlgorithm_v7(handle, src_desc, filter_desc, conv_desc, dest_desc, &
+            & requested_algo_count, returned_algo_count, perf_results) result(status) bind(C)
+         import :: c_int, c_ptr, cudnn_algo_perf_type
+         implicit none
+         type(c_ptr), value :: handle, src_desc, filter_desc, conv_desc, dest_desc
+         integer(c_int), value :: requested_algo_count
+         integer(c_int), intent(out) :: returned_algo_count
+         type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
+         integer(c_int) :: status
+      end function cudnnGetConvolutionForwardAlgorithm_v7
+      function cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, filter_desc, diff_desc, conv_desc, grad_desc, &
+            & requested_algo_count, returned_algo_count, perf_results) result(status) bind(C)
+         import :: c_int, c_ptr, cudnn_algo_perf_type
+         implicit none
+         type(c_ptr), value :: handle, filter_desc, diff_desc, conv_desc, grad_desc
+         integer(c_int), value :: requested_algo_count
+         integer(c_int), intent(out) :: returned_algo_count
+         type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
+         integer(c_int) :: status
+      end function cudnnGetConvolutionBackwardDataAlgorithm_v7
+      function cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, src_desc, diff_desc, conv_desc, grad_desc, &
+            & requested_algo_count, returned_algo_count, perf_results) result(status) bind(C)
+         import :: c_int, c_ptr, cudnn_algo_perf_type
+         implicit none
+         type(c_ptr), value :: handle, src_desc, diff_desc, conv_desc, grad_desc
+         integer(c_int), value :: requested_algo_count
+         integer(c_int), intent(out) :: returned_algo_count
+         type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
+         integer(c_int) :: status
+      end function cudnnGetConvolutionBackwardFilterAlgorithm_v7
+      !> Runs the algorithms, which overwrites the result, and sorts them by measured time
+      function cudnnFindConvolutionForwardAlgorithmEx(handle, x_desc, x, w_desc, w, conv_desc, y_desc, y, &
+            & requested_algo_count, returned_algo_count, perf_results, work_space, &
+            & work_space_size_in_bytes) result(status) bind(C)
+         import :: c_int, c_ptr, c_size_t, cudnn_algo_perf_type
+         implicit none
+         type(c_ptr), value :: handle, x_desc, x, w_desc, w, conv_desc, y_desc, y, work_space
+         integer(c_int), value :: requested_algo_count
+         integer(c_int), intent(out) :: returned_algo_count
+         integer(c_size_t), value :: work_space_size_in_bytes
+         type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
+         integer(c_int) :: status
+      end function cudnnFindConvolutionForwardAlgorithmEx
+      function cudnnFindConvolutionBackwardDataAlgorithmEx(handle, w_desc, w, dy_desc, dy, conv_desc, dx_desc, dx, &
+            & requested_algo_count, returned_algo_count, perf_results, work_space, &
+            & work_space_size_in_bytes) result(status) bind(C)
+         import :: c_int, c_ptr, c_size_t, cudnn_algo_perf_type
+         implicit none
+         type(c_ptr), value :: handle, w_desc, w, dy_desc, dy, conv_desc, dx_desc, dx, work_space
+         integer(c_int), value :: requested_algo_count
+         integer(c_int), intent(out) :: returned_algo_count
+         integer(c_size_t), value :: work_space_size_in_bytes
+         type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
+         integer(c_int) :: status
+      end function cudnnFindConvolutionBackwardDataAlgorithmEx
+      function cudnnFindConvolutionBackwardFilterAlgorithmEx(handle, x_desc, x, dy_desc, y, conv_desc, dw_desc, dw, &
+            & requested_algo_count, returned_algo_count, perf_results, work_space, &
+            & work_space_size_in_bytes) result(status) bind(C)
+         import :: c_int, c_ptr, c_size_t, cudnn_algo_perf_type
+         implicit none
+         type(c_ptr), value :: handle, x_desc, x, dy_desc, y, conv_desc, dw_desc, dw, work_space
+         integer(c_int), value :: requested_algo_count
+         integer(c_int), intent(out) :: returned_algo_count
+         integer(c_size_t), value :: work_space_size_in_bytes
+         type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
+         integer(c_int) :: status
+      end function cudnnFindConvolutionBackwardFilterAlgorithmEx
+      function cudnnGetConvolutionForwardWorkspaceSize(handle, x_desc, w_desc, conv_desc, y_desc, algo, &
+            & size_in_bytes) result(status) bind(C)
+         import :: c_int, c_ptr, c_size_t
+         implicit none
+         type(c_ptr), value :: handle, x_desc, w_desc, conv_desc, y_desc
+         integer(c_int), value :: algo
+         integer(c_size_t), intent(out) :: size_in_bytes
+         integer(c_int) :: status
+      end function cudnnGetConvolutionForwardWorkspaceSize
+      function cudnnGetConvolutionBackwardDataWorkspaceSize(handle, w_desc, dy_desc, conv_desc, dx_desc, algo, &
+            & size_in_bytes) result(status) bind(C)
+         import :: c_int, c_ptr, c_size_t
+         implicit none
+         type(c_ptr), value :: handle, w_desc, dy_desc, conv_desc, dx_desc
+         integer(c_int), value :: algo
+         integer(c_size_t), intent(out) :: size_in_bytes
+         integer(c_int) :: status
+      end function cudnnGetConvolutionBackwardDataWorkspaceSize
+      function cudnnGetConvolutionBackwardFilterWorkspaceSize(handle, x_desc, dy_desc, conv_desc, grad_desc, algo, &
+            & size_in_bytes) result(status) bind(C)
+         import :: c_int, c_ptr, c_size_t
+         implicit none
+         type(c_ptr), value :: handle, x_desc, dy_desc, conv_desc, grad_desc
+         integer(c_int), value :: algo
+         integer(c_size_t), intent(out) :: size_in_bytes
+         integer(c_int) :: status
+      end function cudnnGetConvolutionBackwardFilterWorkspaceSize
+   end interface
+
+end module cnn_cudnn_algorithm_interfaces

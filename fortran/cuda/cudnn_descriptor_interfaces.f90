@@ -1,0 +1,190 @@
+! SPDX-License-Identifier: MIT
+!> The handle and the descriptors of cuDNN, as abstract interfaces.
+!>
+!> Names, and the order of the arguments, are those of C, so that each can be read beside NVIDIA's documentation.
+!> Source.  cuDNN 9 API reference.
+module cnn_cudnn_descriptor_interfaces
+   use, intrinsic :: iso_c_binding, only : c_char, c_double, c_int, c_ptr, c_size_t
+   implicit none
+   private
+
+   public :: cudnnGetVersion, cudnnGetCudartVersion, cudnnGetErrorString, cudnnGetLastErrorString, cudnnCreate, &
+      & cudnnDestroy, cudnnSetStream, cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor, &
+      & cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor, cudnnCreateConvolutionDescriptor, &
+      & cudnnDestroyConvolutionDescriptor, cudnnCreateActivationDescriptor, cudnnDestroyActivationDescriptor, &
+      & cudnnCreateOpTensorDescriptor, cudnnDestroyOpTensorDescriptor, cudnnSetTensor4dDescriptor, &
+      & cudnnSetFilter4dDescriptor, cudnnSetConvolution2dDescriptor, cudnnSetConvolutionMathType, &
+      & cudnnSetConvolutionGroupCount, cudnnSetActivationDescriptor, cudnnSetOpTensorDescriptor, &
+      & cudnnGetConvolution2dForwardOutputDim
+
+   abstract interface
+      !> 91900 for cuDNN 9.19.0
+      function cudnnGetVersion() result(version) bind(C)
+         import :: c_size_t
+         implicit none
+         integer(c_size_t) :: version
+      end function cudnnGetVersion
+      !> The CUDA runtime that this cuDNN was built with
+      function cudnnGetCudartVersion() result(version) bind(C)
+         import :: c_size_t
+         implicit none
+         integer(c_size_t) :: version
+      end function cudnnGetCudartVersion
+      !> The name of a status
+      function cudnnGetErrorString(status) result(text) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         integer(c_int), value :: status
+         type(c_ptr) :: text
+      end function cudnnGetErrorString
+      !> Why the last call of this thread failed, in words
+      subroutine cudnnGetLastErrorString(message, max_size) bind(C)
+         import :: c_char, c_size_t
+         implicit none
+         integer(c_size_t), value :: max_size
+         character(kind=c_char), intent(out) :: message(max_size)
+      end subroutine cudnnGetLastErrorString
+      function cudnnCreate(handle) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), intent(out) :: handle
+         integer(c_int) :: status
+      end function cudnnCreate
+      function cudnnDestroy(handle) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: handle
+         integer(c_int) :: status
+      end function cudnnDestroy
+      function cudnnSetStream(handle, stream_id) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: handle, stream_id
+         integer(c_int) :: status
+      end function cudnnSetStream
+      function cudnnCreateTensorDescriptor(tensor_desc) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), intent(out) :: tensor_desc
+         integer(c_int) :: status
+      end function cudnnCreateTensorDescriptor
+      function cudnnDestroyTensorDescriptor(tensor_desc) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: tensor_desc
+         integer(c_int) :: status
+      end function cudnnDestroyTensorDescriptor
+      function cudnnCreateFilterDescriptor(filter_desc) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), intent(out) :: filter_desc
+         integer(c_int) :: status
+      end function cudnnCreateFilterDescriptor
+      function cudnnDestroyFilterDescriptor(filter_desc) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: filter_desc
+         integer(c_int) :: status
+      end function cudnnDestroyFilterDescriptor
+      function cudnnCreateConvolutionDescriptor(conv_desc) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), intent(out) :: conv_desc
+         integer(c_int) :: status
+      end function cudnnCreateConvolutionDescriptor
+      function cudnnDestroyConvolutionDescriptor(conv_desc) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: conv_desc
+         integer(c_int) :: status
+      end function cudnnDestroyConvolutionDescriptor
+      function cudnnCreateActivationDescriptor(activation_desc) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), intent(out) :: activation_desc
+         integer(c_int) :: status
+      end function cudnnCreateActivationDescriptor
+      function cudnnDestroyActivationDescriptor(activation_desc) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: activation_desc
+         integer(c_int) :: status
+      end function cudnnDestroyActivationDescriptor
+      function cudnnCreateOpTensorDescriptor(op_tensor_desc) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), intent(out) :: op_tensor_desc
+         integer(c_int) :: status
+      end function cudnnCreateOpTensorDescriptor
+      function cudnnDestroyOpTensorDescriptor(op_tensor_desc) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: op_tensor_desc
+         integer(c_int) :: status
+      end function cudnnDestroyOpTensorDescriptor
+      !> Note: the format before the element type
+      function cudnnSetTensor4dDescriptor(tensor_desc, format, data_type, n, c, h, w) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: tensor_desc
+         integer(c_int), value :: format, data_type, n, c, h, w
+         integer(c_int) :: status
+      end function cudnnSetTensor4dDescriptor
+      !> Note: the element type before the format
+      function cudnnSetFilter4dDescriptor(filter_desc, data_type, format, k, c, h, w) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: filter_desc
+         integer(c_int), value :: data_type, format, k, c, h, w
+         integer(c_int) :: status
+      end function cudnnSetFilter4dDescriptor
+      !> `u` and `v` are the strides of h and w
+      function cudnnSetConvolution2dDescriptor(conv_desc, pad_h, pad_w, u, v, dilation_h, dilation_w, mode, &
+            & compute_type) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: conv_desc
+         integer(c_int), value :: pad_h, pad_w, u, v, dilation_h, dilation_w, mode, compute_type
+         integer(c_int) :: status
+      end function cudnnSetConvolution2dDescriptor
+      function cudnnSetConvolutionMathType(conv_desc, math_type) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: conv_desc
+         integer(c_int), value :: math_type
+         integer(c_int) :: status
+      end function cudnnSetConvolutionMathType
+      function cudnnSetConvolutionGroupCount(conv_desc, group_count) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: conv_desc
+         integer(c_int), value :: group_count
+         integer(c_int) :: status
+      end function cudnnSetConvolutionGroupCount
+      function cudnnSetActivationDescriptor(activation_desc, mode, relu_nan_opt, coef) result(status) bind(C)
+         import :: c_double, c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: activation_desc
+         integer(c_int), value :: mode, relu_nan_opt
+         real(c_double), value :: coef
+         integer(c_int) :: status
+      end function cudnnSetActivationDescriptor
+      function cudnnSetOpTensorDescriptor(op_tensor_desc, op_tensor_op, op_tensor_comp_type, &
+            & op_tensor_nan_opt) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: op_tensor_desc
+         integer(c_int), value :: op_tensor_op, op_tensor_comp_type, op_tensor_nan_opt
+         integer(c_int) :: status
+      end function cudnnSetOpTensorDescriptor
+      function cudnnGetConvolution2dForwardOutputDim(conv_desc, input_tensor_desc, filter_desc, n, c, h, &
+            & w) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: conv_desc, input_tensor_desc, filter_desc
+         integer(c_int), intent(out) :: n, c, h, w
+         integer(c_int) :: status
+      end function cudnnGetConvolution2dForwardOutputDim
+   end interface
+
+end module cnn_cudnn_descriptor_interfaces

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+"""Small Fortran programs built from some of our sources, for what Python cannot ask of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+FORTRAN = Path(__file__).resolve().parents[1] / "fortran"
+FLAGS = ["-std=f2018", "-Wall", "-Wextra", "-Wimplicit-interface", "-Werror", "-fcheck=all", "-O1"]
+
+
+def sources_of(program: Path) -> list[Path]:
+    """The program and all sources that it uses, in the order of compilation; KeyError for an unknown module."""
+    modules = {"cnn_" + path.stem: path for path in FORTRAN.glob("*/*.f90")}
+    order: list[Path] = []
+
+    def visit(path: Path) -> None:
+        for name in re.findall(r"^\s*use (cnn_\w+)", path.read_text(encoding="utf-8"), re.M):
+            if modules[name] not in order:
+                visit(modules[name])
+        order.append(path)
+
+    visit(program)
+    return order
+
+
+def build(program: Path, folder: Path) -> Path:
+    """The executable, in a folder of its own; skips the test without gfortran, fails where it does not compile."""
+    if shutil.which("gfortran") is None:
+        pytest.skip("gfortran is not installed")
+    executable = folder / program.stem
+    command = ["gfortran", *FLAGS, "-J", folder, *sources_of(program), "-o", executable, "-ldl"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return executable
