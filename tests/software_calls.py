@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+"""The C functions of the strict software device from Python, for the tests of the device itself.
+
+Needs nothing but ctypes, so that a child process that is meant to die starts fast.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import byref, c_double, c_float, c_int, c_size_t, c_uint, c_void_p
+from pathlib import Path
+
+HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
+FLOAT, DOUBLE, HALF, BFLOAT16 = 0, 1, 2, 9
+NCHW, NHWC = 0, 1
+CONVOLUTION, CROSS_CORRELATION = 0, 1
+DEFAULT_MATH, FMA_MATH = 0, 3
+RELU, IDENTITY = 1, 5
+NON_BLOCKING = 1
+BYTES = {FLOAT: 4, DOUBLE: 8, HALF: 2, BFLOAT16: 2}
+
+
+class Dim3(ctypes.Structure):
+    """A grid or block size."""
+
+    _fields_ = (("x", c_uint), ("y", c_uint), ("z", c_uint))
+
+
+class Perf(ctypes.Structure):
+    """cudnnConvolution...AlgoPerf_t."""
+
+    _fields_ = (("algo", c_int), ("status", c_int), ("time", c_float), ("memory", c_size_t), ("determinism", c_int),
+                ("math", c_int), ("reserved", c_int * 3))  # fmt: skip
+
+
+class Calls:
+    """One device: every C function by name, and a few shorthands. A stream is made at the start.
+
+    Examples
+    --------
+    ``cuda = Calls(folder); cuda.get(cuda.put(b"four"), 4)`` gives ``b"four"``
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.c = ctypes.CDLL(str(Path(folder) / "libcudart.so.13"))
+        self.c.cudnnGetErrorString.restype = ctypes.c_char_p
+        self.c.cudaGetErrorName.restype = ctypes.c_char_p
+        self.c.strict_counter.restype = ctypes.c_int64
+        self.c.strict_report.restype = ctypes.c_int64
+        self.stream = self.make("cudaStreamCreateWithFlags", c_uint(NON_BLOCKING))
+        self.handle = self.make("cudnnCreate")
+        self.ok("cudnnSetStream", self.handle, self.stream)
+
+    def status(self, name: str, *arguments: object) -> int:
+        """Status of a call; a Python int goes as C int, None as the null pointer."""
+        return int(self.c[name](*arguments))
+
+    def ok(self, name: str, *arguments: object) -> None:
+        """A call that must succeed."""
+        status = self.status(name, *arguments)
+        assert status == 0, f"{name}: status {status}: {self.reason()}"
+
+    def make(self, name: str, *arguments: object) -> c_void_p:
+        """What a function gives through its first argument."""
+        made = c_void_p()
+        self.ok(name, byref(made), *arguments)
+        return made
+
+    def reason(self) -> str:
+        """The last error's text."""
+        text = ctypes.create_string_buffer(1000)
+        self.c.cudnnGetLastErrorString(text, c_size_t(len(text)))
+        return text.value.decode()
+
+    def report(self) -> str:
+        """What is alive or was complained of."""
+        text = ctypes.create_string_buffer(16384)
+        self.c.strict_report(text, ctypes.c_int64(len(text)))
+        return text.value.decode()
+
+    def counter(self, name: str) -> int:
+        """A counter of the device."""
+        return int(self.c.strict_counter(name.encode()))
+
+    def malloc(self, size: int) -> c_void_p:
+        """Device memory."""
+        return self.make("cudaMalloc", c_size_t(size))
+
+    def pinned(self, size: int) -> c_void_p:
+        """Pinned host memory."""
+        return self.make("cudaMallocHost", c_size_t(size))
+
+    def copy(self, to: c_void_p, source: c_void_p, size: int, kind: int, stream: c_void_p | None = None) -> int:
+        """Status of a queued copy."""
+        return self.status("cudaMemcpyAsync", to, source, c_size_t(size), kind, stream or self.stream)
+
+    def wait(self) -> None:
+        """Wait for the stream."""
+        self.ok("cudaStreamSynchronize", self.stream)
+
+    def put(self, data: bytes) -> c_void_p:
+        """Device memory with these bytes."""
+        host, device = self.pinned(len(data)), self.malloc(len(data))
+        ctypes.memmove(host, data, len(data))
+        assert self.copy(device, host, len(data), HOST_TO_DEVICE) == 0
+        self.wait()
+        self.ok("cudaFreeHost", host)
+        return device
+
+    def get(self, device: c_void_p, size: int) -> bytes:
+        """The bytes of device memory, after all work on the stream."""
+        host = self.pinned(size)
+        assert self.copy(host, device, size, DEVICE_TO_HOST) == 0
+        self.wait()
+        data = ctypes.string_at(host, size)
+        self.ok("cudaFreeHost", host)
+        return data
+
+    def tensor(self, shape: Sequence[int], dtype: int = FLOAT, layout: int = NCHW) -> c_void_p:
+        """A tensor descriptor."""
+        descriptor = self.make("cudnnCreateTensorDescriptor")
+        self.ok("cudnnSetTensor4dDescriptor", descriptor, layout, dtype, *shape)
+        return descriptor
+
+    def filter(self, shape: Sequence[int], dtype: int = FLOAT, layout: int = NCHW) -> c_void_p:
+        """A filter descriptor."""
+        descriptor = self.make("cudnnCreateFilterDescriptor")
+        self.ok("cudnnSetFilter4dDescriptor", descriptor, dtype, layout, *shape)
+        return descriptor
+
+    def convolution(self, *, padding: Sequence[int] = (0, 0), stride: Sequence[int] = (1, 1),
+                    dilation: Sequence[int] = (1, 1), groups: int = 1, mode: int = CROSS_CORRELATION,
+                    compute: int = FLOAT, math: int = FMA_MATH) -> c_void_p:  # fmt: skip
+        """A convolution descriptor."""
+        descriptor = self.make("cudnnCreateConvolutionDescriptor")
+        self.ok("cudnnSetConvolution2dDescriptor", descriptor, *padding, *stride, *dilation, mode, compute)
+        self.ok("cudnnSetConvolutionGroupCount", descriptor, groups)
+        self.ok("cudnnSetConvolutionMathType", descriptor, math)
+        return descriptor
+
+    def activation(self, mode: int = RELU, nan: int = 1) -> c_void_p:
+        """An activation descriptor."""
+        descriptor = self.make("cudnnCreateActivationDescriptor")
+        self.ok("cudnnSetActivationDescriptor", descriptor, mode, nan, c_double(0))
+        return descriptor
+
+
+def scalar(value: float, dtype: int = FLOAT) -> c_void_p:
+    """Address of a scaling factor for tensors of this type. The number lives as long as the address object."""
+    number = c_double(value) if dtype == DOUBLE else c_float(value)
+    address = ctypes.cast(byref(number), c_void_p)
+    address.kept = number  # type: ignore[attr-defined]
+    return address
+
+
+def moved(address: c_void_p, offset: int) -> c_void_p:
+    """An address further on."""
+    return c_void_p((address.value or 0) + offset)

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// cuDNN's handle, versions and errors.
+#include <stdarg.h>
+#include <stdio.h>
+#include "cudnn_device.h"
+
+st refuse(st status, const char *format, ...)
+{
+   char text[500];
+   va_list list;
+   va_start(list, format);
+   vsnprintf(text, sizeof text, format, list);
+   va_end(list);
+   explain("%s", text);
+   return status;
+}
+
+size_t cudnnGetVersion(void)
+{
+   CALL;
+   return (size_t)setting("STRICT_CUDNN_VERSION", 91900);
+}
+
+size_t cudnnGetCudartVersion(void)
+{
+   CALL;
+   return (size_t)setting("STRICT_CUDNN_CUDART_VERSION", 13000);
+}
+
+const char *cudnnGetErrorString(st status)
+{
+#define NAME(STATUS) case STATUS: return #STATUS
+   switch (status) {
+      NAME(CUDNN_STATUS_SUCCESS);
+      NAME(CUDNN_STATUS_NOT_INITIALIZED);
+      NAME(CUDNN_STATUS_BAD_PARAM);
+      NAME(CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
+      NAME(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER);
+      NAME(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED);
+      NAME(CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND);
+      NAME(CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT);
+      NAME(CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH);
+      NAME(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH);
+      NAME(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE);
+      NAME(CUDNN_STATUS_NOT_SUPPORTED);
+      NAME(CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
+      NAME(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE);
+      NAME(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT);
+      NAME(CUDNN_STATUS_INTERNAL_ERROR);
+      NAME(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED);
+      NAME(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED);
+      NAME(CUDNN_STATUS_EXECUTION_FAILED);
+      NAME(CUDNN_STATUS_EXECUTION_FAILED_CUDART);
+   default: return "CUDNN_STATUS_UNKNOWN";
+   }
+#undef NAME
+}
+
+void cudnnGetLastErrorString(char *message, size_t size)
+{
+   CALL;
+   if (message && size > 0) snprintf(message, size, "%s", explanation());
+}
+
+st cudnnCreate(cudnnHandle_t *handle)
+{
+   CUDNN_CALL;
+   if (!handle) return refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "handle == nullptr");
+   if (current_device >= device_count())
+      return refuse(CUDNN_STATUS_NOT_INITIALIZED, "cudaGetDeviceCount(&count) != cudaSuccess");
+   *handle = object_new(A_CUDNN_HANDLE, sizeof **handle);
+   return CUDNN_STATUS_SUCCESS;
+}
+
+st check_handle(hd h, const char *what)
+{
+   if (!object_alive(h, A_CUDNN_HANDLE, what)) return CUDNN_STATUS_BAD_PARAM;
+   if (h->object.device != current_device) {
+      complain("%s: handle of device %d, current device %d", what, h->object.device, current_device);
+      return CUDNN_STATUS_BAD_PARAM;
+   }
+   if (!stream_usable(h->stream, what)) return CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH;
+   return CUDNN_STATUS_SUCCESS;
+}
+
+st cudnnDestroy(hd h)
+{
+   CALL;
+   if (!object_alive(h, A_CUDNN_HANDLE, "cudnnDestroy")) return CUDNN_STATUS_BAD_PARAM;
+   object_end(h);
+   return (st)call.planted;
+}
+
+st cudnnSetStream(hd h, cudaStream_t stream)
+{
+   CUDNN_CALL;
+   if (!object_alive(h, A_CUDNN_HANDLE, "cudnnSetStream")) return CUDNN_STATUS_BAD_PARAM;
+   if (!stream_usable(stream, "cudnnSetStream")) return CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH;
+   h->stream = stream;
+   return CUDNN_STATUS_SUCCESS;
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// What the files of the strict software device share: calls, memory, objects, streams, complaints.
+//
+// Every function of the interface starts with CALL: it takes the one lock, counts the call and learns
+// whether a test planted a failure. Work is never done in the call, but queued on a lane (a stream's queue).
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "cudnn_api.h"
+
+enum { MAX_DEVICES = 4, MAX_LANES = 128, MAX_RANGES = 8 };
+
+// --- faults.c: the lock, counters, planted failures, complaints
+struct call {
+   const char *name;
+   int planted;
+};
+struct call call_begin(const char *name);
+void call_end(struct call *call);
+#define CALL __attribute__((cleanup(call_end))) struct call call = call_begin(__func__)
+void count(const char *name, int64_t by);
+int setting(const char *name, int otherwise);
+// explain: the reason of the status that follows. complain: a fault that the real library would not report.
+__attribute__((format(printf, 1, 2))) void explain(const char *format, ...);
+__attribute__((format(printf, 1, 2))) void complain(const char *format, ...);
+const char *explanation(void);
+void clear_explanation(void);
+
+// --- objects.c: handles and descriptors; a destroyed one is remembered, so that its use is recognised
+enum object_kind {
+   AN_OBJECT,
+   A_STREAM,
+   AN_EVENT,
+   A_LIBRARY,
+   A_KERNEL,
+   A_CUDNN_HANDLE,
+   A_CUBLAS_HANDLE,
+   A_TENSOR,
+   A_FILTER,
+   A_CONVOLUTION,
+   AN_ACTIVATION,
+   AN_OP_TENSOR,
+   OBJECT_KINDS
+};
+struct object {
+   struct object *next;
+   enum object_kind kind;
+   bool alive;
+   int device;
+};
+extern const char *const object_names[OBJECT_KINDS];
+void *object_new(enum object_kind kind, size_t bytes);
+bool object_alive(const void *address, enum object_kind kind, const char *what);
+void object_end(void *address);
+int objects_alive(enum object_kind kind);
+
+// --- memory.c, access.c: allocations between guard pages, closed except while an operation runs
+struct range {
+   const void *address;
+   size_t bytes;
+   bool write;
+};
+bool device_range(const void *address, size_t bytes, int device, const char *what);
+bool host_range(const void *address, size_t bytes, const char *what);
+bool is_device_memory(const void *address);
+bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes);
+void open_ranges(const char *operation, const struct range *ranges, int n);
+void close_ranges(const struct range *ranges, int n);
+int blocks_alive(bool pinned);
+
+// --- streams.c: lazy queues
+typedef void work(void *data);
+int lane_of(cudaStream_t stream, int device);
+bool enqueue(int lane, const char *name, const struct range *ranges, int n, work *run, const void *data, size_t bytes);
+bool stream_usable(cudaStream_t stream, const char *what);
+void finish_lane(int lane);
+void finish_device(int device);
+bool pending_use(const void *address, size_t bytes);
+int pending_operations(void);
+
+// --- cudart.c
+extern __thread int current_device;
+int device_count(void);
+cudaError_t cuda_failed(cudaError_t status);
+cudaError_t cuda_begun(int planted);
+#define CUDA_CALL                                                                                                     \
+   CALL;                                                                                                              \
+   cudaError_t begun = cuda_begun(call.planted);                                                                      \
+   if (begun) return begun
+// A call that frees does so in any case, and then gives the planted or fatal status, as the real ones do
+
+// --- launch.c, kernels.c: the project's kernels, compiled for the host
+union value {
+   int64_t i;
+   int32_t w;
+   float f;
+   double d;
+   void *p;
+};
+struct kernel;
+struct launch {
+   const struct kernel *kernel;
+   dim3 grid, block;
+   union value v[12];
+};
+struct kernel {
+   const char *name;
+   const char *arguments; // i integer(8), w integer(4), f real(4), d real(8), p address
+   int (*ranges)(const struct launch *launch, struct range *ranges); // what the kernel may touch
+};
+const struct kernel *find_kernel(const char *name);
