@@ -6,6 +6,7 @@
 4.0
 """
 
+from bridge.device_array import DeviceArray
 from bridge.errors import ArgumentError, ArgumentTypeError, BridgeError, EngineError, FileError
 from bridge.exchange import Sgd
 from bridge.functional import conv2d, conv2d_backward
@@ -18,6 +19,7 @@ __all__ = [
     "ArgumentTypeError",
     "BridgeError",
     "Conv2d",
+    "DeviceArray",
     "EngineError",
     "FileError",
     "Model",

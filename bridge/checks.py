@@ -20,9 +20,12 @@ import numpy as np
 
 from bridge import oracle
 from bridge.arithmetic import rounding_factor, total_roundoff
+from bridge.device import DeviceSpec
+from bridge.errors import ArgumentError
 from bridge.functional import conv2d, conv2d_backward
 from bridge.model import Conv2d, Model, Relu
 from bridge.network import Network
+from bridge.on_device import to_device, to_host, with_numpy
 
 Array = np.ndarray
 
@@ -54,11 +57,19 @@ class Check:
 def self_checks(device: str = "cpu", seed: int = 0) -> Iterator[Check]:
     """Check the convolutions and the network of a device, one identity after the other.
 
+    Raises
+    ------
+    ArgumentError
+        For a device whose options allow other bits in every run.
+
     Examples
     --------
     >>> all(check.passed for check in self_checks())
     True
     """
+    if not DeviceSpec.parse(device).repeatable:
+        raise ArgumentError(f"device {device}: these identities hold to the bit, expected deterministic=yes and "
+                            "algorithm=heuristic")
     for layer in LAYERS:
         for precision in ("float32", "float64"):
             case = _Case(layer, precision, device, np.random.default_rng(seed))
@@ -84,13 +95,14 @@ class _Case:
         self.b, self.dy = draw((layer.out_channels,)), draw(layer.output_shape(self.shape))
         self.along = {"x": draw(self.shape), "w": draw(layer.weight_shape), "b": draw((layer.out_channels,))}
         settings = {name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups")}
-        self.settings = settings | {"device": device}
+        self.settings, self.device = settings, device
 
     def forward(self, x: Array, w: Array, b: Array, out: Array | None = None) -> Array:
-        return conv2d(x, w, b, **self.settings, out=out)
+        return with_numpy(conv2d, self.device)(x, w, b, **self.settings, out=out)
 
     def backward(self, dy: Array) -> list[Array]:
-        return [g for g in conv2d_backward(dy, self.x, self.w, **self.settings) if g is not None]
+        found = with_numpy(conv2d_backward, self.device)(dy, self.x, self.w, **self.settings)
+        return [g for g in found if g is not None]
 
     def homogeneity(self) -> Check:
         right, wrong = self.backward(self.dy), 0
@@ -151,11 +163,12 @@ def _network(precision: str, device: str, rng: np.random.Generator) -> Iterator[
 
 def _pass(net: Network, x: Array, target: Array) -> list[Array]:
     """Every tensor of a forward and a backward pass."""
-    y = net.forward(x)
-    loss = np.atleast_1d(np.float64(net.loss(target)))
+    y = net.forward(to_device(x, net.device))
+    loss = np.atleast_1d(np.float64(net.loss(to_device(target, net.device))))
     dx = net.backward()
     layers = [f(layer.name) for layer in net.model.layers for f in (net.output, net.output_gradient)]
-    return [y, loss, dx, *layers, *(gradient.copy() for gradient in net.gradients.values())]
+    found = [to_host(array) for array in (y, dx, *layers, *net.gradients.values())]
+    return [loss, *(array.copy() for array in found)]
 
 
 def _bits(name: str, wrong: int) -> Check:

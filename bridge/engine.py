@@ -7,20 +7,33 @@ shape, order, alignment, writability, finiteness, device. Nothing is ever copied
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from bridge.device import DeviceSpec
 from bridge.errors import ArgumentError, ArgumentTypeError, EngineError
+from bridge.wheels import name_wheels
 
 Array = np.ndarray
 
 #: Codes of cnn_kinds
 DTYPES = {"float32": 1, "float64": 2}
+#: With those that only convolutions on CUDA devices take
+ALL_DTYPES = DTYPES | {"float16": 3, "bfloat16": 4}
+
+#: Of Fortran's default integers
+LARGEST = 2**31 - 1
+
+#: Held from the choice of a stream to the work on it
+lock = threading.RLock()
 
 _api: Any = None
 _used_before_fork = False
@@ -46,6 +59,7 @@ def api() -> Any:
     """
     global _api
     if _api is None:
+        name_wheels()
         try:
             import cnn_fortran
         except ImportError as error:
@@ -80,6 +94,23 @@ def call(name: str, *arguments: Any) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
+@functools.cache
+def close_at_exit() -> None:
+    """Give the CUDA devices back at the end of the program, while the CUDA runtime is still there."""
+    atexit.register(close_devices)
+
+
+def close_devices() -> None:
+    """Give the CUDA devices back; nothing on them may be in use."""
+    if not _used_before_fork:
+        call("devices_close")
+
+
+def forked() -> bool:
+    """This process is the child of one that had loaded the library: what the library holds is the parent's."""
+    return _used_before_fork
+
+
 def fortran_version() -> str:
     """Version of the Fortran library."""
     text = api().version_text()
@@ -111,13 +142,11 @@ def path_text(name: str, path: str | os.PathLike[str]) -> str:
 
 
 def device_text(device: str) -> str:
-    """A device's name that Fortran can take; whether there is such a device is for the library to say."""
-    if not isinstance(device, str):
-        raise ArgumentTypeError(f"device: {device!r}, expected a text such as 'cpu'")
-    if "\0" in device or device != device.rstrip(" "):
-        raise ArgumentError(f"device: {device!r}, expected a text such as 'cpu'")
-    _check_encodable("device", device)
-    return device
+    """A device's name with its options, checked; whether there is such a device is for the library to say."""
+    spec = DeviceSpec.parse(device)
+    if spec.on_gpu:
+        close_at_exit()
+    return spec.text
 
 
 def _check_encodable(name: str, text: str) -> None:
@@ -161,14 +190,7 @@ def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int
         hint = " (use .detach().numpy())" if kind.startswith("torch") else ""
         raise ArgumentTypeError(f"{name}: {kind}, expected numpy.ndarray{hint}")
     _check_dtype(name, array, dtype)
-    if ndim is not None and array.ndim != ndim:
-        raise ArgumentError(f"{name}: {array.ndim} dimensions, shape {array.shape}, expected {ndim} dimensions")
-    if shape is not None and array.shape != tuple(shape):
-        raise ArgumentError(f"{name}: shape {array.shape}, expected {tuple(shape)}")
-    if array.size == 0:
-        raise ArgumentError(f"{name}: empty, shape {array.shape}, expected at least one element")
-    if max(array.shape, default=0) > np.iinfo(np.int32).max:
-        raise ArgumentError(f"{name}: shape {array.shape}, expected lengths below 2**31")
+    check_shape(name, array.shape, ndim, shape)
     if not array.flags.c_contiguous or not array.flags.aligned:
         raise ArgumentError(f"{name}: strides {array.strides} for the shape {array.shape}, expected a C-contiguous "
                             "array (numpy.ascontiguousarray makes a copy that is)")
@@ -177,6 +199,24 @@ def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int
     if finite and not _all_finite(array):
         raise ArgumentError(f"{name}: holds NaN or infinity, expected finite values")
     return array
+
+
+def check_shape(name: str, found: tuple[int, ...], ndim: int | None = None,
+                shape: Sequence[int] | None = None) -> None:
+    """Refuse a shape with another number of dimensions, another one than `shape`, or one without elements.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if ndim is not None and len(found) != ndim:
+        raise ArgumentError(f"{name}: {len(found)} dimensions, shape {found}, expected {ndim} dimensions")
+    if shape is not None and found != tuple(shape):
+        raise ArgumentError(f"{name}: shape {found}, expected {tuple(shape)}")
+    if 0 in found:
+        raise ArgumentError(f"{name}: empty, shape {found}, expected at least one element")
+    if max(found, default=0) > LARGEST:
+        raise ArgumentError(f"{name}: shape {found}, expected lengths below 2**31")
 
 
 def _check_dtype(name: str, array: Array, dtype: str | None) -> None:
@@ -190,12 +230,6 @@ def _all_finite(array: Array) -> bool:
     """Without a temporary array of the same size for the common, finite case."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.dot(array.ravel(), array.ravel()))) or bool(np.isfinite(array).all())
-
-
-def extent(array: Array) -> Array:
-    """Shape in Fortran order, four numbers: numpy (n, c, h, w) is [w, h, c, n]; (k,) is [k, 1, 1, 1]."""
-    shape = array.shape[::-1]
-    return np.array(shape + (1,) * (4 - len(shape)), dtype=np.int32)
 
 
 def address(array: Array | None) -> int:

@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: MIT
-"""Convolution as functions, with torch's argument names, on numpy arrays and without copies."""
+"""Convolution as functions, with torch's argument names, on numpy and CUDA arrays and without copies."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from bridge import engine
+from bridge import engine, network_arguments, places
 from bridge.errors import ArgumentError, ArgumentTypeError
+from bridge.operand import Operand
+from bridge.places import Place
 
-Array = np.ndarray
+#: numpy.ndarray, or on a CUDA device a bridge.DeviceArray, a tensor of torch, an array of cupy, or anything with
+#: DLPack or the CUDA array interface
+Array = Any
 PairLike = int | tuple[int, int]
 
 
 def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairLike = 1, padding: PairLike | str = 0,
-           dilation: PairLike = 1, groups: int = 1, *, out: Array | None = None, device: str = "cpu") -> Array:
+           dilation: PairLike = 1, groups: int = 1, *, relu: bool = False, out: Array | None = None,
+           device: str | None = None) -> Array:
     """2-D convolution (cross-correlation), as ``torch.nn.functional.conv2d``.
 
     ``out[n,k,p,q] = bias[k] + sum_crs weight[k,c,r,s] * input[n, c, p*stride + r*dilation - padding, ...]``
@@ -21,23 +28,28 @@ def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairL
     Parameters
     ----------
     input : float32 or float64, shape (n, c, h, w), C-contiguous, finite
+        On a CUDA device also float16 and bfloat16, and not checked for NaN and infinity, which would wait for it.
     weight : same dtype, shape (k, c / groups, r, s)
     bias : same dtype, shape (k,), or None
     stride, padding, dilation : int or (height, width), in pixels
         `padding` adds zeros on all four sides; "valid" means 0, "same" (stride 1) keeps the size.
     groups : int
+    relu : bool
+        Give ``max(out, 0)``.
     out : same dtype, shape (n, k, p, q), optional
         Where to write; must not share memory with the inputs.
-    device : "cpu"; "naive" runs the plain loops that the tests compare with
+    device : where all arrays are; None takes that of `input`
+        "cpu"; "cuda" or "cuda:N" with options (see `bridge.device`); "naive" runs the plain loops that the tests
+        compare with. Work on a CUDA device is queued (see `bridge.streams`), and not waited for.
 
     Returns
     -------
-    out : same dtype, shape (n, k, p, q)
+    out : same dtype, shape (n, k, p, q), an array of the library that `input` comes from
 
     Raises
     ------
     ArgumentTypeError, ArgumentError
-        For a wrong type, dtype, rank, shape, order, an empty, non-finite or read-only array.
+        For a wrong type, dtype, rank, shape, order, an array in another place, an empty, non-finite or read-only one.
     EngineError
         If the shapes do not fit together or the device does not exist.
 
@@ -48,26 +60,28 @@ def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairL
     array([[ 8., 12.],
            [20., 24.]], dtype=float32)
     """
-    x, w = _check_pair(input, weight)
+    place = places.of(device, input)
+    x, w = _check_pair(place, input, weight)
     params = _params(stride, padding, dilation, groups, w.shape[2:])
-    b = None if bias is None else engine.check_array("bias", bias, dtype=x.dtype.name, shape=(w.shape[0],), finite=True)
+    rectified = int(network_arguments.flag("relu", relu))
+    b = None if bias is None else place.operand("bias", bias, like=x, shape=w.shape[:1])
     shape = _output_shape(x, w, params)
     if out is None:
-        out = np.empty(shape, x.dtype)
+        y = place.empty(shape, x)
     else:
-        engine.check_array("out", out, dtype=x.dtype.name, shape=shape, writable=True)
-        if any(np.may_share_memory(out, other) for other in (x, w, b) if other is not None):
-            raise ArgumentError("out: shares memory with an input, expected separate memory")
-    engine.call("conv2d_forward", engine.device_text(device), engine.DTYPES[x.dtype.name], params, engine.address(x),
-                engine.extent(x), engine.address(w), engine.extent(w), engine.address(b), engine.address(out))
-    return out
+        y = place.operand("out", out, like=x, shape=shape, writable=True)
+        places.refuse_overlap(y, x, w, b)
+    with place.working(*_given(x, w, b, y)):
+        engine.call("conv2d_forward", place.text, engine.ALL_DTYPES[x.dtype], params, rectified, x.address, x.extent,
+                    w.address, w.extent, _address(b), y.address)
+    return y.array
 
 
 def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: PairLike = 1,
                     padding: PairLike | str = 0, dilation: PairLike = 1, groups: int = 1, *,
                     output_mask: tuple[bool, bool, bool] = (True, True, True),
-                    device: str = "cpu") -> tuple[Array | None, Array | None, Array | None]:
-    """Gradients of `conv2d`, as ``torch.ops.aten.convolution_backward``.
+                    device: str | None = None) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of `conv2d` (without `relu`), as ``torch.ops.aten.convolution_backward``.
 
     Parameters
     ----------
@@ -95,17 +109,27 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
     array([[0., 1.],
            [2., 3.]])
     """
-    x, w = _check_pair(input, weight)
+    place = places.of(device, input)
+    x, w = _check_pair(place, input, weight)
     params = _params(stride, padding, dilation, groups, w.shape[2:])
     shape = _output_shape(x, w, params)
     _check_mask(output_mask)
-    dy = engine.check_array("grad_output", grad_output, dtype=x.dtype.name, shape=shape, finite=True)
-    dx = np.empty_like(x) if output_mask[0] else None
-    dw = np.empty_like(w) if output_mask[1] else None
-    db = np.empty(w.shape[:1], w.dtype) if output_mask[2] else None
-    engine.call("conv2d_backward", engine.device_text(device), engine.DTYPES[x.dtype.name], params, engine.address(x),
-                engine.extent(x), engine.address(w), engine.extent(w), *(engine.address(a) for a in (dy, dx, dw, db)))
-    return dx, dw, db
+    dy = place.operand("grad_output", grad_output, like=x, shape=shape)
+    shapes = (x.shape, w.shape, w.shape[:1])
+    dx, dw, db = (place.empty(one, x) if wanted else None for one, wanted in zip(shapes, output_mask, strict=True))
+    with place.working(*_given(x, w, dy, dx, dw, db)):
+        engine.call("conv2d_backward", place.text, engine.ALL_DTYPES[x.dtype], params, x.address, x.extent, w.address,
+                    w.extent, *map(_address, (dy, dx, dw, db)))
+    return tuple(None if one is None else one.array for one in (dx, dw, db))
+
+
+def _given(*operands: Operand | None) -> list[Operand]:
+    return [one for one in operands if one is not None]
+
+
+def _address(operand: Operand | None) -> int:
+    """Fortran takes 0 for none."""
+    return 0 if operand is None else operand.address
 
 
 def _check_mask(mask: object) -> None:
@@ -117,13 +141,13 @@ def _check_mask(mask: object) -> None:
         raise ArgumentTypeError(f"output_mask: {mask!r}, expected three bool")
 
 
-def _check_pair(input: Array, weight: Array) -> tuple[Array, Array]:
-    x = engine.check_array("input", input, ndim=4, finite=True)
-    return x, engine.check_array("weight", weight, dtype=x.dtype.name, ndim=4, finite=True)
+def _check_pair(place: Place, input: Array, weight: Array) -> tuple[Operand, Operand]:
+    x = place.operand("input", input, ndim=4)
+    return x, place.operand("weight", weight, like=x, ndim=4)
 
 
 def _params(stride: PairLike, padding: PairLike | str, dilation: PairLike, groups: int,
-            kernel: tuple[int, ...]) -> Array:
+            kernel: tuple[int, ...]) -> np.ndarray:
     """stride, padding, dilation as (h, w) each, then groups, as cnn_api wants them."""
     strides, dilations = _pair("stride", stride), _pair("dilation", dilation)
     if isinstance(padding, str):
@@ -154,12 +178,12 @@ def _pair(name: str, value: PairLike) -> tuple[int, int]:
 def _integer(name: str, value: object, expected: str = "an int or a pair (height, width)") -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise ArgumentTypeError(f"{name}: {value!r}, expected {expected}")
-    if abs(int(value)) > np.iinfo(np.int32).max:
+    if abs(int(value)) > engine.LARGEST:
         raise ArgumentError(f"{name}: {value!r}, expected a number below 2**31")
     return int(value)
 
 
-def _output_shape(x: Array, w: Array, params: Array) -> tuple[int, ...]:
+def _output_shape(x: Operand, w: Operand, params: np.ndarray) -> tuple[int, ...]:
     found = np.zeros(4, np.int32)
-    engine.call("conv2d_extent", engine.extent(x), engine.extent(w), params, found)
+    engine.call("conv2d_extent", x.extent, w.extent, params, found)
     return tuple(int(n) for n in found[::-1])

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bridge import engine
+from bridge import engine, places
+from bridge.device import DeviceSpec
 from bridge.errors import ArgumentError, ArgumentTypeError, EngineError, FileError
 from bridge.exchange import ExchangeFile, Sgd
-from bridge.model import Model
-from bridge.network_arguments import checked_model, sgd_settings, step_number
+from bridge.model import Conv2d, Model, Relu
+from bridge.network_arguments import checked_model, flag, sgd_settings, step_number
+from bridge.on_device import to_host
+from bridge.operand import Operand
 from bridge.torch_modules import make_module, read_module
 from bridge.views import Owner, Views
 
 if TYPE_CHECKING:
     from torch import nn
 
-Array = np.ndarray
+#: numpy.ndarray, or on a CUDA device an array as `bridge.conv2d` takes it
+Array = Any
 
 #: Numbers of `named_tensor` in cnn_api
 WEIGHT, BIAS, WEIGHT_GRADIENT, BIAS_GRADIENT, OUTPUT, OUTPUT_GRADIENT = range(1, 7)
@@ -28,15 +32,21 @@ WEIGHT, BIAS, WEIGHT_GRADIENT, BIAS_GRADIENT, OUTPUT, OUTPUT_GRADIENT = range(1,
 class Network:
     """A chain of convolutions and ReLUs with a mean-squared-error loss, computed in Fortran.
 
-    Make one with `from_torch`, `from_file`, or from a `Model`. Weights and gradients are numpy **views** of
-    Fortran's memory: writing to ``net.parameters["conv1.weight"]`` changes the network. Views keep the network
-    alive; their addresses never change.
+    Make one with `from_torch`, `from_file`, or from a `Model`. Weights and gradients are **views** of Fortran's
+    memory, of numpy or on a CUDA device `bridge.DeviceArray`: writing ``net.parameters["conv1.weight"][...] = w``
+    changes the network. Views keep the network alive; their addresses never change.
+
+    On a CUDA device inputs and targets are CUDA arrays, and results are new arrays of the library of the last input.
+    Work is queued on that library's stream (see `bridge.streams`); only `loss` and `step`, which return a number, wait
+    for it. Inputs are not checked for NaN and infinity there, which would wait too.
 
     Parameters
     ----------
     model : Model
     dtype : "float32" or "float64"
-    device : "cpu"
+    device : "cpu", or "cuda", "cuda:N" with options (see `bridge.device`)
+    fuse : bool
+        Compute a ReLU together with the convolution before it; that convolution's own output does not exist then.
 
     Attributes
     ----------
@@ -54,23 +64,24 @@ class Network:
     6.0
     """
 
-    def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu") -> None:
-        model = checked_model(model)
-        self.model, self.dtype, self.device = model, dtype, engine.device_text(device)
-        handle = engine.call("network_create", model.to_json(), engine.dtype_code("dtype", dtype), device)
-        self._handle = int(handle)
-        owner = Owner(self._handle)
-        self._inputs: tuple[Array, ...] = ()
+    def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu", fuse: bool = False) -> None:
+        model, spec = checked_model(model), DeviceSpec.parse(device)
+        self.model, self.dtype, self.device, self.fuse = model, dtype, spec.text, flag("fuse", fuse)
+        code = engine.dtype_code("dtype", dtype)
+        self._handle = int(engine.call("network_create", model.to_json(), code, self.device, int(self.fuse)))
+        owner = Owner(self._handle, on_gpu=spec.on_gpu)
+        self._place = places.of_text(device)
+        self._inputs: tuple[Operand, ...] = ()
         self._has_gradients = False
         self._owner = owner
-        self.parameters = Views(model, dtype, owner, self._find, WEIGHT, BIAS)
-        self.gradients = Views(model, dtype, owner, self._find, WEIGHT_GRADIENT, BIAS_GRADIENT)
+        self.parameters = Views(model, dtype, spec, owner, self._find, WEIGHT, BIAS)
+        self.gradients = Views(model, dtype, spec, owner, self._find, WEIGHT_GRADIENT, BIAS_GRADIENT)
         for array in (*self.parameters.values(), *self.gradients.values()):
             array[...] = 0
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], step: int = 0, *, dtype: str | None = None,
-                  device: str = "cpu") -> Network:
+                  device: str = "cpu", fuse: bool = False) -> Network:
         """The network of an exchange file with its weights before step `step`.
 
         Parameters
@@ -78,6 +89,7 @@ class Network:
         path : exchange file
         step : which weights, from 0
         dtype : precision to compute in; None takes the file's
+        device, fuse : as of `Network`
 
         Raises
         ------
@@ -89,14 +101,15 @@ class Network:
             model, precision = file.model, file.precision
         if model is None:
             raise FileError(f"{name}: /model is missing")
-        network = cls(model, precision if dtype is None else dtype, device)
-        engine.call("network_read_weights", network._handle, name, number)
+        network = cls(model, precision if dtype is None else dtype, device, fuse)
+        with network._place.working():
+            engine.call("network_read_weights", network._handle, name, number)
         return network
 
     @classmethod
     def from_torch(cls, module: nn.Module, *, dtype: str | None = None, reduction: str = "mean",
-                   device: str = "cpu") -> Network:
-        """The network of a torch module that is a chain of ``Conv2d`` and ``ReLU``, with its weights.
+                   device: str = "cpu", fuse: bool = False) -> Network:
+        """The network of a torch module that is a chain of ``Conv2d`` and ``ReLU``, with copies of its weights.
 
         That it is a chain is checked: a float64 copy of the module is run on small inputs, and must give, to the
         bit, what its layers' descriptions and weights give one after the other.
@@ -110,36 +123,44 @@ class Network:
         if reduction not in ("mean", "sum"):
             raise ArgumentError(f"reduction: {reduction!r}, expected 'mean' or 'sum'")
         model, found, weights = read_module(module, mean=reduction == "mean")
-        network = cls(model, found if dtype is None else dtype, device)
+        network = cls(model, found if dtype is None else dtype, device, fuse)
         for name, array in network.parameters.items():
             array[...] = weights[name]
         return network
 
     def to_torch(self) -> nn.Module:
-        """A torch ``Sequential`` with the same layers, names and (copied) weights."""
-        return make_module(self.model, self.dtype, self.parameters)
+        """A torch ``Sequential`` on the CPU with the same layers, names and (copied) weights."""
+        weights = {name: to_host(array) for name, array in self.parameters.items()}
+        return make_module(self.model, self.dtype, weights)
 
     def forward(self, input: Array) -> Array:
         """Output of the last layer, a new array (n, k, p, q).
 
-        `input`: the network's dtype, (n, c, h, w), C-contiguous, finite; kept (not copied) until the next call.
+        `input`: the network's dtype, (n, c, h, w), C-contiguous, finite; kept (not copied) until the next call, and
+        not to be changed before `backward`.
         """
-        x = engine.check_array("input", input, dtype=self.dtype, ndim=4, finite=True)
+        x = self._place.operand("input", input, dtype=self.dtype, ndim=4)
         self._has_gradients = False
         self._hold(x)
-        engine.call("network_forward", self._handle, engine.address(x), engine.extent(x))
+        with self._place.working(x):
+            engine.call("network_forward", self._handle, x.address, x.extent)
         self._inputs = (x,)
         return self._copy(len(self.model.layers), OUTPUT)
 
     def loss(self, target: Array) -> float:
-        """Mean or sum of (output - target)**2 of the last `forward`; `target` has the output's shape."""
-        t = engine.check_array("target", target, dtype=self.dtype, ndim=4, finite=True)
+        """Mean or sum of (output - target)**2 of the last `forward`; `target` has the output's shape.
+
+        Waits for a CUDA device, to read the number back.
+        """
+        t = self._place.operand("target", target, dtype=self.dtype, ndim=4)
         self._has_gradients = False
-        return float(engine.call("network_loss", self._handle, engine.address(t), engine.extent(t)))
+        with self._place.working(t):
+            return float(engine.call("network_loss", self._handle, t.address, t.extent))
 
     def backward(self) -> Array:
         """Fill `gradients`, and return the gradient of the last `loss` with respect to the input, a new array."""
-        engine.call("network_backward", self._handle)
+        with self._place.working(*self._inputs[-1:]):
+            engine.call("network_backward", self._handle)
         self._has_gradients = True
         return self._copy(0, OUTPUT_GRADIENT)
 
@@ -147,24 +168,33 @@ class Network:
                nesterov: bool = False) -> None:
         """One step of SGD with the last gradients, exactly as ``torch.optim.SGD``."""
         settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
-        engine.call("network_update", self._handle, *settings)
+        with self._place.working(*self._inputs[-1:]):
+            engine.call("network_update", self._handle, *settings)
 
     def step(self, input: Array, target: Array, *, lr: float, momentum: float = 0.0, dampening: float = 0.0,
              weight_decay: float = 0.0, nesterov: bool = False) -> float:
-        """Forward, loss, backward, update in one call; returns the loss before the update."""
-        x = engine.check_array("input", input, dtype=self.dtype, ndim=4, finite=True)
-        t = engine.check_array("target", target, dtype=self.dtype, ndim=4, finite=True)
+        """Forward, loss, backward, update in one call; returns the loss before the update.
+
+        Waits for a CUDA device once, at the end, to read the loss back.
+        """
+        x = self._place.operand("input", input, dtype=self.dtype, ndim=4)
+        t = self._place.operand("target", target, dtype=self.dtype, ndim=4, like=x)
         settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
         self._has_gradients = False
         self._hold(x)
-        loss = engine.call("network_step", self._handle, engine.address(x), engine.extent(x), engine.address(t),
-                           engine.extent(t), *settings)
+        with self._place.working(x, t):
+            loss = engine.call("network_step", self._handle, x.address, x.extent, t.address, t.extent, *settings)
         self._inputs, self._has_gradients = (x,), True
         return float(loss)
 
     def output(self, layer: str) -> Array:
         """Output of a layer in the last forward pass, a new array."""
-        return self._copy(self._number(layer), OUTPUT)
+        number = self._number(layer)
+        after = self.model.layers[number] if number < len(self.model.layers) else None
+        if self.fuse and isinstance(self.model.layers[number - 1], Conv2d) and isinstance(after, Relu):
+            raise EngineError(f"output: {layer!r} is computed together with its ReLU and does not exist, expected "
+                              f"{after.name!r}, or a network with fuse=False")
+        return self._copy(number, OUTPUT)
 
     def output_gradient(self, layer: str) -> Array:
         """Gradient of the last `backward` with respect to a layer's output, a new array; "input" names the input's."""
@@ -183,13 +213,14 @@ class Network:
         s = Sgd(0.0) if sgd is None else sgd
         if not isinstance(s, Sgd):
             raise ArgumentTypeError(f"sgd: {s!r}, expected bridge.Sgd")
-        engine.call("network_save", self._handle, engine.path_text("path", path),
-                    *sgd_settings(self.dtype, s.lr, s.momentum, s.dampening, s.weight_decay, s.nesterov))
+        settings = sgd_settings(self.dtype, s.lr, s.momentum, s.dampening, s.weight_decay, s.nesterov)
+        with self._place.working():
+            engine.call("network_save", self._handle, engine.path_text("path", path), *settings)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise ArgumentTypeError("a Network cannot be copied or pickled; expected save and from_file")
 
-    def _hold(self, x: Array) -> None:
+    def _hold(self, x: Operand) -> None:
         """Fortran keeps the input's address even when it then fails: keep the new input alive, and the one before."""
         self._inputs = (*self._inputs[-1:], x)
 
@@ -207,8 +238,13 @@ class Network:
 
     def _copy(self, number: int, which: int) -> Array:
         place, shape = self._find(number, which)
-        if place == 0:
+        if place == 0 or not self._inputs:
             raise EngineError("this tensor does not exist yet: call forward, loss or backward first")
-        array = np.empty(shape, self.dtype)
-        engine.call("network_copy", self._handle, number, which, engine.address(array))
-        return array
+        found = self._place.empty(shape, self._inputs[-1])
+        with self._place.working(found):
+            if isinstance(self._place, places.Host):
+                engine.call("network_copy", self._handle, number, which, found.address)
+            else:
+                code = engine.dtype_code("dtype", self.dtype)
+                engine.call("device_convert", self.device, found.size, code, place, code, found.address)
+        return found.array

@@ -45,9 +45,14 @@ def sgd_settings(dtype: str, lr: float, momentum: float, dampening: float, weigh
             raise ArgumentError(f"{name}: an integer of {value.bit_length()} bits, expected a finite number")
         if math.isfinite(value) and abs(float(value)) > float(np.finfo(dtype).max):
             raise ArgumentError(f"{name}: {value!r}, expected a number that {dtype} can hold")
-    if not isinstance(nesterov, (bool, np.bool_)):
-        raise ArgumentTypeError(f"nesterov: {nesterov!r}, expected a bool")
-    return float(lr), float(momentum), float(dampening), float(weight_decay), int(nesterov)
+    return float(lr), float(momentum), float(dampening), float(weight_decay), int(flag("nesterov", nesterov))
+
+
+def flag(name: str, value: object) -> bool:
+    """A bool, and nothing that is only true or false in effect."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(f"{name}: {value!r}, expected a bool")
+    return bool(value)
 
 
 def step_number(step: object) -> int:

@@ -28,6 +28,7 @@ class Pair:
     Attributes
     ----------
     model, sgd : the fixture's
+    lower : as given
     precision, u, operand : in which the candidate computes, its unit roundoff, see `bridge.arithmetic`; in an exact
         probe nothing is rounded, and u and operand are 0
     steps : number of batches in the fixture
@@ -42,7 +43,7 @@ class Pair:
     """
 
     def __init__(self, reference: ExchangeFile, candidate: ExchangeFile, lower: str | None = None) -> None:
-        self.reference, self.candidate = reference, candidate
+        self.reference, self.candidate, self.lower = reference, candidate, lower
         self.model, self.sgd = _agreed(reference, candidate)
         self.precision = lower if lower in UNIT_ROUNDOFF else candidate.precision
         self.u, self.operand = total_roundoff(self.precision), OPERAND_ROUNDOFF.get(lower or "", 0.0)

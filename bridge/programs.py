@@ -13,6 +13,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from bridge import wheels
 from bridge.errors import BridgeError
 from bridge.memory import child_environment
 
@@ -38,6 +39,8 @@ def run_cnn_step(fixture: Path, result: Path, device: str = "cpu", precision: st
     BridgeError
         If the program is not installed, or with the message of the program that failed.
     """
+    # The program has no Python to find NVIDIA's wheels with
+    wheels.name_wheels()
     _run([cnn_step(), str(fixture), str(result), "--device", device, "--precision", precision], "cnn_step", quiet=True)
 
 

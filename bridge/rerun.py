@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from bridge.exchange import ExchangeFile
 from bridge.judged import NotJudged
 from bridge.model import Conv2d
 from bridge.network import Network
+from bridge.on_device import to_device, to_host
 from bridge.progress import Report
 
 Array = np.ndarray
@@ -32,31 +34,32 @@ def differences(
         network = Network.from_file(fixture, dtype=written.precision, device=device)
         steps = source.batches()
         for k in range(steps):
-            for name, array in _step(network, source, k):
-                compared += 1
+            for name, found in _step(network, source, k):
+                compared, array = compared + 1, to_host(found)
                 if not _same_bits(array, written.read(f"steps/{k}/{name}", array.shape)):
                     differing.append(NotJudged(name, k, "differs between cnn_step and the extension"))
             if progress:
                 progress(k + 1, steps)
-        for name, array in _weights(network):
-            compared += 1
+        for name, found in _weights(network):
+            compared, array = compared + 1, to_host(found)
             if not _same_bits(array, written.read(f"steps/{steps}/{name}", array.shape)):
                 differing.append(NotJudged(name, steps, "differs between cnn_step and the extension"))
     return compared, differing
 
 
-def _step(network: Network, source: ExchangeFile, k: int) -> Iterator[tuple[str, Array]]:
-    """Every tensor of step k by its name in the file, one after the other."""
+def _step(network: Network, source: ExchangeFile, k: int) -> Iterator[tuple[str, Any]]:
+    """Every tensor of step k by its name in the file, one after the other, where the network has it."""
     assert source.sgd is not None
-    x, target = (
+    batch = (
         source.read(f"batches/{k}/{name}", source.shape(f"batches/{k}/{name}")).astype(network.dtype)
         for name in ("input", "target")
     )
+    x, target = (to_device(array, network.device) for array in batch)
     yield from _weights(network)
     network.forward(x)
     for layer in network.model.layers:
         yield f"forward/{layer.name}", network.output(layer.name)
-    yield "loss", np.float64(network.loss(target))
+    yield "loss", np.asarray(network.loss(target))
     yield "grads/input", network.backward()
     for layer in network.model.layers:
         yield f"grads/{layer.name}/output", network.output_gradient(layer.name)
@@ -67,7 +70,7 @@ def _step(network: Network, source: ExchangeFile, k: int) -> Iterator[tuple[str,
     network.update(**vars(source.sgd))
 
 
-def _weights(network: Network) -> Iterator[tuple[str, Array]]:
+def _weights(network: Network) -> Iterator[tuple[str, Any]]:
     for name, array in network.parameters.items():
         layer, _, kind = name.rpartition(".")
         yield f"weights/{layer}/{kind}", array

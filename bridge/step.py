@@ -8,6 +8,7 @@ import sys
 
 from bridge import engine
 from bridge.command import run
+from bridge.device import HELP
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Compare the result:  python -m bridge.compare FIXTURE RESULT")
     p.add_argument("fixture", metavar="FIXTURE", help="exchange file to read")
     p.add_argument("result", metavar="RESULT", help="exchange file to write")
-    p.add_argument("--device", default="cpu", help="cpu (default); naive: plain loops, slow, for tests")
+    p.add_argument("--device", default="cpu", help=HELP)
     p.add_argument("--precision", choices=("float32", "float64"), default="", help="default: the fixture's")
     return p
 

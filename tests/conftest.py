@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import software_device
 
 from bridge import engine
+from bridge.errors import EngineError
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -16,6 +20,58 @@ ROOT = Path(__file__).resolve().parents[1]
 
 #: All dimensions different, so that no permutation survives
 SMALL = {"height": 20, "width": 24, "batch": 3}
+
+
+#: Run on the CUDA libraries and the GPU of the machine, in place of the software device
+REAL_CUDA = os.environ.get("CNN_TEST_CUDA") == "real"
+
+
+@dataclass(frozen=True)
+class CudaLibraries:
+    """What this process has opened.
+
+    Attributes
+    ----------
+    folder : value of CNN_CUDA_PATH for child processes
+    missing : what this machine lacks to build the software device; such tests are skipped
+    broken : what the library says of the device; such tests fail
+    """
+
+    folder: str
+    missing: str = ""
+    broken: str = ""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cuda_libraries() -> CudaLibraries:
+    """Let this process open its CUDA libraries, which happens once, before a test opens others.
+
+    These are the software device's, or with CNN_TEST_CUDA=real those of the machine.
+    """
+    folder = os.environ.get("CNN_CUDA_PATH", "")
+    with pytest.MonkeyPatch.context() as environment:
+        if not REAL_CUDA:
+            try:
+                folder = str(software_device.build())
+            except FileNotFoundError as error:
+                return CudaLibraries("", missing=f"the software device cannot be built: {error}")
+            environment.setenv("CNN_CUDA_PATH", folder)
+        try:
+            engine.check_device("cuda")
+        except EngineError as error:
+            return CudaLibraries(folder, broken=str(error))
+    return CudaLibraries(folder)
+
+
+@pytest.fixture
+def cuda(cuda_libraries: CudaLibraries, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The device's text; programs that a test starts find the same libraries."""
+    if cuda_libraries.missing:
+        pytest.skip(cuda_libraries.missing)
+    assert not cuda_libraries.broken
+    if not REAL_CUDA:
+        monkeypatch.setenv("CNN_CUDA_PATH", cuda_libraries.folder)
+    return "cuda"
 
 
 @pytest.fixture(scope="session")

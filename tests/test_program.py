@@ -90,7 +90,7 @@ def test_wrong_usage_is_one_line_and_2(arguments: list[str], said: str, tmp_path
 
 
 @pytest.mark.parametrize(("device", "precision", "said"), [
-    ("cuda", "float32", "device cuda: not built"),
+    ("cuda:63", "float32", "device cuda"),
     ("abacus", "float32", "device abacus: unknown, expected cpu or cuda"),
     ("cpu", "float16", "precision float16: unknown, expected float32 or float64"),
 ])

@@ -68,21 +68,39 @@ def test_names_of_paddings(given: dict[str, Any], w: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(("device", "kind", "message"), [
-    ("cuda", bridge.EngineError, "device cuda: not built: this version has no CUDA backend, use the device cpu"),
-    ("gpu", bridge.EngineError, "device gpu: unknown, expected cpu or cuda"), ("CPU", bridge.EngineError, "unknown"),
-    ("", bridge.EngineError, "unknown"), ("cpü", bridge.EngineError, "device cpü: unknown"),
-    ("x" * 600, bridge.EngineError, "device xxx"), ("cpu ", bridge.ArgumentError, "^device: 'cpu ', expected"),
-    ("cpu\0", bridge.ArgumentError, "^device: "), (None, bridge.ArgumentTypeError, "^device: None, expected a text"),
+    ("gpu", bridge.ArgumentError, "^device gpu: unknown, expected cpu or cuda$"),
+    ("CPU", bridge.ArgumentError, "unknown"), ("", bridge.ArgumentError, "unknown"),
+    ("cpü", bridge.ArgumentError, "^device cpü: unknown"), ("x" * 600, bridge.ArgumentError, "^device xxx"),
+    ("cpu ", bridge.ArgumentError, "^device: 'cpu ', expected"), ("cpu\0", bridge.ArgumentError, "^device: "),
     (b"cpu", bridge.ArgumentTypeError, "^device: b'cpu', expected a text"), (0, bridge.ArgumentTypeError, "^device: 0"),
+    ("cpu:0", bridge.ArgumentError, "^device cpu:0: unknown"), ("cudas", bridge.ArgumentError, "unknown"),
+    ("cuda:", bridge.ArgumentError, '^device cuda:: the number after cuda: is "", expected 0, 1, ...$'),
+    ("cuda:-1", bridge.ArgumentError, '^device cuda:-1: the number after cuda: is "-1"'),
+    ("cuda:1234567", bridge.ArgumentError, "the number after"), ("cuda:٣", bridge.ArgumentError, "the number after"),
+    ("cpu,math=fp32", bridge.ArgumentError, '^device cpu,math=fp32: "math=fp32", but cpu has no options$'),
+    ("cuda,math=tf16", bridge.ArgumentError, '^device .*: math is "tf16", expected fp32, tf32, fp16 or bf16$'),
+    ("cuda,workspace=1e3", bridge.ArgumentError, 'workspace is "1e3", expected a number of MiB'),
+    ("cuda,deterministic=", bridge.ArgumentError, 'deterministic is "", expected yes or no'),
+    ("cuda,algorithm=fast", bridge.ArgumentError, 'algorithm is "fast", expected heuristic or measured'),
+    ("cuda:1,transforms=1", bridge.ArgumentError, 'transforms is "1", expected yes or no'),
+    ("cuda,,math=fp32", bridge.ArgumentError, 'unknown option "", expected math=, algorithm=, deterministic='),
+    ("cuda,math", bridge.ArgumentError, 'unknown option "math", expected'),
 ])
 def test_devices(device: Any, kind: type[Exception], message: str) -> None:
-    """A device that is not there is refused everywhere in the same words."""
+    """A device that cannot be is refused everywhere in the same words."""
     t = tensors(CASE, "float32")
     for attempt in (lambda: bridge.conv2d(t["x"], t["w"], device=device), lambda: engine.check_device(device),
                     lambda: bridge.conv2d_backward(t["dy"], t["x"], t["w"], padding=(1, 2), device=device),
                     lambda: bridge.Network(one_layer().model, device=device)):
         with pytest.raises(kind, match=message):
             attempt()
+
+
+def test_relu_of_a_convolution_is_a_bool() -> None:
+    t = tensors(CASE, "float32")
+    for wrong in (1, None, "yes"):
+        with pytest.raises(bridge.ArgumentTypeError, match=f"^relu: {wrong!r}, expected a bool$"):
+            bridge.conv2d(t["x"], t["w"], relu=wrong)
 
 
 def layers(*given: Any) -> bridge.Model:
@@ -161,7 +179,7 @@ def test_what_save_is_given(tmp_path: Path) -> None:
     ({"step": True}, "^step: True"), ({"step": None}, "^step: None"), ({"step": 10**12}, "^step: 1000000000000, exp"),
     ({"step": -1}, "^step: -1, expected a number from 0"), ({"path": None}, "^path: None, expected a file name"),
     ({"path": 3}, "^path: 3, expected a file name"), ({"dtype": ["a"]}, r"^dtype: \['a'\], expected 'float32'"),
-    ({"dtype": ""}, "^dtype: '', expected 'float32'"), ({"device": "\ud800"}, "^device: .* cannot be encoded"),
+    ({"dtype": ""}, "^dtype: '', expected 'float32'"), ({"device": "\ud800"}, "^device: .*, expected a text"),
     ({"path": "\ud800"}, "^path: .* cannot be encoded"),
 ])
 def test_what_from_file_is_given(given: dict[str, Any], message: str, tmp_path: Path) -> None:

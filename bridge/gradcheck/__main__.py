@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from bridge import engine
 from bridge.command import BAD_INPUT, Output, check_writable, complain, run
+from bridge.device import HELP
 from bridge.errors import ArgumentError
 from bridge.gradcheck.operations import OPERATIONS, Settings, check_fixture
 from bridge.gradcheck.results import GradcheckReport, InputReport, Verdict
@@ -55,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
                    "a whole, in place of the operations; takes about 12 + 4*(points + directions) forward passes for "
                    "every tensor")
     p.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="default: float64")
-    p.add_argument("--device", default="cpu", help="cpu (default); naive: plain loops, slow")
+    p.add_argument("--device", default="cpu", help=HELP)
     p.add_argument("--seed", type=int, default=0, help="of all random numbers (default: 0)")
     p.add_argument("--points", type=int, default=32, help="elements of each tensor (default: 32); small tensors: all")
     p.add_argument("--directions", type=int, default=4, help="random directions of each tensor (default: 4)")

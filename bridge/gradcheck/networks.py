@@ -7,12 +7,13 @@ import numpy as np
 
 from bridge.model import Relu
 from bridge.network import Network
+from bridge.on_device import to_device, to_host
 
 Array = np.ndarray
 
 
 class NetworkFunctions:
-    """Forward, backward and ReLU inputs of a network as functions of (input, parameter, ...).
+    """Forward, backward and ReLU inputs of a network as functions of numpy arrays (input, parameter, ...).
 
     Parameters
     ----------
@@ -43,19 +44,19 @@ class NetworkFunctions:
 
     def inputs(self, x: Array) -> list[Array]:
         """The arguments that stand for the network as it is: `x` and copies of the parameters."""
-        return [x, *(array.copy() for array in self._network.parameters.values())]
+        return [x, *(to_host(array).copy() for array in self._network.parameters.values())]
 
     def forward(self, *inputs: Array) -> Array | float:
         """The loss, or the output (n, k, p, q)."""
         output = self._run(inputs)
-        return output if self._target is None else self._network.loss(self._target)
+        return output if self._target is None else self._loss(self._target)
 
     def backward(self, dy: Array, *inputs: Array) -> tuple[Array, ...]:
         """Gradients of sum(dy * forward) with respect to the input and each parameter."""
         output = self._run(inputs)
         # The gradient of sum((output - target)**2) is 2*(output - target)
-        self._network.loss(output - dy / 2 if self._target is None else self._target)
-        found = (self._network.backward(), *self._network.gradients.values())
+        self._loss(output - dy / 2 if self._target is None else self._target)
+        found = [to_host(array) for array in (self._network.backward(), *self._network.gradients.values())]
         factor = 1.0 if self._target is None else float(dy)
         return tuple((factor * g).astype(g.dtype) for g in found)
 
@@ -65,7 +66,7 @@ class NetworkFunctions:
         if not (len(self._given) == len(inputs) and all(a is b for a, b in zip(self._given, inputs, strict=True))):
             self._run(inputs)
         layers = self._network.model.layers
-        found = [inputs[0] if i == 0 else self._network.output(layers[i - 1].name)
+        found = [inputs[0] if i == 0 else to_host(self._network.output(layers[i - 1].name))
                  for i, layer in enumerate(layers) if isinstance(layer, Relu)]
         return np.concatenate([z.ravel() for z in found]) if found else np.empty(0)
 
@@ -73,4 +74,7 @@ class NetworkFunctions:
         for array, value in zip(self._network.parameters.values(), inputs[1:], strict=True):
             array[...] = value
         self._given = inputs
-        return self._network.forward(inputs[0])
+        return to_host(self._network.forward(to_device(inputs[0], self._network.device)))
+
+    def _loss(self, target: Array) -> float:
+        return self._network.loss(to_device(target, self._network.device))

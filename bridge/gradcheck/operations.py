@@ -7,6 +7,7 @@ what the package offers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from bridge.gradcheck.networks import NetworkFunctions
 from bridge.gradcheck.results import GradcheckReport
 from bridge.model import Conv2d, Layer, Model, Relu
 from bridge.network import Network
+from bridge.on_device import with_numpy
 
 Array = np.ndarray
 
@@ -79,10 +81,10 @@ def _convolution(settings: Settings, x: tuple[int, ...], w: tuple[int, ...],
     device = settings.device
 
     def forward(x: Array, w: Array, b: Array) -> Array:
-        return conv2d(x, w, b, **given, device=device)
+        return with_numpy(conv2d, device)(x, w, b, **given)
 
     def backward(dy: Array, x: Array, w: Array, b: Array) -> tuple[Array | None, ...]:
-        return conv2d_backward(dy, x, w, **given, device=device)
+        return with_numpy(conv2d_backward, device)(dy, x, w, **given)
 
     names = ["input", "weight", "bias"]
     inputs = [settings.random(name, shape) for name, shape in zip(names, (x, w, w[:1]), strict=True)]
@@ -113,7 +115,7 @@ def _network(settings: Settings, title: str, model: Model, *, of_loss: bool) -> 
     shape = (2, model.convolutions[0].in_channels, 8, 9)
     network = Network(model, settings.dtype, settings.device)
     for name, array in network.parameters.items():
-        array[...] = settings.random(name, array.shape) / np.sqrt(array[0].size)
+        array[...] = settings.random(name, array.shape) / np.sqrt(math.prod(array.shape[1:]))
     target = settings.random("target", model.output_shapes(shape)[-1]) if of_loss else None
     return _functions_check(NetworkFunctions(network, target), settings.random("input", shape), title, settings)
 

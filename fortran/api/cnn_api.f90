@@ -9,9 +9,11 @@ module cnn_api
    use, intrinsic :: iso_c_binding, only : c_double, c_int, c_int64_t, c_intptr_t, c_loc, c_null_ptr, c_ptr
    use cnn_backend, only : backend_type
    use cnn_conv_geometry, only : conv_type
-   use cnn_devices, only : open_device
+   use cnn_cuda_facts, only : list_facts => cuda_facts
+   use cnn_devices, only : close_cuda_devices, find_cuda_device, live_on_cuda_devices, open_device
    use cnn_error, only : error_type, fail
    use cnn_exchange, only : fixture_type, result_type
+   use cnn_kinds, only : dtype_name
    use cnn_network, only : network_type
    use cnn_run_steps, only : run_steps
    use cnn_sgd, only : sgd_type
@@ -27,6 +29,8 @@ module cnn_api
    public :: network_create, network_free, network_read_weights, network_save, network_address, network_copy
    public :: network_forward, network_loss, network_backward, network_update, network_step
    public :: conv2d_extent, conv2d_forward, conv2d_backward
+   public :: device_stream, device_wait, device_allocate, device_release, device_copy_in, device_copy_out
+   public :: device_convert, device_of, devices_close, devices_live, cuda_facts
 
    integer, parameter :: message_length = 512
 
@@ -65,15 +69,17 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine run_file
 
-   !> A new network from a model description; its weights are undefined
-   subroutine network_create(text, dtype, device, handle, ierr, errmsg)
+   !> A new network from a model description; its weights are zero.
+   !> `fuse` not 0: ReLU together with the convolution before it, whose own output does not exist then
+   subroutine network_create(text, dtype, device, fuse, handle, ierr, errmsg)
       character(len=*), intent(in) :: text, device
-      integer(c_int), intent(in) :: dtype
+      integer(c_int), intent(in) :: dtype, fuse
       integer(c_int), intent(out) :: handle, ierr
       character(len=512), intent(out) :: errmsg
       type(error_type), allocatable :: error
       handle = free_place()
       allocate (slots(handle)%network)
+      slots(handle)%network%fuse = fuse /= 0
       call slots(handle)%network%build(text, dtype, device, error)
       if (allocated(error)) deallocate (slots(handle)%network)
       call hand_over(error, ierr, errmsg)
@@ -246,10 +252,10 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine conv2d_extent
 
-   !> y = conv2d(x, w) + bias
-   subroutine conv2d_forward(device, dtype, params, x, x_extent, w, w_extent, bias, y, ierr, errmsg)
+   !> y = conv2d(x, w) + bias, and max(y, 0) when `relu` is not 0
+   subroutine conv2d_forward(device, dtype, params, relu, x, x_extent, w, w_extent, bias, y, ierr, errmsg)
       character(len=*), intent(in) :: device
-      integer(c_int), intent(in) :: dtype, params(7), x_extent(4), w_extent(4)
+      integer(c_int), intent(in) :: dtype, params(7), relu, x_extent(4), w_extent(4)
       integer(c_int64_t), intent(in) :: x, w, bias, y
       integer(c_int), intent(out) :: ierr
       character(len=512), intent(out) :: errmsg
@@ -260,8 +266,9 @@ contains
       conv = conv_from(params)
       call open_device(device, backend, error)
       if (.not. allocated(error)) call conv%output_extent(x_extent, w_extent, y_extent, error)
+      if (.not. allocated(error)) call check_dtype(backend, dtype, error)
       if (.not. allocated(error)) call backend%conv_forward(conv, tensor_at(x, dtype, x_extent), &
-         & tensor_at(w, dtype, w_extent), tensor_at(bias, dtype, [w_extent(4), 1, 1, 1]), &
+         & tensor_at(w, dtype, w_extent), tensor_at(bias, dtype, [w_extent(4), 1, 1, 1]), relu /= 0, &
          & tensor_at(y, dtype, y_extent), error)
       call hand_over(error, ierr, errmsg)
    end subroutine conv2d_forward
@@ -281,6 +288,7 @@ contains
       conv = conv_from(params)
       call open_device(device, backend, error)
       if (.not. allocated(error)) call conv%output_extent(x_extent, w_extent, y_extent, error)
+      if (.not. allocated(error)) call check_dtype(backend, dtype, error)
       upstream = tensor_at(dy, dtype, y_extent)
       if (.not. allocated(error) .and. dx /= 0) call backend%conv_backward_data(conv, &
          & tensor_at(w, dtype, w_extent), upstream, tensor_at(dx, dtype, x_extent), error)
@@ -290,6 +298,165 @@ contains
          & tensor_at(db, dtype, [w_extent(4), 1, 1, 1]), error)
       call hand_over(error, ierr, errmsg)
    end subroutine conv2d_backward
+
+   subroutine check_dtype(backend, dtype, error)
+      class(backend_type), intent(in) :: backend
+      integer(c_int), intent(in) :: dtype
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. backend%supports(int(dtype))) call fail(error, "device "//backend%name//": conv2d in "// &
+         & dtype_name(int(dtype))//", expected float32 or float64")
+   end subroutine check_dtype
+
+   !> Queue what comes next on this device to a CUDA stream; -1 for the library's own. Other devices have none
+   subroutine device_stream(device, stream, ierr, errmsg)
+      character(len=*), intent(in) :: device
+      integer(c_int64_t), intent(in) :: stream
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      class(backend_type), allocatable :: backend
+      type(error_type), allocatable :: error
+      call open_device(device, backend, error)
+      if (.not. allocated(error)) call backend%use_stream(pointer_to(max(stream, 0_c_int64_t)), stream < 0, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine device_stream
+
+   !> Wait for all that is queued on this device
+   subroutine device_wait(device, ierr, errmsg)
+      character(len=*), intent(in) :: device
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      class(backend_type), allocatable :: backend
+      type(error_type), allocatable :: error
+      call open_device(device, backend, error)
+      if (.not. allocated(error)) call backend%wait(error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine device_wait
+
+   !> Memory for a tensor, with undefined values
+   subroutine device_allocate(device, dtype, extent, address, ierr, errmsg)
+      character(len=*), intent(in) :: device
+      integer(c_int), intent(in) :: dtype, extent(4)
+      integer(c_int64_t), intent(out) :: address
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      class(backend_type), allocatable :: backend
+      type(tensor_type) :: tensor
+      type(error_type), allocatable :: error
+      call open_device(device, backend, error)
+      if (.not. allocated(error)) call backend%allocate(int(dtype), int(extent), tensor, error)
+      address = transfer(tensor%address, 0_c_intptr_t)
+      call hand_over(error, ierr, errmsg)
+   end subroutine device_allocate
+
+   !> Give memory of `device_allocate` back
+   subroutine device_release(device, address, ierr, errmsg)
+      character(len=*), intent(in) :: device
+      integer(c_int64_t), intent(in) :: address
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      class(backend_type), allocatable :: backend
+      type(tensor_type) :: tensor
+      type(error_type), allocatable :: error
+      call open_device(device, backend, error)
+      tensor = tensor_at(address, 0_c_int, [0, 0, 0, 0])
+      if (.not. allocated(error)) call backend%release(tensor)
+      call hand_over(error, ierr, errmsg)
+   end subroutine device_release
+
+   !> Host memory to a tensor
+   subroutine device_copy_in(device, dtype, extent, host, address, ierr, errmsg)
+      character(len=*), intent(in) :: device
+      integer(c_int), intent(in) :: dtype, extent(4)
+      integer(c_int64_t), intent(in) :: host, address
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      class(backend_type), allocatable :: backend
+      type(error_type), allocatable :: error
+      call open_device(device, backend, error)
+      if (.not. allocated(error)) call backend%copy_in(pointer_to(host), tensor_at(address, dtype, extent), error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine device_copy_in
+
+   !> A tensor to host memory
+   subroutine device_copy_out(device, dtype, extent, address, host, ierr, errmsg)
+      character(len=*), intent(in) :: device
+      integer(c_int), intent(in) :: dtype, extent(4)
+      integer(c_int64_t), intent(in) :: address, host
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      class(backend_type), allocatable :: backend
+      type(error_type), allocatable :: error
+      call open_device(device, backend, error)
+      if (.not. allocated(error)) call backend%copy_out(tensor_at(address, dtype, extent), pointer_to(host), error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine device_copy_out
+
+   !> `count` elements from one place on the device to another, in another element type or the same
+   subroutine device_convert(device, count, from_dtype, from, to_dtype, to, ierr, errmsg)
+      character(len=*), intent(in) :: device
+      integer(c_int64_t), intent(in) :: count, from, to
+      integer(c_int), intent(in) :: from_dtype, to_dtype
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      class(backend_type), allocatable :: backend
+      type(error_type), allocatable :: error
+      integer(c_int) :: extent(4)
+      extent = 1_c_int
+      if (count < 1 .or. count > huge(1)) then
+         call fail(error, "device "//device//": conversion of "//to_text(count)//" elements, expected 1 to 2**31 - 1")
+      else
+         extent(1) = int(count, c_int)
+         call open_device(device, backend, error)
+      end if
+      if (.not. allocated(error)) call backend%convert(tensor_at(from, from_dtype, extent), &
+         & tensor_at(to, to_dtype, extent), error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine device_convert
+
+   !> The number of the CUDA device that the address belongs to, -1 for host memory
+   subroutine device_of(address, ordinal, ierr, errmsg)
+      integer(c_int64_t), intent(in) :: address
+      integer(c_int), intent(out) :: ordinal, ierr
+      character(len=512), intent(out) :: errmsg
+      type(error_type), allocatable :: error
+      call find_cuda_device(pointer_to(address), ordinal, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine device_of
+
+   !> Give all devices back; an error says what was still alive
+   subroutine devices_close(ierr, errmsg)
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(error_type), allocatable :: error
+      call close_cuda_devices(error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine devices_close
+
+   !> Allocations alive on CUDA devices, workspaces and buffers included; 0 after `devices_close`
+   subroutine devices_live(count, ierr, errmsg)
+      integer(c_int), intent(out) :: count, ierr
+      character(len=512), intent(out) :: errmsg
+      type(error_type), allocatable :: error
+      count = int(live_on_cuda_devices(), c_int)
+      call hand_over(error, ierr, errmsg)
+   end subroutine devices_live
+
+   !> What there is of CUDA, one fact a line; `part`: see cnn_cuda_facts, empty for all
+   subroutine cuda_facts(part, text, ierr, errmsg)
+      character(len=*), intent(in) :: part
+      character(len=8192), intent(out) :: text
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(error_type), allocatable :: error
+      character(len=:), allocatable :: facts
+      if (len_trim(part) > 0) then
+         call list_facts(facts, trim(part))
+      else
+         call list_facts(facts)
+      end if
+      text = facts
+      call hand_over(error, ierr, errmsg)
+   end subroutine cuda_facts
 
    !> which: 1 weight, 2 bias, 3 weight gradient, 4 bias gradient, 5 output, 6 output gradient
    subroutine named_tensor(network, layer, which, tensor, error)

@@ -6,6 +6,7 @@ program cnn_step
    use, intrinsic :: iso_c_binding, only : c_int
    use, intrinsic :: iso_fortran_env, only : error_unit
    use cnn_command_line, only : arguments_type, read_arguments, usage
+   use cnn_devices, only : close_cuda_devices
    use cnn_error, only : error_type
    use cnn_progress, only : print_step
    use cnn_readable, only : check_readable
@@ -23,7 +24,7 @@ program cnn_step
    end interface
 
    type(arguments_type) :: arguments
-   type(error_type), allocatable :: error
+   type(error_type), allocatable :: error, ignored
 
    call read_arguments(arguments, error)
    if (.not. allocated(error)) then
@@ -34,9 +35,11 @@ program cnn_step
          write (*, "(a)") "cnn_step "//version
          stop
       end if
-      call check_readable(arguments%fixture, arguments%device, error)
+      call check_readable(arguments%fixture, error)
       if (.not. allocated(error)) call run_steps(arguments%fixture, arguments%result, arguments%device, &
          & arguments%precision, error, print_step)
+      ! The result is written: what a device does not take back goes with the process
+      call close_cuda_devices(ignored)
    end if
    if (allocated(error)) then
       write (error_unit, "(a)") "cnn_step: "//error%message

@@ -9,14 +9,21 @@ module cnn_command_line
 
    character(len=*), parameter :: nl = new_line("a")
    character(len=*), parameter, public :: usage = &
-      & "usage: cnn_step FIXTURE RESULT [--device cpu] [--precision float32|float64]"//nl//nl// &
+      & "usage: cnn_step FIXTURE RESULT [--device NAME] [--precision float32|float64]"//nl//nl// &
       & "Read a network, its weights and K batches from the exchange file FIXTURE, train K steps"//nl// &
       & "(forward, loss, backward, SGD update), and write every tensor of every step to RESULT."//nl//nl// &
-      & "  --device NAME      cpu (default); naive: plain loops, slow, for tests"//nl// &
+      & "  --device NAME      cpu (default); cuda, cuda:1, ...: an NVIDIA GPU with cuDNN, found at run time;"//nl// &
+      & "                     naive: plain loops, slow, for tests"//nl// &
+      & "                     Options of cuda after commas, the first is the default:"//nl// &
+      & "                       math=fp32|tf32|fp16|bf16          algorithm=heuristic|measured"//nl// &
+      & "                       deterministic=yes|no              transforms=no|yes (FFT, Winograd)"//nl// &
+      & "                       workspace=MiB (256)               as in cuda:1,math=tf32,workspace=512"//nl// &
       & "  --precision NAME   float32 or float64 (default: the fixture's)"//nl// &
       & "  --version          print the version"//nl// &
       & "  --help             print this"//nl//nl// &
       & "OMP_NUM_THREADS sets the number of threads; results do not depend on it."//nl// &
+      & "CNN_CUDA_PATH lists folders with NVIDIA's libraries, where the loader does not find them"//nl// &
+      & "(python -m bridge.doctor --cuda-path prints those of this Python)."//nl// &
       & "Exit status: 0 done, 2 bad input or usage (then RESULT is not touched)."//nl// &
       & "Compare the result:  python -m bridge.compare FIXTURE RESULT"
 

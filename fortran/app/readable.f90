@@ -57,8 +57,8 @@ module cnn_readable
 
 contains
 
-   subroutine check_readable(path, device, error)
-      character(len=*), intent(in) :: path, device
+   subroutine check_readable(path, error)
+      character(len=*), intent(in) :: path
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: child, status, ignored
       integer(int64) :: bytes
@@ -69,7 +69,7 @@ contains
          ! The run-time library would print where it crashed
          ignored = c_close(2_c_int)
          ignored = c_alarm(int(min(seconds + max(bytes, 0_int64)/bytes_per_second, 100000_int64), c_int))
-         call read_all(path, device)
+         call read_all(path)
          call c_exit_at_once(0_c_int)
       end if
       ! The low seven bits are the signal that ended it

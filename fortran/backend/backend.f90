@@ -4,27 +4,37 @@
 !> A backend is one extension of this type, in a file of its own, chosen at run time by name.
 !> Shapes and element types have been checked by the caller (`conv_type%output_extent`,
 !> `network_type`); a backend reports what only it can know: no memory, a failed library call.
+!> Work may be queued: only `copy_in`, `copy_out` and `read_loss` wait for the device.
 !>
 !> Letters.  n batch, c input channels, h w image, k output channels, r s kernel, p q output image.
 module cnn_backend
    use, intrinsic :: iso_c_binding, only : c_ptr
    use cnn_conv_geometry, only : conv_type
    use cnn_error, only : error_type, fail
-   use cnn_kinds, only : dp, dtype_name
+   use cnn_kinds, only : &
+      & bytes_of, dp, dtype_bfloat16, dtype_float16, dtype_float32, dtype_float64, dtype_name
    use cnn_sgd, only : sgd_type
    use cnn_tensor, only : shape_text, tensor_type
+   use cnn_text, only : to_text
    implicit none
    private
 
    type, abstract, public :: backend_type
-      !> The device's name, for messages
+      !> The device's name, for messages and files
       character(len=:), allocatable :: name
       !> Tensors allocated and not yet released: 0 at the end, or something leaked
       integer :: live_tensors = 0
+      !> How float32 operands of convolutions are multiplied, when not as float32: tf32, fp16, bf16
+      character(len=:), allocatable :: math
+      !> Whether it takes float16 and bfloat16
+      logical :: stores_16_bits = .false.
    contains
       procedure, non_overridable :: require
+      procedure, non_overridable :: math_mode
+      procedure, non_overridable :: supports
       procedure(allocate_), deferred :: allocate
       procedure(release_), deferred :: release
+      procedure(clear_), deferred :: clear
       procedure(copy_in_), deferred :: copy_in
       procedure(copy_out_), deferred :: copy_out
       procedure(conv_forward_), deferred :: conv_forward
@@ -34,7 +44,11 @@ module cnn_backend
       procedure(relu_forward_), deferred :: relu_forward
       procedure(relu_backward_), deferred :: relu_backward
       procedure(mse_), deferred :: mse
+      procedure(read_loss_), deferred :: read_loss
       procedure(update_), deferred :: update
+      procedure(convert_), deferred :: convert
+      procedure(use_stream_), deferred :: use_stream
+      procedure(wait_), deferred :: wait
    end type backend_type
 
    abstract interface
@@ -56,7 +70,16 @@ module cnn_backend
          type(tensor_type), intent(inout) :: tensor
       end subroutine release_
 
-      !> Copy `tensor%bytes()` bytes from host memory
+      !> Set all elements to zero
+      subroutine clear_(self, tensor, error)
+         import :: backend_type, error_type, tensor_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(tensor_type), intent(in) :: tensor
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine clear_
+
+      !> Copy `tensor%bytes()` bytes from host memory, which is free to change on return
       subroutine copy_in_(self, host, tensor, error)
          import :: backend_type, c_ptr, error_type, tensor_type
          implicit none
@@ -66,7 +89,7 @@ module cnn_backend
          type(error_type), allocatable, intent(out) :: error
       end subroutine copy_in_
 
-      !> Copy `tensor%bytes()` bytes to host memory
+      !> Copy `tensor%bytes()` bytes to host memory, where they are on return
       subroutine copy_out_(self, tensor, host, error)
          import :: backend_type, c_ptr, error_type, tensor_type
          implicit none
@@ -76,13 +99,16 @@ module cnn_backend
          type(error_type), allocatable, intent(out) :: error
       end subroutine copy_out_
 
-      !> y(n,k,p,q) = conv(x(n,c,h,w), w(k,c/groups,r,s)) + bias(k); an empty `bias` adds nothing
-      subroutine conv_forward_(self, conv, x, w, bias, y, error)
+      !> y(n,k,p,q) = conv(x(n,c,h,w), w(k,c/groups,r,s)) + bias(k), then max(y, 0) with `relu`;
+      !> an empty `bias` adds nothing
+      subroutine conv_forward_(self, conv, x, w, bias, relu, y, error)
          import :: backend_type, conv_type, error_type, tensor_type
          implicit none
          class(backend_type), intent(in) :: self
          type(conv_type), intent(in) :: conv
-         type(tensor_type), intent(in) :: x, w, bias, y
+         type(tensor_type), intent(in) :: x, w, bias
+         logical, intent(in) :: relu
+         type(tensor_type), intent(in) :: y
          type(error_type), allocatable, intent(out) :: error
       end subroutine conv_forward_
 
@@ -124,29 +150,39 @@ module cnn_backend
          type(error_type), allocatable, intent(out) :: error
       end subroutine relu_forward_
 
-      !> dz = da where z > 0, else 0 (torch: the derivative at 0 is 0)
-      subroutine relu_backward_(self, z, da, dz, error)
+      !> dz = da where z > 0, else 0 (torch: the derivative at 0 is 0), and db(c) = sum of dz over n, h, w when
+      !> `db` is not empty. `z` may be the ReLU's output: both are positive at the same places
+      subroutine relu_backward_(self, z, da, dz, db, error)
          import :: backend_type, error_type, tensor_type
          implicit none
          class(backend_type), intent(in) :: self
-         type(tensor_type), intent(in) :: z, da, dz
+         type(tensor_type), intent(in) :: z, da, dz, db
          type(error_type), allocatable, intent(out) :: error
       end subroutine relu_backward_
 
-      !> loss = scale * sum((y - target)**2), dy = 2*scale*(y - target); scale is 1 (sum) or 1/N (mean)
-      subroutine mse_(self, y, target, scale, loss, dy, error)
+      !> loss = scale * sum((y - target)**2), dy = 2*scale*(y - target); scale is 1 (sum) or 1/N (mean).
+      !> The loss stays on the device until `read_loss`
+      subroutine mse_(self, y, target, scale, dy, error)
          import :: backend_type, dp, error_type, tensor_type
          implicit none
-         class(backend_type), intent(in) :: self
+         class(backend_type), intent(inout) :: self
          type(tensor_type), intent(in) :: y, target
          real(dp), intent(in) :: scale
-         real(dp), intent(out) :: loss
          type(tensor_type), intent(in) :: dy
          type(error_type), allocatable, intent(out) :: error
       end subroutine mse_
 
-      !> One SGD step on w with gradient g; v is the momentum buffer (empty without momentum),
-      !> set from g when `first`
+      !> The loss of the last `mse`; waits for the device
+      subroutine read_loss_(self, loss, error)
+         import :: backend_type, dp, error_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         real(dp), intent(out) :: loss
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine read_loss_
+
+      !> One SGD step on w with gradient g, all parameters of a network in one vector; v is the momentum
+      !> buffer (empty without momentum), set from g when `first`
       subroutine update_(self, sgd, first, w, g, v, error)
          import :: backend_type, error_type, sgd_type, tensor_type
          implicit none
@@ -156,6 +192,33 @@ module cnn_backend
          type(tensor_type), intent(in) :: w, g, v
          type(error_type), allocatable, intent(out) :: error
       end subroutine update_
+
+      !> to = from, in another element type or the same
+      subroutine convert_(self, from, to, error)
+         import :: backend_type, error_type, tensor_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(tensor_type), intent(in) :: from, to
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine convert_
+
+      !> Queue work on this stream from now on, or on the device's `own`
+      subroutine use_stream_(self, stream, own, error)
+         import :: backend_type, c_ptr, error_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(c_ptr), intent(in) :: stream
+         logical, intent(in) :: own
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine use_stream_
+
+      !> Wait for what is queued
+      subroutine wait_(self, error)
+         import :: backend_type, error_type
+         implicit none
+         class(backend_type), intent(in) :: self
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine wait_
    end interface
 
 contains
@@ -168,5 +231,22 @@ contains
       if (.not. tensor%is_allocated() .or. tensor%bytes() < 1) call fail(error, "device "//self%name// &
          & ": a "//dtype_name(tensor%dtype)//" tensor "//shape_text(tensor%extent)//" without memory")
    end subroutine require
+
+   !> The arithmetic of convolutions on tensors of this element type, as exchange files record it
+   function math_mode(self, dtype) result(mode)
+      class(backend_type), intent(in) :: self
+      integer, intent(in) :: dtype
+      character(len=:), allocatable :: mode
+      mode = "fp"//to_text(8*bytes_of(dtype))
+      if (dtype == dtype_float32 .and. allocated(self%math)) mode = self%math
+   end function math_mode
+
+   !> Whether convolutions take tensors of this element type
+   pure logical function supports(self, dtype)
+      class(backend_type), intent(in) :: self
+      integer, intent(in) :: dtype
+      supports = dtype == dtype_float32 .or. dtype == dtype_float64 .or. &
+         & (self%stores_16_bits .and. (dtype == dtype_float16 .or. dtype == dtype_bfloat16))
+   end function supports
 
 end module cnn_backend

@@ -5,7 +5,7 @@
 !> sums over pixels (filter gradient, bias gradient, loss) are blocked, with float64 totals.
 !> Determinism.  Results do not depend on the number of threads.
 module cnn_cpu
-   use, intrinsic :: iso_c_binding, only : c_null_ptr, c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_size_t
    use cnn_backend, only : backend_type
    use cnn_conv_geometry, only : conv_type
    use cnn_error, only : error_type, fail
@@ -24,9 +24,11 @@ module cnn_cpu
    private
 
    type, extends(backend_type), public :: cpu_type
+      real(dp), private :: loss = 0.0_dp
    contains
       procedure :: allocate => cpu_allocate
       procedure :: release => cpu_release
+      procedure :: clear => cpu_clear
       procedure :: copy_in => cpu_copy_in
       procedure :: copy_out => cpu_copy_out
       procedure :: conv_forward => cpu_conv_forward
@@ -36,7 +38,11 @@ module cnn_cpu
       procedure :: relu_forward => cpu_relu_forward
       procedure :: relu_backward => cpu_relu_backward
       procedure :: mse => cpu_mse
+      procedure :: read_loss => cpu_read_loss
       procedure :: update => cpu_update
+      procedure :: convert => cpu_convert
+      procedure :: use_stream => cpu_use_stream
+      procedure :: wait => cpu_wait
    end type cpu_type
 
    interface
@@ -54,6 +60,14 @@ module cnn_cpu
          type(c_ptr), value :: to, from
          integer(c_size_t), value :: bytes
       end subroutine c_memmove
+      !> C <string.h>; called as a subroutine, as memmove
+      subroutine c_memset(address, byte, bytes) bind(C, name="memset")
+         import :: c_int, c_ptr, c_size_t
+         implicit none
+         type(c_ptr), value :: address
+         integer(c_int), value :: byte
+         integer(c_size_t), value :: bytes
+      end subroutine c_memset
       subroutine c_free(address) bind(C, name="free")
          import :: c_ptr
          implicit none
@@ -90,6 +104,15 @@ contains
       self%live_tensors = self%live_tensors - 1
    end subroutine cpu_release
 
+   subroutine cpu_clear(self, tensor, error)
+      class(cpu_type), intent(in) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(tensor, error)
+      if (allocated(error)) return
+      call c_memset(tensor%address, 0_c_int, int(tensor%bytes(), c_size_t))
+   end subroutine cpu_clear
+
    subroutine cpu_copy_in(self, host, tensor, error)
       class(cpu_type), intent(in) :: self
       type(c_ptr), intent(in) :: host
@@ -110,10 +133,12 @@ contains
       call c_memmove(host, tensor%address, int(tensor%bytes(), c_size_t))
    end subroutine cpu_copy_out
 
-   subroutine cpu_conv_forward(self, conv, x, w, bias, y, error)
+   subroutine cpu_conv_forward(self, conv, x, w, bias, relu, y, error)
       class(cpu_type), intent(in) :: self
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, w, bias, y
+      type(tensor_type), intent(in) :: x, w, bias
+      logical, intent(in) :: relu
+      type(tensor_type), intent(in) :: y
       type(error_type), allocatable, intent(out) :: error
       call self%require(x, error)
       if (allocated(error)) return
@@ -122,6 +147,7 @@ contains
       else
          call forward_f64(conv, x, w, bias, y, error)
       end if
+      if (.not. allocated(error) .and. relu) call self%relu_forward(y, y, error)
    end subroutine cpu_conv_forward
 
    subroutine cpu_conv_backward_data(self, conv, w, dy, dx, error)
@@ -178,9 +204,9 @@ contains
       end if
    end subroutine cpu_relu_forward
 
-   subroutine cpu_relu_backward(self, z, da, dz, error)
+   subroutine cpu_relu_backward(self, z, da, dz, db, error)
       class(cpu_type), intent(in) :: self
-      type(tensor_type), intent(in) :: z, da, dz
+      type(tensor_type), intent(in) :: z, da, dz, db
       type(error_type), allocatable, intent(out) :: error
       call self%require(z, error)
       if (allocated(error)) return
@@ -189,24 +215,32 @@ contains
       else
          call relu_backward_f64(z, da, dz)
       end if
+      if (db%is_allocated()) call self%conv_backward_bias(dz, db, error)
    end subroutine cpu_relu_backward
 
-   subroutine cpu_mse(self, y, target, scale, loss, dy, error)
-      class(cpu_type), intent(in) :: self
+   subroutine cpu_mse(self, y, target, scale, dy, error)
+      class(cpu_type), intent(inout) :: self
       type(tensor_type), intent(in) :: y, target
       real(dp), intent(in) :: scale
-      real(dp), intent(out) :: loss
       type(tensor_type), intent(in) :: dy
       type(error_type), allocatable, intent(out) :: error
-      loss = 0.0_dp
       call self%require(y, error)
       if (allocated(error)) return
       if (y%dtype == dtype_float32) then
-         call mse_f32(y, target, scale, loss, dy, error)
+         call mse_f32(y, target, scale, self%loss, dy, error)
       else
-         call mse_f64(y, target, scale, loss, dy, error)
+         call mse_f64(y, target, scale, self%loss, dy, error)
       end if
    end subroutine cpu_mse
+
+   subroutine cpu_read_loss(self, loss, error)
+      class(cpu_type), intent(in) :: self
+      real(dp), intent(out) :: loss
+      type(error_type), allocatable, intent(out) :: error
+      loss = self%loss
+      ! Nothing can go wrong here: an unallocated error is what the caller expects
+      if (allocated(error)) deallocate (error)
+   end subroutine cpu_read_loss
 
    subroutine cpu_update(self, sgd, first, w, g, v, error)
       class(cpu_type), intent(in) :: self
@@ -222,5 +256,33 @@ contains
          call sgd_f64(sgd, first, w, g, v)
       end if
    end subroutine cpu_update
+
+   subroutine cpu_convert(self, from, to, error)
+      class(cpu_type), intent(in) :: self
+      type(tensor_type), intent(in) :: from, to
+      type(error_type), allocatable, intent(out) :: error
+      if (from%dtype == to%dtype) then
+         call self%copy_in(from%address, to, error)
+      else
+         call fail(error, "device "//self%name//": no conversion from "//dtype_name(from%dtype)//" to "// &
+            & dtype_name(to%dtype))
+      end if
+   end subroutine cpu_convert
+
+   !> There are none: all work is done when its call returns
+   subroutine cpu_use_stream(self, stream, own, error)
+      class(cpu_type), intent(in) :: self
+      type(c_ptr), intent(in) :: stream
+      logical, intent(in) :: own
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. own .and. c_associated(stream)) call fail(error, "device "//self%name//": has no streams")
+   end subroutine cpu_use_stream
+
+   !> Nothing is ever queued
+   subroutine cpu_wait(self, error)
+      class(cpu_type), intent(in) :: self
+      type(error_type), allocatable, intent(out) :: error
+      if (self%live_tensors < 0) call fail(error, "device "//self%name//": more tensors released than allocated")
+   end subroutine cpu_wait
 
 end module cnn_cpu

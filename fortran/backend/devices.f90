@@ -3,29 +3,37 @@
 module cnn_devices
    use cnn_backend, only : backend_type
    use cnn_cpu, only : cpu_type
-   use cnn_error, only : error_type, fail
+   use cnn_cuda, only : cuda_type
+   use cnn_cuda_devices, only : close_cuda_devices, find_cuda_device, live_on_cuda_devices
+   use cnn_device_name, only : device_name_type, parse_device
+   use cnn_error, only : error_type
    use cnn_naive, only : naive_type
    implicit none
    private
 
-   public :: open_device
+   public :: close_cuda_devices, find_cuda_device, live_on_cuda_devices, open_device
 
 contains
 
-   !> `cpu`, or `naive` (plain loops, for tests); `cuda` is refused with the reason
+   !> `cpu`, `cuda` with its options (see cnn_device_name), or `naive` (plain loops, for tests)
    subroutine open_device(name, backend, error)
       character(len=*), intent(in) :: name
       class(backend_type), allocatable, intent(out) :: backend
       type(error_type), allocatable, intent(out) :: error
-      select case (name)
-       case ("cpu")
-         allocate (cpu_type :: backend)
+      type(device_name_type) :: device
+      type(cuda_type), allocatable :: cuda
+
+      call parse_device(name, device, error)
+      if (allocated(error)) return
+      select case (device%kind)
        case ("naive")
          allocate (naive_type :: backend)
        case ("cuda")
-         call fail(error, "device cuda: not built: this version has no CUDA backend, use the device cpu")
+         allocate (cuda)
+         call cuda%open(device, error)
+         if (.not. allocated(error)) call move_alloc(cuda, backend)
        case default
-         call fail(error, "device "//name//": unknown, expected cpu or cuda")
+         allocate (cpu_type :: backend)
       end select
       if (allocated(backend)) backend%name = name
    end subroutine open_device

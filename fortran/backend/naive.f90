@@ -22,10 +22,12 @@ module cnn_naive
 
 contains
 
-   subroutine naive_conv_forward(self, conv, x, w, bias, y, error)
+   subroutine naive_conv_forward(self, conv, x, w, bias, relu, y, error)
       class(naive_type), intent(in) :: self
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, w, bias, y
+      type(tensor_type), intent(in) :: x, w, bias
+      logical, intent(in) :: relu
+      type(tensor_type), intent(in) :: y
       type(error_type), allocatable, intent(out) :: error
       call self%require(x, error)
       if (allocated(error)) return
@@ -34,6 +36,7 @@ contains
       else
          call forward_f64(conv, x, w, bias, y)
       end if
+      if (relu) call self%relu_forward(y, y, error)
    end subroutine naive_conv_forward
 
    subroutine naive_conv_backward_data(self, conv, w, dy, dx, error)

@@ -20,6 +20,9 @@ module cnn_kinds
    integer, parameter, public :: dtype_none = 0
    integer, parameter, public :: dtype_float32 = 1
    integer, parameter, public :: dtype_float64 = 2
+   !> Storage on a CUDA device only; no arithmetic here is done in them
+   integer, parameter, public :: dtype_float16 = 3
+   integer, parameter, public :: dtype_bfloat16 = 4
 
 contains
 
@@ -31,6 +34,8 @@ contains
          bytes_of = 4_i8
        case (dtype_float64)
          bytes_of = 8_i8
+       case (dtype_float16, dtype_bfloat16)
+         bytes_of = 2_i8
        case default
          bytes_of = 0_i8
       end select
@@ -58,6 +63,10 @@ contains
          name = "float32"
        case (dtype_float64)
          name = "float64"
+       case (dtype_float16)
+         name = "float16"
+       case (dtype_bfloat16)
+         name = "bfloat16"
        case default
          name = "none"
       end select

@@ -6,13 +6,13 @@
 !> Memory.  `address` is host or device memory, as its backend decides; the backend that
 !> allocated it releases it. A tensor that views somebody else's memory is never released.
 module cnn_tensor
-   use, intrinsic :: iso_c_binding, only : c_associated, c_f_pointer, c_null_ptr, c_ptr
+   use, intrinsic :: iso_c_binding, only : c_associated, c_f_pointer, c_intptr_t, c_null_ptr, c_ptr
    use cnn_kinds, only : bytes_of, dp, dtype_float32, dtype_none, i8, sp
    use cnn_text, only : to_text
    implicit none
    private
 
-   public :: all_finite, as_vector, same_shape, shape_text
+   public :: address_after, all_finite, as_vector, part_of, same_shape, shape_text
 
    type, public :: tensor_type
       type(c_ptr) :: address = c_null_ptr
@@ -38,10 +38,14 @@ contains
       tensor_count = product(int(self%extent, i8))
    end function tensor_count
 
-   !> Size of the elements, in bytes
+   !> Size of the elements, in bytes; 2**62, for which there is no memory, when it is that or more
    pure integer(i8) function tensor_bytes(self)
       class(tensor_type), intent(in) :: self
-      tensor_bytes = self%count() * bytes_of(self%dtype)
+      integer(i8), parameter :: too_many = 2_i8**62
+      tensor_bytes = too_many
+      if (product(real(self%extent, dp))*bytes_of(self%dtype) < real(too_many, dp)) then
+         tensor_bytes = self%count() * bytes_of(self%dtype)
+      end if
    end function tensor_bytes
 
    logical function tensor_is_allocated(self)
@@ -53,6 +57,24 @@ contains
       type(tensor_type), intent(in) :: a, b
       same_shape = a%dtype == b%dtype .and. all(a%extent == b%extent)
    end function same_shape
+
+   !> A tensor inside the memory of another, `offset` bytes after its start
+   function part_of(whole, offset, extent) result(part)
+      type(tensor_type), intent(in) :: whole
+      integer(i8), intent(in) :: offset
+      integer, intent(in) :: extent(4)
+      type(tensor_type) :: part
+      part%address = address_after(whole%address, offset)
+      part%dtype = whole%dtype
+      part%extent = extent
+   end function part_of
+
+   !> The address `bytes` bytes after this one
+   pure type(c_ptr) function address_after(address, bytes)
+      type(c_ptr), intent(in) :: address
+      integer(i8), intent(in) :: bytes
+      address_after = transfer(transfer(address, 0_c_intptr_t) + int(bytes, c_intptr_t), address)
+   end function address_after
 
    !> No NaN and no infinity in a host tensor
    logical function all_finite(tensor)

@@ -101,11 +101,11 @@ contains
       type(shared_library_type), intent(in) :: shim
       integer, intent(in) :: cuda
       type(error_type), allocatable, intent(out) :: error
-      character(len=:), allocatable :: root
+      character(len=:), allocatable :: packages
       ! Where cuDNN itself looks: NVIDIA's packages lie side by side
-      root = folder_of(shim%path)//"/../../"
+      packages = folder_of(shim%path)//"/../../"
       call check_part(shim, value_of(trim(variables(1)))//":"//value_of(trim(variables(2)))//":"// &
-         & root//"cu"//to_text(cuda)//"/lib:"//root//"cublas/lib", "libcublasLt.so."//to_text(cuda), error)
+         & packages//"cu"//to_text(cuda)//"/lib:"//packages//"cublas/lib", "libcublasLt.so."//to_text(cuda), error)
    end subroutine check_cublaslt
 
    subroutine check_part(shim, folders, name, error)

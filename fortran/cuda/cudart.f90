@@ -126,7 +126,10 @@ contains
       !> What was tried
       character(len=*), intent(in) :: what
       type(error_type), allocatable, intent(out) :: error
+      integer(c_int) :: ignored
       if (status == cudaSuccess) return
+      ! CUDA keeps it, and the next of the thread to ask for an error, PyTorch perhaps, would take it for its own
+      ignored = self%get_last_error()
       call fail(error, "CUDA: "//what//": "//c_text(self%get_error_name(status))//" ("//to_text(int(status))//"): "// &
          & c_text(self%get_error_string(status)))
    end subroutine check

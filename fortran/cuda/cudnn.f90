@@ -224,8 +224,10 @@ contains
       text = ""
       do i = 1, size(message)
          if (message(i) == c_null_char) exit
-         text = text//message(i)
+         ! On one line
+         text = text//merge(" ", message(i), iachar(message(i)) < iachar(" "))
       end do
+      text = trim(text)
    end function last_error
 
 end module cnn_cudnn

@@ -9,8 +9,9 @@ module cnn_exchange
    use cnn_cpu, only : cpu_type
    use cnn_error, only : error_type, fail
    use cnn_hdf5_file, only : hdf5_file_type
-   use cnn_kinds, only : bytes_of, dp, dtype_name
-   use cnn_network, only : network_type, parameter_type
+   use cnn_kinds, only : dp, dtype_name
+   use cnn_network, only : network_type
+   use cnn_parameters, only : parameter_type
    use cnn_sgd, only : sgd_type
    use cnn_tensor, only : all_finite, tensor_type
    use cnn_text, only : to_text
@@ -257,7 +258,7 @@ contains
       call self%put_text("/", "role", "candidate", error)
       call self%put_text("/", "precision", dtype_name(network%dtype), error)
       call self%put_text("/", "device", network%backend%name, error)
-      call self%put_text("/", "math_mode", math_mode(network%dtype), error)
+      call self%put_text("/", "math_mode", network%backend%math_mode(network%dtype), error)
       call self%put_text("/optimizer", "type", "sgd", error)
       call self%put_number("/optimizer", "lr", sgd%lr, error)
       call self%put_number("/optimizer", "momentum", sgd%momentum, error)
@@ -400,12 +401,5 @@ contains
       character(len=:), allocatable :: path
       path = "/steps/"//to_text(step)//"/weights/"//layer
    end function weights_path
-
-   !> The arithmetic of the result: plain IEEE operations in the tensors' precision
-   pure function math_mode(dtype) result(mode)
-      integer, intent(in) :: dtype
-      character(len=:), allocatable :: mode
-      mode = "fp"//to_text(8*bytes_of(dtype))
-   end function math_mode
 
 end module cnn_exchange

@@ -50,16 +50,16 @@ contains
       call fixture%close()
    end subroutine run_steps
 
-   !> Read all that `run_steps` reads, and forget it with what was wrong
-   subroutine read_all(fixture_path, device)
-      character(len=*), intent(in) :: fixture_path, device
+   !> Read all that `run_steps` reads, into host memory, and forget it with what was wrong
+   subroutine read_all(fixture_path)
+      character(len=*), intent(in) :: fixture_path
       type(error_type), allocatable :: error
       type(fixture_type) :: fixture
       type(network_type) :: network
       type(tensor_type) :: input, target
       integer :: step
       call fixture%open(fixture_path, error)
-      if (.not. allocated(error)) call prepare(fixture, device, "", network, error)
+      if (.not. allocated(error)) call prepare(fixture, "cpu", "", network, error)
       if (allocated(error)) return
       do step = 0, fixture%batches - 1
          call fixture%read_batch(step, network, input, target, error)

@@ -4,23 +4,20 @@
 !> Written once for every device and element type: all arithmetic is the backend's.
 !> Order.   forward, then compute_loss, then backward, then update; `step` does all four. A call out
 !>          of order is an error.
-!> Memory.  Weights and their gradients are allocated by `build` and keep their address; outputs and
+!> Memory.  Weights and their gradients are allocated by `build` and keep their address; all weights lie in
+!>          one piece of memory, and so do gradients and momenta: the update is one call. Outputs and
 !>          their gradients follow the shape of the input. A network is not copied by assignment.
 module cnn_network
    use cnn_backend, only : backend_type
    use cnn_description, only : description_type, kind_conv2d, layer_description_type, read_description
    use cnn_devices, only : open_device
    use cnn_error, only : error_type, fail
-   use cnn_kinds, only : dp, dtype_name, dtype_none
+   use cnn_kinds, only : dp, dtype_float32, dtype_float64, dtype_name, dtype_none
+   use cnn_parameters, only : parameter_type, parameters_type
    use cnn_sgd, only : sgd_type
    use cnn_tensor, only : same_shape, shape_text, tensor_type
    implicit none
    private
-
-   !> A learned tensor, its gradient and its momentum buffer
-   type, public :: parameter_type
-      type(tensor_type) :: value, gradient, velocity
-   end type parameter_type
 
    type, public :: layer_type
       type(layer_description_type) :: is
@@ -39,8 +36,10 @@ module cnn_network
       !> The caller's tensor of the last `forward`: it must stay alive until `backward`
       type(tensor_type) :: input
       type(tensor_type) :: input_gradient
+      !> ReLU together with the convolution before it, whose own output then is not kept
+      logical :: fuse = .false.
+      type(parameters_type), private :: parameters
       integer, private :: stage = stage_built
-      logical, private :: has_velocity = .false.
    contains
       procedure :: build
       procedure :: forward
@@ -49,7 +48,8 @@ module cnn_network
       procedure :: update
       procedure :: step
       procedure :: output
-      procedure, private :: allocate_outputs, allocate_gradients, allocate_velocity, resize
+      procedure, private :: queue_loss
+      procedure, private :: allocate_parameters, allocate_outputs, allocate_gradients, resize, fused, relu_follows
       final :: destroy
    end type network_type
 
@@ -67,19 +67,27 @@ contains
       if (allocated(error)) return
       call read_description(text, self%description, error)
       if (allocated(error)) return
+      if (dtype /= dtype_float32 .and. dtype /= dtype_float64) then
+         call fail(error, "network: "//dtype_name(dtype)//", expected float32 or float64")
+         return
+      end if
       self%dtype = dtype
       allocate (self%layers(size(self%description%layers)))
       do i = 1, size(self%layers)
          self%layers(i)%is = self%description%layers(i)
-         if (self%layers(i)%is%kind /= kind_conv2d) cycle
-         call allocate_parameter(self%backend, dtype, self%layers(i)%is%weight_extent, self%layers(i)%weight, error)
-         if (allocated(error)) return
-         if (.not. self%layers(i)%is%has_bias) cycle
-         call allocate_parameter(self%backend, dtype, [self%layers(i)%is%weight_extent(4), 1, 1, 1], &
-            & self%layers(i)%bias, error)
-         if (allocated(error)) return
       end do
+      call self%allocate_parameters(error)
    end subroutine build
+
+   subroutine allocate_parameters(self, error)
+      class(network_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      type(parameter_type) :: weights(size(self%layers)), biases(size(self%layers))
+      call self%parameters%build(self%backend, self%dtype, self%description%layers, weights, biases, error)
+      self%layers%weight = weights
+      self%layers%bias = biases
+   end subroutine allocate_parameters
+
 
    !> Outputs of all layers for the input x(w,h,c,n)
    subroutine forward(self, x, error)
@@ -100,18 +108,33 @@ contains
       from = x
       do i = 1, size(self%layers)
          associate (layer => self%layers(i))
-            if (layer%is%kind == kind_conv2d) then
-               call self%backend%conv_forward(layer%is%conv, from, layer%weight%value, layer%bias%value, &
+            if (self%fused(i - 1)) cycle
+            if (self%fused(i)) then
+               call self%backend%conv_forward(layer%is%conv, from, layer%weight%value, layer%bias%value, .true., &
+                  & self%layers(i + 1)%output, error)
+               from = self%layers(i + 1)%output
+            else if (layer%is%kind == kind_conv2d) then
+               call self%backend%conv_forward(layer%is%conv, from, layer%weight%value, layer%bias%value, .false., &
                   & layer%output, error)
+               from = layer%output
             else
                call self%backend%relu_forward(from, layer%output, error)
+               from = layer%output
             end if
             if (allocated(error)) return
-            from = layer%output
          end associate
       end do
       self%stage = stage_forward
    end subroutine forward
+
+   !> Whether layer i is a convolution that is computed with the ReLU after it
+   pure logical function fused(self, i)
+      class(network_type), intent(in) :: self
+      integer, intent(in) :: i
+      fused = .false.
+      if (.not. self%fuse .or. i < 1 .or. i >= size(self%layers)) return
+      fused = self%layers(i)%is%kind == kind_conv2d .and. self%relu_follows(i)
+   end function fused
 
    !> The output of the last layer
    type(tensor_type) function output(self)
@@ -125,10 +148,20 @@ contains
       type(tensor_type), intent(in) :: target
       real(dp), intent(out) :: loss
       type(error_type), allocatable, intent(out) :: error
+      loss = 0.0_dp
+      call self%queue_loss(target, error)
+      if (.not. allocated(error)) call self%backend%read_loss(loss, error)
+      if (allocated(error) .and. self%stage == stage_loss) self%stage = stage_forward
+   end subroutine compute_loss
+
+   !> `compute_loss` without waiting for its value
+   subroutine queue_loss(self, target, error)
+      class(network_type), intent(inout) :: self
+      type(tensor_type), intent(in) :: target
+      type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: y
       real(dp) :: scale
 
-      loss = 0.0_dp
       if (self%stage < stage_forward) then
          call fail(error, "loss: no output yet, call forward first")
          return
@@ -139,97 +172,89 @@ contains
             & ", expected the output's "//dtype_name(y%dtype)//" "//shape_text(y%extent))
          return
       end if
+      self%stage = stage_forward
       call self%allocate_gradients(error)
       if (allocated(error)) return
       scale = 1.0_dp
       if (self%description%mean) scale = 1.0_dp/real(y%count(), dp)
-      call self%backend%mse(y, target, scale, loss, self%layers(size(self%layers))%output_gradient, error)
+      call self%backend%mse(y, target, scale, self%layers(size(self%layers))%output_gradient, error)
       if (allocated(error)) return
       self%stage = stage_loss
-   end subroutine compute_loss
+   end subroutine queue_loss
 
    !> Gradients of weights, biases, every layer's output and the input
    subroutine backward(self, error)
       class(network_type), intent(inout) :: self
       type(error_type), allocatable, intent(out) :: error
-      type(tensor_type) :: x, dx
+      type(tensor_type) :: x, dx, db
       integer :: i
 
       if (self%stage < stage_loss) then
          call fail(error, "backward: no loss yet, call forward and loss first")
          return
       end if
+      self%stage = stage_loss
       do i = size(self%layers), 1, -1
          x = self%input
          dx = self%input_gradient
+         db = tensor_type()
          if (i > 1) then
             x = self%layers(i - 1)%output
             dx = self%layers(i - 1)%output_gradient
+            ! The bias gradient of a convolution is a sum over what the ReLU after it passes on: one pass for both
+            if (self%layers(i)%is%kind /= kind_conv2d) db = self%layers(i - 1)%bias%gradient
+            if (self%fused(i - 1)) x = self%layers(i)%output
          end if
-         call layer_backward(self%backend, self%layers(i), x, dx, error)
+         if (self%layers(i)%is%kind /= kind_conv2d) then
+            call self%backend%relu_backward(x, self%layers(i)%output_gradient, dx, db, error)
+         else
+            call conv_backward(self%backend, self%layers(i), x, dx, .not. self%relu_follows(i), error)
+         end if
          if (allocated(error)) return
       end do
       self%stage = stage_backward
    end subroutine backward
 
-   !> One layer: from the gradient of its output to those of its parameters and of its input x
-   subroutine layer_backward(backend, layer, x, dx, error)
+   !> Whether the layer after layer i is a ReLU
+   pure logical function relu_follows(self, i)
+      class(network_type), intent(in) :: self
+      integer, intent(in) :: i
+      relu_follows = .false.
+      if (i < size(self%layers)) relu_follows = self%layers(i + 1)%is%kind /= kind_conv2d
+   end function relu_follows
+
+   !> From the gradient of a convolution's output to those of its parameters and of its input x
+   subroutine conv_backward(backend, layer, x, dx, with_bias, error)
       class(backend_type), intent(in) :: backend
       type(layer_type), intent(in) :: layer
       type(tensor_type), intent(in) :: x, dx
+      logical, intent(in) :: with_bias
       type(error_type), allocatable, intent(out) :: error
 
-      if (layer%is%kind /= kind_conv2d) then
-         call backend%relu_backward(x, layer%output_gradient, dx, error)
-         return
-      end if
       call backend%conv_backward_filter(layer%is%conv, x, layer%output_gradient, layer%weight%gradient, error)
       if (allocated(error)) return
-      if (layer%is%has_bias) call backend%conv_backward_bias(layer%output_gradient, layer%bias%gradient, error)
-      if (allocated(error)) return
+      if (layer%is%has_bias .and. with_bias) then
+         call backend%conv_backward_bias(layer%output_gradient, layer%bias%gradient, error)
+         if (allocated(error)) return
+      end if
       call backend%conv_backward_data(layer%is%conv, layer%weight%value, layer%output_gradient, dx, error)
-   end subroutine layer_backward
+   end subroutine conv_backward
 
    !> One SGD step on all parameters with the gradients of the last `backward`
    subroutine update(self, sgd, error)
       class(network_type), intent(inout) :: self
       type(sgd_type), intent(in) :: sgd
       type(error_type), allocatable, intent(out) :: error
-      logical :: first, with_momentum
-      integer :: i
-
       call sgd%check(error)
       if (allocated(error)) return
       if (self%stage < stage_backward) then
          call fail(error, "update: no gradients yet, call forward, loss and backward first")
          return
       end if
-      with_momentum = sgd%momentum > 0.0_dp
-      first = .not. self%has_velocity
-      if (with_momentum .and. first) call self%allocate_velocity(error)
-      if (allocated(error)) return
-      do i = 1, size(self%layers)
-         call update_parameter(self%backend, sgd, first, with_momentum, self%layers(i)%weight, error)
-         if (allocated(error)) return
-         call update_parameter(self%backend, sgd, first, with_momentum, self%layers(i)%bias, error)
-         if (allocated(error)) return
-      end do
-      self%has_velocity = self%has_velocity .or. with_momentum
-      ! The outputs belong to the weights before this update
+      ! The outputs belong to the weights before this update; after a failure it may be half done
       self%stage = stage_built
+      call self%parameters%update(self%backend, sgd, error)
    end subroutine update
-
-   subroutine update_parameter(backend, sgd, first, with_momentum, parameter, error)
-      class(backend_type), intent(in) :: backend
-      type(sgd_type), intent(in) :: sgd
-      logical, intent(in) :: first, with_momentum
-      type(parameter_type), intent(in) :: parameter
-      type(error_type), allocatable, intent(out) :: error
-      type(tensor_type) :: velocity
-      if (.not. parameter%value%is_allocated()) return
-      if (with_momentum) velocity = parameter%velocity
-      call backend%update(sgd, first, parameter%value, parameter%gradient, velocity, error)
-   end subroutine update_parameter
 
    !> forward, loss, backward, update; `loss` is that of the weights before the update
    subroutine step(self, x, target, sgd, loss, error)
@@ -242,9 +267,11 @@ contains
       call sgd%check(error)
       if (allocated(error)) return
       call self%forward(x, error)
-      if (.not. allocated(error)) call self%compute_loss(target, loss, error)
+      if (.not. allocated(error)) call self%queue_loss(target, error)
       if (.not. allocated(error)) call self%backward(error)
       if (.not. allocated(error)) call self%update(sgd, error)
+      ! The only wait, when all work is queued
+      if (.not. allocated(error)) call self%backend%read_loss(loss, error)
       ! After a failure nothing half done can be used: the caller may have dropped the input
       if (allocated(error)) self%stage = stage_built
    end subroutine step
@@ -266,6 +293,7 @@ contains
          return
       end do
       do i = 1, size(self%layers)
+         if (self%fused(i)) cycle
          call self%resize(shapes(:, i), self%layers(i)%output, error)
          if (allocated(error)) return
       end do
@@ -275,28 +303,16 @@ contains
    subroutine allocate_gradients(self, error)
       class(network_type), intent(inout) :: self
       type(error_type), allocatable, intent(out) :: error
-      integer :: i
+      integer :: i, extent(4)
       call self%resize(self%input%extent, self%input_gradient, error)
       if (allocated(error)) return
       do i = 1, size(self%layers)
-         call self%resize(self%layers(i)%output%extent, self%layers(i)%output_gradient, error)
+         ! A fused convolution has no output, but the ReLU after it has one of the same shape
+         extent = self%layers(merge(i + 1, i, self%fused(i)))%output%extent
+         call self%resize(extent, self%layers(i)%output_gradient, error)
          if (allocated(error)) return
       end do
    end subroutine allocate_gradients
-
-   subroutine allocate_velocity(self, error)
-      class(network_type), intent(inout) :: self
-      type(error_type), allocatable, intent(out) :: error
-      integer :: i
-      do i = 1, size(self%layers)
-         if (.not. self%layers(i)%weight%value%is_allocated()) cycle
-         call self%resize(self%layers(i)%weight%value%extent, self%layers(i)%weight%velocity, error)
-         if (allocated(error)) return
-         if (.not. self%layers(i)%bias%value%is_allocated()) cycle
-         call self%resize(self%layers(i)%bias%value%extent, self%layers(i)%bias%velocity, error)
-         if (allocated(error)) return
-      end do
-   end subroutine allocate_velocity
 
    !> A tensor of this shape: the present one when it fits, else a new one in its place
    subroutine resize(self, extent, tensor, error)
@@ -309,37 +325,18 @@ contains
       call self%backend%allocate(self%dtype, extent, tensor, error)
    end subroutine resize
 
-   subroutine allocate_parameter(backend, dtype, extent, parameter, error)
-      class(backend_type), intent(inout) :: backend
-      integer, intent(in) :: dtype, extent(4)
-      type(parameter_type), intent(inout) :: parameter
-      type(error_type), allocatable, intent(out) :: error
-      call backend%allocate(dtype, extent, parameter%value, error)
-      if (allocated(error)) return
-      call backend%allocate(dtype, extent, parameter%gradient, error)
-   end subroutine allocate_parameter
-
    !> Give everything back to the device
    subroutine destroy(self)
       type(network_type), intent(inout) :: self
       integer :: i
       if (.not. allocated(self%backend)) return
       call self%backend%release(self%input_gradient)
+      call self%parameters%release(self%backend)
       if (.not. allocated(self%layers)) return
       do i = 1, size(self%layers)
-         call release_parameter(self%backend, self%layers(i)%weight)
-         call release_parameter(self%backend, self%layers(i)%bias)
          call self%backend%release(self%layers(i)%output)
          call self%backend%release(self%layers(i)%output_gradient)
       end do
    end subroutine destroy
-
-   subroutine release_parameter(backend, parameter)
-      class(backend_type), intent(inout) :: backend
-      type(parameter_type), intent(inout) :: parameter
-      call backend%release(parameter%value)
-      call backend%release(parameter%gradient)
-      call backend%release(parameter%velocity)
-   end subroutine release_parameter
 
 end module cnn_network

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""An array as Fortran takes it: an address, an element type, a shape, wherever the memory lies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+#: Bytes of an element
+ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
+
+#: The stream of memory that only this package writes to
+OWN_STREAM = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """An array that was given, or that is to be given back.
+
+    Attributes
+    ----------
+    array : the object itself, as the caller knows it
+    address : of the first element
+    shape : as numpy's
+    dtype : name of the element type
+    library : whose array it is: "numpy", "bridge", "torch", "cupy" or "other"
+    index : the CUDA device that it says it lies on; -1 for host memory
+    strides : in elements, or None for C order
+    read_only : it may not be written to
+    stream : the CUDA stream on which it is ready, as a number; None if it is ready for everybody. torch and cupy are
+        asked for theirs when it is used
+    keep : what must stay alive with it
+    """
+
+    array: Any
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+    library: str = "numpy"
+    index: int = -1
+    strides: tuple[int, ...] | None = None
+    read_only: bool = False
+    stream: int | None = OWN_STREAM
+    keep: Any = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the first element to the last, for C order."""
+        return self.size * ITEM_BYTES[self.dtype]
+
+    @property
+    def extent(self) -> np.ndarray:
+        """Shape in Fortran order, four numbers: (n, c, h, w) is [w, h, c, n]; (k,) is [k, 1, 1, 1].
+
+        >>> Operand(None, 0, (2, 3), "float32").extent
+        array([3, 2, 1, 1], dtype=int32)
+        """
+        shape = self.shape[::-1]
+        return np.array(shape + (1,) * (4 - len(shape)), dtype=np.int32)
+
+    @property
+    def contiguous(self) -> bool:
+        """In C order without gaps; the stride of a dimension of one element says nothing.
+
+        >>> Operand(None, 0, (2, 1, 3), "float32", strides=(3, 7, 1)).contiguous
+        True
+        >>> Operand(None, 0, (2, 3), "float32", strides=(1, 2)).contiguous
+        False
+        """
+        if self.strides is None:
+            return True
+        step = 1
+        for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if length != 1 and stride != step:
+                return False
+            step *= length
+        return True
+
+    def overlaps(self, other: Operand) -> bool:
+        """They share a byte."""
+        return (self.address < other.address + other.nbytes) and (other.address < self.address + self.nbytes)

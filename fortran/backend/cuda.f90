@@ -1,0 +1,246 @@
+! SPDX-License-Identifier: MIT
+!> A CUDA device: cuDNN for convolutions, our kernels for the rest, everything queued on one stream.
+!>
+!> Nothing here waits for the device but `copy_in`, `copy_out` and `read_loss`. The GPU itself, with its handles and
+!> buffers, is a cnn_cuda_device that all networks of the process share; this type adds the options of one of them.
+module cnn_cuda
+   use, intrinsic :: iso_c_binding, only : c_ptr
+   use cnn_backend, only : backend_type
+   use cnn_conv_geometry, only : conv_type
+   use cnn_convolution, only : backward_data, backward_filter, forward
+   use cnn_cuda_device, only : cuda_device_type
+   use cnn_cuda_devices, only : open_cuda_device
+   use cnn_cuda_memory, only : allocate_tensor, clear_tensor, copy_from_host, copy_to_host, free_tensor
+   use cnn_cuda_pointwise, only : bias_gradient, convert, relu_forward
+   use cnn_cuda_training, only : mse, read_loss, relu_backward, update
+   use cnn_device_name, only : device_name_type, math_fp32, math_names
+   use cnn_error, only : error_type
+   use cnn_kinds, only : dp
+   use cnn_sgd, only : sgd_type
+   use cnn_tensor, only : tensor_type
+   implicit none
+   private
+
+   type, extends(backend_type), public :: cuda_type
+      type(device_name_type) :: options
+      type(cuda_device_type), pointer :: device => null()
+   contains
+      procedure :: open => cuda_open
+      procedure :: allocate => cuda_allocate
+      procedure :: release => cuda_release
+      procedure :: clear => cuda_clear
+      procedure :: copy_in => cuda_copy_in
+      procedure :: copy_out => cuda_copy_out
+      procedure :: conv_forward => cuda_conv_forward
+      procedure :: conv_backward_data => cuda_conv_backward_data
+      procedure :: conv_backward_filter => cuda_conv_backward_filter
+      procedure :: conv_backward_bias => cuda_conv_backward_bias
+      procedure :: relu_forward => cuda_relu_forward
+      procedure :: relu_backward => cuda_relu_backward
+      procedure :: mse => cuda_mse
+      procedure :: read_loss => cuda_read_loss
+      procedure :: update => cuda_update
+      procedure :: convert => cuda_convert
+      procedure :: use_stream => cuda_use_stream
+      procedure :: wait => cuda_wait
+      procedure, private :: begin
+   end type cuda_type
+
+contains
+
+   !> The GPU of this name, opened for the process when nobody has yet
+   subroutine cuda_open(self, name, error)
+      class(cuda_type), intent(inout) :: self
+      type(device_name_type), intent(in) :: name
+      type(error_type), allocatable, intent(out) :: error
+      self%options = name
+      self%stores_16_bits = .true.
+      if (name%math /= math_fp32) self%math = math_names(name%math)
+      call open_cuda_device(name%ordinal, self%device, error)
+   end subroutine cuda_open
+
+   !> The GPU becomes the thread's, for work on a tensor that has memory; followed by `leave` in any case
+   subroutine begin(self, tensor, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      type(error_type), allocatable :: failure
+      call self%device%enter(error)
+      if (allocated(error)) return
+      call self%require(tensor, failure)
+      if (allocated(failure)) call move_alloc(failure, error)
+   end subroutine begin
+
+   subroutine cuda_allocate(self, dtype, extent, tensor, error)
+      class(cuda_type), intent(inout) :: self
+      integer, intent(in) :: dtype, extent(4)
+      type(tensor_type), intent(out) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      tensor%dtype = dtype
+      tensor%extent = extent
+      call self%device%enter(error)
+      if (.not. allocated(error)) call allocate_tensor(self%device, tensor, error)
+      if (tensor%is_allocated()) self%live_tensors = self%live_tensors + 1
+      call self%device%leave_idle(error)
+      ! A caller that is told of an error keeps nothing
+      if (allocated(error)) call self%release(tensor)
+   end subroutine cuda_allocate
+
+   !> A failure is kept by CUDA and comes back from the next call; there is nobody to tell here
+   subroutine cuda_release(self, tensor)
+      class(cuda_type), intent(inout) :: self
+      type(tensor_type), intent(inout) :: tensor
+      type(error_type), allocatable :: error
+      if (.not. tensor%is_allocated()) return
+      call self%device%enter(error)
+      call free_tensor(self%device, tensor, error)
+      self%live_tensors = self%live_tensors - 1
+      call self%device%leave_idle(error)
+   end subroutine cuda_release
+
+   subroutine cuda_clear(self, tensor, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(tensor, error)
+      if (.not. allocated(error)) call clear_tensor(self%device, tensor, error)
+      call self%device%leave(error)
+   end subroutine cuda_clear
+
+   subroutine cuda_copy_in(self, host, tensor, error)
+      class(cuda_type), intent(in) :: self
+      type(c_ptr), intent(in) :: host
+      type(tensor_type), intent(in) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(tensor, error)
+      if (.not. allocated(error)) call copy_from_host(self%device, host, tensor, error)
+      call self%device%leave(error)
+   end subroutine cuda_copy_in
+
+   subroutine cuda_copy_out(self, tensor, host, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(c_ptr), intent(in) :: host
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(tensor, error)
+      if (.not. allocated(error)) call copy_to_host(self%device, tensor, host, error)
+      call self%device%leave(error)
+   end subroutine cuda_copy_out
+
+   subroutine cuda_conv_forward(self, conv, x, w, bias, relu, y, error)
+      class(cuda_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, w, bias
+      logical, intent(in) :: relu
+      type(tensor_type), intent(in) :: y
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(x, error)
+      if (.not. allocated(error)) call forward(self%device, self%options, conv, x, w, bias, relu, y, error)
+      call self%device%leave(error)
+   end subroutine cuda_conv_forward
+
+   subroutine cuda_conv_backward_data(self, conv, w, dy, dx, error)
+      class(cuda_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, dx
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(dy, error)
+      if (.not. allocated(error)) call backward_data(self%device, self%options, conv, w, dy, dx, error)
+      call self%device%leave(error)
+   end subroutine cuda_conv_backward_data
+
+   subroutine cuda_conv_backward_filter(self, conv, x, dy, dw, error)
+      class(cuda_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, dy, dw
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(x, error)
+      if (.not. allocated(error)) call backward_filter(self%device, self%options, conv, x, dy, dw, error)
+      call self%device%leave(error)
+   end subroutine cuda_conv_backward_filter
+
+   subroutine cuda_conv_backward_bias(self, dy, db, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: dy, db
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(dy, error)
+      if (.not. allocated(error)) call bias_gradient(self%device, dy, db, error)
+      call self%device%leave(error)
+   end subroutine cuda_conv_backward_bias
+
+   subroutine cuda_relu_forward(self, z, a, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: z, a
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(z, error)
+      if (.not. allocated(error)) call relu_forward(self%device, z, a, error)
+      call self%device%leave(error)
+   end subroutine cuda_relu_forward
+
+   subroutine cuda_relu_backward(self, z, da, dz, db, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: z, da, dz, db
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(z, error)
+      if (.not. allocated(error)) call relu_backward(self%device, z, da, dz, db, error)
+      call self%device%leave(error)
+   end subroutine cuda_relu_backward
+
+   subroutine cuda_mse(self, y, target, scale, dy, error)
+      class(cuda_type), intent(inout) :: self
+      type(tensor_type), intent(in) :: y, target
+      real(dp), intent(in) :: scale
+      type(tensor_type), intent(in) :: dy
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(y, error)
+      if (.not. allocated(error)) call mse(self%device, y, target, scale, dy, error)
+      call self%device%leave(error)
+   end subroutine cuda_mse
+
+   subroutine cuda_read_loss(self, loss, error)
+      class(cuda_type), intent(in) :: self
+      real(dp), intent(out) :: loss
+      type(error_type), allocatable, intent(out) :: error
+      loss = 0.0_dp
+      call self%device%enter(error)
+      if (.not. allocated(error)) call read_loss(self%device, loss, error)
+      call self%device%leave(error)
+   end subroutine cuda_read_loss
+
+   subroutine cuda_update(self, sgd, first, w, g, v, error)
+      class(cuda_type), intent(in) :: self
+      type(sgd_type), intent(in) :: sgd
+      logical, intent(in) :: first
+      type(tensor_type), intent(in) :: w, g, v
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(w, error)
+      if (.not. allocated(error)) call update(self%device, sgd, first, w, g, v, error)
+      call self%device%leave(error)
+   end subroutine cuda_update
+
+   subroutine cuda_convert(self, from, to, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: from, to
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(from, error)
+      if (.not. allocated(error)) call convert(self%device, from, to, error)
+      call self%device%leave(error)
+   end subroutine cuda_convert
+
+   subroutine cuda_use_stream(self, stream, own, error)
+      class(cuda_type), intent(in) :: self
+      type(c_ptr), intent(in) :: stream
+      logical, intent(in) :: own
+      type(error_type), allocatable, intent(out) :: error
+      call self%device%use_stream(stream, own, error)
+   end subroutine cuda_use_stream
+
+   subroutine cuda_wait(self, error)
+      class(cuda_type), intent(in) :: self
+      type(error_type), allocatable, intent(out) :: error
+      call self%device%enter(error)
+      if (.not. allocated(error)) call self%device%synchronize(error)
+      call self%device%leave_idle(error)
+   end subroutine cuda_wait
+
+end module cnn_cuda

@@ -1,0 +1,143 @@
+! SPDX-License-Identifier: MIT
+!> The name of a device with its options, as one text: what a user writes after `--device`.
+!>
+!>     cpu
+!>     cuda:1,math=tf32,algorithm=measured,deterministic=no,workspace=512,transforms=yes
+!>
+!> math           fp32 (no tensor cores), tf32, fp16 or bf16: how float32 operands of a convolution are multiplied;
+!>                sums are float32 in all of them
+!> algorithm      heuristic (cuDNN's own choice) or measured (all are tried once for each shape)
+!> deterministic  yes: the same bits in every run
+!> workspace      MiB that one convolution may use
+!> transforms     yes: FFT and Winograd too, whose rounding errors are not those of a sum of products
+module cnn_device_name
+   use cnn_error, only : error_type, fail
+   use cnn_kinds, only : i8
+   implicit none
+   private
+
+   public :: parse_device
+
+   integer, parameter, public :: math_fp32 = 1, math_tf32 = 2, math_fp16 = 3, math_bf16 = 4
+   character(len=4), parameter, public :: math_names(4) = [character(len=4) :: "fp32", "tf32", "fp16", "bf16"]
+
+   integer(i8), parameter :: mebibyte = 2_i8**20
+
+   type, public :: device_name_type
+      !> cpu, naive or cuda
+      character(len=:), allocatable :: kind
+      !> Which of several CUDA devices, from 0
+      integer :: ordinal = 0
+      integer :: math = math_fp32
+      logical :: measured = .false.
+      logical :: deterministic = .true.
+      logical :: transforms = .false.
+      integer(i8) :: workspace_limit = 256*mebibyte
+   end type device_name_type
+
+contains
+
+   subroutine parse_device(text, device, error)
+      character(len=*), intent(in) :: text
+      type(device_name_type), intent(out) :: device
+      type(error_type), allocatable, intent(out) :: error
+      integer :: first, last
+
+      last = word_end(text, 1)
+      call parse_kind(text, text(:last), device, error)
+      do while (.not. allocated(error) .and. last < len(text))
+         first = last + 2
+         last = word_end(text, first)
+         call parse_option(text, text(first:last), device, error)
+      end do
+   end subroutine parse_device
+
+   !> Where the word that starts at `first` ends: before the next comma
+   pure integer function word_end(text, first)
+      character(len=*), intent(in) :: text
+      integer, intent(in) :: first
+      word_end = index(text(min(first, len(text) + 1):), ",")
+      if (word_end == 0) then
+         word_end = len(text)
+      else
+         word_end = first + word_end - 2
+      end if
+   end function word_end
+
+   subroutine parse_kind(text, word, device, error)
+      character(len=*), intent(in) :: text, word
+      type(device_name_type), intent(inout) :: device
+      type(error_type), allocatable, intent(out) :: error
+      integer(i8) :: ordinal
+
+      device%kind = word
+      if (word == "cpu" .or. word == "naive" .or. word == "cuda") return
+      if (index(word, "cuda:") /= 1) then
+         call fail(error, "device "//text//": unknown, expected cpu or cuda")
+         return
+      end if
+      device%kind = "cuda"
+      ordinal = number(word(6:))
+      if (ordinal < 0) then
+         call fail(error, "device "//text//": the number after cuda: is """//word(6:)//""", expected 0, 1, ...")
+         return
+      end if
+      device%ordinal = int(ordinal)
+   end subroutine parse_kind
+
+   subroutine parse_option(text, word, device, error)
+      character(len=*), intent(in) :: text, word
+      type(device_name_type), intent(inout) :: device
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: name, value
+      integer :: equals
+
+      equals = index(word, "=")
+      name = word(:max(equals - 1, 0))
+      value = word(equals + 1:)
+      if (device%kind /= "cuda") then
+         call fail(error, "device "//text//": """//word//""", but "//device%kind//" has no options")
+         return
+      end if
+      select case (name)
+       case ("math")
+         device%math = findloc(math_names == value, .true., dim=1)
+         if (device%math == 0) call fail(error, expected("fp32, tf32, fp16 or bf16"))
+       case ("algorithm")
+         device%measured = value == "measured"
+         if (.not. device%measured .and. value /= "heuristic") call fail(error, expected("heuristic or measured"))
+       case ("deterministic")
+         device%deterministic = value == "yes"
+         if (.not. device%deterministic .and. value /= "no") call fail(error, expected("yes or no"))
+       case ("transforms")
+         device%transforms = value == "yes"
+         if (.not. device%transforms .and. value /= "no") call fail(error, expected("yes or no"))
+       case ("workspace")
+         device%workspace_limit = number(value)*mebibyte
+         if (device%workspace_limit < 0) call fail(error, expected("a number of MiB"))
+       case default
+         call fail(error, "device "//text//": unknown option """//word//""", expected math=, algorithm=, "// &
+            & "deterministic=, workspace= or transforms=")
+      end select
+
+   contains
+
+      function expected(what) result(message)
+         character(len=*), intent(in) :: what
+         character(len=:), allocatable :: message
+         message = "device "//text//": "//name//" is """//value//""", expected "//what
+      end function expected
+
+   end subroutine parse_option
+
+   !> A decimal number of at most 6 digits; -1 for anything else
+   pure integer(i8) function number(text)
+      character(len=*), intent(in) :: text
+      integer :: stat
+      number = -1_i8
+      if (len(text) < 1 .or. len(text) > 6 .or. verify(text, "0123456789") /= 0) return
+      read (text, *, iostat=stat) number
+      if (stat /= 0) number = -1_i8
+   end function number
+
+end module cnn_device_name

@@ -1,0 +1,117 @@
+! SPDX-License-Identifier: MIT
+!> Memory that a CUDA device keeps for its own work: workspace, pinned memory for copies, a place for the loss.
+!>
+!> Source.  CUDA runtime API reference: memory management.
+module cnn_cuda_buffers
+   use, intrinsic :: iso_c_binding, only : c_associated, c_double, c_int, c_null_ptr, c_ptr, c_size_t
+   use cnn_cudart, only : cudart_type
+   use cnn_cudart_interfaces, only : cudaFree
+   use cnn_error, only : error_type
+   use cnn_kinds, only : dtype_float64, i8
+   use cnn_text, only : to_text
+   implicit none
+   private
+
+   !> Pieces of 16 MiB: large enough that the copies run at full speed
+   integer(c_size_t), parameter :: staging_size = 2_c_size_t**24, loss_size = 8_c_size_t
+
+   type, public :: buffers_type
+      !> Pinned host memory for copies, and whether a copy from it may be under way
+      type(c_ptr) :: staging = c_null_ptr
+      integer(c_size_t) :: staging_bytes = 0
+      logical :: staging_busy = .false.
+      !> Eight bytes for a sum of squares, on the device and pinned on the host, its type, and the factor that makes
+      !> it the loss
+      type(c_ptr) :: loss = c_null_ptr, loss_on_host = c_null_ptr
+      integer :: loss_dtype = dtype_float64
+      real(c_double) :: loss_scale = 1.0_c_double
+      !> Allocations alive
+      integer :: live = 0
+      !> Device memory for one call at a time; grows, is never made smaller
+      type(c_ptr), private :: workspace = c_null_ptr
+      integer(c_size_t), private :: workspace_bytes = 0
+   contains
+      procedure :: open
+      procedure :: close
+      procedure :: reserve
+      procedure, private :: give_back
+   end type buffers_type
+
+contains
+
+   subroutine open(self, rt, error)
+      class(buffers_type), intent(inout) :: self
+      type(cudart_type), intent(in) :: rt
+      type(error_type), allocatable, intent(out) :: error
+      self%staging_bytes = staging_size
+      call keep(rt%malloc_host(self%staging, staging_size), self%staging)
+      if (allocated(error)) return
+      call keep(rt%malloc_host(self%loss_on_host, loss_size), self%loss_on_host)
+      if (.not. allocated(error)) call keep(rt%malloc(self%loss, loss_size), self%loss)
+
+   contains
+
+      subroutine keep(status, address)
+         integer(c_int), intent(in) :: status
+         type(c_ptr), intent(inout) :: address
+         call rt%check(status, "memory for the device's buffers", error)
+         if (allocated(error)) then
+            address = c_null_ptr
+         else
+            self%live = self%live + 1
+         end if
+      end subroutine keep
+
+   end subroutine open
+
+   subroutine close(self, rt)
+      class(buffers_type), intent(inout) :: self
+      type(cudart_type), intent(in) :: rt
+      call self%give_back(rt, rt%free, self%workspace)
+      call self%give_back(rt, rt%free, self%loss)
+      call self%give_back(rt, rt%free_host, self%loss_on_host)
+      call self%give_back(rt, rt%free_host, self%staging)
+      self%workspace_bytes = 0
+   end subroutine close
+
+   !> A failure has nobody to hear it
+   subroutine give_back(self, rt, free, address)
+      class(buffers_type), intent(inout) :: self
+      type(cudart_type), intent(in) :: rt
+      procedure(cudaFree) :: free
+      type(c_ptr), intent(inout) :: address
+      integer(c_int) :: ignored
+      if (.not. c_associated(address)) return
+      if (free(address) == 0) then
+         self%live = self%live - 1
+      else
+         ignored = rt%get_last_error()
+      end if
+      address = c_null_ptr
+   end subroutine give_back
+
+   !> At least `bytes` bytes of device memory that nobody needs after the calls queued next
+   subroutine reserve(self, rt, bytes, address, error)
+      class(buffers_type), intent(inout) :: self
+      type(cudart_type), intent(in) :: rt
+      integer(c_size_t), intent(in) :: bytes
+      type(c_ptr), intent(out) :: address
+      type(error_type), allocatable, intent(out) :: error
+      address = self%workspace
+      if (bytes <= self%workspace_bytes) return
+      ! Only when it grows: cudaFree waits for the device
+      address = c_null_ptr
+      self%workspace_bytes = 0
+      call self%give_back(rt, rt%free, self%workspace)
+      call rt%check(rt%malloc(address, bytes), "no memory for a workspace of "//to_text(int(bytes, i8))// &
+         & " bytes (cudaMalloc)", error)
+      if (allocated(error)) then
+         address = c_null_ptr
+         return
+      end if
+      self%workspace = address
+      self%workspace_bytes = bytes
+      self%live = self%live + 1
+   end subroutine reserve
+
+end module cnn_cuda_buffers

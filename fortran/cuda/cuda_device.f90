@@ -1,0 +1,336 @@
+! SPDX-License-Identifier: MIT
+!> A CUDA device: its libraries' handles, its stream, its buffers; the convolutions it knows.
+!>
+!> Streams.  Work is queued on `stream`: the device's own one, or one that the caller gave with `use_stream`. Work
+!>           on a new stream waits, on the device, for what was queued before. The host waits in `synchronize` only.
+!>           A caller's stream may be gone when it is not the present one any more: it is not touched then.
+!> Current device.  Between `enter` and `leave` this device is the calling thread's; before and after, the caller's.
+!> Source.   CUDA runtime API and cuDNN 9 API reference.
+module cnn_cuda_device
+   use, intrinsic :: iso_c_binding, only : &
+      & c_associated, c_double, c_float, c_int, c_loc, c_null_ptr, c_ptr, c_size_t
+   use cnn_conv_plan, only : conv_plan_type, free_plan
+   use cnn_cublas, only : cublas_type
+   use cnn_cuda_buffers, only : buffers_type
+   use cnn_cuda_kernels, only : kernels_type
+   use cnn_cudart, only : cudart_type
+   use cnn_cudart_enums, only : cudaEventDisableTiming, cudaStreamNonBlocking
+   use cnn_cudnn, only : cudnn_type
+   use cnn_cudnn_enums, only : CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN
+   use cnn_error, only : error_type
+   use cnn_kinds, only : dtype_float64
+   use cnn_tensor_descriptors, only : tensor_descriptors_type
+   use cnn_text, only : to_text
+   implicit none
+   private
+
+   public :: minus_one, one, zero
+
+   !> Factors alpha and beta of cuDNN's calls, which takes their addresses: never written
+   real(c_float), target :: one_f32 = 1.0_c_float, zero_f32 = 0.0_c_float, minus_f32 = -1.0_c_float
+   real(c_double), target :: one_f64 = 1.0_c_double, zero_f64 = 0.0_c_double, minus_f64 = -1.0_c_double
+
+   type, public :: cuda_device_type
+      integer :: ordinal = 0
+      type(cudart_type), pointer :: rt => null()
+      type(cudnn_type), pointer :: dnn => null()
+      type(cublas_type), pointer :: blas => null()
+      type(kernels_type) :: kernels
+      !> Where work is queued now
+      type(c_ptr) :: stream = c_null_ptr
+      type(c_ptr) :: dnn_handle = c_null_ptr, blas_handle = c_null_ptr
+      !> cuDNN's ReLU, which passes NaN on
+      type(c_ptr) :: relu = c_null_ptr
+      !> The convolutions of the process so far, the first `plan_count` of them
+      type(conv_plan_type), allocatable :: plans(:)
+      integer :: plan_count = 0
+      type(tensor_descriptors_type) :: descriptors
+      !> Tensors alive
+      integer :: live = 0
+      type(buffers_type) :: buffers
+      type(c_ptr), private :: own_stream = c_null_ptr, last_work = c_null_ptr
+      !> The caller's current device, for `leave`, and whether ours is the current one
+      integer(c_int), private :: before = 0
+      logical, private :: inside = .false.
+   contains
+      procedure :: enter
+      procedure :: leave
+      procedure :: leave_idle
+      procedure :: use_stream
+      procedure :: synchronize
+      procedure :: reserve
+      procedure :: staging_ready
+      procedure :: open_blas
+      procedure :: check
+      procedure :: open, close
+      procedure :: live_allocations
+      procedure, private :: on_stream
+      procedure, private :: finish
+   end type cuda_device_type
+
+contains
+
+   !> After an error, `close` gives back what was made
+   subroutine open(self, ordinal, rt, dnn, blas, error)
+      class(cuda_device_type), intent(inout) :: self
+      integer, intent(in) :: ordinal
+      type(cudart_type), intent(inout), target :: rt
+      type(cudnn_type), intent(inout), target :: dnn
+      !> Loaded when it is needed
+      type(cublas_type), intent(inout), target :: blas
+      type(error_type), allocatable, intent(out) :: error
+
+      self%ordinal = ordinal
+      self%rt => rt
+      self%dnn => dnn
+      self%blas => blas
+      call self%enter(error)
+      if (allocated(error)) return
+      call made(self%rt%stream_create_with_flags(self%own_stream, cudaStreamNonBlocking), self%own_stream, "a stream")
+      self%stream = self%own_stream
+      call made(self%rt%event_create_with_flags(self%last_work, cudaEventDisableTiming), self%last_work, "an event")
+      if (.not. allocated(error)) call self%dnn%check(self%dnn%create(self%dnn_handle), "cudnnCreate", error)
+      if (allocated(error)) self%dnn_handle = c_null_ptr
+      if (.not. allocated(error)) call self%dnn%check(self%dnn%set_stream(self%dnn_handle, self%stream), &
+         & "cudnnSetStream", error)
+      if (.not. allocated(error)) call make_relu_descriptor(self%dnn, self%relu, error)
+      if (.not. allocated(error)) call self%kernels%load(self%rt, error)
+      if (.not. allocated(error)) call self%buffers%open(self%rt, error)
+      call self%leave(error)
+
+   contains
+
+      !> What a failed call has written is nothing to give back
+      subroutine made(status, object, what)
+         integer(c_int), intent(in) :: status
+         type(c_ptr), intent(inout) :: object
+         character(len=*), intent(in) :: what
+         if (status /= 0) object = c_null_ptr
+         if (.not. allocated(error)) call self%check(status, "making "//what, error)
+      end subroutine made
+
+   end subroutine open
+
+   subroutine make_relu_descriptor(dnn, descriptor, error)
+      type(cudnn_type), intent(in) :: dnn
+      type(c_ptr), intent(inout) :: descriptor
+      type(error_type), allocatable, intent(out) :: error
+      call dnn%check(dnn%create_activation_descriptor(descriptor), "cudnnCreateActivationDescriptor", error)
+      if (allocated(error)) then
+         descriptor = c_null_ptr
+         return
+      end if
+      call dnn%check(dnn%set_activation_descriptor(descriptor, CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN, &
+         & 0.0_c_double), "cudnnSetActivationDescriptor", error)
+   end subroutine make_relu_descriptor
+
+   !> What was made is given back, in the opposite order; failures here have nobody to hear them
+   subroutine close(self)
+      class(cuda_device_type), intent(inout) :: self
+      type(error_type), allocatable :: ignored
+      integer(c_int) :: status
+      integer :: i
+      if (.not. associated(self%rt)) return
+      status = 0
+      call self%enter(ignored)
+      call self%finish()
+      do i = 1, self%plan_count
+         call free_plan(self%plans(i), self%dnn)
+      end do
+      self%plan_count = 0
+      call self%descriptors%free(self%dnn)
+      if (c_associated(self%relu)) status = self%dnn%destroy_activation_descriptor(self%relu)
+      call self%kernels%unload(self%rt)
+      call self%buffers%close(self%rt)
+      if (c_associated(self%blas_handle)) status = self%blas%destroy(self%blas_handle)
+      if (c_associated(self%dnn_handle)) status = self%dnn%destroy(self%dnn_handle)
+      if (c_associated(self%last_work)) status = self%rt%event_destroy(self%last_work)
+      if (c_associated(self%own_stream)) status = self%rt%stream_destroy(self%own_stream)
+      ! Else the next of the thread to ask would take it for its own
+      if (status /= 0) status = self%rt%get_last_error()
+      self%relu = c_null_ptr
+      self%stream = c_null_ptr
+      self%own_stream = c_null_ptr
+      self%last_work = c_null_ptr
+      self%blas_handle = c_null_ptr
+      self%dnn_handle = c_null_ptr
+      call self%leave_idle(ignored)
+   end subroutine close
+
+   !> Wait for all work without touching a caller's stream, which may be gone
+   subroutine finish(self)
+      class(cuda_device_type), intent(inout) :: self
+      integer(c_int) :: status
+      if (.not. c_associated(self%own_stream)) return
+      status = 0
+      if (.not. same(self%stream, self%own_stream)) then
+         status = self%rt%stream_wait_event(self%own_stream, self%last_work, 0_c_int)
+         self%stream = self%own_stream
+      end if
+      if (status == 0) status = self%rt%stream_synchronize(self%own_stream)
+      if (status /= 0) status = self%rt%get_last_error()
+   end subroutine finish
+
+   !> Tensors, workspace and buffers, on the device and pinned
+   pure integer function live_allocations(self)
+      class(cuda_device_type), intent(in) :: self
+      live_allocations = self%live + self%buffers%live
+   end function live_allocations
+
+   !> Make this the thread's device; before any other call
+   subroutine enter(self, error)
+      class(cuda_device_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      self%inside = .false.
+      call self%check(self%rt%get_device(self%before), "cudaGetDevice", error)
+      ! Nothing to give back
+      if (allocated(error)) self%before = int(self%ordinal, c_int)
+      if (.not. allocated(error) .and. self%before /= self%ordinal) then
+        call self%check(self%rt%set_device(int(self%ordinal, c_int)), "cudaSetDevice", error)
+      end if
+      self%inside = .not. allocated(error)
+   end subroutine enter
+
+   !> Give the thread its device back; an error that is there already stays
+   subroutine leave(self, error)
+      class(cuda_device_type), intent(inout) :: self
+      type(error_type), allocatable, intent(inout) :: error
+      type(error_type), allocatable :: failure
+      ! A caller's stream may be gone when the next one comes: what was queued on it is marked now, and what was
+      ! queued before an error as well
+      if (self%inside .and. .not. same(self%stream, self%own_stream)) then
+        call self%check(self%rt%event_record(self%last_work, self%stream), "cudaEventRecord", failure)
+      end if
+      if (allocated(failure) .and. .not. allocated(error)) call move_alloc(failure, error)
+      call self%leave_idle(error)
+   end subroutine leave
+
+   !> `leave` where nothing was queued
+   subroutine leave_idle(self, error)
+      class(cuda_device_type), intent(inout) :: self
+      type(error_type), allocatable, intent(inout) :: error
+      type(error_type), allocatable :: failure
+      self%inside = .false.
+      if (self%before == self%ordinal) return
+      call self%check(self%rt%set_device(self%before), "cudaSetDevice", failure)
+      if (allocated(failure) .and. .not. allocated(error)) call move_alloc(failure, error)
+   end subroutine leave_idle
+
+   !> Queue work on this stream from now on; `own` for the device's own one
+   subroutine use_stream(self, stream, own, error)
+      class(cuda_device_type), intent(inout) :: self
+      type(c_ptr), intent(in) :: stream
+      logical, intent(in) :: own
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr) :: next
+      next = stream
+      if (own) next = self%own_stream
+      ! A caller's stream may be a new one at the address of one that is gone
+      if (same(next, self%stream) .and. same(next, self%own_stream)) return
+      call self%enter(error)
+      if (allocated(error)) then
+         call self%leave_idle(error)
+         return
+      end if
+      if (same(self%stream, self%own_stream)) then
+        call self%check(self%rt%event_record(self%last_work, self%stream), "cudaEventRecord", error)
+      end if
+      if (.not. allocated(error)) call self%check( &
+         & self%rt%stream_wait_event(next, self%last_work, 0_c_int), "cudaStreamWaitEvent", error)
+      if (.not. allocated(error)) call self%on_stream(next, error)
+      call self%leave(error)
+   end subroutine use_stream
+
+   !> The libraries too, all of them or none
+   subroutine on_stream(self, stream, error)
+      class(cuda_device_type), intent(inout) :: self
+      type(c_ptr), intent(in) :: stream
+      type(error_type), allocatable, intent(out) :: error
+      integer(c_int) :: ignored
+      if (same(stream, self%stream)) return
+      call self%dnn%check(self%dnn%set_stream(self%dnn_handle, stream), "cudnnSetStream", error)
+      if (.not. allocated(error) .and. c_associated(self%blas_handle)) then
+         call self%blas%check(self%blas%set_stream(self%blas_handle, stream), "cublasSetStream", error)
+         if (allocated(error)) ignored = self%dnn%set_stream(self%dnn_handle, self%stream)
+      end if
+      if (.not. allocated(error)) self%stream = stream
+   end subroutine on_stream
+
+   !> Wait for all that is queued
+   subroutine synchronize(self, error)
+      class(cuda_device_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      call self%check(self%rt%stream_synchronize(self%stream), "cudaStreamSynchronize", error)
+      if (.not. allocated(error)) self%buffers%staging_busy = .false.
+   end subroutine synchronize
+
+   !> The pinned buffer, free for a new use
+   subroutine staging_ready(self, error)
+      class(cuda_device_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. self%buffers%staging_busy) return
+      call self%synchronize(error)
+   end subroutine staging_ready
+
+   !> At least `bytes` bytes of device memory that nobody needs after the calls queued next
+   subroutine reserve(self, bytes, address, error)
+      class(cuda_device_type), intent(inout) :: self
+      integer(c_size_t), intent(in) :: bytes
+      type(c_ptr), intent(out) :: address
+      type(error_type), allocatable, intent(out) :: error
+      call self%buffers%reserve(self%rt, bytes, address, error)
+   end subroutine reserve
+
+   !> cuBLAS, which only builds without kernels need; results stay on the device
+   subroutine open_blas(self, error)
+      class(cuda_device_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr) :: handle
+      integer(c_int) :: ignored
+      if (c_associated(self%blas_handle)) return
+      call self%blas%load(error)
+      if (allocated(error)) return
+      call self%blas%check(self%blas%create(handle), "cublasCreate", error)
+      if (allocated(error)) return
+      call self%blas%check(self%blas%set_stream(handle, self%stream), "cublasSetStream", error)
+      if (allocated(error)) then
+         ignored = self%blas%destroy(handle)
+      else
+         self%blas_handle = handle
+      end if
+   end subroutine open_blas
+
+   !> Address of 1 in the type in which cuDNN wants alpha and beta for tensors of this element type
+   type(c_ptr) function one(dtype)
+      integer, intent(in) :: dtype
+      one = c_loc(one_f32)
+      if (dtype == dtype_float64) one = c_loc(one_f64)
+   end function one
+
+   type(c_ptr) function zero(dtype)
+      integer, intent(in) :: dtype
+      zero = c_loc(zero_f32)
+      if (dtype == dtype_float64) zero = c_loc(zero_f64)
+   end function zero
+
+   type(c_ptr) function minus_one(dtype)
+      integer, intent(in) :: dtype
+      minus_one = c_loc(minus_f32)
+      if (dtype == dtype_float64) minus_one = c_loc(minus_f64)
+   end function minus_one
+
+   !> A CUDA status as an error that names the device
+   subroutine check(self, status, what, error)
+      class(cuda_device_type), intent(in) :: self
+      integer(c_int), intent(in) :: status
+      character(len=*), intent(in) :: what
+      type(error_type), allocatable, intent(out) :: error
+      call self%rt%check(status, "cuda:"//to_text(self%ordinal)//": "//what, error)
+   end subroutine check
+
+   pure logical function same(a, b)
+      type(c_ptr), intent(in) :: a, b
+      same = c_associated(a, b) .or. .not. (c_associated(a) .or. c_associated(b))
+   end function same
+
+end module cnn_cuda_device

@@ -1,0 +1,158 @@
+! SPDX-License-Identifier: MIT
+!> The CUDA Fortran kernels of kernels.cuf on one device: loaded from their PTX, launched by name.
+!>
+!> The driver compiles the PTX for the GPU at hand when it is loaded. A build without a compiler for the kernels has
+!> an empty text: then `available` is false, and the callers use cuBLAS and cuDNN instead.
+!>
+!> Source.  CUDA runtime API reference: library management, execution control.
+module cnn_cuda_kernels
+   use, intrinsic :: iso_c_binding, only : &
+      & c_associated, c_char, c_int, c_null_char, c_null_ptr, c_ptr, c_size_t
+   use cnn_cudart, only : cudart_type, dim3_type
+   use cnn_error, only : error_type
+   use cnn_kinds, only : dtype_float64, i8
+   use cnn_shared_library, only : c_text
+   implicit none
+   private
+
+   public :: blocks_for, kernels_built
+
+   integer, parameter, public :: threads_per_block = 256
+
+   integer, parameter, public :: kernel_mse = 1, kernel_relu_backward = 2, kernel_relu_backward_bias = 3, &
+      & kernel_narrow = 4, kernel_sgd = 5
+   integer, parameter, public :: kernel_fold = 1, kernel_f32_to_f16 = 2, kernel_f16_to_f32 = 3, &
+      & kernel_f32_to_bf16 = 4, kernel_bf16_to_f32 = 5
+
+   !> Kernels that exist for float32 and float64; their C names end in _f32 and _f64
+   character(len=*), parameter :: typed_names(5) = [character(len=22) :: &
+      & "cnn_mse", "cnn_relu_backward", "cnn_relu_backward_bias", "cnn_narrow", "cnn_sgd"]
+   character(len=*), parameter :: plain_names(5) = [character(len=16) :: &
+      & "cnn_fold", "cnn_f32_to_f16", "cnn_f16_to_f32", "cnn_f32_to_bf16", "cnn_bf16_to_f32"]
+
+   type, public :: kernels_type
+      logical :: available = .false.
+      type(c_ptr), private :: library = c_null_ptr
+      type(c_ptr), private :: typed(size(typed_names), 2) = c_null_ptr, plain(size(plain_names)) = c_null_ptr
+   contains
+      procedure :: load
+      procedure :: unload
+      procedure :: launch_typed
+      procedure :: launch_plain
+   end type kernels_type
+
+   interface
+      !> The PTX text that was built in, empty when there is none; see build_kernels.py
+      function cnn_kernels_text() result(text) bind(C, name="cnn_kernels_text")
+         import :: c_ptr
+         implicit none
+         type(c_ptr) :: text
+      end function cnn_kernels_text
+   end interface
+
+contains
+
+   logical function kernels_built()
+      kernels_built = len(c_text(cnn_kernels_text())) > 0
+   end function kernels_built
+
+   !> Compile all kernels for the current device
+   subroutine load(self, rt, error)
+      class(kernels_type), intent(inout) :: self
+      type(cudart_type), intent(in) :: rt
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+
+      ! CUDA before 12.8 cannot load them so: then cuBLAS and cuDNN do their work
+      if (.not. kernels_built() .or. .not. associated(rt%library_load_data)) return
+      call rt%check(rt%library_load_data(self%library, cnn_kernels_text(), c_null_ptr, c_null_ptr, 0_c_int, &
+         & c_null_ptr, c_null_ptr, 0_c_int), "loading the kernels (cudaLibraryLoadData)", error)
+      if (allocated(error)) then
+         self%library = c_null_ptr
+         return
+      end if
+      do i = 1, size(typed_names)
+         call get_kernel(rt, self%library, trim(typed_names(i))//"_f32", self%typed(i, 1), error)
+         if (.not. allocated(error)) then
+           call get_kernel(rt, self%library, trim(typed_names(i))//"_f64", self%typed(i, 2), error)
+         end if
+         if (allocated(error)) return
+      end do
+      do i = 1, size(plain_names)
+         call get_kernel(rt, self%library, trim(plain_names(i)), self%plain(i), error)
+         if (allocated(error)) return
+      end do
+      self%available = .true.
+   end subroutine load
+
+   subroutine get_kernel(rt, library, name, kernel, error)
+      type(cudart_type), intent(in) :: rt
+      type(c_ptr), intent(in) :: library
+      character(len=*), intent(in) :: name
+      type(c_ptr), intent(out) :: kernel
+      type(error_type), allocatable, intent(out) :: error
+      call rt%check(rt%library_get_kernel(kernel, library, c_name(name)), "kernel "//name, error)
+   end subroutine get_kernel
+
+   subroutine unload(self, rt)
+      class(kernels_type), intent(inout) :: self
+      type(cudart_type), intent(in) :: rt
+      integer(c_int) :: status
+      self%available = .false.
+      if (.not. c_associated(self%library)) return
+      ! Nobody is left to hear of a failure
+      status = rt%library_unload(self%library)
+      if (status /= 0) status = rt%get_last_error()
+      self%library = c_null_ptr
+   end subroutine unload
+
+   !> Queue a kernel that exists for float32 and float64; `arguments` are the addresses of its arguments
+   subroutine launch_typed(self, rt, kernel, dtype, blocks, arguments, stream, error)
+      class(kernels_type), intent(in) :: self
+      type(cudart_type), intent(in) :: rt
+      !> Blocks in x and in y
+      integer, intent(in) :: kernel, dtype, blocks(2)
+      type(c_ptr), intent(in) :: arguments(:), stream
+      type(error_type), allocatable, intent(out) :: error
+      call launch(rt, self%typed(kernel, merge(2, 1, dtype == dtype_float64)), trim(typed_names(kernel)), &
+         & blocks, arguments, stream, error)
+   end subroutine launch_typed
+
+   subroutine launch_plain(self, rt, kernel, blocks, arguments, stream, error)
+      class(kernels_type), intent(in) :: self
+      type(cudart_type), intent(in) :: rt
+      integer, intent(in) :: kernel, blocks(2)
+      type(c_ptr), intent(in) :: arguments(:), stream
+      type(error_type), allocatable, intent(out) :: error
+      call launch(rt, self%plain(kernel), trim(plain_names(kernel)), blocks, arguments, stream, error)
+   end subroutine launch_plain
+
+   subroutine launch(rt, kernel, name, blocks, arguments, stream, error)
+      type(cudart_type), intent(in) :: rt
+      type(c_ptr), intent(in) :: kernel, arguments(:), stream
+      character(len=*), intent(in) :: name
+      integer, intent(in) :: blocks(2)
+      type(error_type), allocatable, intent(out) :: error
+      call rt%check(rt%launch_kernel(kernel, dim3_type(int(blocks(1), c_int), int(blocks(2), c_int), 1_c_int), &
+         & dim3_type(int(threads_per_block, c_int), 1_c_int, 1_c_int), arguments, 0_c_size_t, stream), &
+         & "launching the kernel "//name, error)
+   end subroutine launch
+
+   !> Blocks for n elements, at most `most`: the kernels go on in steps of the whole grid
+   pure integer function blocks_for(n, most)
+      integer(i8), intent(in) :: n
+      integer, intent(in) :: most
+      blocks_for = int(max(1_i8, min(int(most, i8), (n + threads_per_block - 1)/threads_per_block)))
+   end function blocks_for
+
+   pure function c_name(name) result(letters)
+      character(len=*), intent(in) :: name
+      character(kind=c_char) :: letters(len(name) + 1)
+      integer :: i
+      do i = 1, len(name)
+         letters(i) = name(i:i)
+      end do
+      letters(len(name) + 1) = c_null_char
+   end function c_name
+
+end module cnn_cuda_kernels

@@ -1,0 +1,112 @@
+! SPDX-License-Identifier: MIT
+!> Element-wise work of a convolution layer on a CUDA device, by cuDNN; and conversions between element types.
+!>
+!> Source.  cuDNN 9 API reference: cudnnAddTensor, cudnnActivationForward, cudnnConvolutionBackwardBias.
+module cnn_cuda_pointwise
+   use, intrinsic :: iso_c_binding, only : c_int, c_int64_t, c_loc, c_null_ptr, c_ptr, c_size_t
+   use cnn_cuda_device, only : cuda_device_type, one, zero
+   use cnn_cuda_kernels, only : blocks_for, kernel_bf16_to_f32, kernel_f16_to_f32, kernel_f32_to_bf16, &
+      & kernel_f32_to_f16
+   use cnn_cuda_memory, only : copy_device
+   use cnn_error, only : error_type, fail
+   use cnn_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32, dtype_name
+   use cnn_tensor, only : tensor_type
+   implicit none
+   private
+
+   public :: add_bias, bias_gradient, convert, relu_forward
+
+   !> Blocks of a kernel that only goes through its elements
+   integer, parameter :: most_blocks = 4096
+
+contains
+
+   !> y(n,k,:,:) = y(n,k,:,:) + bias(k)
+   subroutine add_bias(device, bias, y, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(tensor_type), intent(in) :: bias, y
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr) :: of_bias, of_y
+      call describe(device, bias_as_channels(bias), y, of_bias, of_y, error)
+      if (.not. allocated(error)) call device%dnn%check(device%dnn%add_tensor(device%dnn_handle, &
+         & one(y%dtype), of_bias, bias%address, one(y%dtype), of_y, y%address), "adding the bias", error)
+   end subroutine add_bias
+
+   !> db(k) = sum of dy(n,k,:,:)
+   subroutine bias_gradient(device, dy, db, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(tensor_type), intent(in) :: dy, db
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr) :: of_dy, of_db
+      call describe(device, dy, bias_as_channels(db), of_dy, of_db, error)
+      if (.not. allocated(error)) call device%dnn%check(device%dnn%convolution_backward_bias(device%dnn_handle, &
+         & one(dy%dtype), of_dy, dy%address, zero(dy%dtype), of_db, db%address), "bias gradient", error)
+   end subroutine bias_gradient
+
+   !> a = max(z, 0); NaN stays NaN; a may be z
+   subroutine relu_forward(device, z, a, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(tensor_type), intent(in) :: z, a
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr) :: of_z, of_a
+      call describe(device, z, a, of_z, of_a, error)
+      if (.not. allocated(error)) call device%dnn%check(device%dnn%activation_forward(device%dnn_handle, device%relu, &
+         & one(z%dtype), of_z, z%address, zero(z%dtype), of_a, a%address), "ReLU", error)
+   end subroutine relu_forward
+
+   !> to = from in another element type, rounded to nearest; a copy when the types agree
+   subroutine convert(device, from, to, error)
+      type(cuda_device_type), intent(in) :: device
+      type(tensor_type), intent(in) :: from, to
+      type(error_type), allocatable, intent(out) :: error
+      integer(c_int64_t), target :: n
+      type(c_ptr), target :: source, destination
+      integer :: kernel
+
+      if (from%dtype == to%dtype) then
+         call copy_device(device, from%address, to%address, int(from%bytes(), c_size_t), error)
+         return
+      end if
+      kernel = conversion(from%dtype, to%dtype)
+      if (kernel == 0) then
+         call fail(error, "device cuda: no conversion from "//dtype_name(from%dtype)//" to "//dtype_name(to%dtype))
+      else if (.not. device%kernels%available) then
+         call fail(error, "device cuda: conversion from "//dtype_name(from%dtype)//" to "//dtype_name(to%dtype)// &
+            & " needs the CUDA Fortran kernels, which this build does not have (python -m bridge.doctor)")
+      else
+         n = from%count()
+         source = from%address
+         destination = to%address
+         call device%kernels%launch_plain(device%rt, kernel, [blocks_for(from%count(), most_blocks), 1], &
+            & [c_loc(n), c_loc(source), c_loc(destination)], device%stream, error)
+      end if
+   end subroutine convert
+
+   pure integer function conversion(from, to)
+      integer, intent(in) :: from, to
+      conversion = 0
+      if (from == dtype_float32 .and. to == dtype_float16) conversion = kernel_f32_to_f16
+      if (from == dtype_float32 .and. to == dtype_bfloat16) conversion = kernel_f32_to_bf16
+      if (from == dtype_float16 .and. to == dtype_float32) conversion = kernel_f16_to_f32
+      if (from == dtype_bfloat16 .and. to == dtype_float32) conversion = kernel_bf16_to_f32
+   end function conversion
+
+   !> A bias [k, 1, 1, 1] as cuDNN wants it: one value for each channel
+   pure function bias_as_channels(bias) result(channels)
+      type(tensor_type), intent(in) :: bias
+      type(tensor_type) :: channels
+      channels = bias
+      channels%extent = [1, 1, bias%extent(1), 1]
+   end function bias_as_channels
+
+   subroutine describe(device, a, b, of_a, of_b, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(tensor_type), intent(in) :: a, b
+      type(c_ptr), intent(out) :: of_a, of_b
+      type(error_type), allocatable, intent(out) :: error
+      of_b = c_null_ptr
+      call device%descriptors%find(device%dnn, a%dtype, a%extent, of_a, error)
+      if (.not. allocated(error)) call device%descriptors%find(device%dnn, b%dtype, b%extent, of_b, error)
+   end subroutine describe
+
+end module cnn_cuda_pointwise

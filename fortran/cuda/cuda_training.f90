@@ -1,0 +1,235 @@
+! SPDX-License-Identifier: MIT
+!> What training needs besides convolutions, by our CUDA Fortran kernels: ReLU backward with the bias gradient, the
+!> loss with its gradient, the update of all parameters in one launch.
+!>
+!> Sums over pixels are float64, folded in a fixed order: the same bits in every run. Where a build has no kernels,
+!> cnn_cuda_fallback does the same with library calls.
+module cnn_cuda_training
+   use, intrinsic :: iso_c_binding, only : &
+      & c_double, c_f_pointer, c_float, c_int, c_int64_t, c_loc, c_null_ptr, c_ptr, c_size_t
+   use cnn_cuda_device, only : cuda_device_type
+   use cnn_cuda_fallback, only : mse_by_library, relu_backward_by_library, sgd_by_library
+   use cnn_cuda_kernels, only : blocks_for, kernel_fold, kernel_mse, kernel_narrow, kernel_relu_backward, &
+      & kernel_relu_backward_bias, kernel_sgd, threads_per_block
+   use cnn_cuda_pointwise, only : bias_gradient
+   use cnn_cudart_enums, only : cudaMemcpyDeviceToHost
+   use cnn_error, only : error_type
+   use cnn_kinds, only : dp, dtype_float32, dtype_float64, i8, sp
+   use cnn_sgd, only : sgd_type
+   use cnn_tensor, only : address_after, tensor_type
+   implicit none
+   private
+
+   public :: mse, read_loss, relu_backward, update
+
+   !> Blocks: enough to fill a GPU, few enough that the partial sums of all threads are small
+   integer, parameter :: most_blocks = 1024
+   !> CUDA's limit of blocks in y, which are our channels
+   integer, parameter :: most_rows = 65535
+   !> Partial sums that one thread adds in one pass of folding
+   integer(i8), parameter :: fold_length = 64_i8
+   !> Bytes of a partial sum
+   integer(c_size_t), parameter :: sum_bytes = 8_c_size_t
+   !> cnn_sgd's flags, as in kernels.cuf
+   integer(c_int), parameter :: flag_momentum = 1, flag_first = 2, flag_nesterov = 4, flag_decay = 8
+
+contains
+
+   !> dy = 2*scale*(y - target); the loss stays on the device until `read_loss`
+   subroutine mse(device, y, target, scale, dy, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(tensor_type), intent(in) :: y, target, dy
+      real(dp), intent(in) :: scale
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: y_address, t_address, dy_address, partial
+      integer(c_int64_t), target :: n
+      real(c_float), target :: slope_f32
+      real(c_double), target :: slope_f64
+      type(c_ptr) :: slope
+      integer :: blocks
+
+      device%buffers%loss_scale = scale
+      if (.not. device%kernels%available) then
+         call mse_by_library(device, y, target, scale, dy, error)
+         return
+      end if
+      blocks = blocks_for(y%count(), most_blocks)
+      call reserve_sums(device, int(blocks, i8)*threads_per_block, 1_i8, partial, error)
+      if (allocated(error)) return
+      n = y%count()
+      slope_f64 = 2.0_dp*scale
+      slope_f32 = real(slope_f64, sp)
+      slope = c_loc(slope_f32)
+      if (y%dtype == dtype_float64) slope = c_loc(slope_f64)
+      y_address = y%address
+      t_address = target%address
+      dy_address = dy%address
+      call device%kernels%launch_typed(device%rt, kernel_mse, y%dtype, [blocks, 1], &
+         & [c_loc(n), c_loc(y_address), c_loc(t_address), c_loc(dy_address), slope, c_loc(partial)], &
+         & device%stream, error)
+      if (.not. allocated(error)) call fold(device, partial, int(blocks, i8)*threads_per_block, 1_i8, &
+         & device%buffers%loss, error)
+      device%buffers%loss_dtype = dtype_float64
+   end subroutine mse
+
+   !> The loss of the last `mse`; the one place of a step where the host waits
+   subroutine read_loss(device, loss, error)
+      type(cuda_device_type), intent(inout) :: device
+      real(dp), intent(out) :: loss
+      type(error_type), allocatable, intent(out) :: error
+      real(c_double), pointer :: double
+      real(c_float), pointer :: single
+
+      loss = 0.0_dp
+      call device%check(device%rt%memcpy_async(device%buffers%loss_on_host, device%buffers%loss, sum_bytes, &
+         & cudaMemcpyDeviceToHost, device%stream), "reading the loss", error)
+      if (.not. allocated(error)) call device%synchronize(error)
+      if (allocated(error)) return
+      if (device%buffers%loss_dtype == dtype_float64) then
+         call c_f_pointer(device%buffers%loss_on_host, double)
+         loss = device%buffers%loss_scale*double
+      else
+         call c_f_pointer(device%buffers%loss_on_host, single)
+         loss = device%buffers%loss_scale*real(single, dp)
+      end if
+   end subroutine read_loss
+
+   !> dz = da where z > 0, and db = sums of dz when `db` is not empty
+   subroutine relu_backward(device, z, da, dz, db, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(tensor_type), intent(in) :: z, da, dz, db
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: z_address, da_address, dz_address
+      integer(c_int64_t), target :: n
+
+      if (.not. device%kernels%available) then
+         call relu_backward_by_library(device, z, da, dz, db, error)
+      else if (db%is_allocated() .and. z%extent(3) <= most_rows) then
+         call relu_backward_bias(device, z, da, dz, db, error)
+      else
+         n = z%count()
+         z_address = z%address
+         da_address = da%address
+         dz_address = dz%address
+         call device%kernels%launch_typed(device%rt, kernel_relu_backward, z%dtype, &
+            & [blocks_for(z%count(), most_blocks), 1], &
+            & [c_loc(n), c_loc(z_address), c_loc(da_address), c_loc(dz_address)], device%stream, error)
+         if (.not. allocated(error) .and. db%is_allocated()) call bias_gradient(device, dz, db, error)
+      end if
+   end subroutine relu_backward
+
+   subroutine relu_backward_bias(device, z, da, dz, db, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(tensor_type), intent(in) :: z, da, dz, db
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: z_address, da_address, dz_address, db_address, partial, totals
+      integer(c_int64_t), target :: pixels, channels, batch
+      integer(i8) :: threads
+      integer :: blocks
+
+      pixels = product(int(z%extent(1:2), i8))
+      channels = z%extent(3)
+      batch = z%extent(4)
+      blocks = blocks_for(pixels*batch, max(1, most_blocks/z%extent(3)))
+      threads = int(blocks, i8)*threads_per_block
+      call reserve_sums(device, threads, channels, partial, error)
+      if (allocated(error)) return
+      z_address = z%address
+      da_address = da%address
+      dz_address = dz%address
+      call device%kernels%launch_typed(device%rt, kernel_relu_backward_bias, z%dtype, [blocks, z%extent(3)], &
+         & [c_loc(pixels), c_loc(channels), c_loc(batch), c_loc(z_address), c_loc(da_address), c_loc(dz_address), &
+         & c_loc(partial)], device%stream, error)
+      if (allocated(error)) return
+      ! Behind the places that folding uses
+      totals = address_after(partial, sums_bytes(threads, channels))
+      call fold(device, partial, threads, channels, totals, error)
+      if (allocated(error)) return
+      db_address = db%address
+      call device%kernels%launch_typed(device%rt, kernel_narrow, z%dtype, [blocks_for(channels, most_blocks), 1], &
+         & [c_loc(channels), c_loc(totals), c_loc(db_address)], device%stream, error)
+   end subroutine relu_backward_bias
+
+   !> Workspace for partial sums of `n` threads in each of `rows` rows, for folding them, and for the totals
+   subroutine reserve_sums(device, n, rows, address, error)
+      type(cuda_device_type), intent(inout) :: device
+      integer(i8), intent(in) :: n, rows
+      type(c_ptr), intent(out) :: address
+      type(error_type), allocatable, intent(out) :: error
+      call device%reserve(sums_bytes(n, rows) + int(rows, c_size_t)*sum_bytes, address, error)
+   end subroutine reserve_sums
+
+   pure integer(c_size_t) function sums_bytes(n, rows)
+      integer(i8), intent(in) :: n, rows
+      sums_bytes = int((n + folded(n))*rows, c_size_t)*sum_bytes
+   end function sums_bytes
+
+   !> How many sums are left after one pass
+   pure integer(i8) function folded(n)
+      integer(i8), intent(in) :: n
+      folded = (n + fold_length - 1)/fold_length
+   end function folded
+
+   !> totals(r) = sum of partial(:, r), in passes to and fro between the partial sums and the memory behind them
+   subroutine fold(device, partial, n, rows, totals, error)
+      type(cuda_device_type), intent(in) :: device
+      type(c_ptr), intent(in) :: partial, totals
+      integer(i8), intent(in) :: n, rows
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: from, to, other
+      integer(c_int64_t), target :: left, next
+
+      from = partial
+      other = address_after(partial, int(n*rows, c_size_t)*sum_bytes)
+      left = n
+      do
+         next = folded(left)
+         to = other
+         if (next == 1) to = totals
+         call device%kernels%launch_plain(device%rt, kernel_fold, [blocks_for(next, most_blocks), int(rows)], &
+            & [c_loc(left), c_loc(from), c_loc(next), c_loc(to)], device%stream, error)
+         if (allocated(error) .or. next == 1) return
+         other = from
+         from = to
+         left = next
+      end do
+   end subroutine fold
+
+   !> One SGD step on all elements of w
+   subroutine update(device, sgd, first, w, g, v, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(sgd_type), intent(in) :: sgd
+      logical, intent(in) :: first
+      type(tensor_type), intent(in) :: w, g, v
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: w_address, g_address, v_address
+      real(c_double), target :: f64(4)
+      real(c_float), target :: f32(4)
+      integer(c_int64_t), target :: n
+      integer(c_int), target :: flags
+      type(c_ptr) :: settings(4)
+      integer :: i
+
+      if (.not. device%kernels%available) then
+         call sgd_by_library(device, sgd, first, w, g, v, error)
+         return
+      end if
+      f64 = [sgd%lr, sgd%momentum, 1.0_dp - sgd%dampening, sgd%weight_decay]
+      f32 = real(f64, sp)
+      do i = 1, 4
+         settings(i) = c_loc(f64(i))
+         if (w%dtype == dtype_float32) settings(i) = c_loc(f32(i))
+      end do
+      flags = merge(flag_momentum, 0_c_int, v%is_allocated()) + merge(flag_first, 0_c_int, first) + &
+         & merge(flag_nesterov, 0_c_int, sgd%nesterov) + merge(flag_decay, 0_c_int, sgd%weight_decay > 0.0_dp)
+      n = w%count()
+      w_address = w%address
+      g_address = g%address
+      v_address = c_null_ptr
+      if (v%is_allocated()) v_address = v%address
+      call device%kernels%launch_typed(device%rt, kernel_sgd, w%dtype, [blocks_for(w%count(), most_blocks), 1], &
+         & [c_loc(n), c_loc(w_address), c_loc(g_address), c_loc(v_address), settings(1), settings(2), settings(3), &
+         & settings(4), c_loc(flags)], device%stream, error)
+   end subroutine update
+
+end module cnn_cuda_training
