@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What the programs share: exit codes that mean one thing, and an output that may be cut off.
 
-Exit code 1 says that the judged program has a bug. Nothing else may give it: not a pipe closed by its reader, not
-Ctrl-C, not a fault of ours.
+Exit code 1 says that what was judged is not right: the program has a bug, or, for `bridge.doctor`, the device cannot be
+used. Nothing else may give it: not a pipe closed by its reader, not Ctrl-C, not a fault of ours.
 """
 
 from __future__ import annotations

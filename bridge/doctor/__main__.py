@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""``python -m bridge.doctor``: what works here, and what would help where it does not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from bridge.command import Output, check_writable, complain, run
+from bridge.doctor.examine import cuda_path, examine
+from bridge.doctor.show import show, to_dict
+from bridge.progress import stage
+from bridge.report.files import write_json
+
+ABOUT = """Say what works on this machine: Python and its packages, the Fortran library, compilers, the
+CUDA libraries and where they were found, GPUs, our kernels. Each device that can be used computes
+a tiny step in integers, which must be right to the bit. What is missing comes with the one command
+that would help.
+
+Whatever may crash or hang in a broken installation is asked in a child process with a time limit.
+Nothing is installed, changed or sent anywhere."""
+
+EXAMPLES = """exit codes:
+  0  the device cpu is ready (with --device cuda: cuda too)
+  1  it is not
+  2  bad usage, or the JSON cannot be written
+
+examples:
+  python -m bridge.doctor                          look at everything
+  python -m bridge.doctor --device cuda && ...     go on only if a GPU can be used
+  python -m bridge.doctor --json -                 for a bug report
+  python -m bridge.doctor --time-limit 600         libraries on a slow network disk
+
+programs without Python find Python's CUDA libraries by a variable (docs/cuda.md):
+  export CNN_CUDA_PATH=$(python -m bridge.doctor --cuda-path)
+  cnn_step fixture.h5 result.h5 --device cuda"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    p = argparse.ArgumentParser(prog="python -m bridge.doctor", description=ABOUT, epilog=EXAMPLES,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
+                   help="the device that must be ready for the exit code 0 (default cpu)")
+    p.add_argument("--json", metavar="FILE", help="write everything as JSON too (docs/json.md); - writes it to the "
+                   "standard output, instead of the text")
+    p.add_argument("--cuda-path", action="store_true", help="only print the folders of the CUDA libraries that this "
+                   "Python uses, as a value for CNN_CUDA_PATH")
+    p.add_argument("--time-limit", type=_seconds, metavar="S", default=120.0,
+                   help="seconds for each child process (default 120)")
+    return p
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError(f"expected seconds from 0 to 3600, found '{text}'")
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; the exit code says whether the device can be used."""
+    a = parser().parse_args(arguments)
+    return run("bridge.doctor", lambda: _print_path() if a.cuda_path else _examine(a))
+
+
+def _print_path() -> int:
+    path = cuda_path()
+    if not path:
+        return complain("bridge.doctor", "no folder with CUDA libraries: pip install nvidia-cudnn-cu13 "
+                        "nvidia-cuda-runtime nvidia-cublas, or set CNN_CUDA_PATH", 1)
+    Output().print(Text(path), soft_wrap=True)
+    return 0
+
+
+def _examine(a: argparse.Namespace) -> int:
+    if a.json != "-":
+        check_writable("--json", a.json)
+    with stage(Output(stderr=True), "looking at this machine"):
+        found = examine(a.time_limit)
+    code = found.exit_code(a.device)
+    document = to_dict(found, code)
+    if a.json == "-":
+        Output().print(Text(json.dumps(document, indent=1)), soft_wrap=True)
+        return code
+    show(Output(), found)
+    if a.json is not None:
+        write_json(a.json, document)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
