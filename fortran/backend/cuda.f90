@@ -86,7 +86,7 @@ contains
       if (allocated(error)) call self%release(tensor)
    end subroutine cuda_allocate
 
-   !> A failure is kept by CUDA and comes back from the next call; there is nobody to tell here
+   !> There is nobody to tell of a failure here; one that matters comes back from the next call
    subroutine cuda_release(self, tensor)
       class(cuda_type), intent(inout) :: self
       type(tensor_type), intent(inout) :: tensor

@@ -14,10 +14,11 @@ module cnn_convolution
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_plan, only : conv_data, conv_filter, conv_forward, conv_names, conv_plan_type, free_plan, &
       & make_plan, plan_key
-   use cnn_cuda_device, only : cuda_device_type, one, zero
+   use cnn_cuda_device, only : cuda_device_type
    use cnn_cuda_pointwise, only : add_bias, convert, relu_forward
    use cnn_device_name, only : device_name_type, math_bf16, math_fp16
    use cnn_error, only : error_type
+   use cnn_factors, only : one, zero
    use cnn_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32
    use cnn_tensor, only : address_after, tensor_type
    use cnn_text, only : to_text

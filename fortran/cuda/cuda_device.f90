@@ -7,8 +7,7 @@
 !> Current device.  Between `enter` and `leave` this device is the calling thread's; before and after, the caller's.
 !> Source.   CUDA runtime API and cuDNN 9 API reference.
 module cnn_cuda_device
-   use, intrinsic :: iso_c_binding, only : &
-      & c_associated, c_double, c_float, c_int, c_loc, c_null_ptr, c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_associated, c_double, c_int, c_null_ptr, c_ptr, c_size_t
    use cnn_conv_plan, only : conv_plan_type, free_plan
    use cnn_cublas, only : cublas_type
    use cnn_cuda_buffers, only : buffers_type
@@ -18,17 +17,10 @@ module cnn_cuda_device
    use cnn_cudnn, only : cudnn_type
    use cnn_cudnn_enums, only : CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN
    use cnn_error, only : error_type
-   use cnn_kinds, only : dtype_float64
    use cnn_tensor_descriptors, only : tensor_descriptors_type
    use cnn_text, only : to_text
    implicit none
    private
-
-   public :: minus_one, one, zero
-
-   !> Factors alpha and beta of cuDNN's calls, which takes their addresses: never written
-   real(c_float), target :: one_f32 = 1.0_c_float, zero_f32 = 0.0_c_float, minus_f32 = -1.0_c_float
-   real(c_double), target :: one_f64 = 1.0_c_double, zero_f64 = 0.0_c_double, minus_f64 = -1.0_c_double
 
    type, public :: cuda_device_type
       integer :: ordinal = 0
@@ -299,25 +291,6 @@ contains
          self%blas_handle = handle
       end if
    end subroutine open_blas
-
-   !> Address of 1 in the type in which cuDNN wants alpha and beta for tensors of this element type
-   type(c_ptr) function one(dtype)
-      integer, intent(in) :: dtype
-      one = c_loc(one_f32)
-      if (dtype == dtype_float64) one = c_loc(one_f64)
-   end function one
-
-   type(c_ptr) function zero(dtype)
-      integer, intent(in) :: dtype
-      zero = c_loc(zero_f32)
-      if (dtype == dtype_float64) zero = c_loc(zero_f64)
-   end function zero
-
-   type(c_ptr) function minus_one(dtype)
-      integer, intent(in) :: dtype
-      minus_one = c_loc(minus_f32)
-      if (dtype == dtype_float64) minus_one = c_loc(minus_f64)
-   end function minus_one
 
    !> A CUDA status as an error that names the device
    subroutine check(self, status, what, error)

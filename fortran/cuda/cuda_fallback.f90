@@ -7,11 +7,12 @@
 module cnn_cuda_fallback
    use, intrinsic :: iso_c_binding, only : c_double, c_float, c_int, c_loc, c_null_ptr, c_ptr, c_size_t
    use cnn_cublas, only : CUBLAS_POINTER_MODE_DEVICE, CUBLAS_POINTER_MODE_HOST
-   use cnn_cuda_device, only : cuda_device_type, minus_one, one, zero
+   use cnn_cuda_device, only : cuda_device_type
    use cnn_cuda_memory, only : copy_device
    use cnn_cuda_pointwise, only : bias_gradient
    use cnn_cudnn_enums, only : CUDNN_DATA_DOUBLE, CUDNN_DATA_FLOAT, CUDNN_OP_TENSOR_ADD, CUDNN_PROPAGATE_NAN
    use cnn_error, only : error_type, fail
+   use cnn_factors, only : minus_one, one, zero
    use cnn_kinds, only : dp, dtype_float64, sp
    use cnn_sgd, only : sgd_type
    use cnn_tensor, only : shape_text, tensor_type

@@ -4,11 +4,12 @@
 !> Source.  cuDNN 9 API reference: cudnnAddTensor, cudnnActivationForward, cudnnConvolutionBackwardBias.
 module cnn_cuda_pointwise
    use, intrinsic :: iso_c_binding, only : c_int, c_int64_t, c_loc, c_null_ptr, c_ptr, c_size_t
-   use cnn_cuda_device, only : cuda_device_type, one, zero
+   use cnn_cuda_device, only : cuda_device_type
    use cnn_cuda_kernels, only : blocks_for, kernel_bf16_to_f32, kernel_f16_to_f32, kernel_f32_to_bf16, &
       & kernel_f32_to_f16
    use cnn_cuda_memory, only : copy_device
    use cnn_error, only : error_type, fail
+   use cnn_factors, only : one, zero
    use cnn_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32, dtype_name
    use cnn_tensor, only : tensor_type
    implicit none

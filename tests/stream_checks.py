@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: MIT
+"""Checks of streams, waits and devices, each in a process of its own: ``python stream_checks.py NAME FIXTURE``.
+
+``CNN_CUDA_PATH`` names a strict software device; with ``STRICT_AT_EXIT`` it ends the process with 99 if two streams
+touched the same memory in an order that nothing fixes, or anything leaked. Streams are made, and destroyed, behind the
+library's back, as another library would.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterable
+from ctypes import byref, c_int, c_uint, c_void_p
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from failing_runs import status_of
+from software_device import SoftwareDevice
+
+from bridge import ArgumentError, DeviceArray, EngineError, Network, conv2d, conv2d_backward, engine
+
+#: Shapes of a batch of the fixture's network
+X = (2, 1, 6, 7)
+SETTINGS = (0.25, 0.9, 0.0, 0.01, 1)
+WAITS, LAUNCHES = "host synchronisations", "kernel launches"
+OWN = -1
+
+strict = SoftwareDevice(Path(os.environ["CNN_CUDA_PATH"]))
+fixture = ""
+
+
+def batch(seed: int, shape: tuple[int, ...] = X, dtype: str = "float32") -> np.ndarray:
+    """Random numbers."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def made_stream() -> int:
+    """A stream of somebody else's."""
+    stream = c_void_p()
+    assert strict.library.cudaStreamCreateWithFlags(byref(stream), c_uint(1)) == 0
+    assert stream.value
+    return stream.value
+
+
+def destroy(*streams: int) -> None:
+    for stream in streams:
+        assert strict.library.cudaStreamDestroy(c_void_p(stream)) == 0
+
+
+def use(stream: int, device: str = "cuda") -> None:
+    engine.call("device_stream", device, stream)
+
+
+def device_now() -> int:
+    """The calling thread's CUDA device."""
+    index = c_int()
+    assert strict.library.cudaGetDevice(byref(index)) == 0
+    return index.value
+
+
+class Training:
+    """A network that trains on the stream that was chosen last."""
+
+    def __init__(self, device: str = "cuda", seed: int = 1, dtype: str = "float32", **given: Any) -> None:
+        self.net = Network.from_file(fixture, dtype=dtype, device=device, **given)
+        self.device = device
+        home = device.partition(",")[0]
+        self.x, self.y = (DeviceArray.from_numpy(batch(one, X, dtype), home) for one in (seed, seed + 100))
+        self.losses: list[float] = []
+
+    def forward(self) -> None:
+        engine.call("network_forward", self.net._handle, self.x.operand.address, self.x.operand.extent)
+
+    def step(self) -> None:
+        x, y = self.x.operand, self.y.operand
+        self.losses.append(engine.call("network_step", self.net._handle, x.address, x.extent, y.address, y.extent,
+                                       *SETTINGS))
+
+    def result(self) -> bytes:
+        """Losses and weights, to the bit."""
+        return repr(self.losses).encode() + b"".join(one.numpy().tobytes() for one in self.net.parameters.values())
+
+
+def trained(device: str = "cuda", seed: int = 1, steps: int = 3) -> bytes:
+    """What some steps on our own stream give."""
+    use(OWN, device)
+    training = Training(device, seed)
+    for _ in range(steps):
+        training.step()
+    return training.result()
+
+
+def counts(names: Iterable[str]) -> dict[str, int]:
+    return {name: strict.counter(name) for name in names}
+
+
+def check_steady(device: str = "cuda", *, allowed: Iterable[str] = (), **given: Any) -> None:
+    """From the second step on: one wait, the same launches, nothing made, freed or looked for."""
+    from test_cuda_failures import functions
+
+    training = Training(device, **given)
+    names = [*functions(), WAITS, LAUNCHES, "device synchronisations", "bytes to host", "bytes to device"]
+    training.step()
+    training.step()
+    seen = []
+    for _ in range(3):
+        before = counts(names)
+        training.step()
+        seen.append({name: value - before[name] for name, value in counts(names).items() if value != before[name]})
+    assert seen[0] == seen[1] == seen[2], seen
+    work = {"cudaGetDevice", "cudaLaunchKernel", LAUNCHES, "cudaMemcpyAsync", "cudaStreamSynchronize", WAITS,
+            "bytes to host", "cudnnConvolutionForward", "cudnnConvolutionBackwardData",
+            "cudnnConvolutionBackwardFilter", "cudnnConvolutionBackwardBias", "cudnnAddTensor",
+            "cudnnActivationForward", "cudnnConvolutionBiasActivationForward", *allowed}  # fmt: skip
+    assert set(seen[0]) <= work, set(seen[0]) - work
+    assert seen[0][WAITS] == 1 and seen[0]["cudaStreamSynchronize"] == 1
+    assert seen[0]["bytes to host"] == 8
+
+
+def steady() -> None:
+    """A step makes nothing, and waits once."""
+    for device in ("cuda", "cuda,math=bf16", "cuda,algorithm=measured,workspace=1"):
+        for fuse in (False, True):
+            check_steady(device, fuse=fuse)
+    check_steady(dtype="float64")
+
+
+def steady_without_kernels() -> None:
+    """By cuBLAS too; the descriptor of the difference is made anew."""
+    check_steady(allowed=("cudnnOpTensor", "cudnnCreateOpTensorDescriptor", "cudnnSetOpTensorDescriptor",
+                          "cudnnDestroyOpTensorDescriptor", "cudnnActivationBackward", "cublasSetPointerMode_v2",
+                          "cublasSdot_v2", "cublasSaxpy_v2", "cublasSscal_v2"))
+
+
+def first_step() -> None:
+    """It waits once too, but for the copies before it."""
+    training = Training()
+    engine.call("device_wait", "cuda")
+    before = strict.counter(WAITS)
+    training.step()
+    assert strict.counter(WAITS) - before == 1
+
+
+def copies() -> None:
+    """Those to the host wait once, those to the device not, but for the one before them."""
+    a, host = DeviceArray.empty((5, 7)), batch(1, (5, 7))
+    engine.call("device_wait", "cuda")
+    for work, waits in ((lambda: a._copy_in(host), 0), (lambda: a._copy_in(2 * host), 1), (a.numpy, 1),
+                        (lambda: a._copy_in(host), 0), (lambda: engine.call("device_wait", "cuda"), 1),
+                        (lambda: a._copy_in(3 * host), 0)):  # fmt: skip
+        before = strict.counter(WAITS)
+        work()
+        assert strict.counter(WAITS) - before == waits
+    assert np.array_equal(a.numpy(), 3 * host)
+
+
+def large_copies() -> None:
+    """In pieces of 16 MiB through the one buffer, there and back."""
+    host = np.arange(9 * 2**20 + 3, dtype=np.float32)
+    a = DeviceArray.from_numpy(host)
+    b = a.astype("float32")
+    assert np.array_equal(b.numpy(), host)
+
+
+def streams_in_order() -> None:
+    """Each step on another stream, ours and the legacy default one among them: as if on one."""
+    right = trained(steps=6)
+    a, b = made_stream(), made_stream()
+    training = Training()
+    for stream in (a, b, 0, a, OWN, b):
+        use(stream)
+        training.step()
+    assert training.result() == right
+    use(OWN)
+    destroy(a, b)
+
+
+def chain_over_streams() -> None:
+    """Not a single wait between: a stream reads what the one before has queued."""
+    a, b = made_stream(), made_stream()
+    x, w = DeviceArray.from_numpy(batch(1, (1, 1, 9, 9))), DeviceArray.from_numpy(batch(2, (1, 1, 3, 3)))
+    places = [x, *(DeviceArray.empty((1, 1, 9, 9)) for _ in range(4))]
+    params = np.array([1, 1, 1, 1, 1, 1, 1], np.int32)
+    before = strict.counter(WAITS)
+    for stream, source, to in zip((a, b, 0, OWN), places, places[1:], strict=False):
+        use(stream)
+        engine.call("conv2d_forward", "cuda", 1, params, 0, source.operand.address, source.operand.extent,
+                    w.operand.address, w.operand.extent, 0, to.operand.address)
+    assert strict.counter(WAITS) == before
+    expected = batch(1, (1, 1, 9, 9))
+    for _ in range(4):
+        expected = conv2d(expected, batch(2, (1, 1, 3, 3)), padding=1)
+    assert np.allclose(places[4].numpy(), expected, rtol=1e-4, atol=1e-4)
+    destroy(a, b)
+
+
+def two_networks() -> None:
+    """In turns on two streams, with one workspace: the bits of one after the other."""
+    right = [trained(seed=seed) for seed in (1, 2)]
+    streams = [made_stream(), made_stream()]
+    both = [Training(seed=1), Training(seed=2)]
+    for _ in range(3):
+        for training, stream in zip(both, streams, strict=True):
+            use(stream)
+            training.step()
+    assert [training.result() for training in both] == right
+    # Forward passes, which nobody waits for
+    for _ in range(3):
+        for training, stream in zip(both, streams, strict=True):
+            use(stream)
+            training.forward()
+    use(OWN)
+    engine.call("device_wait", "cuda")
+    destroy(*streams)
+
+
+def destroyed_streams() -> None:
+    """Once its work is queued, a stream that its owner destroys is not touched by what queues nothing, a change to
+    another stream, or the end."""
+    right = trained(steps=2)
+    a, b, c = made_stream(), made_stream(), made_stream()
+    training = Training()
+    use(a)
+    training.step()
+    training.forward()
+    destroy(a)
+    spare = DeviceArray.empty((3,))
+    del spare
+    gc.collect()
+    use(b)
+    training.step()
+    destroy(b)
+    assert training.result() == right
+    use(c)
+    training.forward()
+    destroy(c)
+    del training
+    gc.collect()
+    engine.close_devices()
+
+
+def chosen_again() -> None:
+    """A stream may be a new one at the old address: it waits for what was queued, each time it is chosen."""
+    a = made_stream()
+    use(a)
+    before = strict.counter("cudaStreamWaitEvent")
+    use(a)
+    assert strict.counter("cudaStreamWaitEvent") == before + 1
+    use(OWN)
+    before = strict.counter("cudaStreamWaitEvent")
+    use(OWN)
+    assert strict.counter("cudaStreamWaitEvent") == before
+    destroy(a)
+
+
+def errors_are_marked() -> None:
+    """What was queued before an error is waited for as well, from the next stream on."""
+    a, b = made_stream(), made_stream()
+    right = trained(steps=1)
+    for name in ("cudnnAddTensor", "cudnnActivationForward", "cudaLaunchKernel", "cudnnConvolutionBackwardFilter"):
+        training = Training()
+        use(a)
+        strict.fail(name, status_of(name), call=2)
+        with pytest.raises(EngineError, match=rf"\({status_of(name)}\)"):
+            training.step()
+        strict.fail_no_more()
+        use(b)
+        training.forward()
+        use(OWN)
+        training.step()
+        assert training.result() == right, name
+    destroy(a, b)
+
+
+def failures_to_change() -> None:
+    """The stream stays the old one, for the library and for cuDNN and cuBLAS."""
+    right, a = trained(steps=4), made_stream()
+    training = Training()
+    training.step()
+    sets = ["cudnnSetStream", *(["cublasSetStream_v2"] if strict.counter("cublasCreate_v2") else [])]
+    for name in (*sets, "cudaStreamWaitEvent", "cudaEventRecord"):
+        strict.fail(name, status_of(name))
+        with pytest.raises(EngineError, match=rf"{name.removesuffix('_v2')}: .*\({status_of(name)}\)"):
+            use(a)
+        strict.fail_no_more()
+        if name in sets:
+            training.step()
+    while len(training.losses) < 4:
+        training.step()
+    assert training.result() == right
+    destroy(a)
+
+
+def two_devices() -> None:
+    """Side by side, whichever is the caller's, which stays so."""
+    set_device: Callable[[int], int] = strict.library.cudaSetDevice
+    right = trained()
+    for mine in (0, 1):
+        assert set_device(mine) == 0
+        both = [Training("cuda:0"), Training("cuda:1")]
+        assert device_now() == mine
+        for _ in range(3):
+            for training in both:
+                training.step()
+                assert device_now() == mine
+        assert [training.result() for training in both] == [right, right]
+        for name in ("cudnnAddTensor", "cudaMalloc", "cudaLaunchKernel"):
+            for training in both:
+                strict.fail(name, status_of(name))
+                with pytest.raises(EngineError):
+                    training.step()
+                    Training(training.device)
+                strict.fail_no_more()
+                assert device_now() == mine
+        del both, training
+        gc.collect()
+        assert device_now() == mine
+        # The caller's device cannot be given back: nobody would know of the memory
+        strict.fail("cudaSetDevice", status_of("cudaSetDevice"), call=2)
+        before = engine.call("devices_live")
+        with pytest.raises(EngineError, match=r"cuda:.: cudaSetDevice: .*\(999\)"):
+            DeviceArray.empty((3,), device=f"cuda:{1 - mine}")
+        strict.fail_no_more()
+        assert engine.call("devices_live") == before and set_device(mine) == 0
+    engine.close_devices()
+    assert device_now() == 1 and set_device(0) == 0
+
+
+def memory_of_the_other_device() -> None:
+    x, w = DeviceArray.from_numpy(batch(1), "cuda:0"), DeviceArray.from_numpy(batch(2, (1, 1, 3, 3)), "cuda:1")
+    message = r"^weight: .*cuda:1, expected .*cuda:0"
+    with pytest.raises(ArgumentError, match=message):
+        conv2d(x, w)
+    net = Network.from_file(fixture, device="cuda:1")
+    with pytest.raises(ArgumentError, match=r"^input: .*cuda:0, expected .*cuda:1"):
+        net.forward(x)
+
+
+def errors_are_not_left_behind() -> None:
+    """CUDA keeps the last error of a thread; it is not there for somebody else to find."""
+    DeviceArray.empty((1,))
+    for name, work in (("cudaMalloc", lambda: DeviceArray.empty((9,))), ("cudaLaunchKernel", lambda: Training().step()),
+                       ("cudaMemcpyAsync", lambda: DeviceArray.from_numpy(batch(1)))):  # fmt: skip
+        strict.fail(name, status_of(name))
+        with pytest.raises(EngineError, match=rf"\({status_of(name)}\)"):
+            work()
+        strict.fail_no_more()
+        assert strict.library.cudaGetLastError() == 0
+    with pytest.raises(EngineError, match=r"no memory for a float32 tensor .*\(2\): out of memory"):
+        DeviceArray.empty((2**28, 8))
+    assert strict.library.cudaGetLastError() == 0
+
+
+def more_than_all_memory() -> None:
+    """Sizes in bytes that 64 bits cannot hold, and what would be left of them, 0 and 256 KiB."""
+    DeviceArray.empty((1,))
+    before = engine.call("devices_live")
+    for shape in ((2**16,) * 4, (2**16, 50155733, 1403005)):
+        with pytest.raises(EngineError, match=r"no memory for a float32 tensor .*\(2\): out of memory"):
+            DeviceArray.empty(shape)
+    assert engine.call("devices_live") == before
+
+
+def opened_and_closed() -> None:
+    """Again and again; nothing stays."""
+    results = set()
+    for _ in range(4):
+        results.add(trained())
+        gc.collect()
+        engine.close_devices()
+        assert strict.report() == "" and engine.call("devices_live") == 0
+    assert len(results) == 1
+
+
+def options_make_plans() -> None:
+    """Every option that the choice of an algorithm depends on has a plan of its own, made once."""
+    x, w = batch(1, (1, 2, 8, 9)), batch(2, (3, 2, 3, 3))
+    asked = ("cudnnGetConvolutionForwardAlgorithm_v7", "cudnnFindConvolutionForwardAlgorithmEx")
+    variants = ({"padding": 1}, {"stride": 2}, {"stride": (1, 2)}, {"dilation": 2}, {"padding": (0, 1)})
+    options = ("", ",deterministic=no", ",transforms=yes", ",workspace=1", ",math=tf32", ",math=fp16", ",math=bf16",
+               ",algorithm=measured,workspace=1")  # fmt: skip
+    cases: list[tuple[str, dict[str, Any]]] = [("cuda" + option, {}) for option in options]
+    cases += [("cuda", variant) for variant in variants]
+    if not strict.has_kernels:
+        cases = [case for case in cases if "16" not in case[0]]
+    for again in (False, True):
+        for device, given in cases:
+            before = sum(map(strict.counter, asked))
+            conv2d(DeviceArray.from_numpy(x), DeviceArray.from_numpy(w), device=device, **given)
+            assert sum(map(strict.counter, asked)) == before + (0 if again else 1), (device, given, again)
+
+
+def descriptors_are_few() -> None:
+    """Those of single tensors are kept for the last shapes only, whatever the order they come in."""
+    w = DeviceArray.from_numpy(batch(0, (1, 1, 1, 1)))
+    for width in [*range(1, 101), *range(90, 60, -1), *range(1, 70, 3)]:
+        dy = batch(width, (2, 1, 1, width))
+        g = DeviceArray.from_numpy(dy)
+        found = conv2d_backward(g, g, w, output_mask=(False, False, True))[2]
+        assert np.allclose(found.numpy(), dy.sum((0, 2, 3)), rtol=1e-4, atol=1e-5)
+    assert "\n64 tensor descriptor alive\n" in strict.report()
+    # The bias is known each time, the output is not, and must not take the place of the bias
+    b = DeviceArray.from_numpy(batch(1, (1,)))
+    for width in range(1, 140):
+        x = batch(width, (1, 1, 1, width))
+        expected = x * w.numpy()[0, 0, 0, 0] + b.numpy()[0]
+        assert np.allclose(conv2d(DeviceArray.from_numpy(x), w, b).numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def half_done_steps() -> None:
+    """After a failure, what was half done cannot be gone on with; what came before it can."""
+    training = Training()
+    net, y = training.net, DeviceArray.from_numpy(batch(7))
+    calls = {"loss": lambda: net.loss(y), "backward": net.backward, "update": lambda: net.update(lr=0.5, momentum=0.9)}
+    loss, update = ("cudaLaunchKernel",) * 2 if strict.has_kernels else ("cudnnOpTensor", "cublasSaxpy_v2")
+    for fails, function, refused in (("loss", loss, "backward"), ("update", update, "update"),
+                                     ("backward", "cudnnConvolutionBackwardFilter", "update")):
+        net.forward(training.x)
+        for name in ("loss", "backward"):
+            calls[name]()
+        strict.fail(function, status_of(function))
+        with pytest.raises(EngineError, match=rf"\({status_of(function)}\)"):
+            calls[fails]()
+        strict.fail_no_more()
+        with pytest.raises(EngineError, match=f"^{refused}: no (loss|gradients) yet"):
+            calls[refused]()
+    net.forward(training.x)
+    for call in calls.values():
+        call()
+
+
+def main(name: str, path: str) -> None:
+    """Run one of the checks."""
+    global fixture
+    fixture = path
+    globals()[name]()
+    gc.collect()
+    engine.close_devices()
+    sys.stdout.write("done\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: MIT
+"""Every CUDA, cuDNN and cuBLAS function that a training step calls fails: one clear error, nothing left, no leak.
+
+On the strict software device. `FAILS` says for every function how the message names what failed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import software_device
+from failing_runs import status_of
+
+from bridge.programs import cnn_step
+from reference.export import export
+from reference.settings import ExportSettings
+
+HERE = Path(__file__).parent
+#: A function of our copy of the interface that gives a status
+STATUS_FUNCTION = re.compile(r"^(?:cudaError_t|CUresult|st|cublasStatus_t) (cu\w+)\(", re.M)
+
+DESCRIBED = {"TensorDescriptor", "FilterDescriptor", "ConvolutionDescriptor", "ActivationDescriptor",
+             "OpTensorDescriptor"}  # fmt: skip
+PASSES = {"Forward": "forward", "BackwardData": "data gradient", "BackwardFilter": "filter gradient"}
+#: The part of the message that names what failed
+FAILS = {
+    "cudaRuntimeGetVersion": "version of the runtime",
+    "cudaGetDeviceCount": "no usable GPU or driver; CUDA: cudaGetDeviceCount",
+    "cudaGetDevice": "cuda:[01]: cudaGetDevice",
+    "cudaSetDevice": "cuda:1: cudaSetDevice",
+    "cudaMalloc": r"no memory for a (float32 tensor \(.*\)|workspace of \d+ bytes) \(cudaMalloc\)|"
+                  "memory for the device's buffers",
+    "cudaMallocHost": "memory for the device's buffers",
+    "cudaMemcpyAsync": r"cuda:0: (copy (to|from) a tensor \(.*\)|copy inside the device|reading the loss)",
+    "cudaMemsetAsync": r"cuda:0: cudaMemsetAsync of a tensor \(.*\)",
+    "cudaMemGetInfo": "cuda:0: cudaMemGetInfo",
+    "cudaStreamCreateWithFlags": "cuda:0: making a stream",
+    "cudaStreamSynchronize": "cuda:0: cudaStreamSynchronize",
+    "cudaEventCreateWithFlags": "cuda:0: making an event",
+    "cudaLibraryLoadData": r"loading the kernels \(cudaLibraryLoadData\)",
+    "cudaLibraryGetKernel": "kernel cnn_[a-z0-9_]+",
+    "cudaLaunchKernel": "launching the kernel cnn_[a-z0-9_]+",
+    "cudnnCreate": "cudnnCreate",
+    "cudnnSetStream": "cudnnSetStream",
+    **{f"cudnnCreate{name}": f"cudnnCreate{name}" for name in DESCRIBED},
+    **{f"cudnnSet{name}": f"cudnnSet{name}" for name in (
+        "Tensor4dDescriptor", "Filter4dDescriptor", "Convolution2dDescriptor", "ConvolutionMathType",
+        "ConvolutionGroupCount", "ActivationDescriptor", "OpTensorDescriptor")},
+    **{f"cudnnGetConvolution{name}Algorithm_v7": f"algorithms of the {text}" for name, text in PASSES.items()},
+    **{f"cudnnFindConvolution{name}AlgorithmEx": f"measuring the algorithms of the {text}"
+       for name, text in PASSES.items()},
+    **{f"cudnnConvolution{name}": f"convolution, {text}" for name, text in PASSES.items()},
+    "cudnnConvolutionBiasActivationForward": "convolution with bias and ReLU",
+    "cudnnConvolutionBackwardBias": "bias gradient",
+    "cudnnActivationForward": "ReLU",
+    "cudnnActivationBackward": "ReLU backward",
+    "cudnnAddTensor": "adding the bias",
+    "cudnnOpTensor": "difference of output and target",
+    "cublasCreate_v2": "cublasCreate",
+    "cublasSetStream_v2": "cublasSetStream",
+    "cublasSetPointerMode_v2": "cublasSetPointerMode",
+    "cublasSdot_v2": r"the loss \(cublas dot\)",
+    "cublasSaxpy_v2": r"update \(cublas axpy\)",
+    "cublasSscal_v2": r"scaling \(cublas scal\)",
+}
+#: Nobody is told when these fail: there is nothing more to be done
+FREES = {"cudaFree", "cudaFreeHost", "cudaStreamDestroy", "cudaEventDestroy", "cudaLibraryUnload", "cudnnDestroy",
+         "cublasDestroy_v2", *(f"cudnnDestroy{name}" for name in DESCRIBED)}  # fmt: skip
+#: Another algorithm is tried when the workspace of one cannot be had
+WORKSPACES = {f"cudnnGetConvolution{name}WorkspaceSize" for name in PASSES}
+#: Used on the way to a free, where their failures stop nothing either
+ON_THE_WAY = {"cudaGetDevice", "cudaSetDevice", "cudaStreamSynchronize", "cublasSetPointerMode_v2"}
+#: What no training step calls
+NOT_IN_A_STEP = {
+    "cudaDriverGetVersion", "cudaDeviceGetAttribute", "cudaPointerGetAttributes", "cudaGetLastError", "cuInit",
+    "cuDriverGetVersion", "cuDeviceGet", "cuDeviceGetName", "cublasGetVersion_v2", "cublasDdot_v2", "cublasDaxpy_v2",
+    "cublasDscal_v2", "cudnnGetConvolution2dForwardOutputDim",
+    # Only where the stream changes: test_cuda_streams.py
+    "cudaStreamWaitEvent", "cudaEventRecord",
+}  # fmt: skip
+#: A status that stays, as after an access to a wrong address
+STICKY = dict.fromkeys(("cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize"), 700)
+
+
+@functools.cache
+def functions() -> tuple[str, ...]:
+    """All functions that the software device has, and that can fail."""
+    return tuple(sorted(name for header in ("cuda_api.h", "cudnn_api.h") for name in STATUS_FUNCTION.findall(
+        (software_device.SOURCES / header).read_text(encoding="utf-8"))))
+
+
+@functools.cache
+def device_of(cudart: str) -> Path:
+    """The software device: "new", or "old" without the functions that load kernels, as before CUDA 12.8."""
+    if cudart == "new":
+        return software_device.build()
+    with tempfile.TemporaryDirectory() as folder:
+        for file in software_device.SOURCES.iterdir():
+            text = file.read_text(encoding="utf-8").replace("cudaLibrary", "notYetLibrary")
+            (Path(folder) / file.name).write_text(text, encoding="utf-8")
+        return software_device.build(sources=Path(folder), kernels=False)
+
+
+def skip_without_kernels(cudart: str) -> None:
+    """Without flang the "new" device refuses to load our kernels."""
+    if cudart == "new" and not software_device.SoftwareDevice(device_of("new")).has_kernels:
+        pytest.skip("skipped, because there is no flang to compile the kernels for the software device")
+
+
+@pytest.fixture(scope="module")
+def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two steps with momentum and weight decay, small."""
+    path = tmp_path_factory.mktemp("failures") / "fixture.h5"
+    export(path, ExportSettings(height=8, width=10, batch=3, steps=2, momentum=0.9, weight_decay=0.01))
+    return path
+
+
+def environment(cudart: str = "new", **more: str) -> dict[str, str]:
+    """Of a child on the software device."""
+    path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
+    return os.environ | {"CNN_CUDA_PATH": str(device_of(cudart)), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | more
+
+
+#: Run, device, runtime, and the functions that it is about; none: all
+SCENARIOS = {
+    "kernels": ("file", "cuda", "new", ()),
+    "without kernels": ("file", "cuda", "old", ("cublas", "cudnnOp", "cudnn.*OpTensor", "cudnnActivationBackward",
+                                                "cudaMemcpyAsync", "cudaMalloc$")),
+    "measured": ("file", "cuda,algorithm=measured,workspace=1", "new", ("cudnnFind", "cudaMemGetInfo", "cudaMalloc$",
+                                                                        ".*Workspace")),
+    "fused": ("step", "cuda", "new", ("cudnnConvolution", "cudaLaunchKernel", "cudaMalloc$", "cudaStreamSynchronize",
+                                      "cudaMemcpyAsync")),
+    "rounded": ("step", "cuda,math=bf16", "new", ("cudaLaunchKernel", "cudaMalloc$")),
+    "second device": ("step", "cuda:1", "new", ("cudaSetDevice", "cudaGetDevice$")),
+}  # fmt: skip
+
+
+def chosen(patterns: tuple[str, ...]) -> Iterator[str]:
+    """The functions of a scenario."""
+    return (name for name in functions() if not patterns or any(re.match(one, name) for one in patterns))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_each_call_may_fail(scenario: str, fixture: Path, tmp_path: Path) -> None:
+    """A failed call is an error that names it, or harms nothing; the next run on the device is right; all goes back."""
+    run, device, cudart, patterns = SCENARIOS[scenario]
+    skip_without_kernels(cudart)
+    command = [sys.executable, HERE / "failing_runs.py", run, device, fixture, tmp_path, *chosen(patterns)]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=300,
+                          env=environment(cudart, STRICT_DEVICES="2"))
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    problems = [problem for one in found for problem in problems_of(one)]
+    assert not problems, "\n".join(problems)
+    met = {one["function"] for one in found}
+    if patterns:
+        unused = [pattern for pattern in patterns if not any(re.match(pattern, name) for name in met)]
+        assert not unused
+    else:
+        assert len(met) > 40
+
+
+def problems_of(one: dict[str, object]) -> Iterator[str]:
+    """What is wrong with an attempt of failing_runs.py."""
+    name, error = str(one["function"]), one["error"]
+    what = f"call {one['call']} of {one['calls']} of {name}: "
+    if one["left"]:
+        yield f"{what}left {one['left']}"
+    if not one["recovered"]:
+        yield f"{what}the next run was not right"
+    if one["report"]:
+        yield f"{what}{one['report']}"
+    if error is None:
+        if not one["right"]:
+            yield f"{what}a wrong result, and no error"
+        if name in FAILS and not (name in ON_THE_WAY and one["call"] != 1):
+            yield f"{what}no error"
+    elif name not in FAILS or not re.search(rf"({FAILS[name]}): .*\({status_of(name)}\)", str(error)):
+        yield f"{what}the message is {error!r}"
+    elif "\n" in str(error):
+        yield f"{what}more than a line: {error!r}"
+
+
+def test_every_function_is_in_the_table() -> None:
+    parts: list[set[str]] = [set(FAILS), FREES, WORKSPACES, NOT_IN_A_STEP]
+    assert sorted(name for part in parts for name in part) == list(functions())
+    assert set(FAILS) >= ON_THE_WAY
+
+
+def run_program(fixture: Path, result: Path, cudart: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """`cnn_step` on the software device, which ends it with 99 if anything leaks."""
+    skip_without_kernels(cudart)
+    return subprocess.run([cnn_step(), fixture, result, "--device", "cuda"], capture_output=True, text=True, timeout=60,
+                          check=False, env=environment(cudart, STRICT_AT_EXIT="2", **more))
+
+
+@pytest.mark.parametrize("cudart", ["new", "old"])
+def test_the_program_gives_all_back(fixture: Path, tmp_path: Path, cudart: str) -> None:
+    done = run_program(fixture, tmp_path / "result.h5", cudart)
+    assert (done.returncode, done.stderr) == (0, "") and os.listdir(tmp_path) == ["result.h5"]
+
+
+@pytest.mark.parametrize("every", [False, True], ids=["first call", "every call"])
+@pytest.mark.parametrize("name", [*FAILS, *sorted(FREES)])
+def test_the_program_survives(fixture: Path, tmp_path: Path, name: str, every: bool) -> None:
+    """Exit status 2, one line that names what failed, no file, no leak; failures to free are no failures."""
+    cudart = "old" if name.startswith("cublas") or "OpTensor" in name or name == "cudnnActivationBackward" else "new"
+    status = STICKY.get(name, status_of(name))
+    result = tmp_path / "result.h5"
+    done = run_program(fixture, result, cudart, STRICT_FAIL=f"{name}:{0 if every else 1}:{status}")
+    if name in FREES:
+        assert (done.returncode, done.stderr) == (0, "") and result.exists()
+        return
+    not_called = {"cudaSetDevice", "cudaMemGetInfo", "cudnnConvolutionBiasActivationForward"}
+    if name in not_called or name.startswith("cudnnFind"):
+        assert done.returncode == 0
+        return
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(rf"cnn_step: .*({FAILS[name]}): .*\({status}\).*\n", done.stderr), done.stderr
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(WORKSPACES))
+def test_no_workspace_size_at_all(fixture: Path, tmp_path: Path, name: str) -> None:
+    done = run_program(fixture, tmp_path / "result.h5", "new", STRICT_FAIL=f"{name}:0:4000")
+    assert done.returncode == 2
+    assert re.fullmatch(r"cnn_step: .*cuDNN: workspace of the .*\(4000\).*\n", done.stderr), done.stderr
+    assert not os.listdir(tmp_path)

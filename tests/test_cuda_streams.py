@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: MIT
+"""Streams, waits, devices and what is kept between steps: stream_checks.py says what each check asks for."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_cuda_failures import HERE, environment, fixture, skip_without_kernels
+
+__all__ = ["fixture"]
+
+#: The checks, and which of CUDA's runtimes they are for: without the functions that load kernels, "old", there are none
+CHECKS = {
+    "steady": ("new",), "steady_without_kernels": ("old",), "first_step": ("new", "old"), "copies": ("new",),
+    "large_copies": ("new",), "streams_in_order": ("new", "old"), "chain_over_streams": ("new",),
+    "two_networks": ("new", "old"), "destroyed_streams": ("new", "old"), "chosen_again": ("new",),
+    "errors_are_marked": ("new",), "failures_to_change": ("new", "old"), "two_devices": ("new",),
+    "memory_of_the_other_device": ("new",), "errors_are_not_left_behind": ("new",),
+    "opened_and_closed": ("new", "old"), "options_make_plans": ("new",), "descriptors_are_few": ("new",),
+    "half_done_steps": ("new", "old"), "more_than_all_memory": ("new",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "cudart"), [(name, one) for name, which in CHECKS.items() for one in which])
+def test_check(name: str, cudart: str, fixture: Path) -> None:
+    """In a process of its own, which the device ends if a wait is missing or anything leaks."""
+    skip_without_kernels(cudart)
+    done = subprocess.run([sys.executable, HERE / "stream_checks.py", name, fixture], capture_output=True, text=True,
+                          check=False, timeout=120, env=environment(cudart, STRICT_AT_EXIT="2", STRICT_DEVICES="2"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_every_check_is_run() -> None:
+    """Those of stream_checks.py that take no argument."""
+    tree = ast.parse((HERE / "stream_checks.py").read_text(encoding="utf-8"))
+    found = {one.name for one in tree.body if isinstance(one, ast.FunctionDef) and not one.args.args}
+    assert found - {"made_stream", "device_now", "destroy"} == set(CHECKS)
