@@ -25,8 +25,11 @@ lint: test-setup  ## ruff for Python; fortitude, and flang where it is, for Fort
 doctor: setup  ## what works on this machine, what does not, and what would help (ARGS="--device cuda" etc.)
 	@$(PYTHON_ENV) -m bridge.doctor $(ARGS)
 
+gpu-check: test-setup  ## all that only a GPU can show; without one it says so (ARGS="--stages tests,validate" etc.)
+	@$(PYTHON_ENV) -m benchmarks.gpu_check $(ARGS)
+
 clean:  ## remove what was built, not the virtual environment
 	rm -rf build
 
-.PHONY: help setup test-setup validate test lint doctor clean
+.PHONY: help setup test-setup validate test lint doctor gpu-check clean
 .DEFAULT_GOAL := help

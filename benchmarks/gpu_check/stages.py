@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: MIT
+"""The stages: what is run on a GPU, and what has to come out.
+
+Everything runs in child processes with a time limit: a broken CUDA installation may crash or hang. Every stage is a
+function of a `Plan` and the seconds that it may take, and gives a `Found`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_check.plan import ROOT, Clock, Found, Plan, StageError
+from bridge import programs
+from bridge.again import compare_runs
+from bridge.errors import BridgeError
+
+#: Tests that run on the real libraries when CNN_TEST_CUDA=real
+TESTS = ("tests/parity", "tests/test_network_cuda.py", "tests/test_device_arrays.py", "tests/test_streams.py",
+         "tests/test_foreign_arrays.py")
+#: Device options, and the exit code of the verdict that they must have; None: it is recorded, whatever it is.
+#: Transforms have other bounds than sums of products
+OPTIONS: dict[str, int | None] = {
+    "algorithm=measured": 0, "deterministic=no": 0, "math=fp16": 3, "math=bf16": 3,
+    "algorithm=measured,transforms=yes": None}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the doctor says: whether the device can be used, its name or why not, and versions."""
+
+    usable: bool
+    words: str
+    facts: dict[str, str]
+    environment: dict[str, Any]
+
+
+def doctor(plan: Plan, limit: float) -> Seen:
+    """Is there a device, and does it compute right to the bit?"""
+    done = plan.run(limit, sys.executable, "-m", "bridge.doctor", "--device", "cuda", "--json", "-").expect(0, 1)
+    document = json.loads(done.out)
+    cuda = document["devices"]["cuda"]
+    # Names of files, without the folders of this machine
+    facts = {name: Path(value).name if name.endswith(" library") else value
+             for name, value in document["cuda_facts"].items()}
+    why = "; ".join(one["what"] for one in cuda["problems"])
+    return Seen(cuda["usable"], cuda["names"] if cuda["usable"] else why, facts, document["environment"])
+
+
+def judged(plan: Plan, limit: float, *command: str | Path) -> dict[str, Any]:
+    """The JSON of `bridge.validate` or `bridge.compare`, in short; any verdict is an answer."""
+    path = plan.folder / "verdict.json"
+    path.unlink(missing_ok=True)
+    done = plan.run(limit, sys.executable, "-m", *command, "--json", path)
+    if not path.exists():
+        done.expect()
+    document = json.loads(path.read_text(encoding="utf-8"))
+    largest: dict[str, float] = {}
+    for tensor in document["tensors"]:
+        value = float("inf") if tensor["T"] is None else tensor["T"]
+        largest[tensor["name"]] = max(largest.get(tensor["name"], 0.0), value)
+    kept = {name: document[name] for name in ("verdict", "exit_code", "words", "precision", "batch_shape", "steps",
+                                              "lower_precisions", "again", "bitwise", "seconds") if name in document}
+    conclusion = document.get("float64_test", {}).get("conclusion")
+    worst = {name: value if value < float("inf") else None for name, value in largest.items()}
+    return kept | {"largest_T": worst} | ({"float64_test": conclusion} if conclusion else {})
+
+
+def tests(plan: Plan, limit: float) -> Found:
+    """The parity suite and the tests of CUDA arrays."""
+    chosen = [name for name in plan.tests if (ROOT / name).exists()]
+    if not chosen:
+        return Found("failed", f"no tests below {ROOT}, expected {', '.join(plan.tests)}")
+    done = plan.run(limit, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen)
+    lines = done.out.strip().splitlines()
+    counts = {word: int(number) for number, word in
+              re.findall(r"(\d+) (passed|failed|skipped|errors?)", lines[-1] if lines else "")}
+    wrong = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    right = done.code == 0 and counts.get("passed", 0) > 0
+    said = lines or done.errors.strip().splitlines() or [f"exit code {done.code}"]
+    return Found.of(right, said[-1].strip("= "), counts | {"wrong": wrong[:50]})
+
+
+def validate(plan: Plan, limit: float) -> Found:
+    """The whole validation in float32: RIGHT."""
+    found = judged(plan, limit, "bridge.validate", "--device", plan.device, "--size", plan.size)
+    return Found.of(found["exit_code"] == 0, found["words"], found)
+
+
+def tf32(plan: Plan, limit: float) -> Found:
+    """A step with tensor cores: a lower precision, TF32 by name."""
+    clock = Clock(limit)
+    fixture, result = plan.fixture("one step", plan.size, limit), plan.folder / "tf32.h5"
+    plan.step(fixture, result, clock.left, "math=tf32")
+    found = judged(plan, clock.left, "bridge.compare", fixture, result, "--no-diagnosis")
+    result.unlink()
+    names = [one["name"] for one in found["lower_precisions"]]
+    right = found["exit_code"] == 3 and any(name.startswith("TF32") for name in names)
+    return Found.of(right, found["words"], found)
+
+
+def cross(plan: Plan, limit: float) -> Found:
+    """CPU and GPU held against each other: no further apart than two right computations may be."""
+    clock = Clock(limit)
+    fixture, on_gpu, on_cpu = plan.fixture("one step", plan.size, limit), plan.folder / "gpu.h5", plan.folder / "cpu.h5"
+    plan.step(fixture, on_gpu, clock.left)
+    plan.step(fixture, on_cpu, clock.left, device="cpu")
+    found = judged(plan, clock.left, "bridge.compare", fixture, on_cpu, "--again", on_gpu, "--no-diagnosis")
+    on_cpu.unlink()
+    changed = found["again"]["changed"]
+    far = max((one["T"] if one["T"] is not None else float("inf") for one in changed), default=0.0)
+    words = (f"{len(changed)} of {len(changed) + found['again']['equal']} tensors differ between CPU and {plan.kind}, "
+             f"by at most {far:.2g} of the bound")
+    # Equal to the bit would mean that both were computed in the same place
+    return Found.of(found["exit_code"] == 0 and bool(changed), words, found)
+
+
+def repeat(plan: Plan, limit: float) -> Found:
+    """Two runs on the GPU: the same bits."""
+    clock = Clock(limit)
+    fixture, results = plan.fixture("one step", plan.size, limit), [plan.folder / "gpu.h5", plan.folder / "gpu2.h5"]
+    for result in results:
+        if not result.exists():
+            plan.step(fixture, result, clock.left)
+    runs = compare_runs(fixture, *results)
+    for result in results:
+        result.unlink()
+    return Found.of(not runs.changed, runs.words, {"equal": runs.equal, "changed": len(runs.changed)})
+
+
+def double(plan: Plan, limit: float) -> Found:
+    """float64, and by how much the error falls."""
+    found = judged(plan, limit, "bridge.validate", "--device", plan.device, "--precision", "float64", "--size",
+                   plan.small, "--steps", "2")
+    return Found.of(found["exit_code"] == 0, found["words"], found)
+
+
+def options(plan: Plan, limit: float) -> Found:
+    """Verdicts on other algorithms and precisions."""
+    clock, verdicts, wrong = Clock(limit), {}, []
+    fixture, result = plan.fixture("small", plan.small, limit), plan.folder / "option.h5"
+    for text, expected in OPTIONS.items():
+        try:
+            plan.step(fixture, result, clock.left, text)
+            found = judged(plan, clock.left, "bridge.compare", fixture, result, "--no-diagnosis")
+            verdicts[text] = {name: found[name] for name in ("verdict", "exit_code", "words", "largest_T")}
+            right = expected is None or found["exit_code"] == expected
+        except StageError as failure:
+            verdicts[text], right = {"words": str(failure)}, False
+        wrong += [] if right else [text]
+    said = ", ".join(f"{text} {one.get('verdict', 'did not run')}" for text, one in verdicts.items())
+    return Found.of(not wrong, said, {"verdicts": verdicts, "wrong": wrong})
+
+
+def memcheck(plan: Plan, limit: float) -> Found:
+    """NVIDIA's compute-sanitizer, where it is."""
+    program = shutil.which("compute-sanitizer", path=plan.environment.get("PATH"))
+    if program is None:
+        return Found("skipped", "compute-sanitizer is not on the search path")
+    clock, result = Clock(limit), plan.folder / "memcheck.h5"
+    fixture = plan.fixture("tiny", "24x20", limit)
+    done = plan.run(clock.left, program, "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9",
+                    programs.cnn_step(), fixture, result, "--device", plan.device)
+    lines = [line for line in done.out.splitlines() if line.startswith("=========")]
+    return Found.of(done.code == 0, lines[-1].strip("= ") if lines else f"exit code {done.code}",
+                    {"report": lines[:60]})
+
+
+STAGES: dict[str, Callable[[Plan, float], Found]] = {
+    one.__name__: one for one in (validate, tf32, tests, cross, repeat, double, options, memcheck)}
+
+
+#: Seconds for one stage, at most: one that hangs leaves time for the others
+LONGEST = {"validate": 300.0, "tests": 240.0}
+
+
+def attempt(name: str, plan: Plan, limit: float) -> Found:
+    """A stage, whatever happens in it."""
+    try:
+        return STAGES[name](plan, min(limit, LONGEST.get(name, 180.0)))
+    except (StageError, BridgeError, OSError) as failure:
+        return Found("failed", " ".join(str(failure).split()))
+    except Exception as failure:  # the other stages are to be run, and what they find is to be written
+        return Found("failed", f"a fault of the check: {type(failure).__name__}: {failure}")
