@@ -14,7 +14,13 @@ UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 #: Smallest positive number by precision
 SMALLEST = {"float32": 2.0**-149, "float64": 2.0**-1074}
 #: Largest relative error of an operand that is rounded to a lower precision before it is multiplied
-OPERAND_ROUNDOFF = {"TF32": 2.0**-11, "TF32 truncated": 2.0**-10, "bf16": 2.0**-8, "fp16": 2.0**-11}
+OPERAND_ROUNDOFF = {
+    "TF32": 2.0**-11,
+    "TF32 ties away": 2.0**-11,
+    "TF32 truncated": 2.0**-10,
+    "bf16": 2.0**-8,
+    "fp16": 2.0**-11,
+}
 
 
 def rounding_factor(n: Array | float, u: float) -> Array:

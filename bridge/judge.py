@@ -9,7 +9,9 @@ from dataclasses import replace
 from bridge.comparison import compare
 from bridge.diagnosis import diagnose
 from bridge.diagnosis.adequacy import reckon
+from bridge.diagnosis.replay import prefer_precision, replay
 from bridge.judged import Comparison
+from bridge.lowering import HALF
 from bridge.precision import Recognised, recognise
 from bridge.probe import is_probe_file, judge_probe
 from bridge.progress import Report
@@ -23,8 +25,9 @@ def judge(
 ) -> tuple[Comparison, Verdict]:
     """Compare two files and decide.
 
-    A result that fails, but shows a lower precision, is judged again by the bounds of that precision: it excuses
-    rounding, not a bug. What fails is then explained by recomputation, see `bridge.diagnosis`.
+    A result that fails, but shows a lower precision, is judged again by the bounds of that precision, or operation by
+    operation where it stores 16 bits: it excuses rounding, not a bug. What fails is then explained by recomputation,
+    see `bridge.diagnosis`.
 
     Parameters
     ----------
@@ -44,7 +47,10 @@ def judge(
         verdict = judge_probe(comparison, fixture, result)
     else:
         recognised = recognise(fixture, result, comparison) if comparison.failures else None
-        lowered = compare(fixture, result, progress, recognised.name) if recognised else None
+        if recognised and recognised.name in HALF:
+            lowered = replay(fixture, result, comparison, recognised.name)
+        elif recognised:
+            lowered = compare(fixture, result, progress, recognised.name)
         if recognised and lowered:
             excuse(comparison, recognised, lowered)
         verdict = decide(comparison, recognised, lowered)
@@ -66,4 +72,7 @@ def _explained(
     """A bug besides a lower precision is searched with that precision's bounds; else the precision itself is named."""
     if recognised and recognised.proven and lowered and lowered.failures:
         return named(verdict, lowered, diagnose(fixture, result, lowered, lower=recognised.name))
-    return named(verdict, comparison, diagnose(fixture, result, comparison))
+    diagnosis = diagnose(fixture, result, comparison)
+    if recognised and recognised.name in HALF:
+        prefer_precision(diagnosis, recognised.name)
+    return named(verdict, comparison, diagnosis)

@@ -3,7 +3,8 @@
 
 A convolution sums few products (9 in the first of the default model), so it still shows the precision of its
 operands. The first one that fails is computed again in float64, from the candidate's own input, with operands rounded
-as a lower precision rounds them; the one that brings the candidate inside the float32 bound is its precision.
+as a lower precision rounds them; the one that brings the candidate inside the float32 bound is its precision. Where
+results are stored in 16 bits, they are rounded in the prediction as well, see `bridge.lowering`.
 
 Source: NVIDIA, cuDNN documentation (DEFAULT math lets float32 data use TF32: 10 bits of fraction).
 """
@@ -11,7 +12,6 @@ Source: NVIDIA, cuDNN documentation (DEFAULT math lets float32 data use TF32: 10
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from bridge.arithmetic import Arithmetic, total_roundoff
 from bridge.comparison import compare
 from bridge.exchange import ExchangeFile
 from bridge.judged import Comparison
+from bridge.lowering import CUT_OFF, HYPOTHESES, Lowering, words
 from bridge.model import Conv2d
 from bridge.operation import operation
 from bridge.pair import Pair
@@ -35,7 +36,7 @@ class Recognised:
 
     Attributes
     ----------
-    name : a name of `HYPOTHESES`
+    name : a name of `bridge.lowering.HYPOTHESES`
     layer : the tensor that shows it
     t : T of the candidate against operands of that precision
     declared_t : T against exact operands
@@ -48,44 +49,10 @@ class Recognised:
     declared_t: float
     proven: bool = True
 
-
-def round_fraction(x: Array, bits: int) -> Array:
-    """Round float32 values to `bits` bits of fraction, ties to even.
-
-    >>> float(round_fraction(np.float32([1 + 2**-11 + 2**-12]), 10)[0]) == 1 + 2**-10
-    True
-    """
-    drop = 23 - bits
-    raw = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
-    half = np.uint32((1 << (drop - 1)) - 1) + ((raw >> np.uint32(drop)) & np.uint32(1))
-    return ((raw + half) & np.uint32(~((1 << drop) - 1) & 0xFFFFFFFF)).view(np.float32)
-
-
-def truncate_fraction(x: Array, bits: int) -> Array:
-    """Cut float32 values after `bits` bits of fraction.
-
-    >>> float(truncate_fraction(np.float32([1 + 2**-10 + 2**-11]), 10)[0]) == 1 + 2**-10
-    True
-    """
-    raw = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
-    return (raw & np.uint32(~((1 << (23 - bits)) - 1) & 0xFFFFFFFF)).view(np.float32)
-
-
-def _fp16(x: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return np.asarray(x, dtype=np.float16)
-
-
-#: By declared precision: what else the operands may have been, the best precision first
-HYPOTHESES: dict[str, dict[str, Callable[[Array], Array]]] = {
-    "float32": {
-        "TF32": lambda x: round_fraction(x, 10),
-        "TF32 truncated": lambda x: truncate_fraction(x, 10),
-        "fp16": _fp16,
-        "bf16": lambda x: round_fraction(x, 7),
-    },
-    "float64": {"float32": lambda x: np.asarray(x, dtype=np.float32)},
-}
+    @property
+    def said(self) -> str:
+        """In words, "bf16 operands and results"."""
+        return words(self.name)
 
 
 #: Operations of whose operands a library may lower the precision
@@ -110,7 +77,7 @@ def recognise(
                 layer is pair.model.layers[0] or (source is not None and candidate.has(f"steps/0/{source}"))
             )
             if isinstance(layer, Conv2d) and known:
-                declared = _statistic(pair, layer, source, lambda x: x, pair.u)
+                declared = _statistic(pair, layer, source, None, pair.u)
                 if not declared.t <= 1:
                     return None if declared.nonfinite else _explained(pair, layer, source, declared.t)
             source = name
@@ -139,34 +106,39 @@ def _consistent(
 
 
 def _explained(pair: Pair, layer: Conv2d, source: str | None, declared_t: float) -> Recognised | None:
-    """The best precision whose operands explain a convolution that fails."""
-    for name, lower in HYPOTHESES[pair.candidate.precision].items():
+    """The best precision that explains a convolution that fails."""
+    for name, lowering in HYPOTHESES[pair.candidate.precision].items():
         # Products of rounded operands are exact in float32; a float64 candidate in float32 sums in float32
-        found = _statistic(pair, layer, source, lower, total_roundoff("float32"))
+        u = total_roundoff("float32") if lowering.results is None else CUT_OFF
+        found = _statistic(pair, layer, source, lowering, u)
         if found.t <= 1:
             return Recognised(name, f"forward/{layer.name}", found.t, declared_t)
     return None
 
 
-def _statistic(pair: Pair, layer: Conv2d, source: str | None, lower: Callable[[Array], Array], u: float) -> Statistic:
-    """T of the candidate's convolution against operands rounded by `lower`, summed with unit roundoff u.
+def _statistic(pair: Pair, layer: Conv2d, source: str | None, lowering: Lowering | None, u: float) -> Statistic:
+    """T of the candidate's convolution against that of a lower precision, summed with unit roundoff u.
 
     `source` is the candidate's tensor that it takes; None is the network's input.
     """
-    w = _widened(lower, pair.start[f"{layer.name}/weight"])
+    w = _widened(lowering, pair.start[f"{layer.name}/weight"])
     bias = np.zeros((layer.out_channels, 1, 1))
     if layer.bias:
         bias[:, 0, 0] = pair.start[f"{layer.name}/bias"]
     total, name = Statistic(), f"forward/{layer.name}"
     for image in range(pair.batch_shape[0]):
-        x = _widened(lower, _input(pair, source, image).astype(pair.dtype))
+        x = _widened(lowering, _input(pair, source, image).astype(pair.dtype))
         value, absolute = (
             products[0] for products in (oracle.forward(x, [w], layer), oracle.forward(np.abs(x), [np.abs(w)], layer))
         )
         n = oracle.products_forward(layer, x.shape[1:], value.shape[1:]) + layer.bias
         bound = Arithmetic(u).with_underflow(Arithmetic(u).factor(n) * (absolute + np.abs(bias)), n)
+        if lowering is None or lowering.results is None:
+            value += bias
+        else:
+            value, bound = lowering.stored(value, bound, bias if layer.bias else None)
         found = pair.candidate.read(f"steps/0/{name}", pair.shapes[name], image)
-        total.merge(measure(found, value + bias, bound, image=image))
+        total.merge(measure(found, value, bound, image=image))
     return total
 
 
@@ -176,5 +148,5 @@ def _input(pair: Pair, source: str | None, image: int) -> Array:
     return pair.candidate.read(f"steps/0/{source}", pair.shapes[source], image)
 
 
-def _widened(lower: Callable[[Array], Array], x: Array) -> Array:
-    return lower(x).astype(np.float64)
+def _widened(lowering: Lowering | None, x: Array) -> Array:
+    return x.astype(np.float64) if lowering is None else lowering.widened(x)

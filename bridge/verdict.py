@@ -8,7 +8,8 @@ rounding      0          every judged tensor has T <= 1
 bug           1          a tensor has T > 10, an error that a theorem excludes, or is not finite
 bad input     2          (raised as `BridgeError` before anything is decided)
 precision     3          the first convolution that fails is what operands of a lower precision give, and nothing
-                         is outside the bounds of that precision
+                         is outside the bounds of that precision (where results are stored in 16 bits, too: every
+                         operation that fails gives that of the candidate's own inputs)
 cannot tell   4          the largest T lies between 1 and 10 (new weights: 4), or something is in the file that
                          could not be judged: an update that a small lr hides and whose gradient is missing, or a
                          tensor of a step whose weights are missing; or all errors are small and inside the bounds
@@ -27,6 +28,7 @@ from dataclasses import dataclass, field, replace
 
 from bridge.diagnosis.records import Adequacy, Diagnosis
 from bridge.judged import Comparison, Judged
+from bridge.lowering import HALF
 from bridge.operation import operation
 from bridge.outcome import Outcome
 from bridge.precision import Recognised
@@ -75,7 +77,7 @@ def decide(comparison: Comparison, recognised: Recognised | None = None, lowered
         return _lower_precision(comparison, recognised)
     found = _wrong(lowered, lowered.failures)
     besides = (
-        f"Besides, {recognised.layer} is computed with {recognised.name} operands; all this is judged by the bounds "
+        f"Besides, {recognised.layer} is computed with {recognised.said}; all this is judged by the bounds "
         f"of that precision, and the table by those of {comparison.precision}."
     )
     return Verdict(found.outcome, found.words, [*found.hints, besides], [recognised])
@@ -136,19 +138,22 @@ def _lower_precision(comparison: Comparison, recognised: Recognised) -> Verdict:
     if not recognised.proven:
         words = (
             f"CANNOT TELL: {count(len(comparison.failures), 'tensor')} outside the {comparison.precision} bounds, "
-            f"first {recognised.layer} (T = {short(recognised.t)}); consistent with {recognised.name} operands, "
+            f"first {recognised.layer} (T = {short(recognised.t)}); consistent with {recognised.said}, "
             "not proven."
         )
         hint = f"A small bug can do this too: turn {recognised.name} off (PyTorch: allow_tf32 = False), compare again."
         return Verdict(Outcome.CANNOT_TELL, words, [hint], [recognised])
+    half = HALF.get(recognised.name)
+    kind = half.type if half else recognised.name
     words = (
-        f"LOWER PRECISION than declared: {recognised.layer} is exactly what {recognised.name} operands give "
+        f"LOWER PRECISION than declared: {recognised.layer} is exactly what {recognised.said} give "
         f"(T = {short(recognised.t)}; as {comparison.precision}: T = {short(recognised.declared_t)}), and nothing "
-        f"is further off than {recognised.name} explains."
+        f"is further off than {kind} explains."
     )
+    off = "float32 tensors and FMA math; PyTorch: no autocast" if half else "FMA math; PyTorch: allow_tf32 = False"
     hint = (
-        f"A bug smaller than the rounding of {recognised.name} cannot be excluded: "
-        f"run in {comparison.precision} (cuDNN: FMA math; PyTorch: allow_tf32 = False), then compare again."
+        f"A bug smaller than the rounding of {kind} cannot be excluded: run in {comparison.precision} (cuDNN: {off}), "
+        "then compare again."
     )
     return Verdict(Outcome.PRECISION, words, [hint], [recognised])
 

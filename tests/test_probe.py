@@ -17,7 +17,7 @@ from torch import nn
 
 from bridge import engine
 from bridge.judge import judge
-from bridge.precision import round_fraction
+from bridge.lowering import round_fraction
 from reference.cli import main as export_main
 from reference.errors import InputError
 from reference.exactness import LIMIT, ExactSteps

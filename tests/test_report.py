@@ -25,9 +25,9 @@ from bridge import compare, engine, outputs
 from bridge.diagnosis.records import Adequacy, Diagnosis
 from bridge.judge import judge
 from bridge.judged import NO_STEP, Comparison, Judged
+from bridge.lowering import round_fraction
 from bridge.model import Conv2d, Model
 from bridge.outcome import Outcome
-from bridge.precision import round_fraction
 from bridge.report import to_dict
 from bridge.report.facts import finding_lines
 from bridge.report.junit import suite

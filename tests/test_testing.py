@@ -13,7 +13,7 @@ from candidates import Operations, plant, train
 
 from bridge import engine
 from bridge.errors import ArgumentError, FileError
-from bridge.precision import round_fraction
+from bridge.lowering import round_fraction
 from bridge.testing import assert_step_matches
 
 

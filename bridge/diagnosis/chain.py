@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bridge.arithmetic import Arithmetic
+from bridge.diagnosis.convolution_faults import lowered
 from bridge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
 from bridge.diagnosis.operations import Bounded, Operation
+from bridge.lowering import HALF
 from bridge.model import Conv2d, Model
 from bridge.pair import Pair, Parameters
 
@@ -127,7 +129,11 @@ class Chain:
         return (upstream,) if isinstance(layer, Conv2d) else (upstream, self._before(i))
 
     def operation(self, name: str) -> Operation:
-        """The right operation that makes a tensor, with its operands."""
+        """The right operation that makes a tensor, with its operands; where all is stored in 16 bits, in that."""
+        right, lowering = self._operation(name), HALF.get(self.pair.lower or "")
+        return lowered(right, lowering) if lowering and isinstance(right, Forward | Data | Filter) else right
+
+    def _operation(self, name: str) -> Operation:
         operands = [self.value(other) for other in self.inputs(name)]
         shape = self.pair.shapes[name] or (1,)
         parts = name.split("/")

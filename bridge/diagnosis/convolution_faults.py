@@ -11,9 +11,9 @@ from bridge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.diagnosis.hypothesis import Framed, Hypotheses, Hypothesis, Passed, hypothesis, with_layer, with_operand
 from bridge.diagnosis.kinds import kind
 from bridge.diagnosis.layouts import layouts
-from bridge.diagnosis.operations import Operation
+from bridge.diagnosis.operations import Bounded, Operation
 from bridge.diagnosis.window import MODES, window
-from bridge.precision import HYPOTHESES
+from bridge.lowering import HYPOTHESES, Lowering
 
 Array = np.ndarray
 SHIFTS = [shift for shift in itertools.product((-1, 0, 1), repeat=2) if any(shift)]
@@ -27,7 +27,7 @@ def forward_faults(z: Forward) -> Hypotheses:
     yield from _paddings(z)
     yield from _bias(z)
     yield hypothesis("relu", "a ReLU on what comes out", Passed(z.shape, z, lambda x: np.maximum(x, 0)))
-    yield from _lower(z, "x", "w")
+    yield from _lower(z)
 
 
 def data_faults(dx: Data) -> Hypotheses:
@@ -42,7 +42,7 @@ def data_faults(dx: Data) -> Hypotheses:
         lost = with_operand(dx, "dz", lambda dz, s=shift: window(dz, (-s[0], -s[1]), dz.shape[2:]))
         yield hypothesis("shifted_gradient", f"dz {_moved(shift)}, what leaves the image is lost", lost)
     yield from _frames(dx)
-    yield from _lower(dx, "dz", "w")
+    yield from _lower(dx)
 
 
 def filter_faults(dw: Filter) -> Hypotheses:
@@ -57,7 +57,7 @@ def filter_faults(dw: Filter) -> Hypotheses:
         yield _moved_image(dw, shift)
     yield from _modes(dw)
     yield from _parts(dw)
-    yield from _lower(dw, "x", "dz")
+    yield from _lower(dw)
 
 
 def _kernels(operation: Operation) -> Hypotheses:
@@ -163,13 +163,29 @@ def part_detail(images: tuple[int, ...]) -> str:
     return f"only image{'s' if len(images) > 1 else ''} {', '.join(map(str, images))} of the batch"
 
 
-def _lower(operation: Operation, *operands: str) -> Hypotheses:
-    """Operands of a lower precision, both of them."""
-    for name, lower in HYPOTHESES["float32"].items():
-        changed = operation
-        for operand in operands:
-            changed = with_operand(changed, operand, lambda x, f=lower: f(x.astype(np.float32)).astype(np.float64))
-        yield hypothesis("precision", f"{name} operands", changed)
+def lowered(operation: Forward | Data | Filter, lowering: Lowering) -> Operation:
+    """The operation in a lower precision: operands are rounded, and the result where it is stored."""
+    for operand in _OPERANDS[type(operation)]:
+        x = getattr(operation, operand)
+        if isinstance(x, Bounded):
+            # What is not known may be rounded to a neighbour
+            error = None if x.error is None else x.error + lowering.step(np.abs(x.value) + x.error)
+            x = Bounded(lowering.widened(x.value), error)
+        else:
+            x = lowering.widened(x)
+        operation = operation.replaced(**{operand: x})
+    return operation.replaced(lowering=None if lowering.results is None else lowering)
+
+
+_OPERANDS: dict[type, tuple[str, str]] = {Forward: ("x", "w"), Data: ("dz", "w"), Filter: ("x", "dz")}
+
+
+def _lower(operation: Forward | Data | Filter) -> Hypotheses:
+    """Convolutions of a lower precision."""
+    for lowering in HYPOTHESES["float32"].values():
+        # Only a forward convolution has a bias
+        if not lowering.bias_inside or (isinstance(operation, Forward) and operation.b is not None):
+            yield hypothesis("precision", lowering.said, lowered(operation, lowering))
 
 
 def _moved(shift: tuple[int, int]) -> str:

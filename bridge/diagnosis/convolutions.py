@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""A convolution and its two gradients as operations, see `bridge.diagnosis.operations`."""
+"""A convolution and its two gradients as operations, see `bridge.diagnosis.operations`.
+
+With a `lowering` results are stored in 16 bits: the sum is rounded, see `bridge.lowering`. Operands are given as they
+are multiplied.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from bridge.arithmetic import Arithmetic
 from bridge.diagnosis.layouts import Layout
 from bridge.diagnosis.operations import Bounded, Operation
 from bridge.diagnosis.window import coordinates, window
+from bridge.lowering import Lowering
 from bridge.model import Conv2d, Pair
 
 Array = np.ndarray
@@ -57,12 +62,13 @@ class Forward(Operation):
     read: Layout | None = None
     bias_factor: float = 1.0
     bias_axis: int = 1
+    lowering: Lowering | None = None
     seen: Patches = field(default_factory=lambda: Patches(), compare=False, repr=False)
 
     def at(self, indices: Array) -> Array:
         k = np.unravel_index(indices, self.shape)[1]
         patches = self.seen.get(self.x, (self.layer, self.mode, self.shift, self.read), indices, self._patches)
-        return np.einsum("icrs,icrs->i", patches, self.w[k]) + self._bias_at(indices)
+        return self._out(np.einsum("icrs,icrs->i", patches, self.w[k]), self._bias_at(indices))
 
     def _patches(self, indices: Array) -> Array:
         """What the kernels of some outputs see, (outputs, c / groups, r, s)."""
@@ -81,22 +87,37 @@ class Forward(Operation):
         return patches
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
+        arithmetic = _summed(arithmetic, self.lowering)
         n = float(np.prod(self.w.shape[1:])) + (self.b is not None)
         value, error = _bounded_sum(self._sum, self.x, self.w, n, arithmetic)
-        if self.b is not None:
-            bias = self._bias_at(np.arange(value.size)).reshape(self.shape)
-            value += bias
-            error += arithmetic.factor(n) * np.abs(bias)
-        return Bounded(value, error)
+        bias = self._bias()
+        error += arithmetic.factor(n) * np.abs(bias)
+        if self.lowering is not None:
+            return Bounded(*self.lowering.stored(value, error, None if self.b is None else bias))
+        return Bounded(value + bias, error)
 
     def values(self) -> Array:
-        value = self._sum(self.x.value, self.w)
-        return value if self.b is None else value + self._bias_at(np.arange(value.size)).reshape(self.shape)
+        return self._out(self._sum(self.x.value, self.w), self._bias())
+
+    def slack(self, value: Array) -> Array | float:
+        largest = None if self.b is None else np.abs(self.bias_factor * self.b).max()
+        return 0.0 if self.lowering is None else self.lowering.step(value, largest)
+
+    def _out(self, total: Array, bias: Array) -> Array:
+        """What comes out of a sum and a bias."""
+        if self.lowering is None:
+            return total + bias
+        return self.lowering.stored(total, 0.0, None if self.b is None else bias)[0]
 
     def _sum(self, x: Array, w: Array) -> Array:
         padded = _padded(_in_order(x, self.read), self.layer, self.shape[2:], self.mode, self.shift)
         layer = replace(self.layer, padding=(0, 0))
         return np.stack([oracle.forward(image, [w], layer)[0] for image in padded])
+
+    def _bias(self) -> Array:
+        if self.b is None:
+            return np.zeros(1)
+        return self._bias_at(np.arange(int(np.prod(self.shape)))).reshape(self.shape)
 
     def _bias_at(self, indices: Array) -> Array:
         if self.b is None:
@@ -120,13 +141,14 @@ class Data(Operation):
     w: Array
     shift: Pair = (0, 0)
     read: Layout | None = None
+    lowering: Lowering | None = None
     seen: Patches = field(default_factory=lambda: Patches(), compare=False, repr=False)
 
     def at(self, indices: Array) -> Array:
         c, ks = self._channels(indices)
         patches = self.seen.get(self.dz, (self.layer, self.shift, self.read), indices, self._patches)
         kernels = self.w[ks, (c % (self.layer.in_channels // self.layer.groups))[:, None]]
-        return np.einsum("ikrs,ikrs->i", patches, kernels)
+        return _out(np.einsum("ikrs,ikrs->i", patches, kernels), self.lowering)
 
     def _channels(self, indices: Array) -> tuple[Array, Array]:
         """Input channel of each element, and the output channels that it has a part in."""
@@ -158,10 +180,13 @@ class Data(Operation):
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
         n = float(self.w.shape[0] // self.layer.groups * np.prod(self.w.shape[2:]))
-        return Bounded(*_bounded_sum(self._sum, self.dz, self.w, n, arithmetic))
+        return _bounded(self.lowering, *_bounded_sum(self._sum, self.dz, self.w, n, _summed(arithmetic, self.lowering)))
 
     def values(self) -> Array:
-        return self._sum(self.dz.value, self.w)
+        return _out(self._sum(self.dz.value, self.w), self.lowering)
+
+    def slack(self, value: Array) -> Array | float:
+        return 0.0 if self.lowering is None else self.lowering.step(value)
 
     def _sum(self, dz: Array, w: Array) -> Array:
         size = (self.shape[2], self.shape[3])
@@ -191,12 +216,16 @@ class Filter(Operation):
     read_x: Layout | None = None
     read_dz: Layout | None = None
     images: tuple[int, ...] | None = None
+    lowering: Lowering | None = None
     cache: dict[str, Array] = field(default_factory=dict, compare=False, repr=False)
 
     def replaced(self, **changes: Any) -> Filter:
         return replace(self, **({"cache": {}} | changes))
 
     def at(self, indices: Array) -> Array:
+        return _out(self._sum_at(indices), self.lowering)
+
+    def _sum_at(self, indices: Array) -> Array:
         """Of few channels only these are multiplied: a full gradient of large images takes a second."""
         if "sum" in self.cache:
             return self.cache["sum"].reshape(-1)[indices]
@@ -215,9 +244,13 @@ class Filter(Operation):
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
         n = float(np.prod(self.dz.value.shape) // self.dz.value.shape[1])
-        found = Bounded(*_bounded_sum(self._sum, self.x, self.dz.value, n, arithmetic, self.dz.error))
-        self.cache["sum"] = found.value
-        return found
+        arithmetic = _summed(arithmetic, self.lowering)
+        value, error = _bounded_sum(self._sum, self.x, self.dz.value, n, arithmetic, self.dz.error)
+        self.cache["sum"] = value
+        return _bounded(self.lowering, value, error)
+
+    def slack(self, value: Array) -> Array | float:
+        return 0.0 if self.lowering is None else self.lowering.step(value)
 
     def _sum(self, x: Array, dz: Array, cs: Array | None = None, ks: Array | None = None) -> Array:
         layer, x, dz = self.layer, _in_order(x, self.read_x, cs), _in_order(dz, self.read_dz, ks)
@@ -244,6 +277,19 @@ def _bounded_sum(
     if b_error is not None:
         error += (1 + s) * product(np.abs(a.value), b_error)
     return value, arithmetic.with_underflow(error, n)
+
+
+def _summed(arithmetic: Arithmetic, lowering: Lowering | None) -> Arithmetic:
+    """Tensor cores may cut sums off, which is twice a rounding."""
+    return arithmetic if lowering is None else replace(arithmetic, u=2 * arithmetic.u)
+
+
+def _out(total: Array, lowering: Lowering | None) -> Array:
+    return total if lowering is None else lowering.stored(total, 0.0)[0]
+
+
+def _bounded(lowering: Lowering | None, value: Array, error: Array) -> Bounded:
+    return Bounded(value, error) if lowering is None else Bounded(*lowering.stored(value, error))
 
 
 def _elements(x: Array, place: tuple[Array, ...], read: Layout | None) -> Array:

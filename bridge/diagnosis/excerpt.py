@@ -33,6 +33,7 @@ class Excerpt:
         self.shapes = tensor_shapes(pair.model, self.batch_shape)
         self.share = math.prod(self.batch_shape) / math.prod(pair.batch_shape)
         self.candidate: ExchangeFile = pair.candidate
+        self.lower = pair.lower
         self.model, self.sgd, self.start, self.u, self.operand = pair.model, pair.sgd, pair.start, pair.u, pair.operand
 
     @property

@@ -118,9 +118,9 @@ class Passed(Operation):
         error = self.relative * np.abs(value) + self.absolute
         return Bounded(value, error if inner.error is None else error + inner.error)
 
-    def slack(self, value: Array) -> Array:
+    def slack(self, value: Array) -> Array | float:
         """One step of the rounding at some values."""
-        return self.relative * np.abs(value) + self.absolute
+        return self.relative * np.abs(value) + self.absolute + self.inner.slack(value)
 
     def _changed(self, x: Array) -> Array:
         return np.asarray(self.change(x), dtype=np.float64)  # type: ignore[operator]

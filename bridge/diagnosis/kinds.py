@@ -164,7 +164,8 @@ _TABLE = (
     (
         "precision",
         "operands of a lower precision",
-        "the math mode: cuDNN's default allows TF32 (CUDNN_FMA_MATH does not); PyTorch: allow_tf32 = False",
+        "the math mode: cuDNN's default allows TF32 (CUDNN_FMA_MATH does not); PyTorch: allow_tf32 = False; the type "
+        "of tensors: half or bfloat16, PyTorch's autocast",
     ),
     (
         "underflow",

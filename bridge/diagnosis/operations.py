@@ -55,6 +55,11 @@ class Operation(ABC):
         """All values; no bound is computed, which costs twice as much again."""
         return self.at(np.arange(int(np.prod(self.shape)))).reshape(self.shape)
 
+    def slack(self, value: Array) -> Array | float:
+        """How far values that were predicted without a bound may be off where numbers are stored in fewer bits."""
+        inner = getattr(self, "inner", None)
+        return 0.0 if inner is None else inner.slack(value)
+
     def replaced(self, **changes: Any) -> Any:
         """The same operation with other operands or geometry."""
         return replace(self, **changes)

@@ -24,7 +24,7 @@ from bridge.diagnosis.hypothesis import (
 )
 from bridge.diagnosis.layouts import Layout, Order, layouts
 from bridge.diagnosis.operations import Given
-from bridge.precision import round_fraction
+from bridge.lowering import round_fraction
 
 Array = np.ndarray
 Change = Callable[[Array], Array]

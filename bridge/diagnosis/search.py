@@ -18,7 +18,7 @@ import numpy as np
 from bridge.diagnosis import output_faults
 from bridge.diagnosis.candidates import Case, base_of, operation_faults
 from bridge.diagnosis.convolutions import Filter
-from bridge.diagnosis.hypothesis import Hypothesis, Passed, Read, join, joined
+from bridge.diagnosis.hypothesis import Hypothesis, Read, join, joined
 from bridge.diagnosis.kinds import kind
 from bridge.diagnosis.layouts import layouts
 from bridge.diagnosis.operations import Bounded
@@ -225,8 +225,7 @@ class Search:
                 return
             self.count += 1
             predicted = one.operation.at(self.sample)
-            slack = one.operation.slack(predicted) if isinstance(one.operation, Passed) else 0.0
-            self.tried.append(Tried(one, self.near(predicted, slack), predicted))
+            self.tried.append(Tried(one, self.near(predicted, one.operation.slack(predicted)), predicted))
 
     def _scaled(self, base: Hypothesis, predicted: Array) -> Hypothesis | None:
         return output_faults.scaled(base, predicted, self.target, self.case.dimensions)
@@ -250,8 +249,13 @@ class Search:
                 break
             one.t = self.t_of(one.hypothesis.operation.full(self.arithmetic))
             if one.t <= self.limit:
-                accepted.append(Explanation(one.hypothesis.kinds, one.hypothesis.detail, one.t))
+                accepted.append(Explanation(one.hypothesis.kinds, self._detail(one.hypothesis), one.t))
         return accepted
+
+    def _detail(self, hypothesis: Hypothesis) -> str:
+        """A precision of which nothing is left says so."""
+        lost = not self.found.any() and self.truth.value.any() and hypothesis.kinds == (kind("precision"),)
+        return f"{hypothesis.detail}; all of it is below their range and became 0" if lost else hypothesis.detail
 
     def _likely(self) -> list[Tried]:
         """What the sample does not reject, the simplest first; when time is up, only the nearest few."""
@@ -261,7 +265,11 @@ class Search:
         if not likely or time.monotonic() > self.deadline:
             likely = known[:NEAREST]
         chosen = {id(one) for one in likely}
-        return sorted((one for one in self.tried if id(one) in chosen), key=lambda one: one.hypothesis.complexity)
+        # Of faults that are as simple a precision comes first: it is the only one that many operations share
+        return sorted(
+            (one for one in self.tried if id(one) in chosen),
+            key=lambda one: (*one.hypothesis.complexity, one.hypothesis.kinds != (kind("precision"),)),
+        )
 
     def t_of(self, predicted: Bounded) -> float:
         """T of the candidate against a prediction."""

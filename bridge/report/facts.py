@@ -20,7 +20,7 @@ MOST_ADVICE = 3
 #: What `bridge.diagnosis.structure` says of errors that have no place, and of a single number
 EVERYWHERE, THE_NUMBER = "spread over the whole tensor", "the number itself"
 #: Words that are no words
-SYMBOLS = ("b", "da", "dz", "lr", "v", "w")
+SYMBOLS = ("b", "bf16", "da", "dz", "fp16", "lr", "v", "w")
 #: Share of wrong elements from which on all is wrong
 NEARLY_ALL = 0.9
 

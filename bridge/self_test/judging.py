@@ -129,7 +129,7 @@ def _one_run(told: Told, plant: Plant, scene: Scene) -> None:
     told.at_start = any(one.step == 0 for one in comparison.failures)
     if plant.precision and verdict.precisions:
         # TF32 and fp16 have as many digits: which of them it is, only numbers out of fp16's range show
-        told.said = f"{verdict.precisions[0].name} operands in {verdict.precisions[0].layer}"
+        told.said = f"{verdict.precisions[0].said} in {verdict.precisions[0].layer}"
         told.named = told.in_class = True
     elif comparison.failures:
         diagnosis = diagnose(scene.fixture, scene.path, comparison)
