@@ -27,7 +27,7 @@ OPTIONS = {
     "math": ("fp32|tf32|fp16|bf16", "fp32, tf32, fp16 or bf16"),
     "algorithm": ("heuristic|measured", "heuristic or measured"),
     "deterministic": ("yes|no", "yes or no"),
-    "workspace": ("[0-9]{1,6}", "a number of MiB"),
+    "workspace": ("[0-9]{1,6}", "0 to 999999, in MiB"),
     "transforms": ("yes|no", "yes or no"),
 }
 
@@ -75,7 +75,7 @@ class DeviceSpec:
         if kind not in ("cpu", "naive", "cuda") or (colon and kind != "cuda"):
             raise ArgumentError(f"device {text}: unknown, expected cpu or cuda")
         if colon and not re.fullmatch("[0-9]{1,6}", number):
-            raise ArgumentError(f'device {text}: the number after cuda: is "{number}", expected 0, 1, ...')
+            raise ArgumentError(f'device {text}: the number after cuda: is "{number}", expected 0 to 999999')
         for option in options:
             _check_option(text, kind, option)
         return cls(kind, int(number or 0), text)

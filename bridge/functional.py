@@ -44,7 +44,8 @@ def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairL
 
     Returns
     -------
-    out : same dtype, shape (n, k, p, q), an array of the library that `input` comes from
+    out : same dtype, shape (n, k, p, q)
+        Of numpy, torch or cupy as `input` is, else on a CUDA device a `bridge.DeviceArray`.
 
     Raises
     ------

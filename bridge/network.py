@@ -36,7 +36,8 @@ class Network:
     memory, of numpy or on a CUDA device `bridge.DeviceArray`: writing ``net.parameters["conv1.weight"][...] = w``
     changes the network. Views keep the network alive; their addresses never change.
 
-    On a CUDA device inputs and targets are CUDA arrays, and results are new arrays of the library of the last input.
+    On a CUDA device inputs and targets are CUDA arrays, and results are new arrays of the library of the last input if
+    that is torch or cupy, else `bridge.DeviceArray`.
     Work is queued on that library's stream (see `bridge.streams`); only `loss` and `step`, which return a number, wait
     for it. Inputs are not checked for NaN and infinity there, which would wait too.
 

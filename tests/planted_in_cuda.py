@@ -84,7 +84,7 @@ PLANTS = (
         said="cuDNN: algorithms of the filter gradient"),
     one("dw and dx swapped", "conv_data, conv, dx, w, dy, error", "conv_data, conv, w, dx, dy, error",
         said="cuDNN: algorithms of the data gradient"),
-    one("workspace of no bytes", "      plan%workspace_bytes = bytes", "      plan%workspace_bytes = 0",
+    one("workspace of no bytes", "if (usable) plan%workspace_bytes = bytes", "plan%workspace_bytes = 0",
         said="workspace: found 0 bytes"),
     one("workspace smaller than said", "device%reserve(bytes + device%plans(i)%workspace_bytes,",
         "device%reserve(bytes + min(device%plans(i)%workspace_bytes, 64_c_size_t),",

@@ -28,13 +28,13 @@ HERE = Path(__file__).parent
 #: A function of our copy of the interface that gives a status
 STATUS_FUNCTION = re.compile(r"^(?:cudaError_t|CUresult|st|cublasStatus_t) (cu\w+)\(", re.M)
 
-DESCRIBED = {"TensorDescriptor", "FilterDescriptor", "ConvolutionDescriptor", "ActivationDescriptor",
-             "OpTensorDescriptor"}  # fmt: skip
+DESCRIBED = ("TensorDescriptor", "FilterDescriptor", "ConvolutionDescriptor", "ActivationDescriptor",
+             "OpTensorDescriptor")  # fmt: skip
 PASSES = {"Forward": "forward", "BackwardData": "data gradient", "BackwardFilter": "filter gradient"}
 #: The part of the message that names what failed
 FAILS = {
     "cudaRuntimeGetVersion": "version of the runtime",
-    "cudaGetDeviceCount": "no usable GPU or driver; CUDA: cudaGetDeviceCount",
+    "cudaGetDeviceCount": "no usable GPU or driver .*; CUDA: cudaGetDeviceCount",
     "cudaGetDevice": "cuda:[01]: cudaGetDevice",
     "cudaSetDevice": "cuda:1: cudaSetDevice",
     "cudaMalloc": r"no memory for a (float32 tensor \(.*\)|workspace of \d+ bytes) \(cudaMalloc\)|"

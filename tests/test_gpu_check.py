@@ -19,6 +19,8 @@ import software_device
 from benchmarks.gpu_check import __main__ as program
 from benchmarks.gpu_check import stages
 from benchmarks.gpu_check.plan import ROOT, Found, Plan, StageError
+from bridge import wheels
+from bridge.wheels import VARIABLE
 
 RIGHT = {"exit_code": 0, "words": "RIGHT", "largest_T": {}, "lower_precisions": [],
          "again": {"changed": [], "equal": 9}}
@@ -61,6 +63,20 @@ def test_without_a_gpu_it_is_one_line(tmp_path: Path) -> None:
 
 def test_a_gpu_can_be_required(tmp_path: Path) -> None:
     assert without_gpu(tmp_path, "--require").returncode == 1
+
+
+def test_a_software_device_in_the_path_is_no_gpu(libraries: Path, tmp_path: Path) -> None:
+    """As the documentation shows it, for other programs."""
+    done = check(OUT=str(tmp_path), CNN_CUDA_PATH=str(libraries))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "software device (no GPU)" in done.stderr and "expected a GPU" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [("--device", "cpu"), ("--device", "cuda:"), ("--budget", "-1")])
+def test_bad_usage_is_2(arguments: tuple[str, str], tmp_path: Path) -> None:
+    done = check(*arguments, OUT=str(tmp_path))
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and arguments[1] in done.stderr
 
 
 def test_a_software_device_is_called_one(libraries: Path, tmp_path: Path) -> None:
@@ -131,6 +147,14 @@ def test_where_the_json_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("OUT", str(tmp_path))
     assert place() == tmp_path / "gpu_check.json"
     assert place("--output", str(tmp_path / "b.json")) == tmp_path / "b.json"
+
+
+def test_children_are_told_of_nvidias_wheels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program cnn_step cannot look for them itself."""
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr(wheels, "name_wheels", lambda: os.environ.update({VARIABLE: "/a/lib"}))
+    assert program.environment(None)[VARIABLE] == "/a/lib"
 
 
 def test_a_child_with_children_ends_in_time(plan: Plan) -> None:

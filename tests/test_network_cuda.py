@@ -186,9 +186,10 @@ def test_where_arrays_must_be(cuda: str) -> None:
         bridge.Network(net.model, device=cuda).output("conv1")
 
 
-def test_nan_goes_through(cuda: str) -> None:
+@pytest.mark.parametrize("fuse", [False, True])
+def test_nan_goes_through(cuda: str, fuse: bool) -> None:
     """It is not looked for on the device, and not hidden either."""
-    net, _ = networks(cuda)
+    net, _ = networks(cuda, fuse=fuse)
     x = batch(X, "float32", 1)
     x[1, 0, 5, 5] = np.nan
     y = net.forward(to_device(x, cuda)).numpy()

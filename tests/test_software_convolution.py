@@ -10,7 +10,20 @@ from ctypes import byref, c_int, c_size_t
 
 import pytest
 import torch
-from software_calls import CONVOLUTION, DEFAULT_MATH, DOUBLE, FLOAT, IDENTITY, NCHW, NHWC, RELU, Calls, Perf, scalar
+from software_calls import (
+    BFLOAT16,
+    CONVOLUTION,
+    DEFAULT_MATH,
+    DOUBLE,
+    FLOAT,
+    IDENTITY,
+    NCHW,
+    NHWC,
+    RELU,
+    Calls,
+    Perf,
+    scalar,
+)
 from software_convolutions import CASES, PASSES, TYPES, Case, Run, get, is_rounded, put, truth
 from software_device import build
 
@@ -156,8 +169,11 @@ def test_small_operations(cuda: Calls, layout: int, dtype: int) -> None:
     z_at, da_at, bias_at, relu = put(cuda, z, layout), put(cuda, da, layout), put(cuda, bias), cuda.activation()
 
     to = put(cuda, torch.zeros_like(bias))
-    cuda.ok("cudnnConvolutionBackwardBias", h, one, d, z_at, zero, b, to)
-    assert is_rounded(get(cuda, to, (1, 3, 1, 1), dtype), z.double().sum((0, 2, 3), keepdim=True), dtype)
+    if dtype == BFLOAT16:
+        assert cuda.status("cudnnConvolutionBackwardBias", h, one, d, z_at, zero, b, to) == 3000
+    else:
+        cuda.ok("cudnnConvolutionBackwardBias", h, one, d, z_at, zero, b, to)
+        assert is_rounded(get(cuda, to, (1, 3, 1, 1), dtype), z.double().sum((0, 2, 3), keepdim=True), dtype)
 
     y = put(cuda, torch.zeros_like(z), layout)
     cuda.ok("cudnnActivationForward", h, relu, one, d, z_at, zero, d, y)

@@ -112,7 +112,7 @@ def test_the_real_micrograph(micrograph: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    (["--device", "cuda"], "device cuda: not built"),
+    (["--device", "cuda:63"], "device cuda"),
     (["--size", "big"], "big"),
     (["--size", "2x2", "--image", "none.mrc"], "none.mrc"),
     (["--lr", "-1"], "lr"),

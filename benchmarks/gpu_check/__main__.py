@@ -23,7 +23,9 @@ from rich.text import Text
 
 from benchmarks.gpu_check.plan import ROOT, Clock, Found, Plan, StageError
 from benchmarks.gpu_check.stages import STAGES, TESTS, attempt, doctor
+from bridge import wheels
 from bridge.command import Output, check_writable, complain, run
+from bridge.device import DeviceSpec
 from bridge.errors import BridgeError
 from bridge.report.files import write_json
 
@@ -31,6 +33,8 @@ JSON_VERSION = 1
 PACKAGES = ("fortran-torch-bridge", "torch", "numpy", "h5py", "nvidia-cudnn-cu13", "nvidia-cuda-runtime",
             "nvidia-cublas", "nvidia-cudnn-cu12", "nvidia-cuda-runtime-cu12", "cupy-cuda13x")
 RESULTS = ROOT / "benchmarks" / "results"
+#: What the software device says of itself in its name
+SOFTWARE = "(no GPU)"
 #: Room for the files of a run: a fixture of a step and three results at the default size
 ROOM = 8 * 2**30
 
@@ -85,11 +89,15 @@ def output_file(a: argparse.Namespace) -> Path:
 
 def environment(pretend: str | None) -> dict[str, str]:
     """Variables of the child processes: real libraries for the tests, or those of a software device."""
+    # cnn_step has no Python to find NVIDIA's wheels with
+    wheels.name_wheels()
     found = {name: value for name, value in os.environ.items() if name != "CNN_TEST_CUDA"}
     return found | ({"CNN_CUDA_PATH": str(Path(pretend).resolve())} if pretend else {"CNN_TEST_CUDA": "real"})
 
 
 def _check(a: argparse.Namespace) -> int:
+    if not DeviceSpec.parse(a.device).on_gpu or not a.budget >= 0:
+        raise BridgeError(f"--device {a.device} --budget {a.budget:g}: expected a CUDA device and a time of 0 or more")
     path, console, clock = output_file(a), Output(), Clock(a.budget)
     kind = "software device" if a.pretend else "GPU"
     with tempfile.TemporaryDirectory(prefix="gpu-check-", dir=_roomy()) as folder:
@@ -102,6 +110,8 @@ def _check(a: argparse.Namespace) -> int:
         if not seen.usable:
             console.print(f"gpu-check: skipped: {seen.words}", highlight=False, markup=False, soft_wrap=True)
             return int(a.require)
+        if SOFTWARE in seen.words and not a.pretend:
+            raise BridgeError(f"found {seen.words}, expected a GPU: CNN_CUDA_PATH names a software device (--pretend)")
         console.print(Text(f"{kind}: {seen.words}"), soft_wrap=True)
         document = {"json_version": JSON_VERSION, "kind": kind, "device": a.device, "name": seen.words,
                     "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

@@ -1,8 +1,9 @@
 ! SPDX-License-Identifier: MIT
 !> A CUDA device: cuDNN for convolutions, our kernels for the rest, everything queued on one stream.
 !>
-!> Nothing here waits for the device but `copy_in`, `copy_out` and `read_loss`. The GPU itself, with its handles and
-!> buffers, is a cnn_cuda_device that all networks of the process share; this type adds the options of one of them.
+!> What waits for the device is `copy_in`, `copy_out`, `read_loss`, `wait`, `release`, a workspace that grows, and
+!> algorithms that are measured. The GPU itself, with its handles and buffers, is a cnn_cuda_device that all networks
+!> of the process share; this type adds the options of one of them.
 module cnn_cuda
    use, intrinsic :: iso_c_binding, only : c_ptr
    use cnn_backend, only : backend_type

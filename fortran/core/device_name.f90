@@ -79,7 +79,7 @@ contains
       device%kind = "cuda"
       ordinal = number(word(6:))
       if (ordinal < 0) then
-         call fail(error, "device "//text//": the number after cuda: is """//word(6:)//""", expected 0, 1, ...")
+         call fail(error, "device "//text//": the number after cuda: is """//word(6:)//""", expected 0 to 999999")
          return
       end if
       device%ordinal = int(ordinal)
@@ -114,7 +114,7 @@ contains
          if (.not. device%transforms .and. value /= "no") call fail(error, expected("yes or no"))
        case ("workspace")
          device%workspace_limit = number(value)*mebibyte
-         if (device%workspace_limit < 0) call fail(error, expected("a number of MiB"))
+         if (device%workspace_limit < 0) call fail(error, expected("0 to 999999, in MiB"))
        case default
          call fail(error, "device "//text//": unknown option """//word//""", expected math=, algorithm=, "// &
             & "deterministic=, workspace= or transforms=")

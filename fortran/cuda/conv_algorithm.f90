@@ -8,7 +8,7 @@
 module cnn_conv_algorithm
    use, intrinsic :: iso_c_binding, only : c_int, c_ptr, c_size_t
    use cnn_conv_plan, only : conv_data, conv_filter, conv_forward, conv_names, conv_plan_type
-   use cnn_cudnn, only : cudnn_type
+   use cnn_cudnn, only : cudnn_type, is_unsupported
    use cnn_cudnn_algorithm_interfaces, only : cudnn_algo_perf_type
    use cnn_cudnn_enums, only : &
       & CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT, &
@@ -19,6 +19,8 @@ module cnn_conv_algorithm
       & CUDNN_STATUS_SUCCESS, CUDNN_TENSOR_OP_MATH, CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION
    use cnn_device_name, only : device_name_type, math_fp32
    use cnn_error, only : error_type, fail
+   use cnn_kinds, only : i8
+   use cnn_text, only : to_text
    implicit none
    private
 
@@ -26,8 +28,6 @@ module cnn_conv_algorithm
 
    !> More than any of the three kinds has, each with and without tensor cores
    integer, parameter :: most = 16
-   !> CUDNN_STATUS_NOT_SUPPORTED and its kin, one thousand of them
-   integer(c_int), parameter :: category = 1000_c_int, not_supported = 3_c_int
 
 contains
 
@@ -56,13 +56,23 @@ contains
          if (.not. allowed(found(i), operation, name)) cycle
          if (usable(plan, dnn, handle, operation, found(i)%algo, name, status)) return
       end do
-      ! The one that needs no workspace and is always there
+      ! Else the plainest, which cuDNN need not have listed
       if (usable(plan, dnn, handle, operation, plainest(operation), name, status)) return
-      if (status/category /= not_supported) call dnn%check(status, &
+      if (.not. is_unsupported(status)) call dnn%check(status, &
          & "workspace of the "//trim(conv_names(operation)), error)
       if (.not. allocated(error)) call fail(error, "cuDNN: no algorithm for this "//trim(conv_names(operation))// &
-         & " that is allowed (deterministic, math, transforms) and fits into the workspace limit")
+         & " that is allowed (deterministic, math, transforms) and fits into the workspace limit"//wanted(plan))
    end subroutine choose_algorithm
+
+   !> What would help, where the plainest algorithm is there but for its workspace
+   function wanted(plan) result(text)
+      type(conv_plan_type), intent(in) :: plan
+      character(len=:), allocatable :: text
+      integer(i8), parameter :: mebibyte = 2_i8**20
+      text = ""
+      if (plan%workspace_bytes > 0) text = " (the plainest wants workspace="// &
+         & to_text((int(plan%workspace_bytes, i8) - 1)/mebibyte + 1)//")"
+   end function wanted
 
    !> What cuDNN expects to be fast, best first; nothing is run
    subroutine ask(plan, dnn, handle, operation, found, count, error)
@@ -179,10 +189,11 @@ contains
          status = -1
       end select
       usable = status == CUDNN_STATUS_SUCCESS
-      if (usable) usable = bytes <= name%workspace_limit
-      if (.not. usable) return
-      plan%algorithm = algorithm
-      plan%workspace_bytes = bytes
+      plan%workspace_bytes = 0
+      if (usable) plan%workspace_bytes = bytes
+      ! cuDNN counts unsigned: a negative number is one of 2**63 and more
+      if (usable) usable = bytes >= 0 .and. bytes <= name%workspace_limit
+      if (usable) plan%algorithm = algorithm
    end function usable
 
 end module cnn_conv_algorithm

@@ -16,6 +16,7 @@ module cnn_convolution
       & make_plan, plan_key
    use cnn_cuda_device, only : cuda_device_type
    use cnn_cuda_pointwise, only : add_bias, convert, relu_forward
+   use cnn_cudnn, only : is_bad_parameter, is_unsupported
    use cnn_device_name, only : device_name_type, math_bf16, math_fp16
    use cnn_error, only : error_type
    use cnn_factors, only : one, zero
@@ -27,8 +28,6 @@ module cnn_convolution
 
    public :: backward_data, backward_filter, forward
 
-   !> CUDNN_STATUS_NOT_SUPPORTED and its kin, one thousand of them
-   integer(c_int), parameter :: category = 1000_c_int, not_supported = 3_c_int
    integer(c_size_t), parameter :: alignment = 256_c_size_t
 
 contains
@@ -99,7 +98,8 @@ contains
             & x%address, plan%w, w%address, plan%conv, plan%algorithm, workspace, plan%workspace_bytes, &
             & zero(x%dtype), plan%y, y%address, plan%bias, bias%address, device%relu, plan%y, y%address)
       end associate
-      device%plans(i)%may_fuse = status/category /= not_supported
+      ! Arguments that are wrong, and not only unwelcome here, fail in the plain call as well
+      device%plans(i)%may_fuse = .not. (is_unsupported(status) .or. is_bad_parameter(status))
       if (.not. device%plans(i)%may_fuse) return
       call device%dnn%check(status, "convolution with bias and ReLU", error)
       done = .not. allocated(error)

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> cuBLAS, opened when it is first needed: only a build without kernels of its own needs it.
+!> cuBLAS, opened when it is first needed: only where our kernels are not built in, or the runtime cannot load them.
 !>
 !> Source.  cuBLAS API reference; the names that end in _v2 are what the header gives the plain names.
 module cnn_cublas
@@ -17,7 +17,6 @@ module cnn_cublas
 
    !> `cublasStatus_t`
    integer(c_int), parameter, public :: CUBLAS_STATUS_SUCCESS = 0
-   integer(c_int), parameter, public :: CUBLAS_STATUS_NOT_INITIALIZED = 1
    !> `cublasPointerMode_t`
    integer(c_int), parameter, public :: CUBLAS_POINTER_MODE_HOST = 0
    integer(c_int), parameter, public :: CUBLAS_POINTER_MODE_DEVICE = 1
@@ -42,18 +41,21 @@ module cnn_cublas
    end type cublas_type
 
    abstract interface
+      !> A handle for the current device, where it takes memory; the caller frees it by cublasDestroy_v2
       function cublasCreate_v2(handle) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), intent(out) :: handle
          integer(c_int) :: status
       end function cublasCreate_v2
+      !> Waits for the whole device before it frees the handle
       function cublasDestroy_v2(handle) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), value :: handle
          integer(c_int) :: status
       end function cublasDestroy_v2
+      !> The handle queues its work on this stream from now on; null is the default stream
       function cublasSetStream_v2(handle, stream_id) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -68,6 +70,7 @@ module cnn_cublas
          integer(c_int), value :: mode
          integer(c_int) :: status
       end function cublasSetPointerMode_v2
+      !> 130100 for cuBLAS 13.1.0
       function cublasGetVersion_v2(handle, version) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -75,12 +78,14 @@ module cnn_cublas
          integer(c_int), intent(out) :: version
          integer(c_int) :: status
       end function cublasGetVersion_v2
+      !> What a status means, a text of the library's that ends in a NUL; nobody frees it
       function cublasGetStatusString(status) result(text) bind(C)
          import :: c_int, c_ptr
          implicit none
          integer(c_int), value :: status
          type(c_ptr) :: text
       end function cublasGetStatusString
+      !> result = sum of x*y; waits for it where the pointer mode says that `result` is host memory
       function cublasSdot_v2(handle, n, x, incx, y, incy, result) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -88,6 +93,7 @@ module cnn_cublas
          integer(c_int), value :: n, incx, incy
          integer(c_int) :: status
       end function cublasSdot_v2
+      !> The same in float64
       function cublasDdot_v2(handle, n, x, incx, y, incy, result) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -103,6 +109,7 @@ module cnn_cublas
          integer(c_int), value :: n, incx, incy
          integer(c_int) :: status
       end function cublasSaxpy_v2
+      !> The same in float64, alpha too
       function cublasDaxpy_v2(handle, n, alpha, x, incx, y, incy) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -118,6 +125,7 @@ module cnn_cublas
          integer(c_int), value :: n, incx
          integer(c_int) :: status
       end function cublasSscal_v2
+      !> The same in float64, alpha too
       function cublasDscal_v2(handle, n, alpha, x, incx) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none

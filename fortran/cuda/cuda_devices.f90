@@ -48,7 +48,7 @@ contains
       if (allocated(error)) return
       if (ordinal < 0 .or. ordinal >= min(int(devices), most_devices)) then
          call fail(error, "device cuda:"//to_text(ordinal)//": not there, found "//to_text(int(devices))// &
-            & " CUDA device(s), numbered from 0")
+            & " CUDA device(s), expected a number below that")
          return
       end if
       allocate (device)
@@ -111,7 +111,8 @@ contains
       ! The error would come back from the next call that asks for it
       ignored = runtime%get_last_error()
       call runtime%check(status, "cudaGetDeviceCount", error)
-      if (allocated(error)) error%message = "device cuda: no usable GPU or driver; "//error%message
+      if (allocated(error)) error%message = "device cuda: no usable GPU or driver (python -m bridge.doctor); "// &
+         & error%message
    end subroutine count_devices
 
 end module cnn_cuda_devices

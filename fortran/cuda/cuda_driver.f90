@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> The CUDA driver, opened when it is first needed: only to learn the name of a device.
+!> The CUDA driver, opened when it is first needed: only for reports, which want its version and the names of devices.
 !>
 !> Source.  CUDA Driver API reference.
 module cnn_cuda_driver
@@ -28,18 +28,21 @@ module cnn_cuda_driver
    end type cuda_driver_type
 
    abstract interface
+      !> Comes before all calls about devices; `flags` must be 0
       function cuInit(flags) result(status) bind(C)
          import :: c_int
          implicit none
          integer(c_int), value :: flags
          integer(c_int) :: status
       end function cuInit
+      !> 13000 for CUDA 13.0, the newest that the driver can serve
       function cuDriverGetVersion(driver_version) result(status) bind(C)
          import :: c_int
          implicit none
          integer(c_int), intent(out) :: driver_version
          integer(c_int) :: status
       end function cuDriverGetVersion
+      !> The driver's own number for the device `ordinal`, counted from 0; there is nothing to free
       function cuDeviceGet(device, ordinal) result(status) bind(C)
          import :: c_int
          implicit none
@@ -47,6 +50,7 @@ module cnn_cuda_driver
          integer(c_int), value :: ordinal
          integer(c_int) :: status
       end function cuDeviceGet
+      !> At most `len` letters, the NUL at the end included
       function cuDeviceGetName(name, len, dev) result(status) bind(C)
          import :: c_char, c_int
          implicit none

@@ -10,16 +10,16 @@
 !>     kernels   whether the PTX text of our kernels is built in, its target and its entries
 !>     build     the compiler of this library
 module cnn_cuda_facts
-   use, intrinsic :: iso_c_binding, only : c_int, c_null_ptr, c_ptr
+   use, intrinsic :: iso_c_binding, only : c_int, c_null_ptr
    use, intrinsic :: iso_fortran_env, only : compiler_version
    use cnn_cublas, only : cublas_type
    use cnn_cuda_driver, only : cuda_driver_type
+   use cnn_cuda_kernels, only : kernels_text
    use cnn_cudart, only : cudart_type
    use cnn_cudnn, only : cudnn_type
    use cnn_device_facts, only : add_devices
    use cnn_error, only : error_type
    use cnn_fact_list, only : fact_list_type
-   use cnn_shared_library, only : c_text
    use cnn_text, only : to_text
    implicit none
    private
@@ -28,15 +28,6 @@ module cnn_cuda_facts
 
    character(len=*), parameter :: parts(7) = [character(len=7) :: &
       & "driver", "cudart", "cudnn", "cublas", "devices", "kernels", "build"]
-
-   interface
-      !> The PTX text that was built in, empty when there is none; see build_kernels.py
-      function cnn_kernels_text() result(text) bind(C, name="cnn_kernels_text")
-         import :: c_ptr
-         implicit none
-         type(c_ptr) :: text
-      end function cnn_kernels_text
-   end interface
 
 contains
 
@@ -136,7 +127,7 @@ contains
    subroutine add_kernels(facts)
       type(fact_list_type), intent(inout) :: facts
       character(len=:), allocatable :: ptx
-      ptx = c_text(cnn_kernels_text())
+      ptx = kernels_text()
       if (len(ptx) == 0) then
          call facts%add("kernels", "not built in")
          return

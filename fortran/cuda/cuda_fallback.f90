@@ -182,7 +182,7 @@ contains
       type(tensor_type), intent(in) :: x
       type(error_type), allocatable, intent(out) :: error
       if (x%count() > huge(1)) call fail(error, "device cuda: a tensor "//shape_text(x%extent)// &
-         & " of 2**31 elements or more needs the CUDA Fortran kernels, which this build does not have")
+         & " of 2**31 elements or more needs our kernels, which are not built in, or want CUDA 12.8")
    end subroutine check_length
 
 end module cnn_cuda_fallback

@@ -15,7 +15,7 @@ module cnn_cuda_kernels
    implicit none
    private
 
-   public :: blocks_for, kernels_built
+   public :: blocks_for, kernels_text
 
    integer, parameter, public :: threads_per_block = 256
 
@@ -52,9 +52,11 @@ module cnn_cuda_kernels
 
 contains
 
-   logical function kernels_built()
-      kernels_built = len(c_text(cnn_kernels_text())) > 0
-   end function kernels_built
+   !> The PTX text, empty when none was built in
+   function kernels_text() result(text)
+      character(len=:), allocatable :: text
+      text = c_text(cnn_kernels_text())
+   end function kernels_text
 
    !> Compile all kernels for the current device
    subroutine load(self, rt, error)
@@ -64,7 +66,7 @@ contains
       integer :: i
 
       ! CUDA before 12.8 cannot load them so: then cuBLAS and cuDNN do their work
-      if (.not. kernels_built() .or. .not. associated(rt%library_load_data)) return
+      if (len(kernels_text()) == 0 .or. .not. associated(rt%library_load_data)) return
       call rt%check(rt%library_load_data(self%library, cnn_kernels_text(), c_null_ptr, c_null_ptr, 0_c_int, &
          & c_null_ptr, c_null_ptr, 0_c_int), "loading the kernels (cudaLibraryLoadData)", error)
       if (allocated(error)) then

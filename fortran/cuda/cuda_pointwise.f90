@@ -11,7 +11,7 @@ module cnn_cuda_pointwise
    use cnn_error, only : error_type, fail
    use cnn_factors, only : one, zero
    use cnn_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32, dtype_name
-   use cnn_tensor, only : tensor_type
+   use cnn_tensor, only : address_after, tensor_type
    implicit none
    private
 
@@ -19,6 +19,8 @@ module cnn_cuda_pointwise
 
    !> Blocks of a kernel that only goes through its elements
    integer, parameter :: most_blocks = 4096
+   !> Of tensors in the workspace, in bytes
+   integer(c_size_t), parameter :: alignment = 256_c_size_t
 
 contains
 
@@ -33,8 +35,32 @@ contains
          & one(y%dtype), of_bias, bias%address, one(y%dtype), of_y, y%address), "adding the bias", error)
    end subroutine add_bias
 
-   !> db(k) = sum of dy(n,k,:,:)
+   !> db(k) = sum of dy(n,k,:,:). cuDNN has none of bfloat16: that is widened, summed, and rounded
    subroutine bias_gradient(device, dy, db, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(tensor_type), intent(in) :: dy, db
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: wide_dy, wide_db
+      integer(c_size_t) :: bytes
+
+      if (dy%dtype /= dtype_bfloat16) then
+         call sum_channels(device, dy, db, error)
+         return
+      end if
+      wide_dy = dy
+      wide_db = db
+      wide_dy%dtype = dtype_float32
+      wide_db%dtype = dtype_float32
+      bytes = (int(wide_db%bytes(), c_size_t) + alignment - 1)/alignment*alignment
+      call device%reserve(bytes + int(wide_dy%bytes(), c_size_t), wide_db%address, error)
+      if (allocated(error)) return
+      wide_dy%address = address_after(wide_db%address, bytes)
+      call convert(device, dy, wide_dy, error)
+      if (.not. allocated(error)) call sum_channels(device, wide_dy, wide_db, error)
+      if (.not. allocated(error)) call convert(device, wide_db, db, error)
+   end subroutine bias_gradient
+
+   subroutine sum_channels(device, dy, db, error)
       type(cuda_device_type), intent(inout) :: device
       type(tensor_type), intent(in) :: dy, db
       type(error_type), allocatable, intent(out) :: error
@@ -42,7 +68,7 @@ contains
       call describe(device, dy, bias_as_channels(db), of_dy, of_db, error)
       if (.not. allocated(error)) call device%dnn%check(device%dnn%convolution_backward_bias(device%dnn_handle, &
          & one(dy%dtype), of_dy, dy%address, zero(dy%dtype), of_db, db%address), "bias gradient", error)
-   end subroutine bias_gradient
+   end subroutine sum_channels
 
    !> a = max(z, 0); NaN stays NaN; a may be z
    subroutine relu_forward(device, z, a, error)
@@ -73,7 +99,7 @@ contains
          call fail(error, "device cuda: no conversion from "//dtype_name(from%dtype)//" to "//dtype_name(to%dtype))
       else if (.not. device%kernels%available) then
          call fail(error, "device cuda: conversion from "//dtype_name(from%dtype)//" to "//dtype_name(to%dtype)// &
-            & " needs the CUDA Fortran kernels, which this build does not have (python -m bridge.doctor)")
+            & " needs our kernels, which are not built in, or want CUDA 12.8 (python -m bridge.doctor)")
       else
          n = from%count()
          source = from%address

@@ -42,24 +42,28 @@ module cnn_cudart_interfaces
          integer(c_int), intent(out) :: driver_version
          integer(c_int) :: status
       end function cudaDriverGetVersion
+      !> How many devices this process may use; none, or no driver, is an error status
       function cudaGetDeviceCount(count) result(status) bind(C)
          import :: c_int
          implicit none
          integer(c_int), intent(out) :: count
          integer(c_int) :: status
       end function cudaGetDeviceCount
+      !> Later calls of this thread go to this device, counted from 0; the first time starts it, which takes long
       function cudaSetDevice(device) result(status) bind(C)
          import :: c_int
          implicit none
          integer(c_int), value :: device
          integer(c_int) :: status
       end function cudaSetDevice
+      !> The device, counted from 0, that calls of this thread go to
       function cudaGetDevice(device) result(status) bind(C)
          import :: c_int
          implicit none
          integer(c_int), intent(out) :: device
          integer(c_int) :: status
       end function cudaGetDevice
+      !> One property of any device, not only of the current one; `attr` is a `cudaDeviceAttr`
       function cudaDeviceGetAttribute(value, attr, device) result(status) bind(C)
          import :: c_int
          implicit none
@@ -67,6 +71,7 @@ module cnn_cudart_interfaces
          integer(c_int), value :: attr, device
          integer(c_int) :: status
       end function cudaDeviceGetAttribute
+      !> Memory of `size` bytes on the current device, with undefined values; the caller frees it by cudaFree
       function cudaMalloc(dev_ptr, size) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
@@ -89,12 +94,14 @@ module cnn_cudart_interfaces
          integer(c_size_t), value :: size
          integer(c_int) :: status
       end function cudaMallocHost
+      !> Takes back memory of cudaMallocHost, which no queued copy may still use
       function cudaFreeHost(ptr) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), value :: ptr
          integer(c_int) :: status
       end function cudaFreeHost
+      !> Queues a copy of `count` bytes; it may wait after all where host memory is not pinned
       function cudaMemcpyAsync(dst, src, count, kind, stream) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
@@ -112,12 +119,14 @@ module cnn_cudart_interfaces
          integer(c_size_t), value :: count
          integer(c_int) :: status
       end function cudaMemsetAsync
+      !> Bytes of the current device, free and in all; other processes take theirs from the same memory
       function cudaMemGetInfo(free, total) result(status) bind(C)
          import :: c_int, c_size_t
          implicit none
          integer(c_size_t), intent(out) :: free, total
          integer(c_int) :: status
       end function cudaMemGetInfo
+      !> A queue of work for the current device, which the caller frees by cudaStreamDestroy
       function cudaStreamCreateWithFlags(p_stream, flags) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -125,18 +134,21 @@ module cnn_cudart_interfaces
          integer(c_int), value :: flags
          integer(c_int) :: status
       end function cudaStreamCreateWithFlags
+      !> Does not wait: what is queued still runs, and the stream is freed after it
       function cudaStreamDestroy(stream) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), value :: stream
          integer(c_int) :: status
       end function cudaStreamDestroy
+      !> Waits for all work that is queued on the stream; the status may be the error of an earlier call
       function cudaStreamSynchronize(stream) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), value :: stream
          integer(c_int) :: status
       end function cudaStreamSynchronize
+      !> What is queued on the stream from now on waits for the work that the event marks; the host does not wait
       function cudaStreamWaitEvent(stream, event, flags) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -144,6 +156,7 @@ module cnn_cudart_interfaces
          integer(c_int), value :: flags
          integer(c_int) :: status
       end function cudaStreamWaitEvent
+      !> A mark to put behind the work of a stream, which the caller frees by cudaEventDestroy
       function cudaEventCreateWithFlags(event, flags) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -151,12 +164,14 @@ module cnn_cudart_interfaces
          integer(c_int), value :: flags
          integer(c_int) :: status
       end function cudaEventCreateWithFlags
+      !> The event marks the work queued on the stream so far, and no longer what it marked before
       function cudaEventRecord(event, stream) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), value :: event, stream
          integer(c_int) :: status
       end function cudaEventRecord
+      !> Does not wait, even when the work that the event marks still runs
       function cudaEventDestroy(event) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -169,12 +184,14 @@ module cnn_cudart_interfaces
          implicit none
          integer(c_int) :: status
       end function cudaGetLastError
+      !> The C name of a status, a text of the library's that ends in a NUL; nobody frees it
       function cudaGetErrorName(error) result(text) bind(C)
          import :: c_int, c_ptr
          implicit none
          integer(c_int), value :: error
          type(c_ptr) :: text
       end function cudaGetErrorName
+      !> What a status means, a text of the library's that ends in a NUL; nobody frees it
       function cudaGetErrorString(error) result(text) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -199,6 +216,7 @@ module cnn_cudart_interfaces
          integer(c_int), value :: num_jit_options, num_library_options
          integer(c_int) :: status
       end function cudaLibraryLoadData
+      !> The kernel of this name, which must end in a NUL; it is freed with its library
       function cudaLibraryGetKernel(p_kernel, library, name) result(status) bind(C)
          import :: c_char, c_int, c_ptr
          implicit none
@@ -207,6 +225,7 @@ module cnn_cudart_interfaces
          character(kind=c_char), intent(in) :: name(*)
          integer(c_int) :: status
       end function cudaLibraryGetKernel
+      !> Frees the library and its kernels, whose work must be done
       function cudaLibraryUnload(library) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none

@@ -21,7 +21,7 @@ module cnn_cudnn
       & cudnnGetErrorString, cudnnGetLastErrorString, cudnnGetVersion, cudnnSetActivationDescriptor, &
       & cudnnSetConvolution2dDescriptor, cudnnSetConvolutionGroupCount, cudnnSetConvolutionMathType, &
       & cudnnSetFilter4dDescriptor, cudnnSetOpTensorDescriptor, cudnnSetStream, cudnnSetTensor4dDescriptor
-   use cnn_cudnn_enums, only : CUDNN_STATUS_SUCCESS
+   use cnn_cudnn_enums, only : CUDNN_STATUS_BAD_PARAM, CUDNN_STATUS_NOT_SUPPORTED, CUDNN_STATUS_SUCCESS
    use cnn_cudnn_operation_interfaces, only : cudnnActivationBackward, cudnnActivationForward, cudnnAddTensor, &
       & cudnnConvolutionBackwardBias, cudnnConvolutionBackwardData, cudnnConvolutionBackwardFilter, &
       & cudnnConvolutionBiasActivationForward, cudnnConvolutionForward, cudnnOpTensor
@@ -31,10 +31,13 @@ module cnn_cudnn
    implicit none
    private
 
-   public :: cudnn_algo_perf_type
+   public :: cudnn_algo_perf_type, is_bad_parameter, is_unsupported
 
    !> Statuses and defaults changed with every major version
    integer, parameter :: major = 9
+
+   !> Numbers of statuses go in thousands, one for each kind
+   integer(c_int), parameter :: kind_length = 1000_c_int
 
    type, public :: cudnn_type
       type(shared_library_type) :: library
@@ -229,5 +232,17 @@ contains
       end do
       text = trim(text)
    end function last_error
+
+   !> CUDNN_STATUS_NOT_SUPPORTED or one of its kind
+   pure logical function is_unsupported(status)
+      integer(c_int), intent(in) :: status
+      is_unsupported = status/kind_length == CUDNN_STATUS_NOT_SUPPORTED/kind_length
+   end function is_unsupported
+
+   !> CUDNN_STATUS_BAD_PARAM or one of its kind
+   pure logical function is_bad_parameter(status)
+      integer(c_int), intent(in) :: status
+      is_bad_parameter = status/kind_length == CUDNN_STATUS_BAD_PARAM/kind_length
+   end function is_bad_parameter
 
 end module cnn_cudnn

@@ -36,6 +36,7 @@ module cnn_cudnn_algorithm_interfaces
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
          integer(c_int) :: status
       end function cudnnGetConvolutionForwardAlgorithm_v7
+      !> The same for the gradient of x; `diff_desc` is that of dy, `grad_desc` that of dx
       function cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, filter_desc, diff_desc, conv_desc, grad_desc, &
             & requested_algo_count, returned_algo_count, perf_results) result(status) bind(C)
          import :: c_int, c_ptr, cudnn_algo_perf_type
@@ -46,6 +47,7 @@ module cnn_cudnn_algorithm_interfaces
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
          integer(c_int) :: status
       end function cudnnGetConvolutionBackwardDataAlgorithm_v7
+      !> The same for the gradient of w; `diff_desc` is that of dy, `grad_desc` that of dw
       function cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, src_desc, diff_desc, conv_desc, grad_desc, &
             & requested_algo_count, returned_algo_count, perf_results) result(status) bind(C)
          import :: c_int, c_ptr, cudnn_algo_perf_type
@@ -69,6 +71,7 @@ module cnn_cudnn_algorithm_interfaces
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
          integer(c_int) :: status
       end function cudnnFindConvolutionForwardAlgorithmEx
+      !> Measures for the gradient of x: overwrites `dx`, and waits for the device
       function cudnnFindConvolutionBackwardDataAlgorithmEx(handle, w_desc, w, dy_desc, dy, conv_desc, dx_desc, dx, &
             & requested_algo_count, returned_algo_count, perf_results, work_space, &
             & work_space_size_in_bytes) result(status) bind(C)
@@ -81,6 +84,7 @@ module cnn_cudnn_algorithm_interfaces
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
          integer(c_int) :: status
       end function cudnnFindConvolutionBackwardDataAlgorithmEx
+      !> Measures for the gradient of w: overwrites `dw`, and waits for the device; `y` is dy
       function cudnnFindConvolutionBackwardFilterAlgorithmEx(handle, x_desc, x, dy_desc, y, conv_desc, dw_desc, dw, &
             & requested_algo_count, returned_algo_count, perf_results, work_space, &
             & work_space_size_in_bytes) result(status) bind(C)
@@ -93,6 +97,7 @@ module cnn_cudnn_algorithm_interfaces
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
          integer(c_int) :: status
       end function cudnnFindConvolutionBackwardFilterAlgorithmEx
+      !> Bytes of device memory that the algorithm needs; an error status when it cannot do this convolution
       function cudnnGetConvolutionForwardWorkspaceSize(handle, x_desc, w_desc, conv_desc, y_desc, algo, &
             & size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
@@ -102,6 +107,7 @@ module cnn_cudnn_algorithm_interfaces
          integer(c_size_t), intent(out) :: size_in_bytes
          integer(c_int) :: status
       end function cudnnGetConvolutionForwardWorkspaceSize
+      !> The same for the gradient of x, whose algorithms have numbers of their own
       function cudnnGetConvolutionBackwardDataWorkspaceSize(handle, w_desc, dy_desc, conv_desc, dx_desc, algo, &
             & size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
@@ -111,6 +117,7 @@ module cnn_cudnn_algorithm_interfaces
          integer(c_size_t), intent(out) :: size_in_bytes
          integer(c_int) :: status
       end function cudnnGetConvolutionBackwardDataWorkspaceSize
+      !> The same for the gradient of w, whose algorithms have numbers of their own; `grad_desc` is that of dw
       function cudnnGetConvolutionBackwardFilterWorkspaceSize(handle, x_desc, dy_desc, conv_desc, grad_desc, algo, &
             & size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t

@@ -44,78 +44,91 @@ module cnn_cudnn_descriptor_interfaces
          integer(c_size_t), value :: max_size
          character(kind=c_char), intent(out) :: message(max_size)
       end subroutine cudnnGetLastErrorString
+      !> A handle for the current device, where it takes memory; it is slow, and the caller frees it by cudnnDestroy
       function cudnnCreate(handle) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), intent(out) :: handle
          integer(c_int) :: status
       end function cudnnCreate
+      !> Waits for the whole device before it frees the handle
       function cudnnDestroy(handle) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), value :: handle
          integer(c_int) :: status
       end function cudnnDestroy
+      !> The handle queues its work on this stream from now on; null is the default stream
       function cudnnSetStream(handle, stream_id) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), value :: handle, stream_id
          integer(c_int) :: status
       end function cudnnSetStream
+      !> Host memory for shape, element type and format of a tensor; cudnnSetTensor4dDescriptor fills it
       function cudnnCreateTensorDescriptor(tensor_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), intent(out) :: tensor_desc
          integer(c_int) :: status
       end function cudnnCreateTensorDescriptor
+      !> The memory of the tensor itself is the caller's and stays
       function cudnnDestroyTensorDescriptor(tensor_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), value :: tensor_desc
          integer(c_int) :: status
       end function cudnnDestroyTensorDescriptor
+      !> Host memory for shape, element type and format of a filter; cudnnSetFilter4dDescriptor fills it
       function cudnnCreateFilterDescriptor(filter_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), intent(out) :: filter_desc
          integer(c_int) :: status
       end function cudnnCreateFilterDescriptor
+      !> The memory of the filter itself is the caller's and stays
       function cudnnDestroyFilterDescriptor(filter_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), value :: filter_desc
          integer(c_int) :: status
       end function cudnnDestroyFilterDescriptor
+      !> Host memory for padding, strides, dilation, groups and math; cudnnSetConvolution... fill it
       function cudnnCreateConvolutionDescriptor(conv_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), intent(out) :: conv_desc
          integer(c_int) :: status
       end function cudnnCreateConvolutionDescriptor
+      !> Gives back host memory only
       function cudnnDestroyConvolutionDescriptor(conv_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), value :: conv_desc
          integer(c_int) :: status
       end function cudnnDestroyConvolutionDescriptor
+      !> Host memory for the kind of an activation; cudnnSetActivationDescriptor fills it
       function cudnnCreateActivationDescriptor(activation_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), intent(out) :: activation_desc
          integer(c_int) :: status
       end function cudnnCreateActivationDescriptor
+      !> Gives back host memory only
       function cudnnDestroyActivationDescriptor(activation_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), value :: activation_desc
          integer(c_int) :: status
       end function cudnnDestroyActivationDescriptor
+      !> Host memory for an operation of cudnnOpTensor; cudnnSetOpTensorDescriptor fills it
       function cudnnCreateOpTensorDescriptor(op_tensor_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
          type(c_ptr), intent(out) :: op_tensor_desc
          integer(c_int) :: status
       end function cudnnCreateOpTensorDescriptor
+      !> Gives back host memory only
       function cudnnDestroyOpTensorDescriptor(op_tensor_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -147,6 +160,7 @@ module cnn_cudnn_descriptor_interfaces
          integer(c_int), value :: pad_h, pad_w, u, v, dilation_h, dilation_w, mode, compute_type
          integer(c_int) :: status
       end function cudnnSetConvolution2dDescriptor
+      !> Whether tensor cores may be used, and with which rounding; CUDNN_DEFAULT_MATH without this call
       function cudnnSetConvolutionMathType(conv_desc, math_type) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -154,6 +168,7 @@ module cnn_cudnn_descriptor_interfaces
          integer(c_int), value :: math_type
          integer(c_int) :: status
       end function cudnnSetConvolutionMathType
+      !> The groups that the channels of x and y fall into; 1 without this call
       function cudnnSetConvolutionGroupCount(conv_desc, group_count) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
@@ -161,6 +176,7 @@ module cnn_cudnn_descriptor_interfaces
          integer(c_int), value :: group_count
          integer(c_int) :: status
       end function cudnnSetConvolutionGroupCount
+      !> `coef` is the bound of a clipped ReLU; a plain one takes 0
       function cudnnSetActivationDescriptor(activation_desc, mode, relu_nan_opt, coef) result(status) bind(C)
          import :: c_double, c_int, c_ptr
          implicit none
@@ -169,6 +185,7 @@ module cnn_cudnn_descriptor_interfaces
          real(c_double), value :: coef
          integer(c_int) :: status
       end function cudnnSetActivationDescriptor
+      !> The operation, the type that it calculates in, and whether NaN is passed on
       function cudnnSetOpTensorDescriptor(op_tensor_desc, op_tensor_op, op_tensor_comp_type, &
             & op_tensor_nan_opt) result(status) bind(C)
          import :: c_int, c_ptr
@@ -177,6 +194,7 @@ module cnn_cudnn_descriptor_interfaces
          integer(c_int), value :: op_tensor_op, op_tensor_comp_type, op_tensor_nan_opt
          integer(c_int) :: status
       end function cudnnSetOpTensorDescriptor
+      !> The extents that y must have; nothing is run
       function cudnnGetConvolution2dForwardOutputDim(conv_desc, input_tensor_desc, filter_desc, n, c, h, &
             & w) result(status) bind(C)
          import :: c_int, c_ptr

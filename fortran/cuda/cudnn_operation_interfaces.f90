@@ -37,6 +37,7 @@ module cnn_cudnn_operation_interfaces
          integer(c_size_t), value :: work_space_size_in_bytes
          integer(c_int) :: status
       end function cudnnConvolutionBiasActivationForward
+      !> dx = alpha*(gradient of x, from w and dy) + beta*dx
       function cudnnConvolutionBackwardData(handle, alpha, w_desc, w, dy_desc, dy, conv_desc, algo, work_space, &
             & work_space_size_in_bytes, beta, dx_desc, dx) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
@@ -46,6 +47,7 @@ module cnn_cudnn_operation_interfaces
          integer(c_size_t), value :: work_space_size_in_bytes
          integer(c_int) :: status
       end function cudnnConvolutionBackwardData
+      !> dw = alpha*(gradient of w, from x and dy, summed over the batch) + beta*dw
       function cudnnConvolutionBackwardFilter(handle, alpha, x_desc, x, dy_desc, dy, conv_desc, algo, work_space, &
             & work_space_size_in_bytes, beta, dw_desc, dw) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
@@ -62,6 +64,7 @@ module cnn_cudnn_operation_interfaces
          type(c_ptr), value :: handle, alpha, dy_desc, dy, beta, db_desc, db
          integer(c_int) :: status
       end function cudnnConvolutionBackwardBias
+      !> y = alpha*act(x) + beta*y; `y` may be `x`
       function cudnnActivationForward(handle, activation_desc, alpha, x_desc, x, beta, y_desc, &
             & y) result(status) bind(C)
          import :: c_int, c_ptr

@@ -239,5 +239,7 @@ st cudnnConvolutionBackwardBias(hd h, in alpha, td dyd, in dy, in beta, td dbd, 
    if (b[0] != 1 || b[1] != job.a[0].dim[1] || b[2] != 1 || b[3] != 1 || job.c.type != job.a[0].type)
       return refuse(CUDNN_STATUS_BAD_PARAM, "dbDesc is %d %d %d %d, expected 1 %d 1 1 of dyDesc's data type", b[0],
                     b[1], b[2], b[3], job.a[0].dim[1]);
+   // cuDNN 9 has kernels for float, double and half
+   if (job.c.type > CUDNN_DATA_HALF) return refuse(CUDNN_STATUS_NOT_SUPPORTED, "a bias gradient of bfloat16");
    return submit(h, call.name, &job, run_bias_gradient);
 }
