@@ -457,6 +457,19 @@ def test_16_bit_operands_need_the_kernels() -> None:
     assert Cuda(able | BUILT, {}).math(0) == ["fp32", "tf32", "fp16", "bf16"]
 
 
+@pytest.mark.parametrize(("version", "loaded"), [("12.0", False), ("12.7", False), ("12.8", True), ("13.0", True)])
+def test_an_old_runtime_cannot_load_the_kernels(version: str, loaded: bool) -> None:
+    """Then cuBLAS does their work, has to be there, and operands are not rounded to 16 bits."""
+    able = H100 | LIBRARIES | BUILT | {"device 0 math": "fp32 tf32 fp16 bf16", "cudart version": version}
+    found = Cuda(able, {})
+    assert found.kernels is loaded and ("fp16" in found.math(0)) is loaded
+    rows = {row.name: row for row in cuda.section(found).rows}
+    assert (f"CUDA runtime {version}, they want 12.8" in rows["our kernels"].value) is not loaded
+    missing = Cuda({name: value for name, value in able.items() if not name.startswith("cublas")},
+                   {"cublas": "device cuda: libcublas.so.12 not found; looked in the usual places"})
+    assert any("cuBLAS" in problem.what for problem in advice.problems(missing, NOWHERE)) is not loaded
+
+
 def test_an_old_driver_gets_the_libraries_that_fit() -> None:
     found = Cuda(LIBRARIES | BUILT | {"driver version": "12.4"},
                  {"devices": "CUDA: number of devices: cudaErrorInsufficientDriver (35): insufficient"})

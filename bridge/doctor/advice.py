@@ -49,7 +49,7 @@ def advice(found: Cuda, machine: Machine) -> list[Problem]:
     result = []
     if any(cuda.usable(found, number) for number in range(found.count)):
         result += [_probe_problem(found, number) for number in range(found.count) if not cuda.usable(found, number)]
-    if not found.kernels and "kernels" not in found.errors:
+    if not found.kernels and "kernels" not in found.errors and not found.too_old:
         flang = ("sudo apt install flang-22 && make setup" if machine.system == "debian" else
                  "install LLVM's flang, 22 or newer (your distribution's, or apt.llvm.org), then make setup")
         result.append(Problem("our CUDA kernels are not built in", flang))

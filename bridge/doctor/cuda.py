@@ -11,6 +11,8 @@ from bridge.doctor import machine as machines
 from bridge.doctor.apart import Answer, ask
 from bridge.doctor.records import Row, Section, State
 
+#: The first CUDA whose runtime has cudaLibraryLoadData
+LOADS_KERNELS = (12, 8)
 #: Parts of `cuda_facts`, in this order, because each needs those before it
 PARTS = ("build", "kernels", "driver", "cudart", "cudnn", "cublas", "devices")
 #: Name in words, and the files that are looked for
@@ -35,8 +37,14 @@ class Cuda:
 
     @property
     def kernels(self) -> bool:
-        """Whether our own kernels are built in."""
-        return self.facts.get("kernels", "").startswith("built in")
+        """Whether our own kernels are built in, and the CUDA runtime, where there is one, can load them."""
+        return self.facts.get("kernels", "").startswith("built in") and not self.too_old
+
+    @property
+    def too_old(self) -> bool:
+        """The CUDA runtime is from before cudaLibraryLoadData: 12.0 to 12.7."""
+        major, _, minor = self.facts.get("cudart version", "").partition(".")
+        return major.isdecimal() and minor.isdecimal() and (int(major), int(minor)) < LOADS_KERNELS
 
     @property
     def count(self) -> int:
@@ -158,6 +166,9 @@ def _kernels_row(found: Cuda) -> Row:
         return Row("our kernels", f"built in: {count} kernels, PTX for {target} and newer", State.GOOD)
     if "kernels" in found.errors:
         return Row("our kernels", found.errors["kernels"], State.BAD)
+    if found.too_old:
+        return Row("our kernels", f"not loaded: CUDA runtime {found.facts['cudart version']}, they want 12.8 or newer",
+                   State.ABSENT, "cuBLAS and cuDNN do their work; math=fp16 and math=bf16 are not there")
     return Row("our kernels", "not built in", State.ABSENT,
                "cuBLAS and cuDNN do their work, in more passes over the memory and with float32 sums; math=fp16 and "
                "math=bf16 are not there")
