@@ -105,6 +105,16 @@ def test_a_handle_needs_a_gpu(program: Path, packages: str) -> None:
         assert handle.startswith("handle error: cuDNN: create the handle: CUDNN_STATUS_NOT_INITIALIZED (1001): ")
 
 
+#: The shapes of the tests of devices: batches, a wide layer, the layers of the mission's network at both its sizes
+DEVICE_CASES = [
+    *(Case("", (n, c, *size), (k, c, 3, 3), padding=(1, 1)) for n, size in ((2, (1024, 1024)), (3, (20, 24)))
+      for c, k in ((1, 16), (16, 16), (16, 1))),
+    *(Case("", (n, c, h, w), (4, c, 2, 4), padding=(1, 2)) for n in (1, 7, 16, 64, 128)
+      for c, h, w in ((3, 6, 5), (17, 61, 53))),
+    *(Case("", (2, 32, h, w), (256, 32, 3, 3), padding=(1, 1)) for h, w in ((5, 7), (45, 67))),
+]
+
+
 def random_cases(number: int) -> list[Case]:
     """Sizes, strides and so on at random, with kernels that do not fit among them."""
     draw = random.Random(20).randint
@@ -121,7 +131,7 @@ def random_cases(number: int) -> list[Case]:
 
 def test_shapes_are_those_of_cudnn(program: Path, packages: str) -> None:
     """Output shapes by cuDNN and by us, and the bytes of a tensor, for every case of the tests and many more."""
-    cases = [*CASES, *random_cases(600)]
+    cases = [*CASES, *random_cases(600), *DEVICE_CASES]
     cases += [replace(case, x=(64, *case.x[1:])) for case in CASES]
     lines = [
         " ".join(map(str, (*case.x, case.w[0], *case.w[2:], *case.stride, *case.padding, *case.dilation, case.groups,
