@@ -19,7 +19,7 @@ GOOD: dict[str, Any] = {"layers": [CONV, {"name": "r.1-x_", "type": "relu"}],
 
 
 def read_by_fortran(text: str) -> None:
-    engine.api().network_free(engine.call("network_create", text, 1, "cpu"))
+    engine.api().network_free(engine.call("network_create", text, 1, "cpu", 0))
 
 
 def test_a_good_one_is_taken_by_both() -> None:

@@ -89,46 +89,45 @@ contains
       character(len=*), intent(in) :: text, word
       type(device_name_type), intent(inout) :: device
       type(error_type), allocatable, intent(out) :: error
-      character(len=:), allocatable :: name, value
       integer :: equals
 
       equals = index(word, "=")
-      name = word(:max(equals - 1, 0))
-      value = word(equals + 1:)
       if (device%kind /= "cuda") then
          call fail(error, "device "//text//": """//word//""", but "//device%kind//" has no options")
-         return
+      else
+         call set_option(text, word, word(:max(equals - 1, 0)), word(equals + 1:), device, error)
       end if
+   end subroutine parse_option
+
+   subroutine set_option(text, word, name, value, device, error)
+      character(len=*), intent(in) :: text, word, name, value
+      type(device_name_type), intent(inout) :: device
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: wanted
+
+      wanted = ""
       select case (name)
        case ("math")
          device%math = findloc(math_names == value, .true., dim=1)
-         if (device%math == 0) call fail(error, expected("fp32, tf32, fp16 or bf16"))
+         if (device%math == 0) wanted = "fp32, tf32, fp16 or bf16"
        case ("algorithm")
          device%measured = value == "measured"
-         if (.not. device%measured .and. value /= "heuristic") call fail(error, expected("heuristic or measured"))
+         if (.not. device%measured .and. value /= "heuristic") wanted = "heuristic or measured"
        case ("deterministic")
          device%deterministic = value == "yes"
-         if (.not. device%deterministic .and. value /= "no") call fail(error, expected("yes or no"))
+         if (.not. device%deterministic .and. value /= "no") wanted = "yes or no"
        case ("transforms")
          device%transforms = value == "yes"
-         if (.not. device%transforms .and. value /= "no") call fail(error, expected("yes or no"))
+         if (.not. device%transforms .and. value /= "no") wanted = "yes or no"
        case ("workspace")
          device%workspace_limit = number(value)*mebibyte
-         if (device%workspace_limit < 0) call fail(error, expected("0 to 999999, in MiB"))
+         if (device%workspace_limit < 0) wanted = "0 to 999999, in MiB"
        case default
          call fail(error, "device "//text//": unknown option """//word//""", expected math=, algorithm=, "// &
             & "deterministic=, workspace= or transforms=")
       end select
-
-   contains
-
-      function expected(what) result(message)
-         character(len=*), intent(in) :: what
-         character(len=:), allocatable :: message
-         message = "device "//text//": "//name//" is """//value//""", expected "//what
-      end function expected
-
-   end subroutine parse_option
+      if (len(wanted) > 0) call fail(error, "device "//text//": "//name//" is """//value//""", expected "//wanted)
+   end subroutine set_option
 
    !> A decimal number of at most 6 digits; -1 for anything else
    pure integer(i8) function number(text)
