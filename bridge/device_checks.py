@@ -29,7 +29,7 @@ def check_on_cuda(name: str, operand: Operand, index: int) -> None:
         raise ArgumentError(f"{name}: strides {operand.strides} (in elements) for the shape {operand.shape}, expected "
                             "a C-contiguous array (contiguous() or ascontiguousarray() makes a copy that is)")
     found = operand.index
-    if operand.library != "bridge":
+    if operand.origin != "bridge":
         found = int(engine.call("device_of", operand.address)) if operand.address else -1
         if found < 0:
             raise ArgumentError(f"{name}: the address {operand.address:#x} is not memory of a CUDA device, expected "

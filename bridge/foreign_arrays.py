@@ -64,11 +64,11 @@ def operand_of(name: str, array: Any, stream: int | None = None) -> Operand:
 
 def empty_like(operand: Operand, shape: tuple[int, ...]) -> Operand | None:
     """A new array of the operand's library, element type and device; None if it is neither torch nor cupy."""
-    if operand.library == "torch":
+    if operand.origin == "torch":
         torch = sys.modules["torch"]
         array = torch.empty(shape, dtype=getattr(torch, operand.dtype), device=operand.array.device)
         return _from_torch("result", array, operand.index)
-    if operand.library == "cupy":
+    if operand.origin == "cupy":
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(operand.index):
             array = cupy.empty(shape, dtype=operand.array.dtype)

@@ -26,7 +26,7 @@ class Operand:
     address : of the first element
     shape : as numpy's
     dtype : name of the element type
-    library : whose array it is: "numpy", "bridge", "torch", "cupy" or "other"
+    origin : whose array it is: "numpy", "bridge", "torch", "cupy" or "other"
     index : the CUDA device that it says it lies on; -1 for host memory
     strides : in elements, or None for C order
     read_only : it may not be written to
@@ -39,7 +39,7 @@ class Operand:
     address: int
     shape: tuple[int, ...]
     dtype: str
-    library: str = "numpy"
+    origin: str = "numpy"
     index: int = -1
     strides: tuple[int, ...] | None = None
     read_only: bool = False

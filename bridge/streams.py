@@ -37,7 +37,7 @@ def working(device: str, index: int, *operands: Operand) -> Iterator[None]:
     streams = dict(map(stream_of, operands))
     used = next(iter(streams), OWN_STREAM)
     others = {number: keep for number, keep in streams.items() if number not in (used, OWN_STREAM)}
-    waits = any(one.library == "other" for one in operands)
+    waits = any(one.origin == "other" for one in operands)
     with engine.lock:
         for number, keep in others.items():
             # A stream is looked at when it is chosen anew
@@ -83,9 +83,9 @@ def stream_of(operand: Operand) -> tuple[int, Any]:
     >>> stream_of(Operand(None, 0, (1,), "float32", stream=1))[0]
     0
     """
-    if operand.library in ("torch", "cupy"):
+    if operand.origin in ("torch", "cupy"):
         # Asked every time: a network keeps its input, and its caller may have gone on to another stream
-        return foreign_arrays.current_stream(operand.library, operand.index)
+        return foreign_arrays.current_stream(operand.origin, operand.index)
     if operand.stream is None:
         return OWN_STREAM, None
     return (foreign_arrays.DEFAULT_STREAM if operand.stream == foreign_arrays.NAMED_DEFAULT_STREAM

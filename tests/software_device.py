@@ -82,36 +82,36 @@ class SoftwareDevice:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.library = ctypes.CDLL(str(folder / LIBRARY))
-        self.library.strict_counter.restype = ctypes.c_int64
-        self.library.strict_report.restype = ctypes.c_int64
+        self.api = ctypes.CDLL(str(folder / LIBRARY))
+        self.api.strict_counter.restype = ctypes.c_int64
+        self.api.strict_report.restype = ctypes.c_int64
 
     @property
     def has_kernels(self) -> bool:
         """Whether the project's kernels were compiled into it."""
-        return bool(self.library.strict_has_kernels())
+        return bool(self.api.strict_has_kernels())
 
     def counter(self, name: str) -> int:
         """Calls of the function `name` so far, or one of the counters listed in software_device/strict.h."""
-        return int(self.library.strict_counter(name.encode()))
+        return int(self.api.strict_counter(name.encode()))
 
     def fail(self, name: str, status: int, *, call: int = 1) -> None:
         """Plant a failure: the `call`-th call from now (0: every call) of `name` returns `status`."""
-        self.library.strict_fail(name.encode(), ctypes.c_int64(call), status)
+        self.api.strict_fail(name.encode(), ctypes.c_int64(call), status)
 
     def fail_no_more(self) -> None:
         """Forget all planted failures."""
-        self.library.strict_fail(None, ctypes.c_int64(0), 0)
+        self.api.strict_fail(None, ctypes.c_int64(0), 0)
 
     def report(self) -> str:
         """What is alive, was never waited for, or was complained of; empty if nothing."""
         text = ctypes.create_string_buffer(16384)
-        self.library.strict_report(text, ctypes.c_int64(len(text)))
+        self.api.strict_report(text, ctypes.c_int64(len(text)))
         return text.value.decode()
 
     def forget(self) -> None:
         """Forget the complaints (not what is alive)."""
-        self.library.strict_forget()
+        self.api.strict_forget()
 
 
 def _inputs(sources: Path, kernels: bool) -> list[Path]:

@@ -41,14 +41,14 @@ def batch(seed: int, shape: tuple[int, ...] = X, dtype: str = "float32") -> np.n
 def made_stream() -> int:
     """A stream of somebody else's."""
     stream = c_void_p()
-    assert strict.library.cudaStreamCreateWithFlags(byref(stream), c_uint(1)) == 0
+    assert strict.api.cudaStreamCreateWithFlags(byref(stream), c_uint(1)) == 0
     assert stream.value
     return stream.value
 
 
 def destroy(*streams: int) -> None:
     for stream in streams:
-        assert strict.library.cudaStreamDestroy(c_void_p(stream)) == 0
+        assert strict.api.cudaStreamDestroy(c_void_p(stream)) == 0
 
 
 def use(stream: int, device: str = "cuda") -> None:
@@ -58,7 +58,7 @@ def use(stream: int, device: str = "cuda") -> None:
 def device_now() -> int:
     """The calling thread's CUDA device."""
     index = c_int()
-    assert strict.library.cudaGetDevice(byref(index)) == 0
+    assert strict.api.cudaGetDevice(byref(index)) == 0
     return index.value
 
 
@@ -297,7 +297,7 @@ def failures_to_change() -> None:
 
 def two_devices() -> None:
     """Side by side, whichever is the caller's, which stays so."""
-    set_device: Callable[[int], int] = strict.library.cudaSetDevice
+    set_device: Callable[[int], int] = strict.api.cudaSetDevice
     right = trained()
     for mine in (0, 1):
         assert set_device(mine) == 0
@@ -349,10 +349,10 @@ def errors_are_not_left_behind() -> None:
         with pytest.raises(EngineError, match=rf"\({status_of(name)}\)"):
             work()
         strict.fail_no_more()
-        assert strict.library.cudaGetLastError() == 0
+        assert strict.api.cudaGetLastError() == 0
     with pytest.raises(EngineError, match=r"no memory for a float32 tensor .*\(2\): out of memory"):
         DeviceArray.empty((2**28, 8))
-    assert strict.library.cudaGetLastError() == 0
+    assert strict.api.cudaGetLastError() == 0
 
 
 def more_than_all_memory() -> None:

@@ -12,7 +12,7 @@ module cnn_tensor
    implicit none
    private
 
-   public :: address_after, all_finite, as_vector, part_of, same_shape, shape_text
+   public :: address_after, aligned, all_finite, as_vector, part_of, same_shape, shape_text
 
    type, public :: tensor_type
       type(c_ptr) :: address = c_null_ptr
@@ -68,6 +68,13 @@ contains
       part%dtype = whole%dtype
       part%extent = extent
    end function part_of
+
+   !> Bytes, rounded up to where the next tensor in the same piece of memory may start: 256, as CUDA's allocations do
+   pure integer(i8) function aligned(bytes)
+      integer(i8), intent(in) :: bytes
+      integer(i8), parameter :: alignment = 256_i8
+      aligned = (bytes + alignment - 1)/alignment*alignment
+   end function aligned
 
    !> The address `bytes` bytes after this one
    pure type(c_ptr) function address_after(address, bytes)

@@ -21,14 +21,11 @@ module cnn_convolution
    use cnn_error, only : error_type
    use cnn_factors, only : one, zero
    use cnn_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32
-   use cnn_tensor, only : address_after, tensor_type
-   use cnn_text, only : to_text
+   use cnn_tensor, only : address_after, aligned, shape_text, tensor_type
    implicit none
    private
 
    public :: backward_data, backward_filter, forward
-
-   integer(c_size_t), parameter :: alignment = 256_c_size_t
 
 contains
 
@@ -126,7 +123,7 @@ contains
       call find_plan(device, name, operation, conv, low(1), low(2), low(3), i, error)
       if (allocated(error)) return
       bytes = 0_c_size_t
-      if (rounded) bytes = sum([(padded(low(k)), k=1, 3)])
+      if (rounded) bytes = sum([(aligned(low(k)%bytes()), k=1, 3)])
       call device%reserve(bytes + device%plans(i)%workspace_bytes, base, error)
       if (allocated(error)) return
       workspace = address_after(base, bytes)
@@ -158,7 +155,7 @@ contains
       bytes = 0_c_size_t
       do k = 1, 3
          low(k)%address = address_after(base, bytes)
-         bytes = bytes + padded(low(k))
+         bytes = bytes + aligned(low(k)%bytes())
          if (k /= result_of(operation)) call convert(device, tensors(k), low(k), error)
          if (allocated(error)) return
       end do
@@ -208,6 +205,7 @@ contains
       call make_plan(plan, device%dnn, x%dtype, name%math, conv, x%extent, w%extent, y%extent, error)
       if (.not. allocated(error)) call choose(device, name, operation, plan, x, w, y, error)
       if (allocated(error)) then
+         error%message = error%message//"; input "//shape_text(x%extent)//", weight "//shape_text(w%extent)
          call free_plan(plan, device%dnn)
          return
       end if
@@ -224,7 +222,7 @@ contains
       type(tensor_type), intent(in) :: x, w, y
       type(error_type), allocatable, intent(out) :: error
       integer(c_size_t) :: free, total, tensors, bytes
-      type(c_ptr) :: base
+      type(c_ptr) :: base, at_w, at_y
 
       base = c_null_ptr
       tensors = 0_c_size_t
@@ -232,16 +230,15 @@ contains
       if (name%measured) then
          call device%check(device%rt%mem_get_info(free, total), "cudaMemGetInfo", error)
          if (allocated(error)) return
-         tensors = padded(x) + padded(w) + padded(y)
+         tensors = aligned(x%bytes()) + aligned(w%bytes()) + aligned(y%bytes())
          bytes = min(int(name%workspace_limit, c_size_t), free/2)
          call device%reserve(tensors + bytes, base, error)
          if (allocated(error)) return
       end if
-      call choose_algorithm(plan, device%dnn, device%dnn_handle, operation, name, base, &
-         & address_after(base, padded(x)), address_after(base, padded(x) + padded(w)), address_after(base, tensors), &
-         & bytes, error)
-      if (allocated(error)) error%message = error%message//"; input "//to_text(x%extent(4:1:-1))//", weight "// &
-         & to_text(w%extent(4:1:-1))
+      at_w = address_after(base, aligned(x%bytes()))
+      at_y = address_after(at_w, aligned(w%bytes()))
+      call choose_algorithm(plan, device%dnn, device%dnn_handle, operation, name, base, at_w, at_y, &
+         & address_after(base, tensors), bytes, error)
    end subroutine choose
 
    subroutine keep_plan(device, plan)
@@ -266,11 +263,5 @@ contains
       if (math == math_fp16) multiplied_as = dtype_float16
       if (math == math_bf16) multiplied_as = dtype_bfloat16
    end function multiplied_as
-
-   !> Bytes of a tensor up to where the next may start
-   pure integer(c_size_t) function padded(tensor)
-      type(tensor_type), intent(in) :: tensor
-      padded = (int(tensor%bytes(), c_size_t) + alignment - 1)/alignment*alignment
-   end function padded
 
 end module cnn_convolution

@@ -11,7 +11,7 @@ module cnn_cuda_pointwise
    use cnn_error, only : error_type, fail
    use cnn_factors, only : one, zero
    use cnn_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32, dtype_name
-   use cnn_tensor, only : address_after, tensor_type
+   use cnn_tensor, only : address_after, aligned, tensor_type
    implicit none
    private
 
@@ -19,8 +19,6 @@ module cnn_cuda_pointwise
 
    !> Blocks of a kernel that only goes through its elements
    integer, parameter :: most_blocks = 4096
-   !> Of tensors in the workspace, in bytes
-   integer(c_size_t), parameter :: alignment = 256_c_size_t
 
 contains
 
@@ -51,7 +49,7 @@ contains
       wide_db = db
       wide_dy%dtype = dtype_float32
       wide_db%dtype = dtype_float32
-      bytes = (int(wide_db%bytes(), c_size_t) + alignment - 1)/alignment*alignment
+      bytes = aligned(wide_db%bytes())
       call device%reserve(bytes + int(wide_dy%bytes(), c_size_t), wide_db%address, error)
       if (allocated(error)) return
       wide_dy%address = address_after(wide_db%address, bytes)

@@ -88,7 +88,6 @@ contains
       self%layers%bias = biases
    end subroutine allocate_parameters
 
-
    !> Outputs of all layers for the input x(w,h,c,n)
    subroutine forward(self, x, error)
       class(network_type), intent(inout) :: self

@@ -9,7 +9,7 @@ module cnn_parameters
    use cnn_error, only : error_type, fail
    use cnn_kinds, only : bytes_of, dp, i8
    use cnn_sgd, only : sgd_type
-   use cnn_tensor, only : part_of, tensor_type
+   use cnn_tensor, only : aligned, part_of, tensor_type
    use cnn_text, only : to_text
    implicit none
    private
@@ -28,9 +28,6 @@ module cnn_parameters
       procedure :: release
       procedure, private :: allocate_vectors
    end type parameters_type
-
-   !> What cudaMalloc promises, in bytes
-   integer(i8), parameter :: alignment = 256_i8
 
 contains
 
@@ -76,7 +73,7 @@ contains
    !> Bytes of a tensor up to where the next one may start
    pure integer(i8) function padded(dtype, extent)
       integer, intent(in) :: dtype, extent(4)
-      padded = (product(int(extent, i8))*bytes_of(dtype) + alignment - 1)/alignment*alignment
+      padded = aligned(product(int(extent, i8))*bytes_of(dtype))
    end function padded
 
    pure function bias_extent(layer) result(extent)

@@ -5,27 +5,11 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ctypes import byref, c_double, c_float, c_size_t, c_void_p
-from pathlib import Path
 
 import pytest
 from software_calls import FLOAT, IDENTITY, NHWC, Calls, moved, scalar
-from software_device import SoftwareDevice, build
-
-
-@pytest.fixture(scope="module")
-def folder() -> Path:
-    """Where the device is."""
-    return build()
-
-
-@pytest.fixture
-def cuda(folder: Path) -> Iterator[Calls]:
-    """The device, nothing complained of yet."""
-    SoftwareDevice(folder).forget()
-    yield Calls(folder)
-    SoftwareDevice(folder).fail_no_more()
 
 
 class Small:

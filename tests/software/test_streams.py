@@ -5,27 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator
 from ctypes import c_int64, c_size_t, c_uint
-from pathlib import Path
 
-import pytest
 from software_calls import DEVICE_TO_HOST, HOST_TO_DEVICE, NON_BLOCKING, Calls, scalar
-from software_device import SoftwareDevice, build
-
-
-@pytest.fixture(scope="module")
-def folder() -> Path:
-    """Where the device is."""
-    return build()
-
-
-@pytest.fixture
-def cuda(folder: Path) -> Iterator[Calls]:
-    """The device, nothing complained of yet."""
-    SoftwareDevice(folder).forget()
-    yield Calls(folder)
-    SoftwareDevice(folder).fail_no_more()
 
 
 def test_nothing_runs_before_the_host_waits(cuda: Calls) -> None:

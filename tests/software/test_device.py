@@ -11,30 +11,15 @@ import struct
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
 from pathlib import Path
 
 import pytest
 import software_device
 from software_calls import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, Calls, Perf, moved, scalar
-from software_device import SoftwareDevice, build
+from software_device import SoftwareDevice
 
-HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="module")
-def folder() -> Path:
-    """Where the device is."""
-    return build()
-
-
-@pytest.fixture
-def cuda(folder: Path) -> Iterator[Calls]:
-    """The device, nothing complained of yet."""
-    SoftwareDevice(folder).forget()
-    yield Calls(folder)
-    SoftwareDevice(folder).fail_no_more()
+HERE = Path(software_device.__file__).parent
 
 
 def child(folder: Path, text: str, **environment: str) -> subprocess.CompletedProcess[str]:

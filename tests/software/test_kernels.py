@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-from collections.abc import Iterator
 from ctypes import byref, c_double, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from pathlib import Path
 
@@ -14,21 +13,6 @@ import host_kernels
 import pytest
 from software_calls import Calls, Dim3, moved
 from software_device import SoftwareDevice, build
-
-
-@pytest.fixture(scope="module")
-def folder() -> Path:
-    """Where the device is."""
-    return build()
-
-
-@pytest.fixture
-def cuda(folder: Path) -> Iterator[Calls]:
-    """The device, nothing complained of yet."""
-    SoftwareDevice(folder).forget()
-    yield Calls(folder)
-    SoftwareDevice(folder).fail_no_more()
-
 
 PTX = b"// made by hand\n.version 6.3\n.target sm_75\n.address_size 64\n.visible .entry %s(\n"
 
@@ -110,7 +94,7 @@ def test_device_without_kernels(tmp_path: Path) -> None:
     """It refuses to load a library, with the reason."""
     device = SoftwareDevice(build(kernels=False, cache=tmp_path))
     assert not device.has_kernels
-    assert device.library.cudaLibraryLoadData(byref(c_void_p()), PTX % b"cnn_fold", None, None, 0, None, None, 0) == 801
+    assert device.api.cudaLibraryLoadData(byref(c_void_p()), PTX % b"cnn_fold", None, None, 0, None, None, 0) == 801
     assert device.report() == ""
 
 

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: MIT
+"""Tests of the strict software device itself, called as CUDA and cuDNN are, without our library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from software_calls import Calls
+from software_device import SoftwareDevice, build
+
+
+@pytest.fixture(scope="session")
+def folder() -> Path:
+    """Where the device is."""
+    return build()
+
+
+@pytest.fixture
+def cuda(folder: Path) -> Iterator[Calls]:
+    """The device, nothing complained of yet."""
+    SoftwareDevice(folder).forget()
+    yield Calls(folder)
+    SoftwareDevice(folder).fail_no_more()
