@@ -8,6 +8,7 @@ or when there is no flang.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -18,7 +19,11 @@ from pathlib import Path
 
 FORTRAN = Path(__file__).resolve().parents[1] / "fortran"
 STANDARD = ["-std=f2018", "-pedantic", "-Werror"]
-VERSION_MODULE = FORTRAN / "core" / "version.f90.in"
+#: What meson fills into the kernels' templates: of each precision and, as an example, the tiles of one instruction set
+PRECISIONS = {"f32": {"KIND": "sp", "GEMM": "sgemm"}, "f64": {"KIND": "dp", "GEMM": "dgemm"}}
+LEVELS = ("baseline", "avx2", "avx512")
+TILES = {"VECTOR_BYTES": "32", "WIDEST": "4", "VECTORS_8": "1", "VECTORS_4": "3", "VECTORS_2": "6", "VECTORS_1": "12",
+         "POINTS_4": "2", "POINTS_2": "6", "POINTS_1": "12"}
 
 
 def in_order(sources: dict[Path, str]) -> list[Path]:
@@ -38,6 +43,23 @@ def used(text: str) -> set[str]:
     return set(re.findall(r"^\s*use(?:,[^:\n]*::)?\s+(\w+)", text, re.MULTILINE))
 
 
+def configured(folder: Path) -> list[Path]:
+    """The templates (.f90.in) filled in, in this folder."""
+    paths = [_fill(FORTRAN / "core/version.f90.in", folder / "version.f90", {"version": "0"})]
+    for part, (precision, names), level in itertools.product(("tiles", "kernels"), PRECISIONS.items(), LEVELS):
+        values = {"PRECISION": precision, "LEVEL": level, **names, **TILES}
+        paths.append(_fill(FORTRAN / f"backend/{part}.f90.in", folder / f"{part}_{precision}_{level}.f90", values))
+    return paths
+
+
+def _fill(template: Path, path: Path, values: dict[str, str]) -> Path:
+    text = template.read_text(encoding="utf-8")
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 def main() -> int:
     flang = next(filter(None, map(shutil.which, ("flang-22", "flang-23", "flang"))), None)
     if flang is None:
@@ -45,16 +67,15 @@ def main() -> int:
         return 0
     failed, checked, absent, left_out = False, 0, {"hdf5"}, 0
     with tempfile.TemporaryDirectory() as folder:
-        version = Path(folder, "version.f90")
-        version.write_text(VERSION_MODULE.read_text(encoding="utf-8").replace("@version@", "0"), encoding="utf-8")
-        paths = [*FORTRAN.rglob("*.f90"), *FORTRAN.rglob("*.cuf"), version]
+        paths = [*FORTRAN.rglob("*.f90"), *FORTRAN.rglob("*.cuf"), *configured(Path(folder))]
         for path in in_order({path: path.read_text(encoding="utf-8") for path in sorted(paths)}):
             text = path.read_text(encoding="utf-8")
             if absent & used(text):
                 absent |= modules(text)
                 left_out += 1
                 continue
-            options = ["-module-dir", folder, "-I", folder, *([] if path.suffix == ".cuf" else STANDARD)]
+            options = ["-module-dir", folder, "-I", folder, "-I", FORTRAN / "backend",
+                       *([] if path.suffix == ".cuf" else STANDARD)]
             done = subprocess.run([flang, "-fc1", "-fsyntax-only", *options, path],
                                   capture_output=True, text=True, check=False)
             said = (done.stdout + done.stderr).strip()

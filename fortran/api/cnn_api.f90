@@ -9,6 +9,7 @@ module cnn_api
    use, intrinsic :: iso_c_binding, only : c_double, c_int, c_int64_t, c_intptr_t, c_loc, c_null_ptr, c_ptr
    use cnn_backend, only : backend_type
    use cnn_conv_geometry, only : conv_type
+   use cnn_cpu_facts, only : describe_cpu, describe_ways
    use cnn_cuda_facts, only : list_facts => cuda_facts
    use cnn_devices, only : close_cuda_devices, find_cuda_device, live_on_cuda_devices, open_device
    use cnn_error, only : error_type, fail
@@ -31,6 +32,7 @@ module cnn_api
    public :: conv2d_extent, conv2d_forward, conv2d_backward
    public :: device_stream, device_wait, device_allocate, device_release, device_copy_in, device_copy_out
    public :: device_convert, device_of, devices_close, devices_live, cuda_facts
+   public :: conv2d_ways, cpu_facts
 
    integer, parameter :: message_length = 512
 
@@ -70,7 +72,8 @@ contains
    end subroutine run_file
 
    !> A new network from a model description; its weights are zero.
-   !> `fuse` not 0: ReLU together with the convolution before it, whose own output does not exist then
+   !> `fuse` 1: ReLU together with the convolution before it, whose own output does not exist then; 2: also keep only
+   !> what training needs (see network_type%lean)
    subroutine network_create(text, dtype, device, fuse, handle, ierr, errmsg)
       character(len=*), intent(in) :: text, device
       integer(c_int), intent(in) :: dtype, fuse
@@ -80,6 +83,7 @@ contains
       handle = free_place()
       allocate (slots(handle)%network)
       slots(handle)%network%fuse = fuse /= 0
+      slots(handle)%network%lean = fuse == 2
       call slots(handle)%network%build(text, dtype, device, error)
       if (allocated(error)) deallocate (slots(handle)%network)
       call hand_over(error, ierr, errmsg)
@@ -457,6 +461,31 @@ contains
       text = facts
       call hand_over(error, ierr, errmsg)
    end subroutine cuda_facts
+
+   !> What the device `cpu` makes of this machine, see cnn_cpu_facts
+   subroutine cpu_facts(text, ierr, errmsg)
+      character(len=512), intent(out) :: text
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      character(len=:), allocatable :: facts
+      type(error_type), allocatable :: error
+      call describe_cpu(facts, error)
+      text = facts
+      call hand_over(error, ierr, errmsg)
+   end subroutine cpu_facts
+
+   !> How the device `cpu` computes a convolution, its data gradient and its filter gradient
+   subroutine conv2d_ways(dtype, params, x_extent, w_extent, text, ierr, errmsg)
+      integer(c_int), intent(in) :: dtype, params(7), x_extent(4), w_extent(4)
+      character(len=512), intent(out) :: text
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      character(len=:), allocatable :: ways
+      type(error_type), allocatable :: error
+      call describe_ways(conv_from(params), int(dtype), x_extent, w_extent, ways, error)
+      text = ways
+      call hand_over(error, ierr, errmsg)
+   end subroutine conv2d_ways
 
    !> which: 1 weight, 2 bias, 3 weight gradient, 4 bias gradient, 5 output, 6 output gradient
    subroutine named_tensor(network, layer, which, tensor, error)

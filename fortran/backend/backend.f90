@@ -28,10 +28,13 @@ module cnn_backend
       character(len=:), allocatable :: math
       !> Whether it takes float16 and bfloat16
       logical :: stores_16_bits = .false.
+      !> Whether it has `conv_backward_relu`
+      logical :: works_in_place = .false.
    contains
       procedure, non_overridable :: require
       procedure, non_overridable :: math_mode
       procedure, non_overridable :: supports
+      procedure :: conv_backward_relu
       procedure(allocate_), deferred :: allocate
       procedure(release_), deferred :: release
       procedure(clear_), deferred :: clear
@@ -231,6 +234,20 @@ contains
       if (.not. tensor%is_allocated() .or. tensor%bytes() < 1) call fail(error, "device "//self%name// &
          & ": a "//dtype_name(tensor%dtype)//" tensor "//shape_text(tensor%extent)//" without memory")
    end subroutine require
+
+   !> Through a convolution whose input `a` is the output of a ReLU: from the gradient dy of its output to that of the
+   !> ReLU's input, which is the gradient with respect to a where a is positive, else 0, and takes the memory of a;
+   !> db(c) = its sum over n, h, w when `db` is not empty. Only where the device `works_in_place`
+   subroutine conv_backward_relu(self, conv, w, dy, a, db, error)
+      class(backend_type), intent(inout) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, a, db
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(a, error)
+      if (.not. allocated(error)) call fail(error, "device "//self%name//": cannot put the gradient of "// &
+         & shape_text(dy%extent)//" through weight "//shape_text(w%extent)//", groups = "//to_text(conv%groups)// &
+         & ", and bias "//shape_text(db%extent)//" into the memory of the output "//shape_text(a%extent))
+   end subroutine conv_backward_relu
 
    !> The arithmetic of convolutions on tensors of this element type, as exchange files record it
    function math_mode(self, dtype) result(mode)

@@ -1,31 +1,36 @@
 ! SPDX-License-Identifier: MIT
-!> The CPU: host memory, OpenMP, im2col and BLAS.
+!> The CPU: host memory, OpenMP, and the kernels of the best instruction set that the processor has.
 !>
-!> Precision.  Products of one output pixel are summed by the BLAS in the tensor's own precision;
-!> sums over pixels (filter gradient, bias gradient, loss) are blocked, with float64 totals.
+!> Convolution.  Directly, on packed rows (conv_direct.inc), or as im2col and BLAS, whichever cnn_conv_choice expects to
+!>               be faster.
+!> Precision.    Products of one output pixel are summed in the tensor's own precision; sums over pixels (filter
+!>               gradient, bias gradient, loss) are blocked, with float64 totals.
 !> Determinism.  Results do not depend on the number of threads.
 module cnn_cpu
    use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_size_t
    use cnn_backend, only : backend_type
+   use cnn_conv_choice, only : choose_backward, choose_forward
    use cnn_conv_geometry, only : conv_type
+   use cnn_conv_grid, only : grid_type
+   use cnn_cpu_kernels, only : kernels_of
+   use cnn_cpu_levels, only : choose_level
    use cnn_error, only : error_type, fail
-   use cnn_kernels_f32, only : &
-      & bias_f32 => bias_gradient, data_f32 => im2col_backward_data, filter_f32 => im2col_backward_filter, &
-      & forward_f32 => im2col_forward, mse_f32 => mse, relu_backward_f32 => relu_backward, &
-      & relu_forward_f32 => relu_forward, sgd_f32 => sgd_update
-   use cnn_kernels_f64, only : &
-      & bias_f64 => bias_gradient, data_f64 => im2col_backward_data, filter_f64 => im2col_backward_filter, &
-      & forward_f64 => im2col_forward, mse_f64 => mse, relu_backward_f64 => relu_backward, &
-      & relu_forward_f64 => relu_forward, sgd_f64 => sgd_update
-   use cnn_kinds, only : dp, dtype_float32, dtype_name
+   use cnn_host_memory, only : allocate_aligned, c_free, c_memmove, c_memset
+   use cnn_kernels, only : kernels_type
+   use cnn_kinds, only : bytes_of, dp, dtype_float64, dtype_name, i8
    use cnn_sgd, only : sgd_type
    use cnn_tensor, only : shape_text, tensor_type
    implicit none
    private
 
+   public :: backward_relu_apart
+
    type, extends(backend_type), public :: cpu_type
+      !> For float32 and float64
+      type(kernels_type), private :: kernels(2)
       real(dp), private :: loss = 0.0_dp
    contains
+      procedure :: open => cpu_open
       procedure :: allocate => cpu_allocate
       procedure :: release => cpu_release
       procedure :: clear => cpu_clear
@@ -35,6 +40,7 @@ module cnn_cpu
       procedure :: conv_backward_data => cpu_conv_backward_data
       procedure :: conv_backward_filter => cpu_conv_backward_filter
       procedure :: conv_backward_bias => cpu_conv_backward_bias
+      procedure :: conv_backward_relu => cpu_conv_backward_relu
       procedure :: relu_forward => cpu_relu_forward
       procedure :: relu_backward => cpu_relu_backward
       procedure :: mse => cpu_mse
@@ -43,51 +49,39 @@ module cnn_cpu
       procedure :: convert => cpu_convert
       procedure :: use_stream => cpu_use_stream
       procedure :: wait => cpu_wait
+      procedure, private :: choose
    end type cpu_type
 
-   interface
-      !> C11 <stdlib.h>; `bytes` is a multiple of `alignment`
-      function aligned_alloc(alignment, bytes) result(address) bind(C, name="aligned_alloc")
-         import :: c_ptr, c_size_t
-         implicit none
-         integer(c_size_t), value :: alignment, bytes
-         type(c_ptr) :: address
-      end function aligned_alloc
-      !> C <string.h>; the returned address is `to` and not needed, so it is called as a subroutine
-      subroutine c_memmove(to, from, bytes) bind(C, name="memmove")
-         import :: c_ptr, c_size_t
-         implicit none
-         type(c_ptr), value :: to, from
-         integer(c_size_t), value :: bytes
-      end subroutine c_memmove
-      !> C <string.h>; called as a subroutine, as memmove
-      subroutine c_memset(address, byte, bytes) bind(C, name="memset")
-         import :: c_int, c_ptr, c_size_t
-         implicit none
-         type(c_ptr), value :: address
-         integer(c_int), value :: byte
-         integer(c_size_t), value :: bytes
-      end subroutine c_memset
-      subroutine c_free(address) bind(C, name="free")
-         import :: c_ptr
-         implicit none
-         type(c_ptr), value :: address
-      end subroutine c_free
-   end interface
-
 contains
+
+   !> Choose the kernels for this processor
+   subroutine cpu_open(self, error)
+      class(cpu_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      integer :: level
+      self%works_in_place = .true.
+      call choose_level(level, error)
+      if (.not. allocated(error)) call kernels_of(level, self%kernels(1), self%kernels(2))
+   end subroutine cpu_open
+
+   !> The kernels for a tensor that is what they need
+   subroutine choose(self, tensor, kernels, error)
+      class(cpu_type), intent(in) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(kernels_type), intent(out) :: kernels
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(tensor, error)
+      if (.not. allocated(error)) kernels = self%kernels(merge(2, 1, tensor%dtype == dtype_float64))
+   end subroutine choose
 
    subroutine cpu_allocate(self, dtype, extent, tensor, error)
       class(cpu_type), intent(inout) :: self
       integer, intent(in) :: dtype, extent(4)
       type(tensor_type), intent(out) :: tensor
       type(error_type), allocatable, intent(out) :: error
-      integer(c_size_t), parameter :: alignment = 64
-      integer(c_size_t) :: bytes
       tensor%dtype = dtype
       tensor%extent = extent
-      bytes = (int(tensor%bytes(), c_size_t) + alignment - 1)/alignment*alignment
-      tensor%address = aligned_alloc(alignment, bytes)
+      tensor%address = allocate_aligned(tensor%bytes())
       if (tensor%is_allocated()) then
          self%live_tensors = self%live_tensors + 1
       else
@@ -140,14 +134,18 @@ contains
       logical, intent(in) :: relu
       type(tensor_type), intent(in) :: y
       type(error_type), allocatable, intent(out) :: error
-      call self%require(x, error)
+      type(kernels_type) :: kernels
+      type(grid_type) :: grid
+      logical :: direct
+      call self%choose(x, kernels, error)
       if (allocated(error)) return
-      if (x%dtype == dtype_float32) then
-         call forward_f32(conv, x, w, bias, y, error)
+      call choose_forward(conv, x, w, y, grid, direct)
+      if (direct) then
+         call kernels%convolve(grid, conv%groups, .false., x, w, bias, relu, .false., y, tensor_type(), error)
       else
-         call forward_f64(conv, x, w, bias, y, error)
+         call kernels%im2col_forward(conv, x, w, bias, y, error)
+         if (.not. allocated(error) .and. relu) call kernels%relu_forward(y, y)
       end if
-      if (.not. allocated(error) .and. relu) call self%relu_forward(y, y, error)
    end subroutine cpu_conv_forward
 
    subroutine cpu_conv_backward_data(self, conv, w, dy, dx, error)
@@ -155,26 +153,66 @@ contains
       type(conv_type), intent(in) :: conv
       type(tensor_type), intent(in) :: w, dy, dx
       type(error_type), allocatable, intent(out) :: error
-      call self%require(dy, error)
+      type(kernels_type) :: kernels
+      type(grid_type) :: grid
+      logical :: direct
+      call self%choose(dy, kernels, error)
       if (allocated(error)) return
-      if (dy%dtype == dtype_float32) then
-         call data_f32(conv, w, dy, dx, error)
+      call choose_backward(conv, w, dy, dx, grid, direct)
+      if (direct) then
+         call kernels%convolve(grid, conv%groups, .true., dy, w, tensor_type(), .false., .false., dx, tensor_type(), &
+            & error)
       else
-         call data_f64(conv, w, dy, dx, error)
+         call kernels%im2col_backward_data(conv, w, dy, dx, error)
       end if
    end subroutine cpu_conv_backward_data
+
+   subroutine cpu_conv_backward_relu(self, conv, w, dy, a, db, error)
+      class(cpu_type), intent(inout) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, a, db
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      type(grid_type) :: grid
+      logical :: direct
+      call self%choose(dy, kernels, error)
+      if (allocated(error)) return
+      call choose_backward(conv, w, dy, a, grid, direct)
+      if (direct) then
+         call kernels%convolve(grid, conv%groups, .true., dy, w, tensor_type(), .false., .true., a, db, error)
+      else
+         call backward_relu_apart(self, conv, w, dy, a, db, error)
+      end if
+   end subroutine cpu_conv_backward_relu
+
+   !> The same in two steps, through a tensor of its own
+   subroutine backward_relu_apart(self, conv, w, dy, a, db, error)
+      class(cpu_type), intent(inout) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, a, db
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: da
+      call self%allocate(a%dtype, a%extent, da, error)
+      if (.not. allocated(error)) call self%conv_backward_data(conv, w, dy, da, error)
+      if (.not. allocated(error)) call self%relu_backward(a, da, a, db, error)
+      call self%release(da)
+   end subroutine backward_relu_apart
 
    subroutine cpu_conv_backward_filter(self, conv, x, dy, dw, error)
       class(cpu_type), intent(in) :: self
       type(conv_type), intent(in) :: conv
       type(tensor_type), intent(in) :: x, dy, dw
       type(error_type), allocatable, intent(out) :: error
-      call self%require(x, error)
+      type(kernels_type) :: kernels
+      type(grid_type) :: grid
+      logical :: direct
+      call self%choose(x, kernels, error)
       if (allocated(error)) return
-      if (x%dtype == dtype_float32) then
-         call filter_f32(conv, x, dy, dw, error)
+      call choose_forward(conv, x, dw, dy, grid, direct)
+      if (direct) then
+         call kernels%correlate(grid, conv%groups, x, dy, dw, error)
       else
-         call filter_f64(conv, x, dy, dw, error)
+         call kernels%im2col_backward_filter(conv, x, dy, dw, error)
       end if
    end subroutine cpu_conv_backward_filter
 
@@ -182,40 +220,29 @@ contains
       class(cpu_type), intent(in) :: self
       type(tensor_type), intent(in) :: dy, db
       type(error_type), allocatable, intent(out) :: error
-      call self%require(dy, error)
-      if (allocated(error)) return
-      if (dy%dtype == dtype_float32) then
-         call bias_f32(dy, db)
-      else
-         call bias_f64(dy, db)
-      end if
+      type(kernels_type) :: kernels
+      call self%choose(dy, kernels, error)
+      if (.not. allocated(error)) call kernels%bias_gradient(dy, db)
    end subroutine cpu_conv_backward_bias
 
    subroutine cpu_relu_forward(self, z, a, error)
       class(cpu_type), intent(in) :: self
       type(tensor_type), intent(in) :: z, a
       type(error_type), allocatable, intent(out) :: error
-      call self%require(z, error)
-      if (allocated(error)) return
-      if (z%dtype == dtype_float32) then
-         call relu_forward_f32(z, a)
-      else
-         call relu_forward_f64(z, a)
-      end if
+      type(kernels_type) :: kernels
+      call self%choose(z, kernels, error)
+      if (.not. allocated(error)) call kernels%relu_forward(z, a)
    end subroutine cpu_relu_forward
 
    subroutine cpu_relu_backward(self, z, da, dz, db, error)
       class(cpu_type), intent(in) :: self
       type(tensor_type), intent(in) :: z, da, dz, db
       type(error_type), allocatable, intent(out) :: error
-      call self%require(z, error)
+      type(kernels_type) :: kernels
+      call self%choose(z, kernels, error)
       if (allocated(error)) return
-      if (z%dtype == dtype_float32) then
-         call relu_backward_f32(z, da, dz)
-      else
-         call relu_backward_f64(z, da, dz)
-      end if
-      if (db%is_allocated()) call self%conv_backward_bias(dz, db, error)
+      call kernels%relu_backward(z, da, dz)
+      if (db%is_allocated()) call kernels%bias_gradient(dz, db)
    end subroutine cpu_relu_backward
 
    subroutine cpu_mse(self, y, target, scale, dy, error)
@@ -224,13 +251,9 @@ contains
       real(dp), intent(in) :: scale
       type(tensor_type), intent(in) :: dy
       type(error_type), allocatable, intent(out) :: error
-      call self%require(y, error)
-      if (allocated(error)) return
-      if (y%dtype == dtype_float32) then
-         call mse_f32(y, target, scale, self%loss, dy, error)
-      else
-         call mse_f64(y, target, scale, self%loss, dy, error)
-      end if
+      type(kernels_type) :: kernels
+      call self%choose(y, kernels, error)
+      if (.not. allocated(error)) call kernels%mse(y, target, scale, self%loss, dy, error)
    end subroutine cpu_mse
 
    subroutine cpu_read_loss(self, loss, error)
@@ -248,13 +271,9 @@ contains
       logical, intent(in) :: first
       type(tensor_type), intent(in) :: w, g, v
       type(error_type), allocatable, intent(out) :: error
-      call self%require(w, error)
-      if (allocated(error)) return
-      if (w%dtype == dtype_float32) then
-         call sgd_f32(sgd, first, w, g, v)
-      else
-         call sgd_f64(sgd, first, w, g, v)
-      end if
+      type(kernels_type) :: kernels
+      call self%choose(w, kernels, error)
+      if (.not. allocated(error)) call kernels%sgd_update(sgd, first, w, g, v)
    end subroutine cpu_update
 
    subroutine cpu_convert(self, from, to, error)

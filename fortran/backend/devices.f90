@@ -22,18 +22,24 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(device_name_type) :: device
       type(cuda_type), allocatable :: cuda
+      type(cpu_type), allocatable :: cpu
+      type(naive_type), allocatable :: naive
 
       call parse_device(name, device, error)
       if (allocated(error)) return
       select case (device%kind)
        case ("naive")
-         allocate (naive_type :: backend)
+         allocate (naive)
+         call naive%open(error)
+         if (.not. allocated(error)) call move_alloc(naive, backend)
        case ("cuda")
          allocate (cuda)
          call cuda%open(device, error)
          if (.not. allocated(error)) call move_alloc(cuda, backend)
        case default
-         allocate (cpu_type :: backend)
+         allocate (cpu)
+         call cpu%open(error)
+         if (.not. allocated(error)) call move_alloc(cpu, backend)
       end select
       if (allocated(backend)) backend%name = name
    end subroutine open_device

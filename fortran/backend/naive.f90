@@ -2,11 +2,11 @@
 !> The CPU with the convolution written as plain loops: device "naive", for tests.
 module cnn_naive
    use cnn_conv_geometry, only : conv_type
-   use cnn_cpu, only : cpu_type
+   use cnn_cpu, only : backward_relu_apart, cpu_type
    use cnn_error, only : error_type
-   use cnn_kernels_f32, only : &
+   use cnn_naive_f32, only : &
       & data_f32 => naive_backward_data, filter_f32 => naive_backward_filter, forward_f32 => naive_forward
-   use cnn_kernels_f64, only : &
+   use cnn_naive_f64, only : &
       & data_f64 => naive_backward_data, filter_f64 => naive_backward_filter, forward_f64 => naive_forward
    use cnn_kinds, only : dtype_float32
    use cnn_tensor, only : tensor_type
@@ -18,6 +18,7 @@ module cnn_naive
       procedure :: conv_forward => naive_conv_forward
       procedure :: conv_backward_data => naive_conv_backward_data
       procedure :: conv_backward_filter => naive_conv_backward_filter
+      procedure :: conv_backward_relu => naive_conv_backward_relu
    end type naive_type
 
 contains
@@ -66,5 +67,13 @@ contains
          call filter_f64(conv, x, dy, dw)
       end if
    end subroutine naive_conv_backward_filter
+
+   subroutine naive_conv_backward_relu(self, conv, w, dy, a, db, error)
+      class(naive_type), intent(inout) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, a, db
+      type(error_type), allocatable, intent(out) :: error
+      call backward_relu_apart(self, conv, w, dy, a, db, error)
+   end subroutine naive_conv_backward_relu
 
 end module cnn_naive

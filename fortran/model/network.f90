@@ -38,6 +38,9 @@ module cnn_network
       type(tensor_type) :: input_gradient
       !> ReLU together with the convolution before it, whose own output then is not kept
       logical :: fuse = .false.
+      !> Keep only what training needs (with `fuse`): no gradient with respect to the input, and where the device can
+      !> work in place `backward` puts the gradients of inner layers where their outputs were
+      logical :: lean = .false.
       type(parameters_type), private :: parameters
       integer, private :: stage = stage_built
    contains
@@ -50,6 +53,7 @@ module cnn_network
       procedure :: output
       procedure, private :: queue_loss
       procedure, private :: allocate_parameters, allocate_outputs, allocate_gradients, resize, fused, relu_follows
+      procedure, private :: backward_in_place, conv_backward_in_place, in_place, spent
       final :: destroy
    end type network_type
 
@@ -72,6 +76,7 @@ contains
          return
       end if
       self%dtype = dtype
+      self%fuse = self%fuse .or. self%lean
       allocate (self%layers(size(self%description%layers)))
       do i = 1, size(self%layers)
          self%layers(i)%is = self%description%layers(i)
@@ -161,7 +166,7 @@ contains
       type(tensor_type) :: y
       real(dp) :: scale
 
-      if (self%stage < stage_forward) then
+      if (self%stage < stage_forward .or. self%spent()) then
          call fail(error, "loss: no output yet, call forward first")
          return
       end if
@@ -188,11 +193,15 @@ contains
       type(tensor_type) :: x, dx, db
       integer :: i
 
-      if (self%stage < stage_loss) then
+      if (self%stage < stage_loss .or. self%spent()) then
          call fail(error, "backward: no loss yet, call forward and loss first")
          return
       end if
       self%stage = stage_loss
+      if (self%in_place()) then
+         call self%backward_in_place(error)
+         return
+      end if
       do i = size(self%layers), 1, -1
          x = self%input
          dx = self%input_gradient
@@ -204,15 +213,84 @@ contains
             if (self%layers(i)%is%kind /= kind_conv2d) db = self%layers(i - 1)%bias%gradient
             if (self%fused(i - 1)) x = self%layers(i)%output
          end if
-         if (self%layers(i)%is%kind /= kind_conv2d) then
-            call self%backend%relu_backward(x, self%layers(i)%output_gradient, dx, db, error)
-         else
+         if (self%layers(i)%is%kind == kind_conv2d) then
             call conv_backward(self%backend, self%layers(i), x, dx, .not. self%relu_follows(i), error)
+         else if (dx%is_allocated()) then
+            call self%backend%relu_backward(x, self%layers(i)%output_gradient, dx, db, error)
          end if
          if (allocated(error)) return
       end do
       self%stage = stage_backward
    end subroutine backward
+
+   !> Whether `backward` takes the memory of outputs
+   pure logical function in_place(self)
+      class(network_type), intent(in) :: self
+      in_place = self%lean .and. self%backend%works_in_place
+   end function in_place
+
+   !> Whether it has
+   pure logical function spent(self)
+      class(network_type), intent(in) :: self
+      spent = self%in_place() .and. self%stage == stage_backward
+   end function spent
+
+   !> `backward` with the gradient of each inner layer's output in the memory of an output that is no longer needed
+   subroutine backward_in_place(self, error)
+      class(network_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: dy, db
+      integer :: i, last
+
+      ! From here on the outputs of inner layers are gone, also after an error
+      self%stage = stage_built
+      dy = self%layers(size(self%layers))%output_gradient
+      last = size(self%layers)
+      do i = last, 1, -1
+         ! Below the first convolution there is nothing to learn
+         if (.not. any(self%layers(:i)%is%kind == kind_conv2d)) exit
+         if (self%layers(i)%is%kind == kind_conv2d) then
+            call self%conv_backward_in_place(i, dy, error)
+         else if (i == last .or. self%relu_follows(i)) then
+            ! A ReLU before a convolution is part of that convolution's gradient
+            db = tensor_type()
+            if (i > 1) db = self%layers(i - 1)%bias%gradient
+            call self%backend%relu_backward(self%layers(i)%output, dy, dy, db, error)
+         end if
+         if (allocated(error)) return
+      end do
+      self%stage = stage_backward
+   end subroutine backward_in_place
+
+   !> Gradients of the parameters of convolution i from that of its output, dy; dy becomes the gradient of the output of
+   !> the layer before it, or before the ReLU before it
+   subroutine conv_backward_in_place(self, i, dy, error)
+      class(network_type), intent(inout) :: self
+      integer, intent(in) :: i
+      type(tensor_type), intent(inout) :: dy
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: x, db
+
+      x = self%input
+      if (i > 1) x = self%layers(i - 1)%output
+      associate (layer => self%layers(i))
+         call self%backend%conv_backward_filter(layer%is%conv, x, dy, layer%weight%gradient, error)
+         if (allocated(error)) return
+         if (layer%is%has_bias .and. .not. self%relu_follows(i)) then
+            call self%backend%conv_backward_bias(dy, layer%bias%gradient, error)
+            if (allocated(error)) return
+         end if
+         if (.not. any(self%layers(:i - 1)%is%kind == kind_conv2d)) return
+         if (self%layers(i - 1)%is%kind == kind_conv2d) then
+            call self%backend%conv_backward_data(layer%is%conv, layer%weight%value, dy, x, error)
+         else
+            db = tensor_type()
+            if (i > 2) db = self%layers(i - 2)%bias%gradient
+            call self%backend%conv_backward_relu(layer%is%conv, layer%weight%value, dy, x, db, error)
+         end if
+      end associate
+      dy = x
+   end subroutine conv_backward_in_place
 
    !> Whether the layer after layer i is a ReLU
    pure logical function relu_follows(self, i)
@@ -236,6 +314,7 @@ contains
          call backend%conv_backward_bias(layer%output_gradient, layer%bias%gradient, error)
          if (allocated(error)) return
       end if
+      if (.not. dx%is_allocated()) return
       call backend%conv_backward_data(layer%is%conv, layer%weight%value, layer%output_gradient, dx, error)
    end subroutine conv_backward
 
@@ -303,9 +382,11 @@ contains
       class(network_type), intent(inout) :: self
       type(error_type), allocatable, intent(out) :: error
       integer :: i, extent(4)
-      call self%resize(self%input%extent, self%input_gradient, error)
+      if (.not. self%lean) call self%resize(self%input%extent, self%input_gradient, error)
       if (allocated(error)) return
       do i = 1, size(self%layers)
+         ! The gradient of the loss itself has no output to take the place of: that is kept
+         if (self%in_place() .and. i < size(self%layers)) cycle
          ! A fused convolution has no output, but the ReLU after it has one of the same shape
          extent = self%layers(merge(i + 1, i, self%fused(i)))%output%extent
          call self%resize(extent, self%layers(i)%output_gradient, error)

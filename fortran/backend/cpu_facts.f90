@@ -1,0 +1,59 @@
+! SPDX-License-Identifier: MIT
+!> What the CPU device makes of this machine, for `bridge.doctor`.
+module cnn_cpu_facts
+   use cnn_conv_choice, only : choose_backward, choose_forward, way_text
+   use cnn_conv_geometry, only : conv_type
+   use cnn_conv_grid, only : grid_type
+   use cnn_cpu_levels, only : best_level, choose_level, level_name
+   use cnn_error, only : error_type
+   use cnn_tensor, only : tensor_type
+   use cnn_text, only : to_text
+   !$ use omp_lib, only : omp_get_max_threads
+   implicit none
+   private
+
+   public :: describe_cpu, describe_ways
+
+contains
+
+   !> "level=avx512 best=avx512 threads=2"; an error when the environment asks for a level that is not there
+   subroutine describe_cpu(text, error)
+      character(len=:), allocatable, intent(out) :: text
+      type(error_type), allocatable, intent(out) :: error
+      integer :: level, threads
+      threads = 1
+      !$ threads = omp_get_max_threads()
+      text = ""
+      call choose_level(level, error)
+      if (allocated(error)) return
+      text = "level="//level_name(level)//" best="//level_name(best_level())//" threads="//to_text(threads)
+   end subroutine describe_cpu
+
+   !> How a convolution, its data gradient and its filter gradient are computed, separated by semicolons. Extents in
+   !> Fortran order
+   subroutine describe_ways(conv, dtype, x_extent, w_extent, text, error)
+      type(conv_type), intent(in) :: conv
+      integer, intent(in) :: dtype, x_extent(4), w_extent(4)
+      character(len=:), allocatable, intent(out) :: text
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: x, w, y
+      type(grid_type) :: grid
+      logical :: direct
+
+      text = ""
+      x%dtype = dtype
+      x%extent = x_extent
+      w%dtype = dtype
+      w%extent = w_extent
+      y%dtype = dtype
+      call conv%output_extent(x%extent, w%extent, y%extent, error)
+      if (allocated(error)) return
+      call choose_forward(conv, x, w, y, grid, direct)
+      text = way_text(grid, direct)
+      call choose_backward(conv, w, y, x, grid, direct)
+      text = text//"; "//way_text(grid, direct)
+      call choose_forward(conv, x, w, y, grid, direct)
+      text = text//"; "//way_text(grid, direct)
+   end subroutine describe_ways
+
+end module cnn_cpu_facts

@@ -1,0 +1,16 @@
+! SPDX-License-Identifier: MIT
+!> The convolution as plain loops, for float32. The bodies are shared with the other precision.
+module cnn_naive_f32
+   use, intrinsic :: iso_c_binding, only : c_f_pointer
+   use cnn_conv_geometry, only : conv_type
+   use cnn_error, only : error_type, fail
+   use cnn_kinds, only : dp, wp => sp
+   use cnn_tensor, only : as_vector, tensor_type
+   implicit none
+   private
+
+   public :: naive_forward, naive_backward_data, naive_backward_filter
+
+contains
+   include "conv_naive.inc"
+end module cnn_naive_f32
