@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: MIT
-"""One command for every figure that is published: ``python -m benchmarks.step``."""
+"""One command for every figure that is published: ``python -m benchmarks`` for speed and memory (docs/benchmarks.md),
+``python -m benchmarks.NAME`` for gallery, healthy, fuzz and gpu_check."""

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT
+"""``python -m benchmarks``: speed and memory, beside PyTorch, JAX, h5py and what the machine can do.
+
+Contestants take turns, each in a process of its own, with the same number of threads on the same processors; while
+one works the others are stopped. Only medians and their quotients mean something on a machine that others use too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.document import Options, make
+from benchmarks.errors import BenchmarkError
+from benchmarks.sections import SECTIONS, module
+from benchmarks.tables import table
+from bridge.command import Output, complain, run
+from bridge.report.files import write_json
+
+WIDTH = 132
+RESULTS = Path(__file__).resolve().parent / "results"
+EPILOG = """
+
+examples:
+  python -m benchmarks                        everything: half an hour on two cores that have nothing else to do
+  python -m benchmarks step layers            two sections
+  python -m benchmarks --quick --output DIR   does it all work? a minute; the figures mean nothing
+  python -m benchmarks step --without torch.compile,jax
+                                              leave contestants out: names, or how they begin
+  CNN_CPU_LEVEL=avx2 python -m benchmarks layers --output DIR
+                                              our kernels for another instruction set
+
+Each section writes DIR/SECTION.json, most of them pictures too (they need matplotlib). docs/benchmarks.md says what the
+figures mean. Peers that are not installed are skipped, and the tables say so; pip install 'jax[cpu]' brings JAX.
+
+exit codes: 0 measured, whatever was found; 1 a contestant failed or computes something else; 2 bad usage"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    listed = "\n".join(f"  {name:<10} {text}" for name, text in SECTIONS.items())
+    p = argparse.ArgumentParser(prog="python -m benchmarks", formatter_class=argparse.RawDescriptionHelpFormatter,
+                                description=__doc__, epilog=f"sections:\n{listed}{EPILOG}")
+    p.add_argument("sections", nargs="*", metavar="SECTION", help="which (default: all)")
+    p.add_argument("--quick", action="store_true", help="tiny sizes and two runs, to see that everything works")
+    p.add_argument("--runs", type=_positive, metavar="N", help="turns of each contestant (default: 3 to 9)")
+    p.add_argument("--without", type=lambda text: tuple(filter(None, text.split(","))), default=(), metavar="NAME,...",
+                   help="leave out the contestants whose names begin so")
+    p.add_argument("--output", type=Path, metavar="DIR", help="where the files go (default benchmarks/results; with "
+                                                              "--quick none are written unless this is given)")
+    p.add_argument("--list", action="store_true", help="name the sections, and end")
+    return p
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}, expected 1 or more")
+    return number
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, write, print."""
+    p = parser()
+    a = p.parse_args(arguments)
+    unknown = [name for name in a.sections if name not in SECTIONS]
+    if unknown:
+        p.error(f"no section {unknown[0]!r}, expected {', '.join(SECTIONS)}")
+    if a.list:
+        print("\n".join(f"{name:<10} {text}" for name, text in SECTIONS.items()))
+        return 0
+    return run("benchmarks", lambda: _main(a))
+
+
+def _main(a: argparse.Namespace) -> int:
+    options = Options(a.quick, a.runs, a.without)
+    # Tables in a file or a log are read later, and have room
+    console = Output(width=None if sys.stdout.isatty() else WIDTH)
+    folder = a.output or (None if a.quick else RESULTS)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    documents, code = [], 0
+    for name in a.sections or SECTIONS:
+        try:
+            documents.append(_section(name, options, folder, console))
+        except BenchmarkError as error:
+            code = complain("benchmarks", f"{name}: {error}", 1)
+    if any(document["goals"] for document in documents):
+        console.print(summary(documents))
+    return code
+
+
+def _section(name: str, options: Options, folder: Path | None, console: Console) -> dict[str, Any]:
+    """Measure one section, write it, print it."""
+    section = module(name)
+    content, goals = section.measure(options, Output(stderr=True))
+    document = make(name, options, content, goals)
+    for made in section.tables(document):
+        console.print(made, "")
+    if folder is not None:
+        write_json(folder / f"{name}.json", document)
+        console.print(f"written: {folder / name}.json", highlight=False, soft_wrap=True)
+        for picture in _pictures(section, document, folder, console):
+            console.print(f"written: {picture}", highlight=False, soft_wrap=True)
+    return document
+
+
+def _pictures(section: Any, document: dict[str, Any], folder: Path, console: Console) -> list[Path]:
+    if not hasattr(section, "draw"):
+        return []
+    try:
+        return section.draw(document, folder)
+    except ModuleNotFoundError as error:
+        console.print(f"no pictures: {error.name} is not installed", highlight=False)
+        return []
+
+
+def summary(documents: list[dict[str, Any]]) -> Table:
+    """Every goal of the sections that ran: what was wanted, what was found."""
+    quick = any(document["quick"] for document in documents)
+    made = table("goals" + " (a quick run: the figures mean nothing)" * quick, "goal", "wanted", "found", "")
+    words = {True: "met", False: "not met", None: "not measured"}
+    for goal in (goal for document in documents for goal in document["goals"]):
+        sign = ">=" if goal["at_least"] else "<="
+        found = "" if goal["found"] is None else f"{goal['found']:.3g} {goal['unit']}"
+        made.add_row(goal["text"], f"{sign} {goal['wanted']:g} {goal['unit']}", found, words[goal["met"]])
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

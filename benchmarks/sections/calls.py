@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""What the way from Python into Fortran costs: the cheapest call, a tiny convolution, and `Network.step`.
+
+`Network.step` is set against the procedure under it with everything prepared: the difference is Python's
+part of a step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import bridge
+from benchmarks import data
+from benchmarks.contestants import OURS
+from benchmarks.document import Goal, Options
+from benchmarks.tables import table
+from benchmarks.timing import summary
+from benchmarks.turns import Contestant
+from benchmarks.work import Net
+from bridge import engine
+from bridge.progress import stage
+
+CALL, CONV, TINY_STEP = "engine.call", "bridge.conv2d", "Network.step, 8 x 8"
+METHOD, PREPARED = "Network.step", "network_step, prepared"
+#: In microseconds
+LONGEST_CALL = 3.0
+#: Of the time of the prepared procedure
+MOST_FOR_STEP = 1.02
+
+
+def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Goal]]:
+    """In a process of our own, on one processor: two threads would measure how they wake each other."""
+    arguments = {"loops": 100 if options.quick else 5000, "rounds": options.rounds(15),
+                 "size": 32 if options.quick else 1024}
+    with stage(console, "calls"), Contestant(OURS, 1) as process:
+        found = process.ask("function", name="benchmarks.sections.calls:time_calls", arguments=arguments)["value"]
+    step = found["results"][METHOD]["median"] / found["results"][PREPARED]["median"]
+    found["ratios"] = {METHOD: step}
+    return found | {"threads": 1}, [
+        Goal("calls: a call from Python into Fortran", 1e6 * found["results"][CALL]["median"], LONGEST_CALL,
+             at_least=False, unit="us"),
+        Goal("calls: Network.step, of the prepared procedure", step, MOST_FOR_STEP, at_least=False),
+    ]
+
+
+def time_calls(loops: int, rounds: int, size: int) -> dict[str, Any]:
+    """Everything in turns, in the process that is asked; called by `measure` through the worker.
+
+    Parameters
+    ----------
+    loops : calls of what is tiny in a turn; the large step is called once
+    rounds : turns
+    size : of the image of the large step, 2 of them
+
+    Returns
+    -------
+    results : seconds for a call, by name
+    """
+    x, w = np.ones((1, 1, 8, 8), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    tiny, large = (_Steps(Net(size=n)) for n in (8, size))
+    work: dict[str, tuple[Callable[[], object], int]] = {
+        CALL: (lambda: engine.call("device_check", "cpu"), loops),
+        CONV: (lambda: bridge.conv2d(x, w), loops),
+        TINY_STEP: (tiny.method, max(loops // 20, 1)),
+        METHOD: (large.method, 1),
+        PREPARED: (large.prepared, 1),
+    }
+    times: dict[str, list[float]] = {name: [] for name in work}
+    for number in range(rounds + 1):
+        # The first of two large steps finds other data in the caches: each is the first in every second round
+        for name, (function, calls) in list(work.items())[:: 1 if number % 2 else -1]:
+            seconds = _seconds(function, calls)
+            if number:
+                times[name].append(seconds)
+    return {"size": size, "loops": loops, "results": {name: summary(found) for name, found in times.items()}}
+
+
+def _seconds(function: Callable[[], object], calls: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(calls):
+        function()
+    return (time.perf_counter() - begin) / calls
+
+
+class _Steps:
+    """A training step, through the method and through the procedure under it."""
+
+    def __init__(self, net: Net) -> None:
+        # Not at the top: the module belongs to the worker's side
+        from benchmarks.contestants.ours import network_of
+
+        self.network = network_of(net)
+        self.x, self.t = data.batch(net)
+        extents = (np.array(one.shape[::-1], np.int32) for one in (self.x, self.t))
+        self._operands = [part for one, extent in zip((self.x, self.t), extents, strict=True)
+                          for part in (engine.address(one), extent)]
+
+    def method(self) -> float:
+        """As a program calls it."""
+        return self.network.step(self.x, self.t, lr=data.LR)
+
+    def prepared(self) -> object:
+        """Without checks, with addresses."""
+        return engine.call("network_step", self.network._handle, *self._operands, data.LR, 0.0, 0.0, 0.0, 0)
+
+
+def tables(document: dict[str, Any]) -> list[Table]:
+    """A row for each."""
+    made = table("from Python into Fortran, 1 thread", "what", "median us", "quartiles")
+    for name, one in document["results"].items():
+        low, high = (1e6 * seconds for seconds in one["quartiles"])
+        title = f"{name}, 2 x {document['size']}²" if name in (METHOD, PREPARED) else name
+        made.add_row(title, f"{1e6 * one['median']:.2f}", f"{low:.2f} .. {high:.2f}")
+    made.add_row("Network.step, of the prepared procedure", f"{document['ratios'][METHOD]:.3f} x", "")
+    return [made]

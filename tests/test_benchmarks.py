@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: MIT
+"""``python -m benchmarks``: everything runs, small; the arithmetic of the figures; who is not there is named."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from benchmarks import __main__ as program
+from benchmarks import contestants, processors
+from benchmarks.contestants import CHANNELS_LAST, COMPILED, EAGER, JAX_NHWC, MEMORY_KEPT, OURS
+from benchmarks.document import Goal, Options
+from benchmarks.errors import BenchmarkError, NotHere
+from benchmarks.machine_peak import MachinePeak
+from benchmarks.sections import SECTIONS, files, growth, step, sweep
+from benchmarks.shapes import SHAPES, name
+from benchmarks.timing import slope, summary
+from benchmarks.turns import Contestant, check_agreement, compete
+from benchmarks.work import PASSES, Conv, Net
+
+Document = dict[str, Any]
+TINY = {"net": Net(size=6, batch=1).as_dict()}
+
+
+@pytest.fixture(scope="module")
+def documents(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
+    """All sections, as a user runs them."""
+    folder = tmp_path_factory.mktemp("benchmarks")
+    done = subprocess.run([sys.executable, "-m", "benchmarks", "--quick", "--runs", "2", "--output", str(folder)],
+                          cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "the figures mean nothing" in done.stdout
+    assert {path.suffix for path in folder.iterdir()} <= {".json", ".png"}
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
+
+
+def all_results(document: Document) -> list[dict[str, Document]]:
+    """The results of every contest of a section."""
+    if "cases" in document:
+        return [case["results"] for case in document["cases"]]
+    if "curves" in document:
+        return [points for curve in document["curves"] for points in
+                ({place: one for place, one in enumerate(column)} for column in curve["points"].values())]
+    return [document["results"]] if "results" in document else []
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_section_writes_what_it_found(documents: dict[str, Document], section: str) -> None:
+    document = documents[section]
+    assert document["section"] == section and document["quick"] and document["json_version"] == 1
+    environment = document["environment"]
+    assert environment["cpu"] and environment["processors"] >= 1
+    assert {"python", "numpy", "torch", "fortran library"} <= set(environment["versions"])
+    for goal in document["goals"]:
+        assert goal["text"].startswith((section.rstrip("s"), section))
+        # The files of a tiny step may take less time than the step's own time varies
+        assert goal["met"] in (True, False) or files.RUN in goal["text"]
+    for results in all_results(document):
+        assert results
+        for one in results.values():
+            assert one.get("skipped") or one.get("seconds", 0) > 0 or one["median"] > 0
+            low, high = one.get("quartiles", (1, 1))
+            assert 0 < low <= high
+
+
+@pytest.mark.parametrize("section", ["step", "layers", "sweep"])
+def test_ratios_are_quotients_of_medians(documents: dict[str, Document], section: str) -> None:
+    for case in documents[section]["cases"]:
+        own = next(iter(case["results"].values()))["median"]
+        assert CHANNELS_LAST in case["ratios"]
+        for peer, ratio in case["ratios"].items():
+            assert ratio == pytest.approx(case["results"][peer]["median"] / own)
+
+
+def test_rates_are_work_over_time(documents: dict[str, Document]) -> None:
+    for section in ("step", "layers"):
+        for case in documents[section]["cases"]:
+            for one in case["results"].values():
+                if "median" in one:
+                    assert one["gflops"] == pytest.approx(case["gflop"] / one["median"])
+
+
+def test_memory_is_that_of_a_contestant(documents: dict[str, Document]) -> None:
+    """First the libraries, then the data, then the work; torch brings more libraries than we do."""
+    for case in documents["step"]["cases"]:
+        found = {key: one["memory"] for key, one in case["results"].items() if "memory" in one}
+        for one in found.values():
+            assert 0 < one["imported"] <= one["peak"] and one["with_data"] <= one["peak"]
+        assert found[EAGER]["imported"] > found[OURS]["imported"]
+        assert case["memory_ratios"][EAGER] == found[EAGER]["peak"] / found[OURS]["peak"]
+
+
+def test_shares_are_of_the_measured_peak(documents: dict[str, Document]) -> None:
+    document = documents["layers"]
+    peaks = {run["threads"]: run["gflops"] for run in document["machine"].get("runs", [])}
+    if not peaks:
+        pytest.skip(document["machine"]["skipped"])
+    for case in document["cases"]:
+        measured = [one for one in case["results"].values() if "median" in one]
+        assert len(measured) >= 2
+        for one in measured:
+            assert one["share_of_peak"] == pytest.approx(one["gflops"] / peaks[case["threads"]][case["dtype"]])
+
+
+def test_throughputs_of_files(documents: dict[str, Document]) -> None:
+    document = documents["files"]
+    median = {key: one["median"] for key, one in document["results"].items()}
+    assert document["ratios"][files.READ] == pytest.approx(median[files.PLAIN_READ] / median[files.READ])
+    # Of each of two images: the input and its gradient, and what two wide layers and their ReLUs give, twice
+    assert document["bytes"][files.WRITE] > 2 * document["size"] ** 2 * (2 + 2 * (4 * 16 + 1)) * 4
+
+
+def test_slow_peers_are_named_as_skipped(documents: dict[str, Document]) -> None:
+    for case in documents["step"]["cases"]:
+        assert "too slow to start" in case["results"][COMPILED]["skipped"]
+        assert COMPILED not in case["ratios"]
+
+
+# --- arithmetic ------------------------------------------------------------------------------------------
+
+def products(conv: Conv) -> int:
+    """Multiply-adds, counted one by one."""
+    n, k, p, q = conv.output
+    return sum(1 for _ in product(range(n), range(k), range(p), range(q), range(conv.c // conv.groups), range(conv.r),
+                                  range(conv.s)))
+
+
+@pytest.mark.parametrize("conv", [
+    Conv(1, 2, 5, 4, 3, 3, 2), Conv(2, 4, 7, 6, 6, 3, 3, (2, 1), (1, 0), (1, 2), groups=2),
+    Conv(1, 3, 6, 6, 3, 2, 2, groups=3),
+], ids=name)
+def test_operations_are_counted_as_by_hand(conv: Conv) -> None:
+    assert conv.flop == 2 * products(conv)
+
+
+def test_work_of_the_mission() -> None:
+    """By hand: 2 x 1024 x 1024 pixels; 9 x 16, 9 x 256 and 9 x 16 products each; no gradient of the image."""
+    net = Net()
+    pixels = 2 * 1024 * 1024
+    assert [layer.flop for layer in net.layers] == [2 * 9 * n * pixels for n in (16, 256, 16)]
+    assert net.flop == 2 * 9 * pixels * (3 * (16 + 256 + 16) - 16)
+    assert net.layers[1].bytes == 4 * (16 * pixels + 16 * pixels + 9 * 256)
+    assert net.layers[0].bytes == 4 * (17 * pixels + 9 * 16)
+    assert Net(dtype="float64").layers[0].bytes == 2 * net.layers[0].bytes
+
+
+def test_shapes_of_the_sweep() -> None:
+    """As many and as different as promised, and of the shapes that torch gives."""
+    assert len(SHAPES) >= 60 and len({name(conv) for conv in SHAPES}) == len(SHAPES)
+    for conv in SHAPES:
+        with torch.device("meta"):
+            out = torch.nn.functional.conv2d(torch.empty(conv.input), torch.empty(conv.weight), None, conv.stride,
+                                             conv.padding, conv.dilation, conv.groups)
+        assert tuple(out.shape) == conv.output and conv.flop < 1e9
+        assert Conv.of_dict(json.loads(json.dumps(conv.as_dict()))) == conv
+    kinds = {conv.stride[0] for conv in SHAPES}, {conv.dilation[0] for conv in SHAPES}, {conv.n for conv in SHAPES}
+    assert all({1, 2, 3} <= kind for kind in kinds) and 64 in kinds[2]
+
+
+def test_summary_and_slope() -> None:
+    times = [4.0, 1.0, 3.0, 2.0]
+    found = summary(times)
+    assert found["median"] == statistics.median(times) == 2.5 and found["quartiles"] == [1.75, 3.25]
+    assert (found["least"], found["most"], found["runs"]) == (1.0, 4.0, 4)
+    assert summary([2.0])["quartiles"] == [2.0, 2.0]
+    for wrong in ([], [0.0], [math.nan], [-1.0]):
+        with pytest.raises(ValueError, match="expected one or more positive"):
+            summary(wrong)
+    assert slope([1, 2, 4, 8], [1.0, 1.0, 4.0, 32.0]) == pytest.approx(3.0)
+    assert slope([5], [1.0]) is None
+
+
+def case_of(name: str, times: dict[str, float], peaks: dict[str, int]) -> Document:
+    results = {who: {"median": seconds, "gflops": 1 / seconds, "memory": {"peak": peaks[who]}}
+               for who, seconds in times.items()}
+    return {"name": name, "results": results, "ratios": {w: t / times[OURS] for w, t in times.items() if w != OURS},
+            "memory_ratios": step.memory_ratios(results)}
+
+
+def test_goals_of_a_step() -> None:
+    """The best of the others counts for time, the smallest of PyTorch for memory."""
+    times = {OURS: 1.0, EAGER: 9.0, CHANNELS_LAST: 4.0, COMPILED: 2.0, JAX_NHWC: 5.0}
+    peaks = {OURS: 40, EAGER: 120, CHANNELS_LAST: 100, COMPILED: 110, JAX_NHWC: 10}
+    double = case_of("float64", {OURS: 2.5, CHANNELS_LAST: 2.0}, {OURS: 1, CHANNELS_LAST: 1})
+    found = step.goals([case_of("mission", times, peaks), double])
+    assert [(goal.found, goal.met) for goal in found] == [(9.0, True), (2.0, False), (0.4, True), (0.4, False),
+                                                           (0.8, False)]
+    alone = step.goals([case_of("mission", {OURS: 1.0}, {OURS: 1})])
+    assert [(goal.found, goal.met) for goal in alone] == [(None, None)] * 3
+
+
+def test_exceptions_of_the_sweep_are_all_there_the_worst_first() -> None:
+    cases = [{"name": str(x), "pass": "data", "ratios": {CHANNELS_LAST: x}} for x in (1.2, 0.9, 0.5, 1.0)]
+    assert [one["ratio"] for one in sweep.exceptions(cases)] == [0.5, 0.9]
+    assert sweep.goals(cases)[0].met is False and sweep.goals([{"ratios": {}}])[0].met is None
+
+
+def test_what_is_too_large_is_skipped_with_the_reason() -> None:
+    before = {"seconds": 1.0, "bytes": 10**9}
+    assert growth.too_much(None, 1.0, 1) == "" == growth.too_much(before, 4.0, 10**10)
+    assert "about 40 s" in growth.too_much(before, 40.0, 10**12)
+    assert "about 8 GB" in growth.too_much(before, 8.0, 10**10)
+    assert growth.too_much({"skipped": "why"}, 1.0, 10**12) == "why"
+
+
+def test_a_curve_goes_on_without_the_points_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are named below the table, for each contestant with its own reason."""
+    monkeypatch.setattr(growth, "LONGEST", 1e-9)
+    content, _ = growth.measure(Options(quick=True, runs=1, without=("torch",)), Console(quiet=True))
+    points = content["curves"][0]["points"]
+    assert points[OURS][0]["seconds"] > 0 and points[OURS][0]["bytes"] > points[OURS][0]["bytes_after_import"] > 0
+    assert "a step would take" in points[OURS][1]["skipped"]
+    assert [one["skipped"] for one in points[CHANNELS_LAST]] == ["left out with --without"] * 2
+    assert content["curves"][0]["ratios"] == [{}, {}]
+    (made,) = growth.tables(content)
+    assert f"skipped: {OURS}, height = width 16: a step would take" in str(made.caption)
+
+
+# --- turns -----------------------------------------------------------------------------------------------
+
+class Scripted:
+    """In place of a process: takes a given time, and notes when it was asked."""
+
+    def __init__(self, name: str, seconds: float, asked: list[str], checksum: float = 1.0,
+                 turns: int = 1000) -> None:
+        self.name, self.seconds, self.asked, self.checksum, self.turns = name, seconds, asked, checksum, turns
+
+    def ask(self, do: str, **request: Any) -> Document:
+        if do == "build":
+            return {"seconds": self.seconds, "checksum": self.checksum, "memory": {}}
+        self.asked.append(self.name)
+        if len(self.asked) > self.turns:
+            raise BenchmarkError(f"{self.name}: killed")
+        return {"seconds": self.seconds / request["calls"]}
+
+
+def test_turns_alternate() -> None:
+    """There and back; a short call is repeated; once in a round the machine is measured."""
+    asked: list[str] = []
+    found = compete([Scripted("a", 0.02, asked), Scripted("b", 2.0, asked)], TINY, 3, lambda: asked.append("peak"))
+    assert asked == ["peak", "a", "b", "peak", "b", "a", "peak", "a", "b"]
+    assert found["a"]["calls"] == 5 and found["b"]["calls"] == 1
+    assert found["a"]["median"] == pytest.approx(0.004) and found["b"]["median"] == 2.0 and found["b"]["runs"] == 3
+
+
+def test_a_peer_that_dies_in_the_middle_is_skipped_and_we_are_not() -> None:
+    found = compete([Scripted("a", 1.0, []), Scripted("b", 1.0, [], turns=2)], TINY, 3)
+    assert found["a"]["runs"] == 3 and found["b"] == {"skipped": "b: killed"}
+    with pytest.raises(BenchmarkError, match="killed"):
+        compete([Scripted(OURS, 1.0, [], turns=2)], TINY, 3)
+
+
+def test_who_computes_something_else_is_not_compared() -> None:
+    with pytest.raises(BenchmarkError, match=r"b computes 1\.01, a 1: not the same work"):
+        compete([Scripted("a", 1.0, []), Scripted("b", 1.0, [], 1.01)], TINY, 1)
+    check_agreement({"a": {"checksum": 1.0}, "b": {"checksum": 1.0001}, "c": {"skipped": "why"}}, TINY)
+    for wrong in (math.nan, 1.01):
+        with pytest.raises(BenchmarkError):
+            check_agreement({"a": {"checksum": 1.0}, "b": {"checksum": wrong}}, TINY)
+
+
+def fake_jax(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """What a contestant finds in place of JAX."""
+    (folder / "jax.py").write_text(text, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
+def test_a_peer_that_is_not_installed_is_skipped_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_jax(tmp_path, monkeypatch, "raise ModuleNotFoundError('no', name='jax')\n")
+    with Contestant(OURS, 1) as ours, Contestant(JAX_NHWC, 1) as jax:
+        found = compete([ours, jax], TINY, 1)
+    assert found[JAX_NHWC] == {"skipped": "jax is not installed"}
+    assert found[OURS]["median"] > 0
+
+
+def test_a_peer_that_dies_is_skipped_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_jax(tmp_path, monkeypatch, "import sys, os\nsys.stderr.write('no luck\\n')\nsys.stderr.flush()\nos._exit(3)\n")
+    with Contestant(JAX_NHWC, 1) as jax:
+        assert compete([jax], TINY, 1)[JAX_NHWC] == {"skipped": f"{JAX_NHWC}: ended with status 3: no luck"}
+
+
+def test_our_own_failure_ends_the_section() -> None:
+    with Contestant(OURS, 1) as ours, pytest.raises(BenchmarkError, match=r"bridge: ended with status 1: .*kernel"):
+        compete([ours], {"conv": Conv(1, 1, 2, 2, 1, 3, 3).as_dict(), "pass": "forward"}, 1)
+
+
+def test_torch_compile_without_a_compiler_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(NotHere, match=r"needs a C\+\+ compiler"):
+        contestants.build(COMPILED, TINY)
+    with pytest.raises(NotHere, match="gfortran is not on the search path"):
+        MachinePeak(tmp_path)
+
+
+def state(pid: int) -> str:
+    """A letter of the kernel's; "gone" for a process that is no more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+
+
+def wait_for(pid: int, wanted: tuple[str, ...]) -> str:
+    end = time.monotonic() + 20
+    while state(pid) not in wanted and time.monotonic() < end:
+        time.sleep(0.01)
+    return state(pid)
+
+
+PARENT = """
+import sys, time
+from benchmarks.turns import Contestant
+one = Contestant("bridge", 1)
+one.ask("build", task={task})
+print(one._process.pid, flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_who_waits_is_stopped_and_ends_with_its_parent(root: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT.replace("{task}", repr(TINY))], cwd=root, text=True,
+                              stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    with parent:
+        child = int(parent.stdout.readline())
+        try:
+            assert wait_for(child, ("T",)) == "T"
+        finally:
+            parent.send_signal(signal.SIGKILL)
+    assert wait_for(child, ("gone", "Z")) in ("gone", "Z")
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be bound to processors here")
+def test_threads_are_equal_for_all() -> None:
+    found = processors.environment(3)
+    assert {found[variable] for variable in processors.THREAD_VARIABLES} == {"3"}
+    assert sorted(processors.available()) == sorted(os.sched_getaffinity(0))
+
+
+# --- the command line ------------------------------------------------------------------------------------
+
+def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(SECTIONS)
+    for wrong in (["nonsense"], ["--runs", "0"]):
+        with pytest.raises(SystemExit) as ended:
+            program.main(wrong)
+        assert ended.value.code == 2
+    with pytest.raises(SystemExit):
+        program.main(["--help"])
+    text = capsys.readouterr().out
+    assert all(section in text for section in SECTIONS) and "examples:" in text and "exit codes:" in text
+
+
+def test_a_section_that_fails_does_not_hide_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        @staticmethod
+        def measure(*_: object) -> None:
+            raise BenchmarkError("nobody is here")
+
+    class Working:
+        @staticmethod
+        def measure(options: Options, _: object) -> tuple[Document, list[Goal]]:
+            assert options.without == ("torch",) and options.rounds(5) == 4
+            return {"value": 1}, [Goal("the other section", 2.0, 1.0)]
+
+        @staticmethod
+        def tables(_: object) -> list[Any]:
+            return []
+
+    monkeypatch.setattr(program, "module", {"calls": Failing, "files": Working}.__getitem__)
+    assert program.main(["calls", "files", "--output", str(tmp_path), "--runs", "4", "--without", "torch"]) == 1
+    said = capsys.readouterr()
+    assert "benchmarks: calls: nobody is here" in said.err
+    assert "the other section" in said.out and "met" in said.out
+    assert [path.name for path in tmp_path.iterdir()] == ["files.json"]
+    assert json.loads((tmp_path / "files.json").read_text(encoding="utf-8"))["value"] == 1
+
+
+def test_left_out_contestants_are_named() -> None:
+    options = Options(without=("jax", "torch.compile"))
+    assert set(options.left_out(step.PEERS)) | {MEMORY_KEPT} == set(step.SLOW_TO_START)
+    assert Options().left_out(step.PEERS, slow=step.PEERS) == {}
+
+
+def test_every_pass_has_a_picture_and_a_name() -> None:
+    from benchmarks.pictures import MARKERS
+
+    assert tuple(MARKERS) == PASSES
