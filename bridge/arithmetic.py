@@ -60,4 +60,9 @@ class Arithmetic:
     def with_underflow(self, bound: Array, n: Array | float) -> Array:
         """The bound, in place, with the smallest number for each of n products; what is exact (0) stays exact."""
         smallest = SMALLEST["float64" if self.u < UNIT_ROUNDOFF["float32"] else "float32"]
-        return np.add(bound, smallest * np.max(n), out=bound, where=bound > 0)
+        more = smallest * np.max(n)
+        # Where it is lost to rounding everywhere, as nearly always, there is nothing to add
+        if bound.size and bound.min() >= more * 2.0**54:
+            return bound
+        bound += more * (bound > 0)
+        return bound

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bridge import oracle
+from bridge import oracle, oracle_kernels, parallel, passes
 from bridge.arithmetic import Arithmetic
 from bridge.model import Conv2d, Model
 from bridge.sums import GradientSums, Local, Sums, Visitor
@@ -40,6 +40,14 @@ class _Input:
     value: Array
     error: Array
     own: Array | None
+
+
+@dataclass
+class _Gradient:
+    """Of the output of a convolution, and its absolute values."""
+
+    value: Array
+    absolute: Array
 
 
 @dataclass
@@ -104,9 +112,10 @@ def _backward(
     for layer, saved in zip(reversed(model.layers), reversed(kept), strict=True):
         own = visit(f"grads/{layer.name}/output", grad, error, *local)
         if isinstance(layer, Conv2d):
-            sums.gradients |= _filter_gradients(layer, saved, grad, error, own)
-            dz = _Input(grad, error, own)
-            grad, error, local = _conv_backward(layer, weights, dz, saved.value.shape, arithmetic)
+            dz = _Gradient(grad, parallel.absolute(grad))
+            own = None if own is None else parallel.doubled(own)
+            sums.gradients |= _filter_gradients(layer, saved, dz, error, own)
+            grad, error, local = _conv_backward(layer, weights, dz, error, own, saved.value.shape, arithmetic)
         else:
             local = _relu_backward(saved, grad, error, own)
     visit("grads/input", grad, error, *local)
@@ -128,7 +137,7 @@ def _forward(
         else:
             # Of the network's input nothing is in doubt, and the oracle is exact itself
             kept.append(_relu_forward(value, error, value.copy() if value is x else own))
-            local = () if value is x else _copied(lambda z: np.maximum(z, 0.0), own)
+            local = () if value is x else _copied(passes.positive_part, own)
         own = visit(f"forward/{layer.name}", value, error, *local)
     return kept, _Input(value, error, own)
 
@@ -138,41 +147,20 @@ def _conv_forward(
 ) -> tuple[Array, Array, tuple[Local, ...]]:
     w = weights[f"{layer.name}/weight"]
     absolute = np.abs(w)
-    if np.min(a.value) >= 0:
-        z, e = oracle.forward(a.value, [w, absolute], layer)
+    if parallel.smallest(a.value) >= 0:
+        z, e = oracle_kernels.forward(a.value, [w, absolute], layer)
     else:
-        (z,), (e,) = oracle.forward(a.value, [w], layer), oracle.forward(np.abs(a.value), [absolute], layer)
+        (z,) = oracle_kernels.forward(a.value, [w], layer)
+        (e,) = oracle_kernels.forward(parallel.absolute(a.value), [absolute], layer)
     n = oracle.products_forward(layer, a.value.shape[1:], z.shape[1:])
     b = np.zeros((1, 1, 1))
     if layer.bias:
         b = weights[f"{layer.name}/bias"][:, None, None]
-        z += b
-        e += np.abs(b)
         n = n + 1
-    factor = arithmetic.factor(n)
-    e *= factor
-    propagated = oracle.forward(a.error, [absolute], layer)[0] if a.error.any() else None
-    local = ()
-    if a.own is not None:
-        value = oracle.forward(a.own.astype(np.float64), [w], layer)[0] + b
-        local = _local(value, e, propagated, factor, n, arithmetic)
-    return z, _total(e, propagated, factor, n, arithmetic), local
-
-
-def _total(e: Array, propagated: Array | None, factor: Array, n: Array, arithmetic: Arithmetic) -> Array:
-    """E = s(n)*c + propagated, in place; wrong inputs are rounded too, hence 1 + s(n)."""
-    if propagated is not None:
-        propagated *= 1 + factor.max()
-        e += propagated
-    return arithmetic.with_underflow(e, n)
-
-
-def _local(
-    value: Array, e: Array, propagated: Array | None, factor: Array, n: Array, arithmetic: Arithmetic
-) -> tuple[Local, ...]:
-    """With the candidate's own inputs c is at most c + propagated: they are inside their bounds, or fail themselves."""
-    bound = e.copy() if propagated is None else e + propagated * factor
-    return (Local(value, arithmetic.with_underflow(bound, n), int(np.max(n))),)
+    propagated = oracle_kernels.forward(a.error, [absolute], layer)[0] if a.error.any() else None
+    own = None if a.own is None else oracle_kernels.forward(parallel.doubled(a.own), [w], layer)[0]
+    local = passes.finish(passes.Parts(z, e, propagated, own), n, arithmetic, b)
+    return z, e, local
 
 
 def _loss(
@@ -194,48 +182,43 @@ def _loss(
 
 
 def _filter_gradients(
-    layer: Conv2d, saved: _Input, dz: Array, e_dz: Array, own_dz: Array | None
+    layer: Conv2d, saved: _Input, dz: _Gradient, e_dz: Array, own_dz: Array | None
 ) -> dict[str, GradientSums]:
     a, e_a = saved.value, saved.error
-    size_in, size_out = a.shape[1:], dz.shape[1:]
-    absolute = np.abs(dz)
-    if np.min(a) >= 0:
-        value, c, propagated = oracle.backward_filter(a, [dz, absolute, e_dz], layer)
+    size_in, size_out = a.shape[1:], e_dz.shape[1:]
+    if parallel.smallest(a) >= 0:
+        value, c, propagated = oracle_kernels.backward_filter(a, [dz.value, dz.absolute, e_dz], layer)
     else:
-        (value,) = oracle.backward_filter(a, [dz], layer)
-        c, propagated = oracle.backward_filter(np.abs(a), [absolute, e_dz], layer)
+        (value,) = oracle_kernels.backward_filter(a, [dz.value], layer)
+        c, propagated = oracle_kernels.backward_filter(parallel.absolute(a), [dz.absolute, e_dz], layer)
     if e_a.any():
-        propagated += oracle.backward_filter(e_a, [absolute + e_dz], layer)[0]
+        propagated += oracle_kernels.backward_filter(e_a, [parallel.added(dz.absolute, e_dz)], layer)[0]
     own = None
     if own_dz is not None and saved.own is not None:
-        own = oracle.backward_filter(saved.own.astype(np.float64), [own_dz.astype(np.float64)], layer)[0]
+        (own,) = oracle_kernels.backward_filter(parallel.doubled(saved.own), [own_dz], layer)
     n = np.broadcast_to(oracle.products_filter(layer, size_in, size_out), value.shape)
     gradients = {f"{layer.name}/weight": GradientSums(value, c, propagated, n, own)}
     if layer.bias:
-        own = None if own_dz is None else own_dz.sum((1, 2), dtype=np.float64)
-        n = np.full(dz.shape[0], size_out[0] * size_out[1])
-        gradients[f"{layer.name}/bias"] = GradientSums(
-            dz.sum((1, 2)), absolute.sum((1, 2)), e_dz.sum((1, 2)), n, own, products=False
-        )
+        own = None if own_dz is None else parallel.channel_sums(own_dz)
+        n = np.full(e_dz.shape[0], size_out[0] * size_out[1])
+        sums = (parallel.channel_sums(array) for array in (dz.value, dz.absolute, e_dz))
+        gradients[f"{layer.name}/bias"] = GradientSums(*sums, n, own, products=False)
     return gradients
 
 
 def _conv_backward(
-    layer: Conv2d, weights: dict[str, Array], dz: _Input, shape: tuple[int, ...], arithmetic: Arithmetic
+    layer: Conv2d, weights: dict[str, Array], dz: _Gradient, e_dz: Array, own: Array | None, shape: tuple[int, ...],
+    arithmetic: Arithmetic,
 ) -> tuple[Array, Array, tuple[Local, ...]]:
     w, size = weights[f"{layer.name}/weight"], (shape[1], shape[2])
     absolute = np.abs(w)
-    n = oracle.products_data(layer, size, dz.value.shape[1:])
-    factor = arithmetic.factor(n)
-    da = oracle.backward_data(dz.value, w, layer, size)
-    e = oracle.backward_data(np.abs(dz.value), absolute, layer, size)
-    e *= factor
-    propagated = oracle.backward_data(dz.error, absolute, layer, size)
-    local = ()
-    if dz.own is not None:
-        value = oracle.backward_data(dz.own.astype(np.float64), w, layer, size)
-        local = _local(value, e, propagated, factor, n, arithmetic)
-    return da, _total(e, propagated, factor, n, arithmetic), local
+    n = oracle.products_data(layer, size, e_dz.shape[1:])
+    da = oracle_kernels.backward_data(dz.value, w, layer, size)
+    e = oracle_kernels.backward_data(dz.absolute, absolute, layer, size)
+    propagated = oracle_kernels.backward_data(e_dz, absolute, layer, size)
+    found = None if own is None else oracle_kernels.backward_data(own, w, layer, size)
+    local = passes.finish(passes.Parts(da, e, propagated, found), n, arithmetic)
+    return da, e, local
 
 
 def _copied(operation: Callable[..., Array], *own: Array | None) -> tuple[Local, ...]:
@@ -248,12 +231,8 @@ def _copied(operation: Callable[..., Array], *own: Array | None) -> tuple[Local,
 
 def _relu_forward(value: Array, error: Array, own: Array | None) -> _Mask:
     """In place: these arrays are as large as they are many. Where the input is exact, there is no doubt."""
-    known = own if own is not None and not np.isnan(own).any() else None
-    mask = _Mask(value > 0, (np.abs(value) <= error) & (error > 0), known)
-    np.maximum(value, 0.0, out=value)
-    if error.any():
-        np.copyto(error, 0.0, where=~(mask.positive | mask.unsure))
-    return mask
+    known = own if own is not None and not np.isnan(parallel.smallest(own)) else None
+    return _Mask(*passes.rectify(value, error), known)
 
 
 def _relu_backward(mask: _Mask, da: Array, e_da: Array, own: Array | None) -> tuple[Local, ...]:
@@ -261,9 +240,5 @@ def _relu_backward(mask: _Mask, da: Array, e_da: Array, own: Array | None) -> tu
 
     Its own input decides, where the file holds that: the gradient must follow from it to the bit.
     """
-    doubt = np.abs(da[mask.unsure]) + e_da[mask.unsure]
-    stopped = ~mask.positive
-    np.copyto(da, 0.0, where=stopped)
-    np.copyto(e_da, 0.0, where=stopped)
-    e_da[mask.unsure] += doubt
-    return _copied(lambda g, z: np.where(z > 0, g, 0.0), own, mask.own)
+    passes.stop(mask.positive, mask.unsure, da, e_da)
+    return _copied(passes.passed, own, mask.own)

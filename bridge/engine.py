@@ -29,13 +29,20 @@ DTYPES = {"float32": 1, "float64": 2}
 #: With those that only convolutions on CUDA devices take
 ALL_DTYPES = DTYPES | {"float16": 3, "bfloat16": 4}
 
+#: Names by numpy's element types
+NAMES = {np.dtype(name): name for name in DTYPES}
+
 #: Of Fortran's default integers
 LARGEST = 2**31 - 1
+
+#: Elements up to which a temporary array is cheaper than anything else
+SMALL = 1 << 12
 
 #: Held from the choice of a stream to the work on it
 lock = threading.RLock()
 
 _api: Any = None
+_found: dict[str, Any] = {}
 _used_before_fork = False
 
 
@@ -85,13 +92,21 @@ def call(name: str, *arguments: Any) -> Any:
     if _used_before_fork:
         raise EngineError("the Fortran library was loaded before this process was forked, and its threads do not "
                           "survive a fork; use the start method 'spawn', or import bridge after the fork")
-    # f2py takes bytes as they are, but only ASCII from a text
-    plain = (os.fsencode(value) if isinstance(value, str) else value for value in arguments)
-    *values, ierr, message = getattr(api(), name)(*plain)
+    procedure = _found.get(name) or _find(name)
+    if str in map(type, arguments):
+        # f2py takes bytes as they are, but only ASCII from a text
+        arguments = tuple(os.fsencode(value) if isinstance(value, str) else value for value in arguments)
+    *values, ierr, message = procedure(*arguments)
     if ierr != 0:
         text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
         raise EngineError(text.strip())
     return values[0] if len(values) == 1 else tuple(values)
+
+
+def _find(name: str) -> Any:
+    """A procedure, remembered: to look it up takes as long as to call it."""
+    _found[name] = getattr(api(), name)
+    return _found[name]
 
 
 @functools.cache
@@ -220,6 +235,10 @@ def check_shape(name: str, found: tuple[int, ...], ndim: int | None = None,
 
 
 def _check_dtype(name: str, array: Array, dtype: str | None) -> None:
+    # numpy makes a name anew every time, which takes longer than all other checks
+    known = NAMES.get(array.dtype)
+    if known is not None and (dtype is None or known == dtype):
+        return
     wanted = dtype or "float32 or float64"
     if not array.dtype.isnative or array.dtype.name not in DTYPES or (dtype and array.dtype.name != dtype):
         found = array.dtype.name if array.dtype.isnative else f"{array.dtype.name} of foreign byte order"
@@ -227,7 +246,9 @@ def _check_dtype(name: str, array: Array, dtype: str | None) -> None:
 
 
 def _all_finite(array: Array) -> bool:
-    """Without a temporary array of the same size for the common, finite case."""
+    """Without a temporary array of the same size for the common, finite case; a small one costs nothing."""
+    if array.size <= SMALL:
+        return bool(np.isfinite(array).all())
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.dot(array.ravel(), array.ravel()))) or bool(np.isfinite(array).all())
 

@@ -22,3 +22,7 @@ class FileError(BridgeError, ValueError):
 
 class EngineError(BridgeError, RuntimeError):
     """The Fortran library refused, or is not installed."""
+
+
+class OracleError(BridgeError, RuntimeError):
+    """What computes the truth is wrong itself: nothing can be said about any candidate."""

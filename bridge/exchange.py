@@ -17,7 +17,7 @@ import numpy as np
 
 from bridge.errors import FileError
 from bridge.foreign import KeptTensors, Layout, layout_of
-from bridge.hdf5_values import HDF5_ERRORS, LONGEST_TEXT, clipped, one_line, plain, printable, shortened
+from bridge.hdf5_values import HDF5_ERRORS, LONGEST_TEXT, clipped, one_line, plain, printable, read_bytes, shortened
 from bridge.model import Model
 
 FORMAT = "cnn-exchange"
@@ -25,6 +25,8 @@ FORMAT_VERSION = 1
 PRECISIONS = ("float32", "float64")
 #: gzip, the best of HDF5's usual filters, makes zeros 1032 times smaller
 LARGEST_COMPRESSION = 1100
+#: Bytes of a tensor that is read by several threads
+LARGE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -163,13 +165,27 @@ class ExchangeFile:
         """
         dataset = self.tensor(name, shape)
         try:
-            values = self._values(name, dataset, part)
+            values = self._direct(name, dataset, part)
+            if values is None:
+                values = self._values(name, dataset, part)
             values = np.asarray(values, dtype=dataset.dtype.newbyteorder("="), order="C")
         except MemoryError:
             raise FileError(f"{self.path}: {name} of shape {shape} does not fit into memory") from None
         except HDF5_ERRORS as error:
             raise FileError(f"{self.path}: {name} cannot be read ({one_line(error)})") from None
         return values.reshape(shape) if part is None else values
+
+    def _direct(self, name: str, dataset: h5py.Dataset, part: int | None) -> np.ndarray | None:
+        """A large tensor that lies in the file as it will in memory, by several threads; else None."""
+        if self._layouts[name] is not None or dataset.nbytes < LARGE or not dataset.dtype.isnative:
+            return None
+        start = dataset.id.get_offset()
+        if start is None:
+            return None
+        values = np.empty(dataset.shape if part is None else dataset.shape[1:], dataset.dtype)
+        start += 0 if part is None else range(dataset.shape[0])[part] * values.nbytes
+        read_bytes(self.file.id.get_vfd_handle(), start, values)
+        return values
 
     def _values(self, name: str, dataset: h5py.Dataset, part: int | None) -> np.ndarray:
         layout = self._layouts[name]

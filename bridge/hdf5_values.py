@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import os
+
 import h5py
 import numpy as np
+
+from bridge.parallel import in_order
 
 #: What h5py raises for damaged or strange objects; UnicodeDecodeError is a ValueError
 HDF5_ERRORS = (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError, NotImplementedError)
@@ -12,6 +16,8 @@ HDF5_ERRORS = (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowE
 NO_MEMORY = "memory allocation failed"
 #: Longest text that is read, in bytes; the Fortran reader has the same limit
 LONGEST_TEXT = 2**20
+#: Bytes that a thread reads at a time
+PIECE = 1 << 22
 
 
 def one_line(error: BaseException) -> str:
@@ -71,3 +77,24 @@ def plain(attributes: h5py.AttributeManager, name: str) -> str | float | int | N
     if isinstance(value, (float, np.floating)):
         return float(value)
     return None
+
+
+def read_bytes(handle: int, start: int, values: np.ndarray) -> None:
+    """Fill an array from a place in an open file, in several threads: the kernel's copy is all there is to do.
+
+    Raises
+    ------
+    OSError
+        If the file is shorter.
+    """
+    data = memoryview(values.reshape(-1)).cast("B")
+
+    def fill(first: int) -> None:
+        last = min(first + PIECE, len(data))
+        while first < last:
+            count = os.preadv(handle, [data[first:last]], start + first)
+            if count == 0:
+                raise OSError("the file ends before the tensor does")
+            first += count
+
+    in_order(fill, range(0, len(data), PIECE))

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 # <malloc.h> of glibc
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
@@ -48,4 +48,11 @@ def one_core() -> Iterator[None]:
 def shared_cores(workers: int) -> Iterator[None]:
     """Let `workers` threads share the cores: the BLAS of each gets its part instead of all of them."""
     with threadpool_limits(max(1, (os.cpu_count() or 1) // workers), user_api="blas"):
+        yield
+
+
+@contextmanager
+def numpy_on_one_core() -> Iterator[None]:
+    """The BLAS of numpy's wheels on one thread, and no other: parts of arrays are computed by threads already."""
+    with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):
         yield

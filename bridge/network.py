@@ -206,8 +206,8 @@ class Network:
             raise EngineError(f"output: {layer!r} is computed together with its ReLU and does not exist, expected "
                               f"{after.name!r}, or a network with fuse=False")
         if self.lean and self._has_gradients and after is not None:
-            raise EngineError(f"output: {layer!r} was used up by backward, expected {self.model.layers[-1].name!r}, or a "
-                              "network with lean=False")
+            raise EngineError(f"output: {layer!r} was used up by backward, expected {self.model.layers[-1].name!r}, "
+                              "or a network with lean=False")
         return self._copy(number, OUTPUT)
 
     def output_gradient(self, layer: str) -> Array:

@@ -10,6 +10,9 @@ import numpy as np
 from bridge.errors import ArgumentError, ArgumentTypeError, FileError
 from bridge.model import Conv2d, Model, Relu
 
+#: Largest numbers of the element types
+LARGEST = {name: float(np.finfo(name).max) for name in ("float32", "float64")}
+
 
 def checked_model(model: object) -> Model:
     """The model with its pairs as tuples, as it would be read from a file.
@@ -41,9 +44,9 @@ def sgd_settings(dtype: str, lr: float, momentum: float, dampening: float, weigh
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise ArgumentTypeError(f"{name}: {value!r}, expected a number")
-        if isinstance(value, int) and abs(value) > float(np.finfo(np.float64).max):
+        if isinstance(value, int) and abs(value) > LARGEST["float64"]:
             raise ArgumentError(f"{name}: an integer of {value.bit_length()} bits, expected a finite number")
-        if math.isfinite(value) and abs(float(value)) > float(np.finfo(dtype).max):
+        if math.isfinite(value) and abs(float(value)) > LARGEST[dtype]:
             raise ArgumentError(f"{name}: {value!r}, expected a number that {dtype} can hold")
     return float(lr), float(momentum), float(dampening), float(weight_decay), int(flag("nesterov", nesterov))
 

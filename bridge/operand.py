@@ -16,7 +16,7 @@ ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 OWN_STREAM = -1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Operand:
     """An array that was given, or that is to be given back.
 

@@ -136,4 +136,4 @@ def refuse_overlap(out: Operand, *others: Operand | None) -> None:
 
 
 def _of_numpy(array: np.ndarray) -> Operand:
-    return Operand(array, engine.address(array), array.shape, array.dtype.name)
+    return Operand(array, engine.address(array), array.shape, engine.NAMES[array.dtype])

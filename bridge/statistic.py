@@ -8,14 +8,19 @@ are failures always: everything is written so that a NaN fails the test instead 
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 
 import numpy as np
 
+from bridge.parallel import BLOCK, blocks, in_order, keep, runs
+
 Array = np.ndarray
 
-#: Elements treated at a time: what a core's cache holds of several arrays
-BLOCK = 1 << 16
+#: OpenBLAS computes scalar products of up to 10000 elements on one thread
+SHORT = 1 << 13
+
+_here = threading.local()
 
 
 @dataclass
@@ -91,29 +96,59 @@ def measure(candidate: Array, value: Array, bound: Array, *, image: int | None =
     >>> measure(np.float32([np.nan]), np.array([1.0]), np.array([0.5])).t
     inf
     """
-    if candidate.shape != value.shape or candidate.size == 0:
-        raise ValueError(f"shapes {candidate.shape} and {value.shape}: a comparison needs equal, non-empty ones")
-    found, expected = candidate.reshape(-1), value.reshape(-1)
-    limit = np.broadcast_to(bound, value.shape).reshape(-1) if bound.size > 1 else None
-    total = Statistic()
-    for first in range(0, value.size, BLOCK):
-        part = slice(first, first + BLOCK)
-        total.merge(_block(found[part], expected[part], bound.reshape(-1) if limit is None else limit[part], first))
-    at = np.unravel_index(total.at[0], value.shape)
-    total.at = (() if image is None else (image,)) + tuple(int(i) for i in at)
-    return total
+    return measure_all([candidate], value, bound, image=image)[0]
 
 
-def _block(candidate: Array, value: Array, bound: Array, first: int) -> Statistic:
+def measure_all(candidates: list[Array], value: Array, bound: Array, *, image: int | None = None) -> list[Statistic]:
+    """The same for several tensors with one value and bound, which are read from memory once."""
+    for candidate in candidates:
+        if candidate.shape != value.shape or candidate.size == 0:
+            raise ValueError(f"shapes {candidate.shape} and {value.shape}: a comparison needs equal, non-empty ones")
+    found, expected = [candidate.reshape(-1) for candidate in candidates], value.reshape(-1)
+    limit = np.broadcast_to(bound, value.shape).reshape(-1) if bound.size > 1 else bound.reshape(-1)
+
+    def run(whole: slice) -> list[Statistic]:
+        totals = [Statistic() for _ in found]
+        for part in blocks(whole):
+            right = _Right(expected[part], limit[part] if limit.size > 1 else limit)
+            for total, one in zip(totals, found, strict=True):
+                total.merge(_block(one[part], right, part.start))
+        return totals
+
+    totals = [Statistic() for _ in found]
+    for parts in in_order(run, runs(value.size)):
+        for total, part in zip(totals, parts, strict=True):
+            total.merge(part)
+    for total in totals:
+        at = np.unravel_index(total.at[0], value.shape)
+        total.at = (() if image is None else (image,)) + tuple(int(i) for i in at)
+    return totals
+
+
+class _Right:
+    """A run of values and bounds, with what every candidate asks of them."""
+
+    def __init__(self, value: Array, bound: Array) -> None:
+        self.value, self.bound = value, bound
+        # A maximum is NaN or infinite when an element is
+        self.sound = math.isfinite(float(bound.max())) and float(bound.min()) >= 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.norm = _dot(value, value)
+
+
+def _block(candidate: Array, right: _Right, first: int) -> Statistic:
     """A run of elements; `first` is the place of its first one."""
+    value, bound = right.value, right.bound
     # A conversion of a signalling NaN raises the flag, too
+    found, difference, ratio = _scratch(value.size)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        found = candidate.astype(np.float64)
-        difference = np.abs(found - value)
-        ratio = difference / bound
-    # A maximum is NaN or infinite when an element is: the elements are looked at only then
+        np.copyto(found, candidate)
+        np.subtract(found, value, out=difference)
+        np.abs(difference, out=difference)
+        np.divide(difference, bound, out=ratio)
+        sums = [_dot(found, value), _dot(found, found), right.norm, _dot(difference, difference)]
     error, nonfinite = float(difference.max()), 0
-    if not (math.isfinite(error) and math.isfinite(float(bound.max())) and bound.min() >= 0):
+    if not (right.sound and math.isfinite(error)):
         bad = ~(np.isfinite(difference) & np.isfinite(bound) & (bound >= 0))
         nonfinite = int(np.count_nonzero(bad))
         at, t = int(np.argmax(bad)), math.inf
@@ -121,13 +156,9 @@ def _block(candidate: Array, value: Array, bound: Array, first: int) -> Statisti
         at = int(np.argmax(ratio))
         if math.isnan(ratio[at]):
             # 0/0: exact where it must be exact
-            np.copyto(ratio, 0.0, where=np.isnan(ratio))
+            keep(ratio, ratio == ratio)
             at = int(np.argmax(ratio))
         t = float(ratio[at])
-    with np.errstate(over="ignore", invalid="ignore"):
-        sums = [
-            float(np.vdot(a, b)) for a, b in ((found, value), (found, found), (value, value), (difference, difference))
-        ]
     return Statistic(
         t,
         math.nan if nonfinite else error,
@@ -139,3 +170,17 @@ def _block(candidate: Array, value: Array, bound: Array, first: int) -> Statisti
         nonfinite,
         *sums,
     )
+
+
+def _scratch(size: int) -> Array:
+    """Three arrays of this thread, which stay in its core's cache."""
+    if not hasattr(_here, "arrays"):
+        _here.arrays = np.empty((3, BLOCK))
+    return _here.arrays[:, :size]
+
+
+def _dot(a: Array, b: Array) -> float:
+    """In pieces so short that BLAS does not call its own threads, which would be in the way here."""
+    if a.size % SHORT:
+        return float(np.einsum("i,i->", a, b))
+    return float(np.vecdot(a.reshape(-1, SHORT), b.reshape(-1, SHORT)).sum())

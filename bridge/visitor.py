@@ -6,13 +6,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import numpy as np
 
 from bridge import bounds
-from bridge.memory import shared_cores
+from bridge.memory import numpy_on_one_core, shared_cores
+from bridge.oracle_kernels import wanted
 from bridge.pair import Pair, Parameters
-from bridge.statistic import Statistic, measure
+from bridge.parallel import alone
+from bridge.statistic import Statistic, measure, measure_all
 from bridge.sums import Local, Sums
 
 Array = np.ndarray
@@ -39,24 +42,28 @@ class ImageVisitor:
 
     def __call__(self, name: str, value: Array, bound: Array, /, *local: Local) -> Array | None:
         path, shape = f"steps/{self.step}/{name}", self.pair.shapes[name]
-        reference = self.pair.reference
+        reference, found = self.pair.reference, {}
         if reference_counts(self.pair, self.step) and reference.has(path):
-            self._measure(self.reference, name, reference.read(path, shape, self.image), value, bound)
+            found["reference"] = reference.read(path, shape, self.image)
         if twin_counts(self.pair, self.step) and reference.has(f"oracle/{path}"):
-            self._measure(self.twin, name, reference.read(f"oracle/{path}", shape, self.image), value, bound)
-        if not self.pair.candidate.has(path):
+            found["twin"] = reference.read(f"oracle/{path}", shape, self.image)
+        if self.pair.candidate.has(path):
+            found["candidate"] = self.pair.candidate.read(path, shape, self.image)
+        for kind, statistic in zip(found, measure_all([*found.values()], value, bound, image=self.image), strict=True):
+            getattr(self, kind)[name] = statistic
+        if "candidate" not in found:
             return None
-        found = self.pair.candidate.read(path, shape, self.image)
-        self._measure(self.candidate, name, found, value, bound)
         for one in local:
-            sharp = one.n > 0 or min(one.stored, found.dtype.itemsize) >= self.pair.dtype.itemsize
-            if sharp and np.isfinite(one.value).all():
-                self._measure(self.local, name, found, one.value, one.bound)
-                self.roundings[name] = one.n
-        return found
+            self._replayed(name, found["candidate"], one)
+        return found["candidate"]
 
-    def _measure(self, statistics: dict[str, Statistic], name: str, found: Array, value: Array, bound: Array) -> None:
-        statistics[name] = measure(found, value, bound, image=self.image)
+    def _replayed(self, name: str, found: Array, one: Local) -> None:
+        """Against the candidate's own inputs, unless those give what is not finite."""
+        if one.n == 0 and min(one.stored, found.dtype.itemsize) < self.pair.dtype.itemsize:
+            return
+        statistic = measure(found, one.value, one.bound, image=self.image)
+        if statistic.nonfinite == 0 or np.isfinite(one.value).all():
+            self.local[name], self.roundings[name] = statistic, one.n
 
     def merge(self, other: ImageVisitor) -> None:
         """Join the next image."""
@@ -98,10 +105,17 @@ def visit_batch(pair: Pair, step: int, weights: Parameters, done: Callable[[int]
 
     total, merged = Sums(), ImageVisitor(pair, step, 0)
     images = pair.batch_shape[0]
-    workers = min(images, os.cpu_count() or 1)
-    with shared_cores(workers), ThreadPoolExecutor(workers) as pool:
-        for image, (sums, visitor) in enumerate(pool.map(one, range(images))):
+    # Large images use all cores each, and then no more than one needs to be in memory
+    workers = 1 if wanted(pair.model, pair.batch_shape) else min(images, os.cpu_count() or 1)
+    with _shared(workers), ThreadPoolExecutor(workers) as pool:
+        found = map(one, range(images)) if workers == 1 else pool.map(alone(one), range(images))
+        for image, (sums, visitor) in enumerate(found):
             total.add(sums)
             merged.merge(visitor)
             done(image + 1)
     return total, merged
+
+
+def _shared(workers: int) -> AbstractContextManager[None]:
+    """Cores for so many images at a time; numpy's own threads would be in the way of those of `bridge.parallel`."""
+    return shared_cores(workers) if workers > 1 else numpy_on_one_core()

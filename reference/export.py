@@ -31,6 +31,7 @@ from reference.model import build_layers, output_shapes
 from reference.probe import Probe, ProbeSource, settled
 from reference.progress import Stages
 from reference.settings import ExportSettings
+from reference.strips import in_strips
 from reference.training import double_twin, make_optimizer, parameters, run_step
 from reference.writer import link_twin, mark_probe, new_file, write_header, write_tensor, write_weights
 
@@ -174,7 +175,7 @@ class _Work:
             return
         stages.begin(f"step {k + 1} of {self.settings.steps}, float64 twin")
         images, target = (tensor.double() for tensor in batch)
-        self._write_step(file, f"oracle/steps/{k}", double_twin(self.layers), images, target)
+        self._write_step(file, f"oracle/steps/{k}", in_strips(double_twin(self.layers)), images, target)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -53,9 +55,14 @@ class SyntheticSource:
         s = self._settings
         shape = (s.batch, self._channels, s.height, s.width)
         noisy, clean = np.empty(shape), np.empty(shape)
-        for n, c in np.ndindex(shape[:2]):
-            rng = np.random.default_rng((s.seed, k, n, c))
-            noisy[n, c], clean[n, c] = synthetic_micrograph(rng, s.height, s.width)
+
+        def make(place: tuple[int, ...]) -> None:
+            rng = np.random.default_rng((s.seed, k, *place))
+            noisy[place], clean[place] = synthetic_micrograph(rng, s.height, s.width)
+
+        # Each image has its own random numbers, so their order does not matter
+        with ThreadPoolExecutor(s.threads or os.cpu_count()) as pool:
+            list(pool.map(make, np.ndindex(shape[:2])))
         return noisy, clean
 
 

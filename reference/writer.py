@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from reference.training import parameters
 
 FORMAT = "cnn-exchange"
 FORMAT_VERSION = 1
+# Bytes of a tensor that several threads write, and of what one of them writes at a time.
+LARGE, PIECE = 1 << 24, 1 << 22
 # Arithmetic of the products. On the CPU that is the precision itself; export() sees to it.
 MATH_MODES = {"float32": "fp32", "float64": "fp64"}
 
@@ -117,7 +120,30 @@ def write_tensor(file: h5py.File, name: str, tensor: torch.Tensor) -> None:
     # The sum is finite only if all values are, and cheap; it may overflow by itself, so ask again.
     if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
         raise InputError(f"/{name} has values that are not finite: the training diverges (a smaller --lr?)")
-    file.create_dataset(name, data=tensor.numpy())
+    if tensor.nbytes < LARGE:
+        file.create_dataset(name, data=tensor.numpy())
+    else:
+        _write_large(file, name, tensor.numpy())
+
+
+def _write_large(file: h5py.File, name: str, values: np.ndarray) -> None:
+    """The dataset that `create_dataset` makes; its bytes go to their place in the file from several threads."""
+    created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    created.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    created.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    kind, space = h5py.h5t.py_create(values.dtype, logical=True), h5py.h5s.create_simple(values.shape)
+    dataset = h5py.h5d.create(file.id, name.encode(), kind, space, created, links)
+    start, handle, data = dataset.get_offset(), file.id.get_vfd_handle(), memoryview(values).cast("B")
+
+    def put(first: int) -> None:
+        last = min(first + PIECE, len(data))
+        while first < last:
+            first += os.pwrite(handle, data[first:last], start + first)
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        list(pool.map(put, range(0, len(data), PIECE)))
 
 
 def link_twin(file: h5py.File, step: int) -> None:

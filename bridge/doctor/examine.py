@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from bridge import engine
-from bridge.doctor import advice, cuda, machine
+from bridge.doctor import advice, cpu, cuda, machine
 from bridge.doctor.apart import Answer, ask
 from bridge.doctor.records import Examination, Problem, Readiness, Row, Section, State
 from bridge.doctor.software import compilers_section, python_section, variables_section
@@ -18,8 +18,8 @@ def examine(limit: float) -> Examination:
     # As the user has set them, before the engine names NVIDIA's wheels for itself
     variables = variables_section()
     engine.name_wheels()
-    answers = ask(["library", "probe:cpu"], limit)
-    library, probe = answers["library"], answers["probe:cpu"]
+    answers = ask(["library", "cpu", "probe:cpu"], limit)
+    library, level, probe = answers["library"], answers["cpu"], answers["probe:cpu"]
     seen = machine.look(limit)
     found = cuda.Cuda({}, {}) if library.error else cuda.find(limit)
     against = advice.problems(found, seen)
@@ -28,12 +28,13 @@ def examine(limit: float) -> Examination:
     checks = cuda.probe_rows({"cpu": probe} | found.probes)
     if not found.probes:
         checks.append(Row("cuda", "not tried, because it is not usable", State.ABSENT))
-    sections = [python_section(), _library_section(library, found), compilers_section(), variables,
+    sections = [python_section(), _library_section(library, found), cpu.section(level), compilers_section(), variables,
                 machine.section(seen), cuda.section(found), Section("Self-check, with integers", checks)]
     cards = [f"cuda:{number} {found.device(number, 'name')}" for number in range(found.count)
              if cuda.usable(found, number)]
-    return Examination(sections, _cpu(library, probe), Readiness("cuda", against, ", ".join(cards)),
-                       advice.advice(found, seen) if not library.error else [], found.facts)
+    better = cpu.advice(level) + ([] if library.error else advice.advice(found, seen))
+    return Examination(sections, _cpu(library, level, probe), Readiness("cuda", against, ", ".join(cards)), better,
+                       found.facts, level.value or {})
 
 
 def cuda_path() -> str:
@@ -43,9 +44,11 @@ def cuda_path() -> str:
     return ":".join(filter(None, values))
 
 
-def _cpu(library: Answer, probe: Answer) -> Readiness:
+def _cpu(library: Answer, level: Answer, probe: Answer) -> Readiness:
     if library.error:
         return Readiness("cpu", [Problem(f"the Fortran library: {library.why('while it was loaded')}", "make setup")])
+    if cpu.problems(level):
+        return Readiness("cpu", cpu.problems(level))
     if probe.error:
         return Readiness("cpu", [Problem(f"the probe: {probe.why()}", "make test   (which part is wrong?)")])
     return Readiness("cpu")

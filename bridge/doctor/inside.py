@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bridge import engine
+from bridge.doctor import cpu
 from bridge.doctor.probe import probe
 
 
@@ -78,6 +79,7 @@ def _no_core_file() -> None:
 
 
 ANSWERS: dict[str, Callable[[str], Any]] = {
+    "cpu": cpu.facts,
     "echo": str,
     "facts": _facts,
     "library": _library,

@@ -92,6 +92,8 @@ class Examination:
     advice: list[Problem]
     #: As the Fortran library says them
     facts: dict[str, str]
+    #: The same of the device cpu
+    cpu_facts: dict[str, str] = field(default_factory=dict)
 
     @property
     def words(self) -> str:

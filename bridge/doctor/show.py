@@ -86,6 +86,7 @@ def to_dict(found: Examination, exit_code: int) -> dict[str, Any]:
         "devices": {"cpu": found.cpu.to_dict(), "cuda": found.cuda.to_dict()},
         "advice": [asdict(one) for one in found.advice],
         "sections": [{"title": one.title, "rows": [row.to_dict() for row in one.rows]} for one in found.sections],
+        "cpu_facts": found.cpu_facts,
         "cuda_facts": found.facts,
         "environment": environment(),
     }

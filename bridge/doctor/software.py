@@ -14,6 +14,7 @@ from pathlib import Path
 
 import h5py
 
+from bridge.doctor.cpu import LEVELS
 from bridge.doctor.records import Row, Section, State
 
 #: Distributions, and what they are for
@@ -135,6 +136,10 @@ def _tf32(value: str) -> str:
     return "forbids TF32 in cuDNN and cuBLAS, whatever math= says" if value == "0" else "no effect: only 0 forbids TF32"
 
 
+def _level(value: str) -> str:
+    return "" if value in ("", *LEVELS) else f"unknown, expected {', '.join(LEVELS)}"
+
+
 #: What a variable does; and what is to be said of its value
 VARIABLES: dict[str, tuple[str, Callable[[str], str]]] = {
     "CNN_CUDA_PATH": ("CUDA libraries: looked in first", _folders),
@@ -142,6 +147,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], str]]] = {
     "LD_LIBRARY_PATH": ("folders of the loader, last", lambda value: ""),
     "CUDA_VISIBLE_DEVICES": ("which GPUs CUDA shows; not set: all", _visible),
     "NVIDIA_TF32_OVERRIDE": ("0 forbids TF32", _tf32),
+    "CNN_CPU_LEVEL": ("instruction set of the cpu device; not set: the best", _level),
     "OMP_NUM_THREADS": ("threads of the cpu device", lambda value: ""),
 }
 

@@ -2,8 +2,9 @@
 !> Exchange files, version 1: a fixture is read, a result is written. docs/exchange-file.md describes
 !> every name in them.
 !>
-!> Tensors pass through one host buffer on their way between the file and the network's device. The buffer
-!> is kept: fresh memory for every tensor would cost more time than the copy.
+!> Tensors of a network on the host are written from where they are, and new ones are read to where they will be.
+!> Others pass through one host buffer on their way between the file and the network's device. The buffer is kept: fresh
+!> memory for every tensor would cost more time than the copy.
 module cnn_exchange
    use cnn_atomic_file, only : commit_file, discard_file, temporary_name
    use cnn_cpu, only : cpu_type
@@ -203,25 +204,30 @@ contains
             error%message = self%file%path//": "//path//": "//error%message
             return
          end if
-         call self%read_checked(path, network, tensor, error)
+         call self%read_checked(path, network, tensor, error, fresh=.true.)
       end subroutine read_new
 
    end subroutine read_batch
 
-   !> A dataset into a device tensor; NaN and infinity are refused
-   subroutine read_checked(self, path, network, tensor, error)
+   !> A dataset into a device tensor; NaN and infinity are refused. Unless it is `fresh`, it keeps its values then
+   subroutine read_checked(self, path, network, tensor, error, fresh)
       class(fixture_type), intent(inout) :: self
       character(len=*), intent(in) :: path
       type(network_type), intent(in) :: network
       type(tensor_type), intent(in) :: tensor
       type(error_type), allocatable, intent(out) :: error
+      logical, intent(in), optional :: fresh
       type(tensor_type) :: staged
-      call self%staging%like(tensor, staged, error)
+      logical :: direct
+      direct = .false.
+      if (present(fresh)) direct = fresh .and. on_host(network)
+      staged = tensor
+      if (.not. direct) call self%staging%like(tensor, staged, error)
       if (allocated(error)) return
       call self%file%read_tensor(path, staged, error)
       if (allocated(error)) return
       if (all_finite(staged)) then
-         call network%backend%copy_in(staged%address, tensor, error)
+         if (.not. direct) call network%backend%copy_in(staged%address, tensor, error)
       else
          call fail(error, self%file%path//": "//path//" holds NaN or infinity, expected finite "// &
             & dtype_name(tensor%dtype)//" values")
@@ -366,6 +372,10 @@ contains
       integer, intent(in) :: rank
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: staged
+      if (on_host(network)) then
+         call self%file%write_tensor(path, tensor, rank, error)
+         return
+      end if
       call self%staging%like(tensor, staged, error)
       if (allocated(error)) return
       call network%backend%copy_out(tensor, staged%address, error)
@@ -394,6 +404,16 @@ contains
       call self%file%close(ignored)
       call discard_file(self%temporary)
    end subroutine abandon
+
+   !> The file can be read to and written from the network's memory
+   pure logical function on_host(network)
+      type(network_type), intent(in) :: network
+      on_host = .false.
+      select type (backend => network%backend)
+      class is (cpu_type)
+         on_host = .true.
+      end select
+   end function on_host
 
    pure function weights_path(step, layer) result(path)
       integer, intent(in) :: step

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""The device cpu: its instruction set and threads, and how it computes the layers of the default model."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from bridge import engine
+from bridge.doctor.apart import Answer
+from bridge.doctor.records import Problem, Row, Section, State
+
+VARIABLE = "CNN_CPU_LEVEL"
+#: As fortran/backend/cpu_levels.f90 names them, the lowest first
+LEVELS = ("baseline", "avx2", "avx512")
+#: Channels in and out of the default model's layers; 3 x 3 filters with padding 1
+LAYERS = {"conv1": (1, 16), "conv2": (16, 16), "conv3": (16, 1)}
+BATCH, SIZE = 2, 1024
+PASSES = ("output", "data gradient", "filter gradient")
+
+
+def facts(_: str = "") -> dict[str, str]:
+    """What the Fortran library says of itself: "level", "best", "threads", and a way for each pass of each layer.
+
+    Called in the doctor's child process.
+
+    Raises
+    ------
+    EngineError
+        If CNN_CPU_LEVEL asks for a level that is not there.
+
+    Examples
+    --------
+    >>> facts()["best"] in LEVELS
+    True
+    >>> facts()["conv2 filter gradient"].startswith("direct, in bands of ")
+    True
+    """
+    found = dict(word.partition("=")[::2] for word in _text(engine.call("cpu_facts")).split())
+    for name, (channels, filters) in LAYERS.items():
+        found |= {f"{name} {one}": way for one, way in zip(PASSES, _ways(channels, filters), strict=True)}
+    return found
+
+
+def _ways(channels: int, filters: int) -> list[str]:
+    settings = np.array([1, 1, 1, 1, 1, 1, 1], np.int32)
+    x, w = (np.array(extent, np.int32) for extent in ([SIZE, SIZE, channels, BATCH], [3, 3, channels, filters]))
+    return _text(engine.call("conv2d_ways", engine.DTYPES["float32"], settings, x, w)).split("; ")
+
+
+def _text(value: Any) -> str:
+    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
+
+
+def section(answer: Answer) -> Section:
+    """As rows."""
+    if answer.error:
+        return Section("CPU", [Row("instruction set", answer.why("at the instruction set"), State.BAD)])
+    known: dict[str, str] = answer.value
+    level, best = known["level"], known["best"]
+    rows = [Row("instruction set", level, State.GOOD, _about(level, best)),
+            Row("threads", known["threads"])]
+    for name, (channels, filters) in LAYERS.items():
+        found = {one: known[f"{name} {one}"] for one in PASSES}
+        value = "; ".join(f"{one}: {way}" for one, way in found.items())
+        if len(set(found.values())) == 1:
+            value = found[PASSES[0]]
+        note = f"{channels} to {filters} channels, {BATCH} x {SIZE} x {SIZE}, float32"
+        rows.append(Row(name, value, State.FACT, note))
+    return Section("CPU", rows)
+
+
+def _about(level: str, best: str) -> str:
+    if level != best:
+        return f"chosen by {VARIABLE}; this machine has {best}"
+    return f"chosen by {VARIABLE}" if os.environ.get(VARIABLE) else "the best of this processor and this build"
+
+
+def problems(answer: Answer) -> list[Problem]:
+    """A level that cannot be used."""
+    if VARIABLE not in answer.error:
+        return []
+    return [Problem(answer.error, f"unset {VARIABLE}")]
+
+
+def advice(answer: Answer) -> list[Problem]:
+    """A level below the best."""
+    if answer.error or answer.value["level"] == answer.value["best"]:
+        return []
+    level, best = answer.value["level"], answer.value["best"]
+    return [Problem(f"{VARIABLE} is {level}: the cpu is slower than with {best}", f"unset {VARIABLE}")]

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""PyTorch's float64 convolution of large images, a few rows at a time.
+
+PyTorch unfolds a whole image before it multiplies (im2col), which in float64 is a gigabyte for 16 channels of
+1024 x 1024: most of the time goes into that memory. The same operation on strips whose unfolded rows fit the cache
+gives the same sums, up to the order of those over rows in filter gradients, several times faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from reference.chain import Layers, padding_of
+
+Made = TypeVar("Made")
+
+#: Numbers of one unfolded strip of an image
+STRIP = 1 << 20
+
+
+def in_strips(layers: Layers) -> Layers:
+    """The same layers, with the same parameters; convolutions go through images in strips."""
+    return [(name, StripConv2d(name, one) if isinstance(one, nn.Conv2d) else one) for name, one in layers]
+
+
+class StripConv2d(nn.Module):
+    """A `nn.Conv2d` with zero padding, computed in strips; it shares the parameters.
+
+    Takes and returns what the layer does, shapes (n, c, h, w) and (n, k, p, q).
+    """
+
+    def __init__(self, name: str, conv: nn.Conv2d) -> None:
+        super().__init__()
+        self.weight, self.bias = conv.weight, conv.bias
+        self.conv, self.padding = [conv], padding_of(name, conv)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        """As the layer's."""
+        conv = self.conv[0]
+        settings = list(conv.stride), self.padding, list(conv.dilation), conv.groups
+        found = _Strips.apply(value, self.weight, *settings)
+        return found if self.bias is None else found + self.bias[:, None, None]
+
+
+class _Strips(torch.autograd.Function):
+    """Without bias; the image is padded above and below once, so that every strip is a plain convolution."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, weight: torch.Tensor, stride: list[int], padding: list[int],
+                dilation: list[int], groups: int) -> torch.Tensor:
+        padded = functional.pad(value, (0, 0, padding[0], padding[0]))
+        ctx.save_for_backward(padded, weight)
+        ctx.settings = stride, padding, dilation, groups
+        height = (padded.shape[2] - dilation[0] * (weight.shape[2] - 1) - 1) // stride[0] + 1
+        width = (padded.shape[3] + 2 * padding[1] - dilation[1] * (weight.shape[3] - 1) - 1) // stride[1] + 1
+        found = value.new_empty((value.shape[0], weight.shape[0], height, width))
+
+        def one(n: int) -> None:
+            for rows, taken in _strips(found.shape, weight, stride, dilation):
+                found[n : n + 1, :, rows] = functional.conv2d(
+                    padded[n : n + 1, :, taken], weight, None, stride, (0, padding[1]), dilation, groups
+                )
+
+        _each_image(one, value.shape[0])
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (gradient,), (padded, weight) = gradients, ctx.saved_tensors
+        stride, padding, dilation, groups = ctx.settings
+        of_value = torch.zeros_like(padded)
+
+        def one(n: int) -> torch.Tensor:
+            total = torch.zeros_like(weight)
+            for rows, taken in _strips(gradient.shape, weight, stride, dilation):
+                value, filters, _ = torch.ops.aten.convolution_backward(
+                    gradient[n : n + 1, :, rows], padded[n : n + 1, :, taken], weight, None, stride, (0, padding[1]),
+                    dilation, False, (0, 0), groups, (True, True, False),
+                )
+                of_value[n : n + 1, :, taken] += value
+                total += filters
+            return total
+
+        of_weight = sum(_each_image(one, padded.shape[0]), torch.zeros_like(weight))
+        return of_value[:, :, padding[0] : padded.shape[2] - padding[0]], of_weight, None, None, None, None
+
+
+def _each_image(work: Callable[[int], Made], images: int) -> list[Made]:
+    """One thread for an image: strips are too short to be divided again. PyTorch's setting is that of a thread."""
+    with ThreadPoolExecutor(torch.get_num_threads(), initializer=lambda: torch.set_num_threads(1)) as pool:
+        return list(pool.map(torch.no_grad()(work), range(images)))
+
+
+def _strips(
+    shape: torch.Size, weight: torch.Tensor, stride: list[int], dilation: list[int]
+) -> list[tuple[slice, slice]]:
+    """Rows of the output, and those of the padded input that they are computed from."""
+    height = max(1, STRIP // (weight[0].numel() * shape[3]))
+    found = []
+    for first in range(0, shape[2], height):
+        last = min(shape[2], first + height)
+        taken = slice(first * stride[0], (last - 1) * stride[0] + dilation[0] * (weight.shape[2] - 1) + 1)
+        found.append((slice(first, last), taken))
+    return found

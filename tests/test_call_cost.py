@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT
+"""What a call through the bridge costs, as ratios of one run: never in seconds."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+from collections.abc import Callable
+
+import numpy as np
+
+from bridge import Network, conv2d, engine
+from bridge.model import Conv2d, Model
+
+EXTENTS = [np.array(shape, np.int32) for shape in ([4, 4, 1, 1], [3, 3, 1, 1], [1, 1, 0, 0, 1, 1, 1], [0, 0, 0, 0])]
+
+#: Calls that a convolution and a step made when they were counted, 155 and 79, and some room
+CONV2D, STEP = 180, 100
+
+
+def python_calls(work: Callable[[], object]) -> int:
+    """Functions of Python and of numpy that are called, which does not depend on the machine's load."""
+    work()
+    profile = cProfile.Profile()
+    profile.enable()
+    work()
+    profile.disable()
+    # That of `disable` itself is counted, too
+    return int(pstats.Stats(profile).total_calls) - 1  # type: ignore[attr-defined]
+
+
+def test_the_engine_adds_little_to_f90wraps_call() -> None:
+    """Itself, the look at a table, and at the arguments' types."""
+    bare = python_calls(lambda: engine.api().conv2d_extent(*EXTENTS))
+    ours = python_calls(lambda: engine.call("conv2d_extent", *EXTENTS))
+    assert ours <= bare + 2
+
+
+def test_checks_of_a_small_call_stay_few() -> None:
+    """With every check that they make."""
+    x, w = np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    network, target = Network(Model((Conv2d("a", 1, 1, (3, 3)),))), np.zeros((1, 1, 2, 2), np.float32)
+    assert python_calls(lambda: conv2d(x, w)) <= CONV2D
+    assert python_calls(lambda: network.step(x, target, lr=0.1)) <= STEP
