@@ -28,8 +28,11 @@ doctor: setup  ## what works on this machine, what does not, and what would help
 gpu-check: test-setup  ## all that only a GPU can show; without one it says so (ARGS="--stages tests,validate" etc.)
 	@$(PYTHON_ENV) -m benchmarks.gpu_check $(ARGS)
 
+bench: setup  ## speed and memory beside PyTorch, JAX and the machine's peak (ARGS="step layers", "--quick" etc.)
+	@$(PYTHON_ENV) -m benchmarks $(ARGS)
+
 clean:  ## remove what was built, not the virtual environment
 	rm -rf build
 
-.PHONY: help setup test-setup validate test lint doctor gpu-check clean
+.PHONY: help setup test-setup validate test lint doctor gpu-check bench clean
 .DEFAULT_GOAL := help

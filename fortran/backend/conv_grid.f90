@@ -42,6 +42,7 @@ module cnn_conv_grid
    contains
       procedure :: bands
       procedure :: choose_band
+      procedure :: lead
       procedure :: pitch
       procedure :: plane_elements
    end type grid_type
@@ -148,7 +149,7 @@ contains
    pure subroutine choose_band(self, width, images)
       class(grid_type), intent(inout) :: self
       integer(i8), intent(in) :: width, images
-      real(dp), parameter :: cache_bytes = 524288.0_dp
+      real(dp), parameter :: cache_bytes = 786432.0_dp
       !> Columns of a band: fewer than this only when not even a few rows of them fit
       integer, parameter :: wide = 1024, narrow = 64, least_rows = 4, least_bands = 8
       real(dp) :: pixels
@@ -181,6 +182,14 @@ contains
       whole = (pitch + line - 1)/line*line
       if (whole - pitch <= pitch/32) pitch = whole
    end function pitch
+
+   !> Elements to leave free before the first packed row of a band, so that copies of rows begin at cache lines
+   pure integer function lead(self, place, line)
+      class(grid_type), intent(in) :: self
+      integer, intent(in) :: place(2), line
+      lead = modulo(self%origin(1, 1) + place(1)*self%step_in(1), line)
+      if (place(1) > 0) lead = 0
+   end function lead
 
    !> Elements from one packed plane to the next, with room for what a tile reads behind the last row: an odd number of
    !> cache lines, so that the same place of many planes does not fall into one set of the cache

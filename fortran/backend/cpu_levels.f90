@@ -16,7 +16,7 @@ module cnn_cpu_levels
    character(len=*), parameter :: variable = "CNN_CPU_LEVEL"
 
    interface
-      !> cpu_instructions.c
+      !> cpu_features.c
       function cpu_features() result(level) bind(C, name="cnn_cpu_features")
          import :: c_int
          implicit none
