@@ -81,6 +81,8 @@ class Network:
         self._place = places.of_text(device)
         self._inputs: tuple[Operand, ...] = ()
         self._has_gradients = False
+        # Whether a lean network's inner outputs are gone: from backward to the next forward
+        self._spent = False
         self._owner = owner
         self.parameters = Views(model, dtype, spec, owner, self._find, WEIGHT, BIAS)
         self.gradients = Views(model, dtype, spec, owner, self._find, WEIGHT_GRADIENT, BIAS_GRADIENT)
@@ -148,7 +150,7 @@ class Network:
         not to be changed before `backward`.
         """
         x = self._place.operand("input", input, dtype=self.dtype, ndim=4)
-        self._has_gradients = False
+        self._has_gradients = self._spent = False
         self._hold(x)
         with self._place.working(x):
             engine.call("network_forward", self._handle, x.address, x.extent)
@@ -172,7 +174,7 @@ class Network:
         """
         with self._place.working(*self._inputs[-1:]):
             engine.call("network_backward", self._handle)
-        self._has_gradients = True
+        self._has_gradients, self._spent = True, self.lean
         return None if self.lean else self._copy(0, OUTPUT_GRADIENT)
 
     def update(self, *, lr: float, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
@@ -195,7 +197,7 @@ class Network:
         self._hold(x)
         with self._place.working(x, t):
             loss = engine.call("network_step", self._handle, x.address, x.extent, t.address, t.extent, *settings)
-        self._inputs, self._has_gradients = (x,), True
+        self._inputs, self._has_gradients, self._spent = (x,), True, self.lean
         return float(loss)
 
     def output(self, layer: str) -> Array:
@@ -205,7 +207,7 @@ class Network:
         if self.fuse and isinstance(self.model.layers[number - 1], Conv2d) and isinstance(after, Relu):
             raise EngineError(f"output: {layer!r} is computed together with its ReLU and does not exist, expected "
                               f"{after.name!r}, or a network with fuse=False")
-        if self.lean and self._has_gradients and after is not None:
+        if self._spent and after is not None:
             raise EngineError(f"output: {layer!r} was used up by backward, expected {self.model.layers[-1].name!r}, "
                               "or a network with lean=False")
         return self._copy(number, OUTPUT)

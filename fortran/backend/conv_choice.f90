@@ -9,14 +9,14 @@ module cnn_conv_choice
    implicit none
    private
 
-   public :: choose_backward, choose_forward, way_text
+   public :: choose_backward, choose_filter, choose_forward, way_text
 
    !> Packed elements of a band: far more than any cache holds, far less than 32 bits count
    integer(i8), parameter :: most_elements = 16777216_i8
 
 contains
 
-   !> How to compute y from x, or the filter gradient from both: `direct`, along `grid`, or as im2col and BLAS
+   !> How to compute y from x: `direct`, along `grid`, or as im2col and BLAS
    subroutine choose_forward(conv, x, w, y, grid, direct)
       type(conv_type), intent(in) :: conv
       type(tensor_type), intent(in) :: x, w, y
@@ -41,6 +41,20 @@ contains
       call choose_band(grid, conv%groups, dy, dx%extent(4))
       direct = packed_elements(grid, conv%groups, dy) < most_elements
    end subroutine choose_backward
+
+   !> How to compute dw from x and dy: directly, along the forward grid, or `swapped` along the backward grid
+   subroutine choose_filter(conv, x, dy, dw, grid, direct, swapped)
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, dy, dw
+      type(grid_type), intent(out) :: grid
+      logical, intent(out) :: direct, swapped
+      swapped = conv%stride_h == 1 .and. conv%stride_w == 1 .and. dy%extent(3) < x%extent(3)
+      if (swapped) then
+         call choose_backward(conv, dw, dy, x, grid, direct)
+      else
+         call choose_forward(conv, x, dw, dy, grid, direct)
+      end if
+   end subroutine choose_filter
 
    !> The choice in words
    function way_text(grid, direct) result(text)

@@ -9,7 +9,7 @@
 module cnn_cpu
    use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_size_t
    use cnn_backend, only : backend_type
-   use cnn_conv_choice, only : choose_backward, choose_forward
+   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : grid_type
    use cnn_cpu_kernels, only : kernels_of
@@ -205,12 +205,14 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(grid_type) :: grid
-      logical :: direct
+      logical :: direct, swapped
       call self%choose(x, kernels, error)
       if (allocated(error)) return
-      call choose_forward(conv, x, dw, dy, grid, direct)
-      if (direct) then
-         call kernels%correlate(grid, conv%groups, x, dy, dw, error)
+      call choose_filter(conv, x, dy, dw, grid, direct, swapped)
+      if (direct .and. swapped) then
+         call kernels%correlate(grid, conv%groups, .true., dy, x, dw, error)
+      else if (direct) then
+         call kernels%correlate(grid, conv%groups, .false., x, dy, dw, error)
       else
          call kernels%im2col_backward_filter(conv, x, dy, dw, error)
       end if

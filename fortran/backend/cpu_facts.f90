@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> What the CPU device makes of this machine, for `bridge.doctor`.
 module cnn_cpu_facts
-   use cnn_conv_choice, only : choose_backward, choose_forward, way_text
+   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward, way_text
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : grid_type
    use cnn_cpu_levels, only : best_level, choose_level, level_name
@@ -38,7 +38,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: x, w, y
       type(grid_type) :: grid
-      logical :: direct
+      logical :: direct, swapped
 
       text = ""
       x%dtype = dtype
@@ -52,7 +52,7 @@ contains
       text = way_text(grid, direct)
       call choose_backward(conv, w, y, x, grid, direct)
       text = text//"; "//way_text(grid, direct)
-      call choose_forward(conv, x, w, y, grid, direct)
+      call choose_filter(conv, x, y, w, grid, direct, swapped)
       text = text//"; "//way_text(grid, direct)
    end subroutine describe_ways
 

@@ -34,12 +34,13 @@ module cnn_kernels
          type(error_type), allocatable, intent(out) :: error
       end subroutine convolve_
 
-      subroutine correlate_(grid, groups, x, dy, dw, error)
+      subroutine correlate_(grid, groups, swapped, source, other, dw, error)
          import :: error_type, grid_type, tensor_type
          implicit none
          type(grid_type), intent(in) :: grid
          integer, intent(in) :: groups
-         type(tensor_type), intent(in) :: x, dy, dw
+         logical, intent(in) :: swapped
+         type(tensor_type), intent(in) :: source, other, dw
          type(error_type), allocatable, intent(out) :: error
       end subroutine correlate_
 
