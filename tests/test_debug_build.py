@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
 
 import pytest
+from instruction_sets import GROUPS, LEVELS, UNFOLDED, choose
 
 from bridge.judge import judge
+from bridge.model import Conv2d, Model, Relu
 from bridge.verdict import Outcome
 from reference.export import export
 from reference.settings import ExportSettings
@@ -55,6 +59,51 @@ def test_awkward_geometry_is_clean(debug_step: Path, tmp_path: Path, monkeypatch
     done = subprocess.run([debug_step, fixture, result], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert judge(fixture, result)[1].outcome is Outcome.ROUNDING
+
+
+@pytest.fixture(scope="module")
+def kernels_program(debug_step: Path, root: Path) -> Path:
+    """``kernels_program``, compiled and linked as ``cnn_step`` was."""
+    build = debug_step.parents[1]
+    commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+    (how,) = (shlex.split(one["command"]) for one in commands if one["output"].endswith("app_cnn_step.f90.o"))
+    modules = [word for word in how[1:how.index("-o")] if not word.startswith("-J")]
+    ninja = shutil.which("ninja", path=f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}")
+    if ninja is None:
+        pytest.skip("ninja is neither in this environment nor on the search path")
+    done = subprocess.run([ninja, "-C", build, "-t", "commands", "fortran/cnn_step"], capture_output=True, text=True,
+                          check=True)
+    link = shlex.split(done.stdout.splitlines()[-1])
+    assert link[1:3] == ["-o", "fortran/cnn_step"]
+    libraries = [word for word in link[3:] if "cnn_step.p" not in word]
+    command = [how[0], *modules, root / "tests" / "kernels_program.f90", "-o", "kernels_program", *libraries]
+    made = subprocess.run(command, cwd=build, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return build / "kernels_program"
+
+
+def _networks() -> str:
+    """What `kernels_program` reads: a 1x1 convolution, a ReLU, each odd convolution, and another ReLU."""
+    lines = []
+    few = [case for name, group in GROUPS.items() if name != "many pixels" for case in group[1::6]]
+    for case in (*few, GROUPS["many pixels"][0], *UNFOLDED[:2]):
+        c, k = case.x[1], case.w[0]
+        layers = (Conv2d("a", c, c, (1, 1)), Relu("r"),
+                  Conv2d("b", c, k, case.w[2:], case.stride, case.padding, case.dilation, case.groups), Relu("s"))
+        lines += [" ".join(map(str, case.x[::-1])), Model(layers, mean=False).to_json()]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_index_leaves_its_array(level: str, kernels_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every path of the kernels, in place too, with each instruction set; and the plain loops' gradients."""
+    choose(level, monkeypatch)
+    networks = _networks()
+    # Threads that wait for others on busy cores must not keep these from working
+    done = subprocess.run([kernels_program], input=networks, capture_output=True, text=True, check=False,
+                          env=os.environ | {"OMP_WAIT_POLICY": "passive"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{networks.count(chr(10)) // 2} networks\n"
 
 
 def test_bad_files_are_refused_cleanly(debug_step: Path, small_fixture: Path, tmp_path: Path) -> None:

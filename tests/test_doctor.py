@@ -21,7 +21,7 @@ import software_device
 from rich.console import Console
 
 import bridge
-from bridge.doctor import advice, apart, cuda, examine, inside, machine, probe, software
+from bridge.doctor import advice, apart, cpu, cuda, examine, inside, machine, probe, software
 from bridge.doctor.__main__ import main
 from bridge.doctor.apart import Answer, ask
 from bridge.doctor.cuda import Cuda
@@ -218,6 +218,7 @@ def test_the_path_for_other_programs(monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The cpu is not ready then, and that is exit code 1."""
     died = {"library": Answer(error="the process was ended by SIGILL", died=True, said="bad instruction"),
+            "cpu": Answer(error="the process was ended by SIGILL", died=True),
             "probe:cpu": Answer(error="the process was ended by SIGILL", died=True)}
     monkeypatch.setattr(examine, "ask", lambda *given: died)
     code, document = report(capsys)
@@ -243,6 +244,73 @@ def test_a_broken_extension(source: str, words: str, tmp_path: Path, monkeypatch
     first = document["devices"]["cpu"]["problems"][0]
     assert first["what"].startswith(words) and first["fix"] == "make setup"
     assert document["devices"]["cuda"]["problems"][0]["what"] == "the Fortran library cannot be used"
+
+
+# --- the device cpu
+
+
+def test_the_cpu_as_it_computes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the text and in the JSON: instruction set, threads, and a way for each pass of each layer."""
+    monkeypatch.delenv("CNN_CPU_LEVEL", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    code, document = report(capsys)
+    facts = document["cpu_facts"]
+    assert code == 0 and facts["level"] == facts["best"] and facts["level"] in cpu.LEVELS and facts["threads"] == "3"
+    passes = [f"{layer} {one}" for layer in ("conv1", "conv2", "conv3")
+              for one in ("output", "data gradient", "filter gradient")]
+    assert set(facts) == {"level", "best", "threads", *passes}
+    for name in passes:
+        assert re.fullmatch(r"im2col and BLAS|direct, in bands of \d+ rows of \d+ pixels", facts[name]), name
+    rows = {one["name"]: one for one in section(document, "CPU")}
+    assert rows["instruction set"] == {"name": "instruction set", "value": facts["level"], "state": "good",
+                                       "note": "the best of this processor and this build"}
+    assert rows["threads"]["value"] == "3"
+    assert facts["conv2 output"] in rows["conv2"]["value"]
+    assert rows["conv2"]["note"] == "16 to 16 channels, 2 x 1024 x 1024, float32"
+
+
+def test_a_level_that_was_chosen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It works, and the report says what it costs."""
+    monkeypatch.setenv("CNN_CPU_LEVEL", "baseline")
+    code, document = report(capsys)
+    best = document["cpu_facts"]["best"]
+    line = row(document, "CPU", "instruction set")
+    said = [one for one in document["advice"] if "CNN_CPU_LEVEL" in one["what"]]
+    assert code == 0 and line["value"] == "baseline" and "chosen by CNN_CPU_LEVEL" in line["note"]
+    assert said == ([] if best == "baseline" else [
+        {"what": f"CNN_CPU_LEVEL is baseline: the cpu is slower than with {best}", "fix": "unset CNN_CPU_LEVEL"}])
+    assert row(document, "Environment variables", "CNN_CPU_LEVEL")["value"] == "baseline"
+
+
+def test_a_level_that_does_not_exist(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one thing to do about it is to take it away: nothing is broken."""
+    monkeypatch.setenv("CNN_CPU_LEVEL", "sse9")
+    code, document = report(capsys)
+    words = 'CNN_CPU_LEVEL is "sse9", expected baseline, avx2 or avx512'
+    assert code == 1 and document["words"].startswith(f"cpu: not usable: {words}")
+    assert document["devices"]["cpu"]["problems"] == [{"what": words, "fix": "unset CNN_CPU_LEVEL"}]
+    assert document["cpu_facts"] == {}
+    for title, name in (("CPU", "instruction set"), ("Environment variables", "CNN_CPU_LEVEL")):
+        assert row(document, title, name)["state"] == "bad"
+
+
+def test_a_level_that_the_processor_lacks() -> None:
+    """On a machine that is not here: as the library says it."""
+    words = 'CNN_CPU_LEVEL is "avx512", but the best that this processor and this build have is avx2'
+    assert cpu.problems(Answer(error=words)) == [Problem(words, "unset CNN_CPU_LEVEL")]
+    assert not cpu.problems(Answer(error="the process was ended by SIGILL", died=True))
+    (only,) = cpu.section(Answer(error=words)).rows
+    assert (only.value, only.state) == (words, State.BAD)
+
+
+def test_one_way_for_all_passes_is_said_once() -> None:
+    known = {"level": "avx2", "best": "avx2", "threads": "8"}
+    known |= {f"{layer} {one}": "im2col and BLAS" for layer in cpu.LAYERS for one in cpu.PASSES}
+    assert {one.value for one in cpu.section(Answer(known)).rows if one.name in cpu.LAYERS} == {"im2col and BLAS"}
+    known["conv3 data gradient"] = "direct, in bands of 9 rows of 7 pixels"
+    values = {one.name: one.value for one in cpu.section(Answer(known)).rows}
+    assert values["conv3"] == ("output: im2col and BLAS; data gradient: direct, in bands of 9 rows of 7 pixels; "
+                               "filter gradient: im2col and BLAS")
 
 
 # --- broken CUDA installations

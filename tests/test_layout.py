@@ -19,6 +19,12 @@ from bridge.programs import cnn_step
 #: Fortran folders; each uses only itself and those before it. app and api do not use each other.
 FOLDERS = ["core", "cuda", "backend", "model", "io", "app", "api"]
 
+#: Files that hold one module of two machines, or of a build with and without a library
+ALTERNATIVES = ["openblas", "none", "x86", "other"]
+
+#: What meson writes into the gaps of a template, see fortran/backend/meson.build
+TEMPLATES = {"@PRECISION@": ["f32", "f64"], "@LEVEL@": ["baseline", "avx2", "avx512"]}
+
 #: Built from two parts, so that this file does not contain what it looks for
 MACHINE = re.compile("|".join(f"/{a}{b}/" for a, b in (("wo", "rk"), ("ro", "ot"), ("ho", "me"))))
 
@@ -39,20 +45,32 @@ def python_imports(path: Path, *, when_loaded: bool = False) -> set[str]:
     return found
 
 
-def modules(root: Path) -> dict[str, Path]:
-    """Every Fortran module by name, in the file that has it."""
-    found: dict[str, Path] = {}
-    for path in fortran_sources(root):
-        for name in re.findall(r"^module (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
-            found.setdefault(name, path)
-    return found
+def expanded(name: str) -> list[str]:
+    """The modules that a template, or a module that uses one, means by a name; just the name where it has no gap."""
+    for gap, words in TEMPLATES.items():
+        if gap in name:
+            return [one for word in words for one in expanded(name.replace(gap, word))]
+    return [name]
+
+
+def modules(root: Path) -> list[tuple[str, Path]]:
+    """Every Fortran module with the file that has it, or the template that it is made from."""
+    return [(name, path) for path in fortran_sources(root)
+            for text in re.findall(r"^module ([\w@]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+            for name in expanded(text)]
+
+
+def uses(path: Path) -> list[str]:
+    """Our modules that a file uses."""
+    found = re.findall(r"^\s*use (cnn_[\w@]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return [name for text in found for name in expanded(text)]
 
 
 def test_fortran_arrows_go_one_way(root: Path) -> None:
-    where = modules(root)
+    where = dict(modules(root))
     for path in fortran_sources(root):
         mine = FOLDERS.index(path.parent.name)
-        for used in re.findall(r"^\s*use (cnn_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+        for used in uses(path):
             theirs = FOLDERS.index(where[used].parent.name)
             assert theirs <= mine, f"{path.name} uses {used}, which lies above it"
             both = (path.parent.name, where[used].parent.name)
@@ -60,10 +78,35 @@ def test_fortran_arrows_go_one_way(root: Path) -> None:
 
 
 def test_a_fortran_file_has_the_name_of_its_module(root: Path) -> None:
-    for name, path in modules(root).items():
+    """Without what tells alternatives of one module, or copies of a template, from each other."""
+    for name, path in modules(root):
         stem = path.name.partition(".")[0]
-        alternatives = {f"cnn_{stem}", stem, re.sub("_(openblas|none)$", "", f"cnn_{stem}")}
+        if path.suffix == ".in":
+            name = re.sub("_(f32|f64)_[a-z0-9]+$", "", name)
+        alternatives = {f"cnn_{stem}", stem, re.sub(f"_({'|'.join(ALTERNATIVES)})$", "", f"cnn_{stem}")}
         assert name in alternatives, f"{path} holds the module {name}"
+
+
+def test_alternatives_of_a_module_have_the_same_face(root: Path) -> None:
+    """Whichever of them is built, the rest finds what it uses."""
+    files: dict[str, list[Path]] = {}
+    for name, path in modules(root):
+        files.setdefault(name, []).append(path)
+    several = {name: paths for name, paths in files.items() if len(paths) > 1}
+    assert set(several) == {"cnn_blas_threads", "cnn_cpu_kernels"}
+    for name, paths in several.items():
+        faces = {tuple(sorted(re.findall(r"^ {3}public :: (.*)|:: (\w+) =", path.read_text(encoding="utf-8"),
+                                         re.MULTILINE))) for path in paths}
+        assert len(faces) == 1, name
+
+
+def test_the_kernels_of_every_level_are_chosen_from(root: Path) -> None:
+    """Every copy that meson makes is one that the table holds, and the other way round."""
+    backend = root / "fortran" / "backend"
+    made = set(re.findall(r"'(\w+)': \{'args'", (backend / "meson.build").read_text(encoding="utf-8")))
+    assert made == set(TEMPLATES["@LEVEL@"])
+    assert set(uses(backend / "cpu_kernels_x86.f90")) >= set(expanded("cnn_kernels_@PRECISION@_@LEVEL@"))
+    assert not [name for name in uses(backend / "cpu_kernels_other.f90") if name.endswith(("_avx2", "_avx512"))]
 
 
 def test_fortran_headers(root: Path) -> None:

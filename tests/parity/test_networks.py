@@ -108,6 +108,27 @@ def test_backward_again_gives_the_same_bits(fuse: bool, device: str) -> None:
         assert np.array_equal(array, first[name]), name
 
 
+@MAKERS
+@DTYPES
+def test_a_lean_network_learns_the_same(make: Maker, dtype: torch.dtype, device: str) -> None:
+    """Three steps with momentum beside a fused network: the losses to the bit, and weights that rounding of the bias
+    gradients alone may part."""
+    nets = [bridge.Network.from_torch(make().to(dtype), device=device, fuse=True, lean=lean) for lean in (False, True)]
+    for name, array in nets[0].parameters.items():
+        nets[1].parameters[name][...] = array
+    for step in range(3):
+        x, target = (to_device(array, device) for array in data(nets[0], NETWORKS[make], seed=step))
+        losses = [net.step(x, target, lr=2.0**-6, momentum=0.5) for net in nets]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+        assert step or losses[0] == losses[1]
+    for name, array in nets[0].parameters.items():
+        expected, found = to_host(array), to_host(nets[1].parameters[name])
+        assert np.allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max()), name
+    nets[1].forward(x)
+    nets[1].loss(target)
+    assert nets[1].backward() is None
+
+
 @FUSE
 @DTYPES
 def test_no_error_gives_exact_zeros(fuse: bool, dtype: torch.dtype, device: str) -> None:
