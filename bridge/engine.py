@@ -38,6 +38,9 @@ LARGEST = 2**31 - 1
 #: Elements up to which a temporary array is cheaper than anything else
 SMALL = 1 << 12
 
+#: Elements for which no BLAS wakes its threads, which costs more than the sum
+BLOCK = 1 << 13
+
 #: Held from the choice of a stream to the work on it
 lock = threading.RLock()
 
@@ -249,8 +252,11 @@ def _all_finite(array: Array) -> bool:
     """Without a temporary array of the same size for the common, finite case; a small one costs nothing."""
     if array.size <= SMALL:
         return bool(np.isfinite(array).all())
+    flat = array.ravel()
+    whole = flat[:flat.size // BLOCK * BLOCK].reshape(-1, BLOCK)
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(np.dot(array.ravel(), array.ravel()))) or bool(np.isfinite(array).all())
+        squares = np.vecdot(whole, whole).sum() + np.dot(flat[whole.size:], flat[whole.size:])
+    return bool(np.isfinite(squares)) or bool(np.isfinite(array).all())
 
 
 def address(array: Array | None) -> int:

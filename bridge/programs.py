@@ -56,15 +56,20 @@ def _run(command: list[str], what: str, *, quiet: bool = False) -> str:
 
 
 def cnn_step() -> str:
-    """Path of the program: this environment's first, then the search path's.
+    """Path of the program that trains on a fixture; see `program_path`."""
+    return program_path("cnn_step")
+
+
+def program_path(name: str) -> str:
+    """Path of one of our Fortran programs: this environment's first, then the search path's.
 
     Raises
     ------
     BridgeError
         If it is not installed.
     """
-    own = Path(sysconfig.get_path("scripts")) / "cnn_step"
-    found = str(own) if own.is_file() else shutil.which("cnn_step")
+    own = Path(sysconfig.get_path("scripts")) / name
+    found = str(own) if own.is_file() else shutil.which(name)
     if found is None:
-        raise BridgeError("the program cnn_step is not installed: 'make setup' or 'pip install .' installs it")
+        raise BridgeError(f"the program {name} is not installed: 'make setup' or 'pip install .' installs it")
     return found

@@ -53,6 +53,7 @@ class ImageVisitor:
             getattr(self, kind)[name] = statistic
         if "candidate" not in found:
             return None
+        self.look(name, found["candidate"], value, bound)
         for one in local:
             self._replayed(name, found["candidate"], one)
         return found["candidate"]
@@ -64,6 +65,10 @@ class ImageVisitor:
         statistic = measure(found, one.value, one.bound, image=self.image)
         if statistic.nonfinite == 0 or np.isfinite(one.value).all():
             self.local[name], self.roundings[name] = statistic, one.n
+            self.look(name, found, one.value, one.bound)
+
+    def look(self, name: str, found: Array, value: Array, bound: Array) -> None:
+        """For those who want the elements: called with what each statistic of the candidate was made of."""
 
     def merge(self, other: ImageVisitor) -> None:
         """Join the next image."""

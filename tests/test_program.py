@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bridge import Network, step
-from bridge.programs import cnn_step
+from bridge.programs import cnn_step, program_path
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -182,6 +182,36 @@ def test_kill_at_any_point_leaves_the_old_file_or_the_new(writer: str, small_fix
         for part in tmp_path.glob(".r.h5.*.part"):
             part.unlink()
     assert seen["old"] > 0
+
+
+def timed(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([program_path("cnn_time"), *map(str, arguments)], capture_output=True, text=True, check=False,
+                          timeout=60)
+
+
+@pytest.mark.parametrize("device", ["cpu", "naive"])
+def test_the_seconds_of_each_step(device: str, small_fixture: Path) -> None:
+    before = small_fixture.read_bytes()
+    done = timed(small_fixture, 4, device)
+    seconds = [float(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr, len(seconds)) == (0, "", 4)
+    assert all(0 < one < 30 for one in seconds)
+    assert small_fixture.read_bytes() == before
+
+
+@pytest.mark.parametrize("arguments", [(), ("f.h5",), ("f.h5", "0"), ("f.h5", "-1"), ("f.h5", "two"),
+                                       ("f.h5", "2", "cpu", "x")])
+def test_times_of_nothing(arguments: tuple[str, ...]) -> None:
+    done = timed(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "cnn_time: expected FIXTURE STEPS [DEVICE], with 1 step or more\n"
+
+
+def test_times_of_what_is_not_there(small_fixture: Path, tmp_path: Path) -> None:
+    for arguments, said in (((tmp_path / "none.h5", 2), "none.h5"), ((small_fixture, 2, "tpu"), "tpu")):
+        done = timed(*arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("cnn_time: ") and said in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_float64_is_closer_by_the_ratio_of_the_precisions(small_fixture: Path, tmp_path: Path) -> None:

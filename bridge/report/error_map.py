@@ -12,7 +12,6 @@ from bridge import bounds
 from bridge.exchange import ExchangeFile
 from bridge.judged import Comparison, Judged
 from bridge.pair import Pair, Parameters
-from bridge.statistic import Statistic
 from bridge.sums import Sums, gradient_bound, own_gradient_bound
 from bridge.visitor import ImageVisitor
 
@@ -76,7 +75,7 @@ def error_map(fixture: str | os.PathLike[str], result: str | os.PathLike[str], j
 
 
 class _Keeper(ImageVisitor):
-    """Measures nothing, keeps one tensor: from the candidate's own inputs, where that says more."""
+    """Keeps one tensor: from the candidate's own inputs, where that says more."""
 
     def __init__(self, pair: Pair, judged: Judged, image: int) -> None:
         super().__init__(pair, judged.step, image)
@@ -84,8 +83,8 @@ class _Keeper(ImageVisitor):
         self.error: Array | None = None
         self.bound = np.zeros(0)
 
-    def _measure(self, statistics: dict[str, Statistic], name: str, found: Array, value: Array, bound: Array) -> None:
-        if name != self.wanted or not (statistics is self.candidate or statistics is self.local):
+    def look(self, name: str, found: Array, value: Array, bound: Array) -> None:
+        if name != self.wanted:
             return
         error, bound = _errors(found, value, bound)
         if self.error is None or _largest(error, bound) > _largest(self.error, self.bound):

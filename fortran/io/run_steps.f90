@@ -12,7 +12,7 @@ module cnn_run_steps
    implicit none
    private
 
-   public :: read_all, run_steps
+   public :: prepare, read_all, run_steps
 
    abstract interface
       !> Told after every step, numbered from 0

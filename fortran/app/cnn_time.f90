@@ -1,0 +1,113 @@
+! SPDX-License-Identifier: MIT
+!> `cnn_time FIXTURE STEPS [DEVICE]`: the seconds of training steps on a fixture's first batch, one in each line.
+!>
+!> A lean network, as a program that only trains would have it; nothing is written but the times. What Python adds to a
+!> step is measured against it. Exit status: 0 done, 2 bad input or usage.
+program cnn_time
+   use, intrinsic :: iso_c_binding, only : c_int
+   use, intrinsic :: iso_fortran_env, only : error_unit
+   use cnn_devices, only : close_cuda_devices
+   use cnn_error, only : error_type, fail
+   use cnn_exchange, only : fixture_type
+   use cnn_kinds, only : dp, i8
+   use cnn_network, only : network_type
+   use cnn_readable, only : check_readable
+   use cnn_run_steps, only : prepare
+   use cnn_tensor, only : tensor_type
+   implicit none
+
+   interface
+      !> C <stdlib.h>; `stop 2` would print a line of its own
+      subroutine c_exit(status) bind(C, name="exit")
+         import :: c_int
+         implicit none
+         integer(c_int), value :: status
+      end subroutine c_exit
+   end interface
+
+   type(error_type), allocatable :: error, ignored
+
+   call time_steps(error)
+   call close_cuda_devices(ignored)
+   if (allocated(error)) then
+      write (error_unit, "(a)") "cnn_time: "//error%message
+      call c_exit(2_c_int)
+   end if
+
+contains
+
+   subroutine time_steps(error)
+      type(error_type), allocatable, intent(out) :: error
+      type(fixture_type) :: fixture
+      type(network_type) :: network
+      type(tensor_type) :: input, target
+      character(len=:), allocatable :: path
+      integer :: steps
+
+      steps = 0
+      path = argument(1)
+      call read_number(argument(2), steps)
+      if (len(path) == 0 .or. steps < 1 .or. command_argument_count() > 3) then
+         call fail(error, "expected FIXTURE STEPS [DEVICE], with 1 step or more")
+         return
+      end if
+      call check_readable(path, error)
+      if (.not. allocated(error)) call fixture%open(path, error)
+      network%lean = .true.
+      if (.not. allocated(error)) call prepare(fixture, device(), "", network, error)
+      if (.not. allocated(error)) call fixture%read_batch(0, network, input, target, error)
+      if (.not. allocated(error)) call run(network, fixture, input, target, steps, error)
+      if (allocated(network%backend)) then
+         call network%backend%release(input)
+         call network%backend%release(target)
+      end if
+      call fixture%close()
+   end subroutine time_steps
+
+   subroutine run(network, fixture, input, target, steps, error)
+      type(network_type), intent(inout) :: network
+      type(fixture_type), intent(in) :: fixture
+      type(tensor_type), intent(in) :: input, target
+      integer, intent(in) :: steps
+      type(error_type), allocatable, intent(out) :: error
+      integer(i8) :: before, after, rate
+      real(dp) :: loss
+      integer :: i
+      do i = 1, steps
+         call system_clock(before, rate)
+         call network%step(input, target, fixture%sgd, loss, error)
+         if (allocated(error)) return
+         call system_clock(after)
+         write (*, "(es14.7)") real(after - before, dp)/real(rate, dp)
+      end do
+   end subroutine run
+
+   !> The third argument, or cpu
+   function device() result(name)
+      character(len=:), allocatable :: name
+      name = argument(3)
+      if (len(name) == 0) name = "cpu"
+   end function device
+
+   !> 0 for what is no number
+   subroutine read_number(text, number)
+      character(len=*), intent(in) :: text
+      integer, intent(out) :: number
+      integer :: stat
+      number = 0
+      if (len(text) < 1 .or. len(text) > 6 .or. verify(text, "0123456789") /= 0) return
+      read (text, *, iostat=stat) number
+      if (stat /= 0) number = 0
+   end subroutine read_number
+
+   !> An argument of the command line; empty when there is none
+   function argument(i) result(text)
+      integer, intent(in) :: i
+      character(len=:), allocatable :: text
+      integer :: length
+      call get_command_argument(i, length=length)
+      allocate (character(len=length) :: text)
+      if (length > 0) call get_command_argument(i, text)
+   end function argument
+
+end program cnn_time
