@@ -19,7 +19,7 @@ HANGS = "for (;;) pause();"
 HEAD = "#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
 
 
-def library(path: Path, *, when_loaded: str = "", functions: str = "") -> Path:
+def make_library(path: Path, *, when_loaded: str = "", functions: str = "") -> Path:
     """A shared library that does `when_loaded` in its constructor, with `functions` in C."""
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not on the search path")

@@ -339,7 +339,7 @@ def found_here(name: str, limit: float = 120.0) -> tuple[Cuda, str]:
 ])
 def test_a_library_that_ends_or_stops_the_process(harm: str, how: str, folder: Path) -> None:
     """One line of the report; the questions behind it are answered all the same."""
-    path = broken_cuda.library(folder / "libcudnn.so.9", when_loaded=harm)
+    path = broken_cuda.make_library(folder / "libcudnn.so.9", when_loaded=harm)
     found, said = found_here("cuDNN: ", SHORT if harm == broken_cuda.HANGS else 120.0)
     assert said == f"cuDNN: {how.format(path)} -> take {folder} out of CNN_CUDA_PATH, or repair what is in it"
     assert set(found.errors) >= {"cudnn"} and "build" not in found.errors and "kernels" in found.facts
@@ -364,7 +364,7 @@ def test_an_empty_file(folder: Path) -> None:
 
 
 def test_missing_functions(folder: Path) -> None:
-    broken_cuda.library(folder / "libcudnn.so.9", functions="long cudnnGetVersion(void) { return 91900; }\n")
+    broken_cuda.make_library(folder / "libcudnn.so.9", functions="long cudnnGetVersion(void) { return 91900; }\n")
     _, said = found_here("cuDNN: ")
     assert "these functions are missing: cudnn" in said
 
@@ -372,7 +372,7 @@ def test_missing_functions(folder: Path) -> None:
 def test_a_missing_part(root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """cuDNN itself would end the process."""
     monkeypatch.setenv("CNN_CUDA_WHEELS", "")
-    broken_cuda.library(folder / "libcudnn.so.9",
+    broken_cuda.make_library(folder / "libcudnn.so.9",
                         functions=broken_cuda.with_all_symbols(root, "cudnn", cudnnGetVersion=91900))
     _, said = found_here("cuDNN: ")
     if "built for CUDA" in said:
@@ -382,7 +382,7 @@ def test_a_missing_part(root: Path, folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_wrong_version(root: Path, folder: Path) -> None:
     """Complete, but another cuDNN than ours."""
-    broken_cuda.library(folder / "libcudnn.so.9",
+    broken_cuda.make_library(folder / "libcudnn.so.9",
                         functions=broken_cuda.with_all_symbols(root, "cudnn", cudnnGetVersion=81000))
     for part in ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engines_runtime_compiled"):
         (folder / f"libcudnn_{part}.so.9").symlink_to(folder / "libcudnn.so.9")
