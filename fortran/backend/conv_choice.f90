@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> Which way of computing a convolution on the CPU is expected to be the faster.
+!> Which way a convolution goes on the CPU: directly, unless its packed rows would be too many or too large.
 module cnn_conv_choice
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : backward_grid, forward_grid, grid_type, planes_are_few

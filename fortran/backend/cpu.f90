@@ -1,8 +1,8 @@
 ! SPDX-License-Identifier: MIT
 !> The CPU: host memory, OpenMP, and the kernels of the best instruction set that the processor has.
 !>
-!> Convolution.  Directly, on packed rows (conv_direct.inc), or as im2col and BLAS, whichever cnn_conv_choice expects to
-!>               be faster.
+!> Convolution.  Directly, on packed rows (conv_direct.inc); as im2col and BLAS where cnn_conv_choice finds that these
+!>               would not fit.
 !> Precision.    Products of one output pixel are summed in the tensor's own precision; sums over pixels (filter
 !>               gradient, bias gradient, loss) are blocked, with float64 totals.
 !> Determinism.  Results do not depend on the number of threads.
