@@ -220,6 +220,23 @@ class Network:
             raise EngineError("output_gradient: no gradients yet, call backward first")
         return self._copy(0 if layer == "input" else self._number(layer), OUTPUT_GRADIENT)
 
+    def ways(self, shape: tuple[int, int, int, int]) -> list[str]:
+        """How this network's convolutions are computed for an input of a shape, in words: one for each chain of them.
+
+        Nothing is computed. With `fuse`, convolutions with only ReLUs between them are a chain, which the device cpu
+        takes depth first where it can (docs/cpu.md).
+
+        Examples
+        --------
+        >>> from bridge.model import Conv2d, Relu
+        >>> layers = Conv2d("a", 1, 8, (3, 3)), Relu("r"), Conv2d("b", 8, 1, (3, 3))
+        >>> Network(Model(layers), lean=True).ways((2, 1, 64, 64))[0][:27]
+        'a .. b: outputs depth first'
+        """
+        extent = np.array(shape[::-1], np.int32)
+        text = engine.call("network_ways", self._handle, extent)
+        return text.decode("utf-8").strip().split("\n")
+
     def save(self, path: str | os.PathLike[str], sgd: Sgd | None = None) -> None:
         """Write model and weights to an exchange file, in one piece or not at all.
 

@@ -12,6 +12,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from chains import CHAINS, chain, conv
 from instruction_sets import GROUPS, LEVELS, UNFOLDED, choose
 
 from bridge.judge import judge
@@ -83,7 +84,7 @@ def kernels_program(debug_step: Path, root: Path) -> Path:
 
 
 def _networks() -> str:
-    """What `kernels_program` reads: a 1x1 convolution, a ReLU, each odd convolution, and another ReLU."""
+    """What `kernels_program` reads: a 1x1 convolution, a ReLU, each odd convolution, another ReLU; longer chains."""
     lines = []
     few = [case for name, group in GROUPS.items() if name != "many pixels" for case in group[1::6]]
     for case in (*few, GROUPS["many pixels"][0], *UNFOLDED[:2]):
@@ -91,6 +92,10 @@ def _networks() -> str:
         layers = (Conv2d("a", c, c, (1, 1)), Relu("r"),
                   Conv2d("b", c, k, case.w[2:], case.stride, case.padding, case.dilation, case.groups), Relu("s"))
         lines += [" ".join(map(str, case.x[::-1])), Model(layers, mean=False).to_json()]
+    # Depth first, in several chunks of each image; and, rows of many channels being long, in several windows
+    wide = chain(conv("a", 1, 2, padding=(1, 1)), conv("b", 2, 48, (1, 1)), conv("c", 48, 1, (1, 1)), conv("d", 1, 1))
+    for extent, layers in (*(("21 70 3 2", one) for one in CHAINS.values()), ("200 40 1 1", wide)):
+        lines += [extent, Model(layers, mean=False).to_json()]
     return "\n".join(lines) + "\n"
 
 

@@ -16,6 +16,7 @@ module cnn_api
    use cnn_exchange, only : fixture_type, result_type
    use cnn_kinds, only : dtype_name
    use cnn_network, only : network_type
+   use cnn_network_ways, only : describe_chains
    use cnn_run_steps, only : run_steps
    use cnn_sgd, only : sgd_type
    use cnn_tensor, only : tensor_type
@@ -32,7 +33,7 @@ module cnn_api
    public :: conv2d_extent, conv2d_forward, conv2d_backward
    public :: device_stream, device_wait, device_allocate, device_release, device_copy_in, device_copy_out
    public :: device_convert, device_of, devices_close, devices_live, cuda_facts
-   public :: conv2d_ways, cpu_facts
+   public :: conv2d_ways, cpu_facts, network_ways
 
    integer, parameter :: message_length = 512
 
@@ -486,6 +487,23 @@ contains
       text = ways
       call hand_over(error, ierr, errmsg)
    end subroutine conv2d_ways
+
+   !> How a network's convolutions are computed for an input of these extents, a line for each chain; see
+   !> cnn_network_ways
+   subroutine network_ways(handle, x_extent, text, ierr, errmsg)
+      integer(c_int), intent(in) :: handle, x_extent(4)
+      character(len=4096), intent(out) :: text
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      character(len=:), allocatable :: ways
+      type(error_type), allocatable :: error
+      text = ""
+      call find(handle, network, error)
+      if (.not. allocated(error)) call describe_chains(network, int(x_extent), ways, error)
+      if (.not. allocated(error)) text = ways
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_ways
 
    !> which: 1 weight, 2 bias, 3 weight gradient, 4 bias gradient, 5 output, 6 output gradient
    subroutine named_tensor(network, layer, which, tensor, error)

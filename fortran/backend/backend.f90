@@ -19,6 +19,18 @@ module cnn_backend
    implicit none
    private
 
+   !> One convolution of a chain, of which each takes the output of the one before: y = conv(x, w) + bias, then ReLU with
+   !> `relu`; dw and db are the gradients with respect to w and bias, which may be empty
+   type, public :: conv_step_type
+      type(conv_type) :: conv
+      logical :: relu = .false.
+      !> Of the first step: whether the gradient of conv's result is needed afterwards
+      logical :: keeps_gradient = .false.
+      type(tensor_type) :: x, w, bias, y, dw, db
+   end type conv_step_type
+
+   public :: backward_step_by_step, forward_step_by_step, one_after_the_other
+
    type, abstract, public :: backend_type
       !> The device's name, for messages and files
       character(len=:), allocatable :: name
@@ -35,6 +47,9 @@ module cnn_backend
       procedure, non_overridable :: math_mode
       procedure, non_overridable :: supports
       procedure :: conv_backward_relu
+      procedure :: forward_chain => forward_step_by_step
+      procedure :: backward_chain => backward_step_by_step
+      procedure :: chain_way => one_after_the_other
       procedure(allocate_), deferred :: allocate
       procedure(release_), deferred :: release
       procedure(clear_), deferred :: clear
@@ -248,6 +263,52 @@ contains
          & shape_text(dy%extent)//" through weight "//shape_text(w%extent)//", groups = "//to_text(conv%groups)// &
          & ", and bias "//shape_text(db%extent)//" into the memory of the output "//shape_text(a%extent))
    end subroutine conv_backward_relu
+
+   !> y of all steps
+   subroutine forward_step_by_step(self, steps, error)
+      class(backend_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      do i = 1, size(steps)
+         associate (step => steps(i))
+            call self%conv_forward(step%conv, step%x, step%w, step%bias, step%relu, step%y, error)
+         end associate
+         if (allocated(error)) return
+      end do
+   end subroutine forward_step_by_step
+
+   !> How `forward_chain` and `backward_chain` go about it, in words; only the extents of tensors matter
+   function one_after_the_other(self, steps) result(text)
+      class(backend_type), intent(in) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      character(len=:), allocatable :: text
+      text = "on device "//self%name//", one after the other"
+      if (size(steps) == 1) text = "on device "//self%name
+   end function one_after_the_other
+
+   !> From the gradient dy of the last output to dw of all steps and db of all but the last. Each x but the first's is the
+   !> output of a ReLU, and is used up; where the first step needs the gradient, the second's x takes it, see
+   !> `conv_backward_relu`
+   subroutine backward_step_by_step(self, steps, dy, error)
+      class(backend_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(tensor_type), intent(in) :: dy
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: gradient
+      integer :: i
+      gradient = dy
+      do i = size(steps), 2, -1
+         associate (step => steps(i))
+            call self%conv_backward_filter(step%conv, step%x, gradient, step%dw, error)
+            if (allocated(error)) return
+            call self%conv_backward_relu(step%conv, step%w, gradient, step%x, steps(i - 1)%db, error)
+            if (allocated(error)) return
+            gradient = step%x
+         end associate
+      end do
+      call self%conv_backward_filter(steps(1)%conv, steps(1)%x, gradient, steps(1)%dw, error)
+   end subroutine backward_step_by_step
 
    !> The arithmetic of convolutions on tensors of this element type, as exchange files record it
    function math_mode(self, dtype) result(mode)

@@ -8,10 +8,13 @@
 !> Determinism.  Results do not depend on the number of threads.
 module cnn_cpu
    use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_size_t
-   use cnn_backend, only : backend_type
+   use cnn_backend, only : backend_type, backward_step_by_step, conv_step_type, forward_step_by_step, &
+      & one_after_the_other
+   use cnn_conv_chain, only : chain_type
    use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : grid_type
+   use cnn_cpu_chain, only : backward_passes, depth_first_text, forward_passes
    use cnn_cpu_kernels, only : kernels_of
    use cnn_cpu_levels, only : choose_level
    use cnn_error, only : error_type, fail
@@ -41,6 +44,9 @@ module cnn_cpu
       procedure :: conv_backward_filter => cpu_conv_backward_filter
       procedure :: conv_backward_bias => cpu_conv_backward_bias
       procedure :: conv_backward_relu => cpu_conv_backward_relu
+      procedure :: forward_chain => cpu_forward_chain
+      procedure :: backward_chain => cpu_backward_chain
+      procedure :: chain_way => cpu_chain_way
       procedure :: relu_forward => cpu_relu_forward
       procedure :: relu_backward => cpu_relu_backward
       procedure :: mse => cpu_mse
@@ -217,6 +223,49 @@ contains
          call kernels%im2col_backward_filter(conv, x, dy, dw, error)
       end if
    end subroutine cpu_conv_backward_filter
+
+   subroutine cpu_forward_chain(self, steps, error)
+      class(cpu_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      type(chain_type) :: chain
+      logical :: fits
+      call forward_passes(steps, chain, fits)
+      if (fits) call self%choose(steps(1)%x, kernels, error)
+      if (allocated(error)) return
+      if (fits) then
+         call kernels%run_chain(chain, error)
+      else
+         call forward_step_by_step(self, steps, error)
+      end if
+   end subroutine cpu_forward_chain
+
+   subroutine cpu_backward_chain(self, steps, dy, error)
+      class(cpu_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(tensor_type), intent(in) :: dy
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      type(chain_type) :: chain
+      logical :: fits
+      call backward_passes(steps, dy, chain, fits)
+      if (fits) call self%choose(dy, kernels, error)
+      if (allocated(error)) return
+      if (fits) then
+         call kernels%run_chain(chain, error)
+      else
+         call backward_step_by_step(self, steps, dy, error)
+      end if
+   end subroutine cpu_backward_chain
+
+   function cpu_chain_way(self, steps) result(text)
+      class(cpu_type), intent(in) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      character(len=:), allocatable :: text
+      text = depth_first_text(steps)
+      if (len(text) == 0) text = one_after_the_other(self, steps)
+   end function cpu_chain_way
 
    subroutine cpu_conv_backward_bias(self, dy, db, error)
       class(cpu_type), intent(in) :: self

@@ -10,7 +10,7 @@ module cnn_host_memory
    implicit none
    private
 
-   public :: allocate_aligned, c_free, c_memmove, c_memset
+   public :: allocate_aligned, c_free, c_memmove, c_memset, copy_past_cache, wait_for_copies
 
    integer(c_size_t), parameter :: alignment = 64_c_size_t
 
@@ -47,6 +47,16 @@ module cnn_host_memory
          integer(c_int), value :: byte
          integer(c_size_t), value :: bytes
       end subroutine c_memset
+      !> See past_cache.c
+      subroutine copy_past_cache(to, from, bytes) bind(C, name="cnn_copy_past_cache")
+         import :: c_size_t
+         implicit none
+         type(*), intent(inout) :: to(*)
+         type(*), intent(in) :: from(*)
+         integer(c_size_t), value :: bytes
+      end subroutine copy_past_cache
+      subroutine wait_for_copies() bind(C, name="cnn_wait_for_copies")
+      end subroutine wait_for_copies
       subroutine c_free(address) bind(C, name="free")
          import :: c_ptr
          implicit none

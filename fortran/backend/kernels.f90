@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> The kernels of the CPU, as a table: one for each precision and instruction set, all with the same faces.
 module cnn_kernels
+   use cnn_conv_chain, only : chain_type
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : grid_type
    use cnn_error, only : error_type
@@ -10,10 +11,11 @@ module cnn_kernels
    implicit none
    private
 
-   !> See conv_direct.inc, conv_filter_direct.inc, conv_im2col.inc and pointwise.inc for what they compute
+   !> See conv_direct.inc, conv_filter_direct.inc, conv_chain.inc, conv_im2col.inc and pointwise.inc for what they compute
    type, public :: kernels_type
       procedure(convolve_), pointer, nopass :: convolve => null()
       procedure(correlate_), pointer, nopass :: correlate => null()
+      procedure(run_chain_), pointer, nopass :: run_chain => null()
       procedure(im2col_forward_), pointer, nopass :: im2col_forward => null()
       procedure(im2col_gradient_), pointer, nopass :: im2col_backward_data => null(), im2col_backward_filter => null()
       procedure(bias_gradient_), pointer, nopass :: bias_gradient => null()
@@ -43,6 +45,13 @@ module cnn_kernels
          type(tensor_type), intent(in) :: source, other, dw
          type(error_type), allocatable, intent(out) :: error
       end subroutine correlate_
+
+      subroutine run_chain_(chain, error)
+         import :: chain_type, error_type
+         implicit none
+         type(chain_type), intent(in) :: chain
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine run_chain_
 
       subroutine im2col_forward_(conv, x, w, bias, y, error)
          import :: conv_type, error_type, tensor_type

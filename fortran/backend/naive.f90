@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> The CPU with the convolution written as plain loops: device "naive", for tests.
 module cnn_naive
+   use cnn_backend, only : backward_step_by_step, conv_step_type, forward_step_by_step, one_after_the_other
    use cnn_conv_geometry, only : conv_type
    use cnn_cpu, only : backward_relu_apart, cpu_type
    use cnn_error, only : error_type
@@ -19,6 +20,9 @@ module cnn_naive
       procedure :: conv_backward_data => naive_conv_backward_data
       procedure :: conv_backward_filter => naive_conv_backward_filter
       procedure :: conv_backward_relu => naive_conv_backward_relu
+      procedure :: forward_chain => naive_forward_chain
+      procedure :: backward_chain => naive_backward_chain
+      procedure :: chain_way => naive_chain_way
    end type naive_type
 
 contains
@@ -75,5 +79,27 @@ contains
       type(error_type), allocatable, intent(out) :: error
       call backward_relu_apart(self, conv, w, dy, a, db, error)
    end subroutine naive_conv_backward_relu
+
+   subroutine naive_forward_chain(self, steps, error)
+      class(naive_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(error_type), allocatable, intent(out) :: error
+      call forward_step_by_step(self, steps, error)
+   end subroutine naive_forward_chain
+
+   subroutine naive_backward_chain(self, steps, dy, error)
+      class(naive_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(tensor_type), intent(in) :: dy
+      type(error_type), allocatable, intent(out) :: error
+      call backward_step_by_step(self, steps, dy, error)
+   end subroutine naive_backward_chain
+
+   function naive_chain_way(self, steps) result(text)
+      class(naive_type), intent(in) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      character(len=:), allocatable :: text
+      text = one_after_the_other(self, steps)
+   end function naive_chain_way
 
 end module cnn_naive

@@ -8,7 +8,7 @@
 !>          one piece of memory, and so do gradients and momenta: the update is one call. Outputs and
 !>          their gradients follow the shape of the input. A network is not copied by assignment.
 module cnn_network
-   use cnn_backend, only : backend_type
+   use cnn_backend, only : backend_type, conv_step_type
    use cnn_description, only : description_type, kind_conv2d, layer_description_type, read_description
    use cnn_devices, only : open_device
    use cnn_error, only : error_type, fail
@@ -51,9 +51,11 @@ module cnn_network
       procedure :: update
       procedure :: step
       procedure :: output
+      procedure :: chain, chain_end, output_extents
       procedure, private :: queue_loss
       procedure, private :: allocate_parameters, allocate_outputs, allocate_gradients, resize, fused, relu_follows
-      procedure, private :: backward_in_place, conv_backward_in_place, in_place, spent
+      procedure, private :: backward_in_place, chain_backward_in_place, in_place, spent
+      procedure, private :: chain_start, input_of
       final :: destroy
    end type network_type
 
@@ -98,8 +100,7 @@ contains
       class(network_type), intent(inout) :: self
       type(tensor_type), intent(in) :: x
       type(error_type), allocatable, intent(out) :: error
-      type(tensor_type) :: from
-      integer :: i
+      integer :: i, last
 
       if (x%dtype /= self%dtype) then
          call fail(error, "input: "//dtype_name(x%dtype)//", expected "//dtype_name(self%dtype))
@@ -109,27 +110,60 @@ contains
       call self%allocate_outputs(x%extent, error)
       if (allocated(error)) return
       self%input = x
-      from = x
-      do i = 1, size(self%layers)
-         associate (layer => self%layers(i))
-            if (self%fused(i - 1)) cycle
-            if (self%fused(i)) then
-               call self%backend%conv_forward(layer%is%conv, from, layer%weight%value, layer%bias%value, .true., &
-                  & self%layers(i + 1)%output, error)
-               from = self%layers(i + 1)%output
-            else if (layer%is%kind == kind_conv2d) then
-               call self%backend%conv_forward(layer%is%conv, from, layer%weight%value, layer%bias%value, .false., &
-                  & layer%output, error)
-               from = layer%output
-            else
-               call self%backend%relu_forward(from, layer%output, error)
-               from = layer%output
-            end if
-            if (allocated(error)) return
-         end associate
+      i = 1
+      do while (i <= size(self%layers))
+         if (self%layers(i)%is%kind == kind_conv2d) then
+            last = self%chain_end(i)
+            call self%backend%forward_chain(self%chain(i, last), error)
+            i = last
+         else
+            call self%backend%relu_forward(self%input_of(i), self%layers(i)%output, error)
+         end if
+         if (allocated(error)) return
+         i = i + merge(2, 1, self%fused(i))
       end do
       self%stage = stage_forward
    end subroutine forward
+
+   !> The input of layer i
+   type(tensor_type) function input_of(self, i)
+      class(network_type), intent(in) :: self
+      integer, intent(in) :: i
+      input_of = self%input
+      if (i > 1) input_of = self%layers(i - 1)%output
+   end function input_of
+
+   !> The last convolution that the output of convolution `first` reaches through fused ReLUs only
+   pure integer function chain_end(self, first)
+      class(network_type), intent(in) :: self
+      integer, intent(in) :: first
+      chain_end = first
+      do while (self%fused(chain_end) .and. chain_end + 2 <= size(self%layers))
+         if (self%layers(chain_end + 2)%is%kind /= kind_conv2d) return
+         chain_end = chain_end + 2
+      end do
+   end function chain_end
+
+   !> Convolutions first, first + 2, ... last with the ReLUs that are fused with them
+   function chain(self, first, last) result(steps)
+      class(network_type), intent(in) :: self
+      integer, intent(in) :: first, last
+      type(conv_step_type) :: steps((last - first)/2 + 1)
+      integer :: i
+      do i = first, last, 2
+         associate (layer => self%layers(i), step => steps((i - first)/2 + 1))
+            step%conv = layer%is%conv
+            step%relu = self%fused(i)
+            step%keeps_gradient = any(self%layers(:i - 1)%is%kind == kind_conv2d)
+            step%x = self%input_of(i)
+            step%y = self%layers(merge(i + 1, i, step%relu))%output
+            step%w = layer%weight%value
+            step%bias = layer%bias%value
+            step%dw = layer%weight%gradient
+            step%db = layer%bias%gradient
+         end associate
+      end do
+   end function chain
 
    !> Whether layer i is a convolution that is computed with the ReLU after it
    pure logical function fused(self, i)
@@ -240,57 +274,71 @@ contains
       class(network_type), intent(inout) :: self
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: dy, db
-      integer :: i, last
+      integer :: i, first
 
       ! From here on the outputs of inner layers are gone, also after an error
       self%stage = stage_built
       dy = self%layers(size(self%layers))%output_gradient
-      last = size(self%layers)
-      do i = last, 1, -1
-         ! Below the first convolution there is nothing to learn
-         if (.not. any(self%layers(:i)%is%kind == kind_conv2d)) exit
+      i = size(self%layers)
+      ! Below the first convolution there is nothing to learn
+      do while (any(self%layers(:i)%is%kind == kind_conv2d))
          if (self%layers(i)%is%kind == kind_conv2d) then
-            call self%conv_backward_in_place(i, dy, error)
-         else if (i == last .or. self%relu_follows(i)) then
+            first = self%chain_start(i)
+            call self%chain_backward_in_place(first, i, dy, error)
+            i = first
+         else if (i == size(self%layers) .or. self%relu_follows(i)) then
             ! A ReLU before a convolution is part of that convolution's gradient
             db = tensor_type()
             if (i > 1) db = self%layers(i - 1)%bias%gradient
             call self%backend%relu_backward(self%layers(i)%output, dy, dy, db, error)
          end if
          if (allocated(error)) return
+         i = i - 1
       end do
       self%stage = stage_backward
    end subroutine backward_in_place
 
-   !> Gradients of the parameters of convolution i from that of its output, dy; dy becomes the gradient of the output of
-   !> the layer before it, or before the ReLU before it
-   subroutine conv_backward_in_place(self, i, dy, error)
+   !> The first convolution of which the input of convolution `last` comes through fused ReLUs only
+   pure integer function chain_start(self, last)
+      class(network_type), intent(in) :: self
+      integer, intent(in) :: last
+      chain_start = last
+      do while (chain_start > 2)
+         if (.not. self%fused(chain_start - 2)) return
+         chain_start = chain_start - 2
+      end do
+   end function chain_start
+
+   !> Gradients of the parameters of convolutions first, first + 2, ... last from that of the output of the last, dy; dy
+   !> becomes the gradient of the output of the layer before them, or before the ReLU before it
+   subroutine chain_backward_in_place(self, first, last, dy, error)
       class(network_type), intent(inout) :: self
-      integer, intent(in) :: i
+      integer, intent(in) :: first, last
       type(tensor_type), intent(inout) :: dy
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: x, db
+      type(conv_step_type) :: steps((last - first)/2 + 1)
 
-      x = self%input
-      if (i > 1) x = self%layers(i - 1)%output
-      associate (layer => self%layers(i))
-         call self%backend%conv_backward_filter(layer%is%conv, x, dy, layer%weight%gradient, error)
+      steps = self%chain(first, last)
+      if (self%layers(last)%is%has_bias .and. .not. self%relu_follows(last)) then
+         call self%backend%conv_backward_bias(dy, self%layers(last)%bias%gradient, error)
          if (allocated(error)) return
-         if (layer%is%has_bias .and. .not. self%relu_follows(i)) then
-            call self%backend%conv_backward_bias(dy, layer%bias%gradient, error)
-            if (allocated(error)) return
-         end if
-         if (.not. any(self%layers(:i - 1)%is%kind == kind_conv2d)) return
-         if (self%layers(i - 1)%is%kind == kind_conv2d) then
+      end if
+      call self%backend%backward_chain(steps, dy, error)
+      if (allocated(error) .or. .not. steps(1)%keeps_gradient) return
+      if (last > first) dy = self%layers(first + 1)%output
+      x = self%layers(first - 1)%output
+      associate (layer => self%layers(first))
+         if (self%layers(first - 1)%is%kind == kind_conv2d) then
             call self%backend%conv_backward_data(layer%is%conv, layer%weight%value, dy, x, error)
          else
             db = tensor_type()
-            if (i > 2) db = self%layers(i - 2)%bias%gradient
+            if (first > 2) db = self%layers(first - 2)%bias%gradient
             call self%backend%conv_backward_relu(layer%is%conv, layer%weight%value, dy, x, db, error)
          end if
       end associate
       dy = x
-   end subroutine conv_backward_in_place
+   end subroutine chain_backward_in_place
 
    !> Whether the layer after layer i is a ReLU
    pure logical function relu_follows(self, i)
@@ -361,21 +409,32 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer :: shapes(4, 0:size(self%layers)), i
 
-      shapes(:, 0) = extent
-      do i = 1, size(self%layers)
-         shapes(:, i) = shapes(:, i - 1)
-         if (self%layers(i)%is%kind == kind_conv2d) call self%layers(i)%is%conv%output_extent(shapes(:, i - 1), &
-            & self%layers(i)%is%weight_extent, shapes(:, i), error)
-         if (.not. allocated(error)) cycle
-         error%message = "layer "//self%layers(i)%is%name//": "//error%message
-         return
-      end do
+      call self%output_extents(extent, shapes, error)
+      if (allocated(error)) return
       do i = 1, size(self%layers)
          if (self%fused(i)) cycle
          call self%resize(shapes(:, i), self%layers(i)%output, error)
          if (allocated(error)) return
       end do
    end subroutine allocate_outputs
+
+   !> Extents of the input (0) and of the outputs of all layers
+   subroutine output_extents(self, extent, extents, error)
+      class(network_type), intent(in) :: self
+      integer, intent(in) :: extent(4)
+      integer, intent(out) :: extents(:, 0:)
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      extents(:, 0) = extent
+      do i = 1, size(self%layers)
+         extents(:, i) = extents(:, i - 1)
+         if (self%layers(i)%is%kind == kind_conv2d) call self%layers(i)%is%conv%output_extent(extents(:, i - 1), &
+            & self%layers(i)%is%weight_extent, extents(:, i), error)
+         if (.not. allocated(error)) cycle
+         error%message = "layer "//self%layers(i)%is%name//": "//error%message
+         return
+      end do
+   end subroutine output_extents
 
    !> Gradients with the shapes of what they belong to
    subroutine allocate_gradients(self, error)

@@ -1,0 +1,144 @@
+! SPDX-License-Identifier: MIT
+!> Depth first through a chain of convolutions: which rows of each are computed when.
+!>
+!> Layer after layer, every tensor of a large image goes to memory and comes back. Instead, a window of a few rows is
+!> taken through all passes of a chain, and then the next: what one pass makes is in the cache when the next needs it, and
+!> lies already as that one reads it (a stream). Only what must be kept goes to memory.
+!>
+!> Chunks.  The rows of each image are cut into chunks that threads work on apart from each other. A pass reads rows of
+!>          its source above and below its own; where these belong to another chunk, they are computed twice. Each row
+!>          belongs to one chunk: that keeps it, and adds it to sums. Chunks do not depend on the number of threads.
+!> Source.  Alwani, Chen, Ferdman and Milder, "Fused-layer CNN accelerators" (MICRO 2016).
+module cnn_conv_chain
+   use cnn_conv_grid, only : grid_type
+   use cnn_kinds, only : bytes_of, dp, i8
+   use cnn_tensor, only : tensor_type
+   implicit none
+   private
+
+   public :: plan_chain
+
+   !> One convolution, forward or backward, or one filter gradient; strides and groups are 1
+   type, public :: pass_type
+      type(grid_type) :: grid
+      logical :: is_filter_gradient = .false., backward = .false., relu = .false.
+      !> The result of a convolution is kept in its tensor; or that is the mask: where it is not positive, the result is 0
+      logical :: kept = .false., masked = .false.
+      !> Of a filter gradient: `w` is the gradient, and `result` the tensor whose rows are not shifted
+      type(tensor_type) :: source, w, bias, result, db
+      !> The pass that makes the source, or that makes what is in the place of the `result`; 0: they are in memory
+      integer :: source_from = 0, result_from = 0
+      !> How many rows it is ahead of the last pass
+      integer :: ahead = 0
+   end type pass_type
+
+   type, public :: chain_type
+      type(pass_type), allocatable :: passes(:)
+      integer :: images = 0
+      !> Chunks of an image, and rows of a window
+      integer :: chunks = 0, window = 0
+   contains
+      procedure :: chunk_rows
+      procedure :: reader_of
+   end type chain_type
+
+contains
+
+   !> Set window and chunks for passes that have been entered; `fits`: a window of the widest tensors is in the cache
+   pure subroutine plan_chain(chain, images, fits)
+      type(chain_type), intent(inout) :: chain
+      integer, intent(in) :: images
+      logical, intent(out) :: fits
+      !> What a window of one tensor may take: several are in a second-level cache at a time
+      real(dp), parameter :: window_bytes = 393216.0_dp
+      integer, parameter :: least_window = 2, wanted_chunks = 16, least_rows = 16
+      integer(i8) :: row_bytes
+      integer :: i, height
+
+      chain%images = images
+      row_bytes = 1_i8
+      do i = 1, size(chain%passes)
+         associate (result => chain%passes(i)%result)
+            row_bytes = max(row_bytes, int(result%extent(1), i8)*result%extent(3)*bytes_of(result%dtype))
+         end associate
+      end do
+      height = chain%passes(size(chain%passes))%result%extent(2)
+      chain%window = min(int(window_bytes/real(row_bytes, dp)), height)
+      fits = chain%window >= min(least_window, height) .and. all_is_read(chain)
+      if (.not. fits) return
+      chain%chunks = max(1, min((wanted_chunks + images - 1)/images, height/least_rows))
+      do i = 1, size(chain%passes)
+         chain%passes(i)%grid%band = [chain%passes(i)%grid%extent(1), chain%window]
+      end do
+      call look_ahead(chain)
+   end subroutine plan_chain
+
+   !> Whether passes read all pixels of what others make, and no padding is larger than the filter: a stream has no room
+   !> for others
+   pure logical function all_is_read(chain)
+      type(chain_type), intent(in) :: chain
+      integer :: i
+      all_is_read = .true.
+      do i = 1, size(chain%passes)
+         associate (pass => chain%passes(i))
+            if (pass%source_from > 0) all_is_read = all_is_read .and. all(pass%grid%origin(:, 1) <= 0)
+         end associate
+      end do
+   end function all_is_read
+
+   !> Set `ahead`: each pass is so far ahead that those after it find what they read, and all that read the same stream
+   !> are at the same row
+   pure subroutine look_ahead(chain)
+      type(chain_type), intent(inout) :: chain
+      integer :: i
+      do i = size(chain%passes), 1, -1
+         associate (pass => chain%passes(i))
+            if (i < size(chain%passes)) then
+               if (chain%passes(i + 1)%source_from == pass%source_from) pass%ahead = chain%passes(i + 1)%ahead
+            end if
+            if (pass%result_from > 0) chain%passes(pass%result_from)%ahead = pass%ahead
+            if (pass%source_from > 0) chain%passes(pass%source_from)%ahead = &
+               & pass%ahead + pass%grid%origin(2, 1) + pass%grid%halo(2)
+         end associate
+      end do
+   end subroutine look_ahead
+
+   !> The first pass that reads what pass i makes; 0 when none does
+   pure integer function reader_of(self, i)
+      class(chain_type), intent(in) :: self
+      integer, intent(in) :: i
+      do reader_of = i + 1, size(self%passes)
+         if (self%passes(reader_of)%source_from == i .or. self%passes(reader_of)%result_from == i) return
+      end do
+      reader_of = 0
+   end function reader_of
+
+   !> Rows first .. end-1 (from 0) of the result of each pass: its own in a chunk (from 1), and all that it must make
+   pure subroutine chunk_rows(self, chunk, own, rows)
+      class(chain_type), intent(in) :: self
+      integer, intent(in) :: chunk
+      integer, intent(out) :: own(:, :), rows(:, :)
+      integer :: i, height
+      do i = 1, size(self%passes)
+         height = self%passes(i)%result%extent(2)
+         own(:, i) = int(int([chunk - 1, chunk], i8)*height/self%chunks)
+      end do
+      rows = own
+      do i = size(self%passes), 1, -1
+         associate (pass => self%passes(i))
+            if (pass%result_from > 0) call include_rows(rows(:, i), rows(:, pass%result_from))
+            if (pass%source_from == 0) cycle
+            ! Row r reads rows r + origin .. r + origin + halo of its source, which has zeros above and below
+            call include_rows(max(0, min(pass%source%extent(2), &
+               & rows(:, i) + pass%grid%origin(2, 1) + [0, pass%grid%halo(2)])), rows(:, pass%source_from))
+         end associate
+      end do
+   end subroutine chunk_rows
+
+   pure subroutine include_rows(needed, rows)
+      integer, intent(in) :: needed(2)
+      integer, intent(inout) :: rows(2)
+      rows = [min(rows(1), needed(1)), max(rows(2), needed(2))]
+   end subroutine include_rows
+
+end module cnn_conv_chain

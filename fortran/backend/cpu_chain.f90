@@ -1,0 +1,143 @@
+! SPDX-License-Identifier: MIT
+!> Chains of convolutions as passes that the CPU's kernels can run depth first, where they can.
+module cnn_cpu_chain
+   use cnn_backend, only : conv_step_type
+   use cnn_conv_chain, only : chain_type, pass_type, plan_chain
+   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward
+   use cnn_conv_geometry, only : conv_type
+   use cnn_tensor, only : tensor_type
+   use cnn_text, only : to_text
+   implicit none
+   private
+
+   public :: backward_passes, depth_first_text, forward_passes
+
+contains
+
+   !> y of all steps, the first first. `fits`: that this can, and should, be done depth first
+   subroutine forward_passes(steps, chain, fits)
+      type(conv_step_type), intent(in) :: steps(:)
+      type(chain_type), intent(out) :: chain
+      logical, intent(out) :: fits
+      integer :: i
+      fits = is_simple(steps)
+      if (.not. fits) return
+      allocate (chain%passes(size(steps)))
+      do i = 1, size(steps)
+         associate (step => steps(i), pass => chain%passes(i))
+            pass%relu = step%relu
+            pass%source = step%x
+            pass%w = step%w
+            pass%bias = step%bias
+            pass%result = step%y
+            pass%source_from = i - 1
+            pass%kept = .true.
+            call choose_forward(step%conv, step%x, step%w, step%y, pass%grid, fits)
+            if (.not. fits) return
+         end associate
+      end do
+      call plan_chain(chain, steps(1)%x%extent(4), fits)
+   end subroutine forward_passes
+
+   !> Filter gradients of all steps, the last first, and in between what goes through each but the first. Only the last of
+   !> these may be kept, in the memory of its mask: others are made twice where chunks meet, from the mask
+   subroutine backward_passes(steps, dy, chain, fits)
+      type(conv_step_type), intent(in) :: steps(:)
+      type(tensor_type), intent(in) :: dy
+      type(chain_type), intent(out) :: chain
+      logical, intent(out) :: fits
+      type(tensor_type) :: gradient
+      integer :: i, n
+      fits = is_simple(steps)
+      if (.not. fits) return
+      allocate (chain%passes(2*size(steps) - 1))
+      gradient = dy
+      n = 0
+      do i = size(steps), 2, -1
+         call add_filter_gradient(steps(i), gradient, n, chain%passes(n + 1), fits)
+         if (.not. fits) return
+         call add_data_gradient(steps(i), gradient, steps(i - 1)%db, n, chain%passes(n + 2), fits)
+         if (.not. fits) return
+         n = n + 2
+         gradient = steps(i)%x
+      end do
+      chain%passes(n)%kept = steps(1)%keeps_gradient
+      call add_first_filter_gradient(steps(1), gradient, n, chain%passes(n + 1), fits)
+      if (fits) call plan_chain(chain, dy%extent(4), fits)
+   end subroutine backward_passes
+
+   !> dw from dy, which pass `before` makes as the pass after this one reads it
+   subroutine add_filter_gradient(step, dy, before, pass, fits)
+      type(conv_step_type), intent(in) :: step
+      type(tensor_type), intent(in) :: dy
+      integer, intent(in) :: before
+      type(pass_type), intent(inout) :: pass
+      logical, intent(out) :: fits
+      pass%is_filter_gradient = .true.
+      pass%backward = .true.
+      pass%source = dy
+      pass%source_from = before
+      pass%result = step%x
+      pass%w = step%dw
+      call choose_backward(step%conv, step%dw, dy, step%x, pass%grid, fits)
+   end subroutine add_filter_gradient
+
+   !> dw of the first step: x has few channels as a rule, and is what is shifted
+   subroutine add_first_filter_gradient(step, dy, before, pass, fits)
+      type(conv_step_type), intent(in) :: step
+      type(tensor_type), intent(in) :: dy
+      integer, intent(in) :: before
+      type(pass_type), intent(inout) :: pass
+      logical, intent(out) :: fits
+      pass%is_filter_gradient = .true.
+      pass%source = step%x
+      pass%result = dy
+      pass%result_from = before
+      pass%w = step%dw
+      call choose_forward(step%conv, step%x, step%dw, dy, pass%grid, fits)
+   end subroutine add_first_filter_gradient
+
+   !> From dy, which pass `before` makes, to the gradient with respect to x, 0 where x is not positive
+   subroutine add_data_gradient(step, dy, db, before, pass, fits)
+      type(conv_step_type), intent(in) :: step
+      type(tensor_type), intent(in) :: dy, db
+      integer, intent(in) :: before
+      type(pass_type), intent(inout) :: pass
+      logical, intent(out) :: fits
+      pass%backward = .true.
+      pass%masked = .true.
+      pass%source = dy
+      pass%source_from = before
+      pass%w = step%w
+      pass%result = step%x
+      pass%db = db
+      call choose_backward(step%conv, step%w, dy, step%x, pass%grid, fits)
+   end subroutine add_data_gradient
+
+   !> In words; empty when steps are computed one after the other
+   function depth_first_text(steps) result(text)
+      type(conv_step_type), intent(in) :: steps(:)
+      character(len=:), allocatable :: text
+      type(chain_type) :: forward, backward
+      logical :: fits, fits_backward
+      text = ""
+      call forward_passes(steps, forward, fits)
+      call backward_passes(steps, steps(size(steps))%y, backward, fits_backward)
+      if (fits) text = "outputs depth first, in windows of "//to_text(forward%window)//" rows"
+      if (fits .and. fits_backward) text = text//"; "
+      if (fits_backward) text = text//"gradients depth first, in windows of "//to_text(backward%window)//" rows"
+   end function depth_first_text
+
+   !> Several convolutions, without strides and groups
+   pure logical function is_simple(steps)
+      type(conv_step_type), intent(in) :: steps(:)
+      integer :: i
+      is_simple = size(steps) > 1
+      do i = 1, size(steps)
+         associate (conv => steps(i)%conv)
+            is_simple = is_simple .and. conv%stride_h == 1 .and. conv%stride_w == 1 .and. conv%groups == 1
+         end associate
+      end do
+   end function is_simple
+
+end module cnn_cpu_chain
