@@ -69,7 +69,7 @@ contains
       type(grid_type), intent(inout) :: grid
       integer, intent(in) :: groups, images
       type(tensor_type), intent(in) :: source
-      call grid%choose_band(planes_of(grid, groups, source)*bytes_of(source%dtype), int(images, i8))
+      call grid%choose_band(planes_of(grid, groups, source)*bytes_of(source%dtype), int(images, i8)*groups)
    end subroutine choose_band
 
    pure integer(i8) function packed_elements(grid, groups, source)
