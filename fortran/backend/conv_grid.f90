@@ -152,6 +152,8 @@ contains
       real(dp), parameter :: cache_bytes = 786432.0_dp
       !> Columns of a band: fewer than this only when not even a few rows of them fit
       integer, parameter :: wide = 1024, narrow = 64, least_rows = 4, least_bands = 8
+      !> Pixels of a band: fewer are not worth going through all filters for
+      integer, parameter :: least_pixels = 768
       real(dp) :: pixels
       integer(i8) :: rows
 
@@ -162,8 +164,11 @@ contains
       end do
       rows = int(min(pixels/(self%band(1) + self%halo(1)), real(huge(1), dp)), i8) - self%halo(2)
       ! Enough bands for several threads, as long as what neighbours share stays small
-      rows = min(rows, max(int(self%extent(2), i8)*images/least_bands, 4_i8*self%halo(2) + 4))
+      rows = min(rows, max(int(self%extent(2), i8)*images/least_bands, 4_i8*self%halo(2) + 4, &
+         & int(least_pixels/self%band(1), i8)))
       self%band(2) = int(max(1_i8, min(rows, int(self%extent(2), i8))))
+      ! As many rows in each
+      self%band(2) = (self%extent(2) - 1)/((self%extent(2) - 1)/self%band(2) + 1) + 1
    end subroutine choose_band
 
    !> Bands across and down
