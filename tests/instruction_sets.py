@@ -103,6 +103,29 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "many filters": (Case("96 of 64 channels", (1, 64, 5, 6), (96, 64, 3, 3), padding=(1, 1)),
                      Case("200 of 130 channels", (1, 130, 3, 5), (200, 130, 1, 1)),
                      Case("67 in groups", (2, 6, 7, 18), (134, 3, 3, 3), padding=(1, 1), groups=2)),
+    # One filter over one channel, several rows at once: heights round multiples of 4, and what goes the general way
+    "depthwise": (
+        *(Case(f"{k}x{k} height {h} width {w}", (2, 3, h, w), (3, 1, k, k), padding=(k // 2, k // 2), groups=3)
+          for k, (h, w) in product((3, 5, 7), ((7, 7), (8, 16), (9, 33), (14, 15), (3, 64)))),
+        *(Case(f"{k}x{k} padding {p}", (1, 3, 9, 19), (3, 1, k, k), padding=p, groups=3)
+          for k, p in product((3, 5, 7), ((0, 3), (5, 0), (7, 7)))),
+        *(Case(f"kernel {k}", (2, 3, 9, 21), (3, 1, *k), padding=(1, 2), groups=3)
+          for k in ((3, 5), (5, 3), (1, 3), (4, 4))),
+        Case("dilation", (2, 3, 13, 21), (3, 1, 3, 3), padding=(2, 2), dilation=(2, 2), groups=3),
+        Case("one channel", (2, 1, 23, 70), (1, 1, 5, 5), padding=(2, 2)),
+        Case("wide", (1, 2, 6, 2100), (2, 1, 3, 3), padding=(1, 1), groups=2),
+        Case("many pixels", (1, 2, 150, 200), (2, 1, 3, 3), padding=(1, 1), groups=2)),
+    # Columns of strides of 2 and 3 are split, and joined again in data gradients; some phases have no tap
+    "split columns": (
+        *(Case(f"stride {s} kernel {k} padding {p}", (2, 3, 9, 35), (9, 3, k, k), (s, s), (p, p))
+          for s, k, p in product((2, 3), (1, 2, 3, 5), (0, 1, 4))),
+        *(Case(f"stride {s} width {w}", (1, 2, 7, w), (3, 2, 3, 3), (1, s), (1, 1)) for s, w in
+          product((2, 3), (1, 2, 3, 6, 31, 32, 33, 64, 97, 193))),
+        *(Case(f"stride {s} dilation {d}", (1, 2, 13, 41), (3, 2, 3, 3), (s, s), (2, 3), (d, d))
+          for s, d in product((2, 3), (2, 3))),
+        *(Case(f"depthwise stride {s} kernel {k}", (2, 3, 15, 29), (3, 1, k, k), (s, s), (k // 2, k // 2), groups=3)
+          for s, k in product((2, 3), (3, 5, 7))),
+        *(Case(f"across, stride {s}", (1, 2, 4, 3300), (3, 2, 3, 3), (s, s), (1, 1)) for s in (2, 3))),
     "batch": tuple(Case(f"batch {n}", (n, 3, 9, 26), (10, 3, 3, 3), padding=(1, 1)) for n in range(1, 6)),
 }
 

@@ -126,7 +126,8 @@ def test_random_shapes_are_exact(case: Case, dtype: str, level: str) -> None:
     assert_exact(case, dtype)
 
 
-@pytest.mark.parametrize("group", ["filters", "channels", "strides", "heights", "bands across", "channel groups"])
+@pytest.mark.parametrize("group", ["filters", "channels", "strides", "heights", "bands across", "channel groups",
+                                   "depthwise", "split columns"])
 @ALL_DTYPES
 def test_vectors_of_another_length_give_the_same_outputs(group: str, dtype: str,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +164,7 @@ def _gradients(case: Case, dtype: str, device: str, lean: bool) -> dict[str, Arr
 
 
 @pytest.mark.parametrize("group", ["filters", "channels", "widths", "heights", "bands across", "strides", "padding",
-                                   "channel groups", "whole vectors", "many filters"])
+                                   "channel groups", "whole vectors", "many filters", "depthwise", "split columns"])
 @ALL_DTYPES
 def test_gradients_through_a_relu_are_exact(group: str, dtype: str, level: str) -> None:
     """The mask and the bias gradient come with the data gradient, which overwrites the output."""

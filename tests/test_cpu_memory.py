@@ -27,7 +27,7 @@ ALL_DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 PICTURES = (GROUPS["filters"][14], GROUPS["widths"][20], GROUPS["heights"][8], GROUPS["bands across"][1],
             GROUPS["bands across"][9], GROUPS["strides"][7], GROUPS["strides"][12], GROUPS["padding"][20],
             GROUPS["dilation"][8], GROUPS["channel groups"][4], GROUPS["kernels"][8], GROUPS["batch"][4],
-            GROUPS["whole vectors"][3], UNFOLDED[0])
+            GROUPS["whole vectors"][3], GROUPS["depthwise"][2], GROUPS["split columns"][7], UNFOLDED[0])
 
 
 @pytest.fixture(params=LEVELS)
@@ -101,7 +101,7 @@ def test_nan_reaches_the_filter_gradient(dtype: str, level: str, anything_goes: 
 @ALL_DTYPES
 def test_nothing_is_written_outside_of_out(dtype: str, level: str) -> None:
     """`out` in the middle of a larger array, at every place of a vector."""
-    for case, before in zip((*PICTURES, *PICTURES), range(1, 29), strict=True):
+    for case, before in zip((*PICTURES, *PICTURES), range(1, 33), strict=True):
         t, size = tensors(case, dtype), int(np.prod(case.y))
         for relu in (False, True):
             room = np.full(before + size + 65, 7.5, dtype)
@@ -136,7 +136,7 @@ class Fenced:
 def compute_between_fences() -> None:
     """All groups, with every input between pages that cannot be read."""
     for case in (*PICTURES, *GROUPS["widths"], *GROUPS["points"], *GROUPS["strides"],
-                 *GROUPS["whole vectors"]):
+                 *GROUPS["whole vectors"], *GROUPS["depthwise"], *GROUPS["split columns"]):
         fenced = Fenced()
         for dtype, at_end in (("float32", True), ("float64", False), ("float64", True)):
             t = integers(case, dtype)
@@ -157,7 +157,8 @@ def digests(*names: str) -> str:
         assert (facts()["level"], facts()["threads"]) == (name, os.environ["OMP_NUM_THREADS"])
         text = hashlib.sha256()
         for case in (*PICTURES, *GROUPS["heights"], *GROUPS["channel groups"], *GROUPS["batch"],
-                     *GROUPS["whole vectors"], *GROUPS["many pixels"], *GROUPS["many filters"]):
+                     *GROUPS["whole vectors"], *GROUPS["many pixels"], *GROUPS["many filters"], *GROUPS["depthwise"],
+                     *GROUPS["split columns"]):
             for dtype in ("float32", "float64"):
                 for _, array in sorted(fortran_convolution(case, tensors(case, dtype)).items()):
                     text.update(array.tobytes())
