@@ -128,14 +128,15 @@ contains
       if (fits_backward) text = text//"gradients depth first, in windows of "//to_text(backward%window)//" rows"
    end function depth_first_text
 
-   !> Several convolutions, without strides and groups
+   !> Several convolutions, without strides and groups. One filter over one channel has a way of its own, in another order
    pure logical function is_simple(steps)
       type(conv_step_type), intent(in) :: steps(:)
       integer :: i
       is_simple = size(steps) > 1
       do i = 1, size(steps)
-         associate (conv => steps(i)%conv)
-            is_simple = is_simple .and. conv%stride_h == 1 .and. conv%stride_w == 1 .and. conv%groups == 1
+         associate (step => steps(i))
+            is_simple = is_simple .and. all([step%conv%stride_h, step%conv%stride_w, step%conv%groups] == 1) .and. &
+               & max(step%x%extent(3), step%y%extent(3)) > 1
          end associate
       end do
    end function is_simple
