@@ -48,6 +48,10 @@ def ways(case: Case, dtype: str) -> list[str]:
     return (text.decode() if isinstance(text, bytes) else str(text)).strip().split("; ")
 
 
+#: As fortran/backend/conv_choice.f90 reads it: which way filter gradients go
+FILTER_VARIABLE = "CNN_CPU_FILTER"
+
+
 def _around(*middles: int, by: int = 1) -> Iterator[int]:
     for middle in middles:
         yield from range(middle - by, middle + by + 1)
@@ -126,6 +130,30 @@ GROUPS: dict[str, tuple[Case, ...]] = {
         *(Case(f"depthwise stride {s} kernel {k}", (2, 3, 15, 29), (3, 1, k, k), (s, s), (k // 2, k // 2), groups=3)
           for s, k in product((2, 3), (3, 5, 7))),
         *(Case(f"across, stride {s}", (1, 2, 4, 3300), (3, 2, 3, 3), (s, s), (1, 1)) for s in (2, 3))),
+    # Filter gradients with channels in the lanes: vectors, panels of vectors and the lanes that are left
+    "lanes": (
+        *(Case(f"{k} of {c} channels", (2, c, 5, 7), (k, c, 3, 2), padding=(1, 1))
+          for c, k in ((5, 8), (6, 15), (9, 16), (2, 17), (7, 31), (13, 33), (8, 48), (3, 63), (4, 66), (1, 80),
+                       (11, 129), (33, 9), (70, 12))),
+        Case("1x1 images", (70, 30, 1, 1), (21, 30, 1, 1)),
+        Case("1x1 images, many filters", (5, 9, 1, 1), (40, 9, 1, 1)),
+        Case("one stretch", (1, 12, 1, 96), (20, 12, 1, 1)), Case("two stretches", (1, 5, 1, 97), (20, 5, 1, 3)),
+        Case("many pairs", (3, 700, 2, 3), (750, 700, 1, 1))),
+    # Bands of several images, and of rows of one
+    "lanes in bands": (
+        Case("seven images, two in a band", (7, 5, 20, 20), (29, 5, 3, 3), padding=(1, 1)),
+        Case("23 images, some in a band", (23, 17, 7, 7), (16, 17, 3, 3), padding=(1, 1)),
+        Case("rows of an image", (2, 3, 76, 40), (34, 3, 3, 3), padding=(1, 1)),
+        Case("more bands than chunks", (18, 4, 33, 32), (64, 4, 2, 3), padding=(1, 1))),
+    "lanes in steps": (
+        *(Case(f"stride {s}", (3, 6, 11, 12), (17, 6, 3, 2), s, (1, 2), (1, 2))
+          for s in ((1, 2), (2, 1), (2, 2), (3, 4))),
+        Case("1x1 stride", (3, 7, 9, 10), (24, 7, 1, 1), (2, 3)),
+        Case("1x3 stride", (2, 7, 9, 10), (24, 7, 1, 3), (3, 2)),
+        Case("padding without stride", (2, 20, 4, 5), (9, 20, 2, 2), padding=(3, 4), dilation=(2, 1)),
+        Case("padding within the kernel", (2, 20, 4, 9), (8, 20, 4, 4), dilation=(1, 2)),
+        Case("in groups", (2, 12, 6, 7), (51, 4, 3, 3), padding=(1, 1), groups=3),
+        Case("in groups, from many", (2, 54, 6, 7), (27, 18, 3, 3), padding=(1, 1), groups=3)),
     "batch": tuple(Case(f"batch {n}", (n, 3, 9, 26), (10, 3, 3, 3), padding=(1, 1)) for n in range(1, 6)),
 }
 

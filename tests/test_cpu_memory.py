@@ -136,7 +136,8 @@ class Fenced:
 def compute_between_fences() -> None:
     """All groups, with every input between pages that cannot be read."""
     for case in (*PICTURES, *GROUPS["widths"], *GROUPS["points"], *GROUPS["strides"],
-                 *GROUPS["whole vectors"], *GROUPS["depthwise"], *GROUPS["split columns"]):
+                 *GROUPS["whole vectors"], *GROUPS["depthwise"], *GROUPS["split columns"],
+                 *GROUPS["lanes"], *GROUPS["lanes in bands"], *GROUPS["lanes in steps"]):
         fenced = Fenced()
         for dtype, at_end in (("float32", True), ("float64", False), ("float64", True)):
             t = integers(case, dtype)
@@ -158,7 +159,7 @@ def digests(*names: str) -> str:
         text = hashlib.sha256()
         for case in (*PICTURES, *GROUPS["heights"], *GROUPS["channel groups"], *GROUPS["batch"],
                      *GROUPS["whole vectors"], *GROUPS["many pixels"], *GROUPS["many filters"], *GROUPS["depthwise"],
-                     *GROUPS["split columns"]):
+                     *GROUPS["split columns"], *GROUPS["lanes"], *GROUPS["lanes in bands"], *GROUPS["lanes in steps"]):
             for dtype in ("float32", "float64"):
                 for _, array in sorted(fortran_convolution(case, tensors(case, dtype)).items()):
                     text.update(array.tobytes())

@@ -282,15 +282,19 @@ def test_a_level_that_was_chosen(capsys: pytest.CaptureFixture[str], monkeypatch
     assert row(document, "Environment variables", "CNN_CPU_LEVEL")["value"] == "baseline"
 
 
-def test_a_level_that_does_not_exist(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("variable", "value", "expected"), [
+    ("CNN_CPU_LEVEL", "sse9", "baseline, avx2 or avx512"), ("CNN_CPU_FILTER", "lanes", "pixels or channels")])
+def test_a_level_or_way_that_does_not_exist(variable: str, value: str, expected: str,
+                                            capsys: pytest.CaptureFixture[str],
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
     """The one thing to do about it is to take it away: nothing is broken."""
-    monkeypatch.setenv("CNN_CPU_LEVEL", "sse9")
+    monkeypatch.setenv(variable, value)
     code, document = report(capsys)
-    words = 'CNN_CPU_LEVEL is "sse9", expected baseline, avx2 or avx512'
+    words = f'{variable} is "{value}", expected {expected}'
     assert code == 1 and document["words"].startswith(f"cpu: not usable: {words}")
-    assert document["devices"]["cpu"]["problems"] == [{"what": words, "fix": "unset CNN_CPU_LEVEL"}]
+    assert document["devices"]["cpu"]["problems"] == [{"what": words, "fix": f"unset {variable}"}]
     assert document["cpu_facts"] == {}
-    for title, name in (("CPU", "instruction set"), ("Environment variables", "CNN_CPU_LEVEL")):
+    for title, name in (("CPU", "instruction set"), ("Environment variables", variable)):
         assert row(document, title, name)["state"] == "bad"
 
 

@@ -15,6 +15,9 @@ from bridge.doctor.records import Problem, Row, Section, State
 VARIABLE = "CNN_CPU_LEVEL"
 #: As fortran/backend/cpu_levels.f90 names them, the lowest first
 LEVELS = ("baseline", "avx2", "avx512")
+FILTER_VARIABLE = "CNN_CPU_FILTER"
+#: As fortran/backend/conv_choice.f90 names them
+FILTER_WAYS = ("pixels", "channels")
 #: Channels in and out of the default model's layers; 3 x 3 filters with padding 1
 LAYERS = {"conv1": (1, 16), "conv2": (16, 16), "conv3": (16, 1)}
 BATCH, SIZE = 2, 1024
@@ -29,7 +32,7 @@ def facts(_: str = "") -> dict[str, str]:
     Raises
     ------
     EngineError
-        If CNN_CPU_LEVEL asks for a level that is not there.
+        If CNN_CPU_LEVEL asks for a level that is not there, or CNN_CPU_FILTER for a way.
 
     Examples
     --------
@@ -79,10 +82,8 @@ def _about(level: str, best: str) -> str:
 
 
 def problems(answer: Answer) -> list[Problem]:
-    """A level that cannot be used."""
-    if VARIABLE not in answer.error:
-        return []
-    return [Problem(answer.error, f"unset {VARIABLE}")]
+    """A level or a way that cannot be used."""
+    return [Problem(answer.error, f"unset {name}") for name in (VARIABLE, FILTER_VARIABLE) if name in answer.error]
 
 
 def advice(answer: Answer) -> list[Problem]:

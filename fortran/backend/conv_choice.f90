@@ -1,18 +1,28 @@
 ! SPDX-License-Identifier: MIT
-!> Which way a convolution goes on the CPU: directly, unless its packed rows would be too many or too large.
+!> Which way a convolution goes on the CPU: directly, unless its packed rows would be too many or too large; a filter
+!> gradient with pixels or with channels in the lanes, whatever costs less.
 module cnn_conv_choice
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : backward_grid, forward_grid, grid_type, planes_are_few
-   use cnn_kinds, only : bytes_of, i8
+   use cnn_conv_outer, only : outer_type, plan_outer
+   use cnn_error, only : error_type, fail
+   use cnn_kinds, only : bytes_of, dp, i8
    use cnn_tensor, only : tensor_type
    use cnn_text, only : to_text
    implicit none
    private
 
-   public :: choose_backward, choose_filter, choose_forward, way_text
+   public :: choose_backward, choose_filter, choose_forward, read_filter_way, way_text
+
+   !> Which way filter gradients go where both can: the cheaper, or always the same
+   integer, parameter, public :: filter_cheaper = 0, filter_pixels = 1, filter_channels = 2
+   character(len=*), parameter :: variable = "CNN_CPU_FILTER"
 
    !> Packed elements of a band: far more than any cache holds, far less than 32 bits count
    integer(i8), parameter :: most_elements = 16777216_i8
+
+   !> Bytes of a vector for which ways are compared; the choice is the same on all processors
+   integer, parameter :: usual_vector = 64
 
 contains
 
@@ -42,27 +52,99 @@ contains
       direct = packed_elements(grid, conv%groups, dy) < most_elements
    end subroutine choose_backward
 
-   !> How to compute dw from x and dy: directly, along the forward grid, or `swapped` along the backward grid
-   subroutine choose_filter(conv, x, dy, dw, grid, direct, swapped)
+   !> What the environment asks for; `pixels` or `channels` in the vector lanes are for tests and comparisons
+   subroutine read_filter_way(way, error)
+      integer, intent(out) :: way
+      type(error_type), allocatable, intent(out) :: error
+      character(len=32) :: wanted
+      integer :: stat
+      way = filter_cheaper
+      call get_environment_variable(variable, wanted, status=stat)
+      if (stat > 0 .or. len_trim(wanted) == 0) return
+      select case (wanted)
+       case ("pixels")
+         way = filter_pixels
+       case ("channels")
+         way = filter_channels
+       case default
+         call fail(error, variable//" is """//trim(wanted)//""", expected pixels or channels")
+      end select
+   end subroutine read_filter_way
+
+   !> How to compute dw from x and dy: directly, along the forward grid, or `swapped` along the backward grid; or, when
+   !> `plan` is chosen, with channels in the lanes. By the shapes alone, unless a way is `wanted`
+   subroutine choose_filter(conv, x, dy, dw, wanted, grid, direct, swapped, plan)
       type(conv_type), intent(in) :: conv
       type(tensor_type), intent(in) :: x, dy, dw
+      integer, intent(in) :: wanted
       type(grid_type), intent(out) :: grid
       logical, intent(out) :: direct, swapped
+      type(outer_type), intent(out) :: plan
+      type(outer_type) :: turned_x
+      integer :: lanes
+
       swapped = conv%stride_h == 1 .and. conv%stride_w == 1 .and. dy%extent(3) < x%extent(3)
       if (swapped) then
          call choose_backward(conv, dw, dy, x, grid, direct)
       else
          call choose_forward(conv, x, dw, dy, grid, direct)
       end if
+      if (.not. direct) return
+      lanes = usual_vector/int(bytes_of(x%dtype))
+      call plan_outer(conv, .false., x%extent, dy%extent, dw%extent, plan)
+      if (conv%stride_h == 1 .and. conv%stride_w == 1) then
+         call plan_outer(conv, .true., x%extent, dy%extent, dw%extent, turned_x)
+         if (turned_x%cost(lanes) < plan%cost(lanes)) plan = turned_x
+      end if
+      if (plan%plane_elements()*plan%source_channels >= most_elements) return
+      select case (wanted)
+       case (filter_channels)
+         plan%chosen = .true.
+       case (filter_cheaper)
+         ! Half of the lanes at least have something to do
+         plan%chosen = 2*plan%turned_channels >= lanes .and. &
+            & plan%cost(lanes) < direct_cost(conv, x%extent, dy%extent, dw%extent, swapped, lanes)
+       case default
+         plan%chosen = .false.
+      end select
    end subroutine choose_filter
 
+   !> Cycles for a product of a filter gradient with pixels in the lanes, about: fitted to times of one core with
+   !> AVX-512, to be compared with the cost of a plan
+   pure real(dp) function direct_cost(conv, x, dy, dw, swapped, lanes)
+      type(conv_type), intent(in) :: conv
+      !> Extents
+      integer, intent(in) :: x(4), dy(4), dw(4), lanes
+      logical, intent(in) :: swapped
+      !> Multiply-adds of a vector in a cycle; cycles to copy an element, or every second, and to begin with a row; to
+      !> add the lanes of one sum as often as is usual
+      real(dp), parameter :: rate = 1.3_dp, copy = 0.35_dp, pick = 1.5_dp, row = 12.0_dp, lane_sums = 100.0_dp
+      real(dp) :: pixels, source, points, filters, copies
+      integer :: width
+      pixels = real(dy(1), dp)*dy(2)*dy(4)
+      source = pixels*conv%stride_w*conv%stride_h
+      filters = merge(x(3), dy(3), swapped)/conv%groups
+      points = product(dw(1:2))*real(merge(dy(3), x(3), swapped), dp)/conv%groups
+      copies = (merge(copy, pick, conv%stride_w == 1) + row/x(1))*source/(pixels*filters)
+      ! Long rows of whole vectors are used where they are
+      width = merge(x(1), dy(1), swapped)
+      if (mod(width, lanes) /= 0 .or. width < 16*lanes) copies = copies + (copy + row/width)/points
+      direct_cost = (1.0_dp + real(dw(1) - 1, dp)*conv%dilation_w/(conv%stride_w*dy(1)))/(rate*lanes) + &
+         & copies + lane_sums/pixels
+   end function direct_cost
+
    !> The choice in words
-   function way_text(grid, direct) result(text)
+   function way_text(grid, direct, plan) result(text)
       type(grid_type), intent(in) :: grid
       logical, intent(in) :: direct
+      !> Of a filter gradient
+      type(outer_type), intent(in), optional :: plan
       character(len=:), allocatable :: text
       text = "im2col and BLAS"
       if (direct) text = "direct, in bands of "//to_text(grid%band(2))//" rows of "//to_text(grid%band(1))//" pixels"
+      if (.not. present(plan)) return
+      if (plan%chosen) text = "direct, channels in the lanes, in bands of "//to_text(plan%band_images)//" x "// &
+         & to_text(plan%rows)//" rows of "//to_text(plan%extent(1))//" pixels"
    end function way_text
 
    subroutine choose_band(grid, groups, source, images)

@@ -11,9 +11,10 @@ module cnn_cpu
    use cnn_backend, only : backend_type, backward_step_by_step, conv_step_type, forward_step_by_step, &
       & one_after_the_other
    use cnn_conv_chain, only : chain_type
-   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward
+   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward, read_filter_way
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : grid_type
+   use cnn_conv_outer, only : outer_type
    use cnn_cpu_chain, only : backward_passes, depth_first_text, forward_passes
    use cnn_cpu_kernels, only : kernels_of
    use cnn_cpu_levels, only : choose_level
@@ -31,6 +32,8 @@ module cnn_cpu
    type, extends(backend_type), public :: cpu_type
       !> For float32 and float64
       type(kernels_type), private :: kernels(2)
+      !> Which way filter gradients go
+      integer, private :: filter_way = 0
       real(dp), private :: loss = 0.0_dp
    contains
       procedure :: open => cpu_open
@@ -67,6 +70,7 @@ contains
       integer :: level
       self%works_in_place = .true.
       call choose_level(level, error)
+      if (.not. allocated(error)) call read_filter_way(self%filter_way, error)
       if (.not. allocated(error)) call kernels_of(level, self%kernels(1), self%kernels(2))
    end subroutine cpu_open
 
@@ -211,11 +215,16 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(grid_type) :: grid
+      type(outer_type) :: plan
       logical :: direct, swapped
       call self%choose(x, kernels, error)
       if (allocated(error)) return
-      call choose_filter(conv, x, dy, dw, grid, direct, swapped)
-      if (direct .and. swapped) then
+      call choose_filter(conv, x, dy, dw, self%filter_way, grid, direct, swapped, plan)
+      if (plan%chosen .and. plan%swapped) then
+         call kernels%correlate_outer(plan, dy, x, dw, error)
+      else if (plan%chosen) then
+         call kernels%correlate_outer(plan, x, dy, dw, error)
+      else if (direct .and. swapped) then
          call kernels%correlate(grid, conv%groups, .true., dy, x, dw, error)
       else if (direct) then
          call kernels%correlate(grid, conv%groups, .false., x, dy, dw, error)

@@ -1,9 +1,10 @@
 ! SPDX-License-Identifier: MIT
 !> What the CPU device makes of this machine, for `bridge.doctor`.
 module cnn_cpu_facts
-   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward, way_text
+   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward, read_filter_way, way_text
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : grid_type
+   use cnn_conv_outer, only : outer_type
    use cnn_cpu_levels, only : best_level, choose_level, level_name
    use cnn_error, only : error_type
    use cnn_tensor, only : tensor_type
@@ -38,6 +39,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: x, w, y
       type(grid_type) :: grid
+      type(outer_type) :: plan
+      integer :: wanted
       logical :: direct, swapped
 
       text = ""
@@ -52,8 +55,10 @@ contains
       text = way_text(grid, direct)
       call choose_backward(conv, w, y, x, grid, direct)
       text = text//"; "//way_text(grid, direct)
-      call choose_filter(conv, x, y, w, grid, direct, swapped)
-      text = text//"; "//way_text(grid, direct)
+      call read_filter_way(wanted, error)
+      if (allocated(error)) return
+      call choose_filter(conv, x, y, w, wanted, grid, direct, swapped, plan)
+      text = text//"; "//way_text(grid, direct, plan)
    end subroutine describe_ways
 
 end module cnn_cpu_facts

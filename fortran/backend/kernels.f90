@@ -4,6 +4,7 @@ module cnn_kernels
    use cnn_conv_chain, only : chain_type
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : grid_type
+   use cnn_conv_outer, only : outer_type
    use cnn_error, only : error_type
    use cnn_kinds, only : dp
    use cnn_sgd, only : sgd_type
@@ -11,10 +12,12 @@ module cnn_kernels
    implicit none
    private
 
-   !> See conv_direct.inc, conv_filter_direct.inc, conv_chain.inc, conv_im2col.inc and pointwise.inc for what they compute
+   !> See conv_direct.inc, conv_filter_direct.inc, conv_filter_outer.inc, conv_chain.inc, conv_im2col.inc and
+   !> pointwise.inc for what they compute
    type, public :: kernels_type
       procedure(convolve_), pointer, nopass :: convolve => null()
       procedure(correlate_), pointer, nopass :: correlate => null()
+      procedure(correlate_outer_), pointer, nopass :: correlate_outer => null()
       procedure(run_chain_), pointer, nopass :: run_chain => null()
       procedure(im2col_forward_), pointer, nopass :: im2col_forward => null()
       procedure(im2col_gradient_), pointer, nopass :: im2col_backward_data => null(), im2col_backward_filter => null()
@@ -45,6 +48,14 @@ module cnn_kernels
          type(tensor_type), intent(in) :: source, other, dw
          type(error_type), allocatable, intent(out) :: error
       end subroutine correlate_
+
+      subroutine correlate_outer_(plan, source, other, dw, error)
+         import :: error_type, outer_type, tensor_type
+         implicit none
+         type(outer_type), intent(in) :: plan
+         type(tensor_type), intent(in) :: source, other, dw
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine correlate_outer_
 
       subroutine run_chain_(chain, error)
          import :: chain_type, error_type
