@@ -258,7 +258,7 @@ contains
       type(kernels_type) :: kernels
       type(chain_type) :: chain
       logical :: fits
-      call backward_passes(steps, dy, chain, fits)
+      call backward_passes(steps, dy, self%filter_way, chain, fits)
       if (fits) call self%choose(dy, kernels, error)
       if (allocated(error)) return
       if (fits) then
@@ -272,7 +272,7 @@ contains
       class(cpu_type), intent(in) :: self
       type(conv_step_type), intent(in) :: steps(:)
       character(len=:), allocatable :: text
-      text = depth_first_text(steps)
+      text = depth_first_text(steps, self%filter_way)
       if (len(text) == 0) text = one_after_the_other(self, steps)
    end function cpu_chain_way
 
