@@ -258,13 +258,14 @@ def test_the_cpu_as_it_computes(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert code == 0 and facts["level"] == facts["best"] and facts["level"] in cpu.LEVELS and facts["threads"] == "3"
     passes = [f"{layer} {one}" for layer in ("conv1", "conv2", "conv3")
               for one in ("output", "data gradient", "filter gradient")]
-    assert set(facts) == {"level", "best", "threads", *passes}
+    assert set(facts) == {"level", "best", "threads", "training", *passes}
+    assert re.match(r"conv1 \.\. conv3: outputs depth first, in windows of \d+ rows", facts["training"])
     for name in passes:
         assert re.fullmatch(r"im2col and BLAS|direct, in bands of \d+ rows of \d+ pixels", facts[name]), name
     rows = {one["name"]: one for one in section(document, "CPU")}
     assert rows["instruction set"] == {"name": "instruction set", "value": facts["level"], "state": "good",
                                        "note": "the best of this processor and this build"}
-    assert rows["threads"]["value"] == "3"
+    assert rows["threads"]["value"] == "3" and rows["training"]["value"] == facts["training"]
     assert facts["conv2 output"] in rows["conv2"]["value"]
     assert rows["conv2"]["note"] == "16 to 16 channels, 2 x 1024 x 1024, float32"
 
@@ -308,7 +309,7 @@ def test_a_level_that_the_processor_lacks() -> None:
 
 
 def test_one_way_for_all_passes_is_said_once() -> None:
-    known = {"level": "avx2", "best": "avx2", "threads": "8"}
+    known = {"level": "avx2", "best": "avx2", "threads": "8", "training": "all: on device cpu"}
     known |= {f"{layer} {one}": "im2col and BLAS" for layer in cpu.LAYERS for one in cpu.PASSES}
     assert {one.value for one in cpu.section(Answer(known)).rows if one.name in cpu.LAYERS} == {"im2col and BLAS"}
     known["conv3 data gradient"] = "direct, in bands of 9 rows of 7 pixels"

@@ -11,6 +11,8 @@ import numpy as np
 from bridge import engine
 from bridge.doctor.apart import Answer
 from bridge.doctor.records import Problem, Row, Section, State
+from bridge.model import Conv2d, Model, Relu
+from bridge.network import Network
 
 VARIABLE = "CNN_CPU_LEVEL"
 #: As fortran/backend/cpu_levels.f90 names them, the lowest first
@@ -25,7 +27,8 @@ PASSES = ("output", "data gradient", "filter gradient")
 
 
 def facts(_: str = "") -> dict[str, str]:
-    """What the Fortran library says of itself: "level", "best", "threads", and a way for each pass of each layer.
+    """What the Fortran library says of itself: "level", "best", "threads", a way for each pass of each layer, and one
+    for the steps of a lean network of them.
 
     Called in the doctor's child process.
 
@@ -44,7 +47,13 @@ def facts(_: str = "") -> dict[str, str]:
     found = dict(word.partition("=")[::2] for word in _text(engine.call("cpu_facts")).split())
     for name, (channels, filters) in LAYERS.items():
         found |= {f"{name} {one}": way for one, way in zip(PASSES, _ways(channels, filters), strict=True)}
+    found["training"] = "; ".join(Network(_model(), lean=True).ways((BATCH, 1, SIZE, SIZE)))
     return found
+
+
+def _model() -> Model:
+    first, second, last = (Conv2d(name, *channels, (3, 3), padding=(1, 1)) for name, channels in LAYERS.items())
+    return Model((first, Relu("relu1"), second, Relu("relu2"), last))
 
 
 def _ways(channels: int, filters: int) -> list[str]:
@@ -72,6 +81,7 @@ def section(answer: Answer) -> Section:
             value = found[PASSES[0]]
         note = f"{channels} to {filters} channels, {BATCH} x {SIZE} x {SIZE}, float32"
         rows.append(Row(name, value, State.FACT, note))
+    rows.append(Row("training", known["training"], State.FACT, "the three layers as one lean network"))
     return Section("CPU", rows)
 
 
