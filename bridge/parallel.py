@@ -48,13 +48,18 @@ def alone(work: Callable[[Given], Made]) -> Callable[[Given], Made]:
     return marked
 
 
+def shared() -> bool:
+    """This thread shares the cores with others, see `alone`."""
+    return getattr(_here, "busy", False)
+
+
 def in_order(work: Callable[[Given], Made], parts: Sequence[Given]) -> list[Made]:
     """``[work(part) for part in parts]``, several at a time.
 
     >>> in_order(abs, [-1, 2, -3])
     [1, 2, 3]
     """
-    if len(parts) < 2 or getattr(_here, "busy", False):
+    if len(parts) < 2 or shared():
         return [work(part) for part in parts]
     # numpy's error state belongs to the context
     futures = [_pool(os.getpid()).submit(contextvars.copy_context().run, alone(work), part) for part in parts]

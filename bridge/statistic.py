@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bridge.deviation import Figures, deviations
 from bridge.parallel import BLOCK, blocks, in_order, keep, runs
 
 Array = np.ndarray
@@ -104,6 +105,27 @@ def measure_all(candidates: list[Array], value: Array, bound: Array, *, image: i
     for candidate in candidates:
         if candidate.shape != value.shape or candidate.size == 0:
             raise ValueError(f"shapes {candidate.shape} and {value.shape}: a comparison needs equal, non-empty ones")
+    figures = deviations(candidates, value, bound)
+    if figures is None:
+        totals = _by_numpy(candidates, value, bound)
+    else:
+        totals = [_of(one, given, value, bound) for one, given in zip(figures, candidates, strict=True)]
+    for total in totals:
+        at = np.unravel_index(total.at[0], value.shape)
+        total.at = (() if image is None else (image,)) + tuple(int(i) for i in at)
+    return totals
+
+
+def _of(figures: Figures, candidate: Array, value: Array, bound: Array) -> Statistic:
+    """With the numbers at the worst place."""
+    t, at, error, *sums = figures
+    there = float(bound.reshape(-1)[at if bound.size > 1 else 0])
+    return Statistic(t, error, (at,), float(candidate.reshape(-1)[at]), float(value.reshape(-1)[at]), there, value.size,
+                     0, *sums)
+
+
+def _by_numpy(candidates: list[Array], value: Array, bound: Array) -> list[Statistic]:
+    """The place is one in memory order."""
     found, expected = [candidate.reshape(-1) for candidate in candidates], value.reshape(-1)
     limit = np.broadcast_to(bound, value.shape).reshape(-1) if bound.size > 1 else bound.reshape(-1)
 
@@ -119,9 +141,6 @@ def measure_all(candidates: list[Array], value: Array, bound: Array, *, image: i
     for parts in in_order(run, runs(value.size)):
         for total, part in zip(totals, parts, strict=True):
             total.merge(part)
-    for total in totals:
-        at = np.unravel_index(total.at[0], value.shape)
-        total.at = (() if image is None else (image,)) + tuple(int(i) for i in at)
     return totals
 
 

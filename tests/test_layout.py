@@ -17,7 +17,7 @@ from bridge import engine
 from bridge.programs import cnn_step
 
 #: Fortran folders; each uses only itself and those before it. app and api do not use each other.
-FOLDERS = ["core", "cuda", "backend", "model", "io", "app", "api"]
+FOLDERS = ["core", "cuda", "backend", "oracle", "model", "io", "app", "api"]
 
 #: Files that hold one module of two machines, or of a build with and without a library
 ALTERNATIVES = ["openblas", "none", "x86", "other"]
@@ -82,7 +82,7 @@ def test_a_fortran_file_has_the_name_of_its_module(root: Path) -> None:
     for name, path in modules(root):
         stem = path.name.partition(".")[0]
         if path.suffix == ".in":
-            name = re.sub("_(f32|f64)_[a-z0-9]+$", "", name)
+            name = re.sub(f"(_f32|_f64)?_({'|'.join(TEMPLATES['@LEVEL@'])})$", "", name)
         alternatives = {f"cnn_{stem}", stem, re.sub(f"_({'|'.join(ALTERNATIVES)})$", "", f"cnn_{stem}")}
         assert name in alternatives, f"{path} holds the module {name}"
 
@@ -93,7 +93,7 @@ def test_alternatives_of_a_module_have_the_same_face(root: Path) -> None:
     for name, path in modules(root):
         files.setdefault(name, []).append(path)
     several = {name: paths for name, paths in files.items() if len(paths) > 1}
-    assert set(several) == {"cnn_blas_threads", "cnn_cpu_kernels"}
+    assert set(several) == {"cnn_blas_threads", "cnn_cpu_kernels", "cnn_deviation_levels"}
     for name, paths in several.items():
         faces = {tuple(sorted(re.findall(r"^ {3}public :: (.*)|:: (\w+) =", path.read_text(encoding="utf-8"),
                                          re.MULTILINE))) for path in paths}
@@ -107,6 +107,9 @@ def test_the_kernels_of_every_level_are_chosen_from(root: Path) -> None:
     assert made == set(TEMPLATES["@LEVEL@"])
     assert set(uses(backend / "cpu_kernels_x86.f90")) >= set(expanded("cnn_kernels_@PRECISION@_@LEVEL@"))
     assert not [name for name in uses(backend / "cpu_kernels_other.f90") if name.endswith(("_avx2", "_avx512"))]
+    oracle = root / "fortran" / "oracle"
+    assert set(uses(oracle / "deviation_levels_x86.f90")) >= set(expanded("cnn_deviation_runs_@LEVEL@"))
+    assert not [name for name in uses(oracle / "deviation_levels_other.f90") if name.endswith(("_avx2", "_avx512"))]
 
 
 def test_fortran_headers(root: Path) -> None:

@@ -6,11 +6,14 @@
 !> with `ierr` (0 good, 1 failed) and `errmsg`. Nothing here checks that an address is good: that is
 !> the work of `bridge/engine.py`, the only caller.
 module cnn_api
-   use, intrinsic :: iso_c_binding, only : c_double, c_int, c_int64_t, c_intptr_t, c_loc, c_null_ptr, c_ptr
+   use, intrinsic :: iso_c_binding, only : c_double, c_f_pointer, c_int, c_int64_t, c_intptr_t, c_loc, c_null_ptr, &
+      & c_ptr
    use cnn_backend, only : backend_type
    use cnn_conv_geometry, only : conv_type
    use cnn_cpu_facts, only : describe_cpu, describe_ways
    use cnn_cuda_facts, only : list_facts => cuda_facts
+   use cnn_deviation, only : find_deviations => deviations
+   use cnn_deviation_type, only : deviation_type
    use cnn_devices, only : close_cuda_devices, find_cuda_device, live_on_cuda_devices, open_device
    use cnn_error, only : error_type, fail
    use cnn_exchange, only : fixture_type, result_type
@@ -33,7 +36,7 @@ module cnn_api
    public :: conv2d_extent, conv2d_forward, conv2d_backward
    public :: device_stream, device_wait, device_allocate, device_release, device_copy_in, device_copy_out
    public :: device_convert, device_of, devices_close, devices_live, cuda_facts
-   public :: conv2d_ways, cpu_facts, network_ways
+   public :: conv2d_ways, cpu_facts, deviations, network_ways
 
    integer, parameter :: message_length = 512
 
@@ -504,6 +507,30 @@ contains
       if (.not. allocated(error)) text = ways
       call hand_over(error, ierr, errmsg)
    end subroutine network_ways
+
+   !> Of up to three tensors (address 0: none) from a float64 value of n elements, see cnn_deviation.
+   !> `figures`: address of 8 float64 for each: T, its place, the largest error, sums of x*v, x*x, v*v and (x - v)**2, and
+   !> 1 where these figures cannot be relied on, else 0
+   subroutine deviations(dtypes, tensors, n, value, bound, bounds, figures, ierr, errmsg)
+      integer(c_int), intent(in) :: dtypes(3)
+      integer(c_int64_t), intent(in) :: tensors(3), n, value, bound, bounds, figures
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(deviation_type), allocatable :: found(:)
+      type(error_type), allocatable :: error
+      real(c_double), pointer, contiguous :: numbers(:, :)
+      integer :: i, count
+      count = findloc([tensors, 0_c_int64_t], 0_c_int64_t, dim=1) - 1
+      allocate (found(count))
+      call find_deviations(int(dtypes(:count)), [(pointer_to(tensors(i)), i=1, count)], n, pointer_to(value), &
+         & pointer_to(bound), bounds, found, error)
+      call c_f_pointer(pointer_to(figures), numbers, [8, count])
+      do i = 1, count
+         numbers(:, i) = [found(i)%t, real(found(i)%at, c_double), found(i)%largest, found(i)%sums, &
+            & merge(1.0_c_double, 0.0_c_double, found(i)%unclear())]
+      end do
+      call hand_over(error, ierr, errmsg)
+   end subroutine deviations
 
    !> which: 1 weight, 2 bias, 3 weight gradient, 4 bias gradient, 5 output, 6 output gradient
    subroutine named_tensor(network, layer, which, tensor, error)

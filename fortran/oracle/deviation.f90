@@ -1,0 +1,65 @@
+! SPDX-License-Identifier: MIT
+!> How far tensors are from a value, in units of a bound: T = max |x - v| / E, and the sums that stand beside it.
+!>
+!> For the comparison of large tensors (bridge/deviation.py), in one pass over memory. It shares nothing with the kernels
+!> that are judged, and condemns nobody: what is not finite, outside its bound, or near underflow is `unclear`, and
+!> left to numpy.
+!>
+!> Order.  Sums of runs are added in the order of the runs, and a run does not depend on the number of threads.
+module cnn_deviation
+   use, intrinsic :: iso_c_binding, only : c_f_pointer, c_ptr
+   use cnn_cpu_levels, only : choose_level
+   use cnn_deviation_levels, only : look_of
+   use cnn_deviation_type, only : deviation_type, look_type
+   use cnn_error, only : error_type, fail
+   use cnn_kinds, only : dp, i8
+   implicit none
+   private
+
+   public :: deviations
+
+   !> Elements of a run
+   integer(i8), parameter :: run = 65536_i8
+
+contains
+
+   !> Deviations of tensors of `n` elements from a float64 value, in units of a float64 bound of `bounds` elements, n or 1.
+   !> `tensors`: their addresses; `dtypes`: of cnn_kinds
+   subroutine deviations(dtypes, tensors, n, value, bound, bounds, found, error)
+      integer, intent(in) :: dtypes(:)
+      type(c_ptr), intent(in) :: tensors(:)
+      integer(i8), intent(in) :: n, bounds
+      type(c_ptr), intent(in) :: value, bound
+      type(deviation_type), intent(out) :: found(:)
+      type(error_type), allocatable, intent(out) :: error
+      procedure(look_type), pointer :: look
+      real(dp), pointer, contiguous :: v(:), e(:)
+      type(deviation_type), allocatable :: runs(:, :)
+      integer(i8) :: r, first, last
+      integer :: i, level, stat
+
+      call choose_level(level, error)
+      if (allocated(error)) return
+      look => look_of(level)
+      call c_f_pointer(value, v, [n])
+      call c_f_pointer(bound, e, [bounds])
+      allocate (runs(size(tensors), (n + run - 1)/run), stat=stat)
+      if (stat /= 0) then
+         call fail(error, "deviations: no memory for the figures of each run")
+         return
+      end if
+      !$omp parallel do schedule(static) private(first, last, i)
+      do r = 1, size(runs, 2, kind=i8)
+         first = (r - 1)*run + 1
+         last = min(first + run - 1, n)
+         do i = 1, size(tensors)
+            call look(dtypes(i), tensors(i), n, v, e, first, last, runs(i, r))
+         end do
+      end do
+      !$omp end parallel do
+      do r = 1, size(runs, 2, kind=i8)
+         call found%join(runs(:, r))
+      end do
+   end subroutine deviations
+
+end module cnn_deviation
