@@ -166,6 +166,13 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         help="first N steps get float64 twins (all of a small fixture, 1 of a large one: at the full "
         "size a twin takes 10 s)",
     )
+    group.add_argument(
+        "--whole-steps",
+        type=int,
+        metavar="N",
+        help="first N steps keep their tensors of the images' size, of later ones only weights, loss and parameter "
+        "gradients are written (all; the comparison needs 1)",
+    )
     group.add_argument("--threads", type=int, metavar="N", help="of torch (its own choice)")
 
 

@@ -32,8 +32,8 @@ from reference.probe import Probe, ProbeSource, settled
 from reference.progress import Stages
 from reference.settings import ExportSettings
 from reference.strips import in_strips
-from reference.training import double_twin, make_optimizer, parameters, run_step
-from reference.writer import link_twin, mark_probe, new_file, write_header, write_tensor, write_weights
+from reference.training import Optimizer, double_twin, parameters, run_step, un_reduced
+from reference.writer import check_finite, link_twin, mark_probe, new_file, write_header, write_tensor, write_weights
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -124,7 +124,8 @@ class _Work:
         pixels = math.prod(self.input_shape)
         weights = sum(parameter.numel() for _, _, parameter in parameters(self.layers))
         step = twice + pixels + weights
-        steps = self.settings.steps * (step + pixels + one_pass[-1] + weights) + weights
+        steps = self.settings.steps * (pixels + one_pass[-1] + 2 * weights) + weights
+        steps += self.settings.whole * (twice + pixels)
         return steps * self.dtype.itemsize + self.computed_twins * step * torch.float64.itemsize
 
     def write(self, file: h5py.File, stages: Stages) -> list[float]:
@@ -133,12 +134,13 @@ class _Work:
         output_shape = self.shapes[self.layers[-1][0]]
         target = target_text(self.source, self.input_shape, output_shape)
         write_header(file, settings, self.layers, self.source.data, target)
-        optimizer = make_optimizer(self.layers, settings)
+        optimizer = Optimizer(self.layers, settings)
         for k in range(settings.steps):
             stages.begin(f"step {k + 1} of {settings.steps}")
             batch = self._write_batch(file, k, output_shape)
             write_weights(file, k, self.layers)
-            losses.append(self._write_step(file, f"steps/{k}", self.layers, *batch))
+            whole = k < settings.whole
+            losses.append(self._write_step(file, f"steps/{k}", self.layers, *batch, whole=whole))
             if k < settings.twins:
                 self._write_twin(file, k, batch, stages)
             optimizer.step()
@@ -158,12 +160,16 @@ class _Work:
         return batch, target
 
     def _write_step(
-        self, file: h5py.File, group: str, layers: Layers, batch: torch.Tensor, target: torch.Tensor
+        self, file: h5py.File, group: str, layers: Layers, batch: torch.Tensor, target: torch.Tensor, *,
+        whole: bool = True,
     ) -> float:
         def sink(name: str, tensor: torch.Tensor) -> None:
             if self.probe:
                 self.probe.check(name, tensor)
-            write_tensor(file, f"{group}/{name}", tensor)
+            if whole or not un_reduced(name):
+                write_tensor(file, f"{group}/{name}", tensor)
+            else:
+                check_finite(f"{group}/{name}", tensor)
 
         return run_step(layers, batch, target, self.settings.reduction, sink)
 

@@ -48,6 +48,9 @@ class ExportSettings:
         What everything is computed in.
     oracle_steps : int or None
         Number of first steps that get a float64 twin; None: all of a small fixture, one of a large one.
+    whole_steps : int or None
+        Number of first steps that keep their tensors of the images' size; of later ones only weights, loss and
+        parameter gradients are written. None: all steps.
     threads : int >= 1 or None
         Of torch; its own choice where None.
     probe : bool
@@ -74,6 +77,7 @@ class ExportSettings:
     model: str | Callable[[], Any] | None = None
     precision: str = "float32"
     oracle_steps: int | None = None
+    whole_steps: int | None = None
     threads: int | None = None
     probe: bool = False
 
@@ -85,6 +89,8 @@ class ExportSettings:
             _whole("threads", self.threads, 1, 4096)
         if self.oracle_steps is not None:
             _whole("oracle-steps", self.oracle_steps, 0, self.steps)
+        if self.whole_steps is not None:
+            _whole("whole-steps", self.whole_steps, 0, self.steps)
         if self.lr is None and not self.probe:
             object.__setattr__(self, "lr", DEFAULT_LR)
         if self.lr is not None:
@@ -117,6 +123,8 @@ class ExportSettings:
             raise InputError(
                 f"every step of a probe has its twin: oracle-steps {self.oracle_steps} found, none expected"
             )
+        if self.whole_steps not in (None, self.steps):
+            raise InputError(f"a probe keeps all of every step: whole-steps {self.whole_steps} found, none expected")
 
     @property
     def twins(self) -> int:
@@ -124,6 +132,11 @@ class ExportSettings:
         if self.oracle_steps is not None:
             return self.oracle_steps
         return self.steps if self.probe or self.batch * self.height * self.width <= ORACLE_PIXELS else 1
+
+    @property
+    def whole(self) -> int:
+        """Number of steps of which every tensor is written."""
+        return self.steps if self.whole_steps is None else self.whole_steps
 
 
 def _whole(name: str, value: object, lowest: int, highest: int | None = None) -> None:

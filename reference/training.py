@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.optim.sgd import sgd
 
 from reference.chain import Layers
 from reference.settings import ExportSettings
@@ -62,21 +63,38 @@ def parameters(layers: Layers) -> Iterator[tuple[str, str, nn.Parameter]]:
             yield name, part, parameter
 
 
+def un_reduced(name: str) -> bool:
+    """Has the tensor of this name the size of images? Loss and parameter gradients are sums.
+
+    >>> un_reduced("grads/conv1/output"), un_reduced("grads/conv1/weight"), un_reduced("loss")
+    (True, False, False)
+    """
+    return name.startswith("forward/") or name.endswith("/output") or name == "grads/input"
+
+
 def double_twin(layers: Layers) -> Layers:
     """Copy of the layers in float64, with the same weights."""
     return [(name, copy.deepcopy(layer).double()) for name, layer in layers]
 
 
-def make_optimizer(layers: Layers, settings: ExportSettings) -> torch.optim.SGD:
-    """torch's SGD over all parameters."""
-    return torch.optim.SGD(
-        [p for _, _, p in parameters(layers)],
-        lr=settings.lr,
-        momentum=settings.momentum,
-        dampening=settings.dampening,
-        weight_decay=settings.weight_decay,
-        nesterov=settings.nesterov,
-    )
+class Optimizer:
+    """torch's SGD over all parameters: what ``torch.optim.SGD.step`` calls, to the bit.
+
+    The class itself imports the compiler of torch when it is made, two seconds for nothing.
+    """
+
+    def __init__(self, layers: Layers, settings: ExportSettings) -> None:
+        self._parameters = [parameter for _, _, parameter in parameters(layers)]
+        self._buffers: list[torch.Tensor | None] = [None] * len(self._parameters)
+        self._numbers = {
+            name: getattr(settings, name) for name in ("lr", "momentum", "dampening", "weight_decay", "nesterov")
+        }
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Change the parameters by their gradients."""
+        gradients = [parameter.grad for parameter in self._parameters]
+        sgd(self._parameters, gradients, self._buffers, foreach=False, fused=False, maximize=False, **self._numbers)
 
 
 def _shown(sink: Sink, name: str) -> Callable[[torch.Tensor], None]:

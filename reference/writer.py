@@ -117,13 +117,24 @@ def write_tensor(file: h5py.File, name: str, tensor: torch.Tensor) -> None:
         If a value is not finite.
     """
     tensor = tensor.detach().contiguous()
-    # The sum is finite only if all values are, and cheap; it may overflow by itself, so ask again.
-    if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
-        raise InputError(f"/{name} has values that are not finite: the training diverges (a smaller --lr?)")
+    check_finite(name, tensor)
     if tensor.nbytes < LARGE:
         file.create_dataset(name, data=tensor.numpy())
     else:
         _write_large(file, name, tensor.numpy())
+
+
+def check_finite(name: str, tensor: torch.Tensor) -> None:
+    """Refuse a tensor with NaN or infinity.
+
+    Raises
+    ------
+    InputError
+    """
+    tensor = tensor.detach()
+    # The sum is finite only if all values are, and cheap; it may overflow by itself, so ask again.
+    if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
+        raise InputError(f"/{name} has values that are not finite: the training diverges (a smaller --lr?)")
 
 
 def _write_large(file: h5py.File, name: str, values: np.ndarray) -> None:

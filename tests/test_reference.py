@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -23,6 +24,7 @@ from reference.export import ExportSettings, export
 from reference.images import load_image
 from reference.micrograph import PatchSource, SyntheticSource, patch_places
 from reference.model import ThreeLayerCNN
+from reference.training import Optimizer
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL_MICROGRAPH = ROOT.parent / "shared" / "data" / "micrograph_4096.mrc"
@@ -519,3 +521,38 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_file_is_installed() -> None:
     listed = (ROOT / "reference" / "meson.build").read_text()
     assert all(f"'{path.name}'" in listed for path in (ROOT / "reference").glob("*.py"))
+
+
+def test_a_fixture_may_leave_out_large_tensors_of_later_steps(tmp_path: Path, fixture: dict[str, np.ndarray]) -> None:
+    """What is written is the same; twins are not touched."""
+    found = tensors(export(tmp_path / "lean.h5", replace(SMALL, whole_steps=1)).path)
+    missing = {name for name in fixture if name not in found}
+    assert set(found) <= set(fixture) and all(np.array_equal(found[name], fixture[name]) for name in found)
+    assert missing == {name for name in fixture if name.startswith(("steps/1/", "steps/2/"))
+                       and (name.split("/")[2] == "forward" or name.endswith(("/output", "grads/input")))}
+    with pytest.raises(InputError, match="whole-steps must be from 0 to 3, found 4"):
+        replace(SMALL, whole_steps=4)
+    with pytest.raises(InputError, match="a probe keeps all of every step"):
+        ExportSettings(probe=True, steps=2, whole_steps=1)
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"momentum": 0.9}, {"momentum": 0.9, "dampening": 0.25, "weight_decay": 0.1},
+    {"momentum": 0.9, "nesterov": True},
+])
+def test_the_optimiser_is_torch_s(settings: dict[str, float]) -> None:
+    """To the bit, over steps enough for a memory to show."""
+    ours, theirs = (nn.Conv2d(3, 5, 3) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    step = Optimizer([("conv1", ours)], replace(SMALL, **{"momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0}
+                                                | settings))
+    reference = torch.optim.SGD(theirs.parameters(), lr=0.125, **settings)
+    for seed in range(4):
+        for layer in (ours, theirs):
+            torch.manual_seed(seed)
+            for parameter in layer.parameters():
+                parameter.grad = torch.randn_like(parameter)
+        step.step()
+        reference.step()
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+    assert not torch.equal(ours.weight, torch.zeros_like(ours.weight))
