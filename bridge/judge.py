@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bridge.comparison import compare
 from bridge.diagnosis import diagnose
-from bridge.diagnosis.adequacy import reckon
+from bridge.diagnosis.aside import reckoning
 from bridge.diagnosis.replay import prefer_precision, replay
 from bridge.judged import Comparison
 from bridge.lowering import HALF
@@ -40,25 +40,30 @@ def judge(
     FileError
         See `bridge.comparison.compare`.
     """
-    comparison = compare(fixture, result, progress)
-    recognised: Recognised | None = None
-    lowered: Comparison | None = None
-    if is_probe_file(fixture):
-        verdict = judge_probe(comparison, fixture, result)
-    else:
-        recognised = recognise(fixture, result, comparison) if comparison.failures else None
-        if recognised and recognised.name in HALF:
-            lowered = replay(fixture, result, comparison, recognised.name)
-        elif recognised:
-            lowered = compare(fixture, result, progress, recognised.name)
-        if recognised and lowered:
-            excuse(comparison, recognised, lowered)
-        verdict = decide(comparison, recognised, lowered)
     if not diagnosing:
-        return comparison, verdict
-    if comparison.failures:
-        verdict = _explained(fixture, result, comparison, verdict, recognised, lowered)
-    return comparison, replace(verdict, adequacy=reckon(fixture, result))
+        return _decided(fixture, result, progress)[:2]
+    with reckoning(fixture, result) as adequacy:
+        comparison, verdict, recognised, lowered = _decided(fixture, result, progress)
+        if comparison.failures:
+            verdict = _explained(fixture, result, comparison, verdict, recognised, lowered)
+        return comparison, replace(verdict, adequacy=adequacy())
+
+
+def _decided(
+    fixture: StrPath, result: StrPath, progress: Report | None
+) -> tuple[Comparison, Verdict, Recognised | None, Comparison | None]:
+    """The comparison and the verdict; the lower precision that was recognised, and the comparison by its bounds."""
+    comparison, lowered = compare(fixture, result, progress), None
+    if is_probe_file(fixture):
+        return comparison, judge_probe(comparison, fixture, result), None, None
+    recognised = recognise(fixture, result, comparison) if comparison.failures else None
+    if recognised and recognised.name in HALF:
+        lowered = replay(fixture, result, comparison, recognised.name)
+    elif recognised:
+        lowered = compare(fixture, result, progress, recognised.name)
+    if recognised and lowered:
+        excuse(comparison, recognised, lowered)
+    return comparison, decide(comparison, recognised, lowered), recognised, lowered
 
 
 def _explained(

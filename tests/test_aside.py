@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""What the data can show, reckoned in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bridge import engine
+from bridge.diagnosis import aside
+from bridge.diagnosis.adequacy import reckon
+from bridge.diagnosis.aside import reckoning
+from bridge.errors import FileError
+from bridge.judge import judge
+from reference.export import ExportSettings, export
+
+Files = tuple[Path, Path]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    folder = tmp_path_factory.mktemp("aside")
+    export(folder / "f.h5", ExportSettings(height=12, width=10, steps=2))
+    engine.run_file(folder / "f.h5", folder / "r.h5")
+    return folder / "f.h5", folder / "r.h5"
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Children that were started; every file is large here."""
+    found: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def start(*a: object, **k: object) -> subprocess.Popen[bytes]:
+        found.append(real(*a, **k))  # type: ignore[call-overload]
+        return found[-1]
+
+    monkeypatch.setattr(aside.subprocess, "Popen", start)
+    monkeypatch.setattr(aside, "LARGE", 0)
+    return found
+
+
+def test_the_process_finds_the_same(files: Files, started: list[subprocess.Popen[bytes]]) -> None:
+    with reckoning(*files) as adequacy:
+        assert adequacy() == reckon(*files)
+    assert [child.returncode for child in started] == [0]
+    assert judge(*files)[1].adequacy == reckon(*files)
+
+
+def test_a_process_that_fails_or_cannot_start_is_done_without(
+    files: Files, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    with reckoning(*files) as adequacy:
+        assert adequacy() == reckon(*files)
+    assert started[0].returncode != 0
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with reckoning(*files) as adequacy:
+        assert adequacy() == reckon(*files)
+
+
+def test_it_ends_with_the_comparison(files: Files, started: list[subprocess.Popen[bytes]]) -> None:
+    """Whether somebody asked, or something else went wrong."""
+    with reckoning(*files):
+        pass
+    with pytest.raises(FileError):
+        judge(files[0], files[0])
+    assert len(started) == 2 and all(child.returncode is not None for child in started)
+
+
+def test_small_results_start_nothing(files: Files, started: list[subprocess.Popen[bytes]],
+                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aside, "LARGE", 1 << 28)
+    with reckoning(*files) as adequacy:
+        assert adequacy() == reckon(*files)
+    assert not started
