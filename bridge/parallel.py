@@ -12,6 +12,7 @@ import functools
 import math
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -61,9 +62,29 @@ def in_order(work: Callable[[Given], Made], parts: Sequence[Given]) -> list[Made
     """
     if len(parts) < 2 or shared():
         return [work(part) for part in parts]
+    found: list[Made] = [None] * len(parts)  # type: ignore[list-item]
+    failed: dict[int, BaseException] = {}
+    # Whoever is free takes the next part: one task for each would cost more than a part
+    numbers = iter(range(len(parts)))
+
+    def several(_: object) -> None:
+        for i in numbers:
+            try:
+                found[i] = work(parts[i])
+            except BaseException as error:
+                failed[i] = error
+                # Nobody takes another
+                deque(numbers, maxlen=0)
+
+    helpers = min(os.cpu_count() or 1, len(parts)) - 1
     # numpy's error state belongs to the context
-    futures = [_pool(os.getpid()).submit(contextvars.copy_context().run, alone(work), part) for part in parts]
-    return [future.result() for future in futures]
+    futures = [_pool(os.getpid()).submit(contextvars.copy_context().run, alone(several), None) for _ in range(helpers)]
+    alone(several)(None)
+    for future in futures:
+        future.result()
+    if failed:
+        raise failed[min(failed)]
+    return found
 
 
 def runs(size: int) -> list[slice]:
