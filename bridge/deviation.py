@@ -34,7 +34,7 @@ def deviations(candidates: list[Array], value: Array, bound: Array) -> list[Figu
     Parameters
     ----------
     candidates : float32 or float64, each of the shape of `value`
-    value : float64, any shape
+    value : float64 or float32, any shape
     bound : float64, of that shape, or one number
 
     Returns
@@ -58,9 +58,10 @@ def deviations(candidates: list[Array], value: Array, bound: Array) -> list[Figu
         return None
     if not oracle_kernels.usable():
         return None
-    dtypes, addresses = np.zeros(MOST, np.int32), np.zeros(MOST, np.int64)
+    dtypes, addresses = np.zeros(MOST + 1, np.int32), np.zeros(MOST, np.int64)
     for i, candidate in enumerate(candidates):
         dtypes[i], addresses[i] = engine.DTYPES[candidate.dtype.name], candidate.ctypes.data
+    dtypes[MOST] = engine.DTYPES[value.dtype.name]
     figures = np.zeros((MOST, 8))
     engine.call("deviations", dtypes, addresses, value.size, value.ctypes.data, bound.ctypes.data, bound.size,
                 figures.ctypes.data)
@@ -77,7 +78,7 @@ def _taken(candidates: list[Array], value: Array, bound: Array) -> bool:
     arrays = [value, bound, *candidates]
     return (
         all(array.flags.c_contiguous and array.flags.aligned and array.dtype in engine.NAMES for array in arrays)
-        and value.dtype == bound.dtype == np.float64
+        and bound.dtype == np.float64
         and bound.size in (1, value.size)
         and all(candidate.size == value.size for candidate in candidates)
     )
@@ -89,7 +90,7 @@ def _check(candidate: Array, value: Array, bound: Array, figures: Array) -> None
     first = np.random.default_rng([SEED, value.size]).integers(0, value.size - CHECKED, CHECKS)
     for start, length in ((at, 1), *((int(start), CHECKED) for start in first)):
         part = slice(start, start + length)
-        deviation = np.abs(candidate[part].astype(np.float64) - value[part])
+        deviation = np.abs(candidate[part].astype(np.float64) - value[part].astype(np.float64))
         limit = bound[part] if bound.size > 1 else bound
         # 0/0: exact where it must be
         ratio = np.divide(deviation, limit, out=np.zeros_like(deviation), where=deviation > 0)

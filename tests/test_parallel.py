@@ -45,7 +45,7 @@ def test_the_first_failure_in_order_is_raised_and_nothing_more_begins() -> None:
         if i >= 3:
             raise ValueError(str(i))
 
-    with pytest.raises(ValueError, match="^3$"):
+    with pytest.raises(ValueError, match=r"^3$"):
         in_order(part, range(1000))
     assert len(begun) < 100
     assert in_order(abs, [-1, 2]) == [1, 2] and not shared()

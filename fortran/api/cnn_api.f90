@@ -508,11 +508,12 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine network_ways
 
-   !> Of up to three tensors (address 0: none) from a float64 value of n elements, see cnn_deviation.
+   !> Of up to three tensors (address 0: none) from a value of n elements, see cnn_deviation.
+   !> `dtypes`: theirs, and the value's at the end.
    !> `figures`: address of 8 float64 for each: T, its place, the largest error, sums of x*v, x*x, v*v and (x - v)**2, and
    !> 1 where these figures cannot be relied on, else 0
    subroutine deviations(dtypes, tensors, n, value, bound, bounds, figures, ierr, errmsg)
-      integer(c_int), intent(in) :: dtypes(3)
+      integer(c_int), intent(in) :: dtypes(4)
       integer(c_int64_t), intent(in) :: tensors(3), n, value, bound, bounds, figures
       integer(c_int), intent(out) :: ierr
       character(len=512), intent(out) :: errmsg
@@ -522,8 +523,8 @@ contains
       integer :: i, count
       count = findloc([tensors, 0_c_int64_t], 0_c_int64_t, dim=1) - 1
       allocate (found(count))
-      call find_deviations(int(dtypes(:count)), [(pointer_to(tensors(i)), i=1, count)], n, pointer_to(value), &
-         & pointer_to(bound), bounds, found, error)
+      call find_deviations(int(dtypes(:count)), [(pointer_to(tensors(i)), i=1, count)], n, int(dtypes(4)), &
+         & pointer_to(value), pointer_to(bound), bounds, found, error)
       call c_f_pointer(pointer_to(figures), numbers, [8, count])
       do i = 1, count
          numbers(:, i) = [found(i)%t, real(found(i)%at, c_double), found(i)%largest, found(i)%sums, &

@@ -23,17 +23,17 @@ module cnn_deviation
 
 contains
 
-   !> Deviations of tensors of `n` elements from a float64 value, in units of a float64 bound of `bounds` elements, n or 1.
-   !> `tensors`: their addresses; `dtypes`: of cnn_kinds
-   subroutine deviations(dtypes, tensors, n, value, bound, bounds, found, error)
-      integer, intent(in) :: dtypes(:)
+   !> Deviations of tensors of `n` elements from a value, in units of a float64 bound of `bounds` elements, n or 1.
+   !> `tensors`: their addresses; `dtypes`, `value_dtype`: of cnn_kinds
+   subroutine deviations(dtypes, tensors, n, value_dtype, value, bound, bounds, found, error)
+      integer, intent(in) :: dtypes(:), value_dtype
       type(c_ptr), intent(in) :: tensors(:)
       integer(i8), intent(in) :: n, bounds
       type(c_ptr), intent(in) :: value, bound
       type(deviation_type), intent(out) :: found(:)
       type(error_type), allocatable, intent(out) :: error
       procedure(look_type), pointer :: look
-      real(dp), pointer, contiguous :: v(:), e(:)
+      real(dp), pointer, contiguous :: e(:)
       type(deviation_type), allocatable :: runs(:, :)
       integer(i8) :: r, first, last
       integer :: i, level, stat
@@ -41,7 +41,6 @@ contains
       call choose_level(level, error)
       if (allocated(error)) return
       look => look_of(level)
-      call c_f_pointer(value, v, [n])
       call c_f_pointer(bound, e, [bounds])
       allocate (runs(size(tensors), (n + run - 1)/run), stat=stat)
       if (stat /= 0) then
@@ -53,7 +52,7 @@ contains
          first = (r - 1)*run + 1
          last = min(first + run - 1, n)
          do i = 1, size(tensors)
-            call look(dtypes(i), tensors(i), n, v, e, first, last, runs(i, r))
+            call look([dtypes(i), value_dtype], tensors(i), value, n, e, first, last, runs(i, r))
          end do
       end do
       !$omp end parallel do

@@ -28,14 +28,14 @@ module cnn_deviation_type
    end type deviation_type
 
    abstract interface
-      !> Elements `first` to `last` of a tensor of `n` elements of `dtype`, against values and as many bounds, or one
-      subroutine look_type(dtype, tensor, n, v, e, first, last, found)
+      !> Elements `first` to `last` of a tensor and a value of `n` elements of two dtypes; bounds are as many, or one
+      subroutine look_type(dtypes, tensor, value, n, e, first, last, found)
          import :: c_ptr, deviation_type, dp, i8
          implicit none
-         integer, intent(in) :: dtype
-         type(c_ptr), intent(in) :: tensor
+         integer, intent(in) :: dtypes(2)
+         type(c_ptr), intent(in) :: tensor, value
          integer(i8), intent(in) :: n, first, last
-         real(dp), intent(in), contiguous :: v(:), e(:)
+         real(dp), intent(in), contiguous :: e(:)
          type(deviation_type), intent(out) :: found
       end subroutine look_type
    end interface
