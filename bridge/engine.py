@@ -98,12 +98,19 @@ def call(name: str, *arguments: Any) -> Any:
     procedure = _found.get(name) or _find(name)
     if str in map(type, arguments):
         # f2py takes bytes as they are, but only ASCII from a text
-        arguments = tuple(os.fsencode(value) if isinstance(value, str) else value for value in arguments)
-    *values, ierr, message = procedure(*arguments)
-    if ierr != 0:
+        arguments = tuple([_encoded(value) if isinstance(value, str) else value for value in arguments])
+    found = procedure(*arguments)
+    if found[-2] != 0:
+        message = found[-1]
         text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
         raise EngineError(text.strip())
-    return values[0] if len(values) == 1 else tuple(values)
+    return found[0] if len(found) == 3 else found[:-2]
+
+
+@functools.lru_cache(maxsize=64)
+def _encoded(text: str) -> bytes:
+    """Mostly the name of a device, again and again."""
+    return os.fsencode(text)
 
 
 def _find(name: str) -> Any:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from bridge import engine
@@ -37,4 +38,6 @@ def _step(a: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
+    # Python would hear of Ctrl-C only when all steps are done; so the signal ends the process, as it ends cnn_step
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(main())

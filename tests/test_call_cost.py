@@ -5,6 +5,10 @@ from __future__ import annotations
 
 import cProfile
 import pstats
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -42,3 +46,34 @@ def test_checks_of_a_small_call_stay_few() -> None:
     network, target = Network(Model((Conv2d("a", 1, 1, (3, 3)),))), np.zeros((1, 1, 2, 2), np.float32)
     assert python_calls(lambda: conv2d(x, w)) <= CONV2D
     assert python_calls(lambda: network.step(x, target, lr=0.1)) <= STEP
+
+
+INTERRUPTED = """
+import signal, time
+import numpy as np
+import bridge
+x, w = np.ones((1, 16, 512, 512), np.float32), np.ones((16, 16, 3, 3), np.float32)
+before = signal.getsignal(signal.SIGINT)
+first = bridge.conv2d(x, w)
+assert signal.getsignal(signal.SIGINT) is before
+end = time.monotonic() + 60
+print("ready", flush=True)
+try:
+    while time.monotonic() < end:
+        y = bridge.conv2d(x, w)
+except KeyboardInterrupt:
+    assert np.array_equal(bridge.conv2d(x, w), first)
+    print("interrupted between two calls")
+"""
+
+
+def test_ctrl_c_waits_for_the_end_of_a_call() -> None:
+    """It must not jump out of Fortran, whose threads and locks would stay as they are."""
+    for _ in range(3):
+        with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as child:
+            assert child.stdout is not None and child.stdout.readline() == "ready\n"
+            time.sleep(0.1)
+            child.send_signal(signal.SIGINT)
+            said, errors = child.communicate(timeout=120)
+        assert (child.returncode, said) == (0, "interrupted between two calls\n"), errors

@@ -20,8 +20,9 @@ def run(module: str, *arguments: str, folder: Path) -> None:
 def main() -> None:
     source, folder = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
     run("f90wrap", "-m", "cnn_fortran", str(source), folder=folder)
-    run("f90wrap.scripts.f2py_f90wrap", "--lower", "-m", "_cnn_fortran",
-        f"f90wrap_{source.name}", folder=folder)
+    # Not f90wrap's own f2py: its calls change the handler of Ctrl-C before and after, which takes as long as the rest,
+    # and jump out of the middle of Fortran, from whatever thread the signal came to
+    run("numpy.f2py", "--lower", "-m", "_cnn_fortran", f"f90wrap_{source.name}", folder=folder)
 
 
 if __name__ == "__main__":
