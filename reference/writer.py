@@ -22,8 +22,8 @@ from reference.training import parameters
 
 FORMAT = "cnn-exchange"
 FORMAT_VERSION = 1
-# Bytes of a tensor that several threads write, and of what one of them writes at a time.
-LARGE, PIECE = 1 << 24, 1 << 22
+# Bytes of a tensor that is checked while it is written, and of what is written at a time.
+LARGE, PIECE = 1 << 24, 1 << 24
 # Arithmetic of the products. On the CPU that is the precision itself; export() sees to it.
 MATH_MODES = {"float32": "fp32", "float64": "fp64"}
 
@@ -117,11 +117,11 @@ def write_tensor(file: h5py.File, name: str, tensor: torch.Tensor) -> None:
         If a value is not finite.
     """
     tensor = tensor.detach().contiguous()
-    check_finite(name, tensor)
     if tensor.nbytes < LARGE:
+        check_finite(name, tensor)
         file.create_dataset(name, data=tensor.numpy())
-    else:
-        _write_large(file, name, tensor.numpy())
+    elif not _write_large(file, name, tensor.numpy()):
+        check_finite(name, tensor)
 
 
 def check_finite(name: str, tensor: torch.Tensor) -> None:
@@ -137,8 +137,11 @@ def check_finite(name: str, tensor: torch.Tensor) -> None:
         raise InputError(f"/{name} has values that are not finite: the training diverges (a smaller --lr?)")
 
 
-def _write_large(file: h5py.File, name: str, values: np.ndarray) -> None:
-    """The dataset that `create_dataset` makes; its bytes go to their place in the file from several threads."""
+def _write_large(file: h5py.File, name: str, values: np.ndarray) -> bool:
+    """The dataset that `create_dataset` makes; False where its values may not be finite.
+
+    Their sum, which is finite only if they all are, is formed by another thread while this one hands the bytes over.
+    """
     created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     created.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     created.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -147,14 +150,17 @@ def _write_large(file: h5py.File, name: str, values: np.ndarray) -> None:
     kind, space = h5py.h5t.py_create(values.dtype, logical=True), h5py.h5s.create_simple(values.shape)
     dataset = h5py.h5d.create(file.id, name.encode(), kind, space, created, links)
     start, handle, data = dataset.get_offset(), file.id.get_vfd_handle(), memoryview(values).cast("B")
+    with ThreadPoolExecutor(1) as pool:
+        finite = pool.submit(_finite_sum, values.reshape(-1))
+        written = 0
+        while written < len(data):
+            written += os.pwrite(handle, data[written : written + PIECE], start + written)
+        return finite.result()
 
-    def put(first: int) -> None:
-        last = min(first + PIECE, len(data))
-        while first < last:
-            first += os.pwrite(handle, data[first:last], start + first)
 
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        list(pool.map(put, range(0, len(data), PIECE)))
+def _finite_sum(values: np.ndarray) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum()))
 
 
 def link_twin(file: h5py.File, step: int) -> None:

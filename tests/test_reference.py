@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from reference import export as export_module
+from reference import writer
 from reference.chain import describe, model_json
 from reference.cli import main
 from reference.errors import InputError
@@ -556,3 +557,25 @@ def test_the_optimiser_is_torch_s(settings: dict[str, float]) -> None:
         reference.step()
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
     assert not torch.equal(ours.weight, torch.zeros_like(ours.weight))
+
+
+@pytest.mark.parametrize("place", [0, 12345, 2**16 - 1])
+def test_large_tensors_are_checked_while_they_are_written(tmp_path: Path, place: int,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN and infinity are refused wherever they are; a sum that overflows is no reason."""
+    monkeypatch.setattr(writer, "LARGE", 2**17)
+    monkeypatch.setattr(writer, "PIECE", 1000)
+    good = torch.arange(2.0**16).reshape(2, 16, 16, 128)
+    large = torch.full_like(good, 3e38)
+    with writer.new_file(tmp_path / "f.h5") as file:
+        writer.write_tensor(file, "a/good", good)
+        writer.write_tensor(file, "a/large", large)
+    found = tensors(tmp_path / "f.h5")
+    assert np.array_equal(found["a/good"], good) and np.array_equal(found["a/large"], large)
+    for bad in (np.nan, np.inf, -np.inf):
+        wrong = good.clone()
+        wrong.view(-1)[place] = bad
+        refused = pytest.raises(InputError, match="/b has values that are not finite")
+        with refused, writer.new_file(tmp_path / "g.h5") as file:
+            writer.write_tensor(file, "b", wrong)
+    assert not (tmp_path / "g.h5").exists()
