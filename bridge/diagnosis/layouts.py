@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -68,17 +69,19 @@ class Layout(IndexMap):
 
     def source(self, indices: Array, shape: Shape) -> Array:
         permuted = tuple(shape[axis] for axis in self.axes)
-        place: list[Array] = [np.empty(0)] * len(shape)
         if self.written:
-            for axis, at in zip(self.axes, np.unravel_index(indices, permuted), strict=True):
-                place[axis] = at
+            place = zip(self.axes, np.unravel_index(indices, permuted), strict=True)
         else:
             read = np.unravel_index(indices, shape)
-            flat = np.ravel_multi_index(tuple(read[axis] for axis in self.axes), permuted)
-            place = list(np.unravel_index(flat, shape))
-        for axis in self.flips:
-            place[axis] = shape[axis] - 1 - place[axis]
-        return np.ravel_multi_index(tuple(place), shape)
+            if list(self.axes) != sorted(self.axes):
+                flat = np.ravel_multi_index(tuple(read[axis] for axis in self.axes), permuted)
+                read = np.unravel_index(flat, shape)
+            place = zip(range(len(shape)), read, strict=True)
+        found = np.zeros(np.shape(indices), np.int64)
+        for axis, at in place:
+            stride = math.prod(shape[axis + 1 :])
+            found += stride * (shape[axis] - 1 - at if axis in self.flips else at)
+        return found
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
