@@ -157,7 +157,7 @@ def _conv_forward(
     if layer.bias:
         b = weights[f"{layer.name}/bias"][:, None, None]
         n = n + 1
-    propagated = oracle_kernels.forward(a.error, [absolute], layer)[0] if a.error.any() else None
+    propagated = oracle_kernels.forward(a.error, [absolute], layer)[0] if parallel.anything(a.error) else None
     own = None if a.own is None else oracle_kernels.forward(parallel.doubled(a.own), [w], layer)[0]
     local = passes.finish(passes.Parts(z, e, propagated, own), n, arithmetic, b)
     return z, e, local
@@ -191,7 +191,7 @@ def _filter_gradients(
     else:
         (value,) = oracle_kernels.backward_filter(a, [dz.value], layer)
         c, propagated = oracle_kernels.backward_filter(parallel.absolute(a), [dz.absolute, e_dz], layer)
-    if e_a.any():
+    if parallel.anything(e_a):
         propagated += oracle_kernels.backward_filter(e_a, [parallel.added(dz.absolute, e_dz)], layer)[0]
     own = None
     if own_dz is not None and saved.own is not None:

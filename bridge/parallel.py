@@ -181,6 +181,16 @@ def channel_sums(x: Array) -> Array:
     return np.array(_by_channel(lambda channel: channel.sum(dtype=np.float64), x))
 
 
+def anything(x: Array) -> bool:
+    """Is something in an array not 0? NaN is something. Mostly the beginning says so.
+
+    >>> anything(np.zeros((2, 3))), anything(np.array([0.0, np.nan]))
+    (False, True)
+    """
+    flat = x.reshape(-1)
+    return bool(flat[:BLOCK].any()) or bool(flat.any())
+
+
 def smallest(x: Array) -> float:
     """The minimum of an array (channels, height, width); NaN where it holds one."""
     return float(np.min(_by_channel(np.min, x)))

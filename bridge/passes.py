@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bridge.arithmetic import Arithmetic
-from bridge.parallel import blockwise, keep
+from bridge.parallel import anything, blockwise, keep
 from bridge.sums import Local
 
 Array = np.ndarray
@@ -80,7 +80,7 @@ def rectify(value: Array, error: Array) -> tuple[Array, Array]:
     `error` has the shape of `value`, or is one zero.
     """
     positive, unsure = np.empty(value.shape, bool), np.zeros(value.shape, bool)
-    exact = not error.any()
+    exact = not anything(error)
 
     def one(z: Array, above: Array, doubt: Array, e: Array) -> None:
         np.greater(z, 0, out=above)

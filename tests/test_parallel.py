@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from bridge.parallel import alone, in_order, shared
+from bridge.parallel import BLOCK, alone, anything, in_order, shared
 
 
 def test_results_keep_their_order() -> None:
@@ -60,3 +60,13 @@ def test_numpy_s_error_state_comes_along() -> None:
 
 def test_alone_ends() -> None:
     assert alone(lambda _: shared())(0) and not shared()
+
+
+def test_anything_is_found_wherever_it_is() -> None:
+    x = np.zeros((3, 2 * BLOCK))
+    assert not anything(x)
+    for place in (0, BLOCK, x.size - 1):
+        for what in (5e-324, -1.0, np.nan, np.inf):
+            x.reshape(-1)[place] = what
+            assert anything(x)
+        x.reshape(-1)[place] = 0.0
