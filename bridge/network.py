@@ -226,6 +226,13 @@ class Network:
         Nothing is computed. With `fuse`, convolutions with only ReLUs between them are a chain, which the device cpu
         takes depth first where it can (docs/cpu.md).
 
+        Raises
+        ------
+        ArgumentError
+            If the shape is not of four sizes.
+        EngineError
+            If it does not fit the network.
+
         Examples
         --------
         >>> from bridge.model import Conv2d, Relu
@@ -233,8 +240,9 @@ class Network:
         >>> Network(Model(layers), lean=True).ways((2, 1, 64, 64))[0][:27]
         'a .. b: outputs depth first'
         """
-        extent = np.array(shape[::-1], np.int32)
-        text = engine.call("network_ways", self._handle, extent)
+        if len(shape) != 4:
+            raise ArgumentError(f"shape: {tuple(shape)}, expected (n, c, h, w)")
+        text = engine.call("network_ways", self._handle, np.array(shape[::-1], np.int32))
         return text.decode("utf-8").strip().split("\n")
 
     def save(self, path: str | os.PathLike[str], sgd: Sgd | None = None) -> None:

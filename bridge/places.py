@@ -6,6 +6,7 @@ Both places check the same of every argument, give results, and never copy or co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -18,6 +19,9 @@ from bridge.device_array import DeviceArray, on_cuda
 from bridge.device_checks import check_on_cuda
 from bridge.errors import ArgumentError, ArgumentTypeError
 from bridge.operand import Operand
+
+#: Bytes of a cache line, and of results that are large (fortran/backend/kernels.f90.in)
+LINE, LARGE = 64, 1 << 23
 
 
 class Host:
@@ -56,7 +60,7 @@ class Host:
 
     def empty(self, shape: tuple[int, ...], like: Operand) -> Operand:
         """A new array for a result."""
-        return _of_numpy(np.empty(shape, like.dtype))
+        return _of_numpy(_empty(shape, np.dtype(like.dtype)))
 
     def working(self, *operands: Operand) -> AbstractContextManager[None]:
         """Calls of Fortran that use these operands; nothing to prepare."""
@@ -96,6 +100,16 @@ class Cuda:
     def working(self, *operands: Operand) -> AbstractContextManager[None]:
         """Calls of Fortran that use these operands, on the stream of the first."""
         return streams.working(self.text, self.index, *operands)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Undefined values. Large arrays begin with a cache line: then Fortran can write them past the cache."""
+    size = math.prod(shape) * dtype.itemsize
+    if size < LARGE:
+        return np.empty(shape, dtype)
+    memory = np.empty(size + LINE, np.uint8)
+    start = -memory.ctypes.data % LINE
+    return memory[start:start + size].view(dtype).reshape(shape)
 
 
 Place = Host | Cuda
