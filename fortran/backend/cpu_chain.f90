@@ -40,9 +40,9 @@ contains
       call plan_chain(chain, steps(1)%x%extent(4), fits)
    end subroutine forward_passes
 
-   !> Filter gradients of all steps, the last first, and in between what goes through each but the first. Only the last of
-   !> these may be kept, in the memory of its mask: others are made twice where chunks meet, from the mask. `way` of filter gradients: see
-   !> `choose_filter`
+   !> Filter gradients of all steps, the last first, and in between what goes through each but the first. Only the last
+   !> of these may be kept, in the memory of its mask: others are made twice where chunks meet, from the mask.
+   !> `way` of filter gradients: see `choose_filter`
    subroutine backward_passes(steps, dy, way, chain, fits)
       type(conv_step_type), intent(in) :: steps(:)
       type(tensor_type), intent(in) :: dy
