@@ -510,8 +510,8 @@ contains
 
    !> Of up to three tensors (address 0: none) from a value of n elements, see cnn_deviation.
    !> `dtypes`: theirs, and the value's at the end.
-   !> `figures`: address of 8 float64 for each: T, its place, the largest error, sums of x*v, x*x, v*v and (x - v)**2, and
-   !> 1 where these figures cannot be relied on, else 0
+   !> `figures`: address of 8 float64 for each: T, its place, the largest error, sums of x*v, x*x, v*v and (x - v)**2,
+   !> and 1 where these figures cannot be relied on, else 0
    subroutine deviations(dtypes, tensors, n, value, bound, bounds, figures, ierr, errmsg)
       integer(c_int), intent(in) :: dtypes(4)
       integer(c_int64_t), intent(in) :: tensors(3), n, value, bound, bounds, figures

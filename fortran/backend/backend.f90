@@ -19,8 +19,8 @@ module cnn_backend
    implicit none
    private
 
-   !> One convolution of a chain, of which each takes the output of the one before: y = conv(x, w) + bias, then ReLU with
-   !> `relu`; dw and db are the gradients with respect to w and bias, which may be empty
+   !> One convolution of a chain, of which each takes the output of the one before: y = conv(x, w) + bias, then ReLU
+   !> with `relu`; dw and db are the gradients with respect to w and bias, which may be empty
    type, public :: conv_step_type
       type(conv_type) :: conv
       logical :: relu = .false.
@@ -287,8 +287,8 @@ contains
       if (size(steps) == 1) text = "on device "//self%name
    end function one_after_the_other
 
-   !> From the gradient dy of the last output to dw of all steps and db of all but the last. Each x but the first's is the
-   !> output of a ReLU, and is used up; where the first step needs the gradient, the second's x takes it, see
+   !> From the gradient dy of the last output to dw of all steps and db of all but the last. Each x but the first's is
+   !> the output of a ReLU, and is used up; where the first step needs the gradient, the second's x takes it, see
    !> `conv_backward_relu`
    subroutine backward_step_by_step(self, steps, dy, error)
       class(backend_type), intent(inout) :: self

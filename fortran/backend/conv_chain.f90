@@ -2,8 +2,8 @@
 !> Depth first through a chain of convolutions: which rows of each are computed when.
 !>
 !> Layer after layer, every tensor of a large image goes to memory and comes back. Instead, a window of a few rows is
-!> taken through all passes of a chain, and then the next: what one pass makes is in the cache when the next needs it, and
-!> lies already as that one reads it (a stream). Only what must be kept goes to memory.
+!> taken through all passes of a chain, and then the next: what one pass makes is in the cache when the next needs it,
+!> and lies already as that one reads it (a stream). Only what must be kept goes to memory.
 !>
 !> Chunks.  The rows of each image are cut into chunks that threads work on apart from each other. A pass reads rows of
 !>          its source above and below its own; where these belong to another chunk, they are computed twice. Each row
@@ -22,7 +22,7 @@ module cnn_conv_chain
    type, public :: pass_type
       type(grid_type) :: grid
       logical :: is_filter_gradient = .false., backward = .false., relu = .false.
-      !> The result of a convolution is kept in its tensor; or that is the mask: where it is not positive, the result is 0
+      !> The result of a convolution is kept in its tensor; that is the mask: where it is not positive, the result is 0
       logical :: kept = .false., masked = .false.
       !> Of a filter gradient: `w` is the gradient, and `result` the tensor whose rows are not shifted
       type(tensor_type) :: source, w, bias, result, db

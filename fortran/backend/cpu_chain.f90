@@ -133,8 +133,8 @@ contains
       if (fits_backward) text = text//"gradients depth first, in windows of "//to_text(backward%window)//" rows"
    end function depth_first_text
 
-   !> Whether a filter gradient had better be computed with channels in the vector lanes, which is done for a whole layer:
-   !> with fewer channels that gains less than going depth first does (measured with AVX-512)
+   !> Whether a filter gradient had better be computed with channels in the vector lanes, which is done for a whole
+   !> layer: with fewer channels that gains less than going depth first does (measured with AVX-512)
    logical function channels_in_lanes(steps, way)
       type(conv_step_type), intent(in) :: steps(:)
       integer, intent(in) :: way
@@ -151,7 +151,8 @@ contains
       end do
    end function channels_in_lanes
 
-   !> Several convolutions, without strides and groups. One filter over one channel has a way of its own, in another order
+   !> Several convolutions, without strides and groups. One filter over one channel has a way of its own, whose sums
+   !> have another order
    pure logical function is_simple(steps)
       type(conv_step_type), intent(in) :: steps(:)
       integer :: i

@@ -49,13 +49,13 @@ module cnn_host_memory
       end subroutine c_memset
       !> See past_cache.c
       subroutine copy_past_cache(to, from, bytes) bind(C, name="cnn_copy_past_cache")
-         import :: c_size_t
+         import :: c_ptr, c_size_t
          implicit none
-         type(*), intent(inout) :: to(*)
-         type(*), intent(in) :: from(*)
+         type(c_ptr), value :: to, from
          integer(c_size_t), value :: bytes
       end subroutine copy_past_cache
       subroutine wait_for_copies() bind(C, name="cnn_wait_for_copies")
+         implicit none
       end subroutine wait_for_copies
       subroutine c_free(address) bind(C, name="free")
          import :: c_ptr
