@@ -19,11 +19,9 @@ from pathlib import Path
 
 FORTRAN = Path(__file__).resolve().parents[1] / "fortran"
 STANDARD = ["-std=f2018", "-pedantic", "-Werror"]
-#: What meson fills into the kernels' templates: of each precision and, as an example, the tiles of one instruction set
+#: What meson fills into the templates, for each precision
 PRECISIONS = {"f32": {"KIND": "sp", "GEMM": "sgemm"}, "f64": {"KIND": "dp", "GEMM": "dgemm"}}
 LEVELS = ("baseline", "avx2", "avx512")
-TILES = {"VECTOR_BYTES": "32", "WIDEST": "4", "VECTORS_8": "1", "VECTORS_4": "3", "VECTORS_2": "6", "VECTORS_1": "12",
-         "POINTS_4": "2", "POINTS_2": "6", "POINTS_1": "12"}
 
 
 def in_order(sources: dict[Path, str]) -> list[Path]:
@@ -46,10 +44,20 @@ def used(text: str) -> set[str]:
 def configured(folder: Path) -> list[Path]:
     """The templates (.f90.in) filled in, in this folder."""
     paths = [_fill(FORTRAN / "core/version.f90.in", folder / "version.f90", {"version": "0"})]
+    paths += [_fill(FORTRAN / "oracle/deviation_runs.f90.in", folder / f"deviation_runs_{level}.f90", {"LEVEL": level})
+              for level in LEVELS]
+    tiles = _tiles()
     for part, (precision, names), level in itertools.product(("tiles", "kernels"), PRECISIONS.items(), LEVELS):
-        values = {"PRECISION": precision, "LEVEL": level, **names, **TILES}
+        values = {"PRECISION": precision, "LEVEL": level, **names, **tiles}
         paths.append(_fill(FORTRAN / f"backend/{part}.f90.in", folder / f"{part}_{precision}_{level}.f90", values))
     return paths
+
+
+def _tiles() -> dict[str, str]:
+    """Sizes of the tiles for 16 registers, as an example, from the build's own table."""
+    text = (FORTRAN / "backend/meson.build").read_text(encoding="utf-8")
+    table = text.partition("tiles_of_16 = {")[2].partition("}")[0]
+    return {"VECTOR_BYTES": "32", **dict(re.findall(r"'(\w+)': '(\d+)'", table))}
 
 
 def _fill(template: Path, path: Path, values: dict[str, str]) -> Path:
