@@ -24,6 +24,8 @@ CHAINS: dict[str, tuple[Layer, ...]] = {
     "one by one": chain(conv("a", 3, 9, (1, 1)), conv("b", 9, 4, (1, 1)), conv("c", 4, 4, (1, 1))),
     "full": chain(conv("a", 3, 4, padding=(2, 2)), conv("b", 4, 5, (5, 4), padding=(4, 3)),
                   conv("c", 5, 3, (2, 2), padding=(1, 1))),
+    "four": chain(conv("a", 3, 4, padding=(1, 1)), conv("b", 4, 6, padding=(1, 1)), conv("c", 6, 5, padding=(2, 1)),
+                  conv("d", 5, 2, padding=(1, 1))),
     "dilated, four": chain(conv("a", 3, 9, (2, 3), padding=(3, 4), dilation=(3, 2)), conv("b", 9, 4, (1, 1)),
                            conv("c", 4, 3, (3, 5), padding=(0, 2), dilation=(2, 1)),
                            conv("d", 3, 6, (4, 4), padding=(1, 2))),
