@@ -58,9 +58,7 @@ contains
       chain%images = images
       row_bytes = 1_i8
       do i = 1, size(chain%passes)
-         associate (result => chain%passes(i)%result)
-            row_bytes = max(row_bytes, int(result%extent(1), i8)*result%extent(3)*bytes_of(result%dtype))
-         end associate
+         row_bytes = max(row_bytes, row_bytes_of(chain%passes(i)%result), row_bytes_of(chain%passes(i)%source))
       end do
       height = chain%passes(size(chain%passes))%result%extent(2)
       chain%window = min(int(window_bytes/real(row_bytes, dp)), height)
@@ -70,8 +68,27 @@ contains
       do i = 1, size(chain%passes)
          chain%passes(i)%grid%band = [chain%passes(i)%grid%extent(1), chain%window]
       end do
+      fits = bands_fit(chain)
       call look_ahead(chain)
    end subroutine plan_chain
+
+   pure integer(i8) function row_bytes_of(tensor)
+      type(tensor_type), intent(in) :: tensor
+      row_bytes_of = int(tensor%extent(1), i8)*tensor%extent(3)*bytes_of(tensor%dtype)
+   end function row_bytes_of
+
+   !> Whether padding and halos, which `row_bytes` leaves out, keep bands within what 32 bits count by far
+   pure logical function bands_fit(chain)
+      type(chain_type), intent(in) :: chain
+      integer(i8), parameter :: most_elements = 16777216_i8
+      integer :: i
+      bands_fit = .true.
+      do i = 1, size(chain%passes)
+         associate (pass => chain%passes(i))
+            bands_fit = bands_fit .and. pass%grid%plane_elements(16)*pass%source%extent(3) < most_elements
+         end associate
+      end do
+   end function bands_fit
 
    !> Whether passes read all pixels of what others make, and no padding is larger than the filter: a stream has no room
    !> for others
