@@ -3,17 +3,73 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
+import pytest
 from chains import chain, conv
-from test_lean_network import networks
+from test_lean_network import assert_same_gradients, batch, networks
 
 import bridge
 from bridge.model import Model
+
+#: A large batch of small images: more chunks than sums are kept of
+BATCH = (100, 64, 4, 4)
+WIDE = chain(*(conv(name, 64, 64, padding=(1, 1)) for name in "abc"))
 
 
 def _way(*convolutions: bridge.model.Conv2d, shape: tuple[int, int, int, int]) -> str:
     way, = bridge.Network(Model(chain(*convolutions)), lean=True).ways(shape)
     return way
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_several_images_share_a_sum(dtype: str) -> None:
+    model = Model(WIDE)
+    plain, lean = networks(model, dtype)
+    assert "gradients depth first" in lean.ways(BATCH)[0]
+    x, target = batch(model, BATCH, dtype, 1)
+    for net in (plain, lean):
+        net.forward(x)
+        net.loss(target)
+        net.backward()
+    assert_same_gradients(plain, lean, x)
+
+
+#: The growth of the process in bytes by `backward`
+GROWTH = """
+import sys, numpy as np, bridge
+sys.path.insert(0, sys.argv[1])
+from bridge.model import Model
+from test_depth_first_limits import WIDE
+def most():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+net = bridge.Network(Model(WIDE), lean=True)
+x = np.ones((600, 64, 4, 4), np.float32)
+net.forward(x)
+net.loss(x)
+before = most()
+net.backward()
+print(most() - before)
+"""
+
+
+def test_partial_gradients_of_a_large_batch_are_few() -> None:
+    """One of 64 x 64 x 3 x 3 elements in float64 for each of 600 images and three layers would be 530 MB."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("the peak is read from /proc, which is Linux's")
+    grown = subprocess.run([sys.executable, "-c", GROWTH, os.path.dirname(__file__)], capture_output=True, text=True,
+                           check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}).stdout
+    assert int(grown) < 120e6
+
+
+def test_gradients_of_large_filters_go_one_after_the_other() -> None:
+    """In the few places that there is room for, too few threads could add them up."""
+    same = [conv(name, 512, 512, padding=(1, 1)) for name in "ab"]
+    assert "outputs" in _way(*same, shape=(32, 512, 8, 8)) and "gradients" not in _way(*same, shape=(32, 512, 8, 8))
 
 
 def test_a_wide_input_counts_for_the_window() -> None:

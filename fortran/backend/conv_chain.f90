@@ -37,6 +37,8 @@ module cnn_conv_chain
       integer :: images = 0
       !> Chunks of an image, and rows of a window
       integer :: chunks = 0, window = 0
+      !> Places that sums are kept in, each for several chunks one after the other
+      integer :: slots = 0
    contains
       procedure :: chunk_rows
       procedure :: reader_of
@@ -69,6 +71,7 @@ contains
          chain%passes(i)%grid%band = [chain%passes(i)%grid%extent(1), chain%window]
       end do
       fits = bands_fit(chain)
+      if (fits) call share_slots(chain, wanted_chunks, fits)
       call look_ahead(chain)
    end subroutine plan_chain
 
@@ -89,6 +92,23 @@ contains
          end associate
       end do
    end function bands_fit
+
+   !> Set `slots`: filter gradients in float64 are as large as the filters, and one for each chunk of a large batch would
+   !> be more than all tensors. `fits`: there is room for enough of them to share the work
+   pure subroutine share_slots(chain, least, fits)
+      type(chain_type), intent(inout) :: chain
+      integer, intent(in) :: least
+      logical, intent(out) :: fits
+      integer(i8), parameter :: most_elements = 8388608_i8
+      integer(i8) :: elements
+      integer :: i
+      elements = 1_i8
+      do i = 1, size(chain%passes)
+         if (chain%passes(i)%is_filter_gradient) elements = elements + product(int(chain%passes(i)%w%extent, i8))
+      end do
+      chain%slots = int(min(int(chain%images, i8)*chain%chunks, most_elements/elements))
+      fits = chain%slots >= min(least, chain%images*chain%chunks)
+   end subroutine share_slots
 
    !> Whether passes read all pixels of what others make, and no padding is larger than the filter: a stream has no room
    !> for others
