@@ -20,6 +20,12 @@ BATCH = (100, 64, 4, 4)
 WIDE = chain(*(conv(name, 64, 64, padding=(1, 1)) for name in "abc"))
 
 
+@pytest.fixture(autouse=True)
+def pixels_in_the_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else filter gradients of many channels go layer after layer."""
+    monkeypatch.setenv("CNN_CPU_FILTER", "pixels")
+
+
 def _way(*convolutions: bridge.model.Conv2d, shape: tuple[int, int, int, int]) -> str:
     way, = bridge.Network(Model(chain(*convolutions)), lean=True).ways(shape)
     return way
@@ -91,3 +97,11 @@ def test_one_filter_over_one_channel_goes_one_after_the_other() -> None:
     assert lean.ways((1, 1, 64, 50)) == ["a .. b: on device cpu, one after the other"]
     x = np.random.default_rng(1).normal(size=(1, 1, 64, 50)).astype(np.float32)
     assert np.array_equal(plain.forward(x), lean.forward(x))
+
+
+def test_deep_chains_do_not_compute_rows_again_and_again() -> None:
+    """Fewer chunks where that is enough; else one convolution after the other."""
+    deep = [conv(f"c{i}", 8, 8, padding=(1, 1)) for i in range(20)]
+    assert "depth first" in _way(*deep, shape=(1, 8, 256, 64))
+    assert "depth first" in _way(*deep, shape=(1, 8, 1024, 64))
+    assert "one after the other" in _way(*deep, shape=(1, 8, 64, 64))

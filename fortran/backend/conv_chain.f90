@@ -71,9 +71,41 @@ contains
          chain%passes(i)%grid%band = [chain%passes(i)%grid%extent(1), chain%window]
       end do
       fits = bands_fit(chain)
+      if (fits) call limit_overlap(chain, fits)
       if (fits) call share_slots(chain, wanted_chunks, fits)
       call look_ahead(chain)
    end subroutine plan_chain
+
+   !> Fewer chunks, as long as there are some for several threads, when too many rows would be computed twice, as in deep
+   !> chains; `fits`: that helps
+   pure subroutine limit_overlap(chain, fits)
+      type(chain_type), intent(inout) :: chain
+      logical, intent(out) :: fits
+      !> Rows that are computed for each that is needed; chunks of the whole batch
+      real(dp), parameter :: most = 1.25_dp
+      integer, parameter :: least_chunks = 4
+      integer :: least
+      least = min(chain%chunks, (least_chunks + chain%images - 1)/chain%images)
+      do while (chain%chunks > least .and. overlap(chain) > most)
+         chain%chunks = chain%chunks - 1
+      end do
+      fits = overlap(chain) <= most
+   end subroutine limit_overlap
+
+   !> Rows of all passes that are computed, for each that is needed
+   pure real(dp) function overlap(chain)
+      type(chain_type), intent(in) :: chain
+      integer :: own(2, size(chain%passes)), rows(2, size(chain%passes)), chunk
+      integer(i8) :: computed, needed
+      computed = 0_i8
+      needed = 0_i8
+      do chunk = 1, chain%chunks
+         call chain%chunk_rows(chunk, own, rows)
+         computed = computed + sum(int(rows(2, :) - rows(1, :), i8))
+         needed = needed + sum(int(own(2, :) - own(1, :), i8))
+      end do
+      overlap = real(computed, dp)/real(needed, dp)
+   end function overlap
 
    pure integer(i8) function row_bytes_of(tensor)
       type(tensor_type), intent(in) :: tensor
