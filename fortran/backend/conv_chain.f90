@@ -76,8 +76,8 @@ contains
       call look_ahead(chain)
    end subroutine plan_chain
 
-   !> Fewer chunks, as long as there are some for several threads, when too many rows would be computed twice, as in deep
-   !> chains; `fits`: that helps
+   !> Fewer chunks, as long as there are some for several threads, when too many rows would be computed twice, as in
+   !> deep chains; `fits`: that helps
    pure subroutine limit_overlap(chain, fits)
       type(chain_type), intent(inout) :: chain
       logical, intent(out) :: fits
@@ -125,8 +125,8 @@ contains
       end do
    end function bands_fit
 
-   !> Set `slots`: filter gradients in float64 are as large as the filters, and one for each chunk of a large batch would
-   !> be more than all tensors. `fits`: there is room for enough of them to share the work
+   !> Set `slots`: filter gradients in float64 are as large as the filters, and one for each chunk of a large batch
+   !> would be more than all tensors. `fits`: there is room for enough of them to share the work
    pure subroutine share_slots(chain, least, fits)
       type(chain_type), intent(inout) :: chain
       integer, intent(in) :: least
