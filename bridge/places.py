@@ -104,12 +104,12 @@ class Cuda:
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     """Undefined values. Large arrays begin with a cache line: then Fortran can write them past the cache."""
-    size = math.prod(shape) * dtype.itemsize
-    if size < LARGE:
+    size = math.prod(shape)
+    if size * dtype.itemsize < LARGE:
         return np.empty(shape, dtype)
-    memory = np.empty(size + LINE, np.uint8)
-    start = -memory.ctypes.data % LINE
-    return memory[start:start + size].view(dtype).reshape(shape)
+    memory = np.empty(size + LINE // dtype.itemsize, dtype)
+    start = -memory.ctypes.data % LINE // dtype.itemsize
+    return memory[start:start + size].reshape(shape)
 
 
 Place = Host | Cuda

@@ -147,3 +147,17 @@ def test_nan_reaches_the_taps_that_see_it(dtype: str, level: str, monkeypatch: p
     found = gradient(case, bad)
     assert not np.isfinite(found[7]).any()
     assert np.isfinite(np.delete(found, 7, 0)).all()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_lanes_are_added_before_small_terms_are_lost(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One term of 2**24 and four million of 1, which float32 cannot add to it: lost are those of one lane until lanes
+    are added (fewer than 8192 + 16384 pixels in at least 4 lanes), and not those of a whole chunk."""
+    choose(level, monkeypatch)
+    monkeypatch.setenv("CNN_CPU_FILTER", "pixels")
+    x = np.ones((1, 1, 2048, 2048), np.float32)
+    x[0, 0, 0, 0] = 2.0**24
+    _, dw, _ = bridge.conv2d_backward(np.ones_like(x), x, np.ones((1, 1, 1, 1), np.float32),
+                                      output_mask=(False, True, False))
+    assert dw is not None
+    assert 0 <= 2.0**24 + x.size - 1 - float(dw.item()) <= 8192

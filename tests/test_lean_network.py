@@ -82,8 +82,9 @@ def order_bounds(net: bridge.Network, x: Array) -> dict[str, Array]:
     """For each gradient of a plain network after `backward`: how far two orders of its sum can lie apart.
 
     Of biases, which are summed in float64: the rounding to the dtype, and that of such sums. Of weights on the device
-    cpu, whose sums run over some 8192 pixels in the dtype: n u times the sum of the terms' absolute values, twice
-    (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). The plain loops sum in one order only.
+    cpu, whose lanes (4 at least) sum what they have of at most 24576 pixels in the dtype: n u times the sum of the
+    terms' absolute values, twice (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). The plain loops sum in
+    one order only.
     """
     bounds, inputs = {}, np.abs(x).astype(np.float64)
     for layer in net.model.layers:

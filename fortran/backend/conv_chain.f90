@@ -10,7 +10,7 @@
 !>          belongs to one chunk: that keeps it, and adds it to sums. Chunks do not depend on the number of threads.
 !> Source.  Alwani, Chen, Ferdman and Milder, "Fused-layer CNN accelerators" (MICRO 2016).
 module cnn_conv_chain
-   use cnn_conv_grid, only : grid_type
+   use cnn_conv_grid, only : grid_type, most_summed
    use cnn_kinds, only : bytes_of, dp, i8
    use cnn_tensor, only : tensor_type
    implicit none
@@ -55,15 +55,17 @@ contains
       real(dp), parameter :: window_bytes = 393216.0_dp
       integer, parameter :: least_window = 2, wanted_chunks = 16, least_rows = 16
       integer(i8) :: row_bytes
-      integer :: i, height
+      integer :: i, height, width
 
       chain%images = images
       row_bytes = 1_i8
+      width = 1
       do i = 1, size(chain%passes)
+         width = max(width, chain%passes(i)%result%extent(1))
          row_bytes = max(row_bytes, row_bytes_of(chain%passes(i)%result), row_bytes_of(chain%passes(i)%source))
       end do
       height = chain%passes(size(chain%passes))%result%extent(2)
-      chain%window = min(int(window_bytes/real(row_bytes, dp)), height)
+      chain%window = min(int(window_bytes/real(row_bytes, dp)), max(least_window, most_summed/width), height)
       fits = chain%window >= min(least_window, height) .and. all_is_read(chain)
       if (.not. fits) return
       chain%chunks = max(1, min((wanted_chunks + images - 1)/images, height/least_rows))

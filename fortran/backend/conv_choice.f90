@@ -3,7 +3,7 @@
 !> gradient with pixels or with channels in the lanes, whatever costs less.
 module cnn_conv_choice
    use cnn_conv_geometry, only : conv_type
-   use cnn_conv_grid, only : backward_grid, forward_grid, grid_type, planes_are_few
+   use cnn_conv_grid, only : backward_grid, forward_grid, grid_type, most_summed, planes_are_few
    use cnn_conv_outer, only : outer_type, plan_outer
    use cnn_error, only : error_type, fail
    use cnn_kinds, only : bytes_of, dp, i8
@@ -90,6 +90,7 @@ contains
          call choose_forward(conv, x, dw, dy, grid, direct)
       end if
       if (.not. direct) return
+      grid%band(2) = max(1, min(grid%band(2), most_summed/grid%band(1)))
       lanes = usual_vector/int(bytes_of(x%dtype))
       call plan_outer(conv, .false., x%extent, dy%extent, dw%extent, plan)
       if (conv%stride_h == 1 .and. conv%stride_w == 1) then

@@ -47,6 +47,9 @@ module cnn_conv_grid
       procedure :: plane_elements
    end type grid_type
 
+   !> Pixels of a band whose products are summed for a filter gradient in the tensor's precision
+   integer, parameter, public :: most_summed = 16384
+
    !> More phases than this are not worth packing
    integer, parameter :: most_planes = 16
 
