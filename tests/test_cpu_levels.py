@@ -135,7 +135,8 @@ def test_each_level_uses_its_own_registers_and_no_larger(kernels: dict[str, dict
 
 
 def test_nothing_but_kernels_needs_more_than_the_baseline(kernels: dict[str, dict[str, str]]) -> None:
-    """Only they are called after the processor was asked."""
+    """Only they, and the comparison's loops for each level, are called after the processor was asked."""
     chosen = {name for one in LEVELS[1:] for name in kernels[one]}
-    beyond = [name for name, text in _disassembled().items() if name not in chosen and re.search(r"%[yz]mm", text)]
+    beyond = [name for name, text in _disassembled().items() if name not in chosen and re.search(r"%[yz]mm", text)
+              and not re.match(rf"__cnn_deviation_runs_({'|'.join(LEVELS[1:])})_MOD_", name)]
     assert not beyond
