@@ -70,21 +70,44 @@ contains
       if (fits) call plan_chain(chain, dy%extent(4), fits)
    end subroutine backward_passes
 
-   !> dw from dy, which pass `before` makes as the pass after this one reads it
+   !> dw from dy, which pass `before` makes
    subroutine add_filter_gradient(step, dy, before, pass, fits)
       type(conv_step_type), intent(in) :: step
       type(tensor_type), intent(in) :: dy
       integer, intent(in) :: before
       type(pass_type), intent(inout) :: pass
       logical, intent(out) :: fits
+      call read_gradient(step, dy, before, pass, fits)
       pass%is_filter_gradient = .true.
+      pass%w = step%dw
+   end subroutine add_filter_gradient
+
+   !> From dy, which pass `before` makes, to the gradient with respect to x, 0 where x is not positive
+   subroutine add_data_gradient(step, dy, db, before, pass, fits)
+      type(conv_step_type), intent(in) :: step
+      type(tensor_type), intent(in) :: dy, db
+      integer, intent(in) :: before
+      type(pass_type), intent(inout) :: pass
+      logical, intent(out) :: fits
+      call read_gradient(step, dy, before, pass, fits)
+      pass%masked = .true.
+      pass%w = step%w
+      pass%db = db
+   end subroutine add_data_gradient
+
+   !> Shifted rows of dy beside rows of x: the same stream for both gradients of a step
+   subroutine read_gradient(step, dy, before, pass, fits)
+      type(conv_step_type), intent(in) :: step
+      type(tensor_type), intent(in) :: dy
+      integer, intent(in) :: before
+      type(pass_type), intent(inout) :: pass
+      logical, intent(out) :: fits
       pass%backward = .true.
       pass%source = dy
       pass%source_from = before
       pass%result = step%x
-      pass%w = step%dw
-      call choose_backward(step%conv, step%dw, dy, step%x, pass%grid, fits)
-   end subroutine add_filter_gradient
+      call choose_backward(step%conv, step%w, dy, step%x, pass%grid, fits)
+   end subroutine read_gradient
 
    !> dw of the first step: x has few channels as a rule, and is what is shifted
    subroutine add_first_filter_gradient(step, dy, before, pass, fits)
@@ -100,23 +123,6 @@ contains
       pass%w = step%dw
       call choose_forward(step%conv, step%x, step%dw, dy, pass%grid, fits)
    end subroutine add_first_filter_gradient
-
-   !> From dy, which pass `before` makes, to the gradient with respect to x, 0 where x is not positive
-   subroutine add_data_gradient(step, dy, db, before, pass, fits)
-      type(conv_step_type), intent(in) :: step
-      type(tensor_type), intent(in) :: dy, db
-      integer, intent(in) :: before
-      type(pass_type), intent(inout) :: pass
-      logical, intent(out) :: fits
-      pass%backward = .true.
-      pass%masked = .true.
-      pass%source = dy
-      pass%source_from = before
-      pass%w = step%w
-      pass%result = step%x
-      pass%db = db
-      call choose_backward(step%conv, step%w, dy, step%x, pass%grid, fits)
-   end subroutine add_data_gradient
 
    !> In words; empty when steps are computed one after the other
    function depth_first_text(steps, way) result(text)
