@@ -1,12 +1,11 @@
 ! SPDX-License-Identifier: MIT
 !> The plan of a filter gradient with channels in the vector lanes (conv_filter_outer.inc): what is packed at once, and
-!> how the work is divided.
+!> where pixels and points are in it.
 !>
 !> One of x and dy, the *turned* tensor, has its channels side by side: a vector is many channels of one pixel. The
-!> other, the *source*, keeps its rows, with the zeros of the padding, and gives one factor at a time: element
-!> `place` of the
-!> pixel plus `offset` of the point, a point being a channel with a tap. The pixels of a band are a list of places, so
-!> strides leave elements out, and a band may have many small images.
+!> other, the *source*, keeps its rows, with the zeros of the padding, and gives one factor at a time: element `place`
+!> of the pixel plus `offset` of the point, a point being a channel with a tap. The pixels of a band are a list of
+!> places, so strides leave elements out, and a band may have many small images.
 !>
 !> Order.  Pairs are (width, height). Rows, columns, places and offsets count from 0.
 module cnn_conv_outer
@@ -45,31 +44,8 @@ module cnn_conv_outer
       procedure :: points
       procedure :: shifted_pixels
       procedure :: shifts
-      procedure :: share
       procedure :: units
    end type outer_type
-
-   !> How the work is divided, for one length of vectors and number of threads
-   type, public :: outer_share_type
-      !> Vectors of turned channels, and panels of them
-      integer :: vectors = 0, panels = 0
-      !> Bands are summed in so many chunks, apart from each other
-      integer :: chunks = 1
-      !> Slices of the panels and of the source's channels, and channels of such a slice
-      integer :: panel_slices = 1, channel_slices = 1, slice_channels = 0
-      !> Pieces of work
-      integer :: items = 0
-      !> Sums of a chunk
-      integer(i8) :: elements = 0
-      integer, private :: channels = 0
-   contains
-      procedure :: item => item_of
-   end type outer_share_type
-
-   !> A piece of work: chunks count from 1, groups and panels from 0, source channels are first + 1 .. last
-   type, public :: outer_item_type
-      integer :: chunk = 0, group = 0, first_panel = 0, last_panel = 0, first = 0, last = 0
-   end type outer_item_type
 
    !> A band: images and rows from those with these numbers, from 0, on
    type, public :: outer_band_type
@@ -123,8 +99,8 @@ contains
       call choose_band(plan)
    end subroutine plan_outer
 
-   !> Set `rows` and `band_images`: whole images, or rows of one. The number of threads has no say, so
-   !> that results do not depend on it
+   !> Set `rows` and `band_images`: whole images, or rows of one. The number of threads has no say, so that results do
+   !> not depend on it
    pure subroutine choose_band(plan)
       type(outer_type), intent(inout) :: plan
       integer :: parts, wanted, halo
@@ -153,8 +129,7 @@ contains
       class(outer_type), intent(in) :: self
       integer, intent(in) :: lanes
       !> Multiply-adds of a vector in a cycle: one vector by itself, with its shifts, several side by side; cycles to
-      !> copy
-      !> an element, to begin with a row, to put a sum in its place
+      !> copy an element, to begin with a row, to put a sum in its place
       real(dp), parameter :: rate_1 = 1.1_dp, rate_shifted = 1.5_dp, rate = 1.7_dp, copy = 0.35_dp, row = 12.0_dp, &
          & place = 3.0_dp
       !> Points of the narrowest tile; a shift that most kernels stay below
@@ -217,46 +192,6 @@ contains
       class(outer_type), intent(in) :: self
       units = (self%images + self%band_images - 1)/self%band_images*((self%extent(2) + self%rows - 1)/self%rows)
    end function units
-
-   !> The work in pieces: no more than the threads need, because what one slice packs another packs again
-   pure type(outer_share_type) function share(self, lanes, most_vectors, threads)
-      class(outer_type), intent(in) :: self
-      !> Channels of a vector, vectors of a panel
-      integer, intent(in) :: lanes, most_vectors, threads
-      integer, parameter :: most_chunks = 16, least_points = 96
-      integer(i8), parameter :: most_elements = 2097152_i8
-      integer :: wanted
-
-      share%vectors = (self%turned_channels + lanes - 1)/lanes
-      share%panels = (share%vectors + most_vectors - 1)/most_vectors
-      share%elements = int(share%vectors*lanes, i8)*self%points()*self%groups
-      share%chunks = int(min(int(self%units(), i8), int(most_chunks, i8), max(1_i8, most_elements/share%elements)))
-      share%channels = self%source_channels
-      if (threads > 1) then
-         wanted = (2*threads + share%chunks*self%groups - 1)/(share%chunks*self%groups)
-         share%panel_slices = min(share%panels, wanted)
-         wanted = (wanted + share%panel_slices - 1)/share%panel_slices
-         share%channel_slices = max(1, min(self%source_channels, self%points()/least_points, wanted))
-      end if
-      share%slice_channels = (self%source_channels + share%channel_slices - 1)/share%channel_slices
-      share%items = share%chunks*self%groups*share%panel_slices*share%channel_slices
-   end function share
-
-   !> Piece `number` of the work, from 0
-   pure type(outer_item_type) function item_of(self, number)
-      class(outer_share_type), intent(in) :: self
-      integer, intent(in) :: number
-      integer :: slices, slice
-      slices = self%panel_slices*self%channel_slices
-      slice = mod(number, slices)
-      item_of%chunk = mod(number/slices, self%chunks) + 1
-      item_of%group = number/(slices*self%chunks)
-      item_of%first_panel = slice/self%channel_slices*self%panels/self%panel_slices
-      item_of%last_panel = (slice/self%channel_slices + 1)*self%panels/self%panel_slices - 1
-      slice = mod(slice, self%channel_slices)
-      item_of%first = slice*self%channels/self%channel_slices
-      item_of%last = (slice + 1)*self%channels/self%channel_slices
-   end function item_of
 
    !> Where the source of each point of so many channels begins: taps first, as in dw
    pure subroutine list_points(self, channels, offsets)
