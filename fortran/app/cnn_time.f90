@@ -4,35 +4,20 @@
 !> A lean network, as a program that only trains would have it; nothing is written but the times. What Python adds to a
 !> step is measured against it. Exit status: 0 done, 2 bad input or usage.
 program cnn_time
-   use, intrinsic :: iso_c_binding, only : c_int
-   use, intrinsic :: iso_fortran_env, only : error_unit
-   use cnn_devices, only : close_cuda_devices
    use cnn_error, only : error_type, fail
    use cnn_exchange, only : fixture_type
    use cnn_kinds, only : dp, i8
+   use cnn_main_program, only : argument, end_program
    use cnn_network, only : network_type
    use cnn_readable, only : check_readable
    use cnn_run_steps, only : prepare
    use cnn_tensor, only : tensor_type
    implicit none
 
-   interface
-      !> C <stdlib.h>; `stop 2` would print a line of its own
-      subroutine c_exit(status) bind(C, name="exit")
-         import :: c_int
-         implicit none
-         integer(c_int), value :: status
-      end subroutine c_exit
-   end interface
-
-   type(error_type), allocatable :: error, ignored
+   type(error_type), allocatable :: error
 
    call time_steps(error)
-   call close_cuda_devices(ignored)
-   if (allocated(error)) then
-      write (error_unit, "(a)") "cnn_time: "//error%message
-      call c_exit(2_c_int)
-   end if
+   call end_program("cnn_time", error)
 
 contains
 
@@ -99,15 +84,5 @@ contains
       read (text, *, iostat=stat) number
       if (stat /= 0) number = 0
    end subroutine read_number
-
-   !> An argument of the command line; empty when there is none
-   function argument(i) result(text)
-      integer, intent(in) :: i
-      character(len=:), allocatable :: text
-      integer :: length
-      call get_command_argument(i, length=length)
-      allocate (character(len=length) :: text)
-      if (length > 0) call get_command_argument(i, text)
-   end function argument
 
 end program cnn_time

@@ -2,6 +2,7 @@
 !> The arguments of `cnn_step`.
 module cnn_command_line
    use cnn_error, only : error_type, fail
+   use cnn_main_program, only : argument
    implicit none
    private
 
@@ -84,14 +85,5 @@ contains
          call fail(error, "unexpected argument "//word//" (cnn_step --help)")
       end if
    end subroutine take_path
-
-   function argument(i) result(text)
-      integer, intent(in) :: i
-      character(len=:), allocatable :: text
-      integer :: length
-      call get_command_argument(i, length=length)
-      allocate (character(len=length) :: text)
-      call get_command_argument(i, text(:))
-   end function argument
 
 end module cnn_command_line
