@@ -48,8 +48,8 @@ def ways(case: Case, dtype: str) -> list[str]:
     return (text.decode() if isinstance(text, bytes) else str(text)).strip().split("; ")
 
 
-#: As fortran/backend/conv_choice.f90 reads it: which way filter gradients go
-FILTER_VARIABLE = "CNN_CPU_FILTER"
+#: As fortran/backend/conv_choice.f90 reads it: what is in the vector lanes
+LANES_VARIABLE = "CNN_CPU_LANES"
 
 
 def _around(*middles: int, by: int = 1) -> Iterator[int]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Filter gradients of the device cpu, each way that they can go: pixels in the vector lanes, or channels.
 
-The shapes choose the way; ``CNN_CPU_FILTER`` sends all of them one way, so that each is held against the plain loops
+The shapes choose the way; ``CNN_CPU_LANES`` sends all of them one way, so that each is held against the plain loops
 in shapes that are not its own, too.
 """
 
@@ -12,7 +12,7 @@ import functools
 import numpy as np
 import pytest
 from cases import GUARD, Array, Case, tensors, truth
-from instruction_sets import FILTER_VARIABLE, GROUPS, LEVELS, UNFOLDED, choose, integers, ways
+from instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, UNFOLDED, choose, integers, ways
 
 import bridge
 from bridge import engine
@@ -57,7 +57,7 @@ def _lanes(case: Case, dtype: str = "float32") -> str:
 @ALL_DTYPES
 @ALL_WAYS
 def test_each_way_is_exact(way: str, group: str, dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FILTER_VARIABLE, way)
+    monkeypatch.setenv(LANES_VARIABLE, way)
     for case in GROUPS[group]:
         assert _lanes(case, dtype) == way, case
         assert np.array_equal(gradient(case, integers(case, dtype)), _plain(case)), case
@@ -65,7 +65,7 @@ def test_each_way_is_exact(way: str, group: str, dtype: str, level: str, monkeyp
 
 def test_shapes_choose_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many channels of few pixels beside each other, few channels of many pixels not."""
-    monkeypatch.delenv(FILTER_VARIABLE, raising=False)
+    monkeypatch.delenv(LANES_VARIABLE, raising=False)
     for case in (one for group in LANES for one in GROUPS[group]):
         assert _lanes(case) == "channels", case
     mission = Case("of the default model", (2, 16, 1024, 1024), (16, 16, 3, 3), padding=(1, 1))
@@ -77,7 +77,7 @@ def test_shapes_choose_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @ALL_WAYS
 def test_what_does_not_fit_is_still_unfolded(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FILTER_VARIABLE, way)
+    monkeypatch.setenv(LANES_VARIABLE, way)
     for case in UNFOLDED:
         assert ways(case, "float32")[2] == "im2col and BLAS", case
         assert np.array_equal(gradient(case, integers(case, "float32")), _plain(case)), case
@@ -85,17 +85,17 @@ def test_what_does_not_fit_is_still_unfolded(way: str, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", ["pixel", "CHANNELS", "pixels channels"])
 def test_an_unknown_way_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FILTER_VARIABLE, name)
+    monkeypatch.setenv(LANES_VARIABLE, name)
     case = GROUPS["lanes"][0]
     for use in (lambda: ways(case, "float32"), lambda: bridge.conv2d(*(np.ones((1, 1, 3, 3), np.float32),) * 2)):
-        with pytest.raises(EngineError, match=f'^{FILTER_VARIABLE} is "{name}", expected pixels or channels$'):
+        with pytest.raises(EngineError, match=f'^{LANES_VARIABLE} is "{name}", expected pixels or channels$'):
             use()
 
 
 @ALL_DTYPES
 @ALL_WAYS
 def test_rounding_stays_within_its_bounds(way: str, dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FILTER_VARIABLE, way)
+    monkeypatch.setenv(LANES_VARIABLE, way)
     for case in (*(GROUPS[group][-1] for group in (*LANES, "strides", "channel groups")), GROUPS["many pixels"][1]):
         t = tensors(case, dtype)
         right, bound = truth(case, t)["dw"]
@@ -104,7 +104,7 @@ def test_rounding_stays_within_its_bounds(way: str, dtype: str, level: str, monk
 
 def test_many_equal_terms_are_summed_in_blocks(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other, equal terms would lose much more: many additions round the same way."""
-    monkeypatch.setenv(FILTER_VARIABLE, "channels")
+    monkeypatch.setenv(LANES_VARIABLE, "channels")
     case = Case("constant", (4, 3, 48, 48), (33, 3, 1, 1))
     t = {"x": np.full(case.x, np.float32(1.1)), "dy": np.full(case.y, np.float32(0.7))}
     right = float(t["x"][0, 0, 0, 0]) * float(t["dy"][0, 0, 0, 0]) * 9216
@@ -115,7 +115,7 @@ def test_many_equal_terms_are_summed_in_blocks(level: str, monkeypatch: pytest.M
 @ALL_WAYS
 def test_the_adjoint_identity_holds(way: str, dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """<conv(x, w), dy> = <w, dw>, which needs no other program of filter gradients."""
-    monkeypatch.setenv(FILTER_VARIABLE, way)
+    monkeypatch.setenv(LANES_VARIABLE, way)
     for case in (one for group in LANES for one in GROUPS[group]):
         t = integers(case, dtype)
         y = bridge.conv2d(t["x"], t["w"], None, **case.settings)
@@ -126,7 +126,7 @@ def test_the_adjoint_identity_holds(way: str, dtype: str, level: str, monkeypatc
 def test_nan_reaches_the_taps_that_see_it(dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of a row of x also those beside them, where taps are shifts; other channels never. A NaN of dy meets
     zeros of the padding, too."""
-    monkeypatch.setenv(FILTER_VARIABLE, "channels")
+    monkeypatch.setenv(LANES_VARIABLE, "channels")
     case = Case("plain", (2, 5, 9, 13), (17, 5, 3, 3), padding=(1, 1))
     ones = {name: np.ones_like(array) for name, array in integers(case, dtype).items()}
     for at in ((1, 3, 4, 6), (0, 1, 1, 1), (0, 0, 0, 0), (1, 4, 8, 12), (0, 2, 3, 12)):
@@ -154,7 +154,7 @@ def test_lanes_are_added_before_small_terms_are_lost(level: str, monkeypatch: py
     """One term of 2**24 and four million of 1, which float32 cannot add to it: lost are those of one lane until lanes
     are added (fewer than 8192 + 16384 pixels in at least 4 lanes), and not those of a whole chunk."""
     choose(level, monkeypatch)
-    monkeypatch.setenv("CNN_CPU_FILTER", "pixels")
+    monkeypatch.setenv("CNN_CPU_LANES", "pixels")
     x = np.ones((1, 1, 2048, 2048), np.float32)
     x[0, 0, 0, 0] = 2.0**24
     _, dw, _ = bridge.conv2d_backward(np.ones_like(x), x, np.ones((1, 1, 1, 1), np.float32),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from chains import CHAINS, chain, conv
-from instruction_sets import GROUPS, LEVELS, UNFOLDED, choose
+from instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, UNFOLDED, choose
 
 from bridge.judge import judge
 from bridge.model import Conv2d, Model, Relu
@@ -99,10 +99,13 @@ def _networks() -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.parametrize("way", ["", "channels"])
 @pytest.mark.parametrize("level", LEVELS)
-def test_no_index_leaves_its_array(level: str, kernels_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_index_leaves_its_array(level: str, way: str, kernels_program: Path,
+                                   monkeypatch: pytest.MonkeyPatch) -> None:
     """Every path of the kernels, in place too, with each instruction set; and the plain loops' gradients."""
     choose(level, monkeypatch)
+    monkeypatch.setenv(LANES_VARIABLE, way)
     networks = _networks()
     # Threads that wait for others on busy cores must not keep these from working
     done = subprocess.run([kernels_program], input=networks, capture_output=True, text=True, check=False,

@@ -23,7 +23,7 @@ WIDE = chain(*(conv(name, 64, 64, padding=(1, 1)) for name in "abc"))
 @pytest.fixture(autouse=True)
 def pixels_in_the_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else filter gradients of many channels go layer after layer."""
-    monkeypatch.setenv("CNN_CPU_FILTER", "pixels")
+    monkeypatch.setenv("CNN_CPU_LANES", "pixels")
 
 
 def _way(*convolutions: bridge.model.Conv2d, shape: tuple[int, int, int, int]) -> str:

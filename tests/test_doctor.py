@@ -284,7 +284,7 @@ def test_a_level_that_was_chosen(capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 @pytest.mark.parametrize(("variable", "value", "expected"), [
-    ("CNN_CPU_LEVEL", "sse9", "baseline, avx2 or avx512"), ("CNN_CPU_FILTER", "lanes", "pixels or channels")])
+    ("CNN_CPU_LEVEL", "sse9", "baseline, avx2 or avx512"), ("CNN_CPU_LANES", "lanes", "pixels or channels")])
 def test_a_level_or_way_that_does_not_exist(variable: str, value: str, expected: str,
                                             capsys: pytest.CaptureFixture[str],
                                             monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ from bridge.network import Network
 VARIABLE = "CNN_CPU_LEVEL"
 #: As fortran/backend/cpu_levels.f90 names them, the lowest first
 LEVELS = ("baseline", "avx2", "avx512")
-FILTER_VARIABLE = "CNN_CPU_FILTER"
+LANES_VARIABLE = "CNN_CPU_LANES"
 #: As fortran/backend/conv_choice.f90 names them
-FILTER_WAYS = ("pixels", "channels")
+LANES_WAYS = ("pixels", "channels")
 #: Channels in and out of the default model's layers; 3 x 3 filters with padding 1
 LAYERS = {"conv1": (1, 16), "conv2": (16, 16), "conv3": (16, 1)}
 BATCH, SIZE = 2, 1024
@@ -35,7 +35,7 @@ def facts(_: str = "") -> dict[str, str]:
     Raises
     ------
     EngineError
-        If CNN_CPU_LEVEL asks for a level that is not there, or CNN_CPU_FILTER for a way.
+        If CNN_CPU_LEVEL asks for a level that is not there, or CNN_CPU_LANES for a way.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def _about(level: str, best: str) -> str:
 
 def problems(answer: Answer) -> list[Problem]:
     """A level or a way that cannot be used."""
-    return [Problem(answer.error, f"unset {name}") for name in (VARIABLE, FILTER_VARIABLE) if name in answer.error]
+    return [Problem(answer.error, f"unset {name}") for name in (VARIABLE, LANES_VARIABLE) if name in answer.error]
 
 
 def advice(answer: Answer) -> list[Problem]:

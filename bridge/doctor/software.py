@@ -14,7 +14,7 @@ from pathlib import Path
 
 import h5py
 
-from bridge.doctor.cpu import FILTER_WAYS, LEVELS
+from bridge.doctor.cpu import LANES_WAYS, LEVELS
 from bridge.doctor.records import Row, Section, State
 
 #: Distributions, and what they are for
@@ -140,8 +140,8 @@ def _level(value: str) -> str:
     return "" if value in ("", *LEVELS) else f"unknown, expected {', '.join(LEVELS)}"
 
 
-def _filter_way(value: str) -> str:
-    return "" if value in ("", *FILTER_WAYS) else f"unknown, expected {' or '.join(FILTER_WAYS)}"
+def _lanes(value: str) -> str:
+    return "" if value in ("", *LANES_WAYS) else f"unknown, expected {' or '.join(LANES_WAYS)}"
 
 
 #: What a variable does; and what is to be said of its value
@@ -152,7 +152,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], str]]] = {
     "CUDA_VISIBLE_DEVICES": ("which GPUs CUDA shows; not set: all", _visible),
     "NVIDIA_TF32_OVERRIDE": ("0 forbids TF32", _tf32),
     "CNN_CPU_LEVEL": ("instruction set of the cpu device; not set: the best", _level),
-    "CNN_CPU_FILTER": ("what is in the vector lanes in filter gradients; not set: what is faster", _filter_way),
+    "CNN_CPU_LANES": ("what is in the vector lanes of the cpu device; not set: what is faster", _lanes),
     "OMP_NUM_THREADS": ("threads of the cpu device", lambda value: ""),
 }
 

@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: MIT
-!> Which way a convolution goes on the CPU: directly, unless its packed rows would be too many or too large; a filter
-!> gradient with pixels or with channels in the lanes, whatever costs less.
+!> Which way a convolution goes on the CPU: directly, unless its packed rows would be too many or too large; with pixels
+!> or with channels in the lanes, whatever costs less.
 module cnn_conv_choice
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : backward_grid, forward_grid, grid_type, most_summed, planes_are_few
@@ -12,11 +12,11 @@ module cnn_conv_choice
    implicit none
    private
 
-   public :: choose_backward, choose_filter, choose_forward, read_filter_way, way_text
+   public :: choose_backward, choose_filter, choose_forward, lay_backward, lay_forward, read_lanes, way_text
 
-   !> Which way filter gradients go where both can: the cheaper, or always the same
-   integer, parameter, public :: filter_cheaper = 0, filter_pixels = 1, filter_channels = 2
-   character(len=*), parameter :: variable = "CNN_CPU_FILTER"
+   !> What is in the lanes where both ways can be gone: what is cheaper, or always the same
+   integer, parameter, public :: lanes_cheaper = 0, lanes_pixels = 1, lanes_channels = 2
+   character(len=*), parameter :: variable = "CNN_CPU_LANES"
 
    !> Packed elements of a band: far more than any cache holds, far less than 32 bits count
    integer(i8), parameter :: most_elements = 16777216_i8
@@ -26,8 +26,31 @@ module cnn_conv_choice
 
 contains
 
-   !> How to compute y from x: `direct`, along `grid`, or as im2col and BLAS
-   subroutine choose_forward(conv, x, w, y, grid, direct)
+   !> How to compute y from x: `direct`, along `grid`, or as im2col and BLAS. By the shapes alone, unless a way is
+   !> `wanted`
+   subroutine choose_forward(conv, x, w, y, wanted, grid, direct)
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, w, y
+      integer, intent(in) :: wanted
+      type(grid_type), intent(out) :: grid
+      logical, intent(out) :: direct
+      call lay_forward(conv, x, w, y, grid, direct)
+      if (direct) call choose_lanes(x%extent(3)/conv%groups, y%extent(3)/conv%groups, y%dtype, wanted, grid)
+   end subroutine choose_forward
+
+   !> How to compute dx from dy
+   subroutine choose_backward(conv, w, dy, dx, wanted, grid, direct)
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, dx
+      integer, intent(in) :: wanted
+      type(grid_type), intent(out) :: grid
+      logical, intent(out) :: direct
+      call lay_backward(conv, w, dy, dx, grid, direct)
+      if (direct) call choose_lanes(dy%extent(3)/conv%groups, dx%extent(3)/conv%groups, dx%dtype, wanted, grid)
+   end subroutine choose_backward
+
+   !> The grid of y, with pixels in the lanes
+   subroutine lay_forward(conv, x, w, y, grid, direct)
       type(conv_type), intent(in) :: conv
       type(tensor_type), intent(in) :: x, w, y
       type(grid_type), intent(out) :: grid
@@ -37,10 +60,10 @@ contains
       call forward_grid(conv, w%extent, y%extent, grid)
       call choose_band(grid, conv%groups, x, y%extent(4))
       direct = packed_elements(grid, conv%groups, x) < most_elements
-   end subroutine choose_forward
+   end subroutine lay_forward
 
-   !> How to compute dx from dy
-   subroutine choose_backward(conv, w, dy, dx, grid, direct)
+   !> The grid of dx
+   subroutine lay_backward(conv, w, dy, dx, grid, direct)
       type(conv_type), intent(in) :: conv
       type(tensor_type), intent(in) :: w, dy, dx
       type(grid_type), intent(out) :: grid
@@ -50,26 +73,49 @@ contains
       call backward_grid(conv, w%extent, dx%extent, grid)
       call choose_band(grid, conv%groups, dy, dx%extent(4))
       direct = packed_elements(grid, conv%groups, dy) < most_elements
-   end subroutine choose_backward
+   end subroutine lay_backward
+
+   !> Set `channels_in_lanes`: for few pixels, whose rows fill vectors badly, and many products for each result, which
+   !> has to be turned (limits measured with AVX-512)
+   pure subroutine choose_lanes(channels, results, dtype, wanted, grid)
+      !> Of a group
+      integer, intent(in) :: channels, results, dtype, wanted
+      type(grid_type), intent(inout) :: grid
+      integer, parameter :: wide = 48, least_products = 256
+      integer :: lanes
+      ! Rows of a band of the result lie one behind the other
+      if (any(grid%step_out /= 1) .or. grid%band(1) < grid%extent(1)) return
+      lanes = usual_vector/int(bytes_of(dtype))
+      select case (wanted)
+       case (lanes_channels)
+         ! One filter over one channel has an order of its own
+         grid%channels_in_lanes = channels > 1
+       case (lanes_cheaper)
+         grid%channels_in_lanes = results >= 2*lanes .and. grid%extent(1) <= wide .and. &
+            & channels*size(grid%parts(1)%tap) >= least_products
+       case default
+         grid%channels_in_lanes = .false.
+      end select
+   end subroutine choose_lanes
 
    !> What the environment asks for; `pixels` or `channels` in the vector lanes are for tests and comparisons
-   subroutine read_filter_way(way, error)
+   subroutine read_lanes(way, error)
       integer, intent(out) :: way
       type(error_type), allocatable, intent(out) :: error
       character(len=32) :: wanted
       integer :: stat
-      way = filter_cheaper
+      way = lanes_cheaper
       call get_environment_variable(variable, wanted, status=stat)
       if (stat > 0 .or. len_trim(wanted) == 0) return
       select case (wanted)
        case ("pixels")
-         way = filter_pixels
+         way = lanes_pixels
        case ("channels")
-         way = filter_channels
+         way = lanes_channels
        case default
          call fail(error, variable//" is """//trim(wanted)//""", expected pixels or channels")
       end select
-   end subroutine read_filter_way
+   end subroutine read_lanes
 
    !> How to compute dw from x and dy: directly, along the forward grid, or `swapped` along the backward grid; or, when
    !> `plan` is chosen, with channels in the lanes. By the shapes alone, unless a way is `wanted`
@@ -85,9 +131,9 @@ contains
 
       swapped = conv%stride_h == 1 .and. conv%stride_w == 1 .and. dy%extent(3) < x%extent(3)
       if (swapped) then
-         call choose_backward(conv, dw, dy, x, grid, direct)
+         call lay_backward(conv, dw, dy, x, grid, direct)
       else
-         call choose_forward(conv, x, dw, dy, grid, direct)
+         call lay_forward(conv, x, dw, dy, grid, direct)
       end if
       if (.not. direct) return
       grid%band(2) = max(1, min(grid%band(2), most_summed/grid%band(1)))
@@ -99,9 +145,9 @@ contains
       end if
       if (plan%plane_elements()*plan%source_channels >= most_elements) return
       select case (wanted)
-       case (filter_channels)
+       case (lanes_channels)
          plan%chosen = .true.
-       case (filter_cheaper)
+       case (lanes_cheaper)
          ! Half of the lanes at least have something to do
          plan%chosen = 2*plan%turned_channels >= lanes .and. &
             & plan%cost(lanes) < direct_cost(conv, x%extent, dy%extent, dw%extent, swapped, lanes)
@@ -143,6 +189,8 @@ contains
       character(len=:), allocatable :: text
       text = "im2col and BLAS"
       if (direct) text = "direct, in bands of "//to_text(grid%band(2))//" rows of "//to_text(grid%band(1))//" pixels"
+      if (grid%channels_in_lanes) text = "direct, channels in the lanes, in bands of "//to_text(grid%band(2))// &
+         & " rows of "//to_text(grid%band(1))//" pixels"
       if (.not. present(plan)) return
       if (plan%chosen) text = "direct, channels in the lanes, in bands of "//to_text(plan%band_images)//" x "// &
          & to_text(plan%rows)//" rows of "//to_text(plan%extent(1))//" pixels"

@@ -39,6 +39,9 @@ module cnn_conv_grid
       type(part_type), allocatable :: parts(:)
       !> Grid points that are packed at once
       integer :: band(2) = 0
+      !> Channels of the result, not pixels, are in the vector lanes (conv_lanes.inc); strides between results are 1
+      !> then, and bands are whole rows
+      logical :: channels_in_lanes = .false.
    contains
       procedure :: bands
       procedure :: choose_band

@@ -11,7 +11,7 @@ module cnn_cpu
    use cnn_backend, only : backend_type, backward_step_by_step, conv_step_type, forward_step_by_step, &
       & one_after_the_other
    use cnn_conv_chain, only : chain_type
-   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward, read_filter_way
+   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward, read_lanes
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : grid_type
    use cnn_conv_outer, only : outer_type
@@ -33,7 +33,7 @@ module cnn_cpu
       !> For float32 and float64
       type(kernels_type), private :: kernels(2)
       !> Which way filter gradients go
-      integer, private :: filter_way = 0
+      integer, private :: lanes_way = 0
       real(dp), private :: loss = 0.0_dp
    contains
       procedure :: open => cpu_open
@@ -70,7 +70,7 @@ contains
       integer :: level
       self%works_in_place = .true.
       call choose_level(level, error)
-      if (.not. allocated(error)) call read_filter_way(self%filter_way, error)
+      if (.not. allocated(error)) call read_lanes(self%lanes_way, error)
       if (.not. allocated(error)) call kernels_of(level, self%kernels(1), self%kernels(2))
    end subroutine cpu_open
 
@@ -149,7 +149,7 @@ contains
       logical :: direct
       call self%choose(x, kernels, error)
       if (allocated(error)) return
-      call choose_forward(conv, x, w, y, grid, direct)
+      call choose_forward(conv, x, w, y, self%lanes_way, grid, direct)
       if (direct) then
          call kernels%convolve(grid, conv%groups, .false., x, w, bias, relu, .false., y, tensor_type(), error)
       else
@@ -168,7 +168,7 @@ contains
       logical :: direct
       call self%choose(dy, kernels, error)
       if (allocated(error)) return
-      call choose_backward(conv, w, dy, dx, grid, direct)
+      call choose_backward(conv, w, dy, dx, self%lanes_way, grid, direct)
       if (direct) then
          call kernels%convolve(grid, conv%groups, .true., dy, w, tensor_type(), .false., .false., dx, tensor_type(), &
             & error)
@@ -187,7 +187,7 @@ contains
       logical :: direct
       call self%choose(dy, kernels, error)
       if (allocated(error)) return
-      call choose_backward(conv, w, dy, a, grid, direct)
+      call choose_backward(conv, w, dy, a, self%lanes_way, grid, direct)
       if (direct) then
          call kernels%convolve(grid, conv%groups, .true., dy, w, tensor_type(), .false., .true., a, db, error)
       else
@@ -219,7 +219,7 @@ contains
       logical :: direct, swapped
       call self%choose(x, kernels, error)
       if (allocated(error)) return
-      call choose_filter(conv, x, dy, dw, self%filter_way, grid, direct, swapped, plan)
+      call choose_filter(conv, x, dy, dw, self%lanes_way, grid, direct, swapped, plan)
       if (plan%chosen .and. plan%swapped) then
          call kernels%correlate_outer(plan, dy, x, dw, error)
       else if (plan%chosen) then
@@ -240,7 +240,7 @@ contains
       type(kernels_type) :: kernels
       type(chain_type) :: chain
       logical :: fits
-      call forward_passes(steps, chain, fits)
+      call forward_passes(steps, self%lanes_way, chain, fits)
       if (fits) call self%choose(steps(1)%x, kernels, error)
       if (allocated(error)) return
       if (fits) then
@@ -258,7 +258,7 @@ contains
       type(kernels_type) :: kernels
       type(chain_type) :: chain
       logical :: fits
-      call backward_passes(steps, dy, self%filter_way, chain, fits)
+      call backward_passes(steps, dy, self%lanes_way, chain, fits)
       if (fits) call self%choose(dy, kernels, error)
       if (allocated(error)) return
       if (fits) then
@@ -272,7 +272,7 @@ contains
       class(cpu_type), intent(in) :: self
       type(conv_step_type), intent(in) :: steps(:)
       character(len=:), allocatable :: text
-      text = depth_first_text(steps, self%filter_way)
+      text = depth_first_text(steps, self%lanes_way)
       if (len(text) == 0) text = one_after_the_other(self, steps)
    end function cpu_chain_way
 

@@ -3,7 +3,8 @@
 module cnn_cpu_chain
    use cnn_backend, only : conv_step_type
    use cnn_conv_chain, only : chain_type, pass_type, plan_chain
-   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward, filter_channels
+   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward, lanes_channels, lay_backward, &
+      & lay_forward
    use cnn_conv_grid, only : grid_type
    use cnn_conv_outer, only : outer_type
    use cnn_tensor, only : tensor_type
@@ -16,8 +17,10 @@ module cnn_cpu_chain
 contains
 
    !> y of all steps, the first first. `fits`: that this can, and should, be done depth first
-   subroutine forward_passes(steps, chain, fits)
+   !> `way` of what is in the lanes: see `choose_forward`
+   subroutine forward_passes(steps, way, chain, fits)
       type(conv_step_type), intent(in) :: steps(:)
+      integer, intent(in) :: way
       type(chain_type), intent(out) :: chain
       logical, intent(out) :: fits
       integer :: i
@@ -33,7 +36,8 @@ contains
             pass%result = step%y
             pass%source_from = i - 1
             pass%kept = .true.
-            call choose_forward(step%conv, step%x, step%w, step%y, pass%grid, fits)
+            call choose_forward(step%conv, step%x, step%w, step%y, way, pass%grid, fits)
+            fits = fits .and. .not. pass%grid%channels_in_lanes
             if (.not. fits) return
          end associate
       end do
@@ -106,7 +110,7 @@ contains
       pass%source = dy
       pass%source_from = before
       pass%result = step%x
-      call choose_backward(step%conv, step%w, dy, step%x, pass%grid, fits)
+      call lay_backward(step%conv, step%w, dy, step%x, pass%grid, fits)
    end subroutine read_gradient
 
    !> dw of the first step: x has few channels as a rule, and is what is shifted
@@ -121,7 +125,7 @@ contains
       pass%result = dy
       pass%result_from = before
       pass%w = step%dw
-      call choose_forward(step%conv, step%x, step%dw, dy, pass%grid, fits)
+      call lay_forward(step%conv, step%x, step%dw, dy, pass%grid, fits)
    end subroutine add_first_filter_gradient
 
    !> In words; empty when steps are computed one after the other
@@ -132,15 +136,15 @@ contains
       type(chain_type) :: forward, backward
       logical :: fits, fits_backward
       text = ""
-      call forward_passes(steps, forward, fits)
+      call forward_passes(steps, way, forward, fits)
       call backward_passes(steps, steps(size(steps))%y, way, backward, fits_backward)
       if (fits) text = "outputs depth first, in windows of "//to_text(forward%window)//" rows"
       if (fits .and. fits_backward) text = text//"; "
       if (fits_backward) text = text//"gradients depth first, in windows of "//to_text(backward%window)//" rows"
    end function depth_first_text
 
-   !> Whether a filter gradient had better be computed with channels in the vector lanes, which is done for a whole
-   !> layer: with fewer channels that gains less than going depth first does (measured with AVX-512)
+   !> Whether a gradient had better be computed with channels in the vector lanes, which is done for a whole layer: with
+   !> fewer channels that gains less than going depth first does (measured with AVX-512)
    logical function channels_in_lanes(steps, way)
       type(conv_step_type), intent(in) :: steps(:)
       integer, intent(in) :: way
@@ -153,7 +157,10 @@ contains
       do i = 1, size(steps)
          call choose_filter(steps(i)%conv, steps(i)%x, steps(i)%y, steps(i)%w, way, grid, direct, swapped, plan)
          channels_in_lanes = channels_in_lanes .or. (plan%chosen .and. &
-            & (way == filter_channels .or. plan%turned_channels >= many_channels))
+            & (way == lanes_channels .or. plan%turned_channels >= many_channels))
+         if (i == 1) cycle
+         call choose_backward(steps(i)%conv, steps(i)%w, steps(i)%y, steps(i)%x, way, grid, direct)
+         channels_in_lanes = channels_in_lanes .or. grid%channels_in_lanes
       end do
    end function channels_in_lanes
 

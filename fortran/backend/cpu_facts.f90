@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> What the CPU device makes of this machine, for `bridge.doctor`.
 module cnn_cpu_facts
-   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward, read_filter_way, way_text
+   use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward, read_lanes, way_text
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : grid_type
    use cnn_conv_outer, only : outer_type
@@ -51,12 +51,12 @@ contains
       y%dtype = dtype
       call conv%output_extent(x%extent, w%extent, y%extent, error)
       if (allocated(error)) return
-      call choose_forward(conv, x, w, y, grid, direct)
-      text = way_text(grid, direct)
-      call choose_backward(conv, w, y, x, grid, direct)
-      text = text//"; "//way_text(grid, direct)
-      call read_filter_way(wanted, error)
+      call read_lanes(wanted, error)
       if (allocated(error)) return
+      call choose_forward(conv, x, w, y, wanted, grid, direct)
+      text = way_text(grid, direct)
+      call choose_backward(conv, w, y, x, wanted, grid, direct)
+      text = text//"; "//way_text(grid, direct)
       call choose_filter(conv, x, y, w, wanted, grid, direct, swapped, plan)
       text = text//"; "//way_text(grid, direct, plan)
    end subroutine describe_ways
