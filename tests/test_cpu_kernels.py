@@ -179,7 +179,7 @@ def test_gradients_through_a_relu_are_exact(group: str, dtype: str, level: str) 
 
 @ALL_DTYPES
 def test_relu_with_the_convolution_is_relu_after_it(dtype: str, level: str) -> None:
-    for case in (*GROUPS["filters"], *GROUPS["strides"], *UNFOLDED[:2]):
+    for case in (*GROUPS["filters"], *GROUPS["strides"], *GROUPS["depthwise"], *UNFOLDED[:2]):
         t = tensors(case, dtype)
         plain = bridge.conv2d(t["x"], t["w"], t["b"], **case.settings)
         assert (plain < 0).any()
