@@ -115,8 +115,9 @@ GROUPS: dict[str, tuple[Case, ...]] = {
           for k, p in product((3, 5, 7), ((0, 3), (5, 0), (7, 7)))),
         *(Case(f"kernel {k}", (2, 3, 9, 21), (3, 1, *k), padding=(1, 2), groups=3)
           for k in ((3, 5), (5, 3), (1, 3), (4, 4))),
-        *(Case(f"{k}x{k} stride 2 padding {p} height {h} width {w}", (2, 3, h, w), (3, 1, k, k), (2, 2), (p, p), groups=3)
-          for k, p in ((3, 0), (3, 1), (5, 2), (5, 3), (7, 3), (7, 6)) for h, w in ((7, 9), (12, 32), (19, 71), (22, 98))),
+        *(Case(f"{k}x{k} stride 2 height {h} width {w}", (2, 3, h, w), (3, 1, k, k), (2, 2), (p, p), groups=3)
+          for (k, p), (h, w) in product(((3, 0), (3, 1), (5, 2), (5, 3), (7, 3), (7, 6)),
+                                        ((7, 9), (12, 32), (19, 71), (22, 98)))),
         *(Case(f"{k}x{k} width {w}", (1, 2, 6, w), (2, 1, k, k), padding=(k // 2, k // 2), groups=2)
           for k, w in product((5, 7), _around(16, 32, 48))),
         Case("stride 2, wide", (1, 2, 5, 4200), (2, 1, 3, 3), (2, 2), (1, 1), groups=2),

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from instruction_sets import GROUPS, LEVELS, UNFOLDED, choose, integers, ways
 
 import bridge
+from bridge import engine
 from bridge.model import Conv2d, Model, Relu
 
 DTYPES = ("float32", "float64")
@@ -139,6 +140,31 @@ def test_vectors_of_another_length_give_the_same_outputs(group: str, dtype: str,
             found.append(fortran_convolution(case, t))
         for name in ("y", "dx"):
             assert np.array_equal(found[0][name], found[1][name]), (case, name)
+
+
+def _raw(case: Case, t: dict[str, Array], device: str) -> tuple[Array, Array]:
+    """y and dx by calls that look for no NaN in what they are given."""
+    params = np.array([*case.stride, *case.padding, *case.dilation, case.groups], np.int32)
+    y, dx = np.empty_like(t["dy"]), np.empty_like(t["x"])
+    dtype = engine.dtype_code("dtype", y.dtype.name)
+    ex, ew = (np.array(shape[::-1], np.int32) for shape in (case.x, case.w))
+    x, w, b, dy = (t[name].ctypes.data for name in ("x", "w", "b", "dy"))
+    engine.call("conv2d_forward", device, dtype, params, 0, x, ex, w, ew, b, y.ctypes.data)
+    engine.call("conv2d_backward", device, dtype, params, x, ex, w, ew, dy, dx.ctypes.data, 0, 0)
+    return y, dx
+
+
+@ALL_DTYPES
+def test_nan_and_infinity_reach_what_the_plain_loops_say(dtype: str, level: str) -> None:
+    """Depthwise, where vectors and rows are computed twice and stand beside what another row needs."""
+    for k, stride in itertools.product((3, 5, 7), (1, 2)):
+        case = Case(f"{k}x{k}", (2, 3, 19, 90), (3, 1, k, k), (stride, stride), (k // 2, k // 2), groups=3)
+        t = integers(case, dtype)
+        t["x"][[0, 1, 1], [1, 2, 0], [4, 3, 0], [5, 89, 0]] = np.nan, np.inf, -np.inf
+        t["dy"][[0, 1], [1, 2], [2, 1], [3, 0]] = np.nan, np.inf
+        for found, right in zip(_raw(case, t, "cpu"), _raw(case, t, "naive"), strict=True):
+            assert np.isnan(right).any() and not np.isnan(right[0, 0]).any()
+            assert np.array_equal(found, right, equal_nan=True), case
 
 
 # --- ReLU, and gradients in the memory of outputs
