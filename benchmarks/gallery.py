@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.exhibits import BYTES_PER_PIXEL, LAYERS, RULES, Exhibit, published, saved
-from bridge.memory import keep_freed_memory
+from bridge.memory import brief_waits, keep_freed_memory
 from bridge.outcome import Outcome
 from bridge.report import print_report
 from bridge.verdict import short
@@ -65,6 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     p.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     a = p.parse_args(arguments)
     keep_freed_memory()
+    brief_waits()
     console = Console(width=None if sys.stdout.isatty() else 100)
     with workspace(None, BYTES_PER_PIXEL * 2 * a.size**2) as folder:
         first = published(folder, a.size)

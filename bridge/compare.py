@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from bridge.again import compare_runs, with_runs
 from bridge.command import Output, run
 from bridge.judge import judge
-from bridge.memory import keep_freed_memory
+from bridge.memory import brief_waits, keep_freed_memory
 from bridge.outputs import add_output_arguments, check_outputs, finish
 from bridge.progress import stage
 from bridge.readable import check_readable
@@ -51,6 +51,7 @@ def _compare(a: argparse.Namespace) -> int:
     check_outputs(a)
     check_readable(a.fixture, a.result, *([a.again] if a.again else []))
     keep_freed_memory()
+    brief_waits()
     with stage(Output(stderr=True), "compare with the float64 oracle") as progress:
         comparison, verdict = judge(a.fixture, a.result, progress, diagnosing=not a.no_diagnosis)
     extra = {}

@@ -20,7 +20,7 @@ from bridge.command import Output, run
 from bridge.compare import EXIT_CODES
 from bridge.device import HELP, DeviceSpec
 from bridge.judged import Comparison
-from bridge.memory import keep_freed_memory
+from bridge.memory import brief_waits, keep_freed_memory
 from bridge.outcome import Outcome
 from bridge.outputs import add_output_arguments, check_outputs, finish
 from bridge.plots import check_plot, plot_precisions
@@ -115,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(a: argparse.Namespace) -> int:
     keep_freed_memory()
+    brief_waits()
     # Refused here, before minutes of work
     engine.check_device(a.device)
     check_outputs(a)

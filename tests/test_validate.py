@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -50,6 +51,24 @@ def test_our_step_is_right_from_an_installed_package(tmp_path: Path) -> None:
     assert all(tensor["T"] <= 1 for tensor in document["tensors"])
     assert {"name", "step", "T"} <= set(document["tensors"][0])
     assert [p.name for p in tmp_path.iterdir()] == ["v.json"]
+
+
+@pytest.mark.parametrize("given, spins", [
+    ({}, "2000"),
+    ({"GOMP_SPINCOUNT": "77"}, "77"),
+    ({"OMP_WAIT_POLICY": "active"}, None),
+])
+def test_threads_of_openmp_do_not_wait_long(tmp_path: Path, given: dict[str, str], spins: str | None) -> None:
+    """The library says which settings it has read, before a folder that cannot be made ends the run."""
+    (tmp_path / "file").touch()
+    known = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    done = subprocess.run([sys.executable, "-m", "bridge.validate", "--keep", tmp_path / "file" / "folder"], text=True,
+                          capture_output=True, check=False, env=known | given | {"OMP_DISPLAY_ENV": "verbose"})
+    assert done.returncode == 2
+    if "GOMP_SPINCOUNT" not in done.stderr:
+        pytest.skip("not GNU's OpenMP")
+    found = re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)
+    assert found == [spins] if spins else found != ["2000"]
 
 
 @pytest.mark.parametrize("options", [
