@@ -33,7 +33,16 @@ from reference.progress import Stages
 from reference.settings import ExportSettings
 from reference.strips import in_strips
 from reference.training import Optimizer, double_twin, parameters, run_step, un_reduced
-from reference.writer import check_finite, link_twin, mark_probe, new_file, write_header, write_tensor, write_weights
+from reference.writer import (
+    NewFile,
+    check_finite,
+    link_twin,
+    mark_probe,
+    new_file,
+    write_header,
+    write_tensor,
+    write_weights,
+)
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -128,7 +137,7 @@ class _Work:
         steps += self.settings.whole * (twice + pixels)
         return steps * self.dtype.itemsize + self.computed_twins * step * torch.float64.itemsize
 
-    def write(self, file: h5py.File, stages: Stages) -> list[float]:
+    def write(self, file: NewFile, stages: Stages) -> list[float]:
         """All steps, one after the other: no more than one is in memory."""
         settings, losses = self.settings, []
         output_shape = self.shapes[self.layers[-1][0]]
@@ -143,6 +152,8 @@ class _Work:
             losses.append(self._write_step(file, f"steps/{k}", self.layers, *batch, whole=whole))
             if k < settings.twins:
                 self._write_twin(file, k, batch, stages)
+            # Weights are changed in place
+            file.settle()
             optimizer.step()
         write_weights(file, settings.steps, self.layers)
         if self.probe:

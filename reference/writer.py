@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -16,20 +15,59 @@ import numpy as np
 import torch
 
 from reference.chain import Layers, model_json
+from reference.disk import check_place, disk_errors, to_disk
 from reference.errors import InputError, one_line
 from reference.settings import ExportSettings
 from reference.training import parameters
 
 FORMAT = "cnn-exchange"
 FORMAT_VERSION = 1
-# Bytes of a tensor that is checked while it is written, and of what is written at a time.
-LARGE, PIECE = 1 << 24, 1 << 24
+# Bytes of a tensor that is written behind the computation, and of what is checked and written at a time.
+LARGE, PIECE = 1 << 24, 1 << 20
 # Arithmetic of the products. On the CPU that is the precision itself; export() sees to it.
 MATH_MODES = {"float32": "fp32", "float64": "fp64"}
 
 
+class NewFile(h5py.File):
+    """A file that is being written, with at most one large tensor on its way into it, by a thread of its own.
+
+    The kernel takes as long to find room for a tensor as torch to compute the next one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # The oldest format: HDF5 1.10 and before must read it.
+        super().__init__(path, "w", libver=("earliest", "v110"))
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="reference-writer")
+        self._on_its_way: tuple[str, torch.Tensor, Future[bool]] | None = None
+
+    def write_behind(self, name: str, tensor: torch.Tensor) -> None:
+        """Begin to write a contiguous tensor, which nobody may change before the next call or `settle`."""
+        self.settle()
+        self._on_its_way = name, tensor, self._writer.submit(_write_large, *_created(self, name, tensor.numpy()))
+
+    def settle(self) -> None:
+        """Wait until everything is written.
+
+        Raises
+        ------
+        InputError
+            If a value was not finite.
+        """
+        waiting, self._on_its_way = self._on_its_way, None
+        if waiting is None:
+            return
+        name, tensor, finite = waiting
+        if not finite.result():
+            check_finite(name, tensor)
+
+    def close(self) -> None:
+        """Also where something went wrong: the thread is not in the middle of a tensor then."""
+        self._writer.shutdown()
+        super().close()
+
+
 @contextlib.contextmanager
-def new_file(path: str | Path, expected_bytes: int = 0) -> Iterator[h5py.File]:
+def new_file(path: str | Path, expected_bytes: int = 0) -> Iterator[NewFile]:
     """HDF5 file that takes its name only when it is complete and on the disk.
 
     Until then it is ``.NAME.PID.part`` in the same folder; on any failure, also Ctrl-C, that is removed, and
@@ -48,23 +86,23 @@ def new_file(path: str | Path, expected_bytes: int = 0) -> Iterator[h5py.File]:
         If the folder is missing or not writable, the path is no regular file, or the disk is full.
     """
     goal = Path(os.path.realpath(path))
-    _check_place(goal, expected_bytes)
+    check_place(goal, expected_bytes)
     part = goal.with_name(f".{goal.name}.{os.getpid()}.part")
     try:
-        with _disk_errors(goal):
-            # The oldest format: HDF5 1.10 and before must read it.
-            file = h5py.File(part, "w", libver=("earliest", "v110"))
+        with disk_errors(goal):
+            file = NewFile(part)
             try:
                 yield file
+                file.settle()
             except BaseException:
                 # On a full disk closing fails too, and its complaint would hide the first one.
                 with contextlib.suppress(Exception):
                     file.close()
                 raise
             _close(file)
-            _to_disk(part)
+            to_disk(part)
             os.replace(part, goal)
-            _to_disk(goal.parent)
+            to_disk(goal.parent)
     finally:
         part.unlink(missing_ok=True)
 
@@ -109,19 +147,25 @@ def write_weights(file: h5py.File, step: int, layers: Layers) -> None:
 
 
 def write_tensor(file: h5py.File, name: str, tensor: torch.Tensor) -> None:
-    """One dataset, contiguous, in the tensor's own precision and C order.
+    """One dataset, contiguous, in the tensor's own precision and C order; a large one behind, see `NewFile`.
 
     Raises
     ------
     InputError
-        If a value is not finite.
+        If a value is not finite, of this tensor or of a large one before it.
     """
     tensor = tensor.detach().contiguous()
-    if tensor.nbytes < LARGE:
+    if tensor.nbytes >= LARGE and isinstance(file, NewFile):
+        file.write_behind(name, tensor)
+        return
+    try:
         check_finite(name, tensor)
-        file.create_dataset(name, data=tensor.numpy())
-    elif not _write_large(file, name, tensor.numpy()):
-        check_finite(name, tensor)
+    except InputError:
+        # What was wrong before it is the one to name
+        if isinstance(file, NewFile):
+            file.settle()
+        raise
+    file.create_dataset(name, data=tensor.numpy())
 
 
 def check_finite(name: str, tensor: torch.Tensor) -> None:
@@ -137,11 +181,8 @@ def check_finite(name: str, tensor: torch.Tensor) -> None:
         raise InputError(f"/{name} has values that are not finite: the training diverges (a smaller --lr?)")
 
 
-def _write_large(file: h5py.File, name: str, values: np.ndarray) -> bool:
-    """The dataset that `create_dataset` makes; False where its values may not be finite.
-
-    Their sum, which is finite only if they all are, is formed by another thread while this one hands the bytes over.
-    """
+def _created(file: h5py.File, name: str, values: np.ndarray) -> tuple[int, int, np.ndarray]:
+    """The dataset that `create_dataset` makes, but for its values: where they are to be written."""
     created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     created.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     created.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -149,18 +190,21 @@ def _write_large(file: h5py.File, name: str, values: np.ndarray) -> bool:
     links.set_create_intermediate_group(True)
     kind, space = h5py.h5t.py_create(values.dtype, logical=True), h5py.h5s.create_simple(values.shape)
     dataset = h5py.h5d.create(file.id, name.encode(), kind, space, created, links)
-    start, handle, data = dataset.get_offset(), file.id.get_vfd_handle(), memoryview(values).cast("B")
-    with ThreadPoolExecutor(1) as pool:
-        finite = pool.submit(_finite_sum, values.reshape(-1))
-        written = 0
+    return file.id.get_vfd_handle(), dataset.get_offset(), values
+
+
+def _write_large(handle: int, start: int, values: np.ndarray) -> bool:
+    """Write values; False where they may not be finite: the sums of all pieces are finite only if they all are."""
+    flat, finite = values.reshape(-1), True
+    step = max(1, PIECE // values.itemsize)
+    for first in range(0, flat.size, step):
+        piece = flat[first : first + step]
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = finite and bool(np.isfinite(piece.sum()))
+        data, written = memoryview(piece).cast("B"), 0
         while written < len(data):
-            written += os.pwrite(handle, data[written : written + PIECE], start + written)
-        return finite.result()
-
-
-def _finite_sum(values: np.ndarray) -> bool:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(values.sum()))
+            written += os.pwrite(handle, data[written:], start + first * values.itemsize + written)
+    return finite
 
 
 def link_twin(file: h5py.File, step: int) -> None:
@@ -176,42 +220,8 @@ def _producer() -> str:
         return "reference.export (source tree, not installed)"
 
 
-def _check_place(goal: Path, expected_bytes: int) -> None:
-    if not goal.parent.is_dir():
-        raise InputError(f"cannot write {goal}: the folder {goal.parent} does not exist")
-    if goal.exists() and not goal.is_file():
-        raise InputError(f"cannot write {goal}: it is there and is not a regular file")
-    if not os.access(goal.parent, os.W_OK | os.X_OK):
-        raise InputError(f"cannot write {goal}: no permission to write into {goal.parent}")
-    free = shutil.disk_usage(goal.parent).free
-    if free < expected_bytes:
-        raise InputError(
-            f"cannot write {goal}: {expected_bytes / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free "
-            "(--size, --batch, --steps and --oracle-steps make it smaller)"
-        )
-
-
-@contextlib.contextmanager
-def _disk_errors(goal: Path) -> Iterator[None]:
-    """What the disk refuses, as one sentence."""
-    try:
-        yield
-    except OSError as error:
-        # The number says "no space left on device"; HDF5's own text is addresses and offsets.
-        reason = os.strerror(error.errno) if error.errno else one_line(error)
-        raise InputError(f"cannot write {goal}: {reason}") from error
-
-
 def _close(file: h5py.File) -> None:
     try:
         file.close()
     except RuntimeError as error:  # what h5py raises where the last write, at closing, fails
         raise OSError(one_line(error)) from error
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

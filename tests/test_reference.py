@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -579,3 +582,45 @@ def test_large_tensors_are_checked_while_they_are_written(tmp_path: Path, place:
         with refused, writer.new_file(tmp_path / "g.h5") as file:
             writer.write_tensor(file, "b", wrong)
     assert not (tmp_path / "g.h5").exists()
+
+
+def test_the_first_tensor_that_is_not_finite_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although a large one is still on its way when the next one is there."""
+    write = writer._write_large
+
+    def late(*place: Any) -> bool:
+        time.sleep(0.1)
+        return write(*place)
+
+    monkeypatch.setattr(writer, "LARGE", 100)
+    monkeypatch.setattr(writer, "_write_large", late)
+    for size in (1, 100):
+        refused = pytest.raises(InputError, match="/a has values that are not finite")
+        with refused, writer.new_file(tmp_path / "f.h5") as file:
+            writer.write_tensor(file, "a", torch.full((100,), np.nan))
+            writer.write_tensor(file, "b", torch.full((size,), np.nan))
+            file.settle()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_large_tensor_is_whole_when_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file waits for what is on its way; what the disk refuses there is an error of the file."""
+    write, given = os.pwrite, torch.arange(1000.0)
+
+    def slow(handle: int, data: memoryview, place: int) -> int:
+        time.sleep(0.001)
+        return write(handle, data[:100], place)
+
+    monkeypatch.setattr(writer, "LARGE", 100)
+    monkeypatch.setattr(os, "pwrite", slow)
+    with writer.new_file(tmp_path / "f.h5") as file:
+        writer.write_tensor(file, "a", given)
+    assert np.array_equal(tensors(tmp_path / "f.h5")["a"], given)
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(InputError, match="No space left on device"), writer.new_file(tmp_path / "g.h5") as file:
+        writer.write_tensor(file, "a", given)
+    assert os.listdir(tmp_path) == ["f.h5"]
