@@ -59,10 +59,14 @@ class Arithmetic:
 
     def with_underflow(self, bound: Array, n: Array | float) -> Array:
         """The bound, in place, with the smallest number for each of n products; what is exact (0) stays exact."""
-        smallest = SMALLEST["float64" if self.u < UNIT_ROUNDOFF["float32"] else "float32"]
-        more = smallest * np.max(n)
-        # Where it is lost to rounding everywhere, as nearly always, there is nothing to add
-        if bound.size and bound.min() >= more * 2.0**54:
-            return bound
-        bound += more * (bound > 0)
+        if self.may_underflow(bound, n):
+            bound += self._underflow(n) * (bound > 0)
         return bound
+
+    def may_underflow(self, bound: Array, n: Array | float) -> bool:
+        """Does `with_underflow` change anything? Nearly always it is lost to rounding everywhere."""
+        return not (bound.size and bound.min() >= self._underflow(n) * 2.0**54)
+
+    def _underflow(self, n: Array | float) -> float:
+        smallest = SMALLEST["float64" if self.u < UNIT_ROUNDOFF["float32"] else "float32"]
+        return smallest * float(np.max(n))

@@ -54,17 +54,21 @@ def finish(parts: Parts, n: Array, arithmetic: Arithmetic, bias: Array | None = 
     given = [parts.value, parts.absolute, np.broadcast_to(b, (shape[0], 1, 1)), factor[None]]
 
     def bounds(z: Array, e: Array, shift: Array, f: Array, p: Array | None = None) -> None:
-        z += shift
-        e += np.abs(shift)
+        if bias is not None:
+            z += shift
+            e += np.abs(shift)
         e *= f
+        # Both bounds are at least this
+        tiny = arithmetic.may_underflow(e, most)
         if p is not None:
-            own = p * f
-            own += e
-            p *= spread
-            e += p
-            p[...] = own
-            arithmetic.with_underflow(p, most)
-        arithmetic.with_underflow(e, most)
+            wide = p * spread
+            p *= f
+            p += e
+            e += wide
+            if tiny:
+                arithmetic.with_underflow(p, most)
+        if tiny:
+            arithmetic.with_underflow(e, most)
 
     blockwise(bounds, shape, *given, *([] if parts.propagated is None else [parts.propagated]))
     if parts.own is None:
@@ -98,11 +102,13 @@ def stop(positive: Array, unsure: Array, da: Array, e_da: Array) -> None:
     """The gradient of a ReLU's output becomes that of its input."""
 
     def one(above: Array, doubt: Array, g: Array, e: Array) -> None:
-        either = np.abs(g[doubt]) + e[doubt] if doubt.any() else None
+        # They are few, and found once; numpy finds them fast in one dimension alone
+        places = np.divmod(np.flatnonzero(doubt), doubt.shape[1])
+        either = np.abs(g[places])
+        either += e[places]
         keep(g, above)
         keep(e, above)
-        if either is not None:
-            e[doubt] += either
+        e[places] += either
 
     blockwise(one, da.shape, positive, unsure, da, e_da)
 
