@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import select
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -77,3 +82,22 @@ def test_small_results_start_nothing(files: Files, started: list[subprocess.Pope
     with reckoning(*files) as adequacy:
         assert adequacy() == reckon(*files)
     assert not started
+
+
+def test_a_signal_does_not_cut_what_the_process_says(files: Files) -> None:
+    """It is stopped and goes on in the middle of a write, with a pipe that holds little and without a buffer."""
+    fcntl = pytest.importorskip("fcntl")
+    command = [sys.executable, "-m", "bridge.diagnosis.aside", *map(str, files)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as child:
+        assert child.stdout is not None
+        if not hasattr(fcntl, "F_SETPIPE_SZ"):
+            pytest.skip("pipes of a fixed size")
+        fcntl.fcntl(child.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        select.select([child.stdout], [], [])
+        for _ in range(3):
+            time.sleep(0.1)
+            child.send_signal(signal.SIGSTOP)
+            time.sleep(0.1)
+            child.send_signal(signal.SIGCONT)
+        said = child.stdout.read()
+    assert len(said) > 4096 and pickle.loads(said) == reckon(*files)

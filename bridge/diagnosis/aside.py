@@ -63,7 +63,9 @@ def _found(child: subprocess.Popen[bytes] | None, fixture: StrPath, result: StrP
 def main(fixture: str, result: str) -> None:
     """What the child does."""
     found = reckon(fixture, result)
-    sys.stdout.buffer.write(pickle.dumps(found))
+    # Without a buffer, which a user may ask for, a signal in the middle of a write would lose the rest
+    with open(sys.stdout.fileno(), "wb", closefd=False) as out:
+        out.write(pickle.dumps(found))
 
 
 if __name__ == "__main__":
