@@ -25,6 +25,7 @@ SHAPES = (
     Case("several bands", (1, 40, 90, 60), (20, 40, 3, 3), padding=(1, 1)),
     Case("one strip", (1, 8, 8, 12), (8, 8, 1, 1)), Case("one more", (1, 8, 1, 97), (8, 8, 1, 1)),
     Case("in groups", (3, 15, 6, 7), (51, 5, 3, 3), padding=(1, 1), groups=3),
+    Case("in groups, in place", (3, 15, 6, 7), (51, 5, 2, 3), groups=3),
     Case("padding", (2, 20, 4, 5), (9, 20, 2, 2), padding=(3, 4), dilation=(2, 1)),
     Case("forward in steps", (2, 6, 15, 12), (17, 6, 3, 5), (2, 3), (1, 2)),
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import Array, Case, fortran_convolution, tensors
-from instruction_sets import GROUPS, LEVELS, UNFOLDED, VARIABLE, choose, facts, integers
+from instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, UNFOLDED, VARIABLE, choose, facts, integers
 
 import bridge
 from bridge import engine, places
@@ -196,23 +196,28 @@ DIGESTS = "torch.set_num_threads(int(sys.argv[1])); sys.stdout.write(t.digests(*
 FRESH = "import numpy; print(numpy.empty(100000)[50000])"
 
 
-@pytest.fixture(scope="module")
-def right_digests() -> str:
-    """With one thread, at each level of this machine."""
+@pytest.fixture(scope="module", params=["", "channels"])
+def right(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """What is asked to be in the vector lanes, and the digests with one thread at each level of this machine."""
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv(VARIABLE, raising=False)
         levels = LEVELS[:LEVELS.index(facts()["best"]) + 1]
         environment.setenv(VARIABLE, "")
-        return child(DIGESTS, "1", *levels, OMP_NUM_THREADS="1")
+        return request.param, child(DIGESTS, "1", *levels, **{"OMP_NUM_THREADS": "1", LANES_VARIABLE: request.param})
+
+
+def again(right: tuple[str, str], threads: str, **environment: str) -> str:
+    """The digests once more."""
+    levels = [line.split()[0] for line in right[1].splitlines()]
+    return child(DIGESTS, threads, *levels, **{"OMP_NUM_THREADS": threads, LANES_VARIABLE: right[0]}, **environment)
 
 
 @pytest.mark.parametrize("threads", ["2", "5"])
-def test_threads_do_not_change_a_bit(threads: str, right_digests: str) -> None:
-    levels = [line.split()[0] for line in right_digests.splitlines()]
-    assert child(DIGESTS, threads, *levels, OMP_NUM_THREADS=threads) == right_digests
+def test_threads_do_not_change_a_bit(threads: str, right: tuple[str, str]) -> None:
+    assert again(right, threads) == right[1]
 
 
-def test_memory_that_nobody_wrote_reaches_no_result(right_digests: str, root: Path, tmp_path: Path) -> None:
+def test_memory_that_nobody_wrote_reaches_no_result(right: tuple[str, str], root: Path, tmp_path: Path) -> None:
     """New memory is full of NaN: the same bits."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if platform.libc_ver()[0] != "glibc" or compiler is None:
@@ -221,12 +226,12 @@ def test_memory_that_nobody_wrote_reaches_no_result(right_digests: str, root: Pa
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-fno-builtin", root / "tests" / "unwritten_memory.c", "-o",
                     library], check=True)
     assert np.isnan(float(child(FRESH, OMP_NUM_THREADS="1", LD_PRELOAD=str(library))))
-    levels = [line.split()[0] for line in right_digests.splitlines()]
-    assert child(DIGESTS, "1", *levels, OMP_NUM_THREADS="1", LD_PRELOAD=str(library)) == right_digests
+    assert again(right, "1", LD_PRELOAD=str(library)) == right[1]
 
 
-def test_nothing_is_read_outside_of_the_inputs(level: str) -> None:
+@pytest.mark.parametrize("way", ["", "channels"])
+def test_nothing_is_read_outside_of_the_inputs(way: str, level: str) -> None:
     """Pages that cannot be read lie at the end, or the beginning, of every input."""
     if not sys.platform.startswith("linux"):
         pytest.skip("mprotect as Linux has it")
-    assert child("t.compute_between_fences()", OMP_NUM_THREADS="1") == "done\n"
+    assert child("t.compute_between_fences()", **{"OMP_NUM_THREADS": "1", LANES_VARIABLE: way}) == "done\n"
