@@ -28,7 +28,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 EPILOG = """
 
 examples:
-  python -m benchmarks                        everything: half an hour on two cores that have nothing else to do
+  python -m benchmarks                        everything: an hour on two cores that have nothing else to do
   python -m benchmarks step layers            two sections
   python -m benchmarks --quick --output DIR   does it all work? a minute; the figures mean nothing
   python -m benchmarks step --without torch.compile,jax
