@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -55,6 +56,10 @@ class MachinePeak:
     def best(self, threads: int, name: str) -> float:
         """The highest rate: what the machine can do when nothing disturbs it, in GFLOP/s or GB/s."""
         return max(self.found[threads][name])
+
+    def median(self, threads: int, name: str) -> float:
+        """The rate of the median run: what was left of it while the contestants ran."""
+        return statistics.median(self.found[threads][name])
 
     @staticmethod
     def _run(program: Path, arguments: Sequence[str], threads: int) -> dict[str, float]:

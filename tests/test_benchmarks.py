@@ -113,6 +113,8 @@ def test_shares_are_of_the_measured_peak(documents: dict[str, Document]) -> None
         assert len(measured) >= 2
         for one in measured:
             assert one["share_of_peak"] == pytest.approx(one["gflops"] / peaks[case["threads"]][case["dtype"]])
+    for run in document["machine"]["runs"]:
+        assert 0 < run["median"]["gflops"]["float32"] <= run["gflops"]["float32"]
 
 
 def test_throughputs_of_files(documents: dict[str, Document]) -> None:
