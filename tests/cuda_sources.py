@@ -169,6 +169,8 @@ RULES = {
     "type(c_ptr),value": "POINTER({T})",
     "integer(c_int),value": "INT({T})",
     "integer(c_size_t),value": "SAME({T}, size_t)",
+    "integer(c_int64_t),value": "SAME({T}, int64_t)",
+    "integer(c_int64_t),intent(out)": "SAME({T}, int64_t *)",
     "real(c_double),value": "SAME({T}, double)",
     "type(c_ptr),intent(out)": "POINTER({T}) && POINTER(TARGET({T})) && WRITABLE({T})",
     "type(c_ptr),intent(in)(*)": "SAME({T}, void **)",

@@ -24,7 +24,7 @@ LIBRARIES = {
     "cublas_v2.h": ("cublas",),
     "cudnn.h": (
         "cudnn", "cudnn_enums", "cudnn_algorithm_interfaces", "cudnn_descriptor_interfaces",
-        "cudnn_operation_interfaces",
+        "cudnn_operation_interfaces", "cudnn_graph", "cudnn_graph_enums", "cudnn_graph_interfaces",
     ),
 }
 

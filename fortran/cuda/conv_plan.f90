@@ -20,7 +20,7 @@ module cnn_conv_plan
    implicit none
    private
 
-   public :: cudnn_dtype, free_plan, free_tensor_descriptor, make_plan, make_tensor_descriptor, plan_key
+   public :: compute_type, cudnn_dtype, free_plan, free_tensor_descriptor, make_plan, make_tensor_descriptor, plan_key
 
    integer, parameter, public :: conv_forward = 1, conv_data = 2, conv_filter = 3
    character(len=*), parameter, public :: conv_names(3) = [character(len=15) :: &

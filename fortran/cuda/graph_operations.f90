@@ -1,0 +1,244 @@
+! SPDX-License-Identifier: MIT
+!> Tensors and operations of cuDNN's graph API, as lines of a cnn_graph_builder.
+!>
+!> Layout.  Dimensions are given as n, c, h, w in every layout; strides say how they lie. Our x(w, h, c, n) is nchw;
+!>          nhwc is what cuDNN fuses most in, and private to this backend.
+!> Virtual. A tensor between two operations of one graph, that is never in memory.
+!> Groups.  cuDNN counts them itself: channels of x over those of w.
+!> Source.  cuDNN 9 backend API reference; required attributes as tried with cuDNN 9.19.
+module cnn_graph_operations
+   use, intrinsic :: iso_c_binding, only : c_int, c_ptr
+   use cnn_conv_geometry, only : conv_type
+   use cnn_cudnn_enums, only : CUDNN_CROSS_CORRELATION, CUDNN_DATA_DOUBLE, CUDNN_PROPAGATE_NAN
+   use cnn_cudnn_graph_enums, only : CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_ATTR_CONVOLUTION_CONV_MODE, &
+      & CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, &
+      & CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &
+      & CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_ATTR_OPERATIONGRAPH_OPS, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, &
+      & CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, &
+      & CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &
+      & CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &
+      & CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, &
+      & CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_ATTR_POINTWISE_MODE, &
+      & CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_ATTR_REDUCTION_OPERATOR, &
+      & CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_ATTR_TENSOR_DIMENSIONS, &
+      & CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_ATTR_TENSOR_UNIQUE_ID, &
+      & CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &
+      & CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, &
+      & CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, &
+      & CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &
+      & CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &
+      & CUDNN_BACKEND_REDUCTION_DESCRIPTOR, CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_POINTWISE_ADD, &
+      & CUDNN_POINTWISE_RELU_BWD, CUDNN_POINTWISE_RELU_FWD, CUDNN_REDUCE_TENSOR_ADD, &
+      & CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_TYPE_DATA_TYPE, CUDNN_TYPE_NAN_PROPOGATION, CUDNN_TYPE_POINTWISE_MODE, &
+      & CUDNN_TYPE_REDUCTION_OPERATOR_TYPE
+   use cnn_graph_builder, only : graph_builder_type
+   use cnn_kinds, only : dp, i8
+   implicit none
+   private
+
+   public :: add_operation, convolution_description, data_operation, filter_operation, forward_operation, &
+      & operation_graph, reduction_operation, relu_backward_operation, relu_operation, tensor
+
+   integer, parameter, public :: layout_nchw = 1, layout_nhwc = 2
+   character(len=4), parameter, public :: layout_names(2) = [character(len=4) :: "nchw", "nhwc"]
+
+   !> The least that device memory of ours is aligned to, in bytes
+   integer(i8), parameter :: alignment = 16_i8
+
+contains
+
+   !> `extent` is [w, h, c, n], of a filter [s, r, c, k]; `dtype` is cuDNN's; `id` is its name in the variant pack
+   function tensor(b, what, id, dtype, extent, layout, virtual) result(it)
+      type(graph_builder_type), intent(inout) :: b
+      character(len=*), intent(in) :: what
+      integer, intent(in) :: id, extent(4), layout
+      integer(c_int), intent(in) :: dtype
+      logical, intent(in) :: virtual
+      type(c_ptr) :: it
+      integer(i8) :: w, h, c, n, strides(4)
+
+      w = extent(1)
+      h = extent(2)
+      c = extent(3)
+      n = extent(4)
+      strides = [c*h*w, h*w, w, 1_i8]
+      if (layout == layout_nhwc) strides = [c*h*w, 1_i8, w*c, c]
+      it = b%descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, "the tensor "//what)
+      call b%set_enum(it, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, dtype)
+      call b%set(it, CUDNN_ATTR_TENSOR_DIMENSIONS, [n, c, h, w])
+      call b%set(it, CUDNN_ATTR_TENSOR_STRIDES, strides)
+      call b%set(it, CUDNN_ATTR_TENSOR_UNIQUE_ID, [int(id, i8)])
+      call b%set(it, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, [alignment])
+      call b%set(it, CUDNN_ATTR_TENSOR_IS_VIRTUAL, virtual)
+      call b%finalize(it)
+   end function tensor
+
+   !> Padding, stride and dilation of a cross-correlation whose sums are of the type `compute`
+   function convolution_description(b, conv, compute) result(it)
+      type(graph_builder_type), intent(inout) :: b
+      type(conv_type), intent(in) :: conv
+      integer(c_int), intent(in) :: compute
+      type(c_ptr) :: it
+      integer(i8) :: padding(2)
+      padding = [int(conv%pad_h, i8), int(conv%pad_w, i8)]
+      it = b%descriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, "a convolution")
+      call b%set_enum(it, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, compute)
+      call b%set_enum(it, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION)
+      call b%set(it, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, [2_i8])
+      call b%set(it, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, padding)
+      call b%set(it, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, padding)
+      call b%set(it, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, [int(conv%stride_h, i8), int(conv%stride_w, i8)])
+      call b%set(it, CUDNN_ATTR_CONVOLUTION_DILATIONS, [int(conv%dilation_h, i8), int(conv%dilation_w, i8)])
+      call b%finalize(it)
+   end function convolution_description
+
+   !> y = conv(x, w)
+   function forward_operation(b, conv, compute, x, w, y) result(it)
+      type(graph_builder_type), intent(inout) :: b
+      type(c_ptr), intent(in) :: conv, x, w, y
+      integer(c_int), intent(in) :: compute
+      type(c_ptr) :: it
+      it = b%descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, "a forward convolution")
+      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, [conv])
+      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, [x])
+      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, [w])
+      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, [y])
+      call overwrite(b, it, compute, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, &
+         & CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA)
+      call b%finalize(it)
+   end function forward_operation
+
+   !> dx from w and dy
+   function data_operation(b, conv, compute, dx, w, dy) result(it)
+      type(graph_builder_type), intent(inout) :: b
+      type(c_ptr), intent(in) :: conv, dx, w, dy
+      integer(c_int), intent(in) :: compute
+      type(c_ptr) :: it
+      it = b%descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, "a data gradient")
+      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, [conv])
+      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, [dx])
+      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, [w])
+      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, [dy])
+      call overwrite(b, it, compute, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, &
+         & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA)
+      call b%finalize(it)
+   end function data_operation
+
+   !> dw from x and dy
+   function filter_operation(b, conv, compute, x, dw, dy) result(it)
+      type(graph_builder_type), intent(inout) :: b
+      type(c_ptr), intent(in) :: conv, x, dw, dy
+      integer(c_int), intent(in) :: compute
+      type(c_ptr) :: it
+      it = b%descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, "a filter gradient")
+      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, [conv])
+      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, [x])
+      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, [dw])
+      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, [dy])
+      call overwrite(b, it, compute, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, &
+         & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA)
+      call b%finalize(it)
+   end function filter_operation
+
+   !> The result is 1 * conv + 0 * what was there; the factors are of the type of the sums
+   subroutine overwrite(b, it, compute, alpha, beta)
+      type(graph_builder_type), intent(inout) :: b
+      type(c_ptr), intent(in) :: it
+      integer(c_int), intent(in) :: compute, alpha, beta
+      call b%set_number(it, alpha, 1.0_dp, compute == CUDNN_DATA_DOUBLE)
+      call b%set_number(it, beta, 0.0_dp, compute == CUDNN_DATA_DOUBLE)
+   end subroutine overwrite
+
+   !> y = x + bias, where a dimension of 1 of the bias serves all of x
+   function add_operation(b, compute, x, bias, y) result(it)
+      type(graph_builder_type), intent(inout) :: b
+      integer(c_int), intent(in) :: compute
+      type(c_ptr), intent(in) :: x, bias, y
+      type(c_ptr) :: it, mode
+      mode = pointwise(b, CUDNN_POINTWISE_ADD, compute)
+      it = b%descriptor(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "adding the bias")
+      call b%set(it, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, [mode])
+      call b%set(it, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, [x])
+      call b%set(it, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, [bias])
+      call b%set(it, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, [y])
+      call b%finalize(it)
+   end function add_operation
+
+   !> y = max(x, 0); NaN stays NaN
+   function relu_operation(b, compute, x, y) result(it)
+      type(graph_builder_type), intent(inout) :: b
+      integer(c_int), intent(in) :: compute
+      type(c_ptr), intent(in) :: x, y
+      type(c_ptr) :: it, mode
+      mode = pointwise(b, CUDNN_POINTWISE_RELU_FWD, compute)
+      it = b%descriptor(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a ReLU")
+      call b%set(it, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, [mode])
+      call b%set(it, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, [x])
+      call b%set(it, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, [y])
+      call b%finalize(it)
+   end function relu_operation
+
+   !> dx = dy where x > 0, else 0; x may be the ReLU's output, which is positive at the same places
+   function relu_backward_operation(b, compute, x, dy, dx) result(it)
+      type(graph_builder_type), intent(inout) :: b
+      integer(c_int), intent(in) :: compute
+      type(c_ptr), intent(in) :: x, dy, dx
+      type(c_ptr) :: it, mode
+      mode = pointwise(b, CUDNN_POINTWISE_RELU_BWD, compute)
+      it = b%descriptor(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a ReLU's gradient")
+      call b%set(it, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, [mode])
+      call b%set(it, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, [x])
+      call b%set(it, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, [dy])
+      call b%set(it, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, [dx])
+      call b%finalize(it)
+   end function relu_backward_operation
+
+   function pointwise(b, mode, compute) result(it)
+      type(graph_builder_type), intent(inout) :: b
+      integer(c_int), intent(in) :: mode, compute
+      type(c_ptr) :: it
+      it = b%descriptor(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "a pointwise operation")
+      call b%set_enum(it, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode)
+      call b%set_enum(it, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, compute)
+      if (mode == CUDNN_POINTWISE_RELU_FWD) call b%set_enum(it, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, &
+         & CUDNN_TYPE_NAN_PROPOGATION, CUDNN_PROPAGATE_NAN)
+      call b%finalize(it)
+   end function pointwise
+
+   !> y = sum of x over the dimensions that are 1 in y
+   function reduction_operation(b, compute, x, y) result(it)
+      type(graph_builder_type), intent(inout) :: b
+      integer(c_int), intent(in) :: compute
+      type(c_ptr), intent(in) :: x, y
+      type(c_ptr) :: it, sum
+      sum = b%descriptor(CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "a sum")
+      call b%set_enum(sum, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, CUDNN_REDUCE_TENSOR_ADD)
+      call b%set_enum(sum, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, compute)
+      call b%finalize(sum)
+      it = b%descriptor(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "a sum over a tensor")
+      call b%set(it, CUDNN_ATTR_OPERATION_REDUCTION_DESC, [sum])
+      call b%set(it, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, [x])
+      call b%set(it, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, [y])
+      call b%finalize(it)
+   end function reduction_operation
+
+   !> Operations that are to be one plan
+   function operation_graph(b, operations) result(it)
+      type(graph_builder_type), intent(inout) :: b
+      type(c_ptr), intent(in) :: operations(:)
+      type(c_ptr) :: it
+      it = b%descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "an operation graph")
+      call b%set(it, CUDNN_ATTR_OPERATIONGRAPH_OPS, operations)
+      call b%finalize(it)
+   end function operation_graph
+
+end module cnn_graph_operations
