@@ -38,9 +38,6 @@ LARGEST = 2**31 - 1
 #: Elements up to which a temporary array is cheaper than anything else
 SMALL = 1 << 12
 
-#: Elements for which no BLAS wakes its threads, which costs more than the sum
-BLOCK = 1 << 13
-
 #: Held from the choice of a stream to the work on it
 lock = threading.RLock()
 
@@ -256,14 +253,10 @@ def _check_dtype(name: str, array: Array, dtype: str | None) -> None:
 
 
 def _all_finite(array: Array) -> bool:
-    """Without a temporary array of the same size for the common, finite case; a small one costs nothing."""
+    """A small one where it is; else by all threads."""
     if array.size <= SMALL:
         return bool(np.isfinite(array).all())
-    flat = array.ravel()
-    whole = flat[:flat.size // BLOCK * BLOCK].reshape(-1, BLOCK)
-    with np.errstate(over="ignore", invalid="ignore"):
-        squares = np.vecdot(whole, whole).sum() + np.dot(flat[whole.size:], flat[whole.size:])
-    return bool(np.isfinite(squares)) or bool(np.isfinite(array).all())
+    return bool(call("array_finite", DTYPES[NAMES[array.dtype]], array.size, array.ctypes.data))
 
 
 def address(array: Array | None) -> int:

@@ -90,7 +90,7 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
         Gradient of the loss with respect to the output.
     input, weight, stride, padding, dilation, groups, device : as for `conv2d`
     output_mask : three bool
-        Which of the three gradients to compute.
+        Which of the three gradients to compute. Arrays whose values none of these needs are not searched for NaN.
 
     Returns
     -------
@@ -110,11 +110,11 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
     array([[0., 1.],
            [2., 3.]])
     """
+    _check_mask(output_mask)
     place = places.of(device, input)
-    x, w = _check_pair(place, input, weight)
+    x, w = _check_pair(place, input, weight, input_read=output_mask[1], weight_read=output_mask[0])
     params = _params(stride, padding, dilation, groups, w.shape[2:])
     shape = _output_shape(x, w, params)
-    _check_mask(output_mask)
     dy = place.operand("grad_output", grad_output, like=x, shape=shape)
     shapes = (x.shape, w.shape, w.shape[:1])
     dx, dw, db = (place.empty(one, x) if wanted else None for one, wanted in zip(shapes, output_mask, strict=True))
@@ -142,9 +142,10 @@ def _check_mask(mask: object) -> None:
         raise ArgumentTypeError(f"output_mask: {mask!r}, expected three bool")
 
 
-def _check_pair(place: Place, input: Array, weight: Array) -> tuple[Operand, Operand]:
-    x = place.operand("input", input, ndim=4)
-    return x, place.operand("weight", weight, like=x, ndim=4)
+def _check_pair(place: Place, input: Array, weight: Array, *, input_read: bool = True,
+                weight_read: bool = True) -> tuple[Operand, Operand]:
+    x = place.operand("input", input, ndim=4, values=input_read)
+    return x, place.operand("weight", weight, like=x, ndim=4, values=weight_read)
 
 
 def _params(stride: PairLike, padding: PairLike | str, dilation: PairLike, groups: int,

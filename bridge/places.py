@@ -33,7 +33,8 @@ class Host:
         self.text = spec.text
 
     def operand(self, name: str, array: Any, *, like: Operand | None = None, dtype: str | None = None,
-                ndim: int | None = None, shape: Sequence[int] | None = None, writable: bool = False) -> Operand:
+                ndim: int | None = None, shape: Sequence[int] | None = None, writable: bool = False,
+                values: bool = True) -> Operand:
         """An argument as Fortran takes it, the same memory.
 
         Parameters
@@ -43,6 +44,7 @@ class Host:
         dtype : the element type; None takes that of `like`, or any of `dtypes`
         ndim, shape : what is expected
         writable : it is a result
+        values : they are read, and not only the shape
 
         Raises
         ------
@@ -55,7 +57,7 @@ class Host:
                                     f"numpy.ndarray for the device {self.text} (device='cuda:{index}' computes there)")
         dtype = like.dtype if dtype is None and like is not None else dtype
         found = engine.check_array(name, array, dtype=dtype, ndim=ndim, shape=shape, writable=writable,
-                                   finite=not writable)
+                                   finite=values and not writable)
         return _of_numpy(found)
 
     def empty(self, shape: tuple[int, ...], like: Operand) -> Operand:
@@ -77,7 +79,8 @@ class Cuda:
         engine.close_at_exit()
 
     def operand(self, name: str, array: Any, *, like: Operand | None = None, dtype: str | None = None,
-                ndim: int | None = None, shape: Sequence[int] | None = None, writable: bool = False) -> Operand:
+                ndim: int | None = None, shape: Sequence[int] | None = None, writable: bool = False,
+                values: bool = True) -> Operand:
         """As of `Host`."""
         if index_of(array) is None:
             raise ArgumentTypeError(f"{name}: {foreign_arrays.type_name(array)}, expected an array on "

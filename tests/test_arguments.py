@@ -131,6 +131,36 @@ def test_not_finite(target: str, value: float) -> None:
     call(target, infinite(3e38))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("size", [4097, 8191, 8193, 65536 + 8192 * 3 + 37])
+def test_not_finite_anywhere(size: int, value: float, dtype: str) -> None:
+    """Arrays that the library searches in blocks, by one thread or several; large and tiny values are finite."""
+    array = np.full(size, np.finfo(dtype).max, dtype)
+    array[::3] = np.finfo(dtype).smallest_subnormal
+    engine.check_array("x", array, finite=True)
+    for place in (0, 31, 32, 4095, 4096, size // 2, size - 38, size - 32, size - 1):
+        kept, array[place] = array[place], value
+        with pytest.raises(bridge.ArgumentError, match=r"^x: holds NaN or infinity, expected finite values"):
+            engine.check_array("x", array, finite=True)
+        array[place] = kept
+
+
+def test_what_is_not_read_may_be_anything() -> None:
+    """The data gradient needs no input, the filter gradient no weight, the bias gradient neither."""
+    t = tensors(Case("plain", (2, 3, 6, 5), (4, 3, 2, 2)), "float32")
+    dy = np.ones((2, 4, 5, 4), np.float32)
+    right = bridge.conv2d_backward(dy, t["x"], t["w"])
+    nothing = {name: np.full_like(t[name], np.nan) for name in ("x", "w")}
+    for place, (x, w) in enumerate([(nothing["x"], t["w"]), (t["x"], nothing["w"]), (nothing["x"], nothing["w"])]):
+        mask = tuple(place == i for i in range(3))
+        assert np.array_equal(bridge.conv2d_backward(dy, x, w, output_mask=mask)[place], right[place])
+    needed = {(True, False, False): "weight", (False, True, False): "input", (True, True, True): "input"}
+    for mask, name in needed.items():
+        with pytest.raises(bridge.ArgumentError, match=f"^{name}: holds NaN"):
+            bridge.conv2d_backward(dy, nothing["x"], nothing["w"], output_mask=mask)
+
+
 @pytest.mark.parametrize(("name", "shape"), [
     ("weight", (4, 2, 2, 5)), ("weight", (4, 4, 2, 5)), ("weight", (4, 3, 9, 5)), ("weight", (4, 3, 2, 12)),
     ("weight", (4, 3, 0, 5)), ("bias", (3,)), ("bias", (4, 1)), ("out", (2, 4, 7, 8)), ("out", (2, 4, 7, 7, 1)),

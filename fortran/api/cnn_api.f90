@@ -22,7 +22,7 @@ module cnn_api
    use cnn_network_ways, only : describe_chains
    use cnn_run_steps, only : run_steps
    use cnn_sgd, only : sgd_type
-   use cnn_tensor, only : tensor_type
+   use cnn_tensor, only : all_finite, tensor_type
    use cnn_text, only : to_text
    use cnn_version, only : version
    implicit none
@@ -30,7 +30,7 @@ module cnn_api
 
    ! f90wrap's code declares its arguments with these kinds and finds them here
    public :: c_double, c_int, c_int64_t
-   public :: version_text, device_check, run_file
+   public :: version_text, array_finite, device_check, run_file
    public :: network_create, network_free, network_read_weights, network_save, network_address, network_copy
    public :: network_forward, network_loss, network_backward, network_update, network_step
    public :: conv2d_extent, conv2d_forward, conv2d_backward
@@ -53,6 +53,18 @@ contains
       character(len=32), intent(out) :: text
       text = version
    end subroutine version_text
+
+   !> 1 when none of the elements in host memory is NaN or infinite, else 0
+   subroutine array_finite(dtype, count, address, finite, ierr, errmsg)
+      integer(c_int), intent(in) :: dtype
+      integer(c_int64_t), intent(in) :: count, address
+      integer(c_int), intent(out) :: finite
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(error_type), allocatable :: error
+      finite = merge(1_c_int, 0_c_int, all_finite(pointer_to(address), dtype, count))
+      call hand_over(error, ierr, errmsg)
+   end subroutine array_finite
 
    !> An error when there is no device of this name
    subroutine device_check(device, ierr, errmsg)

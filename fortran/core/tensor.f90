@@ -30,6 +30,11 @@ module cnn_tensor
       module procedure as_vector_dp
    end interface as_vector
 
+   !> Elements that one thread looks at in one go, and more than it takes to wake the others
+   integer(i8), parameter :: block = 8192_i8, few = 65536_i8
+   !> Sums that do not wait for each other
+   integer, parameter :: chains = 32
+
 contains
 
    !> Number of elements
@@ -83,19 +88,66 @@ contains
       address_after = transfer(transfer(address, 0_c_intptr_t) + int(bytes, c_intptr_t), address)
    end function address_after
 
-   !> No NaN and no infinity in a host tensor
-   logical function all_finite(tensor)
-      type(tensor_type), intent(in) :: tensor
+   !> No NaN and no infinity among n elements in host memory
+   logical function all_finite(address, dtype, n)
+      type(c_ptr), intent(in) :: address
+      integer, intent(in) :: dtype
+      integer(i8), intent(in) :: n
       real(sp), pointer, contiguous :: single(:)
       real(dp), pointer, contiguous :: double(:)
-      if (tensor%dtype == dtype_float32) then
-         call as_vector(tensor, single)
-         all_finite = all(abs(single) <= huge(single))
+      integer(i8) :: i
+      all_finite = .true.
+      if (dtype == dtype_float32) then
+         call c_f_pointer(address, single, [n])
+         !$omp parallel do reduction(.and.:all_finite) schedule(static) if (n > few)
+         do i = 1, n, block
+            all_finite = all_finite .and. finite_sp(single(i:min(i + block - 1, n)))
+         end do
+         !$omp end parallel do
       else
-         call as_vector(tensor, double)
-         all_finite = all(abs(double) <= huge(double))
+         call c_f_pointer(address, double, [n])
+         !$omp parallel do reduction(.and.:all_finite) schedule(static) if (n > few)
+         do i = 1, n, block
+            all_finite = all_finite .and. finite_dp(double(i:min(i + block - 1, n)))
+         end do
+         !$omp end parallel do
       end if
    end function all_finite
+
+   !> x - x is 0, or NaN where x is not finite: summed in several chains, each a vector or two wide
+   pure logical function finite_sp(x)
+      real(sp), contiguous, intent(in) :: x(:)
+      real(sp) :: nothing(chains)
+      integer :: i, j
+      nothing = 0.0_sp
+      do i = 0, size(x) - chains, chains
+         !$omp simd
+         do j = 1, chains
+            nothing(j) = nothing(j) + (x(i + j) - x(i + j))
+         end do
+      end do
+      do j = i + 1, size(x)
+         nothing(1) = nothing(1) + (x(j) - x(j))
+      end do
+      finite_sp = all(nothing >= 0.0_sp)
+   end function finite_sp
+
+   pure logical function finite_dp(x)
+      real(dp), contiguous, intent(in) :: x(:)
+      real(dp) :: nothing(chains)
+      integer :: i, j
+      nothing = 0.0_dp
+      do i = 0, size(x) - chains, chains
+         !$omp simd
+         do j = 1, chains
+            nothing(j) = nothing(j) + (x(i + j) - x(i + j))
+         end do
+      end do
+      do j = i + 1, size(x)
+         nothing(1) = nothing(1) + (x(j) - x(j))
+      end do
+      finite_dp = all(nothing >= 0.0_dp)
+   end function finite_dp
 
    !> The shape as numpy and torch print it: `(n, c, h, w)`
    pure function shape_text(extent) result(text)

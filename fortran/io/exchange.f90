@@ -226,7 +226,7 @@ contains
       if (allocated(error)) return
       call self%file%read_tensor(path, staged, error)
       if (allocated(error)) return
-      if (all_finite(staged)) then
+      if (all_finite(staged%address, staged%dtype, staged%count())) then
          if (.not. direct) call network%backend%copy_in(staged%address, tensor, error)
       else
          call fail(error, self%file%path//": "//path//" holds NaN or infinity, expected finite "// &
