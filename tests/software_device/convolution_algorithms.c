@@ -6,8 +6,6 @@
 #include <string.h>
 #include "cudnn_device.h"
 
-enum family { NONE, PLAIN, GEMM, FFT, WINOGRAD, WINOGRAD_NONFUSED };
-
 struct entry {
    enum family family;
    bool random, space;
@@ -89,7 +87,7 @@ st make_geometry(struct geometry *g, enum pass pass, hd h, td x, fd w, cd conv, 
    return CUDNN_STATUS_SUCCESS;
 }
 
-static bool takes(const struct geometry *g, enum family family)
+bool family_takes(const struct geometry *g, enum family family)
 {
    const int *x = g->x.dim, *w = g->w.dim, *pad = g->conv.pad;
    bool simple = one(g->conv.stride) && one(g->conv.dilation) && g->conv.groups == 1 &&
@@ -108,7 +106,7 @@ static bool takes(const struct geometry *g, enum family family)
 }
 
 // Invented, but they grow with the shape, differ between passes and types, and are odd multiples of 256 bytes
-static size_t workspace(const struct geometry *g, enum family family)
+size_t family_workspace(const struct geometry *g, enum family family)
 {
    const int *w = g->w.dim, *y = g->y.dim;
    size_t bytes = 65536 + array_bytes(&g->w) + (g->conv.math == CUDNN_FMA_MATH ? 0 : 4096) + 512 * (size_t)g->pass;
@@ -127,8 +125,8 @@ struct algorithm algorithm_for(const struct geometry *g, int algo)
    }
    const struct entry *entry = &tables[g->pass][algo];
    if (entry->random) a.determinism = CUDNN_NON_DETERMINISTIC;
-   if (!takes(g, entry->family))
+   if (!family_takes(g, entry->family))
       a.status = refuse(CUDNN_STATUS_NOT_SUPPORTED, "algorithm %d does not take this convolution", algo);
-   else if (entry->space) a.workspace = workspace(g, entry->family);
+   else if (entry->space) a.workspace = family_workspace(g, entry->family);
    return a;
 }

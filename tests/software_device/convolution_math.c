@@ -75,19 +75,21 @@ static void convolve(const struct geometry *g, double *x, double *w, double *y)
          }
 }
 
-// y = act(alpha*conv + alpha2*z + bias)
-static void epilogue(const struct convolution_job *job, double *y)
+// act(alpha*conv + alpha2*z + bias), and 0 where a mask is not positive
+static void epilogue(const struct convolution_job *job, const struct array *a, double *values)
 {
-   const struct array *a = &job->g.y;
    size_t pixels = (size_t)(a->dim[2] * a->dim[3]), n = array_elements(a);
-   double *bias = load_array(&job->bias_array, job->bias), *z = job->alpha2 != 0 ? load_array(a, job->z) : NULL;
+   double *bias = job->bias ? load_array(&job->bias_array, job->bias) : NULL;
+   double *z = job->alpha2 != 0 ? load_array(a, job->z) : NULL, *mask = job->mask ? load_array(a, job->mask) : NULL;
    for (size_t i = 0; i < n; i++) {
-      double value = job->alpha * y[i] + bias[i / pixels % (size_t)a->dim[1]];
+      double value = job->alpha * values[i];
+      if (bias) value += bias[i / pixels % (size_t)a->dim[1]];
       if (z) value += job->alpha2 * z[i];
-      y[i] = activate(&job->activation, value);
+      values[i] = mask && !(mask[i] > 0) ? 0 : activate(&job->activation, value);
    }
    free(bias);
    free(z);
+   free(mask);
 }
 
 // A non-deterministic algorithm gives other last bits in every run: here one bit of some elements
@@ -119,7 +121,7 @@ void run_convolution(void *data)
    convolve(g, values[1], values[2], values[0]);
    if (flipped && g->pass == BACKWARD_FILTER) flip(values[2], g->w.dim);
    void *result = (void *)addresses[g->pass];
-   if (job->fused) epilogue(job, values[0]);
+   if (job->fused) epilogue(job, arrays[g->pass], values[g->pass]);
    store_array(arrays[g->pass], job->fused ? 1 : job->alpha, values[g->pass], job->fused ? 0 : job->beta, result);
    if (job->jitter) shake(arrays[g->pass], result);
    for (int i = 0; i < 3; i++) free(values[i]);

@@ -53,10 +53,7 @@ st submit_convolution(hd h, const char *name, struct convolution_job *job, int a
    int n = 3;
    if (job->fused) ranges[n++] = (struct range){job->bias, array_bytes(&job->bias_array), false};
    if (job->space) ranges[n++] = (struct range){job->space, job->space_bytes, true};
-   for (int i = 0; i < n; i++)
-      for (int j = 0; j < i; j++)
-         if (ranges[i].write || ranges[j].write)
-            TRY(check_apart(name, ranges[i].address, ranges[i].bytes, ranges[j].address, ranges[j].bytes));
+   TRY(check_all_apart(name, ranges, n));
    if (job->fused && job->z != job->y) ranges[n++] = (struct range){job->z, array_bytes(&g->y), false};
    enqueue(lane_of(h->stream, current_device), name, ranges, n, run_convolution, job, sizeof *job);
    return CUDNN_STATUS_SUCCESS;

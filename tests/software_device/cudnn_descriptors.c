@@ -203,3 +203,13 @@ st check_apart(const char *what, const void *y, size_t y_bytes, const void *x, s
    complain("%s: the result overlaps an operand", what);
    return CUDNN_STATUS_BAD_PARAM;
 }
+
+// What is written lies apart from everything else
+st check_all_apart(const char *what, const struct range *ranges, int n)
+{
+   for (int i = 0; i < n; i++)
+      for (int j = 0; j < i; j++)
+         if (ranges[i].write || ranges[j].write)
+            TRY(check_apart(what, ranges[i].address, ranges[i].bytes, ranges[j].address, ranges[j].bytes));
+   return CUDNN_STATUS_SUCCESS;
+}

@@ -76,6 +76,7 @@ st output_shape(const struct convolution *conv, const struct array *x, const str
 st check_data(const struct array *a, const void *address, const char *what);
 st read_scalar(const void *address, cudnnDataType_t type, const char *what, double *value);
 st check_apart(const char *what, const void *y, size_t y_bytes, const void *x, size_t x_bytes);
+st check_all_apart(const char *what, const struct range *ranges, int n);
 
 // --- numbers.c: arrays as float64 in NCHW order
 double *load_array(const struct array *a, const void *from);
@@ -100,6 +101,9 @@ st make_geometry(struct geometry *g, enum pass pass, hd h, td x, fd w, cd conv, 
 struct algorithm algorithm_for(const struct geometry *g, int algo);
 int algorithm_count(enum pass pass);
 int algorithm_order(enum pass pass, int place);
+enum family { NONE, PLAIN, GEMM, FFT, WINOGRAD, WINOGRAD_NONFUSED };
+bool family_takes(const struct geometry *g, enum family family);
+size_t family_workspace(const struct geometry *g, enum family family);
 
 // --- convolution_math.c
 struct convolution_job {
@@ -108,7 +112,7 @@ struct convolution_job {
    double alpha, beta;
    bool fused, jitter;
    double alpha2;
-   const void *z, *bias;
+   const void *z, *bias, *mask; // of a fused job, or null; the mask is like the result
    struct array bias_array;
    struct activation activation;
    void *space;
