@@ -23,6 +23,8 @@ What it checks that a GPU does not
 - Streams are lazy: nothing runs until the host waits. A forgotten wait gives NaN or old values, always. Two
   streams that touch the same bytes without an event between them are reported.
 - Every pointer, size, descriptor and handle of every call is checked; so are leaks and double frees.
+- cuDNN's graph API takes no descriptor whose types, modes, paddings or names cuDNN would fill in silently, and offers
+  first what a caller may not want: TF32, an engine that never becomes a plan, jitter, transforms.
 - Kernels run from the project's CUDA Fortran source, compiled for the host, where flang is; else the device
   refuses to load kernels, and a program falls back to what it does without them.
 
@@ -35,6 +37,8 @@ Settings, all by environment variables
 ``STRICT_DEVICES=N``            number of devices, 0 to 4 (1)
 ``STRICT_MEMORY=BYTES``         memory of each device (1 GiB)
 ``STRICT_FUSION=0``             cuDNN's convolution with bias and activation is NOT_SUPPORTED
+``STRICT_GRAPHS=0``             cuDNN's graph API offers no engine for any graph
+``STRICT_GRAPH_FUSION=0``       it offers engines for graphs of a single operation only
 ``STRICT_MULTIPROCESSORS=N``, ``STRICT_CAPABILITY=XY``
                                 what the device says of itself (2 and 90)
 ``STRICT_CUDART_VERSION``, ``STRICT_DRIVER_VERSION``, ``STRICT_CUDNN_VERSION``, ``STRICT_CUDNN_CUDART_VERSION``,

@@ -13,6 +13,8 @@ import nvidia_packages
 import pytest
 from software_device import SOURCES, build
 
+#: Our declarations
+HEADERS = ("cuda_api.h", "cudnn_api.h", "cudnn_graph_api.h")
 #: Structures of the interface
 LAYOUTS = {
     "cudnnConvolutionFwdAlgoPerf_t": ("algo", "status", "time", "memory", "determinism", "mathType"),
@@ -56,14 +58,14 @@ def test_every_file_compiles_with_the_real_headers() -> None:
 
 def own_values() -> dict[str, str]:
     """Enumerators with the values that our headers give them."""
-    text = "".join((SOURCES / name).read_text(encoding="utf-8") for name in ("cuda_api.h", "cudnn_api.h"))
+    text = "".join((SOURCES / name).read_text(encoding="utf-8") for name in HEADERS)
     return dict(re.findall(r"\b(cuda\w+|CU\w+) = (\d+)", text))
 
 
 def test_enumerators_and_layouts(tmp_path: Path) -> None:
     """Values, sizes and offsets are NVIDIA's."""
     values = own_values()
-    assert len(values) > 120
+    assert len(values) > 220
     measured = ", ".join([f"offsetof({kind}, {part})" for kind, parts in LAYOUTS.items() for part in parts]
                          + [f"sizeof({kind})" for kind in LAYOUTS])  # fmt: skip
     file = tmp_path / "measure.c"
@@ -90,6 +92,8 @@ WRONG = {
     "swapped arguments": ("cudnn_api.h", "cudnnTensorFormat_t format, cudnnDataType_t type, int n",
                           "cudnnDataType_t type, cudnnTensorFormat_t format, int n"),
     "wrong kind": ("cuda_api.h", "int value, size_t bytes, cudaStream_t", "size_t value, size_t bytes, cudaStream_t"),
+    "another width": ("cudnn_graph_api.h", "cudnnBackendAttributeType_t type, int64_t n, const void",
+                      "cudnnBackendAttributeType_t type, int n, const void"),
     "missing pointer": ("cuda_api.h", "const double *alpha, double *x, int incx", "double alpha, double *x, int incx"),
 }  # fmt: skip
 
@@ -98,7 +102,7 @@ WRONG = {
 def test_a_wrong_prototype_is_seen(tmp_path: Path, name: str) -> None:
     """Swapped arguments, a wrong kind, a missing pointer."""
     file, right, wrong = WRONG[name]
-    for header in ("cuda_api.h", "cudnn_api.h"):
+    for header in HEADERS:
         (tmp_path / header).write_text((SOURCES / header).read_text(encoding="utf-8"), encoding="utf-8")
     assert prototypes_agree(tmp_path) == ""
     text = (tmp_path / file).read_text(encoding="utf-8")

@@ -41,6 +41,7 @@ enum object_kind {
    A_CONVOLUTION,
    AN_ACTIVATION,
    AN_OP_TENSOR,
+   A_GRAPH_PART,
    OBJECT_KINDS
 };
 struct object {

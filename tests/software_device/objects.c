@@ -7,7 +7,7 @@
 const char *const object_names[OBJECT_KINDS] = {
    "object",          "stream",         "event",           "kernel library",         "kernel",
    "cuDNN handle",    "cuBLAS handle",  "tensor descriptor", "filter descriptor",    "convolution descriptor",
-   "activation descriptor", "op tensor descriptor"};
+   "activation descriptor", "op tensor descriptor", "graph descriptor"};
 
 static struct object *objects;
 
