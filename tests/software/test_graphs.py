@@ -15,7 +15,7 @@ import torch
 from software_calls import CONVOLUTION, DOUBLE, FLOAT, HALF, NCHW, NHWC, Calls
 from software_convolutions import CASES, TYPES, Case, is_rounded, put
 from software_device import build
-from software_graphs import BIAS, FALLBACK, MASK, W, X, Y
+from software_graphs import BIAS, FALLBACK, MASK, Engine, W, X, Y
 from software_patterns import COMPILED, FFT, NO_PLAN, PATTERNS, PLAIN, RANDOM, SPACE, TF32, WINOGRAD, Pattern
 
 
@@ -93,6 +93,17 @@ def test_engines_say_what_they_are(cuda: Calls) -> None:
     sizes = {number: pattern.plan(engine)[1] for number, engine in engines.items()}
     assert {number for number, size in sizes.items() if size == 0} == {PLAIN, RANDOM}
     assert sizes[FFT] == max(sizes.values()) and all(size % 256 == 0 for size in sizes.values())
+
+
+def test_an_engine_by_its_number(cuda: Calls) -> None:
+    """Chosen without a heuristic."""
+    pattern = Pattern(cuda, "data", CASES[0])
+    g = pattern.g
+    chosen = g.finalized(names.ENGINE, [(1300, names.PART, [pattern.graph]), (1301, names.INT64, [WINOGRAD])])
+    configuration = g.finalized(names.ENGINECFG, [(300, names.PART, [chosen])])
+    engine = g.engine(configuration)
+    assert engine == Engine(configuration, WINOGRAD, (names.WINOGRAD, names.WINOGRAD_4X4), ())
+    assert is_rounded(pattern.run(engine), pattern.exact(), FLOAT)
 
 
 def test_settings_take_engines_away(cuda: Calls, monkeypatch: pytest.MonkeyPatch) -> None:

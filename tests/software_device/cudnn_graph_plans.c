@@ -58,12 +58,12 @@ static st restore(const char *text, struct engine *e)
    size_t all = strlen(text), tail = sizeof "\", \"checksum\": \"01234567\"}" - 1;
    int found = sscanf(text, "{\"cudnn\": %d, \"capability\": %d, \"engine\": %d, \"plan\": \"%n", &version, &capability,
                       &number, &from);
+   if (found >= 1 && version != setting("STRICT_CUDNN_VERSION", 91900)) // another version's may be of another form
+      return refuse(CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH, "plan: made by version %d", version);
    if (found != 3 || !from || all != (size_t)from + 2 * sizeof *e + tail)
       return refuse(CUDNN_STATUS_BAD_PARAM, "plan: this is no text of one, or not all of it");
    snprintf(end, sizeof end, "\", \"checksum\": \"%08x\"}", checksum(text, all - tail));
    if (strcmp(text + all - tail, end)) return refuse(CUDNN_STATUS_BAD_PARAM, "plan: the text is damaged");
-   if (version != setting("STRICT_CUDNN_VERSION", 91900))
-      return refuse(CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH, "plan: made by version %d", version);
    if (capability != setting("STRICT_CAPABILITY", 90))
       return refuse(CUDNN_STATUS_NOT_SUPPORTED, "plan: made for capability %d", capability);
    for (size_t i = 0; i < sizeof *e; i++) {
