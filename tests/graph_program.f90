@@ -11,7 +11,8 @@ program graph_program
    use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr
    use, intrinsic :: iso_fortran_env, only : input_unit
    use cnn_conv_geometry, only : conv_type
-   use cnn_conv_graph, only : build_graph, conv_graph_type
+   use cnn_conv_graph, only : build_graph
+   use cnn_conv_request, only : conv_request_type
    use cnn_cudnn, only : cudnn_type
    use cnn_cudnn_graph, only : cudnn_graph_type
    use cnn_cudnn_graph_enums, only : CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK
@@ -51,7 +52,7 @@ contains
    end subroutine read_device
 
    subroutine answer_requests()
-      type(conv_graph_type) :: graph
+      type(conv_request_type) :: graph
       type(device_name_type) :: name
       integer :: status, n, c, h, w, k, r, s, stride(2), padding(2), dilation(2), groups
       do
@@ -69,7 +70,7 @@ contains
    end subroutine answer_requests
 
    subroutine answer(graph, name)
-      type(conv_graph_type), intent(in) :: graph
+      type(conv_request_type), intent(in) :: graph
       type(device_name_type), intent(in) :: name
       type(graph_builder_type) :: builder
       type(engine_type), allocatable :: best(:), rest(:), engines(:)
@@ -81,7 +82,7 @@ contains
 
       call builder%open(graphs)
       device = describe_device(builder, json)
-      call build_graph(graph, builder, address)
+      call build_graph(graph, builder, c_null_ptr, address)
       call find_engines(builder, address, device, CUDNN_HEUR_MODE_A, best)
       call find_engines(builder, address, device, CUDNN_HEUR_MODE_FALLBACK, rest)
       engines = [best, rest]

@@ -115,7 +115,8 @@ def check_steady(device: str = "cuda", *, allowed: Iterable[str] = (), **given: 
     work = {"cudaGetDevice", "cudaLaunchKernel", LAUNCHES, "cudaMemcpyAsync", "cudaStreamSynchronize", WAITS,
             "bytes to host", "cudnnConvolutionForward", "cudnnConvolutionBackwardData",
             "cudnnConvolutionBackwardFilter", "cudnnConvolutionBackwardBias", "cudnnAddTensor",
-            "cudnnActivationForward", "cudnnConvolutionBiasActivationForward", *allowed}  # fmt: skip
+            "cudnnActivationForward", "cudnnConvolutionBiasActivationForward", "cudnnBackendExecute",
+            *allowed}  # fmt: skip
     assert set(seen[0]) <= work, set(seen[0]) - work
     assert seen[0][WAITS] == 1 and seen[0]["cudaStreamSynchronize"] == 1
     assert seen[0]["bytes to host"] == 8
@@ -123,7 +124,7 @@ def check_steady(device: str = "cuda", *, allowed: Iterable[str] = (), **given: 
 
 def steady() -> None:
     """A step makes nothing, and waits once."""
-    for device in ("cuda", "cuda,math=bf16", "cuda,algorithm=measured,workspace=1"):
+    for device in ("cuda", "cuda,graphs=no", "cuda,math=bf16", "cuda,algorithm=measured,workspace=1"):
         for fuse in (False, True):
             check_steady(device, fuse=fuse)
     check_steady(dtype="float64")
@@ -261,7 +262,7 @@ def errors_are_marked() -> None:
     """What was queued before an error is waited for as well, from the next stream on."""
     a, b = made_stream(), made_stream()
     right = trained(steps=1)
-    for name in ("cudnnAddTensor", "cudnnActivationForward", "cudaLaunchKernel", "cudnnConvolutionBackwardFilter"):
+    for name in ("cudnnBackendExecute", "cudnnActivationForward", "cudaLaunchKernel"):
         training = Training()
         use(a)
         strict.fail(name, status_of(name), call=2)
@@ -308,7 +309,7 @@ def two_devices() -> None:
                 training.step()
                 assert device_now() == mine
         assert [training.result() for training in both] == [right, right]
-        for name in ("cudnnAddTensor", "cudaMalloc", "cudaLaunchKernel"):
+        for name in ("cudnnBackendExecute", "cudaMalloc", "cudaLaunchKernel"):
             for training in both:
                 strict.fail(name, status_of(name))
                 with pytest.raises(EngineError):
@@ -389,9 +390,14 @@ def options_make_plans() -> None:
         cases = [case for case in cases if "16" not in case[0]]
     for again in (False, True):
         for device, given in cases:
-            before = sum(map(strict.counter, asked))
+            calls, made = sum(map(strict.counter, asked)), strict.counter("cudnnBackendCreateDescriptor")
+            conv2d(DeviceArray.from_numpy(x), DeviceArray.from_numpy(w), device=device + ",graphs=no", **given)
+            assert sum(map(strict.counter, asked)) == calls + (0 if again else 1), (device, given, again)
+            assert strict.counter("cudnnBackendCreateDescriptor") == made
             conv2d(DeviceArray.from_numpy(x), DeviceArray.from_numpy(w), device=device, **given)
-            assert sum(map(strict.counter, asked)) == before + (0 if again else 1), (device, given, again)
+            # Of a plan that is there only the list of its tensors is made
+            assert (strict.counter("cudnnBackendCreateDescriptor") == made + 1) == again, (device, given, again)
+            assert sum(map(strict.counter, asked)) == calls + (0 if again else 1)
 
 
 def descriptors_are_few() -> None:
@@ -418,7 +424,7 @@ def half_done_steps() -> None:
     calls = {"loss": lambda: net.loss(y), "backward": net.backward, "update": lambda: net.update(lr=0.5, momentum=0.9)}
     loss, update = ("cudaLaunchKernel",) * 2 if strict.has_kernels else ("cudnnOpTensor", "cublasSaxpy_v2")
     for fails, function, refused in (("loss", loss, "backward"), ("update", update, "update"),
-                                     ("backward", "cudnnConvolutionBackwardFilter", "update")):
+                                     ("backward", "cudnnBackendExecute", "update")):
         net.forward(training.x)
         for name in ("loss", "backward"):
             calls[name]()

@@ -10,6 +10,7 @@
 !> deterministic  yes: the same bits in every run
 !> workspace      MiB that one convolution may use
 !> transforms     yes: FFT and Winograd too, whose rounding errors are not those of a sum of products
+!> graphs         yes: through cuDNN's graph API what it has a plan for; no: its convolution calls only
 module cnn_device_name
    use cnn_error, only : error_type, fail
    use cnn_kinds, only : i8
@@ -32,6 +33,7 @@ module cnn_device_name
       logical :: measured = .false.
       logical :: deterministic = .true.
       logical :: transforms = .false.
+      logical :: graphs = .true.
       integer(i8) :: workspace_limit = 256*mebibyte
    end type device_name_type
 
@@ -119,12 +121,15 @@ contains
        case ("transforms")
          device%transforms = value == "yes"
          if (.not. device%transforms .and. value /= "no") wanted = "yes or no"
+       case ("graphs")
+         device%graphs = value == "yes"
+         if (.not. device%graphs .and. value /= "no") wanted = "yes or no"
        case ("workspace")
          device%workspace_limit = number(value)*mebibyte
          if (device%workspace_limit < 0) wanted = "0 to 999999, in MiB"
        case default
          call fail(error, "device "//text//": unknown option """//word//""", expected math=, algorithm=, "// &
-            & "deterministic=, workspace= or transforms=")
+            & "deterministic=, workspace=, transforms= or graphs=")
       end select
       if (len(wanted) > 0) call fail(error, "device "//text//": "//name//" is """//value//""", expected "//wanted)
    end subroutine set_option

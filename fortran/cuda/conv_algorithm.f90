@@ -7,7 +7,8 @@
 !> Source.  cuDNN 9 API reference: cudnnGetConvolution*Algorithm_v7, cudnnFindConvolution*AlgorithmEx.
 module cnn_conv_algorithm
    use, intrinsic :: iso_c_binding, only : c_int, c_ptr, c_size_t
-   use cnn_conv_plan, only : conv_data, conv_filter, conv_forward, conv_names, conv_plan_type
+   use cnn_conv_plan, only : conv_plan_type
+   use cnn_conv_request, only : conv_data, conv_filter, conv_forward, conv_names
    use cnn_cudnn, only : cudnn_type, is_unsupported
    use cnn_cudnn_algorithm_interfaces, only : cudnn_algo_perf_type
    use cnn_cudnn_enums, only : &

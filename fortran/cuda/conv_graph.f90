@@ -1,101 +1,92 @@
 ! SPDX-License-Identifier: MIT
-!> The graphs of a training step: what is computed in one plan, for which shapes, in which layout and types.
+!> The graphs of a training step: what is computed in one plan, in which layout and types.
 !>
-!>     graph%operation = conv_forward
-!>     graph%relu = .true.
-!>     ...
-!>     call build(graph, builder, address)
+!>     call build_graph(request, builder, handle, address)
 !>
-!> forward    y = conv(x, w), then + bias, then max(., 0)
-!> data       dx from w and dy, then 0 where the mask is not positive: the gradient before the ReLU that gave the mask
-!> filter     dw from x and dy
-!> bias       db = sums of dy over n, h, w
-!> Types.  Tensors in memory are of `dtype`; sums, bias and what lies between two operations are float32, or float64
-!>         with float64 tensors.
+!> Types.   Tensors in memory are of the request's type; sums, and what lies between two operations, are float32, or
+!>          float64 with float64 tensors.
 !> Source.  cuDNN 9 developer guide, graph API: supported graph patterns.
 module cnn_conv_graph
    use, intrinsic :: iso_c_binding, only : c_int, c_ptr
-   use cnn_conv_geometry, only : conv_type
-   use cnn_conv_plan, only : compute_type, conv_data, conv_filter, conv_forward, cudnn_dtype
+   use cnn_conv_request, only : conv_bias, conv_data, conv_filter, conv_forward, conv_request_type
+   use cnn_cudnn_types, only : compute_type, cudnn_dtype
    use cnn_graph_builder, only : graph_builder_type
    use cnn_graph_operations, only : add_operation, convolution_description, data_operation, filter_operation, &
-      & forward_operation, layout_nchw, operation_graph, reduction_operation, relu_backward_operation, &
-      & relu_operation, tensor
+      & forward_operation, operation_graph, reduction_operation, relu_backward_operation, relu_operation, tensor
    implicit none
    private
 
-   public :: build_graph
-
-   !> The operation that is no convolution, after those of cnn_conv_plan
-   integer, parameter, public :: conv_bias = 4
+   public :: build_graph, graph_ids
 
    !> Names in the variant pack; x is dx in data gradients, w is dw in filter gradients and db in bias gradients
    integer, parameter, public :: id_x = 1, id_w = 2, id_y = 3, id_bias = 4, id_mask = 5
    !> Tensors that are never in memory
    integer, parameter :: id_first_virtual = 6
 
-   type, public :: conv_graph_type
-      integer :: operation = conv_forward
-      integer :: dtype = 0
-      integer :: layout = layout_nchw
-      !> Of a forward convolution
-      logical :: bias = .false., relu = .false.
-      !> Of a data gradient
-      logical :: mask = .false.
-      type(conv_type) :: conv
-      !> Extents [w, h, c, n]; of w [s, r, c, k], of db [1, 1, k, 1]
-      integer :: x(4) = 0, w(4) = 0, y(4) = 0
-   end type conv_graph_type
-
 contains
 
    !> The operation graph, not yet a plan; the builder's error says whether it stands
-   subroutine build_graph(graph, builder, address)
-      type(conv_graph_type), intent(in) :: graph
+   subroutine build_graph(request, builder, handle, address)
+      type(conv_request_type), intent(in) :: request
       type(graph_builder_type), intent(inout) :: builder
+      !> Of cuDNN, or null when only a description of the GPU is there
+      type(c_ptr), intent(in) :: handle
       type(c_ptr), intent(out) :: address
-      select case (graph%operation)
+      type(c_ptr) :: operations(3)
+      integer :: last
+      select case (request%operation)
        case (conv_forward)
-         call build_forward(graph, builder, address)
+         call build_forward(request, builder, operations, last)
        case (conv_data)
-         call build_data(graph, builder, address)
+         call build_data(request, builder, operations, last)
        case (conv_filter)
-         call build_filter(graph, builder, address)
+         call build_filter(request, builder, operations, last)
        case default
-         call build_bias(graph, builder, address)
+         call build_bias(request, builder, operations, last)
       end select
+      address = operation_graph(builder, handle, operations(:last))
    end subroutine build_graph
 
-   subroutine build_forward(graph, b, address)
-      type(conv_graph_type), intent(in) :: graph
+   !> The names of the tensors in memory, in the order x, w, y, bias or mask, as far as the request has them
+   pure function graph_ids(request) result(ids)
+      type(conv_request_type), intent(in) :: request
+      integer, allocatable :: ids(:)
+      ids = [id_x, id_w, id_y]
+      if (request%operation == conv_bias) ids = [id_w, id_y]
+      if (request%bias) ids = [ids, id_bias]
+      if (request%mask) ids = [ids, id_mask]
+   end function graph_ids
+
+   subroutine build_forward(request, b, operations, last)
+      type(conv_request_type), intent(in) :: request
       type(graph_builder_type), intent(inout) :: b
-      type(c_ptr), intent(out) :: address
-      type(c_ptr) :: x, w, from, to, bias, conv, operations(3)
-      integer :: i, last
+      type(c_ptr), intent(out) :: operations(:)
+      integer, intent(out) :: last
+      type(c_ptr) :: x, w, from, to, bias, conv
+      integer :: i
       integer(c_int) :: compute
 
-      compute = compute_type(graph%dtype)
-      last = 1 + count([graph%bias, graph%relu])
-      x = stored(graph, b, "x", id_x, graph%x)
-      w = stored(graph, b, "w", id_w, graph%w)
-      conv = convolution_description(b, graph%conv, compute)
+      compute = compute_type(request%dtype)
+      last = 1 + count([request%bias, request%relu])
+      x = stored(request, b, "x", id_x, request%x)
+      w = stored(request, b, "w", id_w, request%w)
+      conv = convolution_description(b, request%conv, compute)
       to = step_result(1)
       operations(1) = forward_operation(b, conv, compute, x, w, to)
       i = 1
-      if (graph%bias) then
+      if (request%bias) then
          i = i + 1
-         bias = stored(graph, b, "bias", id_bias, [1, 1, graph%y(3), 1])
+         bias = stored(request, b, "bias", id_bias, [1, 1, request%y(3), 1])
          from = to
          to = step_result(i)
          operations(i) = add_operation(b, compute, from, bias, to)
       end if
-      if (graph%relu) then
+      if (request%relu) then
          i = i + 1
          from = to
          to = step_result(i)
          operations(i) = relu_operation(b, compute, from, to)
       end if
-      address = operation_graph(b, operations(:last))
 
    contains
 
@@ -104,85 +95,88 @@ contains
          integer, intent(in) :: number
          type(c_ptr) :: it
          if (number == last) then
-            it = stored(graph, b, "y", id_y, graph%y)
+            it = stored(request, b, "y", id_y, request%y)
          else
-            it = between(graph, b, id_first_virtual + number, graph%y)
+            it = between(request, b, id_first_virtual + number, request%y)
          end if
       end function step_result
 
    end subroutine build_forward
 
-   subroutine build_data(graph, b, address)
-      type(conv_graph_type), intent(in) :: graph
+   subroutine build_data(request, b, operations, last)
+      type(conv_request_type), intent(in) :: request
       type(graph_builder_type), intent(inout) :: b
-      type(c_ptr), intent(out) :: address
-      type(c_ptr) :: dx, w, dy, mask, unmasked, conv, operations(2)
+      type(c_ptr), intent(out) :: operations(:)
+      integer, intent(out) :: last
+      type(c_ptr) :: dx, w, dy, mask, unmasked, conv
       integer(c_int) :: compute
 
-      compute = compute_type(graph%dtype)
-      dx = stored(graph, b, "dx", id_x, graph%x)
-      w = stored(graph, b, "w", id_w, graph%w)
-      dy = stored(graph, b, "dy", id_y, graph%y)
-      conv = convolution_description(b, graph%conv, compute)
-      if (.not. graph%mask) then
+      compute = compute_type(request%dtype)
+      dx = stored(request, b, "dx", id_x, request%x)
+      w = stored(request, b, "w", id_w, request%w)
+      dy = stored(request, b, "dy", id_y, request%y)
+      conv = convolution_description(b, request%conv, compute)
+      if (.not. request%mask) then
          operations(1) = data_operation(b, conv, compute, dx, w, dy)
-         address = operation_graph(b, operations(:1))
+         last = 1
          return
       end if
-      mask = stored(graph, b, "mask", id_mask, graph%x)
-      unmasked = between(graph, b, id_first_virtual, graph%x)
+      mask = stored(request, b, "mask", id_mask, request%x)
+      unmasked = between(request, b, id_first_virtual, request%x)
       operations(1) = data_operation(b, conv, compute, unmasked, w, dy)
       operations(2) = relu_backward_operation(b, compute, mask, unmasked, dx)
-      address = operation_graph(b, operations)
+      last = 2
    end subroutine build_data
 
-   subroutine build_filter(graph, b, address)
-      type(conv_graph_type), intent(in) :: graph
+   subroutine build_filter(request, b, operations, last)
+      type(conv_request_type), intent(in) :: request
       type(graph_builder_type), intent(inout) :: b
-      type(c_ptr), intent(out) :: address
-      type(c_ptr) :: x, dw, dy, conv, operations(1)
+      type(c_ptr), intent(out) :: operations(:)
+      integer, intent(out) :: last
+      type(c_ptr) :: x, dw, dy, conv
       integer(c_int) :: compute
 
-      compute = compute_type(graph%dtype)
-      x = stored(graph, b, "x", id_x, graph%x)
-      dw = stored(graph, b, "dw", id_w, graph%w)
-      dy = stored(graph, b, "dy", id_y, graph%y)
-      conv = convolution_description(b, graph%conv, compute)
+      compute = compute_type(request%dtype)
+      x = stored(request, b, "x", id_x, request%x)
+      dw = stored(request, b, "dw", id_w, request%w)
+      dy = stored(request, b, "dy", id_y, request%y)
+      conv = convolution_description(b, request%conv, compute)
       operations(1) = filter_operation(b, conv, compute, x, dw, dy)
-      address = operation_graph(b, operations)
+      last = 1
    end subroutine build_filter
 
-   subroutine build_bias(graph, b, address)
-      type(conv_graph_type), intent(in) :: graph
+   subroutine build_bias(request, b, operations, last)
+      type(conv_request_type), intent(in) :: request
       type(graph_builder_type), intent(inout) :: b
-      type(c_ptr), intent(out) :: address
-      type(c_ptr) :: dy, db, operations(1)
+      type(c_ptr), intent(out) :: operations(:)
+      integer, intent(out) :: last
+      type(c_ptr) :: dy, db
       integer(c_int) :: compute
 
-      compute = compute_type(graph%dtype)
-      dy = stored(graph, b, "dy", id_y, graph%y)
-      db = tensor(b, "db", id_w, compute, [1, 1, graph%y(3), 1], graph%layout, .false.)
+      compute = compute_type(request%dtype)
+      dy = stored(request, b, "dy", id_y, request%y)
+      db = tensor(b, "db", id_w, compute, [1, 1, request%y(3), 1], request%layout, .false.)
       operations(1) = reduction_operation(b, compute, dy, db)
-      address = operation_graph(b, operations)
+      last = 1
    end subroutine build_bias
 
    !> A tensor in memory
-   function stored(graph, b, what, id, extent) result(it)
-      type(conv_graph_type), intent(in) :: graph
+   function stored(request, b, what, id, extent) result(it)
+      type(conv_request_type), intent(in) :: request
       type(graph_builder_type), intent(inout) :: b
       character(len=*), intent(in) :: what
       integer, intent(in) :: id, extent(4)
       type(c_ptr) :: it
-      it = tensor(b, what, id, cudnn_dtype(graph%dtype), extent, graph%layout, .false.)
+      it = tensor(b, what, id, cudnn_dtype(request%dtype), extent, request%layout, .false.)
    end function stored
 
    !> What one operation hands to the next, in the type of the sums
-   function between(graph, b, id, extent) result(it)
-      type(conv_graph_type), intent(in) :: graph
+   function between(request, b, id, extent) result(it)
+      type(conv_request_type), intent(in) :: request
       type(graph_builder_type), intent(inout) :: b
       integer, intent(in) :: id, extent(4)
       type(c_ptr) :: it
-      it = tensor(b, "between two operations", id, compute_type(graph%dtype), extent, graph%layout, .true.)
+      it = tensor(b, "between two operations", id, compute_type(request%dtype), extent, request%layout, .true.)
    end function between
 
 end module cnn_conv_graph

@@ -11,51 +11,36 @@ module cnn_conv_plan
    use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_size_t
    use cnn_conv_geometry, only : conv_type
    use cnn_cudnn, only : cudnn_type
-   use cnn_cudnn_enums, only : CUDNN_CROSS_CORRELATION, CUDNN_DATA_BFLOAT16, &
-      & CUDNN_DATA_DOUBLE, CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_DEFAULT_MATH, CUDNN_FMA_MATH, &
-      & CUDNN_TENSOR_NCHW, CUDNN_TENSOR_OP_MATH
-   use cnn_device_name, only : device_name_type, math_fp32
+   use cnn_cudnn_enums, only : CUDNN_CROSS_CORRELATION, CUDNN_DEFAULT_MATH, CUDNN_FMA_MATH, CUDNN_TENSOR_NCHW, &
+      & CUDNN_TENSOR_OP_MATH
+   use cnn_cudnn_graph, only : cudnn_graph_type
+   use cnn_cudnn_types, only : compute_type, cudnn_dtype
+   use cnn_conv_request, only : key_length
+   use cnn_device_name, only : math_fp32
    use cnn_error, only : error_type
-   use cnn_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32, dtype_float64, i8
+   use cnn_graph_plan, only : free_graph_plan, graph_plan_type
+   use cnn_kinds, only : dtype_float32, dtype_float64, i8
    implicit none
    private
 
-   public :: compute_type, cudnn_dtype, free_plan, free_tensor_descriptor, make_plan, make_tensor_descriptor, plan_key
-
-   integer, parameter, public :: conv_forward = 1, conv_data = 2, conv_filter = 3
-   character(len=*), parameter, public :: conv_names(3) = [character(len=15) :: &
-      & "forward", "data gradient", "filter gradient"]
-
-   integer, parameter :: key_length = 20
+   public :: free_plan, free_tensor_descriptor, make_plan, make_tensor_descriptor
 
    type, public :: conv_plan_type
       !> Everything that the choice depends on
       integer(i8) :: key(key_length) = 0
+      !> cuDNN's graph API, where it has a plan; else what follows
+      type(graph_plan_type) :: graph
       type(c_ptr) :: x = c_null_ptr, w = c_null_ptr, y = c_null_ptr, bias = c_null_ptr
       type(c_ptr) :: conv = c_null_ptr
       integer(c_int) :: algorithm = 0
       integer(c_size_t) :: workspace_bytes = 0
+      !> Whether there is anything: cuDNN need not know a fusion
+      logical :: exists = .false.
       !> Whether the call that fuses convolution, bias and ReLU may be tried
       logical :: may_fuse = .true.
    end type conv_plan_type
 
 contains
-
-   !> Two requests with the same key have the same plan
-   pure function plan_key(operation, dtype, name, conv, x, w) result(key)
-      integer, intent(in) :: operation, dtype
-      type(device_name_type), intent(in) :: name
-      type(conv_type), intent(in) :: conv
-      !> Extents
-      integer, intent(in) :: x(4), w(4)
-      integer(i8) :: key(key_length)
-      integer :: flags
-      flags = merge(1, 0, name%measured) + merge(2, 0, name%deterministic) + merge(4, 0, name%transforms)
-      key(:4) = [operation, dtype, name%math, flags]
-      key(5) = name%workspace_limit
-      key(6:12) = [conv%stride_h, conv%stride_w, conv%pad_h, conv%pad_w, conv%dilation_h, conv%dilation_w, conv%groups]
-      key(13:20) = [x, w]
-   end function plan_key
 
    !> Descriptors for these extents; the algorithm is still to be chosen
    subroutine make_plan(plan, dnn, dtype, math, conv, x, w, y, error)
@@ -127,9 +112,11 @@ contains
    end subroutine make_conv_descriptor
 
    !> Give the descriptors back
-   subroutine free_plan(plan, dnn)
+   subroutine free_plan(plan, dnn, graphs)
       type(conv_plan_type), intent(inout) :: plan
       type(cudnn_type), intent(in) :: dnn
+      type(cudnn_graph_type), intent(in) :: graphs
+      call free_graph_plan(graphs, plan%graph)
       call free_tensor_descriptor(dnn, plan%x)
       call free_tensor_descriptor(dnn, plan%y)
       call free_tensor_descriptor(dnn, plan%bias)
@@ -149,26 +136,6 @@ contains
       type(c_ptr), intent(inout) :: descriptor
       if (status >= 0) descriptor = c_null_ptr
    end subroutine free_descriptor
-
-   pure integer(c_int) function cudnn_dtype(dtype)
-      integer, intent(in) :: dtype
-      select case (dtype)
-       case (dtype_float64)
-         cudnn_dtype = CUDNN_DATA_DOUBLE
-       case (dtype_float16)
-         cudnn_dtype = CUDNN_DATA_HALF
-       case (dtype_bfloat16)
-         cudnn_dtype = CUDNN_DATA_BFLOAT16
-       case default
-         cudnn_dtype = CUDNN_DATA_FLOAT
-      end select
-   end function cudnn_dtype
-
-   pure integer(c_int) function compute_type(dtype)
-      integer, intent(in) :: dtype
-      compute_type = CUDNN_DATA_FLOAT
-      if (dtype == dtype_float64) compute_type = CUDNN_DATA_DOUBLE
-   end function compute_type
 
    pure integer(c_int) function math_type(dtype, math)
       integer, intent(in) :: dtype, math

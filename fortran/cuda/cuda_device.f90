@@ -16,6 +16,7 @@ module cnn_cuda_device
    use cnn_cudart_enums, only : cudaEventDisableTiming, cudaStreamNonBlocking
    use cnn_cudnn, only : cudnn_type
    use cnn_cudnn_enums, only : CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN
+   use cnn_cudnn_graph, only : cudnn_graph_type
    use cnn_error, only : error_type
    use cnn_tensor_descriptors, only : tensor_descriptors_type
    use cnn_text, only : to_text
@@ -27,6 +28,8 @@ module cnn_cuda_device
       type(cudart_type), pointer :: rt => null()
       type(cudnn_type), pointer :: dnn => null()
       type(cublas_type), pointer :: blas => null()
+      !> cuDNN's graph API
+      type(cudnn_graph_type), pointer :: graphs => null()
       type(kernels_type) :: kernels
       !> Where work is queued now
       type(c_ptr) :: stream = c_null_ptr
@@ -63,11 +66,12 @@ module cnn_cuda_device
 contains
 
    !> After an error, `close` gives back what was made
-   subroutine open(self, ordinal, rt, dnn, blas, error)
+   subroutine open(self, ordinal, rt, dnn, graphs, blas, error)
       class(cuda_device_type), intent(inout) :: self
       integer, intent(in) :: ordinal
       type(cudart_type), intent(inout), target :: rt
       type(cudnn_type), intent(inout), target :: dnn
+      type(cudnn_graph_type), intent(inout), target :: graphs
       !> Loaded when it is needed
       type(cublas_type), intent(inout), target :: blas
       type(error_type), allocatable, intent(out) :: error
@@ -75,6 +79,7 @@ contains
       self%ordinal = ordinal
       self%rt => rt
       self%dnn => dnn
+      self%graphs => graphs
       self%blas => blas
       call self%enter(error)
       if (allocated(error)) return
@@ -127,7 +132,7 @@ contains
       call self%enter(ignored)
       call self%finish()
       do i = 1, self%plan_count
-         call free_plan(self%plans(i), self%dnn)
+         call free_plan(self%plans(i), self%dnn, self%graphs)
       end do
       self%plan_count = 0
       call self%descriptors%free(self%dnn)

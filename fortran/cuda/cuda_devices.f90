@@ -9,6 +9,7 @@ module cnn_cuda_devices
    use cnn_cudart_enums, only : cudaMemoryTypeDevice, cudaMemoryTypeManaged
    use cnn_cudart_interfaces, only : cuda_pointer_attributes_type
    use cnn_cudnn, only : cudnn_type
+   use cnn_cudnn_graph, only : cudnn_graph_type
    use cnn_error, only : error_type, fail
    use cnn_text, only : to_text
    implicit none
@@ -18,6 +19,7 @@ module cnn_cuda_devices
 
    type(cudart_type), target :: runtime
    type(cudnn_type), target :: dnn
+   type(cudnn_graph_type), target :: graphs
    type(cublas_type), target :: blas
 
    type :: slot_type
@@ -44,6 +46,7 @@ contains
       call runtime%load(error)
       if (.not. allocated(error)) call dnn%load(error)
       if (.not. allocated(error)) call dnn%check_cuda(runtime%version, error)
+      if (.not. allocated(error)) call graphs%load(dnn, error)
       if (.not. allocated(error)) call count_devices(devices, error)
       if (allocated(error)) return
       if (ordinal < 0 .or. ordinal >= min(int(devices), most_devices)) then
@@ -52,7 +55,7 @@ contains
          return
       end if
       allocate (device)
-      call device%open(ordinal, runtime, dnn, blas, error)
+      call device%open(ordinal, runtime, dnn, graphs, blas, error)
       if (allocated(error)) then
          call device%close()
          deallocate (device)

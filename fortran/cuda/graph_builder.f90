@@ -17,7 +17,7 @@ module cnn_graph_builder
    use cnn_cudnn, only : is_unsupported
    use cnn_cudnn_graph, only : cudnn_graph_type
    use cnn_cudnn_graph_enums, only : CUDNN_TYPE_BACKEND_DESCRIPTOR, CUDNN_TYPE_BOOLEAN, CUDNN_TYPE_CHAR, &
-      & CUDNN_TYPE_DOUBLE, CUDNN_TYPE_FLOAT, CUDNN_TYPE_HANDLE, CUDNN_TYPE_INT64
+      & CUDNN_TYPE_DOUBLE, CUDNN_TYPE_FLOAT, CUDNN_TYPE_HANDLE, CUDNN_TYPE_INT64, CUDNN_TYPE_VOID_PTR
    use cnn_error, only : error_type
    use cnn_kinds, only : dp, i8, sp
    use cnn_text, only : to_text
@@ -48,6 +48,7 @@ module cnn_graph_builder
       generic :: set => set_integers, set_flag, set_descriptors, set_text
       procedure :: set_enum
       procedure :: set_handle
+      procedure :: set_addresses
       procedure :: set_number
       procedure :: get_descriptors
       procedure :: get_enums
@@ -167,6 +168,17 @@ contains
       elements = values
       call self%set_elements(address, attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, size(values), c_loc(elements))
    end subroutine set_descriptors
+
+   !> Device addresses
+   subroutine set_addresses(self, address, attribute, values)
+      class(graph_builder_type), intent(inout) :: self
+      type(c_ptr), intent(in) :: address
+      integer(c_int), intent(in) :: attribute
+      type(c_ptr), intent(in) :: values(:)
+      type(c_ptr), target :: elements(size(values))
+      elements = values
+      call self%set_elements(address, attribute, CUDNN_TYPE_VOID_PTR, size(values), c_loc(elements))
+   end subroutine set_addresses
 
    subroutine set_text(self, address, attribute, text)
       class(graph_builder_type), intent(inout) :: self

@@ -144,10 +144,12 @@ contains
       call b%set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, [engine%configuration])
       call b%finalize(plan)
       workspace = b%get_integer(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)
-      if (b%refused()) then
-         plan = c_null_ptr
-      else if (b%ok()) then
+      if (b%ok()) then
          call b%keep(plan)
+      else
+         ! The builder's, which destroys it; that there is none is no error
+         if (b%refused()) workspace = 0
+         plan = c_null_ptr
       end if
    end subroutine make_plan
 

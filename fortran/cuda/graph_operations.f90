@@ -7,13 +7,13 @@
 !> Groups.  cuDNN counts them itself: channels of x over those of w.
 !> Source.  cuDNN 9 backend API reference; required attributes as tried with cuDNN 9.19.
 module cnn_graph_operations
-   use, intrinsic :: iso_c_binding, only : c_int, c_ptr
+   use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_ptr
    use cnn_conv_geometry, only : conv_type
    use cnn_cudnn_enums, only : CUDNN_CROSS_CORRELATION, CUDNN_DATA_DOUBLE, CUDNN_PROPAGATE_NAN
    use cnn_cudnn_graph_enums, only : CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_ATTR_CONVOLUTION_CONV_MODE, &
       & CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, &
       & CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &
-      & CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_ATTR_OPERATIONGRAPH_OPS, &
+      & CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_ATTR_OPERATIONGRAPH_OPS, &
       & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, &
       & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, &
       & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, &
@@ -40,6 +40,7 @@ module cnn_graph_operations
       & CUDNN_POINTWISE_RELU_BWD, CUDNN_POINTWISE_RELU_FWD, CUDNN_REDUCE_TENSOR_ADD, &
       & CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_TYPE_DATA_TYPE, CUDNN_TYPE_NAN_PROPOGATION, CUDNN_TYPE_POINTWISE_MODE, &
       & CUDNN_TYPE_REDUCTION_OPERATOR_TYPE
+   use cnn_conv_request, only : layout_nhwc
    use cnn_graph_builder, only : graph_builder_type
    use cnn_kinds, only : dp, i8
    implicit none
@@ -47,9 +48,6 @@ module cnn_graph_operations
 
    public :: add_operation, convolution_description, data_operation, filter_operation, forward_operation, &
       & operation_graph, reduction_operation, relu_backward_operation, relu_operation, tensor
-
-   integer, parameter, public :: layout_nchw = 1, layout_nhwc = 2
-   character(len=4), parameter, public :: layout_names(2) = [character(len=4) :: "nchw", "nhwc"]
 
    !> The least that device memory of ours is aligned to, in bytes
    integer(i8), parameter :: alignment = 16_i8
@@ -232,11 +230,13 @@ contains
    end function reduction_operation
 
    !> Operations that are to be one plan
-   function operation_graph(b, operations) result(it)
+   function operation_graph(b, handle, operations) result(it)
       type(graph_builder_type), intent(inout) :: b
-      type(c_ptr), intent(in) :: operations(:)
+      !> Null without a GPU; cuDNN before 9.8 needs it
+      type(c_ptr), intent(in) :: handle, operations(:)
       type(c_ptr) :: it
       it = b%descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "an operation graph")
+      if (c_associated(handle)) call b%set_handle(it, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)
       call b%set(it, CUDNN_ATTR_OPERATIONGRAPH_OPS, operations)
       call b%finalize(it)
    end function operation_graph

@@ -1,0 +1,164 @@
+! SPDX-License-Identifier: MIT
+!> Plans of cuDNN's graph API: engines offered that the device's options allow, and their execution.
+!>
+!> No plan.  Where cuDNN offers none, or does not know the graph, that is no error.
+!> Source.   cuDNN 9 backend API reference: execution plan, variant pack.
+module cnn_graph_plan
+   use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr
+   use cnn_conv_graph, only : build_graph
+   use cnn_conv_request, only : conv_request_type
+   use cnn_cudnn_graph, only : cudnn_graph_type
+   use cnn_cudnn_graph_enums, only : CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &
+      & CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_HEUR_MODE_A, &
+      & CUDNN_HEUR_MODE_FALLBACK
+   use cnn_device_name, only : device_name_type
+   use cnn_error, only : error_type
+   use cnn_graph_builder, only : graph_builder_type
+   use cnn_graph_engines, only : allowed, engine_type, find_engines, make_plan
+   use cnn_kinds, only : i8
+   implicit none
+   private
+
+   public :: find_graph_plans, free_graph_plan, run_graph_plan
+
+   !> Of a graph, in memory
+   integer, parameter :: most_tensors = 4
+
+   type, public :: graph_plan_type
+      !> Null where there is none
+      type(c_ptr) :: address = c_null_ptr
+      integer(i8) :: workspace_bytes = 0
+      type(engine_type) :: engine
+      !> cuDNN's list of the tensors of the last run, and where these and the workspace were: a step has the same ones
+      !> again and again
+      type(c_ptr), private :: pack = c_null_ptr, packed(most_tensors + 1) = c_null_ptr
+   end type graph_plan_type
+
+contains
+
+   !> Plans for the request that the options allow, at most `most`, the best first by cuDNN's heuristics; the caller
+   !> frees them. None after an error
+   subroutine find_graph_plans(graphs, handle, device, name, request, most, plans, error)
+      type(cudnn_graph_type), intent(inout), target :: graphs
+      !> A cuDNN handle, or the description of a GPU that need not be there; the other is null
+      type(c_ptr), intent(in) :: handle, device
+      type(device_name_type), intent(in) :: name
+      type(conv_request_type), intent(in) :: request
+      integer, intent(in) :: most
+      type(graph_plan_type), allocatable, intent(out) :: plans(:)
+      type(error_type), allocatable, intent(out) :: error
+      type(graph_builder_type) :: builder
+      type(c_ptr) :: graph
+      integer(c_int), parameter :: modes(2) = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK]
+      integer :: i
+
+      allocate (plans(0))
+      call builder%open(graphs)
+      call build_graph(request, builder, handle, graph)
+      if (.not. builder%refused()) then
+         do i = 1, size(modes)
+            if (builder%ok()) call add_plans(builder, graph, handle, device, modes(i), name, most, plans)
+         end do
+      end if
+      call builder%close(error)
+      if (.not. allocated(error)) return
+      do i = 1, size(plans)
+         call free_graph_plan(graphs, plans(i))
+      end do
+      deallocate (plans)
+      allocate (plans(0))
+   end subroutine find_graph_plans
+
+   !> Of what one heuristic offers
+   subroutine add_plans(builder, graph, handle, device, mode, name, most, plans)
+      type(graph_builder_type), intent(inout) :: builder
+      type(c_ptr), intent(in) :: graph, handle, device
+      integer(c_int), intent(in) :: mode
+      type(device_name_type), intent(in) :: name
+      integer, intent(in) :: most
+      type(graph_plan_type), allocatable, intent(inout) :: plans(:)
+      type(engine_type), allocatable :: engines(:)
+      type(graph_plan_type) :: plan
+      integer :: i
+
+      if (size(plans) == most) return
+      call find_engines(builder, graph, device, mode, engines)
+      do i = 1, size(engines)
+         if (.not. allowed(engines(i), name)) cycle
+         call make_plan(builder, engines(i), device, handle, plan%address, plan%workspace_bytes)
+         if (.not. c_associated(plan%address)) cycle
+         plan%engine = engines(i)
+         if (plan%workspace_bytes > name%workspace_limit) then
+            call free_graph_plan(builder%graphs, plan)
+         else
+            plans = [plans, plan]
+         end if
+         if (size(plans) == most) return
+      end do
+   end subroutine add_plans
+
+   subroutine free_graph_plan(graphs, plan)
+      type(cudnn_graph_type), intent(in) :: graphs
+      type(graph_plan_type), intent(inout) :: plan
+      integer(c_int) :: ignored
+      if (c_associated(plan%pack)) ignored = graphs%backend_destroy_descriptor(plan%pack)
+      if (c_associated(plan%address)) ignored = graphs%backend_destroy_descriptor(plan%address)
+      plan%pack = c_null_ptr
+      plan%address = c_null_ptr
+   end subroutine free_graph_plan
+
+   !> Queue the plan on the handle's stream; tensors by their names in the graph
+   subroutine run_graph_plan(graphs, handle, plan, ids, addresses, workspace, error)
+      type(cudnn_graph_type), intent(inout), target :: graphs
+      type(c_ptr), intent(in) :: handle, addresses(:), workspace
+      type(graph_plan_type), intent(inout) :: plan
+      integer, intent(in) :: ids(:)
+      type(error_type), allocatable, intent(out) :: error
+
+      if (.not. is_packed(plan, addresses, workspace)) then
+         call pack_tensors(graphs, plan, ids, addresses, workspace, error)
+         if (allocated(error)) return
+      end if
+      call graphs%check(graphs%backend_execute(handle, plan%address, plan%pack), "graph: run a plan", error)
+   end subroutine run_graph_plan
+
+   !> Whether the plan's list names these
+   pure logical function is_packed(plan, addresses, workspace)
+      type(graph_plan_type), intent(in) :: plan
+      type(c_ptr), intent(in) :: addresses(:), workspace
+      integer :: i
+      is_packed = c_associated(plan%pack) .and. &
+         & (c_associated(plan%packed(most_tensors + 1), workspace) .or. plan%workspace_bytes == 0)
+      do i = 1, size(addresses)
+         is_packed = is_packed .and. c_associated(plan%packed(i), addresses(i))
+      end do
+   end function is_packed
+
+   subroutine pack_tensors(graphs, plan, ids, addresses, workspace, error)
+      type(cudnn_graph_type), intent(inout), target :: graphs
+      type(graph_plan_type), intent(inout) :: plan
+      integer, intent(in) :: ids(:)
+      type(c_ptr), intent(in) :: addresses(:), workspace
+      type(error_type), allocatable, intent(out) :: error
+      type(graph_builder_type) :: builder
+      type(c_ptr) :: pack
+      integer(c_int) :: ignored
+
+      if (c_associated(plan%pack)) ignored = graphs%backend_destroy_descriptor(plan%pack)
+      plan%pack = c_null_ptr
+      call builder%open(graphs)
+      pack = builder%descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "a variant pack")
+      call builder%set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, int(ids, i8))
+      call builder%set_addresses(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, addresses)
+      call builder%set_addresses(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, [workspace])
+      call builder%finalize(pack)
+      if (builder%ok()) then
+         call builder%keep(pack)
+         plan%pack = pack
+         plan%packed(:size(addresses)) = addresses
+         plan%packed(most_tensors + 1) = workspace
+      end if
+      call builder%close(error)
+   end subroutine pack_tensors
+
+end module cnn_graph_plan

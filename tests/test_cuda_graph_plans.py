@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""Which of cuDNN's engines and calls a training step uses, on the strict software device; its results stay right.
+
+The device has engines for every trap: 0 TF32, 1 not deterministic, 2 FFT, 3 Winograd, 4 plain, 5 plain with workspace,
+6 compiled later, 7 refused when its plan is made. Each check is a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_cuda_failures import HERE, environment, fixture, skip_without_kernels
+
+__all__ = ["fixture"]
+
+#: Of cuDNN's functions, those that compute
+GRAPHS, FUSED_CALL = "cudnnBackendExecute", "cudnnConvolutionBiasActivationForward"
+CALLS = ("cudnnConvolutionForward", "cudnnConvolutionBackwardData", "cudnnConvolutionBackwardFilter")
+
+PROGRAM = """
+import json, sys
+import numpy as np
+from stream_checks import DeviceArray, Network, batch, strict
+path, device, fuse, poison = sys.argv[1:]
+net = Network.from_file(path, device=device, fuse=fuse == "fuse")
+x, y = batch(1), batch(2)
+if poison == "NaN":
+    x[0, 0, 2, 3] = np.nan
+loss = net.step(DeviceArray.from_numpy(x), DeviceArray.from_numpy(y), lr=0.25)
+names = json.loads(sys.stdin.read())
+weights = [one.numpy().ravel().tolist() for one in net.parameters.values()]
+print(json.dumps({"counts": {name: strict.counter(name) for name in names}, "loss": loss, "weights": weights}))
+"""
+
+
+def step(fixture: Path, device: str, *, fuse: bool = False, poison: bool = False, **settings: str) -> dict[str, Any]:
+    """One step: loss, weights, and how often functions were called and engines ran."""
+    skip_without_kernels("new")
+    names = [GRAPHS, FUSED_CALL, *CALLS, "cudnnAddTensor", "cudnnActivationForward",
+             *(f"graph engine {i}" for i in range(8))]
+    command = [sys.executable, "-c", PROGRAM, fixture, device, "fuse" if fuse else "", "NaN" if poison else ""]
+    done = subprocess.run(command, input=json.dumps(names), capture_output=True, text=True, check=False, timeout=120,
+                          env=environment("new", **settings), cwd=HERE)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def engines(found: dict[str, Any]) -> set[int]:
+    """Those that ran."""
+    return {i for i in range(8) if found["counts"][f"graph engine {i}"]}
+
+
+def same(a: dict[str, Any], b: dict[str, Any], tolerance: float) -> None:
+    """Loss and weights agree."""
+    assert a["loss"] == pytest.approx(b["loss"], rel=tolerance)
+    for one, other in zip(a["weights"], b["weights"], strict=True):
+        assert one == pytest.approx(other, rel=tolerance, abs=tolerance)
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_a_step_goes_through_graphs(fixture: Path, fuse: bool) -> None:
+    """All convolutions, by plain engines; the bias is part of them, and with `fuse` the ReLU."""
+    found, by_calls = step(fixture, "cuda", fuse=fuse), step(fixture, "cuda,graphs=no", fuse=fuse)
+    counts = found["counts"]
+    assert counts[GRAPHS] == 3 + 3 + 3  # three layers: forward, data and filter gradients
+    assert not any(counts[name] for name in (*CALLS, FUSED_CALL, "cudnnAddTensor"))
+    assert counts["cudnnActivationForward"] == (0 if fuse else 2)
+    assert engines(found) <= {4, 5, 6}
+    assert by_calls["counts"][GRAPHS] == 0 and all(by_calls["counts"][name] for name in CALLS)
+    same(found, by_calls, 1e-6)
+
+
+@pytest.mark.parametrize("setting", ["STRICT_GRAPHS", "STRICT_GRAPH_FUSION"])
+def test_what_has_no_plan_goes_through_calls(fixture: Path, setting: str) -> None:
+    """Without any engine all of it, without fused ones only what is fused."""
+    right, found = step(fixture, "cuda", fuse=True), step(fixture, "cuda", fuse=True, **{setting: "0"})
+    counts = found["counts"]
+    if setting == "STRICT_GRAPHS":
+        assert counts[GRAPHS] == 0 and counts[FUSED_CALL] == 2 and counts["cudnnConvolutionBackwardData"] == 3
+    else:
+        assert counts[GRAPHS] == 3 + 3 + 1 and counts[FUSED_CALL] == 2 and counts["cudnnAddTensor"] == 1
+    same(found, right, 1e-6)
+
+
+@pytest.mark.parametrize(("options", "allowed", "wanted"), [
+    ("", {4, 5, 6}, set()), ("math=tf32", {0, 4, 5, 6}, {0}), ("deterministic=no", {1, 4, 5, 6}, {1}),
+    ("transforms=yes", {2, 3, 4, 5, 6}, {3}), ("workspace=0", {4, 6}, {4})])
+def test_options_choose_the_engines(fixture: Path, options: str, allowed: set[int], wanted: set[int]) -> None:
+    """What an option forbids never runs; what it allows and is offered first does."""
+    found = step(fixture, f"cuda,{options}" if options else "cuda")
+    assert wanted <= engines(found) <= allowed
+    same(found, step(fixture, "cuda,graphs=no"), 1e-2 if "tf32" in options else 1e-5)
+
+
+def test_measured_plans(fixture: Path) -> None:
+    """Each allowed engine runs in the trial, none that is not."""
+    found = step(fixture, "cuda,algorithm=measured")
+    assert {4, 5} <= engines(found) <= {4, 5, 6}
+    assert found["counts"][GRAPHS] > 9 * 6
+    same(found, step(fixture, "cuda,graphs=no"), 1e-5)
+
+
+def test_nan_passes_a_fused_relu(fixture: Path) -> None:
+    """As it does where the three are computed one after the other."""
+    found = step(fixture, "cuda", fuse=True, poison=True)
+    assert found["loss"] != found["loss"]
