@@ -15,7 +15,7 @@ from software_graphs import CHAR, INT64, PART, POINTER, REAL8, Graphs, W, X, Y
 #: Statuses
 BAD, NULL, NOT_FINALIZED, SMALL, SHAPE, OTHER_TYPE, OTHER_KIND = 2000, 2002, 2004, 2006, 2008, 2010, 2012
 NOTHING_YET, OTHER_VERSION, UNSUPPORTED, LAYOUT = 1001, 1002, 3000, 3004
-H200 = Path(__file__).with_name("h200.json").read_bytes()
+H200 = (Path(__file__).parents[1] / "bridge" / "doctor" / "h200.json").read_bytes()
 
 
 class Small:

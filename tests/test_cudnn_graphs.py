@@ -20,7 +20,7 @@ from cases import CASES, Case
 
 TESTS = Path(__file__).parent
 #: What cuDNN says of an H200 when it is asked for its description
-DEVICE = TESTS / "h200.json"
+DEVICE = TESTS.parent / "bridge" / "doctor" / "h200.json"
 OPERATIONS = {"forward": 1, "data": 2, "filter": 3, "bias": 4}
 LAYOUTS = {"nchw": 1, "nhwc": 2}
 DTYPES = {"float32": 1, "float64": 2, "float16": 3, "bfloat16": 4}

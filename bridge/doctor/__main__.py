@@ -7,11 +7,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from rich.text import Text
 
 from bridge.command import Output, check_writable, complain, run
 from bridge.doctor.examine import cuda_path, examine
+from bridge.doctor.plans import KNOWN, Wanted, find_plans, table
 from bridge.doctor.show import show, to_dict
 from bridge.progress import stage
 from bridge.report.files import write_json
@@ -34,6 +36,8 @@ examples:
   python -m bridge.doctor --device cuda && ...     go on only if a GPU can be used
   python -m bridge.doctor --json -                 for a bug report
   python -m bridge.doctor --time-limit 600         libraries on a slow network disk
+  python -m bridge.doctor --plans cuda,math=tf32 --gpu h200
+                                                   what cuDNN would do on another GPU
 
 programs without Python find Python's CUDA libraries by a variable (docs/cuda.md):
   export CNN_CUDA_PATH=$(python -m bridge.doctor --cuda-path)
@@ -50,9 +54,25 @@ def parser() -> argparse.ArgumentParser:
                    "standard output, instead of the text")
     p.add_argument("--cuda-path", action="store_true", help="only print the folders of the CUDA libraries that this "
                    "Python uses, as a value for CNN_CUDA_PATH")
+    p.add_argument("--plans", nargs="?", const="cuda", metavar="DEVICE", help="only say which plan of cuDNN's graph "
+                   "API each operation of the default net has on this device (default cuda; options as in "
+                   "cuda,math=tf32)")
+    p.add_argument("--gpu", metavar="NAME", default="", help=f"with --plans: a GPU that need not be here, "
+                   f"{', '.join(KNOWN)} or a file with its description in JSON (docs/cuda.md)")
+    p.add_argument("--size", type=_count, metavar="N", default=1024,
+                   help="with --plans: height and width (default 1024)")
+    p.add_argument("--batch", type=_count, metavar="N", default=2, help="with --plans: images (default 2)")
+    p.add_argument("--dtype", choices=("float32", "float64", "float16", "bfloat16"), default="float32",
+                   help="with --plans: of the tensors (default float32)")
     p.add_argument("--time-limit", type=_seconds, metavar="S", default=120.0,
                    help="seconds for each child process (default 120)")
     return p
+
+
+def _count(text: str) -> int:
+    if not (text.isdecimal() and 0 < int(text) <= 1 << 16):
+        raise argparse.ArgumentTypeError(f"expected 1 to {1 << 16}, found '{text}'")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
@@ -67,7 +87,12 @@ def _seconds(text: str) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; the exit code says whether the device can be used."""
-    a = parser().parse_args(arguments)
+    p = parser()
+    a = p.parse_args(arguments)
+    if a.gpu and not a.plans:
+        p.error("--gpu goes with --plans")
+    if a.plans:
+        return run("bridge.doctor", lambda: _print_plans(a))
     return run("bridge.doctor", lambda: _print_path() if a.cuda_path else _examine(a))
 
 
@@ -77,6 +102,19 @@ def _print_path() -> int:
         return complain("bridge.doctor", "no folder with CUDA libraries: pip install nvidia-cudnn-cu13 "
                         "nvidia-cuda-runtime nvidia-cublas, or set CNN_CUDA_PATH", 1)
     Output().print(Text(path), soft_wrap=True)
+    return 0
+
+
+def _print_plans(a: argparse.Namespace) -> int:
+    wanted = Wanted(a.plans, a.gpu, a.size, a.batch, a.dtype)
+    plans = find_plans(wanted, a.time_limit)
+    document = {"asked": asdict(wanted), "plans": [asdict(plan) for plan in plans]}
+    if a.json == "-":
+        Output().print(Text(json.dumps(document, indent=1)), soft_wrap=True)
+        return 0
+    Output().print(table(wanted, plans))
+    if a.json is not None:
+        write_json(a.json, document)
     return 0
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bridge import engine
-from bridge.doctor import cpu
+from bridge.doctor import cpu, plans
 from bridge.doctor.probe import probe
 
 
@@ -84,6 +84,7 @@ ANSWERS: dict[str, Callable[[str], Any]] = {
     "facts": _facts,
     "library": _library,
     "numpy": lambda _: np.__version__,
+    "plans": plans.facts,
     "probe": probe,
 }
 

@@ -10,6 +10,7 @@ module cnn_api
       & c_ptr
    use cnn_backend, only : backend_type
    use cnn_conv_geometry, only : conv_type
+   use cnn_conv_request, only : conv_request_type
    use cnn_cpu_facts, only : describe_cpu, describe_ways
    use cnn_cuda_facts, only : list_facts => cuda_facts
    use cnn_deviation, only : find_deviations => deviations
@@ -20,6 +21,7 @@ module cnn_api
    use cnn_kinds, only : dtype_name
    use cnn_network, only : network_type
    use cnn_network_ways, only : describe_chains
+   use cnn_plan_facts, only : describe_plan
    use cnn_run_steps, only : run_steps
    use cnn_sgd, only : sgd_type
    use cnn_tensor, only : all_finite, tensor_type
@@ -36,7 +38,7 @@ module cnn_api
    public :: conv2d_extent, conv2d_forward, conv2d_backward
    public :: device_stream, device_wait, device_allocate, device_release, device_copy_in, device_copy_out
    public :: device_convert, device_of, devices_close, devices_live, cuda_facts
-   public :: conv2d_ways, cpu_facts, deviations, network_ways
+   public :: conv2d_ways, cpu_facts, deviations, network_ways, plan_text
 
    integer, parameter :: message_length = 512
 
@@ -460,6 +462,27 @@ contains
       count = int(live_on_cuda_devices(), c_int)
       call hand_over(error, ierr, errmsg)
    end subroutine devices_live
+
+   !> The plan of cuDNN's graph API for an operation (as in cnn_conv_request: 1 forward, 2 data, 3 filter, 4 bias) on a
+   !> CUDA device, or on the GPU that `gpu` describes in JSON; empty when there is none. `fused` are bias, ReLU, mask
+   subroutine plan_text(device, gpu, operation, dtype, layout, fused, params, x_extent, w_extent, text, ierr, errmsg)
+      character(len=*), intent(in) :: device, gpu
+      integer(c_int), intent(in) :: operation, dtype, layout, fused(3), params(7), x_extent(4), w_extent(4)
+      character(len=512), intent(out) :: text
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(error_type), allocatable :: error
+      type(conv_request_type) :: request
+      character(len=:), allocatable :: said
+
+      request = conv_request_type(operation=operation, dtype=dtype, layout=layout, bias=fused(1) /= 0, &
+         & relu=fused(2) /= 0, mask=fused(3) /= 0, conv=conv_from(params), x=x_extent, w=w_extent)
+      text = ""
+      call request%conv%output_extent(request%x, request%w, request%y, error)
+      if (.not. allocated(error)) call describe_plan(device, gpu, request, said, error)
+      if (allocated(said)) text = said
+      call hand_over(error, ierr, errmsg)
+   end subroutine plan_text
 
    !> What there is of CUDA, one fact a line; `part`: see cnn_cuda_facts, empty for all
    subroutine cuda_facts(part, text, ierr, errmsg)

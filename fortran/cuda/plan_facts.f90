@@ -1,0 +1,112 @@
+! SPDX-License-Identifier: MIT
+!> Which plan cuDNN's graph API has for one operation of a training step, in words.
+!>
+!> For a GPU that is there, or for one that only its description in JSON tells of: then no GPU is needed, but cuDNN is.
+module cnn_plan_facts
+   use, intrinsic :: iso_c_binding, only : c_null_ptr, c_ptr
+   use cnn_conv_request, only : conv_request_type
+   use cnn_cuda_device, only : cuda_device_type
+   use cnn_cuda_devices, only : open_cuda_device
+   use cnn_cudnn, only : cudnn_type
+   use cnn_cudnn_graph, only : cudnn_graph_type
+   use cnn_device_name, only : device_name_type, parse_device
+   use cnn_error, only : error_type, fail
+   use cnn_graph_builder, only : graph_builder_type
+   use cnn_graph_engines, only : describe_device
+   use cnn_graph_plan, only : find_graph_plans, free_graph_plan, graph_plan_type
+   use cnn_text, only : to_text
+   implicit none
+   private
+
+   public :: describe_plan
+
+contains
+
+   !> The plan that device `text` (as cuda,math=tf32) would take, as "engine 44, workspace 0 bytes"; empty without one.
+   !> `json` describes another GPU; empty for the device's own
+   subroutine describe_plan(text, json, request, plan_text, error)
+      character(len=*), intent(in) :: text, json
+      type(conv_request_type), intent(in) :: request
+      character(len=:), allocatable, intent(out) :: plan_text
+      type(error_type), allocatable, intent(out) :: error
+      type(device_name_type) :: name
+
+      plan_text = ""
+      call parse_device(text, name, error)
+      if (allocated(error)) return
+      if (name%kind /= "cuda") then
+         call fail(error, "device "//text//": has no plans of cuDNN, expected cuda")
+      else if (len(json) > 0) then
+         call describe_far(name, json, request, plan_text, error)
+      else
+         call describe_near(name, request, plan_text, error)
+      end if
+   end subroutine describe_plan
+
+   subroutine describe_near(name, request, plan_text, error)
+      type(device_name_type), intent(in) :: name
+      type(conv_request_type), intent(in) :: request
+      character(len=:), allocatable, intent(out) :: plan_text
+      type(error_type), allocatable, intent(out) :: error
+      type(cuda_device_type), pointer :: device
+      type(graph_plan_type), allocatable :: plans(:)
+
+      plan_text = ""
+      call open_cuda_device(name%ordinal, device, error)
+      if (allocated(error)) return
+      call device%enter(error)
+      if (.not. allocated(error)) then
+         call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, 1, plans, error)
+         plan_text = words(device%graphs, plans)
+      end if
+      call device%leave_idle(error)
+   end subroutine describe_near
+
+   subroutine describe_far(name, json, request, plan_text, error)
+      type(device_name_type), intent(in) :: name
+      character(len=*), intent(in) :: json
+      type(conv_request_type), intent(in) :: request
+      character(len=:), allocatable, intent(out) :: plan_text
+      type(error_type), allocatable, intent(out) :: error
+      type(cudnn_type), target :: dnn
+      type(cudnn_graph_type), target :: graphs
+      type(graph_builder_type) :: builder
+      type(graph_plan_type), allocatable :: plans(:)
+      type(error_type), allocatable :: failure
+      type(c_ptr) :: device
+
+      plan_text = ""
+      call dnn%load(error)
+      if (.not. allocated(error)) call graphs%load(dnn, error)
+      if (allocated(error)) return
+      call builder%open(graphs)
+      device = describe_device(builder, json)
+      if (builder%ok()) then
+         call find_graph_plans(graphs, c_null_ptr, device, name, request, 1, plans, failure)
+         plan_text = words(graphs, plans)
+      end if
+      call builder%close(error)
+      if (allocated(failure)) call move_alloc(failure, error)
+   end subroutine describe_far
+
+   !> Of the first plan; all are given back
+   function words(graphs, plans) result(text)
+      type(cudnn_graph_type), intent(in) :: graphs
+      type(graph_plan_type), intent(inout) :: plans(:)
+      character(len=:), allocatable :: text
+      integer :: i
+      text = ""
+      do i = 1, size(plans)
+         associate (engine => plans(i)%engine)
+            if (i == 1) text = "engine "//to_text(engine%number)//", workspace "// &
+               & to_text(plans(i)%workspace_bytes)//" bytes"// &
+               & trim(merge(", tensor cores            ", repeat(" ", 26), engine%tensor_cores))// &
+               & trim(merge(", transforms              ", repeat(" ", 26), engine%transforms))// &
+               & trim(merge(", not deterministic       ", repeat(" ", 26), .not. engine%deterministic))// &
+               & trim(merge(", compiled when it is made", repeat(" ", 26), engine%compiled_later))
+         end associate
+         call free_graph_plan(graphs, plans(i))
+      end do
+   end function words
+
+end module cnn_plan_facts
