@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib import metadata
 from pathlib import Path
 
@@ -24,12 +24,14 @@ FORMAT = "cnn-exchange"
 FORMAT_VERSION = 1
 # Bytes of a tensor that is written behind the computation, and of what is checked and written at a time.
 LARGE, PIECE = 1 << 24, 1 << 20
+# Threads that check and write the parts of one.
+WRITERS = 2
 # Arithmetic of the products. On the CPU that is the precision itself; export() sees to it.
 MATH_MODES = {"float32": "fp32", "float64": "fp64"}
 
 
 class NewFile(h5py.File):
-    """A file that is being written, with at most one large tensor on its way into it, by a thread of its own.
+    """A file that is being written, with at most one large tensor on its way into it, by threads of its own.
 
     The kernel takes as long to find room for a tensor as torch to compute the next one.
     """
@@ -37,13 +39,18 @@ class NewFile(h5py.File):
     def __init__(self, path: Path) -> None:
         # The oldest format: HDF5 1.10 and before must read it.
         super().__init__(path, "w", libver=("earliest", "v110"))
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="reference-writer")
-        self._on_its_way: tuple[str, torch.Tensor, Future[bool]] | None = None
+        self._writer = ThreadPoolExecutor(WRITERS, thread_name_prefix="reference-writer")
+        self._on_its_way: tuple[str, torch.Tensor, list[Future[bool]]] | None = None
 
     def write_behind(self, name: str, tensor: torch.Tensor) -> None:
         """Begin to write a contiguous tensor, which nobody may change before the next call or `settle`."""
         self.settle()
-        self._on_its_way = name, tensor, self._writer.submit(_write_large, *_created(self, name, tensor.numpy()))
+        handle, start = _created(self, name, tensor.numpy())
+        futures = []
+        for part in np.array_split(tensor.numpy().reshape(-1), WRITERS):
+            futures.append(self._writer.submit(_write_large, handle, start, part))
+            start += part.nbytes
+        self._on_its_way = name, tensor, futures
 
     def settle(self) -> None:
         """Wait until everything is written.
@@ -57,7 +64,8 @@ class NewFile(h5py.File):
         if waiting is None:
             return
         name, tensor, finite = waiting
-        if not finite.result():
+        # All of them: else one may still write when the file is closed
+        if not all([one.result() for one in wait(finite).done]):
             check_finite(name, tensor)
 
     def close(self) -> None:
@@ -181,7 +189,7 @@ def check_finite(name: str, tensor: torch.Tensor) -> None:
         raise InputError(f"/{name} has values that are not finite: the training diverges (a smaller --lr?)")
 
 
-def _created(file: h5py.File, name: str, values: np.ndarray) -> tuple[int, int, np.ndarray]:
+def _created(file: h5py.File, name: str, values: np.ndarray) -> tuple[int, int]:
     """The dataset that `create_dataset` makes, but for its values: where they are to be written."""
     created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     created.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -190,15 +198,15 @@ def _created(file: h5py.File, name: str, values: np.ndarray) -> tuple[int, int, 
     links.set_create_intermediate_group(True)
     kind, space = h5py.h5t.py_create(values.dtype, logical=True), h5py.h5s.create_simple(values.shape)
     dataset = h5py.h5d.create(file.id, name.encode(), kind, space, created, links)
-    return file.id.get_vfd_handle(), dataset.get_offset(), values
+    return file.id.get_vfd_handle(), dataset.get_offset()
 
 
 def _write_large(handle: int, start: int, values: np.ndarray) -> bool:
-    """Write values; False where they may not be finite: the sums of all pieces are finite only if they all are."""
-    flat, finite = values.reshape(-1), True
+    """Write a vector; False where they may not be finite: the sums of all pieces are finite only if they all are."""
+    finite = True
     step = max(1, PIECE // values.itemsize)
-    for first in range(0, flat.size, step):
-        piece = flat[first : first + step]
+    for first in range(0, values.size, step):
+        piece = values[first : first + step]
         with np.errstate(over="ignore", invalid="ignore"):
             finite = finite and bool(np.isfinite(piece.sum()))
         data, written = memoryview(piece).cast("B"), 0
