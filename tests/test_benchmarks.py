@@ -43,7 +43,7 @@ def documents(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
                           cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "the figures mean nothing" in done.stdout
-    assert {path.suffix for path in folder.iterdir()} <= {".json", ".png"}
+    assert {path.suffix for path in folder.iterdir()} <= {".json", ".md", ".png"}
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
 
 
@@ -157,6 +157,16 @@ def test_work_of_the_mission() -> None:
     assert net.layers[1].bytes == 4 * (16 * pixels + 16 * pixels + 9 * 256)
     assert net.layers[0].bytes == 4 * (17 * pixels + 9 * 16)
     assert Net(dtype="float64").layers[0].bytes == 2 * net.layers[0].bytes
+
+
+def test_the_sweeps_text_marks_what_is_slower(documents: dict[str, Document]) -> None:
+    """Every shape once, bold where the ratio is below 1."""
+    text = sweep.as_markdown(documents["sweep"])
+    assert text.count("**") == 2 * len(documents["sweep"]["exceptions"])
+    for case in documents["sweep"]["cases"]:
+        ratio = f"{case['ratios'][CHANNELS_LAST]:.2f}"
+        (row,) = (line for line in text.splitlines() if line.startswith(f"| {case['name']} |"))
+        assert f" {ratio} |" in row or f" **{ratio}** |" in row
 
 
 def test_shapes_of_the_sweep() -> None:

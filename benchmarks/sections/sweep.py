@@ -100,7 +100,29 @@ def _exceptions(document: dict[str, Any]) -> Table:
 
 
 def draw(document: dict[str, Any], folder: Path) -> list[Path]:
-    """The sorted ratios."""
+    """All ratios as a text, and sorted as a picture."""
+    text = folder / "sweep.md"
+    text.write_text(as_markdown(document), encoding="utf-8")
     from benchmarks.pictures import sweep
 
-    return [sweep(document, folder / "sweep.png")]
+    return [text, sweep(document, folder / "sweep.png")]
+
+
+def as_markdown(document: dict[str, Any]) -> str:
+    """The ratios to channels_last, a row for each shape; where we are slower in bold."""
+    rows: dict[str, dict[str, float | None]] = {}
+    for case in document["cases"]:
+        rows.setdefault(case["name"], {})[case["pass"]] = case["ratios"].get(CHANNELS_LAST)
+    slower, measured = len(document["exceptions"]), sum(x is not None for row in rows.values() for x in row.values())
+    lines = [f"# PyTorch channels_last's time over ours, {document['threads']} thread(s)", "",
+             f"{document['environment']['cpu']}. Bold: we are slower, in {slower} of {measured} passes. "
+             "Written by `python -m benchmarks sweep`.", "",
+             f"| shape | {' | '.join(PASSES)} |", "| --- " + "| ---: " * len(PASSES) + "|"]
+    return "\n".join([*lines, *(f"| {name} | {' | '.join(_ratio(row.get(one)) for one in PASSES)} |"
+                               for name, row in rows.items()), ""])
+
+
+def _ratio(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if value >= 1 else f"**{value:.2f}**"
