@@ -18,7 +18,7 @@ import software_device
 
 from benchmarks.gpu_check import __main__ as program
 from benchmarks.gpu_check import stages
-from benchmarks.gpu_check.plan import ROOT, Found, Plan, StageError
+from benchmarks.gpu_check.plan import ROOT, Done, Found, Plan, StageError
 from bridge import wheels
 from bridge.wheels import VARIABLE
 
@@ -198,6 +198,17 @@ def test_the_stage_of_tests(plan: Plan, tmp_path: Path, source: str, outcome: st
     wrong = found.numbers.pop("wrong")
     assert (found.outcome, found.numbers) == (outcome, counts)
     assert len(wrong) == counts.get("failed", 0) + counts.get("error", 0)
+
+
+@pytest.mark.parametrize(("plan_text", "outcome"), [("engine 1", "passed"), ("", "failed")])
+def test_every_forward_convolution_needs_a_plan(plan: Plan, monkeypatch: pytest.MonkeyPatch, plan_text: str,
+                                                outcome: str) -> None:
+    """That others have none is recorded."""
+    said = json.dumps({"plans": [{"operation": "forward with bias", "plans": {"NCHW": plan_text, "NHWC": "engine 2"}},
+                                 {"operation": "bias gradient", "plans": {"NCHW": "", "NHWC": ""}}]})
+    monkeypatch.setattr(Plan, "run", lambda *_: Done("the doctor", 0, said, ""))
+    found = stages.attempt("plans", plan, 60.0)
+    assert found.outcome == outcome and set(found.numbers["plans"]) == {"fp32", "math=tf32", "deterministic=no"}
 
 
 @pytest.mark.parametrize("wrong", [None, *(name for name, code in stages.OPTIONS.items() if code is not None)])

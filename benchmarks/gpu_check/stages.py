@@ -27,8 +27,10 @@ TESTS = ("tests/parity", "tests/test_network_cuda.py", "tests/test_device_arrays
 #: Device options, and the exit code of the verdict that they must have; None: it is recorded, whatever it is.
 #: Transforms have other bounds than sums of products
 OPTIONS: dict[str, int | None] = {
-    "algorithm=measured": 0, "deterministic=no": 0, "math=fp16": 3, "math=bf16": 3,
-    "algorithm=measured,transforms=yes": None}
+    "algorithm=measured": 0, "deterministic=no": 0, "graphs=no": 0, "graphs=no,algorithm=measured": 0, "math=fp16": 3,
+    "math=bf16": 3, "algorithm=measured,transforms=yes": None}
+#: Device options whose plans are recorded
+PLANS = ("", "math=tf32", "deterministic=no")
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,20 @@ def options(plan: Plan, limit: float) -> Found:
     return Found.of(not wrong, said, {"verdicts": verdicts, "wrong": wrong})
 
 
+def plans(plan: Plan, limit: float) -> Found:
+    """Which plans cuDNN's graph API has here: every forward convolution must have one; the others are recorded."""
+    clock, found = Clock(limit), {}
+    for text in PLANS:
+        device = ",".join(filter(None, (plan.device, text)))
+        done = plan.run(clock.left, sys.executable, "-m", "bridge.doctor", "--plans", device, "--json", "-").expect(0)
+        found[text or "fp32"] = json.loads(done.out)["plans"]
+    every = [one["plans"] for some in found.values() for one in some]
+    missing = sum(not one["plans"]["NCHW"] for some in found.values() for one in some if "forward" in one["operation"])
+    words = f"{sum(bool(one['NCHW']) for one in every)} of {len(every)} operations have a plan in NCHW, " \
+            f"{sum(bool(one['NHWC']) for one in every)} in NHWC"
+    return Found.of(missing == 0, words, {"plans": found})
+
+
 def memcheck(plan: Plan, limit: float) -> Found:
     """NVIDIA's compute-sanitizer, where it is."""
     program = shutil.which("compute-sanitizer", path=plan.environment.get("PATH"))
@@ -173,7 +189,7 @@ def memcheck(plan: Plan, limit: float) -> Found:
 
 
 STAGES: dict[str, Callable[[Plan, float], Found]] = {
-    one.__name__: one for one in (validate, tf32, tests, cross, repeat, double, options, memcheck)}
+    one.__name__: one for one in (validate, plans, tf32, tests, cross, repeat, double, options, memcheck)}
 
 
 #: Seconds for one stage, at most: one that hangs leaves time for the others

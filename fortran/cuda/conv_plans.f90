@@ -44,6 +44,7 @@ contains
       end do
       i = 0
       if (name%graphs) call choose_graph(device, name, request, plan%graph, error)
+      if (allocated(error)) error%message = error%message//" (graphs=no does without cuDNN's graph API)"
       plan%exists = c_associated(plan%graph%address)
       if (.not. allocated(error) .and. .not. plan%exists .and. has_call(request)) then
          call choose_call(device, name, request, plan, error)
