@@ -69,7 +69,7 @@ class NewFile(h5py.File):
             check_finite(name, tensor)
 
     def close(self) -> None:
-        """Also where something went wrong: the thread is not in the middle of a tensor then."""
+        """Also where something went wrong: the threads are not in the middle of a tensor then."""
         self._writer.shutdown()
         super().close()
 

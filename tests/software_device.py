@@ -39,6 +39,7 @@ Settings, all by environment variables
 ``STRICT_FUSION=0``             cuDNN's convolution with bias and activation is NOT_SUPPORTED
 ``STRICT_GRAPHS=0``             cuDNN's graph API offers no engine for any graph
 ``STRICT_GRAPH_FUSION=0``       it offers engines for graphs of a single operation only
+``STRICT_PLANS=0``              none of them becomes a plan, as where cuDNN cannot compile
 ``STRICT_MULTIPROCESSORS=N``, ``STRICT_CAPABILITY=XY``
                                 what the device says of itself (2 and 90)
 ``STRICT_CUDART_VERSION``, ``STRICT_DRIVER_VERSION``, ``STRICT_CUDNN_VERSION``, ``STRICT_CUDNN_CUDART_VERSION``,

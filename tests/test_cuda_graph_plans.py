@@ -109,3 +109,31 @@ def test_nan_passes_a_fused_relu(fixture: Path) -> None:
     """As it does where the three are computed one after the other."""
     found = step(fixture, "cuda", fuse=True, poison=True)
     assert found["loss"] != found["loss"]
+
+
+@pytest.mark.parametrize(("fails", "goes_on"), [("cudnnBackendExecute:1:3000", True),
+                                                ("cudnnBackendExecute:0:3000", False)])
+def test_a_fused_plan_that_does_not_run(fixture: Path, fails: str, goes_on: bool) -> None:
+    """NOT_SUPPORTED when it is run: of a fused plan the parts are computed, of a plain one it is an error."""
+    skip_without_kernels("new")
+    program = PROGRAM.replace("loss = net.step(", "out = net.forward(")
+    program = program.replace(", DeviceArray.from_numpy(y), lr=0.25)", ")")
+    program = program.replace('"loss": loss', '"out": out.numpy().ravel().tolist()')
+    command = [sys.executable, "-c", program, fixture, "cuda", "fuse", ""]
+    done = subprocess.run(command, input="[]", capture_output=True, text=True, check=False, timeout=120, cwd=HERE,
+                          env=environment("new", STRICT_FAIL=fails))
+    if not goes_on:
+        assert done.returncode == 1 and "CUDNN_STATUS_NOT_SUPPORTED (3000)" in done.stderr
+        return
+    right = subprocess.run(command, input="[]", capture_output=True, text=True, check=False, timeout=120, cwd=HERE,
+                           env=environment("new"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["out"] == pytest.approx(json.loads(right.stdout)["out"], rel=1e-6, abs=1e-6)
+
+
+def test_plans_that_cannot_be_compiled(fixture: Path) -> None:
+    """Every plan's Finalize fails, as without NVRTC: cuDNN's calls do the work, and nothing is left of the failures."""
+    right = step(fixture, "cuda")
+    found = step(fixture, "cuda", STRICT_PLANS="0")
+    assert found["counts"][GRAPHS] == 0 and found["counts"]["cudnnConvolutionForward"] == 3
+    same(found, right, 1e-6)

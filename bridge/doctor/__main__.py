@@ -107,6 +107,8 @@ def _print_path() -> int:
 
 def _print_plans(a: argparse.Namespace) -> int:
     wanted = Wanted(a.plans, a.gpu, a.size, a.batch, a.dtype)
+    if a.json != "-":
+        check_writable("--json", a.json)
     plans = find_plans(wanted, a.time_limit)
     document = {"asked": asdict(wanted), "plans": [asdict(plan) for plan in plans]}
     if a.json == "-":

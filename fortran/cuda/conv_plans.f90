@@ -4,7 +4,7 @@
 !> A plan of the graph API is taken where cuDNN has one that the options allow. Else it is one of the convolution
 !> calls, which know convolutions, and forward ones with bias and ReLU; for other fusions there is none.
 module cnn_conv_plans
-   use, intrinsic :: iso_c_binding, only : c_associated, c_null_ptr, c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_size_t
    use cnn_conv_algorithm, only : choose_algorithm
    use cnn_conv_graph, only : graph_ids
    use cnn_conv_plan, only : conv_plan_type, free_plan, make_plan
@@ -67,6 +67,7 @@ contains
       type(graph_plan_type), intent(out) :: plan
       type(error_type), allocatable, intent(out) :: error
       type(graph_plan_type), allocatable :: plans(:)
+      integer(c_int) :: status
       integer :: i, best
 
       call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, &
@@ -78,6 +79,8 @@ contains
          call free_graph_plan(device%graphs, plans(i))
       end do
       if (best > 0) plan = plans(best)
+      ! Plans that could not be made may leave an error to the next of the thread that asks
+      if (best == 0) status = device%rt%get_last_error()
    end subroutine choose_graph
 
    !> Whether one of cuDNN's convolution calls does it

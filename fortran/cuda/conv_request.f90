@@ -8,12 +8,12 @@
 !> Extents are [w, h, c, n], of a filter [s, r, c, k].
 module cnn_conv_request
    use cnn_conv_geometry, only : conv_type
-   use cnn_device_name, only : device_name_type
-   use cnn_kinds, only : i8
+   use cnn_device_name, only : device_name_type, math_bf16, math_fp16
+   use cnn_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32, i8
    implicit none
    private
 
-   public :: request_key
+   public :: multiplied_as, request_key
 
    integer, parameter, public :: conv_forward = 1, conv_data = 2, conv_filter = 3, conv_bias = 4
    character(len=*), parameter, public :: conv_names(4) = [character(len=15) :: &
@@ -69,5 +69,14 @@ contains
       integer :: i
       bits = sum([(merge(2**(i - 1), 0, flags(i)), i=1, size(flags))])
    end function bits
+
+   !> The element type in which operands of this one are multiplied
+   pure integer function multiplied_as(dtype, math)
+      integer, intent(in) :: dtype, math
+      multiplied_as = dtype
+      if (dtype /= dtype_float32) return
+      if (math == math_fp16) multiplied_as = dtype_float16
+      if (math == math_bf16) multiplied_as = dtype_bfloat16
+   end function multiplied_as
 
 end module cnn_conv_request

@@ -13,15 +13,14 @@ module cnn_convolution
    use cnn_conv_graph, only : id_bias, id_w, id_x, id_y
    use cnn_conv_plan, only : conv_plan_type
    use cnn_conv_plans, only : find_plan
-   use cnn_conv_request, only : conv_data, conv_filter, conv_forward, conv_names, conv_request_type
+   use cnn_conv_request, only : conv_data, conv_filter, conv_forward, conv_names, conv_request_type, multiplied_as
    use cnn_cuda_device, only : cuda_device_type
    use cnn_cuda_pointwise, only : add_bias, convert, relu_forward
    use cnn_cudnn, only : is_bad_parameter, is_unsupported
-   use cnn_device_name, only : device_name_type, math_bf16, math_fp16
+   use cnn_device_name, only : device_name_type
    use cnn_error, only : error_type
    use cnn_factors, only : one, zero
    use cnn_graph_plan, only : run_graph_plan
-   use cnn_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32
    use cnn_tensor, only : address_after, aligned, tensor_type
    implicit none
    private
@@ -95,16 +94,15 @@ contains
       if (.not. device%plans(i)%may_fuse) return
       call device%reserve(workspace_of(device%plans(i)), workspace, error)
       if (allocated(error)) return
-      if (.not. is_graph(device%plans(i))) then
+      if (is_graph(device%plans(i))) then
+         addresses = [x%address, w%address, y%address, bias%address]
+         call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, ids(:merge(4, 3, request%bias)), &
+            & addresses(:merge(4, 3, request%bias)), workspace, error, refused)
+      else
          call call_fused(device, device%plans(i), x, w, bias, y, workspace, refused, error)
-         device%plans(i)%may_fuse = .not. refused
-         done = .not. (refused .or. allocated(error))
-         return
       end if
-      addresses = [x%address, w%address, y%address, bias%address]
-      call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, ids(:merge(4, 3, request%bias)), &
-         & addresses(:merge(4, 3, request%bias)), workspace, error)
-      done = .not. allocated(error)
+      device%plans(i)%may_fuse = .not. refused
+      done = .not. (refused .or. allocated(error))
    end subroutine forward_fused
 
    !> `forward_fused` by the call that has all three, where cuDNN does not refuse it
@@ -238,14 +236,5 @@ contains
       workspace_of = plan%workspace_bytes
       if (is_graph(plan)) workspace_of = plan%graph%workspace_bytes
    end function workspace_of
-
-   !> The element type in which operands of this one are multiplied
-   pure integer function multiplied_as(dtype, math)
-      integer, intent(in) :: dtype, math
-      multiplied_as = dtype
-      if (dtype /= dtype_float32) return
-      if (math == math_fp16) multiplied_as = dtype_float16
-      if (math == math_bf16) multiplied_as = dtype_bfloat16
-   end function multiplied_as
 
 end module cnn_convolution

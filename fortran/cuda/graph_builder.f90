@@ -26,8 +26,8 @@ module cnn_graph_builder
 
    type :: made_type
       type(c_ptr) :: address = c_null_ptr
-      !> For messages
-      character(len=:), allocatable :: what
+      !> For messages; of fixed length, because there are many
+      character(len=48) :: what = ""
    end type made_type
 
    type, public :: graph_builder_type
@@ -41,6 +41,7 @@ module cnn_graph_builder
       procedure :: close => close_builder
       procedure :: ok
       procedure :: refused
+      procedure :: forget_error
       procedure :: check
       procedure :: descriptor
       procedure :: finalize
@@ -94,6 +95,12 @@ contains
       refused = .not. self%ok() .and. is_unsupported(self%status)
       if (refused) deallocate (self%error)
    end function refused
+
+   !> Go on after an error that does not matter
+   subroutine forget_error(self)
+      class(graph_builder_type), intent(inout) :: self
+      if (allocated(self%error)) deallocate (self%error)
+   end subroutine forget_error
 
    !> Keep the first error
    subroutine check(self, status, what)
@@ -301,7 +308,7 @@ contains
       integer :: i
       what = "a descriptor"
       do i = 1, size(self%made)
-         if (c_associated(self%made(i)%address, address)) what = self%made(i)%what
+         if (c_associated(self%made(i)%address, address)) what = trim(self%made(i)%what)
       end do
    end function name_of
 

@@ -67,6 +67,7 @@ contains
       type(c_ptr), intent(in) :: graph, device
       integer(c_int), intent(in) :: mode
       type(engine_type), allocatable, intent(out) :: engines(:)
+      type(engine_type) :: engine
       type(c_ptr) :: heuristic, configurations(most_engines)
       integer :: i, found
 
@@ -82,10 +83,12 @@ contains
       end do
       call b%get_descriptors(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, configurations, found)
       if (b%refused()) return
-      deallocate (engines)
-      allocate (engines(found))
       do i = 1, found
-         engines(i) = engine_of(b, configurations(i))
+         engine = engine_of(b, configurations(i))
+         ! One that does not say what its arithmetic is, is none
+         if (b%refused()) cycle
+         if (.not. b%ok()) return
+         engines = [engines, engine]
       end do
    end subroutine find_engines
 
@@ -127,8 +130,8 @@ contains
       if (.not. name%transforms) allowed = allowed .and. .not. engine%transforms
    end function allowed
 
-   !> A plan of this engine and the workspace it needs; null where cuDNN has none, which is no error. The caller
-   !> destroys it
+   !> A plan of this engine and the workspace it needs; the caller destroys it. Null where cuDNN cannot make it, or
+   !> cannot compile it, which is no error: there are other engines
    subroutine make_plan(b, engine, device, handle, plan, workspace)
       type(graph_builder_type), intent(inout) :: b
       type(engine_type), intent(in) :: engine
@@ -138,6 +141,8 @@ contains
       integer(i8), intent(out) :: workspace
 
       workspace = 0
+      plan = c_null_ptr
+      if (.not. b%ok()) return
       plan = b%descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "a plan")
       if (c_associated(handle)) call b%set_handle(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)
       if (c_associated(device)) call b%set(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, [device])
@@ -147,9 +152,10 @@ contains
       if (b%ok()) then
          call b%keep(plan)
       else
-         ! The builder's, which destroys it; that there is none is no error
-         if (b%refused()) workspace = 0
+         ! The builder's, which destroys it
+         call b%forget_error()
          plan = c_null_ptr
+         workspace = 0
       end if
    end subroutine make_plan
 

@@ -7,6 +7,7 @@ module cnn_graph_plan
    use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr
    use cnn_conv_graph, only : build_graph
    use cnn_conv_request, only : conv_request_type
+   use cnn_cudnn, only : is_unsupported
    use cnn_cudnn_graph, only : cudnn_graph_type
    use cnn_cudnn_graph_enums, only : CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &
       & CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_HEUR_MODE_A, &
@@ -108,18 +109,27 @@ contains
    end subroutine free_graph_plan
 
    !> Queue the plan on the handle's stream; tensors by their names in the graph
-   subroutine run_graph_plan(graphs, handle, plan, ids, addresses, workspace, error)
+   subroutine run_graph_plan(graphs, handle, plan, ids, addresses, workspace, error, refused)
       type(cudnn_graph_type), intent(inout), target :: graphs
       type(c_ptr), intent(in) :: handle, addresses(:), workspace
       type(graph_plan_type), intent(inout) :: plan
       integer, intent(in) :: ids(:)
       type(error_type), allocatable, intent(out) :: error
+      !> cuDNN does not support it after all; without this argument that is an error
+      logical, intent(out), optional :: refused
+      integer(c_int) :: status
 
+      if (present(refused)) refused = .false.
       if (.not. is_packed(plan, addresses, workspace)) then
          call pack_tensors(graphs, plan, ids, addresses, workspace, error)
          if (allocated(error)) return
       end if
-      call graphs%check(graphs%backend_execute(handle, plan%address, plan%pack), "graph: run a plan", error)
+      status = graphs%backend_execute(handle, plan%address, plan%pack)
+      if (present(refused)) then
+         refused = is_unsupported(status)
+         if (refused) return
+      end if
+      call graphs%check(status, "graph: run a plan", error)
    end subroutine run_graph_plan
 
    !> Whether the plan's list names these

@@ -3,13 +3,13 @@
 !>
 !> Time is the host's, from an idle stream until it is idle again: what launching costs is part of it.
 module cnn_graph_timing
-   use, intrinsic :: iso_c_binding, only : c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_int, c_ptr, c_size_t
    use cnn_conv_graph, only : id_mask, id_w, id_x, id_y
-   use cnn_conv_request, only : conv_request_type
+   use cnn_conv_request, only : conv_bias, conv_request_type
    use cnn_cuda_device, only : cuda_device_type
    use cnn_error, only : error_type
    use cnn_graph_plan, only : graph_plan_type, run_graph_plan
-   use cnn_kinds, only : bytes_of, i8
+   use cnn_kinds, only : bytes_of, dtype_float32, i8
    use cnn_tensor, only : address_after, aligned
    implicit none
    private
@@ -33,6 +33,7 @@ contains
       type(error_type), allocatable :: failure
       type(c_ptr) :: base, addresses(size(ids))
       integer(c_size_t) :: offset
+      integer(c_int) :: status
       integer(i8) :: ticks, least
       integer :: i
 
@@ -42,7 +43,13 @@ contains
          offset = offset + room(request, ids(i))
       end do
       call device%reserve(offset + maxval(plans%workspace_bytes), base, error)
-      if (allocated(error)) return
+      if (allocated(error)) then
+         ! No room to try them: then what cuDNN expects to be the best
+         deallocate (error)
+         status = device%rt%get_last_error()
+         best = 1
+         return
+      end if
       offset = 0_c_size_t
       do i = 1, size(ids)
          addresses(i) = address_after(base, offset)
@@ -51,7 +58,11 @@ contains
       least = huge(least)
       do i = 1, size(plans)
          call time_plan(device, plans(i), ids, addresses, address_after(base, offset), ticks, failure)
-         if (allocated(failure)) cycle
+         if (allocated(failure)) then
+            ! Else the next of the thread to ask would take it for its own
+            status = device%rt%get_last_error()
+            cycle
+         end if
          if (ticks < least) best = i
          least = min(least, ticks)
       end do
@@ -101,7 +112,9 @@ contains
        case default
          extent(3) = request%y(3)
       end select
-      room = aligned(product(int(extent, i8))*bytes_of(request%dtype))
+      ! The gradient of the bias: in the type of the sums
+      if (request%operation == conv_bias .and. id == id_w) extent = [1, 1, request%y(3), 1]
+      room = aligned(product(int(extent, i8))*max(bytes_of(request%dtype), bytes_of(dtype_float32)))
    end function room
 
 end module cnn_graph_timing

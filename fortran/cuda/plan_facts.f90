@@ -4,7 +4,7 @@
 !> For a GPU that is there, or for one that only its description in JSON tells of: then no GPU is needed, but cuDNN is.
 module cnn_plan_facts
    use, intrinsic :: iso_c_binding, only : c_null_ptr, c_ptr
-   use cnn_conv_request, only : conv_request_type
+   use cnn_conv_request, only : conv_request_type, multiplied_as
    use cnn_cuda_device, only : cuda_device_type
    use cnn_cuda_devices, only : open_cuda_device
    use cnn_cudnn, only : cudnn_type
@@ -29,17 +29,22 @@ contains
       type(conv_request_type), intent(in) :: request
       character(len=:), allocatable, intent(out) :: plan_text
       type(error_type), allocatable, intent(out) :: error
+      type(conv_request_type) :: asked
       type(device_name_type) :: name
 
       plan_text = ""
       call parse_device(text, name, error)
       if (allocated(error)) return
+      asked = request
+      asked%dtype = multiplied_as(request%dtype, name%math)
+      ! Operands that are rounded first are not fused with anything
+      if (.not. name%graphs .or. (asked%is_fused() .and. asked%dtype /= request%dtype)) return
       if (name%kind /= "cuda") then
          call fail(error, "device "//text//": has no plans of cuDNN, expected cuda")
       else if (len(json) > 0) then
-         call describe_far(name, json, request, plan_text, error)
+         call describe_far(name, json, asked, plan_text, error)
       else
-         call describe_near(name, request, plan_text, error)
+         call describe_near(name, asked, plan_text, error)
       end if
    end subroutine describe_plan
 

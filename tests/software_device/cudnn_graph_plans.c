@@ -99,6 +99,8 @@ st finalize_plan(struct part *part)
    else plan->engine = configuration->content->engine;
    if (!engine_takes(&plan->engine.pattern, plan->engine.number) || !engine_becomes_plan(plan->engine.number))
       return refuse(CUDNN_STATUS_NOT_SUPPORTED, "plan: engine %d has none for this graph", plan->engine.number);
+   if (!setting("STRICT_PLANS", 1))
+      return refuse(CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED, "plan: no compiler, by STRICT_PLANS");
    plan->has_handle = handle != NULL;
    if (handle) plan->device = (*handle)->object.device;
    return CUDNN_STATUS_SUCCESS;
