@@ -28,6 +28,7 @@ class Plant:
     precision : the run that shows it
     nesterov : whether the fixture's optimiser is with Nesterov momentum, else with dampening
     kernels : only a build with the CUDA Fortran kernels comes there
+    graphs : convolutions go through cuDNN's graph API, else through its calls
     """
 
     name: str
@@ -38,6 +39,7 @@ class Plant:
     precision: str = "float32"
     nesterov: bool = False
     kernels: bool = False
+    graphs: bool = False
 
 
 def one(name: str, old: str, new: str, **more: object) -> Plant:
@@ -57,6 +59,8 @@ def model() -> nn.Module:
 WAIT = "if (.not. allocated(error)) call device%synchronize(error)\n"
 COPIED, LOSS = '"copy from a tensor "//shape_text(tensor%extent), error)\n', '"reading the loss", error)\n'
 FILLED = "call c_memcpy(device%buffers%staging, address_after(host, done), piece)\n"
+
+FREED = "         call free_plan(self%plans(i), self%dnn, self%graphs)\n"
 
 PLANTS = (
     # No mistakes: what is planted below is caught for what it is, not because something was built again
@@ -86,10 +90,10 @@ PLANTS = (
         said="cuDNN: algorithms of the data gradient"),
     one("workspace of no bytes", "if (usable) plan%workspace_bytes = bytes", "plan%workspace_bytes = 0",
         said="workspace: found 0 bytes"),
-    one("workspace smaller than said", "device%reserve(bytes + device%plans(i)%workspace_bytes,",
-        "device%reserve(bytes + min(device%plans(i)%workspace_bytes, 64_c_size_t),",
+    one("workspace smaller than said", "device%reserve(bytes + workspace_of(device%plans(i)),",
+        "device%reserve(bytes + min(workspace_of(device%plans(i)), 64_c_size_t),",
         said="at byte 0 of an allocation of 64"),
-    one("plans found by the input alone", "key(13:20) = [x, w]", "key(13:20) = [x, x]",
+    one("plans found by the input alone", "key(13:20) = [request%x, request%w]", "key(13:20) = [request%x, request%x]",
         said="at byte 0 of an allocation of"),
     # Streams
     one("loss read before it is there", f"{LOSS}      {WAIT}", LOSS),
@@ -109,7 +113,20 @@ PLANTS = (
     one("every step the first", "merge(flag_first, 0_c_int, first)", "flag_first", kernels=True),
     one("Nesterov forgotten", "merge(flag_nesterov, 0_c_int, sgd%nesterov)", "0_c_int", nesterov=True, kernels=True),
     # Ends
-    one("descriptors left", "         call free_plan(self%plans(i), self%dnn)\n", "", said="tensor descriptor alive"),
+    one("descriptors left", FREED, "", said="tensor descriptor alive"),
+    # Graphs
+    Plant("nothing changed, by graphs", (), outcome=Outcome.ROUNDING, harmless=True, graphs=True),
+    one("kernels flipped in graphs", "CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION",
+        "CUDNN_TYPE_CONVOLUTION_MODE, 0_c_int", graphs=True),
+    one("engines with tensor cores for float32", "allowed = allowed .and. .not. engine%tensor_cores",
+        "allowed = allowed .and. .true.", outcome=Outcome.PRECISION, graphs=True),
+    one("padding swapped in graphs", "padding = [int(conv%pad_h, i8), int(conv%pad_w, i8)]",
+        "padding = [int(conv%pad_w, i8), int(conv%pad_h, i8)]", said="cuDNN: graph: ", graphs=True),
+    one("dx and dy swapped in graphs", "operations(1) = data_operation(b, conv, compute, dx, w, dy)",
+        "operations(1) = data_operation(b, conv, compute, dy, w, dx)", said="cuDNN: graph: ", graphs=True),
+    one("no workspace for graphs", "      if (is_graph(plan)) workspace_of = plan%graph%workspace_bytes\n", "",
+        said="orkspace", graphs=True),
+    one("plans left", FREED, "", said="graph descriptor alive", graphs=True),
 )
 
 
