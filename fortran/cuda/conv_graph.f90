@@ -11,8 +11,8 @@ module cnn_conv_graph
    use cnn_conv_request, only : conv_bias, conv_data, conv_filter, conv_forward, conv_request_type
    use cnn_cudnn_types, only : compute_type, cudnn_dtype
    use cnn_graph_builder, only : graph_builder_type
-   use cnn_graph_operations, only : add_operation, convolution_description, data_operation, filter_operation, &
-      & forward_operation, operation_graph, reduction_operation, relu_backward_operation, relu_operation, tensor
+   use cnn_graph_operations, only : add_operation, convolution_description, convolution_operation, operation_graph, &
+      & reduction_operation, relu_backward_operation, relu_operation, tensor
    implicit none
    private
 
@@ -72,7 +72,7 @@ contains
       w = stored(request, b, "w", id_w, request%w)
       conv = convolution_description(b, request%conv, compute)
       to = step_result(1)
-      operations(1) = forward_operation(b, conv, compute, x, w, to)
+      operations(1) = convolution_operation(b, conv_forward, conv, compute, x, w, to)
       i = 1
       if (request%bias) then
          i = i + 1
@@ -117,13 +117,13 @@ contains
       dy = stored(request, b, "dy", id_y, request%y)
       conv = convolution_description(b, request%conv, compute)
       if (.not. request%mask) then
-         operations(1) = data_operation(b, conv, compute, dx, w, dy)
+         operations(1) = convolution_operation(b, conv_data, conv, compute, dx, w, dy)
          last = 1
          return
       end if
       mask = stored(request, b, "mask", id_mask, request%x)
       unmasked = between(request, b, id_first_virtual, request%x)
-      operations(1) = data_operation(b, conv, compute, unmasked, w, dy)
+      operations(1) = convolution_operation(b, conv_data, conv, compute, unmasked, w, dy)
       operations(2) = relu_backward_operation(b, compute, mask, unmasked, dx)
       last = 2
    end subroutine build_data
@@ -141,7 +141,7 @@ contains
       dw = stored(request, b, "dw", id_w, request%w)
       dy = stored(request, b, "dy", id_y, request%y)
       conv = convolution_description(b, request%conv, compute)
-      operations(1) = filter_operation(b, conv, compute, x, dw, dy)
+      operations(1) = convolution_operation(b, conv_filter, conv, compute, x, dw, dy)
       last = 1
    end subroutine build_filter
 

@@ -62,7 +62,6 @@ module cnn_cudnn_graph_enums
    integer(c_int), parameter, public :: CUDNN_ATTR_EXECUTION_PLAN_HANDLE = 400
    integer(c_int), parameter, public :: CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG = 401
    integer(c_int), parameter, public :: CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE = 402
-   integer(c_int), parameter, public :: CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION = 405
    integer(c_int), parameter, public :: CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP = 407
    integer(c_int), parameter, public :: CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA = 700
    integer(c_int), parameter, public :: CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA = 701
@@ -129,9 +128,7 @@ module cnn_cudnn_graph_enums
    integer(c_int), parameter, public :: CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 = 6
    integer(c_int), parameter, public :: CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 = 7
    integer(c_int), parameter, public :: CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13 = 8
-   integer(c_int), parameter, public :: CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP = 9
    !> `cudnnBackendBehaviorNote_t`
    integer(c_int), parameter, public :: CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION = 0
-   integer(c_int), parameter, public :: CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API = 3
 
 end module cnn_cudnn_graph_enums

@@ -17,7 +17,7 @@ module cnn_graph_engines
       & CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_BACKEND_ENGINE_DESCRIPTOR, &
       & CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION, &
       & CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, &
-      & CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP, &
+      & CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, &
       & CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_WINOGRAD, &
       & CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4, &
       & CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6, CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_TYPE_HEUR_MODE, &
@@ -43,7 +43,6 @@ module cnn_graph_engines
       logical :: tensor_cores = .false., transforms = .false., deterministic = .true.
       !> Sums in less than what was asked for
       logical :: short_sums = .false.
-      logical :: strict_nan = .false.
       !> Compiled by cuDNN when the plan is made, which takes NVRTC and the driver
       logical :: compiled_later = .false.
    end type engine_type
@@ -114,7 +113,6 @@ contains
             & said == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13)
          engine%deterministic = .not. any(said == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
          engine%short_sums = any(said == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
-         engine%strict_nan = any(said == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP)
       end associate
       call b%get_enums(address, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE, notes, count)
       engine%compiled_later = any(notes(:count) == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)

@@ -40,14 +40,31 @@ module cnn_graph_operations
       & CUDNN_POINTWISE_RELU_BWD, CUDNN_POINTWISE_RELU_FWD, CUDNN_REDUCE_TENSOR_ADD, &
       & CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_TYPE_DATA_TYPE, CUDNN_TYPE_NAN_PROPOGATION, CUDNN_TYPE_POINTWISE_MODE, &
       & CUDNN_TYPE_REDUCTION_OPERATOR_TYPE
-   use cnn_conv_request, only : layout_nhwc
+   use cnn_conv_request, only : conv_names, layout_nhwc
    use cnn_graph_builder, only : graph_builder_type
    use cnn_kinds, only : dp, i8
    implicit none
    private
 
-   public :: add_operation, convolution_description, data_operation, filter_operation, forward_operation, &
-      & operation_graph, reduction_operation, relu_backward_operation, relu_operation, tensor
+   public :: add_operation, convolution_description, convolution_operation, operation_graph, reduction_operation, &
+      & relu_backward_operation, relu_operation, tensor
+
+   !> Of the three convolutions, in the order of cnn_conv_request: their descriptors and attributes
+   integer(c_int), parameter :: kinds(3) = [CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, &
+      & CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, &
+      & CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR]
+   integer(c_int), parameter :: conv_of(3) = [CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC]
+   integer(c_int), parameter :: x_of(3) = [CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X]
+   integer(c_int), parameter :: w_of(3) = [CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW]
+   integer(c_int), parameter :: y_of(3) = [CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY]
+   integer(c_int), parameter :: alpha_of(3) = [CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA]
+   integer(c_int), parameter :: beta_of(3) = [CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, &
+      & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA]
 
    !> The least that device memory of ours is aligned to, in bytes
    integer(i8), parameter :: alignment = 16_i8
@@ -99,62 +116,23 @@ contains
       call b%finalize(it)
    end function convolution_description
 
-   !> y = conv(x, w)
-   function forward_operation(b, conv, compute, x, w, y) result(it)
+   !> y = conv(x, w); in a data gradient x is the result, in a filter gradient w, and y is dy. The result is 1 * the sum
+   !> + 0 * what was there; these factors are of the type of the sums
+   function convolution_operation(b, operation, conv, compute, x, w, y) result(it)
       type(graph_builder_type), intent(inout) :: b
+      integer, intent(in) :: operation
       type(c_ptr), intent(in) :: conv, x, w, y
       integer(c_int), intent(in) :: compute
       type(c_ptr) :: it
-      it = b%descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, "a forward convolution")
-      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, [conv])
-      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, [x])
-      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, [w])
-      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, [y])
-      call overwrite(b, it, compute, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, &
-         & CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA)
+      it = b%descriptor(kinds(operation), "an operation, "//trim(conv_names(operation)))
+      call b%set(it, conv_of(operation), [conv])
+      call b%set(it, x_of(operation), [x])
+      call b%set(it, w_of(operation), [w])
+      call b%set(it, y_of(operation), [y])
+      call b%set_number(it, alpha_of(operation), 1.0_dp, compute == CUDNN_DATA_DOUBLE)
+      call b%set_number(it, beta_of(operation), 0.0_dp, compute == CUDNN_DATA_DOUBLE)
       call b%finalize(it)
-   end function forward_operation
-
-   !> dx from w and dy
-   function data_operation(b, conv, compute, dx, w, dy) result(it)
-      type(graph_builder_type), intent(inout) :: b
-      type(c_ptr), intent(in) :: conv, dx, w, dy
-      integer(c_int), intent(in) :: compute
-      type(c_ptr) :: it
-      it = b%descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, "a data gradient")
-      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, [conv])
-      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, [dx])
-      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, [w])
-      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, [dy])
-      call overwrite(b, it, compute, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, &
-         & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA)
-      call b%finalize(it)
-   end function data_operation
-
-   !> dw from x and dy
-   function filter_operation(b, conv, compute, x, dw, dy) result(it)
-      type(graph_builder_type), intent(inout) :: b
-      type(c_ptr), intent(in) :: conv, x, dw, dy
-      integer(c_int), intent(in) :: compute
-      type(c_ptr) :: it
-      it = b%descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, "a filter gradient")
-      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, [conv])
-      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, [x])
-      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, [dw])
-      call b%set(it, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, [dy])
-      call overwrite(b, it, compute, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, &
-         & CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA)
-      call b%finalize(it)
-   end function filter_operation
-
-   !> The result is 1 * conv + 0 * what was there; the factors are of the type of the sums
-   subroutine overwrite(b, it, compute, alpha, beta)
-      type(graph_builder_type), intent(inout) :: b
-      type(c_ptr), intent(in) :: it
-      integer(c_int), intent(in) :: compute, alpha, beta
-      call b%set_number(it, alpha, 1.0_dp, compute == CUDNN_DATA_DOUBLE)
-      call b%set_number(it, beta, 0.0_dp, compute == CUDNN_DATA_DOUBLE)
-   end subroutine overwrite
+   end function convolution_operation
 
    !> y = x + bias, where a dimension of 1 of the bias serves all of x
    function add_operation(b, compute, x, bias, y) result(it)
