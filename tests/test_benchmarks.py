@@ -159,6 +159,12 @@ def test_work_of_the_mission() -> None:
     assert Net(dtype="float64").layers[0].bytes == 2 * net.layers[0].bytes
 
 
+def test_the_median_of_the_peaks_is_their_median() -> None:
+    peak = MachinePeak.__new__(MachinePeak)
+    peak.found = {2: {"float32": [300.0, 100.0, 200.0]}}
+    assert (peak.best(2, "float32"), peak.median(2, "float32")) == (300.0, 200.0)
+
+
 def test_the_sweeps_text_marks_what_is_slower(documents: dict[str, Document]) -> None:
     """Every shape once, bold where the ratio is below 1."""
     text = sweep.as_markdown(documents["sweep"])

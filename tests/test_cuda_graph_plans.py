@@ -137,3 +137,11 @@ def test_plans_that_cannot_be_compiled(fixture: Path) -> None:
     found = step(fixture, "cuda", STRICT_PLANS="0")
     assert found["counts"][GRAPHS] == 0 and found["counts"]["cudnnConvolutionForward"] == 3
     same(found, right, 1e-6)
+
+
+@pytest.mark.parametrize("call", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12])
+def test_notes_that_cannot_be_read_allow_nothing(fixture: Path, call: int) -> None:
+    """Reading an attribute is not supported, always or once: what an engine's arithmetic is must be known."""
+    found = step(fixture, "cuda", STRICT_FAIL=f"cudnnBackendGetAttribute:{call}:3000")
+    assert engines(found) <= {4, 5, 6}
+    same(found, step(fixture, "cuda"), 1e-6)

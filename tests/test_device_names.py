@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from bridge import engine
-from bridge.device import DeviceSpec
+from bridge.device import HELP, OPTIONS, DeviceSpec
 from bridge.errors import ArgumentError, EngineError
+from bridge.programs import cnn_step
 
 #: A number that no machine has, so that nothing is opened
 FAR = "cuda:63"
@@ -57,3 +60,10 @@ def test_both_refuse_it_with_the_same_words(text: str) -> None:
 def test_what_fortran_never_sees(text: str) -> None:
     with pytest.raises(ArgumentError, match="expected a text such as"):
         DeviceSpec.parse(text)
+
+
+def test_the_programs_say_every_option() -> None:
+    """In their help, with its default first."""
+    said = subprocess.run([cnn_step(), "--help"], capture_output=True, text=True, check=True).stdout
+    for name in OPTIONS:
+        assert f"{name}=" in said and f"{name}=" in HELP, name

@@ -42,6 +42,18 @@ def test_a_gpu_that_is_not_here(cudnn: None, capsys: pytest.CaptureFixture[str])
     assert strict["conv2", MASKED] == {"NCHW": "", "NHWC": ""}
 
 
+def test_the_plans_are_those_that_are_used(cudnn: None, capsys: pytest.CaptureFixture[str]) -> None:
+    """None without graphs; of operands rounded to 16 bits those of 16 bits, with nothing fused; within the limit."""
+    assert not any(any(one.values()) for one in plans(capsys, "cuda,graphs=no", "--gpu", "h200").values())
+    rounded = plans(capsys, "cuda,math=bf16", "--gpu", "h200")
+    stored = plans(capsys, "cuda,math=bf16", "--gpu", "h200", "--dtype", "bfloat16")
+    assert rounded["conv2", "data gradient"] == stored["conv2", "data gradient"]
+    assert rounded["conv2", FORWARD] == {"NCHW": "", "NHWC": ""} and all(stored["conv2", FORWARD].values())
+    small = plans(capsys, "cuda,math=bf16,workspace=1", "--gpu", "h200")["conv2", "data gradient"]["NCHW"]
+    assert small != rounded["conv2", "data gradient"]["NCHW"]
+    assert int(small.split("workspace ")[1].split()[0]) <= 1 << 20
+
+
 def test_the_table(cudnn: None, capsys: pytest.CaptureFixture[str], tmp_path: Path,
                    monkeypatch: pytest.MonkeyPatch) -> None:
     """What is printed, and the JSON beside it."""
