@@ -42,6 +42,22 @@ typedef void kernel_type(void **args);
 KERNELS_OF(f32, float)
 KERNELS_OF(f64, double)
 
+#define LAST_OF(kind)                                                                                       \
+  void cnn_relu_backward_last_##kind(int64_t, int64_t, void *, void *, void *, void *);                     \
+  void cnn_channel_sums_##kind(int64_t, int64_t, void *, void *);                                           \
+  void cnn_turn_##kind(int64_t, int64_t, int64_t, void *, void *);                                          \
+  static void relu_backward_last_##kind(void **args) {                                                      \
+    cnn_relu_backward_last_##kind(LONG(0), LONG(1), ADDRESS(2), ADDRESS(3), ADDRESS(4), ADDRESS(5));        \
+  }                                                                                                         \
+  static void channel_sums_##kind(void **args) {                                                            \
+    cnn_channel_sums_##kind(LONG(0), LONG(1), ADDRESS(2), ADDRESS(3));                                      \
+  }                                                                                                         \
+  static void turn_##kind(void **args) { cnn_turn_##kind(LONG(0), LONG(1), LONG(2), ADDRESS(3), ADDRESS(4)); }
+
+LAST_OF(f32)
+LAST_OF(f16)
+LAST_OF(bf16)
+
 void cnn_fold(int64_t, void *, int64_t, void *);
 static void fold(void **args) { cnn_fold(LONG(0), ADDRESS(1), LONG(2), ADDRESS(3)); }
 
@@ -61,6 +77,9 @@ static const struct {
 } table[] = {
     NAMED(mse_f32), NAMED(relu_backward_f32), NAMED(relu_backward_bias_f32), NAMED(narrow_f32), NAMED(sgd_f32),
     NAMED(mse_f64), NAMED(relu_backward_f64), NAMED(relu_backward_bias_f64), NAMED(narrow_f64), NAMED(sgd_f64),
+    NAMED(relu_backward_last_f32), NAMED(relu_backward_last_f16), NAMED(relu_backward_last_bf16),
+    NAMED(channel_sums_f32), NAMED(channel_sums_f16), NAMED(channel_sums_bf16),
+    NAMED(turn_f32), NAMED(turn_f16), NAMED(turn_bf16),
     NAMED(fold), NAMED(f32_to_f16), NAMED(f16_to_f32), NAMED(f32_to_bf16), NAMED(bf16_to_f32)};
 
 /* As cudaLaunchKernel, with a name and without a stream: grid and block are x, y and z, args the addresses of the

@@ -43,6 +43,8 @@ def operand(text: str) -> str:
         return text[1:]
     if constant := re.fullmatch(r"0([fd])([0-9A-F]+)", text):
         return f"UINT64_C(0x{constant[2]})" if constant[1] == "d" else f"UINT32_C(0x{constant[2]})"
+    if re.fullmatch(r"0x[0-9A-F]+", text):
+        return f"UINT64_C({text})"
     if re.fullmatch(r"-?\d+", text):
         return f"INT64_C({text})" if text != "-9223372036854775808" else "INT64_MIN"
     raise UnknownInstructionError(text)
@@ -87,6 +89,10 @@ def expression(opcode: str, sources: list[str]) -> str:
             return f"{a} > {b} ? {a} : {b}"
         case "mov" | "cvta", _:
             return operand(sources[0])
+        case "not", ["b64"]:
+            return f"~{operand(sources[0])}"
+        case "neg", ["s64"]:
+            return f"-{value(sources[0], 'u64')}"
         case "not", ["pred"]:
             return f"!{operand(sources[0])}"
         case "selp", [_]:

@@ -39,6 +39,7 @@ Settings, all by environment variables
 ``STRICT_FUSION=0``             cuDNN's convolution with bias and activation is NOT_SUPPORTED
 ``STRICT_GRAPHS=0``             cuDNN's graph API offers no engine for any graph
 ``STRICT_GRAPH_FUSION=0``       it offers engines for graphs of a single operation only
+``STRICT_COMPILED=0``           it has no engine that is compiled later, as without a driver
 ``STRICT_PLANS=0``              none of them becomes a plan, as where cuDNN cannot compile
 ``STRICT_MULTIPROCESSORS=N``, ``STRICT_CAPABILITY=XY``
                                 what the device says of itself (2 and 90)
@@ -124,7 +125,7 @@ def _inputs(sources: Path, kernels: bool) -> list[Path]:
     files = sorted(file for kind in ("c", "h", "map") for file in sources.glob(f"*.{kind}"))
     if kernels:
         cuda = host_kernels.CUDA
-        files += [host_kernels.LAUNCHER, cuda / "build_kernels.py", *sorted(cuda.glob("kernels.*"))]
+        files += [host_kernels.LAUNCHER, cuda / "build_kernels.py", *sorted(cuda.glob("kernels*.[ci]*"))]
     return files
 
 

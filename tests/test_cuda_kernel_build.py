@@ -151,7 +151,8 @@ def test_unusable_kernels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     body = (CUDA / "kernels.inc").read_text(encoding="utf-8")
     assert old in body
     (tmp_path / "kernels.inc").write_text(body.replace(old, new), encoding="utf-8")
-    shutil.copy(SOURCE, tmp_path)
+    for file in (SOURCE, CUDA / "kernels_last.inc"):
+        shutil.copy(file, tmp_path)
     output = tmp_path / "kernels_ptx.c"
     assert build_kernels.main(["--compiler", flang(), str(tmp_path / SOURCE.name), str(output)]) == 1
     assert re.search(message, capsys.readouterr().err)

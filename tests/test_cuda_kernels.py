@@ -131,6 +131,101 @@ def test_relu_backward_bias(kernels: HostKernels, kind: str, shape: tuple[int, i
         assert same_bits(partial[channel], sums_in_order(dz[:, channel].ravel(), blocks*BLOCK))
 
 
+@pytest.mark.parametrize("inside", ["z", "da"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_relu_backward_in_place(kernels: HostKernels, kind: str, inside: str) -> None:
+    """The result may take the place of either operand, whichever thread comes first."""
+    wp, shape = KINDS[kind], (2, 3, 700)
+    z, da = special(wp, math.prod(shape), 3).reshape(shape), special(wp, math.prod(shape), 5).reshape(shape)
+    right = np.where(z <= 0, wp(0), da)
+    for backwards, bias in itertools.product((False, True), repeat=2):
+        memory = Memory()
+        operands = {"z": memory.inout(z), "da": memory.inout(da)}
+        dz, partial = operands[inside], memory.out((3, 2*BLOCK), np.float64)
+        if bias:
+            kernels.launch(f"cnn_relu_backward_bias_{kind}", (2, 3), np.int64(700), np.int64(3), np.int64(2),
+                           *operands.values(), dz, partial, backwards=backwards)
+        else:
+            kernels.launch(f"cnn_relu_backward_{kind}", 2, np.int64(z.size), *operands.values(), dz,
+                           backwards=backwards)
+        memory.check()
+        assert same_bits(dz, right)
+
+
+def as_float32(values: np.ndarray, kind: str) -> np.ndarray:
+    """Elements of a stored kind, whose bits are `values`."""
+    if kind == "bf16":
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values.view(STORED[kind][1]).astype(np.float32)
+
+
+#: Bits of the stored kinds, and the type that numpy reads them as
+STORED = {"f32": (np.uint32, np.float32), "f16": (np.uint16, np.float16), "bf16": (np.uint16, None)}
+
+
+def stored(kind: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Random bits: numbers of all sizes, subnormal ones, infinities and NaN; a quarter of them zeros of both signs."""
+    rng, bits = np.random.default_rng(seed), STORED[kind][0]
+    values = rng.integers(0, np.iinfo(bits).max, shape, bits, endpoint=True)
+    zeros = rng.integers(0, 8, shape)
+    sign = bits(1 << (8*np.dtype(bits).itemsize - 1))
+    return np.where(zeros == 0, bits(0), np.where(zeros == 1, sign, values)).astype(bits)
+
+
+@pytest.mark.parametrize("inside", ["", "z", "da"])
+@pytest.mark.parametrize(("pixels", "channels", "blocks"), [(1, 1, 1), (700, 1, 2), (511, 3, 3), (200, 16, 2),
+                                                            (3, 512, 2), (40, 768, 6), (9, 5, 5), (0, 4, 1)])
+@pytest.mark.parametrize("kind", STORED)
+def test_relu_backward_last(kernels: HostKernels, kind: str, pixels: int, channels: int, blocks: int,
+                            inside: str) -> None:
+    """Bits pass or become 0; where z is NaN they pass. A thread adds up what it passed on, in its order."""
+    memory, threads = Memory(), blocks*BLOCK
+    given = {"z": stored(kind, (pixels, channels), 1), "da": stored(kind, (pixels, channels), 2)}
+    operands = {name: memory.inout(values) if name == inside else memory.put(values) for name, values in given.items()}
+    dz = operands.get(inside, memory.out((pixels, channels), STORED[kind][0]))
+    partial = memory.out((channels, threads//channels), np.float64)
+    kernels.launch(f"cnn_relu_backward_last_{kind}", blocks, np.int64(dz.size), np.int64(channels),
+                   *operands.values(), dz, partial)
+    memory.check()
+    right = np.where(as_float32(given["z"], kind) <= 0, STORED[kind][0](0), given["da"])
+    assert same_bits(dz, right)
+    check_sums(partial, right, kind)
+
+
+def check_sums(partial: np.ndarray, values: np.ndarray, kind: str) -> None:
+    """partial(channel) holds what each thread of that channel adds; NaN is NaN, whatever its bits."""
+    for channel in range(values.shape[1]):
+        with np.errstate(invalid="ignore"):
+            expected = sums_in_order(as_float32(np.ascontiguousarray(values[:, channel]), kind), partial.shape[1])
+        assert np.array_equal(partial[channel], expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(("pixels", "channels", "blocks"), [(700, 1, 2), (511, 3, 3), (200, 16, 2), (3, 512, 2),
+                                                            (0, 4, 1)])
+@pytest.mark.parametrize("kind", STORED)
+def test_channel_sums(kernels: HostKernels, kind: str, pixels: int, channels: int, blocks: int) -> None:
+    memory = Memory()
+    dz = memory.put(stored(kind, (pixels, channels), 3))
+    partial = memory.out((channels, blocks*BLOCK//channels), np.float64)
+    kernels.launch(f"cnn_channel_sums_{kind}", blocks, np.int64(dz.size), np.int64(channels), dz, partial)
+    memory.check()
+    check_sums(partial, dz, kind)
+
+
+@pytest.mark.parametrize("blocks", GRIDS)
+@pytest.mark.parametrize(("batch", "columns", "rows"), [(1, 1, 1), (3, 16, 257), (2, 257, 3), (5, 7, 1), (1, 1, 900),
+                                                        (0, 3, 4)])
+@pytest.mark.parametrize("kind", STORED)
+def test_turn(kernels: HostKernels, kind: str, batch: int, columns: int, rows: int, blocks: int) -> None:
+    """Bit for bit, NaN too."""
+    memory = Memory()
+    values = memory.put(stored(kind, (batch, columns, rows), 4))
+    to = memory.out((batch, rows, columns), STORED[kind][0])
+    kernels.launch(f"cnn_turn_{kind}", blocks, np.int64(rows), np.int64(columns), np.int64(batch), values, to)
+    memory.check()
+    assert same_bits(to, np.ascontiguousarray(values.transpose(0, 2, 1)))
+
+
 @pytest.mark.parametrize("blocks", GRIDS)
 @pytest.mark.parametrize(("n", "m", "rows"), [(0, 1, 2), (1, 1, 1), (256, 1, 3), (1000, 7, 2), (1280, 256, 3),
                                               (5, 9, 2), (4099, 257, 1), (3000, 1300, 2)])

@@ -31,9 +31,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-KINDS = ("f32", "f64")
+TYPED = ("mse", "relu_backward", "relu_backward_bias", "narrow", "sgd")
+STORED = ("relu_backward_last", "channel_sums", "turn")
 ENTRIES = frozenset(
-    [f"cnn_{name}_{kind}" for name in ("mse", "relu_backward", "relu_backward_bias", "narrow", "sgd") for kind in KINDS]
+    [f"cnn_{name}_{kind}" for name in TYPED for kind in ("f32", "f64")]
+    + [f"cnn_{name}_{kind}" for name in STORED for kind in ("f32", "f16", "bf16")]
     + ["cnn_fold", "cnn_f32_to_f16", "cnn_f16_to_f32", "cnn_f32_to_bf16", "cnn_bf16_to_f32"])
 
 # Fortran's name, the hardware's name, and what Fortran's is greater by

@@ -10,7 +10,7 @@ module cnn_cuda_kernels
       & c_associated, c_char, c_int, c_null_char, c_null_ptr, c_ptr, c_size_t
    use cnn_cudart, only : cudart_type, dim3_type
    use cnn_error, only : error_type
-   use cnn_kinds, only : dtype_float64, i8
+   use cnn_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32, dtype_float64, i8
    use cnn_shared_library, only : c_text
    implicit none
    private
@@ -21,12 +21,18 @@ module cnn_cuda_kernels
 
    integer, parameter, public :: kernel_mse = 1, kernel_relu_backward = 2, kernel_relu_backward_bias = 3, &
       & kernel_narrow = 4, kernel_sgd = 5
+   integer, parameter, public :: kernel_relu_backward_last = 1, kernel_channel_sums = 2, kernel_turn = 3
    integer, parameter, public :: kernel_fold = 1, kernel_f32_to_f16 = 2, kernel_f16_to_f32 = 3, &
       & kernel_f32_to_bf16 = 4, kernel_bf16_to_f32 = 5
 
    !> Kernels that exist for float32 and float64; their C names end in _f32 and _f64
    character(len=*), parameter :: typed_names(5) = [character(len=22) :: &
       & "cnn_mse", "cnn_relu_backward", "cnn_relu_backward_bias", "cnn_narrow", "cnn_sgd"]
+   !> Kernels for tensors with channels last, of float32, float16 and bfloat16; their C names end in _f32, _f16, _bf16
+   character(len=*), parameter :: stored_names(3) = [character(len=22) :: &
+      & "cnn_relu_backward_last", "cnn_channel_sums", "cnn_turn"]
+   integer, parameter :: stored_types(3) = [dtype_float32, dtype_float16, dtype_bfloat16]
+   character(len=*), parameter :: stored_endings(3) = [character(len=5) :: "_f32", "_f16", "_bf16"]
    character(len=*), parameter :: plain_names(5) = [character(len=16) :: &
       & "cnn_fold", "cnn_f32_to_f16", "cnn_f16_to_f32", "cnn_f32_to_bf16", "cnn_bf16_to_f32"]
 
@@ -34,10 +40,12 @@ module cnn_cuda_kernels
       logical :: available = .false.
       type(c_ptr), private :: library = c_null_ptr
       type(c_ptr), private :: typed(size(typed_names), 2) = c_null_ptr, plain(size(plain_names)) = c_null_ptr
+      type(c_ptr), private :: stored(size(stored_names), size(stored_types)) = c_null_ptr
    contains
       procedure :: load
       procedure :: unload
       procedure :: launch_typed
+      procedure :: launch_stored
       procedure :: launch_plain
    end type kernels_type
 
@@ -63,7 +71,7 @@ contains
       class(kernels_type), intent(inout) :: self
       type(cudart_type), intent(in) :: rt
       type(error_type), allocatable, intent(out) :: error
-      integer :: i
+      integer :: i, k
 
       ! CUDA before 12.8 cannot load them so: then cuBLAS and cuDNN do their work
       if (len(kernels_text()) == 0 .or. .not. associated(rt%library_load_data)) return
@@ -79,6 +87,12 @@ contains
            call get_kernel(rt, self%library, trim(typed_names(i))//"_f64", self%typed(i, 2), error)
          end if
          if (allocated(error)) return
+      end do
+      do i = 1, size(stored_names)
+         do k = 1, size(stored_types)
+            call get_kernel(rt, self%library, trim(stored_names(i))//trim(stored_endings(k)), self%stored(i, k), error)
+            if (allocated(error)) return
+         end do
       end do
       do i = 1, size(plain_names)
          call get_kernel(rt, self%library, trim(plain_names(i)), self%plain(i), error)
@@ -119,6 +133,17 @@ contains
       call launch(rt, self%typed(kernel, merge(2, 1, dtype == dtype_float64)), trim(typed_names(kernel)), &
          & blocks, arguments, stream, error)
    end subroutine launch_typed
+
+   !> Queue a kernel for tensors with channels last
+   subroutine launch_stored(self, rt, kernel, dtype, blocks, arguments, stream, error)
+      class(kernels_type), intent(in) :: self
+      type(cudart_type), intent(in) :: rt
+      integer, intent(in) :: kernel, dtype, blocks
+      type(c_ptr), intent(in) :: arguments(:), stream
+      type(error_type), allocatable, intent(out) :: error
+      call launch(rt, self%stored(kernel, findloc(stored_types, dtype, dim=1)), trim(stored_names(kernel)), &
+         & [blocks, 1], arguments, stream, error)
+   end subroutine launch_stored
 
    subroutine launch_plain(self, rt, kernel, blocks, arguments, stream, error)
       class(kernels_type), intent(in) :: self

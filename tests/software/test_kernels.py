@@ -90,6 +90,16 @@ def test_ptx_is_looked_at(with_kernels: Calls) -> None:
     assert "does not know saxpy" in cuda.report()
 
 
+def test_sums_of_channels_need_a_grid_that_fits_them(with_kernels: Calls) -> None:
+    """The threads of a grid are a multiple of the channels, or a thread would add up several."""
+    cuda = with_kernels
+    dz, partial = cuda.put(bytes(3000 * 4)), cuda.put(bytes(2 * 256 * 8))
+    function = kernel(cuda, b"cnn_channel_sums_f32")[1]
+    given = (c_int64(3000), c_int64(3), dz, partial)
+    assert launch_any(cuda, function, given, Dim3(2, 1, 1)) == 1
+    assert "the threads are not a multiple of the channels" in cuda.report()
+
+
 def test_device_without_kernels(tmp_path: Path) -> None:
     """It refuses to load a library, with the reason."""
     device = SoftwareDevice(build(kernels=False, cache=tmp_path))
@@ -106,6 +116,8 @@ KERNELS = {
     "cnn_fold": (1000, "d3000", SMALL, f"d{3 * SMALL}"),
     "cnn_relu_backward": (1000, "t1000", "t1000", "t1000"),
     "cnn_relu_backward_bias": (100, 3, 10, "t3000", "t3000", "t3000", f"d{3 * PARTIAL}"),
+    "cnn_relu_backward_last": (1000, 8, "t1000", "t1000", "t1000", f"d{PARTIAL}"),
+    "cnn_channel_sums": (1000, 8, "t1000", f"d{PARTIAL}"), "cnn_turn": (100, 3, 10, "t3000", "t3000"),
     "cnn_narrow": (1000, "d1000", "t1000"),
     "cnn_sgd": (1000, "t1000", "t1000", "t1000", "r", "r", "r", "r", c_int(1)),
     "cnn_f32_to_f16": (1000, "t1000", "h1000"), "cnn_f32_to_bf16": (1000, "t1000", "h1000"),
@@ -118,9 +130,10 @@ NAMES = re.findall(r"NAMED\((\w+)\)", host_kernels.LAUNCHER.read_text(encoding="
 def test_each_kernel_needs_all_of_its_arrays(with_kernels: Calls, name: str) -> None:
     """Arrays of the exact sizes are taken; one element less of any is not."""
     cuda = with_kernels
-    kind = "d" if name.endswith("_f64") else "f"
-    signature = KERNELS[re.sub("(?<!to)_f(32|64)$", "", name)]
-    grid = Dim3(2, 3 if name.startswith(("cnn_fold", "cnn_relu_backward_bias")) else 1, 1)
+    short_name = re.sub("(?<!to)_(f16|bf16|f32|f64)$", "", name)
+    kind = {"f64": "d", "f16": "e", "bf16": "e"}.get(name.removeprefix(f"{short_name}_"), "f")
+    signature = KERNELS[short_name]
+    grid = Dim3(2, 3 if short_name in ("cnn_fold", "cnn_relu_backward_bias") else 1, 1)
     function = kernel(cuda, name.encode())[1]
     arrays = [i for i, given in enumerate(signature) if isinstance(given, str) and given != "r"]
     for short in (None, *arrays):

@@ -13,7 +13,8 @@ static int refuse(const struct launch *l, const char *why)
 
 static size_t value_bytes(const struct launch *l)
 {
-   return strstr(l->kernel->name, "_f64") ? 8 : 4;
+   const char *name = l->kernel->name;
+   return strstr(name, "_f64") ? 8 : strstr(name, "f16") ? 2 : 4;
 }
 
 static bool flat(const struct launch *l)
@@ -73,6 +74,41 @@ static int relu_backward_bias(const struct launch *l, struct range *r)
    return n;
 }
 
+// (n, channels, z, da, dz, partial(T / channels, channels))
+static int relu_backward_last(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   if (v[0].i < 0 || v[1].i < 1 || !flat(l)) return refuse(l, "negative or no size, or a grid that is not flat");
+   if ((int64_t)l->grid.x * THREADS % v[1].i) return refuse(l, "the threads are not a multiple of the channels");
+   for (int i = 2; i <= 4; i++) put(r, &n, v[i].p, v[0].i, value_bytes(l), i == 4);
+   put(r, &n, v[5].p, (int64_t)l->grid.x * THREADS, 8, true);
+   return n;
+}
+
+// (n, channels, dz, partial(T / channels, channels))
+static int channel_sums(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   if (v[0].i < 0 || v[1].i < 1 || !flat(l)) return refuse(l, "negative or no size, or a grid that is not flat");
+   if ((int64_t)l->grid.x * THREADS % v[1].i) return refuse(l, "the threads are not a multiple of the channels");
+   put(r, &n, v[2].p, v[0].i, value_bytes(l), false);
+   put(r, &n, v[3].p, (int64_t)l->grid.x * THREADS, 8, true);
+   return n;
+}
+
+// (rows, columns, batch, from(rows, columns, batch), to(columns, rows, batch))
+static int turn(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   if (v[0].i < 0 || v[1].i < 0 || v[2].i < 0 || !flat(l)) return refuse(l, "negative size, or a grid that is not flat");
+   put(r, &n, v[3].p, v[0].i * v[1].i * v[2].i, value_bytes(l), false);
+   put(r, &n, v[4].p, v[0].i * v[1].i * v[2].i, value_bytes(l), true);
+   return n;
+}
+
 // (n, from, to)
 static int convert(const struct launch *l, struct range *r, size_t from, size_t to)
 {
@@ -124,6 +160,15 @@ static const struct kernel kernels[] = {
    {"cnn_narrow_f64", "ipp", narrow},
    {"cnn_sgd_f32", "ipppffffw", sgd},
    {"cnn_sgd_f64", "ipppddddw", sgd},
+   {"cnn_relu_backward_last_f32", "iipppp", relu_backward_last},
+   {"cnn_relu_backward_last_f16", "iipppp", relu_backward_last},
+   {"cnn_relu_backward_last_bf16", "iipppp", relu_backward_last},
+   {"cnn_channel_sums_f32", "iipp", channel_sums},
+   {"cnn_channel_sums_f16", "iipp", channel_sums},
+   {"cnn_channel_sums_bf16", "iipp", channel_sums},
+   {"cnn_turn_f32", "iiipp", turn},
+   {"cnn_turn_f16", "iiipp", turn},
+   {"cnn_turn_bf16", "iiipp", turn},
    {"cnn_f32_to_f16", "ipp", to_16},
    {"cnn_f32_to_bf16", "ipp", to_16},
    {"cnn_f16_to_f32", "ipp", from_16},
