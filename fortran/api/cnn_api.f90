@@ -592,7 +592,13 @@ contains
        case (4)
          tensor = network%layers(layer)%bias%gradient
        case (5)
-         tensor = network%layers(layer)%output
+         if (network%layers(layer)%hidden) then
+            call fail(error, "output: the device keeps that of "//network%layers(layer)%is%name//" in a form of "// &
+               & "its own, expected "//network%description%layers(size(network%layers))%name// &
+               & ", or a network with lean=False")
+         else
+            tensor = network%layers(layer)%output
+         end if
        case (6)
          tensor = network%layers(layer)%output_gradient
        case default

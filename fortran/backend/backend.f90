@@ -10,24 +10,15 @@
 module cnn_backend
    use, intrinsic :: iso_c_binding, only : c_ptr
    use cnn_conv_geometry, only : conv_type
+   use cnn_conv_step, only : conv_step_type
    use cnn_error, only : error_type, fail
-   use cnn_kinds, only : &
-      & bytes_of, dp, dtype_bfloat16, dtype_float16, dtype_float32, dtype_float64, dtype_name
+   use cnn_kinds, only : bytes_of, dp, dtype_bfloat16, dtype_float16, dtype_float32, dtype_float64, dtype_name, &
+      & dtype_none
    use cnn_sgd, only : sgd_type
    use cnn_tensor, only : shape_text, tensor_type
    use cnn_text, only : to_text
    implicit none
    private
-
-   !> One convolution of a chain, of which each takes the output of the one before: y = conv(x, w) + bias, then ReLU
-   !> with `relu`; dw and db are the gradients with respect to w and bias, which may be empty
-   type, public :: conv_step_type
-      type(conv_type) :: conv
-      logical :: relu = .false.
-      !> Of the first step: whether the gradient of conv's result is needed afterwards
-      logical :: keeps_gradient = .false.
-      type(tensor_type) :: x, w, bias, y, dw, db
-   end type conv_step_type
 
    public :: backward_step_by_step, forward_step_by_step, one_after_the_other
 
@@ -50,6 +41,7 @@ module cnn_backend
       procedure :: forward_chain => forward_step_by_step
       procedure :: backward_chain => backward_step_by_step
       procedure :: chain_way => one_after_the_other
+      procedure :: find_kept_form => as_they_are
       procedure(allocate_), deferred :: allocate
       procedure(release_), deferred :: release
       procedure(clear_), deferred :: clear
@@ -286,6 +278,23 @@ contains
       text = "on device "//self%name//", one after the other"
       if (size(steps) == 1) text = "on device "//self%name
    end function one_after_the_other
+
+   !> How a lean network keeps what one convolution of a chain hands to the next: in which element type, and whether so
+   !> that only the device can read it; only the extents of tensors matter, and the type of x
+   subroutine as_they_are(self, steps, dtype, hidden, error)
+      class(backend_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      integer, intent(out) :: dtype
+      logical, intent(out) :: hidden
+      type(error_type), allocatable, intent(out) :: error
+      dtype = dtype_none
+      hidden = .false.
+      if (size(steps) < 1) then
+         call fail(error, "device "//self%name//": a chain without a convolution")
+      else
+         dtype = steps(1)%x%dtype
+      end if
+   end subroutine as_they_are
 
    !> From the gradient dy of the last output to dw of all steps and db of all but the last. Each x but the first's is
    !> the output of a ReLU, and is used up; where the first step needs the gradient, the second's x takes it, see

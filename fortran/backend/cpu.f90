@@ -8,13 +8,14 @@
 !> Determinism.  Results do not depend on the number of threads.
 module cnn_cpu
    use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_size_t
-   use cnn_backend, only : backend_type, backward_step_by_step, conv_step_type, forward_step_by_step, &
+   use cnn_backend, only : backend_type, backward_step_by_step, forward_step_by_step, &
       & one_after_the_other
    use cnn_conv_chain, only : chain_type
    use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward, read_lanes
    use cnn_conv_geometry, only : conv_type
    use cnn_conv_grid, only : grid_type
    use cnn_conv_outer, only : outer_type
+   use cnn_conv_step, only : conv_step_type
    use cnn_cpu_chain, only : backward_passes, depth_first_text, forward_passes
    use cnn_cpu_kernels, only : kernels_of
    use cnn_cpu_levels, only : choose_level

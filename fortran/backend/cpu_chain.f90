@@ -1,12 +1,12 @@
 ! SPDX-License-Identifier: MIT
 !> Chains of convolutions as passes that the CPU's kernels can run depth first, where they can.
 module cnn_cpu_chain
-   use cnn_backend, only : conv_step_type
    use cnn_conv_chain, only : chain_type, pass_type, plan_chain
    use cnn_conv_choice, only : choose_backward, choose_filter, choose_forward, lanes_channels, lay_backward, &
       & lay_forward
    use cnn_conv_grid, only : grid_type
    use cnn_conv_outer, only : outer_type
+   use cnn_conv_step, only : conv_step_type
    use cnn_tensor, only : tensor_type
    use cnn_text, only : to_text
    implicit none

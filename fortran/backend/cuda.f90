@@ -5,18 +5,20 @@
 !> algorithms that are measured. The GPU itself, with its handles and buffers, is a cnn_cuda_device that all networks
 !> of the process share; this type adds the options of one of them.
 module cnn_cuda
-   use, intrinsic :: iso_c_binding, only : c_ptr
-   use cnn_backend, only : backend_type
+   use, intrinsic :: iso_c_binding, only : c_ptr, c_size_t
+   use cnn_backend, only : backend_type, backward_step_by_step, forward_step_by_step, one_after_the_other
    use cnn_conv_geometry, only : conv_type
+   use cnn_conv_step, only : conv_step_type
    use cnn_convolution, only : backward_data, backward_filter, forward
+   use cnn_cuda_chain, only : backward_last, find_form, forward_last
    use cnn_cuda_device, only : cuda_device_type
    use cnn_cuda_devices, only : open_cuda_device
-   use cnn_cuda_memory, only : allocate_tensor, clear_tensor, copy_from_host, copy_to_host, free_tensor
+   use cnn_cuda_memory, only : allocate_tensor, clear_tensor, copy_device, copy_from_host, copy_to_host, free_tensor
    use cnn_cuda_pointwise, only : bias_gradient, convert, relu_forward
    use cnn_cuda_training, only : mse, read_loss, relu_backward, update
    use cnn_device_name, only : device_name_type, math_fp32, math_names
    use cnn_error, only : error_type
-   use cnn_kinds, only : dp
+   use cnn_kinds, only : dp, dtype_name
    use cnn_sgd, only : sgd_type
    use cnn_tensor, only : tensor_type
    implicit none
@@ -36,6 +38,11 @@ module cnn_cuda
       procedure :: conv_backward_data => cuda_conv_backward_data
       procedure :: conv_backward_filter => cuda_conv_backward_filter
       procedure :: conv_backward_bias => cuda_conv_backward_bias
+      procedure :: conv_backward_relu => cuda_conv_backward_relu
+      procedure :: forward_chain => cuda_forward_chain
+      procedure :: backward_chain => cuda_backward_chain
+      procedure :: chain_way => cuda_chain_way
+      procedure :: find_kept_form => cuda_find_kept_form
       procedure :: relu_forward => cuda_relu_forward
       procedure :: relu_backward => cuda_relu_backward
       procedure :: mse => cuda_mse
@@ -56,6 +63,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       self%options = name
       self%stores_16_bits = .true.
+      self%works_in_place = .true.
       if (name%math /= math_fp32) self%math = math_names(name%math)
       call open_cuda_device(name%ordinal, self%device, error)
    end subroutine cuda_open
@@ -168,6 +176,70 @@ contains
       if (.not. allocated(error)) call bias_gradient(self%device, dy, db, error)
       call self%device%leave(error)
    end subroutine cuda_conv_backward_bias
+
+   !> The gradient with respect to `a` needs a place before the mask is applied: a is the mask
+   subroutine cuda_conv_backward_relu(self, conv, w, dy, a, db, error)
+      class(cuda_type), intent(inout) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, a, db
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: da
+      call self%begin(dy, error)
+      da = a
+      if (.not. allocated(error)) call self%device%reserve_scratch(int(a%bytes(), c_size_t), da%address, error)
+      if (.not. allocated(error)) call backward_data(self%device, self%options, conv, w, dy, da, error)
+      if (.not. allocated(error)) call relu_backward(self%device, a, da, a, db, error)
+      call self%device%leave(error)
+   end subroutine cuda_conv_backward_relu
+
+   subroutine cuda_find_kept_form(self, steps, dtype, hidden, error)
+      class(cuda_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      integer, intent(out) :: dtype
+      logical, intent(out) :: hidden
+      type(error_type), allocatable, intent(out) :: error
+      hidden = .false.
+      dtype = steps(1)%x%dtype
+      call self%device%enter(error)
+      if (.not. allocated(error)) call find_form(self%device, self%options, steps, hidden, dtype, error)
+      call self%device%leave(error)
+   end subroutine cuda_find_kept_form
+
+   !> With channels last if what lies between the steps is kept so, which `find_kept_form` has said
+   subroutine cuda_forward_chain(self, steps, error)
+      class(cuda_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. steps(1)%hidden) then
+         call forward_step_by_step(self, steps, error)
+         return
+      end if
+      call self%begin(steps(1)%x, error)
+      if (.not. allocated(error)) call forward_last(self%device, self%options, steps, steps(1)%y%dtype, error)
+      call self%device%leave(error)
+   end subroutine cuda_forward_chain
+
+   subroutine cuda_backward_chain(self, steps, dy, error)
+      class(cuda_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(tensor_type), intent(in) :: dy
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. steps(1)%hidden) then
+         call backward_step_by_step(self, steps, dy, error)
+         return
+      end if
+      call self%begin(dy, error)
+      if (.not. allocated(error)) call backward_last(self%device, self%options, steps, steps(1)%y%dtype, dy, error)
+      call self%device%leave(error)
+   end subroutine cuda_backward_chain
+
+   function cuda_chain_way(self, steps) result(text)
+      class(cuda_type), intent(in) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      character(len=:), allocatable :: text
+      text = one_after_the_other(self, steps)
+      if (steps(1)%hidden) text = text//", channels last in "//dtype_name(steps(1)%y%dtype)
+   end function cuda_chain_way
 
    subroutine cuda_relu_forward(self, z, a, error)
       class(cuda_type), intent(in) :: self

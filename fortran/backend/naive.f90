@@ -1,8 +1,9 @@
 ! SPDX-License-Identifier: MIT
 !> The CPU with the convolution written as plain loops: device "naive", for tests.
 module cnn_naive
-   use cnn_backend, only : backward_step_by_step, conv_step_type, forward_step_by_step, one_after_the_other
+   use cnn_backend, only : backward_step_by_step, forward_step_by_step, one_after_the_other
    use cnn_conv_geometry, only : conv_type
+   use cnn_conv_step, only : conv_step_type
    use cnn_cpu, only : backward_relu_apart, cpu_type
    use cnn_error, only : error_type
    use cnn_naive_f32, only : &

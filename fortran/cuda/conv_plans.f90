@@ -8,7 +8,7 @@ module cnn_conv_plans
    use cnn_conv_algorithm, only : choose_algorithm
    use cnn_conv_graph, only : graph_ids
    use cnn_conv_plan, only : conv_plan_type, free_plan, make_plan
-   use cnn_conv_request, only : conv_bias, conv_request_type, request_key
+   use cnn_conv_request, only : conv_bias, conv_request_type, layout_nchw, request_key
    use cnn_cuda_device, only : cuda_device_type
    use cnn_device_name, only : device_name_type
    use cnn_error, only : error_type
@@ -86,7 +86,8 @@ contains
    !> Whether one of cuDNN's convolution calls does it
    pure logical function has_call(request)
       type(conv_request_type), intent(in) :: request
-      has_call = request%operation /= conv_bias .and. .not. request%mask .and. (request%bias .eqv. request%relu)
+      has_call = request%operation /= conv_bias .and. request%layout == layout_nchw .and. .not. request%mask .and. &
+         & (request%bias .eqv. request%relu)
    end function has_call
 
    !> Descriptors and the algorithm; measuring needs memory for tensors, which may have none yet, and for the workspace

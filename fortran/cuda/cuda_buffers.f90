@@ -15,6 +15,12 @@ module cnn_cuda_buffers
    !> Pieces of 16 MiB: large enough that the copies run at full speed
    integer(c_size_t), parameter :: staging_size = 2_c_size_t**24, loss_size = 8_c_size_t
 
+   !> Device memory that grows and is never made smaller
+   type :: growing_type
+      type(c_ptr) :: address = c_null_ptr
+      integer(c_size_t) :: bytes = 0
+   end type growing_type
+
    type, public :: buffers_type
       !> Pinned host memory for copies, and whether a copy from it may be under way
       type(c_ptr) :: staging = c_null_ptr
@@ -27,14 +33,15 @@ module cnn_cuda_buffers
       real(c_double) :: loss_scale = 1.0_c_double
       !> Allocations alive
       integer :: live = 0
-      !> Device memory for one call at a time; grows, is never made smaller
-      type(c_ptr), private :: workspace = c_null_ptr
-      integer(c_size_t), private :: workspace_bytes = 0
+      !> How often memory below has moved: who has kept an address must ask
+      integer :: moves = 0
+      !> For one call at a time, and for what several calls hand on
+      type(growing_type), private :: workspace, scratch
    contains
       procedure :: open
       procedure :: close
       procedure :: reserve
-      procedure, private :: give_back
+      procedure :: reserve_scratch
    end type buffers_type
 
 contains
@@ -67,23 +74,26 @@ contains
    subroutine close(self, rt)
       class(buffers_type), intent(inout) :: self
       type(cudart_type), intent(in) :: rt
-      call self%give_back(rt, rt%free, self%workspace)
-      call self%give_back(rt, rt%free, self%loss)
-      call self%give_back(rt, rt%free_host, self%loss_on_host)
-      call self%give_back(rt, rt%free_host, self%staging)
-      self%workspace_bytes = 0
+      call give_back(rt, rt%free, self%workspace%address, self%live)
+      call give_back(rt, rt%free, self%scratch%address, self%live)
+      call give_back(rt, rt%free, self%loss, self%live)
+      call give_back(rt, rt%free_host, self%loss_on_host, self%live)
+      call give_back(rt, rt%free_host, self%staging, self%live)
+      self%workspace%bytes = 0
+      self%scratch%bytes = 0
    end subroutine close
 
    !> A failure has nobody to hear it
-   subroutine give_back(self, rt, free, address)
-      class(buffers_type), intent(inout) :: self
+   subroutine give_back(rt, free, address, live)
       type(cudart_type), intent(in) :: rt
       procedure(cudaFree) :: free
       type(c_ptr), intent(inout) :: address
+      !> Allocations alive
+      integer, intent(inout) :: live
       integer(c_int) :: ignored
       if (.not. c_associated(address)) return
       if (free(address) == 0) then
-         self%live = self%live - 1
+         live = live - 1
       else
          ignored = rt%get_last_error()
       end if
@@ -97,21 +107,40 @@ contains
       integer(c_size_t), intent(in) :: bytes
       type(c_ptr), intent(out) :: address
       type(error_type), allocatable, intent(out) :: error
-      address = self%workspace
-      if (bytes <= self%workspace_bytes) return
-      ! Only when it grows: cudaFree waits for the device
-      address = c_null_ptr
-      self%workspace_bytes = 0
-      call self%give_back(rt, rt%free, self%workspace)
-      call rt%check(rt%malloc(address, bytes), "no memory for a workspace of "//to_text(int(bytes, i8))// &
+      call grow(rt, bytes, self%workspace, self%live, self%moves, error)
+      address = self%workspace%address
+   end subroutine reserve
+
+   !> The same once more, for what one convolution hands to the next: `reserve` leaves it alone
+   subroutine reserve_scratch(self, rt, bytes, address, error)
+      class(buffers_type), intent(inout) :: self
+      type(cudart_type), intent(in) :: rt
+      integer(c_size_t), intent(in) :: bytes
+      type(c_ptr), intent(out) :: address
+      type(error_type), allocatable, intent(out) :: error
+      call grow(rt, bytes, self%scratch, self%live, self%moves, error)
+      address = self%scratch%address
+   end subroutine reserve_scratch
+
+   !> Only when it is too small: cudaFree waits for the device
+   subroutine grow(rt, bytes, memory, live, moves, error)
+      type(cudart_type), intent(in) :: rt
+      integer(c_size_t), intent(in) :: bytes
+      type(growing_type), intent(inout) :: memory
+      integer, intent(inout) :: live, moves
+      type(error_type), allocatable, intent(out) :: error
+      if (bytes <= memory%bytes) return
+      memory%bytes = 0
+      moves = moves + 1
+      call give_back(rt, rt%free, memory%address, live)
+      call rt%check(rt%malloc(memory%address, bytes), "no memory for a workspace of "//to_text(int(bytes, i8))// &
          & " bytes (cudaMalloc)", error)
       if (allocated(error)) then
-         address = c_null_ptr
+         memory%address = c_null_ptr
          return
       end if
-      self%workspace = address
-      self%workspace_bytes = bytes
-      self%live = self%live + 1
-   end subroutine reserve
+      memory%bytes = bytes
+      live = live + 1
+   end subroutine grow
 
 end module cnn_cuda_buffers

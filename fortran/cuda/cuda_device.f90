@@ -54,6 +54,7 @@ module cnn_cuda_device
       procedure :: use_stream
       procedure :: synchronize
       procedure :: reserve
+      procedure :: reserve_scratch
       procedure :: staging_ready
       procedure :: open_blas
       procedure :: check
@@ -277,6 +278,15 @@ contains
       type(error_type), allocatable, intent(out) :: error
       call self%buffers%reserve(self%rt, bytes, address, error)
    end subroutine reserve
+
+   !> The same once more, for what one convolution hands to the next: `reserve` leaves it alone
+   subroutine reserve_scratch(self, bytes, address, error)
+      class(cuda_device_type), intent(inout) :: self
+      integer(c_size_t), intent(in) :: bytes
+      type(c_ptr), intent(out) :: address
+      type(error_type), allocatable, intent(out) :: error
+      call self%buffers%reserve_scratch(self%rt, bytes, address, error)
+   end subroutine reserve_scratch
 
    !> cuBLAS, which only builds without kernels need; results stay on the device
    subroutine open_blas(self, error)

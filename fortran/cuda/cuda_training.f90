@@ -9,27 +9,20 @@ module cnn_cuda_training
       & c_double, c_f_pointer, c_float, c_int, c_int64_t, c_loc, c_null_ptr, c_ptr, c_size_t
    use cnn_cuda_device, only : cuda_device_type
    use cnn_cuda_fallback, only : mse_by_library, relu_backward_by_library, sgd_by_library
-   use cnn_cuda_kernels, only : blocks_for, kernel_fold, kernel_mse, kernel_narrow, kernel_relu_backward, &
-      & kernel_relu_backward_bias, kernel_sgd, threads_per_block
+   use cnn_cuda_kernels, only : blocks_for, kernel_mse, kernel_relu_backward, kernel_relu_backward_bias, kernel_sgd, &
+      & threads_per_block
    use cnn_cuda_pointwise, only : bias_gradient
+   use cnn_cuda_sums, only : fold_sums, most_blocks, most_rows, reserve_sums, sum_bytes, sums_to_gradient
    use cnn_cudart_enums, only : cudaMemcpyDeviceToHost
    use cnn_error, only : error_type
    use cnn_kinds, only : dp, dtype_float32, dtype_float64, i8, sp
    use cnn_sgd, only : sgd_type
-   use cnn_tensor, only : address_after, tensor_type
+   use cnn_tensor, only : tensor_type
    implicit none
    private
 
    public :: mse, read_loss, relu_backward, update
 
-   !> Blocks: enough to fill a GPU, few enough that the partial sums of all threads are small
-   integer, parameter :: most_blocks = 1024
-   !> CUDA's limit of blocks in y, which are our channels
-   integer, parameter :: most_rows = 65535
-   !> Partial sums that one thread adds in one pass of folding
-   integer(i8), parameter :: fold_length = 64_i8
-   !> Bytes of a partial sum
-   integer(c_size_t), parameter :: sum_bytes = 8_c_size_t
    !> cnn_sgd's flags, as in kernels.cuf
    integer(c_int), parameter :: flag_momentum = 1, flag_first = 2, flag_nesterov = 4, flag_decay = 8
 
@@ -67,7 +60,7 @@ contains
       call device%kernels%launch_typed(device%rt, kernel_mse, y%dtype, [blocks, 1], &
          & [c_loc(n), c_loc(y_address), c_loc(t_address), c_loc(dy_address), slope, c_loc(partial)], &
          & device%stream, error)
-      if (.not. allocated(error)) call fold(device, partial, int(blocks, i8)*threads_per_block, 1_i8, &
+      if (.not. allocated(error)) call fold_sums(device, partial, int(blocks, i8)*threads_per_block, 1_i8, &
          & device%buffers%loss, error)
       device%buffers%loss_dtype = dtype_float64
    end subroutine mse
@@ -122,7 +115,7 @@ contains
       type(cuda_device_type), intent(inout) :: device
       type(tensor_type), intent(in) :: z, da, dz, db
       type(error_type), allocatable, intent(out) :: error
-      type(c_ptr), target :: z_address, da_address, dz_address, db_address, partial, totals
+      type(c_ptr), target :: z_address, da_address, dz_address, partial
       integer(c_int64_t), target :: pixels, channels, batch
       integer(i8) :: threads
       integer :: blocks
@@ -140,60 +133,8 @@ contains
       call device%kernels%launch_typed(device%rt, kernel_relu_backward_bias, z%dtype, [blocks, z%extent(3)], &
          & [c_loc(pixels), c_loc(channels), c_loc(batch), c_loc(z_address), c_loc(da_address), c_loc(dz_address), &
          & c_loc(partial)], device%stream, error)
-      if (allocated(error)) return
-      ! Behind the places that folding uses
-      totals = address_after(partial, sums_bytes(threads, channels))
-      call fold(device, partial, threads, channels, totals, error)
-      if (allocated(error)) return
-      db_address = db%address
-      call device%kernels%launch_typed(device%rt, kernel_narrow, z%dtype, [blocks_for(channels, most_blocks), 1], &
-         & [c_loc(channels), c_loc(totals), c_loc(db_address)], device%stream, error)
+      if (.not. allocated(error)) call sums_to_gradient(device, partial, threads, channels, db, error)
    end subroutine relu_backward_bias
-
-   !> Workspace for partial sums of `n` threads in each of `rows` rows, for folding them, and for the totals
-   subroutine reserve_sums(device, n, rows, address, error)
-      type(cuda_device_type), intent(inout) :: device
-      integer(i8), intent(in) :: n, rows
-      type(c_ptr), intent(out) :: address
-      type(error_type), allocatable, intent(out) :: error
-      call device%reserve(sums_bytes(n, rows) + int(rows, c_size_t)*sum_bytes, address, error)
-   end subroutine reserve_sums
-
-   pure integer(c_size_t) function sums_bytes(n, rows)
-      integer(i8), intent(in) :: n, rows
-      sums_bytes = int((n + folded(n))*rows, c_size_t)*sum_bytes
-   end function sums_bytes
-
-   !> How many sums are left after one pass
-   pure integer(i8) function folded(n)
-      integer(i8), intent(in) :: n
-      folded = (n + fold_length - 1)/fold_length
-   end function folded
-
-   !> totals(r) = sum of partial(:, r), in passes to and fro between the partial sums and the memory behind them
-   subroutine fold(device, partial, n, rows, totals, error)
-      type(cuda_device_type), intent(in) :: device
-      type(c_ptr), intent(in) :: partial, totals
-      integer(i8), intent(in) :: n, rows
-      type(error_type), allocatable, intent(out) :: error
-      type(c_ptr), target :: from, to, other
-      integer(c_int64_t), target :: left, next
-
-      from = partial
-      other = address_after(partial, int(n*rows, c_size_t)*sum_bytes)
-      left = n
-      do
-         next = folded(left)
-         to = other
-         if (next == 1) to = totals
-         call device%kernels%launch_plain(device%rt, kernel_fold, [blocks_for(next, most_blocks), int(rows)], &
-            & [c_loc(left), c_loc(from), c_loc(next), c_loc(to)], device%stream, error)
-         if (allocated(error) .or. next == 1) return
-         other = from
-         from = to
-         left = next
-      end do
-   end subroutine fold
 
    !> One SGD step on all elements of w
    subroutine update(device, sgd, first, w, g, v, error)

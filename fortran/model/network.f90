@@ -8,7 +8,8 @@
 !>          one piece of memory, and so do gradients and momenta: the update is one call. Outputs and
 !>          their gradients follow the shape of the input. A network is not copied by assignment.
 module cnn_network
-   use cnn_backend, only : backend_type, conv_step_type
+   use cnn_backend, only : backend_type
+   use cnn_conv_step, only : conv_step_type
    use cnn_description, only : description_type, kind_conv2d, layer_description_type, read_description
    use cnn_devices, only : open_device
    use cnn_error, only : error_type, fail
@@ -24,6 +25,10 @@ module cnn_network
       type(parameter_type) :: weight, bias
       !> What the layer gives, and the gradient of the loss with respect to it
       type(tensor_type) :: output, output_gradient
+      !> The element type of the output in memory, and whether only the device can read it: see `find_kept_form` of
+      !> cnn_backend
+      integer :: kept_as = dtype_none
+      logical :: hidden = .false.
    end type layer_type
 
    integer, parameter :: stage_built = 0, stage_forward = 1, stage_loss = 2, stage_backward = 3
@@ -51,9 +56,10 @@ module cnn_network
       procedure :: update
       procedure :: step
       procedure :: output
-      procedure :: chain, chain_end, output_extents
+      procedure :: chain, chain_end, find_chain, output_extents
       procedure, private :: queue_loss
-      procedure, private :: allocate_parameters, allocate_outputs, allocate_gradients, resize, fused, relu_follows
+      procedure, private :: allocate_parameters, allocate_outputs, set_forms, allocate_gradients, resize
+      procedure, private :: fused, relu_follows
       procedure, private :: backward_in_place, chain_backward_in_place, in_place, spent
       procedure, private :: chain_start, input_of
       final :: destroy
@@ -155,6 +161,7 @@ contains
             step%conv = layer%is%conv
             step%relu = self%fused(i)
             step%keeps_gradient = any(self%layers(:i - 1)%is%kind == kind_conv2d)
+            step%hidden = self%layers(i)%hidden
             step%x = self%input_of(i)
             step%y = self%layers(merge(i + 1, i, step%relu))%output
             step%w = layer%weight%value
@@ -410,13 +417,64 @@ contains
       integer :: shapes(4, 0:size(self%layers)), i
 
       call self%output_extents(extent, shapes, error)
+      if (.not. allocated(error)) call self%set_forms(shapes, error)
       if (allocated(error)) return
       do i = 1, size(self%layers)
          if (self%fused(i)) cycle
-         call self%resize(shapes(:, i), self%layers(i)%output, error)
+         call self%resize(shapes(:, i), self%layers(i)%kept_as, self%layers(i)%output, error)
          if (allocated(error)) return
       end do
    end subroutine allocate_outputs
+
+   !> The forms in which outputs are kept
+   subroutine set_forms(self, extents, error)
+      class(network_type), intent(inout) :: self
+      integer, intent(in) :: extents(:, 0:)
+      type(error_type), allocatable, intent(out) :: error
+      type(conv_step_type), allocatable :: steps(:)
+      integer :: first, last
+
+      self%layers%kept_as = self%dtype
+      self%layers%hidden = .false.
+      first = 1
+      do while (first <= size(self%layers))
+         last = first
+         if (self%layers(first)%is%kind == kind_conv2d) then
+            last = self%chain_end(first)
+            call self%find_chain(first, last, extents, steps, error)
+            if (allocated(error)) return
+            self%layers(first:last - 1)%kept_as = steps(1)%y%dtype
+            self%layers(first:last - 1)%hidden = steps(1)%hidden
+         end if
+         first = last + 1
+      end do
+   end subroutine set_forms
+
+   !> The steps of a chain before there are tensors, whose extents follow from the input's; and the form in which what
+   !> lies between them is kept
+   subroutine find_chain(self, first, last, extents, steps, error)
+      class(network_type), intent(inout) :: self
+      integer, intent(in) :: first, last, extents(:, 0:)
+      type(conv_step_type), allocatable, intent(out) :: steps(:)
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i, dtype
+      logical :: hidden
+
+      steps = self%chain(first, last)
+      do i = 1, size(steps)
+         steps(i)%x%dtype = self%dtype
+         steps(i)%x%extent = extents(:, first + 2*i - 3)
+         steps(i)%y%dtype = self%dtype
+         steps(i)%y%extent = extents(:, first + 2*i - 2)
+      end do
+      steps%hidden = .false.
+      if (.not. self%lean .or. size(steps) == 1) return
+      call self%backend%find_kept_form(steps, dtype, hidden, error)
+      if (allocated(error)) return
+      steps%hidden = hidden
+      steps(2:)%x%dtype = dtype
+      steps(:size(steps) - 1)%y%dtype = dtype
+   end subroutine find_chain
 
    !> Extents of the input (0) and of the outputs of all layers
    subroutine output_extents(self, extent, extents, error)
@@ -441,27 +499,27 @@ contains
       class(network_type), intent(inout) :: self
       type(error_type), allocatable, intent(out) :: error
       integer :: i, extent(4)
-      if (.not. self%lean) call self%resize(self%input%extent, self%input_gradient, error)
+      if (.not. self%lean) call self%resize(self%input%extent, self%dtype, self%input_gradient, error)
       if (allocated(error)) return
       do i = 1, size(self%layers)
          ! The gradient of the loss itself has no output to take the place of: that is kept
          if (self%in_place() .and. i < size(self%layers)) cycle
          ! A fused convolution has no output, but the ReLU after it has one of the same shape
          extent = self%layers(merge(i + 1, i, self%fused(i)))%output%extent
-         call self%resize(extent, self%layers(i)%output_gradient, error)
+         call self%resize(extent, self%dtype, self%layers(i)%output_gradient, error)
          if (allocated(error)) return
       end do
    end subroutine allocate_gradients
 
-   !> A tensor of this shape: the present one when it fits, else a new one in its place
-   subroutine resize(self, extent, tensor, error)
+   !> A tensor of this shape and type: the present one when it fits, else a new one in its place
+   subroutine resize(self, extent, dtype, tensor, error)
       class(network_type), intent(inout) :: self
-      integer, intent(in) :: extent(4)
+      integer, intent(in) :: extent(4), dtype
       type(tensor_type), intent(inout) :: tensor
       type(error_type), allocatable, intent(out) :: error
-      if (tensor%is_allocated() .and. all(tensor%extent == extent)) return
+      if (tensor%is_allocated() .and. all(tensor%extent == extent) .and. tensor%dtype == dtype) return
       call self%backend%release(tensor)
-      call self%backend%allocate(self%dtype, extent, tensor, error)
+      call self%backend%allocate(dtype, extent, tensor, error)
    end subroutine resize
 
    !> Give everything back to the device

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> In words, how a network's convolutions are computed: for `bridge.Network.ways`.
 module cnn_network_ways
-   use cnn_backend, only : conv_step_type
+   use cnn_conv_step, only : conv_step_type
    use cnn_description, only : kind_conv2d
    use cnn_error, only : error_type
    use cnn_network, only : network_type
@@ -15,10 +15,11 @@ contains
    !> A line for each run of convolutions that belong together: "conv1 .. conv3: depth first, ...". Nothing is computed
    !> and no tensor needed, only the extents (w, h, c, n) of an input
    subroutine describe_chains(network, extent, text, error)
-      class(network_type), intent(in) :: network
+      class(network_type), intent(inout) :: network
       integer, intent(in) :: extent(4)
       character(len=:), allocatable, intent(out) :: text
       type(error_type), allocatable, intent(out) :: error
+      type(conv_step_type), allocatable :: steps(:)
       integer :: extents(4, 0:size(network%layers)), i, last
       text = ""
       call network%output_extents(extent, extents, error)
@@ -27,29 +28,16 @@ contains
       do while (i <= size(network%layers))
          if (network%layers(i)%is%kind == kind_conv2d) then
             last = network%chain_end(i)
+            call network%find_chain(i, last, extents, steps, error)
+            if (allocated(error)) return
             if (len(text) > 0) text = text//new_line("a")
             text = text//network%layers(i)%is%name
             if (last > i) text = text//" .. "//network%layers(last)%is%name
-            text = text//": "//network%backend%chain_way(steps_of(network, i, last, extents))
+            text = text//": "//network%backend%chain_way(steps)
             i = last
          end if
          i = i + 1
       end do
    end subroutine describe_chains
-
-   !> The steps of a chain, their tensors without memory
-   function steps_of(network, first, last, extents) result(steps)
-      class(network_type), intent(in) :: network
-      integer, intent(in) :: first, last, extents(:, 0:)
-      type(conv_step_type) :: steps((last - first)/2 + 1)
-      integer :: i
-      steps = network%chain(first, last)
-      do i = 1, size(steps)
-         steps(i)%x%dtype = network%dtype
-         steps(i)%x%extent = extents(:, first + 2*i - 3)
-         steps(i)%y%dtype = network%dtype
-         steps(i)%y%extent = extents(:, first + 2*i - 2)
-      end do
-   end function steps_of
 
 end module cnn_network_ways

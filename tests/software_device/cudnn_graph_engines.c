@@ -32,6 +32,7 @@ bool engine_takes(const struct pattern *p, int number)
    if (is_fused(p) && !setting("STRICT_GRAPH_FUSION", 1)) return false;
    bool is_double = p->g.x.type == CUDNN_DATA_DOUBLE, compiled_only = p->sum || p->at[AT_MASK].used;
    if (number == COMPILED) {
+      if (!setting("STRICT_COMPILED", 1)) return false;
       bool layout = !compiled_only || p->layouts & 1u << CUDNN_TENSOR_NHWC;
       return (p->sum || is_fused(p)) && layout && !is_double;
    }

@@ -1,0 +1,21 @@
+! SPDX-License-Identifier: MIT
+!> One convolution of a chain, of which each takes the output of the one before: what devices are asked for.
+module cnn_conv_step
+   use cnn_conv_geometry, only : conv_type
+   use cnn_tensor, only : tensor_type
+   implicit none
+   private
+
+   !> y = conv(x, w) + bias, then ReLU with `relu`; dw and db are the gradients with respect to w and bias, which may be
+   !> empty
+   type, public :: conv_step_type
+      type(conv_type) :: conv
+      logical :: relu = .false.
+      !> Of the first step: whether the gradient of conv's result is needed afterwards
+      logical :: keeps_gradient = .false.
+      !> Of the first step: whether what lies between the steps is in a form of the device's own
+      logical :: hidden = .false.
+      type(tensor_type) :: x, w, bias, y, dw, db
+   end type conv_step_type
+
+end module cnn_conv_step

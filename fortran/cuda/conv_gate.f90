@@ -1,0 +1,87 @@
+! SPDX-License-Identifier: MIT
+!> The ends of a chain of convolutions that keeps its tensors in a form of its own: channels last, and perhaps 16 bits.
+!>
+!>     places = places_type()                        ! first to count, then with memory
+!>     call places%place(gate, x, dtype)
+!>     call bring_in(device, gate, between, error)   ! gate%inside is x in the chain's form
+!>
+!> A tensor that is the same bytes in both forms is not copied.
+module cnn_conv_gate
+   use, intrinsic :: iso_c_binding, only : c_null_ptr, c_ptr
+   use cnn_cuda_device, only : cuda_device_type
+   use cnn_cuda_last, only : is_flat, to_channels_last, to_pixels_last
+   use cnn_error, only : error_type
+   use cnn_kinds, only : bytes_of, i8
+   use cnn_tensor, only : address_after, aligned, tensor_type
+   implicit none
+   private
+
+   public :: bring_in, bring_out
+
+   !> A tensor outside, in the element type and layout of the network, and the one inside that stands for it
+   type, public :: gate_type
+      type(tensor_type) :: outside, inside
+   end type gate_type
+
+   !> Memory that is given out piece by piece; without an address it only counts
+   type, public :: places_type
+      type(c_ptr) :: base = c_null_ptr
+      integer(i8) :: bytes = 0
+   contains
+      procedure :: place
+      procedure :: room
+   end type places_type
+
+contains
+
+   !> Where the tensor that stands for `outside` lies
+   subroutine place(self, gate, outside, dtype)
+      class(places_type), intent(inout) :: self
+      type(gate_type), intent(inout) :: gate
+      type(tensor_type), intent(in) :: outside
+      integer, intent(in) :: dtype
+      gate%outside = outside
+      gate%inside = outside
+      if (.not. is_changed(outside, dtype)) return
+      gate%inside = self%room(outside%extent, dtype)
+   end subroutine place
+
+   !> A tensor in the next free memory
+   function room(self, extent, dtype) result(tensor)
+      class(places_type), intent(inout) :: self
+      integer, intent(in) :: extent(4), dtype
+      type(tensor_type) :: tensor
+      tensor%dtype = dtype
+      tensor%extent = extent
+      tensor%address = address_after(self%base, self%bytes)
+      self%bytes = self%bytes + aligned(product(int(extent, i8))*bytes_of(dtype))
+   end function room
+
+   !> Whether a tensor has other bytes inside; one without memory stands for itself
+   logical function is_changed(outside, dtype)
+      type(tensor_type), intent(in) :: outside
+      integer, intent(in) :: dtype
+      is_changed = outside%is_allocated() .and. (outside%dtype /= dtype .or. .not. is_flat(outside%extent))
+   end function is_changed
+
+   !> From outside to inside; `between` has room for the tensor inside
+   subroutine bring_in(device, gate, between, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(gate_type), intent(in) :: gate
+      type(c_ptr), intent(in) :: between
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. is_changed(gate%outside, gate%inside%dtype)) return
+      call to_channels_last(device, gate%outside, gate%inside, between, error)
+   end subroutine bring_in
+
+   !> From inside to outside
+   subroutine bring_out(device, gate, between, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(gate_type), intent(in) :: gate
+      type(c_ptr), intent(in) :: between
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. is_changed(gate%outside, gate%inside%dtype)) return
+      call to_pixels_last(device, gate%inside, gate%outside, between, error)
+   end subroutine bring_out
+
+end module cnn_conv_gate

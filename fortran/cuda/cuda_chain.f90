@@ -1,0 +1,251 @@
+! SPDX-License-Identifier: MIT
+!> Convolutions with only ReLUs between them, channels last from the first to the last: what tensor cores want.
+!>
+!> Inside.  What one convolution hands to the next is NHWC and of the type that is multiplied: float32 with tf32, else
+!>          float16 or bfloat16. Outside it is NCHW and float32: input, output and parameters go through gates, at the
+!>          ends where there is little to copy, or with one channel in float32 nothing.
+!> Plans.   All of the graph API. Forward convolutions take bias and ReLU, data gradients the ReLU's mask where cuDNN
+!>          offers that; else the mask is applied by the kernel that sums the bias gradient.
+!> Sums.    Bias gradients are float64 sums of what is stored.
+module cnn_cuda_chain
+   use, intrinsic :: iso_c_binding, only : c_associated, c_ptr, c_size_t
+   use cnn_conv_gate, only : bring_in, bring_out, gate_type, places_type
+   use cnn_conv_graph, only : graph_ids
+   use cnn_conv_plans, only : find_plan
+   use cnn_conv_request, only : conv_data, conv_filter, conv_forward, conv_names, conv_request_type, layout_nhwc, &
+      & multiplied_as
+   use cnn_conv_step, only : conv_step_type
+   use cnn_cuda_device, only : cuda_device_type
+   use cnn_cuda_last, only : bias_gradient_last, relu_backward_last
+   use cnn_cuda_sums, only : most_rows
+   use cnn_device_name, only : device_name_type, math_fp32
+   use cnn_error, only : error_type, fail
+   use cnn_graph_plan, only : run_graph_plan
+   use cnn_kinds, only : dtype_float32, i8
+   use cnn_tensor, only : shape_text, tensor_type
+   implicit none
+   private
+
+   public :: backward_last, find_form, forward_last
+
+contains
+
+   !> Whether the chain is computed with channels last, and then in which element type; only extents of tensors matter
+   subroutine find_form(device, name, steps, last, dtype, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(device_name_type), intent(in) :: name
+      type(conv_step_type), intent(in) :: steps(:)
+      logical, intent(out) :: last
+      integer, intent(out) :: dtype
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i, operation
+
+      dtype = steps(1)%x%dtype
+      last = .false.
+      ! A gradient that goes on below would have to go through a gate, too
+      if (size(steps) < 2 .or. steps(1)%keeps_gradient .or. dtype /= dtype_float32) return
+      if (name%math == math_fp32 .or. .not. (name%graphs .and. device%kernels%available)) return
+      do i = 1, size(steps)
+         if (max(steps(i)%x%extent(3), steps(i)%y%extent(3)) > most_rows) return
+         do operation = conv_forward, conv_filter
+            if (i == 1 .and. operation == conv_data) cycle
+            last = has_plan(device, name, request_of(steps(i), operation, multiplied_as(dtype, name%math)), error)
+            if (allocated(error) .or. .not. last) return
+         end do
+      end do
+      dtype = multiplied_as(dtype, name%math)
+   end subroutine find_form
+
+   logical function has_plan(device, name, request, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(device_name_type), intent(in) :: name
+      type(conv_request_type), intent(in) :: request
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      call find_plan(device, name, request, i, error)
+      has_plan = i > 0
+      if (has_plan) has_plan = c_associated(device%plans(i)%graph%address) .and. device%plans(i)%may_fuse
+   end function has_plan
+
+   pure function request_of(step, operation, dtype) result(request)
+      type(conv_step_type), intent(in) :: step
+      integer, intent(in) :: operation, dtype
+      type(conv_request_type) :: request
+      request = conv_request_type(operation=operation, dtype=dtype, layout=layout_nhwc, conv=step%conv, &
+         & x=step%x%extent, w=step%w%extent, y=step%y%extent)
+      if (operation /= conv_forward) return
+      request%bias = step%bias%extent(1) > 0
+      request%relu = step%relu
+   end function request_of
+
+   !> y of all steps, those between in the chain's form
+   subroutine forward_last(device, name, steps, dtype, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(device_name_type), intent(in) :: name
+      type(conv_step_type), intent(in) :: steps(:)
+      !> Inside
+      integer, intent(in) :: dtype
+      type(error_type), allocatable, intent(out) :: error
+      type(gate_type) :: x, y, w(size(steps)), bias(size(steps))
+      type(places_type) :: places
+      type(tensor_type) :: between, from, to
+      type(conv_request_type) :: request
+      integer :: i, last
+
+      last = size(steps)
+      call lay_out()
+      call device%reserve_scratch(int(places%bytes, c_size_t), places%base, error)
+      if (allocated(error)) return
+      places%bytes = 0
+      call lay_out()
+      call bring_in(device, x, between%address, error)
+      from = x%inside
+      do i = 1, last
+         if (.not. allocated(error)) call bring_in(device, w(i), between%address, error)
+         if (.not. allocated(error)) call bring_in(device, bias(i), between%address, error)
+         if (allocated(error)) return
+         to = steps(i)%y
+         if (i == last) to = y%inside
+         request = request_of(steps(i), conv_forward, dtype)
+         if (request%bias) then
+            call run(device, name, request, [from%address, w(i)%inside%address, to%address, &
+               & bias(i)%inside%address], error)
+         else
+            call run(device, name, request, [from%address, w(i)%inside%address, to%address], error)
+         end if
+         from = to
+      end do
+      if (.not. allocated(error)) call bring_out(device, y, between%address, error)
+
+   contains
+
+      subroutine lay_out()
+         integer :: k
+         call places%place(x, steps(1)%x, dtype)
+         call places%place(y, steps(last)%y, dtype)
+         between = largest(x, y, dtype)
+         do k = 1, last
+            call places%place(w(k), steps(k)%w, dtype)
+            call places%place(bias(k), steps(k)%bias, dtype)
+            if (w(k)%inside%count() > between%count()) between = w(k)%inside
+         end do
+         if (dtype /= dtype_float32) between = places%room(between%extent, dtype)
+      end subroutine lay_out
+
+   end subroutine forward_last
+
+   !> dw of all steps and db of all but the last, from the gradient dy of the last output; the steps' outputs between
+   !> are used up
+   subroutine backward_last(device, name, steps, dtype, dy, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(device_name_type), intent(in) :: name
+      type(conv_step_type), intent(in) :: steps(:)
+      integer, intent(in) :: dtype
+      type(tensor_type), intent(in) :: dy
+      type(error_type), allocatable, intent(out) :: error
+      type(gate_type) :: x, dz, w(size(steps)), dw(size(steps))
+      type(places_type) :: places
+      type(tensor_type) :: between, gradient, gradients(size(steps))
+      integer :: i
+
+      call lay_out()
+      call device%reserve_scratch(int(places%bytes, c_size_t), places%base, error)
+      if (allocated(error)) return
+      places%bytes = 0
+      call lay_out()
+      call bring_in(device, x, between%address, error)
+      if (.not. allocated(error)) call bring_in(device, dz, between%address, error)
+      gradient = dz%inside
+      do i = size(steps), 2, -1
+         if (.not. allocated(error)) call filter_gradient(i, steps(i)%x)
+         if (.not. allocated(error)) call bring_in(device, w(i), between%address, error)
+         if (.not. allocated(error)) call backward_relu(device, name, request_of(steps(i), conv_data, dtype), &
+            & w(i)%inside, gradient, steps(i)%x, gradients(i), steps(i - 1)%db, error)
+         gradient = gradients(i)
+      end do
+      if (.not. allocated(error)) call filter_gradient(1, x%inside)
+
+   contains
+
+      subroutine filter_gradient(k, input)
+         integer, intent(in) :: k
+         type(tensor_type), intent(in) :: input
+         call run(device, name, request_of(steps(k), conv_filter, dtype), [input%address, dw(k)%inside%address, &
+            & gradient%address], error)
+         if (.not. allocated(error)) call bring_out(device, dw(k), between%address, error)
+      end subroutine filter_gradient
+
+      !> The gradient before step k goes where its output was, when that is large enough: nobody needs the output then
+      subroutine lay_out()
+         integer :: k
+         call places%place(x, steps(1)%x, dtype)
+         call places%place(dz, dy, dtype)
+         between = largest(x, dz, dtype)
+         do k = 1, size(steps)
+            call places%place(w(k), steps(k)%w, dtype)
+            call places%place(dw(k), steps(k)%dw, dtype)
+            if (w(k)%inside%count() > between%count()) between = w(k)%inside
+            if (k == 1) cycle
+            if (k < size(steps) .and. steps(k)%y%count() >= steps(k)%x%count()) then
+               gradients(k) = steps(k)%x
+               gradients(k)%address = steps(k)%y%address
+            else
+               gradients(k) = places%room(steps(k)%x%extent, dtype)
+            end if
+         end do
+         if (dtype /= dtype_float32) between = places%room(between%extent, dtype)
+      end subroutine lay_out
+
+   end subroutine backward_last
+
+   !> Of two tensors inside the one with more elements
+   type(tensor_type) function largest(a, b, dtype)
+      type(gate_type), intent(in) :: a, b
+      integer, intent(in) :: dtype
+      largest = a%inside
+      if (b%inside%count() > largest%count()) largest = b%inside
+      largest%dtype = dtype
+   end function largest
+
+   !> dx from w and dy, 0 where `a`, which a ReLU gave, is not positive; and db = sums of dx when it is not empty
+   subroutine backward_relu(device, name, request, w, dy, a, dx, db, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(device_name_type), intent(in) :: name
+      type(conv_request_type), intent(in) :: request
+      type(tensor_type), intent(in) :: w, dy, a, dx, db
+      type(error_type), allocatable, intent(out) :: error
+      type(conv_request_type) :: masked
+
+      masked = request
+      masked%mask = .true.
+      if (has_plan(device, name, masked, error)) then
+         call run(device, name, masked, [dx%address, w%address, dy%address, a%address], error)
+         if (.not. allocated(error) .and. db%is_allocated()) call bias_gradient_last(device, dx, db, error)
+      else
+         if (.not. allocated(error)) call run(device, name, request, [dx%address, w%address, dy%address], error)
+         if (.not. allocated(error)) call relu_backward_last(device, a, dx, dx, db, error)
+      end if
+   end subroutine backward_relu
+
+   !> Queue the plan of a request; addresses in the order of `graph_ids`
+   subroutine run(device, name, request, addresses, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(device_name_type), intent(in) :: name
+      type(conv_request_type), intent(in) :: request
+      type(c_ptr), intent(in) :: addresses(:)
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr) :: workspace
+      integer :: i
+
+      call find_plan(device, name, request, i, error)
+      if (.not. allocated(error) .and. i == 0) call fail(error, "no plan for the "// &
+         & trim(conv_names(request%operation))//" of "//shape_text(request%x)//" any more")
+      if (allocated(error)) return
+      call device%reserve(int(device%plans(i)%graph%workspace_bytes, c_size_t), workspace, error)
+      if (.not. allocated(error)) call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, &
+         & graph_ids(request), addresses, workspace, error)
+      if (allocated(error)) error%message = error%message//" ("//trim(conv_names(request%operation))// &
+         & ", channels last; graphs=no does without)"
+   end subroutine run
+
+end module cnn_cuda_chain

@@ -1,0 +1,92 @@
+! SPDX-License-Identifier: MIT
+!> Sums over pixels on a CUDA device: each thread of a kernel leaves a partial sum, and these are added in a fixed
+!> order, so that every run gives the same bits. All are float64.
+module cnn_cuda_sums
+   use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr, c_size_t
+   use cnn_cuda_device, only : cuda_device_type
+   use cnn_cuda_kernels, only : blocks_for, kernel_fold, kernel_narrow
+   use cnn_error, only : error_type
+   use cnn_kinds, only : i8
+   use cnn_tensor, only : address_after, tensor_type
+   implicit none
+   private
+
+   public :: fold_sums, reserve_sums, sums_to_gradient
+
+   !> Blocks: enough to fill a GPU, few enough that the partial sums of all threads are small
+   integer, parameter, public :: most_blocks = 1024
+   !> CUDA's limit of blocks in y, which are our channels
+   integer, parameter, public :: most_rows = 65535
+   !> Bytes of a sum
+   integer(c_size_t), parameter, public :: sum_bytes = 8_c_size_t
+   !> Partial sums that one thread adds in one pass
+   integer(i8), parameter :: fold_length = 64_i8
+
+contains
+
+   !> Workspace for partial sums of `n` threads in each of `rows` rows, for folding them, and for the totals
+   subroutine reserve_sums(device, n, rows, address, error)
+      type(cuda_device_type), intent(inout) :: device
+      integer(i8), intent(in) :: n, rows
+      type(c_ptr), intent(out) :: address
+      type(error_type), allocatable, intent(out) :: error
+      call device%reserve(sums_bytes(n, rows) + int(rows, c_size_t)*sum_bytes, address, error)
+   end subroutine reserve_sums
+
+   pure integer(c_size_t) function sums_bytes(n, rows)
+      integer(i8), intent(in) :: n, rows
+      sums_bytes = int((n + folded(n))*rows, c_size_t)*sum_bytes
+   end function sums_bytes
+
+   !> How many sums are left after one pass
+   pure integer(i8) function folded(n)
+      integer(i8), intent(in) :: n
+      folded = (n + fold_length - 1)/fold_length
+   end function folded
+
+   !> totals(r) = sum of partial(:, r), in passes to and fro between the partial sums and the memory behind them
+   subroutine fold_sums(device, partial, n, rows, totals, error)
+      type(cuda_device_type), intent(in) :: device
+      type(c_ptr), intent(in) :: partial, totals
+      integer(i8), intent(in) :: n, rows
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: from, to, other
+      integer(c_int64_t), target :: left, next
+
+      from = partial
+      other = address_after(partial, int(n*rows, c_size_t)*sum_bytes)
+      left = n
+      do
+         next = folded(left)
+         to = other
+         if (next == 1) to = totals
+         call device%kernels%launch_plain(device%rt, kernel_fold, [blocks_for(next, most_blocks), int(rows)], &
+            & [c_loc(left), c_loc(from), c_loc(next), c_loc(to)], device%stream, error)
+         if (allocated(error) .or. next == 1) return
+         other = from
+         from = to
+         left = next
+      end do
+   end subroutine fold_sums
+
+   !> db(c) = sum of partial(:, c), rounded; `partial` is of `reserve_sums`
+   subroutine sums_to_gradient(device, partial, n, channels, db, error)
+      type(cuda_device_type), intent(in) :: device
+      type(c_ptr), intent(in) :: partial
+      integer(i8), intent(in) :: n, channels
+      type(tensor_type), intent(in) :: db
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: totals, address
+      integer(c_int64_t), target :: count
+
+      ! Behind the places that folding uses
+      totals = address_after(partial, sums_bytes(n, channels))
+      call fold_sums(device, partial, n, channels, totals, error)
+      if (allocated(error)) return
+      count = channels
+      address = db%address
+      call device%kernels%launch_typed(device%rt, kernel_narrow, db%dtype, [blocks_for(channels, most_blocks), 1], &
+         & [c_loc(count), c_loc(totals), c_loc(address)], device%stream, error)
+   end subroutine sums_to_gradient
+
+end module cnn_cuda_sums
