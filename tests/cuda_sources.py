@@ -169,6 +169,8 @@ RULES = {
     "type(c_ptr),value": "POINTER({T})",
     "integer(c_int),value": "INT({T})",
     "integer(c_size_t),value": "SAME({T}, size_t)",
+    # Fortran has no unsigned kinds: of the same size, and flags are small numbers
+    "integer(c_long_long),value": "SAME({T}, unsigned long long)",
     "integer(c_int64_t),value": "SAME({T}, int64_t)",
     "integer(c_int64_t),intent(out)": "SAME({T}, int64_t *)",
     "real(c_double),value": "SAME({T}, double)",

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "fortran" / "cuda"
 
 #: Header -> our files
 LIBRARIES = {
-    "cuda_runtime_api.h": ("cudart", "cudart_enums", "cudart_interfaces"),
+    "cuda_runtime_api.h": ("cudart", "cudart_enums", "cudart_interfaces", "cudart_graph_interfaces"),
     "cuda.h": ("cuda_driver",),
     "cublas_v2.h": ("cublas",),
     "cudnn.h": (
@@ -143,6 +143,24 @@ MISTAKES = {
         "         integer(c_int), value :: flags\n         integer(c_int) :: status\n      end function cuInit",
         "function cuInnit(flags) result(status) bind(C)\n         integer(c_int), value :: flags\n"
         "         integer(c_int) :: status\n      end function cuInnit", "cuInnit is not in the headers",
+    ),
+    "two handles swapped": (
+        "cuda_runtime_api.h", "cudaGraphInstantiate(p_graph_exec, graph, flags)",
+        "cudaGraphInstantiate(graph, p_graph_exec, flags)",
+        "cudaGraphInstantiate: arguments ['graph', 'p_graph_exec', 'flags'], "
+        "expected ['p_graph_exec', 'graph', 'flags']",
+    ),
+    "flags in 32 bits": (
+        "cuda_runtime_api.h", "integer(c_long_long), value :: flags", "integer(c_int), value :: flags",
+        "cudaGraphInstantiate: flags is integer(c_int),value, expected unsigned long long",
+    ),
+    "a handle where an address is due": (
+        "cuda_runtime_api.h", "type(c_ptr), intent(out) :: p_graph\n", "type(c_ptr), value :: p_graph\n",
+        "cudaStreamEndCapture: p_graph is type(c_ptr),value, expected cudaGraph_t *",
+    ),
+    "the mode of capture of all threads": (
+        "cuda_runtime_api.h", "cudaStreamCaptureModeThreadLocal = 1", "cudaStreamCaptureModeThreadLocal = 0",
+        "cudaStreamCaptureModeThreadLocal is not 0",
     ),
     "components swapped": (
         "cudnn.h", "determinism = 0, math_type = 0,", "math_type = 0, determinism = 0,",

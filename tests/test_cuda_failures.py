@@ -92,6 +92,10 @@ NOT_IN_A_STEP = {
     "cublasDscal_v2", "cudnnGetConvolution2dForwardOutputDim",
     # Only where the stream changes: test_cuda_streams.py
     "cudaStreamWaitEvent", "cudaEventRecord",
+    # Recorded work, and waits for a part of a stream's work: nobody does this yet
+    "cudaEventQuery", "cudaEventSynchronize", "cudaStreamBeginCapture", "cudaStreamEndCapture",
+    "cudaStreamIsCapturing", "cudaGraphInstantiate", "cudaGraphUpload", "cudaGraphLaunch", "cudaGraphExecDestroy",
+    "cudaGraphDestroy",
 }  # fmt: skip
 #: A status that stays, as after an access to a wrong address
 STICKY = dict.fromkeys(("cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize"), 700)

@@ -9,12 +9,15 @@ module cnn_cudart
    use, intrinsic :: iso_c_binding, only : c_f_procpointer, c_int
    use cnn_cuda_libraries, only : find_library
    use cnn_cudart_enums, only : cudaSuccess
+   use cnn_cudart_graph_interfaces, only : cudaGraphDestroy, cudaGraphExecDestroy, cudaGraphInstantiate, &
+      & cudaGraphLaunch, cudaGraphUpload, cudaStreamBeginCapture, cudaStreamEndCapture, cudaStreamIsCapturing
    use cnn_cudart_interfaces, only : cuda_pointer_attributes_type, cudaDeviceGetAttribute, cudaDriverGetVersion, &
-      & cudaEventCreateWithFlags, cudaEventDestroy, cudaEventRecord, cudaFree, cudaFreeHost, cudaGetDevice, &
-      & cudaGetDeviceCount, cudaGetErrorName, cudaGetErrorString, cudaGetLastError, cudaLaunchKernel, &
-      & cudaLibraryGetKernel, cudaLibraryLoadData, cudaLibraryUnload, cudaMalloc, cudaMallocHost, cudaMemcpyAsync, &
-      & cudaMemGetInfo, cudaMemsetAsync, cudaPointerGetAttributes, cudaRuntimeGetVersion, cudaSetDevice, &
-      & cudaStreamCreateWithFlags, cudaStreamDestroy, cudaStreamSynchronize, cudaStreamWaitEvent, dim3_type
+      & cudaEventCreateWithFlags, cudaEventDestroy, cudaEventQuery, cudaEventRecord, cudaEventSynchronize, cudaFree, &
+      & cudaFreeHost, cudaGetDevice, cudaGetDeviceCount, cudaGetErrorName, cudaGetErrorString, cudaGetLastError, &
+      & cudaLaunchKernel, cudaLibraryGetKernel, cudaLibraryLoadData, cudaLibraryUnload, cudaMalloc, cudaMallocHost, &
+      & cudaMemcpyAsync, cudaMemGetInfo, cudaMemsetAsync, cudaPointerGetAttributes, cudaRuntimeGetVersion, &
+      & cudaSetDevice, cudaStreamCreateWithFlags, cudaStreamDestroy, cudaStreamSynchronize, cudaStreamWaitEvent, &
+      & dim3_type
    use cnn_error, only : error_type, fail
    use cnn_shared_library, only : c_text, shared_library_type
    use cnn_text, only : to_text
@@ -49,7 +52,17 @@ module cnn_cudart
       procedure(cudaStreamWaitEvent), pointer, nopass :: stream_wait_event => null()
       procedure(cudaEventCreateWithFlags), pointer, nopass :: event_create_with_flags => null()
       procedure(cudaEventRecord), pointer, nopass :: event_record => null()
+      procedure(cudaEventQuery), pointer, nopass :: event_query => null()
+      procedure(cudaEventSynchronize), pointer, nopass :: event_synchronize => null()
       procedure(cudaEventDestroy), pointer, nopass :: event_destroy => null()
+      procedure(cudaStreamBeginCapture), pointer, nopass :: stream_begin_capture => null()
+      procedure(cudaStreamEndCapture), pointer, nopass :: stream_end_capture => null()
+      procedure(cudaStreamIsCapturing), pointer, nopass :: stream_is_capturing => null()
+      procedure(cudaGraphInstantiate), pointer, nopass :: graph_instantiate => null()
+      procedure(cudaGraphUpload), pointer, nopass :: graph_upload => null()
+      procedure(cudaGraphLaunch), pointer, nopass :: graph_launch => null()
+      procedure(cudaGraphExecDestroy), pointer, nopass :: graph_exec_destroy => null()
+      procedure(cudaGraphDestroy), pointer, nopass :: graph_destroy => null()
       procedure(cudaGetLastError), pointer, nopass :: get_last_error => null()
       procedure(cudaGetErrorName), pointer, nopass :: get_error_name => null()
       procedure(cudaGetErrorString), pointer, nopass :: get_error_string => null()
@@ -107,7 +120,10 @@ contains
       call c_f_procpointer(self%library%symbol("cudaStreamWaitEvent"), self%stream_wait_event)
       call c_f_procpointer(self%library%symbol("cudaEventCreateWithFlags"), self%event_create_with_flags)
       call c_f_procpointer(self%library%symbol("cudaEventRecord"), self%event_record)
+      call c_f_procpointer(self%library%symbol("cudaEventQuery"), self%event_query)
+      call c_f_procpointer(self%library%symbol("cudaEventSynchronize"), self%event_synchronize)
       call c_f_procpointer(self%library%symbol("cudaEventDestroy"), self%event_destroy)
+      call bind_graphs(self)
       call c_f_procpointer(self%library%symbol("cudaGetLastError"), self%get_last_error)
       call c_f_procpointer(self%library%symbol("cudaGetErrorName"), self%get_error_name)
       call c_f_procpointer(self%library%symbol("cudaGetErrorString"), self%get_error_string)
@@ -118,6 +134,19 @@ contains
       call c_f_procpointer(self%library%symbol("cudaLibraryGetKernel"), self%library_get_kernel)
       call c_f_procpointer(self%library%symbol("cudaLibraryUnload"), self%library_unload)
    end subroutine bind_functions
+
+   !> Stream capture, and the graphs that it makes
+   subroutine bind_graphs(self)
+      type(cudart_type), intent(inout) :: self
+      call c_f_procpointer(self%library%symbol("cudaStreamBeginCapture"), self%stream_begin_capture)
+      call c_f_procpointer(self%library%symbol("cudaStreamEndCapture"), self%stream_end_capture)
+      call c_f_procpointer(self%library%symbol("cudaStreamIsCapturing"), self%stream_is_capturing)
+      call c_f_procpointer(self%library%symbol("cudaGraphInstantiate"), self%graph_instantiate)
+      call c_f_procpointer(self%library%symbol("cudaGraphUpload"), self%graph_upload)
+      call c_f_procpointer(self%library%symbol("cudaGraphLaunch"), self%graph_launch)
+      call c_f_procpointer(self%library%symbol("cudaGraphExecDestroy"), self%graph_exec_destroy)
+      call c_f_procpointer(self%library%symbol("cudaGraphDestroy"), self%graph_destroy)
+   end subroutine bind_graphs
 
    !> No error for success, else what CUDA says of the status
    subroutine check(self, status, what, error)

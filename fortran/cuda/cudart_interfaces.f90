@@ -11,9 +11,9 @@ module cnn_cudart_interfaces
    public :: cudaRuntimeGetVersion, cudaDriverGetVersion, cudaGetDeviceCount, cudaSetDevice, cudaGetDevice, &
       & cudaDeviceGetAttribute, cudaMalloc, cudaFree, cudaMallocHost, cudaFreeHost, cudaMemcpyAsync, &
       & cudaMemsetAsync, cudaMemGetInfo, cudaStreamCreateWithFlags, cudaStreamDestroy, cudaStreamSynchronize, &
-      & cudaStreamWaitEvent, cudaEventCreateWithFlags, cudaEventRecord, cudaEventDestroy, cudaGetLastError, &
-      & cudaGetErrorName, cudaGetErrorString, cudaPointerGetAttributes, cudaLibraryLoadData, cudaLibraryGetKernel, &
-      & cudaLibraryUnload, cudaLaunchKernel
+      & cudaStreamWaitEvent, cudaEventCreateWithFlags, cudaEventRecord, cudaEventQuery, cudaEventSynchronize, &
+      & cudaEventDestroy, cudaGetLastError, cudaGetErrorName, cudaGetErrorString, cudaPointerGetAttributes, &
+      & cudaLibraryLoadData, cudaLibraryGetKernel, cudaLibraryUnload, cudaLaunchKernel
 
    !> `dim3`, 12 bytes, passed by value
    type, bind(C), public :: dim3_type
@@ -171,6 +171,20 @@ module cnn_cudart_interfaces
          type(c_ptr), value :: event, stream
          integer(c_int) :: status
       end function cudaEventRecord
+      !> cudaErrorNotReady, which is no failure, while work that the event marks is not done
+      function cudaEventQuery(event) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: event
+         integer(c_int) :: status
+      end function cudaEventQuery
+      !> Waits for the work that the event marks; one that was never recorded marks none
+      function cudaEventSynchronize(event) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: event
+         integer(c_int) :: status
+      end function cudaEventSynchronize
       !> Does not wait, even when the work that the event marks still runs
       function cudaEventDestroy(event) result(status) bind(C)
          import :: c_int, c_ptr

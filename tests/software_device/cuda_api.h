@@ -32,7 +32,9 @@ typedef enum cudaError {
    cudaErrorInvalidPtx = 218,
    cudaErrorUnsupportedPtxVersion = 222,
    cudaErrorInvalidResourceHandle = 400,
+   cudaErrorIllegalState = 401,
    cudaErrorSymbolNotFound = 500,
+   cudaErrorNotReady = 600,
    cudaErrorIllegalAddress = 700,
    cudaErrorLaunchTimeout = 702,
    cudaErrorAssert = 710,
@@ -40,6 +42,15 @@ typedef enum cudaError {
    cudaErrorMisalignedAddress = 716,
    cudaErrorLaunchFailure = 719,
    cudaErrorNotSupported = 801,
+   cudaErrorStreamCaptureUnsupported = 900,
+   cudaErrorStreamCaptureInvalidated = 901,
+   cudaErrorStreamCaptureMerge = 902,
+   cudaErrorStreamCaptureUnmatched = 903,
+   cudaErrorStreamCaptureUnjoined = 904,
+   cudaErrorStreamCaptureIsolation = 905,
+   cudaErrorStreamCaptureImplicit = 906,
+   cudaErrorCapturedEvent = 907,
+   cudaErrorStreamCaptureWrongThread = 908,
    cudaErrorUnknown = 999
 } cudaError_t;
 enum cudaDeviceAttr {
@@ -63,6 +74,16 @@ enum cudaMemcpyKind {
 };
 enum cudaMemoryType { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeHost = 1, cudaMemoryTypeDevice = 2 };
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+enum cudaStreamCaptureMode {
+   cudaStreamCaptureModeGlobal = 0,
+   cudaStreamCaptureModeThreadLocal = 1,
+   cudaStreamCaptureModeRelaxed = 2
+};
+enum cudaStreamCaptureStatus {
+   cudaStreamCaptureStatusNone = 0,
+   cudaStreamCaptureStatusActive = 1,
+   cudaStreamCaptureStatusInvalidated = 2
+};
 enum cudaJitOption { cudaJitMaxRegisters = 0 };
 enum cudaLibraryOption { cudaLibraryHostUniversalFunctionAndDataTable = 0 };
 struct cudaPointerAttributes {
@@ -78,6 +99,8 @@ struct dim3 {
 typedef struct dim3 dim3;
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
+typedef struct CUgraph_st *cudaGraph_t;
+typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef struct CUlib_st *cudaLibrary_t;
 typedef struct CUkern_st *cudaKernel_t;
 
@@ -121,7 +144,17 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);

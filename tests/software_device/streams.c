@@ -245,6 +245,25 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
    return cudaSuccess;
 }
 
+// Time passes while a program asks: one more operation runs
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+   CUDA_CALL;
+   if (!object_alive(event, AN_EVENT, "cudaEventQuery")) return cuda_failed(cudaErrorInvalidResourceHandle);
+   if (!event->recorded || lanes[event->lane].done >= event->seq) return cudaSuccess;
+   run_until(event->lane, lanes[event->lane].done + 1);
+   return cuda_failed(cudaErrorNotReady); // no failure, but cudaGetLastError gives it
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+   CUDA_CALL;
+   if (!object_alive(event, AN_EVENT, "cudaEventSynchronize")) return cuda_failed(cudaErrorInvalidResourceHandle);
+   count("host synchronisations", 1);
+   if (event->recorded) run_until(event->lane, event->seq);
+   return cudaSuccess;
+}
+
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
    CALL;
