@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import byref, c_double, c_float, c_int, c_size_t, c_uint, c_void_p
+from ctypes import byref, c_double, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from pathlib import Path
 
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
@@ -18,6 +18,7 @@ CONVOLUTION, CROSS_CORRELATION = 0, 1
 DEFAULT_MATH, FMA_MATH = 0, 3
 RELU, IDENTITY = 1, 5
 NON_BLOCKING = 1
+GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 BYTES = {FLOAT: 4, DOUBLE: 8, HALF: 2, BFLOAT16: 2}
 
 
@@ -51,6 +52,8 @@ class Calls:
         self.stream = self.make("cudaStreamCreateWithFlags", c_uint(NON_BLOCKING))
         self.handle = self.make("cudnnCreate")
         self.ok("cudnnSetStream", self.handle, self.stream)
+        #: Streams that captured: a capture that goes on would disturb the next test
+        self.begun: list[c_void_p] = []
 
     def status(self, name: str, *arguments: object) -> int:
         """Status of a call; a Python int goes as C int, None as the null pointer."""
@@ -116,6 +119,46 @@ class Calls:
         data = ctypes.string_at(host, size)
         self.ok("cudaFreeHost", host)
         return data
+
+    def event(self) -> c_void_p:
+        """An event without times."""
+        return self.make("cudaEventCreateWithFlags", c_uint(2))
+
+    def another_stream(self, flags: int = NON_BLOCKING) -> c_void_p:
+        """A second stream."""
+        return self.make("cudaStreamCreateWithFlags", c_uint(flags))
+
+    def fill(self, at: c_void_p, value: int, size: int = 4, stream: c_void_p | None = None) -> int:
+        """Status of a queued cudaMemsetAsync."""
+        return self.status("cudaMemsetAsync", at, value, c_size_t(size), stream or self.stream)
+
+    def begin(self, mode: int = THREAD_LOCAL, stream: c_void_p | None = None) -> None:
+        """The stream captures from now on."""
+        self.ok("cudaStreamBeginCapture", stream or self.stream, mode)
+        self.begun.append(stream or self.stream)
+
+    def end(self, stream: c_void_p | None = None) -> tuple[int, c_void_p]:
+        """Status of the end of a capture, and the graph."""
+        graph = c_void_p(-1)
+        return self.status("cudaStreamEndCapture", stream or self.stream, byref(graph)), graph
+
+    def capturing(self, stream: c_void_p | None = None) -> int:
+        """0, not at all; 1; 2, invalidated."""
+        found = c_int(-1)
+        self.ok("cudaStreamIsCapturing", stream or self.stream, byref(found))
+        return found.value
+
+    def executable(self, stream: c_void_p | None = None) -> c_void_p:
+        """The capture, ended and made executable."""
+        status, graph = self.end(stream)
+        assert status == 0, self.reason()
+        made = self.make("cudaGraphInstantiate", graph, c_ulonglong(0))
+        self.ok("cudaGraphDestroy", graph)
+        return made
+
+    def replay(self, graph: c_void_p, stream: c_void_p | None = None) -> int:
+        """Status of a launch."""
+        return self.status("cudaGraphLaunch", graph, stream or self.stream)
 
     def tensor(self, shape: Sequence[int], dtype: int = FLOAT, layout: int = NCHW) -> c_void_p:
         """A tensor descriptor."""

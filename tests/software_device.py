@@ -22,6 +22,8 @@ What it checks that a GPU does not
 - Fresh device memory is NaN. Workspaces are overwritten with NaN by every algorithm that asks for one.
 - Streams are lazy: nothing runs until the host waits. A forgotten wait gives NaN or old values, always. Two
   streams that touch the same bytes without an event between them are reported.
+- Work of a capturing stream is recorded by value, and what would break the capture invalidates it. A CUDA graph that
+  is replayed has every array looked at again, and what it was made with; captures stay in one stream.
 - Every pointer, size, descriptor and handle of every call is checked; so are leaks and double frees.
 - cuDNN's graph API takes no descriptor whose types, modes, paddings or names cuDNN would fill in silently, and offers
   first what a caller may not want: TF32, an engine that never becomes a plan, jitter, transforms.
@@ -41,6 +43,8 @@ Settings, all by environment variables
 ``STRICT_GRAPH_FUSION=0``       it offers engines for graphs of a single operation only
 ``STRICT_COMPILED=0``           it has no engine that is compiled later, as without a driver
 ``STRICT_PLANS=0``              none of them becomes a plan, as where cuDNN cannot compile
+``STRICT_CAPTURE=0``            a call of cuDNN fails while its stream captures, and invalidates the capture; 2: it only
+                                invalidates it, and the end of the capture is the first to say so
 ``STRICT_MULTIPROCESSORS=N``, ``STRICT_CAPABILITY=XY``
                                 what the device says of itself (2 and 90)
 ``STRICT_CUDART_VERSION``, ``STRICT_DRIVER_VERSION``, ``STRICT_CUDNN_VERSION``, ``STRICT_CUDNN_CUDART_VERSION``,

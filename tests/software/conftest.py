@@ -21,5 +21,8 @@ def folder() -> Path:
 def cuda(folder: Path) -> Iterator[Calls]:
     """The device, nothing complained of yet."""
     SoftwareDevice(folder).forget()
-    yield Calls(folder)
+    calls = Calls(folder)
+    yield calls
     SoftwareDevice(folder).fail_no_more()
+    for stream in calls.begun:
+        calls.end(stream)

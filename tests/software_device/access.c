@@ -89,6 +89,11 @@ bool is_device_memory(const void *address)
    return b && !b->pinned;
 }
 
+bool is_unknown_memory(const void *address)
+{
+   return !block_at(address);
+}
+
 bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
    return (const char *)a < (const char *)b + b_bytes && (const char *)b < (const char *)a + a_bytes;

@@ -24,6 +24,7 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
    CALL;
    if (call.planted) return (cublasStatus_t)call.planted;
    if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
+   if (cuda_failed(capture_forbids_unsafe(call.name))) return CUBLAS_STATUS_ALLOC_FAILED;
    if (current_device >= device_count()) return CUBLAS_STATUS_NOT_INITIALIZED;
    *handle = object_new(A_CUBLAS_HANDLE, sizeof **handle);
    return CUBLAS_STATUS_SUCCESS;
@@ -41,8 +42,9 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t handle)
 {
    CALL;
    if (!object_alive(handle, A_CUBLAS_HANDLE, "cublasDestroy")) return CUBLAS_STATUS_NOT_INITIALIZED;
+   bool unsafe = cuda_failed(capture_forbids_unsafe(call.name));
    object_end(handle);
-   return (cublasStatus_t)call.planted;
+   return unsafe ? CUBLAS_STATUS_INTERNAL_ERROR : (cublasStatus_t)call.planted;
 }
 
 cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
@@ -161,7 +163,9 @@ static cublasStatus_t queue(const char *name, struct job *j, const void *alpha, 
       return CUBLAS_STATUS_INVALID_VALUE;
    if (j->n > 0 && !vector(name, j->y, j->n, j->incy, j->size, !dot, ranges, &n)) return CUBLAS_STATUS_INVALID_VALUE;
    int lane = lane_of(j->handle->stream, current_device);
-   enqueue(lane, name, ranges, n, run, j, sizeof *j);
+   if (host && dot && cuda_failed(capture_forbids_wait(lane, name))) return CUBLAS_STATUS_EXECUTION_FAILED;
+   if (cuda_failed(enqueue(lane, name, ranges, n, run, j, sizeof *j))) return CUBLAS_STATUS_EXECUTION_FAILED;
+   needs(j->handle, A_CUBLAS_HANDLE);
    if (host && dot) {
       count("host synchronisations", 1);
       finish_lane(lane);

@@ -52,10 +52,26 @@ static const struct error {
    {cudaErrorInvalidKernelImage, "cudaErrorInvalidKernelImage", "device kernel image is invalid"},
    {cudaErrorInvalidPtx, "cudaErrorInvalidPtx", "a PTX JIT compilation failed"},
    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+   {cudaErrorIllegalState, "cudaErrorIllegalState", "the operation cannot be performed in the present state"},
    {cudaErrorSymbolNotFound, "cudaErrorSymbolNotFound", "named symbol not found"},
+   {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+   {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+    "operation not permitted when stream is capturing"},
+   {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+    "operation failed due to a previous error during capture"},
+   {cudaErrorStreamCaptureMerge, "cudaErrorStreamCaptureMerge",
+    "operation would result in a merge of separate capture sequences"},
+   {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+    "dependency created on uncaptured work in another stream"},
+   {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
+    "operation would make the legacy stream depend on a capturing blocking stream"},
+   {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+    "operation not permitted on an event last recorded in a capturing stream"},
+   {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
+    "attempt to terminate a thread-local capture sequence from another thread"},
    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 
@@ -194,17 +210,22 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
          return cuda_failed(cudaErrorInvalidMemcpyDirection);
       }
    }
-   if (!side(to, bytes, to_device, "cudaMemcpyAsync: to") || !side(from, bytes, from_device, "cudaMemcpyAsync: from"))
-      return cuda_failed(cudaErrorInvalidValue);
+   int lane = lane_of(stream, current_device);
+   if (!side(to, bytes, to_device, "cudaMemcpyAsync: to") || !side(from, bytes, from_device, "cudaMemcpyAsync: from")) {
+      bool pageable = is_unknown_memory(to) || is_unknown_memory(from);
+      return cuda_failed(pageable && capture_invalidate(lane, call.name) ? cudaErrorStreamCaptureUnsupported
+                                                                         : cudaErrorInvalidValue);
+   }
    if (overlap(to, bytes, from, bytes)) {
       complain("cudaMemcpyAsync: the two sides overlap");
       return cuda_failed(cudaErrorInvalidValue);
    }
-   if (to_device && !from_device) count("bytes to device", (int64_t)bytes);
-   if (from_device && !to_device) count("bytes to host", (int64_t)bytes);
    struct copy copy = {to, from, bytes, 0};
    struct range ranges[] = {{to, bytes, true}, {from, bytes, false}};
-   enqueue(lane_of(stream, current_device), "cudaMemcpyAsync", ranges, 2, run_copy, &copy, sizeof copy);
+   cudaError_t status = enqueue(lane, "cudaMemcpyAsync", ranges, 2, run_copy, &copy, sizeof copy);
+   if (status) return cuda_failed(status);
+   if (to_device && !from_device) tally("bytes to device", (int64_t)bytes);
+   if (from_device && !to_device) tally("bytes to host", (int64_t)bytes);
    return cudaSuccess;
 }
 
@@ -216,6 +237,6 @@ cudaError_t cudaMemsetAsync(void *address, int value, size_t bytes, cudaStream_t
    if (!device_range(address, bytes, current_device, "cudaMemsetAsync")) return cuda_failed(cudaErrorInvalidValue);
    struct copy copy = {address, NULL, bytes, value};
    struct range range = {address, bytes, true};
-   enqueue(lane_of(stream, current_device), "cudaMemsetAsync", &range, 1, run_set, &copy, sizeof copy);
-   return cudaSuccess;
+   int lane = lane_of(stream, current_device);
+   return cuda_failed(enqueue(lane, "cudaMemsetAsync", &range, 1, run_set, &copy, sizeof copy));
 }

@@ -108,6 +108,8 @@ st cudnnGetConvolutionBackwardFilterAlgorithm_v7(hd h, td xd, td dyd, cd conv, f
 static st try_all(hd h, const char *name, struct convolution_job *job, void *space, size_t bytes, int requested,
                   int *returned, void *results)
 {
+   if (cuda_failed(capture_forbids_wait(lane_of(h->stream, current_device), name)))
+      return refuse(CUDNN_STATUS_EXECUTION_FAILED_CUDART, "%s: a stream captures, and this call waits", name);
    job->alpha = 1;
    for (int i = 0; i < algorithm_count(job->g.pass); i++) {
       struct convolution_job trial = *job;

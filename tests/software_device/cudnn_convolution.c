@@ -55,8 +55,7 @@ st submit_convolution(hd h, const char *name, struct convolution_job *job, int a
    if (job->space) ranges[n++] = (struct range){job->space, job->space_bytes, true};
    TRY(check_all_apart(name, ranges, n));
    if (job->fused && job->z != job->y) ranges[n++] = (struct range){job->z, array_bytes(&g->y), false};
-   enqueue(lane_of(h->stream, current_device), name, ranges, n, run_convolution, job, sizeof *job);
-   return CUDNN_STATUS_SUCCESS;
+   return queue_work(h, name, ranges, n, run_convolution, job, sizeof *job);
 }
 
 static st scalars(struct convolution_job *job, in alpha, in beta)

@@ -63,6 +63,8 @@ struct cudnnContext {
    } while (0)
 __attribute__((format(printf, 2, 3))) st refuse(st status, const char *format, ...);
 st check_handle(hd h, const char *what);
+// Queues work on the handle's stream, or records it
+st queue_work(hd h, const char *name, const struct range *ranges, int n, work *run, const void *data, size_t bytes);
 st check_tensor(td d, const char *what);
 st check_filter(fd d, const char *what);
 st check_convolution(cd d);

@@ -84,6 +84,8 @@ static st restore_set(const struct part *part, struct engine *e)
 
 st finalize_plan(struct part *part)
 {
+   if (cuda_failed(capture_forbids_unsafe("cudnnBackendFinalize of a plan")))
+      return refuse(CUDNN_STATUS_INTERNAL_ERROR, "plan: a stream captures, and kernels would be loaded");
    struct plan *plan = &part->content->plan;
    const cudnnHandle_t *handle = elements_of(part, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, NULL);
    const struct part *device = part_of(part, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);

@@ -105,7 +105,7 @@ static void count_engine(int number)
 {
    char name[32];
    snprintf(name, sizeof name, "graph engine %d", number);
-   count(name, 1);
+   tally(name, 1);
 }
 
 st cudnnBackendExecute(cudnnHandle_t h, cudnnBackendDescriptor_t plan_part, cudnnBackendDescriptor_t pack)
@@ -136,8 +136,8 @@ st cudnnBackendExecute(cudnnHandle_t h, cudnnBackendDescriptor_t plan_part, cudn
       job.space_bytes = bytes;
    }
    TRY(check_all_apart(call.name, ranges, n));
-   enqueue(lane_of(h->stream, current_device), call.name, ranges, n, p->sum ? run_sum : run_convolution, &job,
-           sizeof job);
+   TRY(queue_work(h, call.name, ranges, n, p->sum ? run_sum : run_convolution, &job, sizeof job));
+   needs(plan_part, A_GRAPH_PART);
    count_engine(plan->engine.number);
    return CUDNN_STATUS_SUCCESS;
 }

@@ -69,6 +69,8 @@ st cudnnCreate(cudnnHandle_t *handle)
 {
    CUDNN_CALL;
    if (!handle) return refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "handle == nullptr");
+   if (cuda_failed(capture_forbids_unsafe(call.name)))
+      return refuse(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, "a stream captures");
    if (current_device >= device_count())
       return refuse(CUDNN_STATUS_NOT_INITIALIZED, "cudaGetDeviceCount(&count) != cudaSuccess");
    *handle = object_new(A_CUDNN_HANDLE, sizeof **handle);
@@ -86,12 +88,25 @@ st check_handle(hd h, const char *what)
    return CUDNN_STATUS_SUCCESS;
 }
 
+// STRICT_CAPTURE: 0, cuDNN cannot be captured, and says so; 2, and does not say so
+st queue_work(hd h, const char *name, const struct range *ranges, int n, work *run, const void *data, size_t bytes)
+{
+   int lane = lane_of(h->stream, current_device), capturable = setting("STRICT_CAPTURE", 1);
+   cudaError_t status = cuda_failed(enqueue(lane, name, ranges, n, run, data, bytes));
+   if (!status) needs(h, A_CUDNN_HANDLE);
+   if (!status && capturable != 1 && capture_invalidate(lane, name) && capturable == 0)
+      status = cuda_failed(cudaErrorStreamCaptureUnsupported);
+   if (!status) return CUDNN_STATUS_SUCCESS;
+   return refuse(CUDNN_STATUS_EXECUTION_FAILED, "%s: %s", name, cudaGetErrorName(status));
+}
+
 st cudnnDestroy(hd h)
 {
    CALL;
    if (!object_alive(h, A_CUDNN_HANDLE, "cudnnDestroy")) return CUDNN_STATUS_BAD_PARAM;
+   bool unsafe = cuda_failed(capture_forbids_unsafe(call.name));
    object_end(h);
-   return (st)call.planted;
+   return unsafe ? CUDNN_STATUS_EXECUTION_FAILED_CUDART : (st)call.planted;
 }
 
 st cudnnSetStream(hd h, cudaStream_t stream)

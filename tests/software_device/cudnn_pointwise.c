@@ -47,8 +47,7 @@ static st submit(hd h, const char *name, struct pointwise_job *job, work *run)
       if (!same) TRY(check_apart(name, job->to, array_bytes(&job->c), job->from[i], array_bytes(&job->a[i])));
       ranges[i + 1] = (struct range){job->from[i], array_bytes(&job->a[i]), false};
    }
-   enqueue(lane_of(h->stream, current_device), name, ranges, job->operands + 1, run, job, sizeof *job);
-   return CUDNN_STATUS_SUCCESS;
+   return queue_work(h, name, ranges, job->operands + 1, run, job, sizeof *job);
 }
 
 static st operand(struct pointwise_job *job, td d, in address, const char *what)

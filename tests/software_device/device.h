@@ -42,6 +42,8 @@ enum object_kind {
    AN_ACTIVATION,
    AN_OP_TENSOR,
    A_GRAPH_PART,
+   A_CUDA_GRAPH,
+   A_GRAPH_EXEC,
    OBJECT_KINDS
 };
 struct object {
@@ -65,6 +67,7 @@ struct range {
 bool device_range(const void *address, size_t bytes, int device, const char *what);
 bool host_range(const void *address, size_t bytes, const char *what);
 bool is_device_memory(const void *address);
+bool is_unknown_memory(const void *address); // pageable, as far as this device can tell
 bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes);
 void open_ranges(const char *operation, const struct range *ranges, int n);
 void close_ranges(const struct range *ranges, int n);
@@ -73,12 +76,27 @@ int blocks_alive(bool pinned);
 // --- streams.c: lazy queues
 typedef void work(void *data);
 int lane_of(cudaStream_t stream, int device);
-bool enqueue(int lane, const char *name, const struct range *ranges, int n, work *run, const void *data, size_t bytes);
+// No error for work that was queued, or recorded where the stream captures
+cudaError_t enqueue(int lane, const char *name, const struct range *ranges, int n, work *run, const void *data,
+                    size_t bytes);
 bool stream_usable(cudaStream_t stream, const char *what);
 void finish_lane(int lane);
 void finish_device(int device);
 bool pending_use(const void *address, size_t bytes);
 int pending_operations(void);
+
+// --- capture.c, graphs.c. Those that say what a capture forbids invalidate it, and give the status of the call
+bool is_capturing(int lane);
+bool capture_invalidate(int lane, const char *what); // false where none is
+cudaError_t capture_forbids_use(int lane, const char *what);
+cudaError_t capture_forbids_wait(int lane, const char *what); // of the host, for the lane
+cudaError_t capture_forbids_unsafe(const char *what); // by which this thread allocates, frees, loads or waits
+int captures_open(void);
+// Of the work that enqueue just took: what to count each time it is queued, and what must live as long
+void tally(const char *name, int64_t by);
+void needs(const void *object, enum object_kind kind);
+struct recording;
+cudaGraph_t graph_new(struct recording *recording);
 
 // --- cudart.c
 extern __thread int current_device;
@@ -89,6 +107,10 @@ cudaError_t cuda_begun(int planted);
    CALL;                                                                                                              \
    cudaError_t begun = cuda_begun(call.planted);                                                                      \
    if (begun) return begun
+#define CUDA_UNSAFE_CALL                                                                                              \
+   CUDA_CALL;                                                                                                         \
+   cudaError_t unsafe = capture_forbids_unsafe(call.name);                                                            \
+   if (unsafe) return cuda_failed(unsafe)
 // A call that frees does so in any case, and then gives the planted or fatal status, as the real ones do
 
 // --- launch.c, kernels.c: the project's kernels, compiled for the host

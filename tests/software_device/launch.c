@@ -40,7 +40,7 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, enum c
                                 void **jit_values, unsigned int jit_count, enum cudaLibraryOption *options,
                                 void **values, unsigned int n)
 {
-   CUDA_CALL;
+   CUDA_UNSAFE_CALL;
    if (!library || !code || (jit_count && (!jit_options || !jit_values)) || (n && (!options || !values)))
       return cuda_failed(cudaErrorInvalidValue);
    if (current_device >= device_count()) return cuda_failed(cudaErrorNoDevice);
@@ -94,6 +94,8 @@ cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library, co
 cudaError_t cudaLibraryUnload(cudaLibrary_t library)
 {
    CALL;
+   cudaError_t unsafe = capture_forbids_unsafe(call.name);
+   if (unsafe) return cuda_failed(unsafe);
    if (!object_alive(library, A_LIBRARY, "cudaLibraryUnload")) return cuda_failed(cudaErrorInvalidResourceHandle);
    object_end(library);
    return cuda_begun(call.planted);
@@ -178,7 +180,10 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
    struct range ranges[MAX_RANGES];
    int n = launch.kernel->ranges(&launch, ranges);
    if (n < 0 || !ranges_legal(name, ranges, n)) return cuda_failed(cudaErrorInvalidValue);
-   count("kernel launches", 1);
-   enqueue(lane_of(stream, current_device), name, ranges, n, run_launch, &launch, sizeof launch);
+   int lane = lane_of(stream, current_device);
+   cudaError_t status = enqueue(lane, name, ranges, n, run_launch, &launch, sizeof launch);
+   if (status) return cuda_failed(status);
+   tally("kernel launches", 1);
+   needs(kernel->library, A_LIBRARY);
    return cudaSuccess;
 }

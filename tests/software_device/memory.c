@@ -107,7 +107,7 @@ static cudaError_t release(const char *name, void *address, bool pinned)
 
 cudaError_t cudaMalloc(void **address, size_t bytes)
 {
-   CUDA_CALL;
+   CUDA_UNSAFE_CALL;
    if (current_device >= device_count()) return cuda_failed(cudaErrorNoDevice);
    return allocate(address, bytes, false);
 }
@@ -115,13 +115,15 @@ cudaError_t cudaMalloc(void **address, size_t bytes)
 cudaError_t cudaFree(void *address)
 {
    CALL;
+   cudaError_t unsafe = capture_forbids_unsafe(call.name);
+   if (unsafe) return cuda_failed(unsafe);
    cudaError_t status = release("cudaFree", address, false), begun = cuda_begun(call.planted);
    return begun ? begun : status;
 }
 
 cudaError_t cudaMallocHost(void **address, size_t bytes)
 {
-   CUDA_CALL;
+   CUDA_UNSAFE_CALL;
    if (current_device >= device_count()) return cuda_failed(cudaErrorNoDevice);
    return allocate(address, bytes, true);
 }
@@ -129,6 +131,8 @@ cudaError_t cudaMallocHost(void **address, size_t bytes)
 cudaError_t cudaFreeHost(void *address)
 {
    CALL;
+   cudaError_t unsafe = capture_forbids_unsafe(call.name);
+   if (unsafe) return cuda_failed(unsafe);
    cudaError_t status = release("cudaFreeHost", address, true), begun = cuda_begun(call.planted);
    return begun ? begun : status;
 }

@@ -7,7 +7,8 @@
 const char *const object_names[OBJECT_KINDS] = {
    "object",          "stream",         "event",           "kernel library",         "kernel",
    "cuDNN handle",    "cuBLAS handle",  "tensor descriptor", "filter descriptor",    "convolution descriptor",
-   "activation descriptor", "op tensor descriptor", "graph descriptor"};
+   "activation descriptor", "op tensor descriptor", "graph descriptor",
+   "CUDA graph",      "executable CUDA graph"};
 
 static struct object *objects;
 

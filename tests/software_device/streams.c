@@ -7,35 +7,9 @@
 // in an order that no event fixes, are complained of as a race.
 #include <stdlib.h>
 #include <string.h>
-#include "device.h"
+#include "lanes.h"
 
-struct op {
-   struct op *next;
-   const char *name;
-   struct range ranges[MAX_RANGES];
-   int n_ranges;
-   work *run; // null: waits for wait_seq on wait_lane
-   int wait_lane;
-   uint64_t seq, wait_seq;
-   void *data;
-};
-static struct lane {
-   struct op *head, *tail;
-   uint64_t issued, done, clock[MAX_LANES];
-   int device;
-   bool used, blocking, closed;
-} lanes[MAX_LANES];
-
-struct CUstream_st {
-   struct object object;
-   int lane;
-};
-struct CUevent_st {
-   struct object object;
-   bool recorded;
-   int lane;
-   uint64_t seq, clock[MAX_LANES];
-};
+struct lane lanes[MAX_LANES];
 
 // Lanes 0 to MAX_DEVICES - 1 are the devices' default streams
 int lane_of(cudaStream_t stream, int device)
@@ -57,7 +31,7 @@ bool stream_usable(cudaStream_t stream, const char *what)
    return false;
 }
 
-static void run_until(int lane, uint64_t seq)
+void run_until(int lane, uint64_t seq)
 {
    struct lane *l = &lanes[lane];
    while (l->done < seq && l->head) {
@@ -109,16 +83,24 @@ static void push(int lane, struct op *op)
    l->tail = op;
 }
 
-static void wait_for(int lane, int other, uint64_t seq, const uint64_t *clock)
+struct mark mark_now(int lane)
+{
+   struct mark mark = {.lane = lane, .seq = lanes[lane].issued};
+   memcpy(mark.clock, lanes[lane].clock, sizeof mark.clock);
+   return mark;
+}
+
+void wait_for(int lane, const struct mark *mark)
 {
    struct op *op = calloc(1, sizeof *op);
    op->name = "wait";
-   op->wait_lane = other;
-   op->wait_seq = seq;
+   op->wait_lane = mark->lane;
+   op->wait_seq = mark->seq;
    push(lane, op);
+   uint64_t *clock = lanes[lane].clock;
    for (int i = 0; i < MAX_LANES; i++)
-      if (i != lane && clock[i] > lanes[lane].clock[i]) lanes[lane].clock[i] = clock[i];
-   if (seq > lanes[lane].clock[other]) lanes[lane].clock[other] = seq;
+      if (i != lane && mark->clock[i] > clock[i]) clock[i] = mark->clock[i];
+   if (mark->seq > clock[mark->lane]) clock[mark->lane] = mark->seq;
 }
 
 // The default stream and blocking streams of one device wait for each other
@@ -128,12 +110,22 @@ static void legacy_order(int lane)
    if (!lanes[lane].blocking) return;
    for (int i = 0; i < MAX_LANES; i++) {
       bool ordered = i != lane && lanes[i].used && lanes[i].blocking && lanes[i].device == device && lanes[i].head;
-      if (ordered && (lane < MAX_DEVICES || i < MAX_DEVICES)) wait_for(lane, i, lanes[i].issued, lanes[i].clock);
+      if (!ordered || (lane >= MAX_DEVICES && i >= MAX_DEVICES)) continue;
+      struct mark mark = mark_now(i);
+      wait_for(lane, &mark);
    }
 }
 
-bool enqueue(int lane, const char *name, const struct range *ranges, int n, work *run, const void *data, size_t bytes)
+cudaError_t enqueue(int lane, const char *name, const struct range *ranges, int n, work *run, const void *data,
+                    size_t bytes)
 {
+   forget_appended();
+   cudaError_t forbidden = capture_forbids_use(lane, name);
+   if (forbidden) return forbidden;
+   if (lanes[lane].capture) {
+      capture_append(lanes[lane].capture, name, ranges, n, run, data, bytes);
+      return cudaSuccess;
+   }
    if (lane < MAX_DEVICES) count("default stream operations", 1);
    count("operations", 1);
    legacy_order(lane);
@@ -149,7 +141,7 @@ bool enqueue(int lane, const char *name, const struct range *ranges, int n, work
             complain("race: %s and %s touch the same memory from two streams, and no event orders them", other->name,
                      name);
    push(lane, op);
-   return true;
+   return cudaSuccess;
 }
 
 bool pending_use(const void *address, size_t bytes)
@@ -190,6 +182,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
    CALL;
    if (!object_alive(stream, A_STREAM, "cudaStreamDestroy")) return cuda_failed(cudaErrorInvalidResourceHandle);
+   if (capture_invalidate(stream->lane, call.name)) {
+      complain("cudaStreamDestroy: the stream captures, and was not destroyed");
+      return cuda_failed(cudaErrorStreamCaptureUnsupported);
+   }
    object_end(stream);
    lanes[stream->lane].closed = true;
    run_until(stream->lane, 0); // runs nothing; gives the lane back when it is empty
@@ -199,75 +195,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
    CUDA_CALL;
-   count("host synchronisations", 1);
    if (!stream_usable(stream, "cudaStreamSynchronize")) return cuda_failed(cudaErrorInvalidResourceHandle);
    int lane = lane_of(stream, current_device);
+   cudaError_t forbidden = capture_forbids_wait(lane, call.name);
+   if (forbidden) return cuda_failed(forbidden);
+   count("host synchronisations", 1);
    legacy_order(lane);
    finish_lane(lane);
    return cudaSuccess;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
-{
-   CUDA_CALL;
-   if (!event || (flags != cudaEventDefault && flags != cudaEventDisableTiming))
-      return cuda_failed(cudaErrorInvalidValue);
-   if (current_device >= device_count()) return cuda_failed(cudaErrorNoDevice);
-   *event = object_new(AN_EVENT, sizeof **event);
-   return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-   CUDA_CALL;
-   if (!object_alive(event, AN_EVENT, "cudaEventRecord") || !stream_usable(stream, "cudaEventRecord"))
-      return cuda_failed(cudaErrorInvalidResourceHandle);
-   if (event->object.device != current_device) {
-      complain("cudaEventRecord: event of device %d, stream of device %d", event->object.device, current_device);
-      return cuda_failed(cudaErrorInvalidResourceHandle);
-   }
-   event->recorded = true;
-   event->lane = lane_of(stream, current_device);
-   event->seq = lanes[event->lane].issued;
-   memcpy(event->clock, lanes[event->lane].clock, sizeof event->clock);
-   return cudaSuccess;
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
-{
-   CUDA_CALL;
-   if (flags != 0) return cuda_failed(cudaErrorInvalidValue);
-   if (!object_alive(event, AN_EVENT, "cudaStreamWaitEvent") || !stream_usable(stream, "cudaStreamWaitEvent"))
-      return cuda_failed(cudaErrorInvalidResourceHandle);
-   if (!event->recorded) complain("cudaStreamWaitEvent: this event was never recorded");
-   else if (event->lane != lane_of(stream, current_device))
-      wait_for(lane_of(stream, current_device), event->lane, event->seq, event->clock);
-   return cudaSuccess;
-}
-
-// Time passes while a program asks: one more operation runs
-cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-   CUDA_CALL;
-   if (!object_alive(event, AN_EVENT, "cudaEventQuery")) return cuda_failed(cudaErrorInvalidResourceHandle);
-   if (!event->recorded || lanes[event->lane].done >= event->seq) return cudaSuccess;
-   run_until(event->lane, lanes[event->lane].done + 1);
-   return cuda_failed(cudaErrorNotReady); // no failure, but cudaGetLastError gives it
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t event)
-{
-   CUDA_CALL;
-   if (!object_alive(event, AN_EVENT, "cudaEventSynchronize")) return cuda_failed(cudaErrorInvalidResourceHandle);
-   count("host synchronisations", 1);
-   if (event->recorded) run_until(event->lane, event->seq);
-   return cudaSuccess;
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-   CALL;
-   if (!object_alive(event, AN_EVENT, "cudaEventDestroy")) return cuda_failed(cudaErrorInvalidResourceHandle);
-   object_end(event);
-   return cuda_begun(call.planted);
 }
