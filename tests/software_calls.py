@@ -7,6 +7,7 @@ Needs nothing but ctypes, so that a child process that is meant to die starts fa
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from ctypes import byref, c_double, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from pathlib import Path
@@ -142,6 +143,16 @@ class Calls:
         graph = c_void_p(-1)
         return self.status("cudaStreamEndCapture", stream or self.stream, byref(graph)), graph
 
+    def end_invalidated(self) -> None:
+        """The capture is invalidated: it takes no more, its end says so, and then the stream works again."""
+        assert self.capturing() == 2
+        assert self.status("cudaEventRecord", self.event(), self.stream) == 901
+        status, graph = self.end()
+        assert (status, graph.value, self.capturing()) == (901, None, 0)
+        at = self.put(b"1234")
+        assert self.fill(at, 65) == 0
+        assert self.get(at, 4) == b"AAAA"
+
     def capturing(self, stream: c_void_p | None = None) -> int:
         """0, not at all; 1; 2, invalidated."""
         found = c_int(-1)
@@ -195,6 +206,11 @@ def scalar(value: float, dtype: int = FLOAT) -> c_void_p:
     address = ctypes.cast(byref(number), c_void_p)
     address.kept = number  # type: ignore[attr-defined]
     return address
+
+
+def floats(*values: float) -> bytes:
+    """As they lie in memory."""
+    return struct.pack(f"{len(values)}f", *values)
 
 
 def moved(address: c_void_p, offset: int) -> c_void_p:

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Callable
-from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint, c_ulonglong, c_void_p, create_string_buffer
+from ctypes import byref, c_int, c_int64, c_size_t, c_uint, c_ulonglong, c_void_p, create_string_buffer
 
 import pytest
-from software_calls import FLOAT, GLOBAL, HOST_TO_DEVICE, RELAXED, THREAD_LOCAL, Calls, Perf, scalar
+from software_calls import GLOBAL, HOST_TO_DEVICE, RELAXED, THREAD_LOCAL, Calls
 from software_graph_misuse import Small
 
 ILLEGAL_STATE, UNSUPPORTED, INVALIDATED, MERGE, ISOLATION, IMPLICIT = 401, 900, 901, 902, 905, 906
@@ -24,17 +23,6 @@ def elsewhere(call: Callable[[], object]) -> object:
     thread.start()
     thread.join()
     return found[0]
-
-
-def lost(cuda: Calls) -> None:
-    """The capture is invalidated: nothing more is taken, its end says so, and the stream works again."""
-    assert cuda.capturing() == 2
-    assert cuda.status("cudaEventRecord", cuda.event(), cuda.stream) == INVALIDATED
-    status, graph = cuda.end()
-    assert (status, graph.value) == (INVALIDATED, None)
-    assert cuda.capturing() == 0
-    at = cuda.put(b"1234")
-    assert cuda.fill(at, 65) == 0 and cuda.get(at, 4) == b"AAAA"
 
 
 def test_work_is_recorded_and_not_run(cuda: Calls) -> None:
@@ -96,7 +84,7 @@ def test_unsafe_calls_invalidate(cuda: Calls, name: str, mode: int) -> None:
     arguments = prepare(cuda)
     cuda.begin(mode)
     assert cuda.status(name.strip(), *arguments) == status
-    lost(cuda)
+    cuda.end_invalidated()
     if "Free" in name:
         cuda.ok(name, *arguments)
 
@@ -108,7 +96,7 @@ def test_a_plan_is_made_before_the_capture(cuda: Calls) -> None:
     cuda.begin()
     assert small.g.finalize(plan) == 4000
     assert "a stream captures" in cuda.reason()
-    lost(cuda)
+    cuda.end_invalidated()
     assert small.g.finalize(plan) == 0
     small.g.destroy()
 
@@ -121,7 +109,7 @@ def test_relaxed_captures(cuda: Calls) -> None:
     assert elsewhere(lambda: cuda.end()[0]) == 0
     cuda.begin(RELAXED)
     assert cuda.status("cudaStreamSynchronize", cuda.stream) == UNSUPPORTED
-    lost(cuda)
+    cuda.end_invalidated()
 
 
 def test_other_threads(cuda: Calls) -> None:
@@ -136,7 +124,7 @@ def test_other_threads(cuda: Calls) -> None:
     cuda.ok("cudaGraphDestroy", graph)
     cuda.begin(GLOBAL)
     assert elsewhere(lambda: cuda.status("cudaFree", at)) == UNSUPPORTED
-    lost(cuda)
+    cuda.end_invalidated()
     cuda.ok("cudaFree", at)
 
 
@@ -168,7 +156,7 @@ def test_events_inside_a_capture(cuda: Calls) -> None:
         cuda.ok("cudaEventRecord", event, cuda.stream)
         cuda.ok("cudaStreamWaitEvent", cuda.stream, event, c_uint(0))
         assert cuda.status(name, event) == CAPTURED_EVENT
-        lost(cuda)
+        cuda.end_invalidated()
         assert cuda.status(name, event) == CAPTURED_EVENT
         assert cuda.status("cudaStreamWaitEvent", cuda.stream, event, c_uint(0)) == CAPTURED_EVENT
         assert "in a capture that has ended" in cuda.report()
@@ -183,18 +171,18 @@ def test_events_across_the_border(cuda: Calls) -> None:
     cuda.ok("cudaEventRecord", outside, cuda.stream)
     cuda.begin()
     assert cuda.status("cudaStreamWaitEvent", cuda.stream, outside, c_uint(0)) == ISOLATION
-    lost(cuda)
+    cuda.end_invalidated()
     cuda.begin()
     cuda.begin(stream=other)
     cuda.ok("cudaEventRecord", inside, other)
     assert cuda.status("cudaStreamWaitEvent", cuda.stream, inside, c_uint(0)) == MERGE
     assert cuda.capturing(other) == 2 and cuda.end(other)[0] == INVALIDATED
-    lost(cuda)
+    cuda.end_invalidated()
     cuda.begin()
     cuda.ok("cudaEventRecord", inside, cuda.stream)
     assert cuda.status("cudaStreamWaitEvent", other, inside, c_uint(0)) == ISOLATION
     assert "more than one stream" in cuda.reason()
-    lost(cuda)
+    cuda.end_invalidated()
 
 
 def test_pageable_memory(cuda: Calls) -> None:
@@ -203,7 +191,7 @@ def test_pageable_memory(cuda: Calls) -> None:
     cuda.begin()
     assert cuda.copy(at, host, 4, HOST_TO_DEVICE) == UNSUPPORTED  # type: ignore[arg-type]
     assert "pageable memory" in cuda.report()
-    lost(cuda)
+    cuda.end_invalidated()
 
 
 def test_an_ordinary_error_leaves_the_capture(cuda: Calls) -> None:
@@ -239,36 +227,3 @@ def test_planted_failures(cuda: Calls) -> None:
     cuda.c.strict_fail(b"cudaStreamEndCapture", c_int64(1), 999)
     status, graph = cuda.end()
     assert (status, graph.value, cuda.capturing()) == (999, None, 0)
-
-
-@pytest.mark.parametrize(("setting", "status"), [("0", 5000), ("2", 0)])
-def test_a_cudnn_that_cannot_be_captured(cuda: Calls, monkeypatch: pytest.MonkeyPatch, setting: str,
-                                         status: int) -> None:  # fmt: skip
-    """Its first call fails, or the end of the capture is the first to say so; outside of captures all is well."""
-    monkeypatch.setenv("STRICT_CAPTURE", setting)
-    d, at, bias = cuda.tensor((1, 1, 1, 1)), cuda.put(struct.pack("f", 3)), cuda.put(struct.pack("f", 5))
-    add = (cuda.handle, scalar(1), d, bias, scalar(1), d, at)
-    cuda.begin()
-    assert cuda.fill(bias, 0) == 0
-    assert cuda.capturing() == 1
-    assert cuda.status("cudnnAddTensor", *add) == status
-    lost(cuda)
-    cuda.ok("cudnnAddTensor", *add)
-    assert struct.unpack("f", cuda.get(at, 4)) == (8,)
-
-
-def test_calls_that_wait_inside(cuda: Calls) -> None:
-    """A dot product for the host, and a trial of algorithms."""
-    blas, x, result = cuda.make("cublasCreate_v2"), cuda.put(struct.pack("2f", 3, 4)), c_float(7)
-    cuda.ok("cublasSetStream_v2", blas, cuda.stream)
-    cuda.begin()
-    assert cuda.status("cublasSdot_v2", blas, 2, x, 1, x, 1, byref(result)) == 13
-    assert result.value == 7
-    lost(cuda)
-    d, w, perf = cuda.tensor((1, 1, 1, 1)), cuda.filter((1, 1, 1, 1), FLOAT), (Perf * 9)()
-    arguments = (cuda.handle, d, x, w, cuda.put(bytes(4)), cuda.convolution(), d, cuda.malloc(4), 9, byref(c_int()),
-                 perf, None, c_size_t(0))  # fmt: skip
-    cuda.begin()
-    assert cuda.status("cudnnFindConvolutionForwardAlgorithmEx", *arguments) == 5003
-    lost(cuda)
-    cuda.ok("cudnnFindConvolutionForwardAlgorithmEx", *arguments)

@@ -7,7 +7,8 @@ import ctypes
 import struct
 from ctypes import c_int64, c_size_t, c_uint
 
-from software_calls import DEVICE_TO_HOST, HOST_TO_DEVICE, NON_BLOCKING, Calls, scalar
+import pytest
+from software_calls import DEVICE_TO_HOST, HOST_TO_DEVICE, NON_BLOCKING, Calls, floats, scalar
 
 
 def test_nothing_runs_before_the_host_waits(cuda: Calls) -> None:
@@ -111,3 +112,68 @@ def test_many_streams_in_turn(cuda: Calls) -> None:
     for _ in range(300):
         stream = cuda.make("cudaStreamCreateWithFlags", c_uint(NON_BLOCKING))
         cuda.ok("cudaStreamDestroy", stream)
+
+
+#: The wait that is left out -> the sum of 1, 2 and 3 then, and whether a race is reported
+PIPELINE = {
+    "none": ("6.0", False),
+    # The last sum does not wait for its batch, and finds the one before
+    "copy before use": ("5.0", True),
+    # The copy does not wait for the sum of the batch before, which is lost
+    "use before copy": ("7.0", True),
+    # The host fills the pinned buffer while it may still be copied from
+    "host": ("9.0", False),
+}
+
+
+@pytest.mark.parametrize("missing", PIPELINE)
+def test_copies_on_a_second_stream(cuda: Calls, missing: str) -> None:
+    """Batches come through one pinned buffer and are summed on the other stream: each wait is needed, and seen."""
+    copies, before = cuda.another_stream(), cuda.report().count("race")
+    host, batch, total, d = cuda.pinned(4), cuda.malloc(4), cuda.put(floats(0)), cuda.tensor((1, 1, 1, 1))
+    copied, used = cuda.event(), cuda.event()
+    for number in (1, 2, 3):
+        if number > 1 and missing != "host":
+            cuda.ok("cudaEventSynchronize", copied)
+        ctypes.memmove(host, floats(number), 4)
+        if number > 1 and missing != "use before copy":
+            cuda.ok("cudaStreamWaitEvent", copies, used, c_uint(0))
+        assert cuda.copy(batch, host, 4, HOST_TO_DEVICE, copies) == 0
+        cuda.ok("cudaEventRecord", copied, copies)
+        if missing != "copy before use":
+            cuda.ok("cudaStreamWaitEvent", cuda.stream, copied, c_uint(0))
+        cuda.ok("cudnnAddTensor", cuda.handle, scalar(1), d, batch, scalar(1), d, total)
+        cuda.ok("cudaEventRecord", used, cuda.stream)
+    found = struct.unpack("f", cuda.get(total, 4))[0]
+    cuda.ok("cudaStreamSynchronize", copies)
+    assert (str(found), cuda.report().count("race") > before) == PIPELINE[missing]
+
+
+def test_waiting_for_an_event(cuda: Calls) -> None:
+    """What it marks is done then, and nothing behind it."""
+    at, host, event = cuda.put(b"1234"), cuda.pinned(4), cuda.event()
+    cuda.ok("cudaEventSynchronize", event)
+    cuda.ok("cudaEventQuery", event)
+    assert cuda.copy(host, at, 4, DEVICE_TO_HOST) == 0
+    cuda.ok("cudaEventRecord", event, cuda.stream)
+    assert cuda.fill(at, 65) == 0
+    assert cuda.copy(host, at, 4, DEVICE_TO_HOST) == 0
+    cuda.ok("cudaEventSynchronize", event)
+    assert ctypes.string_at(host, 4) == b"1234"
+    cuda.ok("cudaEventQuery", event)
+    cuda.wait()
+    assert ctypes.string_at(host, 4) == b"AAAA"
+
+
+def test_asking_for_an_event(cuda: Calls) -> None:
+    """It is not ready at first, which is no failure but stays the last error; a program that asks gets there."""
+    at, host, event = cuda.put(b"1234"), cuda.pinned(4), cuda.event()
+    for value in (65, 66):
+        assert cuda.fill(at, value) == 0
+    assert cuda.copy(host, at, 4, DEVICE_TO_HOST) == 0
+    cuda.ok("cudaEventRecord", event, cuda.stream)
+    assert [cuda.status("cudaEventQuery", event) for _ in range(4)] == [600, 600, 600, 0]
+    assert cuda.status("cudaGetLastError") == 600
+    assert ctypes.string_at(host, 4) == b"BBBB"
+    cuda.ok("cudaEventDestroy", event)
+    assert cuda.status("cudaEventQuery", event) == cuda.status("cudaEventSynchronize", event) == 400
