@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from ctypes import byref, c_int64, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_float, c_int64, c_size_t, c_uint, c_ulonglong, c_void_p
 from pathlib import Path
 
 import pytest
@@ -50,17 +50,20 @@ def test_a_replay_is_lazy_and_in_order(cuda: Calls) -> None:
 def test_values_are_taken_at_the_capture(cuda: Calls) -> None:
     """Scaling factors and descriptors; of pinned memory the address, and so what is in it at the replay."""
     at, bias, host, factor = cuda.put(floats(0)), cuda.put(floats(0)), cuda.pinned(4), scalar(2)
-    d = cuda.tensor((1, 1, 1, 1))
+    d, blas, two = cuda.tensor((1, 1, 1, 1)), cuda.make("cublasCreate_v2"), c_float(2)
+    cuda.ok("cublasSetStream_v2", blas, cuda.stream)
     graph = recorded(cuda, ("cudaMemcpyAsync", bias, host, c_size_t(4), HOST_TO_DEVICE, cuda.stream),
-                     ("cudnnAddTensor", cuda.handle, factor, d, bias, scalar(1), d, at))
+                     ("cudnnAddTensor", cuda.handle, factor, d, bias, scalar(1), d, at),
+                     ("cublasSscal_v2", blas, 1, byref(two), at, 1))
     ctypes.memmove(factor, floats(99), 4)
+    two.value = 99
     cuda.ok("cudnnSetTensor4dDescriptor", d, 0, 0, 7, 7, 7, 7)
     cuda.ok("cudnnDestroyTensorDescriptor", d)
     for value in (3, 5):
         ctypes.memmove(host, floats(value), 4)
         assert cuda.replay(graph) == 0
         cuda.wait()
-    assert cuda.get(at, 4) == floats(2 * 3 + 2 * 5)
+    assert cuda.get(at, 4) == floats(2 * (2 * (2 * 3) + 2 * 5))
 
 
 def test_life_of_a_graph(cuda: Calls) -> None:
