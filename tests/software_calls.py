@@ -53,8 +53,8 @@ class Calls:
         self.stream = self.make("cudaStreamCreateWithFlags", c_uint(NON_BLOCKING))
         self.handle = self.make("cudnnCreate")
         self.ok("cudnnSetStream", self.handle, self.stream)
-        #: Streams that captured: a capture that goes on would disturb the next test
-        self.begun: list[c_void_p] = []
+        #: Streams of this device, and those that captured
+        self.streams, self.begun = [self.stream], list[c_void_p]()
 
     def status(self, name: str, *arguments: object) -> int:
         """Status of a call; a Python int goes as C int, None as the null pointer."""
@@ -127,7 +127,8 @@ class Calls:
 
     def another_stream(self, flags: int = NON_BLOCKING) -> c_void_p:
         """A second stream."""
-        return self.make("cudaStreamCreateWithFlags", c_uint(flags))
+        self.streams.append(self.make("cudaStreamCreateWithFlags", c_uint(flags)))
+        return self.streams[-1]
 
     def fill(self, at: c_void_p, value: int, size: int = 4, stream: c_void_p | None = None) -> int:
         """Status of a queued cudaMemsetAsync."""
@@ -170,6 +171,14 @@ class Calls:
     def replay(self, graph: c_void_p, stream: c_void_p | None = None) -> int:
         """Status of a launch."""
         return self.status("cudaGraphLaunch", graph, stream or self.stream)
+
+    def give_streams_back(self) -> None:
+        """The process has a limited number of them, and captures that go on would disturb the next test."""
+        for stream in self.begun:
+            self.end(stream)
+        for stream in self.streams:
+            self.status("cudaStreamSynchronize", stream)
+            self.status("cudaStreamDestroy", stream)
 
     def tensor(self, shape: Sequence[int], dtype: int = FLOAT, layout: int = NCHW) -> c_void_p:
         """A tensor descriptor."""
