@@ -38,7 +38,7 @@ def modules(text: str) -> set[str]:
 
 def used(text: str) -> set[str]:
     """Names after `use`."""
-    return set(re.findall(r"^\s*use(?:,[^:\n]*::)?\s+(\w+)", text, re.MULTILINE))
+    return set(re.findall(r"^(?:\s*use(?:,[^:\n]*::)?\s+|submodule\()(\w+)", text, re.MULTILINE))
 
 
 def configured(folder: Path) -> list[Path]:

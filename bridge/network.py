@@ -185,20 +185,32 @@ class Network:
             engine.call("network_update", self._handle, *settings)
 
     def step(self, input: Array, target: Array, *, lr: float, momentum: float = 0.0, dampening: float = 0.0,
-             weight_decay: float = 0.0, nesterov: bool = False) -> float:
+             weight_decay: float = 0.0, nesterov: bool = False, read_loss: bool = True) -> float | None:
         """Forward, loss, backward, update in one call; returns the loss before the update.
 
-        Waits for a CUDA device once, at the end, to read the loss back.
+        Waits for a CUDA device once, at the end, to read the loss back. With ``read_loss=False`` it does not wait and
+        returns None: `read_loss` reads the loss when it is wanted.
+
+        On a CUDA device the second step of a shape is recorded, and from then on input and target are copied inside the
+        device and the rest is one launch (a CUDA graph) and the update; the option ``record=no`` leaves that out.
+        Another shape in between, of a `forward` too, means to begin anew.
         """
         x = self._place.operand("input", input, dtype=self.dtype, ndim=4)
         t = self._place.operand("target", target, dtype=self.dtype, ndim=4, like=x)
         settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
+        wanted = flag("read_loss", read_loss)
         self._has_gradients = False
         self._hold(x)
         with self._place.working(x, t):
-            loss = engine.call("network_step", self._handle, x.address, x.extent, t.address, t.extent, *settings)
+            loss = engine.call("network_step", self._handle, x.address, x.extent, t.address, t.extent, *settings,
+                               int(wanted))
         self._inputs, self._has_gradients, self._spent = (x,), True, self.lean
-        return float(loss)
+        return float(loss) if wanted else None
+
+    def read_loss(self) -> float:
+        """The loss of the last `loss` or `step`, before its update. Waits for a CUDA device."""
+        with self._place.working(*self._inputs[-1:]):
+            return float(engine.call("network_read_loss", self._handle))
 
     def output(self, layer: str) -> Array:
         """Output of a layer in the last forward pass, a new array."""

@@ -76,21 +76,26 @@ def digest(result: Path) -> str:
     return found.hexdigest()
 
 
-def step_run(device: str, fixture: Path, folder: Path) -> str:
-    """Two steps of a network whose ReLUs are in its convolutions, from Python; a digest of weights and losses."""
-    net = Network.from_file(fixture, device=device, fuse=True)
+def lean_run(device: str, fixture: Path, folder: Path) -> str:
+    """`step_run` of a lean network."""
+    return step_run(device, fixture, folder, lean=True)
+
+
+def step_run(device: str, fixture: Path, folder: Path, *, lean: bool = False) -> str:
+    """Steps of a network whose ReLUs are in its convolutions, from Python; a digest of weights and losses."""
+    net = Network.from_file(fixture, device=device, fuse=True, lean=lean)
     shape = (2, 1, 6, 7)
     x, target = (DeviceArray.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32), device)
                  for seed in (1, 2))
     found = hashlib.sha256()
-    for _ in range(2):
+    for _ in range(4):
         found.update(repr(net.step(x, target, lr=0.5, momentum=0.9, nesterov=True)).encode())
     for array in net.parameters.values():
         found.update(array.numpy().tobytes())
     return found.hexdigest()
 
 
-RUNS: dict[str, Callable[[str, Path, Path], str]] = {"file": file_run, "step": step_run}
+RUNS: dict[str, Callable[[str, Path, Path], str]] = {"file": file_run, "step": step_run, "lean step": lean_run}
 
 
 def attempts(strict: SoftwareDevice, functions: list[str], run: Callable[[], str], folder: Path) -> list[Attempt]:

@@ -75,10 +75,12 @@ class Training:
     def forward(self) -> None:
         engine.call("network_forward", self.net._handle, self.x.operand.address, self.x.operand.extent)
 
-    def step(self) -> None:
+    def step(self, *, read: bool = True) -> None:
+        """The loss is kept if it is read."""
         x, y = self.x.operand, self.y.operand
-        self.losses.append(engine.call("network_step", self.net._handle, x.address, x.extent, y.address, y.extent,
-                                       *SETTINGS))
+        loss = engine.call("network_step", self.net._handle, x.address, x.extent, y.address, y.extent, *SETTINGS,
+                           int(read))
+        self.losses += [loss] if read else []
 
     def result(self) -> bytes:
         """Losses and weights, to the bit."""
@@ -98,28 +100,89 @@ def counts(names: Iterable[str]) -> dict[str, int]:
     return {name: strict.counter(name) for name in names}
 
 
-def check_steady(device: str = "cuda", *, allowed: Iterable[str] = (), **given: Any) -> None:
-    """From the second step on: one wait, the same launches, nothing made, freed or looked for."""
+def steady_steps(training: Training, *, read: bool = True) -> dict[str, int]:
+    """What a step calls, and how often, from the third on: always the same."""
     from test_cuda_failures import functions
 
-    training = Training(device, **given)
     names = [*functions(), WAITS, LAUNCHES, "device synchronisations", "bytes to host", "bytes to device"]
     training.step()
     training.step()
     seen = []
     for _ in range(3):
         before = counts(names)
-        training.step()
+        training.step(read=read)
         seen.append({name: value - before[name] for name, value in counts(names).items() if value != before[name]})
     assert seen[0] == seen[1] == seen[2], seen
+    return seen[0]
+
+
+def check_steady(device: str = "cuda", *, allowed: Iterable[str] = (), **given: Any) -> None:
+    """Step by step: one wait, the same launches, nothing made, freed or looked for."""
+    seen = steady_steps(Training(f"{device},record=no", **given))
     work = {"cudaGetDevice", "cudaLaunchKernel", LAUNCHES, "cudaMemcpyAsync", "cudaStreamSynchronize", WAITS,
             "bytes to host", "cudnnConvolutionForward", "cudnnConvolutionBackwardData",
             "cudnnConvolutionBackwardFilter", "cudnnConvolutionBackwardBias", "cudnnAddTensor",
             "cudnnActivationForward", "cudnnConvolutionBiasActivationForward", "cudnnBackendExecute",
             *allowed}  # fmt: skip
-    assert set(seen[0]) <= work, set(seen[0]) - work
-    assert seen[0][WAITS] == 1 and seen[0]["cudaStreamSynchronize"] == 1
-    assert seen[0]["bytes to host"] == 8
+    assert set(seen) <= work, set(seen) - work
+    assert seen[WAITS] == 1 and seen["cudaStreamSynchronize"] == 1
+    assert seen["bytes to host"] == 8
+
+
+def recorded_steps() -> None:
+    """Input and target are copied, one graph and the update launched; who asks for the loss waits, once."""
+    for device, given in (("cuda", {}), ("cuda,graphs=no", {"fuse": True}), ("cuda,math=bf16", {"lean": True}),
+                          ("cuda", {"dtype": "float64"})):
+        seen = steady_steps(Training(device, **given))
+        assert {name: seen[name] for name in ("cudaGraphLaunch", "cudaLaunchKernel", "cudaMemcpyAsync", WAITS)} == {
+            "cudaGraphLaunch": 1, "cudaLaunchKernel": 1, "cudaMemcpyAsync": 3, WAITS: 1}
+        assert seen["bytes to host"] == 8
+        seen = steady_steps(Training(device, **given), read=False)
+        assert seen["cudaMemcpyAsync"] == 2 and not {WAITS, "cudaStreamSynchronize", "bytes to host"} & set(seen)
+        assert set(seen) <= {"cudaGetDevice", "cudaGraphLaunch", "cudaLaunchKernel", "cudaMemcpyAsync", LAUNCHES}, seen
+
+
+def recorded_steps_are_steps() -> None:
+    """The same bits, whatever is between: a larger workspace of others, other streams, a forward alone."""
+    right = trained("cuda,record=no", steps=8)
+    training, other = Training(), made_stream()
+    for i in range(8):
+        if i == 3:  # the device's workspace moves
+            x, w = DeviceArray.from_numpy(batch(1, (2, 8, 60, 60))), DeviceArray.from_numpy(batch(2, (8, 8, 3, 3)))
+            conv2d(x, w)
+        if i == 5:
+            training.forward()
+        use(0 if i == 4 else other if i == 6 else OWN)
+        training.step(read=i != 5)
+        if i == 5:
+            training.losses.append(engine.call("network_read_loss", training.net._handle))
+    assert training.result() == right
+    use(OWN)
+    destroy(other)
+
+
+def two_networks_recorded() -> None:
+    """Side by side on one device: each has its own loss and its own recording."""
+    right = [trained(seed=seed, steps=5) for seed in (1, 2)]
+    both = [Training(seed=seed) for seed in (1, 2)]
+    for _ in range(5):
+        for training in both:
+            training.step(read=False)
+        for training in reversed(both):
+            training.losses.append(engine.call("network_read_loss", training.net._handle))
+    assert [training.result() for training in both] == right
+
+
+def what_cannot_be_recorded() -> None:
+    """Is run call by call; here cuDNN cannot be recorded."""
+    os.environ["STRICT_CAPTURE"] = "0"
+    plain, training = trained("cuda,record=no", steps=5), Training()
+    launches = strict.counter("cudaGraphLaunch")
+    for _ in range(5):
+        training.step()
+    assert training.result() == plain and strict.counter("cudaGraphLaunch") == launches
+    assert strict.counter("cudaStreamBeginCapture") == 1
+    del os.environ["STRICT_CAPTURE"]
 
 
 def steady() -> None:
@@ -313,8 +376,7 @@ def two_devices() -> None:
             for training in both:
                 strict.fail(name, status_of(name))
                 with pytest.raises(EngineError):
-                    training.step()
-                    Training(training.device)
+                    Training(training.device).step()
                 strict.fail_no_more()
                 assert device_now() == mine
         del both, training

@@ -22,6 +22,8 @@ CHECKS = {
     "memory_of_the_other_device": ("new",), "errors_are_not_left_behind": ("new",),
     "opened_and_closed": ("new", "old"), "options_make_plans": ("new",), "descriptors_are_few": ("new",),
     "half_done_steps": ("new", "old"), "more_than_all_memory": ("new",),
+    "recorded_steps": ("new",), "recorded_steps_are_steps": ("new", "old"), "two_networks_recorded": ("new", "old"),
+    "what_cannot_be_recorded": ("new", "old"),
 }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ module cnn_api
    public :: c_double, c_int, c_int64_t
    public :: version_text, array_finite, device_check, run_file
    public :: network_create, network_free, network_read_weights, network_save, network_address, network_copy
-   public :: network_forward, network_loss, network_backward, network_update, network_step
+   public :: network_forward, network_loss, network_backward, network_update, network_step, network_read_loss
    public :: conv2d_extent, conv2d_forward, conv2d_backward
    public :: device_stream, device_wait, device_allocate, device_release, device_copy_in, device_copy_out
    public :: device_convert, device_of, devices_close, devices_live, cuda_facts
@@ -241,10 +241,10 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine network_update
 
-   !> forward, loss, backward, update
+   !> forward, loss, backward, update; the loss is read, which waits for the device, if `read` is not 0
    subroutine network_step(handle, input, input_extent, target, target_extent, lr, momentum, dampening, &
-         & weight_decay, nesterov, loss, ierr, errmsg)
-      integer(c_int), intent(in) :: handle, nesterov
+         & weight_decay, nesterov, read, loss, ierr, errmsg)
+      integer(c_int), intent(in) :: handle, nesterov, read
       integer(c_int64_t), intent(in) :: input, target
       integer(c_int), intent(in) :: input_extent(4), target_extent(4)
       real(c_double), intent(in) :: lr, momentum, dampening, weight_decay
@@ -257,9 +257,24 @@ contains
       call find(handle, network, error)
       if (.not. allocated(error)) call network%step(tensor_at(input, int(network%dtype, c_int), input_extent), &
          & tensor_at(target, int(network%dtype, c_int), target_extent), &
-         & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), loss, error)
+         & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), error)
+      if (.not. allocated(error) .and. read /= 0) call network%read_loss(loss, error)
       call hand_over(error, ierr, errmsg)
    end subroutine network_step
+
+   !> The loss of the last `network_loss` or `network_step`; waits for the device
+   subroutine network_read_loss(handle, loss, ierr, errmsg)
+      integer(c_int), intent(in) :: handle
+      real(c_double), intent(out) :: loss
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      loss = 0.0_c_double
+      call find(handle, network, error)
+      if (.not. allocated(error)) call network%read_loss(loss, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_read_loss
 
    !> Shape of the output. `params` is stride, padding, dilation as (h, w) each, then groups
    subroutine conv2d_extent(x_extent, w_extent, params, y_extent, ierr, errmsg)

@@ -31,6 +31,8 @@ module cnn_backend
       character(len=:), allocatable :: math
       !> Whether it takes float16 and bfloat16
       logical :: stores_16_bits = .false.
+      !> Whether work can be recorded and run again
+      logical :: records = .false.
       !> Whether it has `conv_backward_relu`
       logical :: works_in_place = .false.
    contains
@@ -42,6 +44,10 @@ module cnn_backend
       procedure :: backward_chain => backward_step_by_step
       procedure :: chain_way => one_after_the_other
       procedure :: find_kept_form => as_they_are
+      procedure :: start_recording => no_recording
+      procedure :: stop_recording => no_recording
+      procedure :: replay => no_replay
+      procedure :: close => close_backend
       procedure(allocate_), deferred :: allocate
       procedure(release_), deferred :: release
       procedure(clear_), deferred :: clear
@@ -295,6 +301,30 @@ contains
          dtype = steps(1)%x%dtype
       end if
    end subroutine as_they_are
+
+   !> Where the device `records`: from `start_recording` to `stop_recording`, which follows in any case, work is not
+   !> done but recorded, for `replay` to do it as often as wanted. There is one recording for each backend, and every
+   !> address is part of it
+   subroutine no_recording(self, error)
+      class(backend_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      call fail(error, "device "//self%name//": records nothing")
+   end subroutine no_recording
+
+   !> `done` is false where there is no recording, or the device's own memory has moved since
+   subroutine no_replay(self, done, error)
+      class(backend_type), intent(inout) :: self
+      logical, intent(out) :: done
+      type(error_type), allocatable, intent(out) :: error
+      done = .false.
+      call self%start_recording(error)
+   end subroutine no_replay
+
+   !> Give back what is not a tensor, at the end
+   subroutine close_backend(self)
+      class(backend_type), intent(inout) :: self
+      if (allocated(self%name)) deallocate (self%name)
+   end subroutine close_backend
 
    !> From the gradient dy of the last output to dw of all steps and db of all but the last. Each x but the first's is
    !> the output of a ReLU, and is used up; where the first step needs the gradient, the second's x takes it, see

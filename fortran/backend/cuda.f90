@@ -13,12 +13,13 @@ module cnn_cuda
    use cnn_cuda_chain, only : backward_last, find_form, forward_last
    use cnn_cuda_device, only : cuda_device_type
    use cnn_cuda_devices, only : open_cuda_device
-   use cnn_cuda_memory, only : allocate_tensor, clear_tensor, copy_device, copy_from_host, copy_to_host, free_tensor
+   use cnn_cuda_memory, only : allocate_tensor, clear_tensor, copy_from_host, copy_to_host, free_tensor
    use cnn_cuda_pointwise, only : bias_gradient, convert, relu_forward
+   use cnn_cuda_recording, only : recording_type
    use cnn_cuda_training, only : mse, read_loss, relu_backward, update
    use cnn_device_name, only : device_name_type, math_fp32, math_names
    use cnn_error, only : error_type
-   use cnn_kinds, only : dp, dtype_name
+   use cnn_kinds, only : dp, dtype_float64, dtype_name
    use cnn_sgd, only : sgd_type
    use cnn_tensor, only : tensor_type
    implicit none
@@ -27,6 +28,10 @@ module cnn_cuda
    type, extends(backend_type), public :: cuda_type
       type(device_name_type) :: options
       type(cuda_device_type), pointer :: device => null()
+      !> Sum of the squares of the last `mse`, and the factor that makes it the loss
+      type(tensor_type), private :: total
+      real(dp), private :: scale = 1.0_dp
+      type(recording_type), private :: recording
    contains
       procedure :: open => cuda_open
       procedure :: allocate => cuda_allocate
@@ -49,6 +54,10 @@ module cnn_cuda
       procedure :: read_loss => cuda_read_loss
       procedure :: update => cuda_update
       procedure :: convert => cuda_convert
+      procedure :: start_recording => cuda_start_recording
+      procedure :: stop_recording => cuda_stop_recording
+      procedure :: replay => cuda_replay
+      procedure :: close => cuda_close
       procedure :: use_stream => cuda_use_stream
       procedure :: wait => cuda_wait
       procedure, private :: begin
@@ -64,6 +73,7 @@ contains
       self%options = name
       self%stores_16_bits = .true.
       self%works_in_place = .true.
+      self%records = name%record
       if (name%math /= math_fp32) self%math = math_names(name%math)
       call open_cuda_device(name%ordinal, self%device, error)
    end subroutine cuda_open
@@ -177,7 +187,8 @@ contains
       call self%device%leave(error)
    end subroutine cuda_conv_backward_bias
 
-   !> The gradient with respect to `a` needs a place before the mask is applied: a is the mask
+   !> The gradient with respect to `a` needs a place before the mask is applied: a is the mask. Our kernel may put the
+   !> result there, cuDNN only where the gradient was
    subroutine cuda_conv_backward_relu(self, conv, w, dy, a, db, error)
       class(cuda_type), intent(inout) :: self
       type(conv_type), intent(in) :: conv
@@ -188,7 +199,14 @@ contains
       da = a
       if (.not. allocated(error)) call self%device%reserve_scratch(int(a%bytes(), c_size_t), da%address, error)
       if (.not. allocated(error)) call backward_data(self%device, self%options, conv, w, dy, da, error)
-      if (.not. allocated(error)) call relu_backward(self%device, a, da, a, db, error)
+      if (.not. allocated(error)) then
+         if (self%device%kernels%available) then
+            call relu_backward(self%device, a, da, a, db, error)
+         else
+            call relu_backward(self%device, a, da, da, db, error)
+            if (.not. allocated(error)) call convert(self%device, da, a, error)
+         end if
+      end if
       call self%device%leave(error)
    end subroutine cuda_conv_backward_relu
 
@@ -266,7 +284,12 @@ contains
       type(tensor_type), intent(in) :: dy
       type(error_type), allocatable, intent(out) :: error
       call self%begin(y, error)
-      if (.not. allocated(error)) call mse(self%device, y, target, scale, dy, error)
+      if (.not. (allocated(error) .or. self%total%is_allocated())) then
+         self%total = tensor_type(dtype=dtype_float64, extent=[1, 1, 1, 1])
+         call allocate_tensor(self%device, self%total, error)
+      end if
+      self%scale = scale
+      if (.not. allocated(error)) call mse(self%device, y, target, scale, dy, self%total, error)
       call self%device%leave(error)
    end subroutine cuda_mse
 
@@ -276,7 +299,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       loss = 0.0_dp
       call self%device%enter(error)
-      if (.not. allocated(error)) call read_loss(self%device, loss, error)
+      if (.not. allocated(error)) call read_loss(self%device, self%total, loss, error)
+      loss = self%scale*loss
       call self%device%leave(error)
    end subroutine cuda_read_loss
 
@@ -299,6 +323,46 @@ contains
       if (.not. allocated(error)) call convert(self%device, from, to, error)
       call self%device%leave(error)
    end subroutine cuda_convert
+
+   subroutine cuda_start_recording(self, error)
+      class(cuda_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      call self%device%enter(error)
+      if (.not. allocated(error)) call self%recording%start(self%device, error)
+      call self%device%leave_idle(error)
+   end subroutine cuda_start_recording
+
+   subroutine cuda_stop_recording(self, error)
+      class(cuda_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      type(error_type), allocatable :: failure
+      call self%device%enter(error)
+      call self%recording%stop(self%device, failure)
+      if (.not. allocated(error)) call move_alloc(failure, error)
+      call self%device%leave_idle(error)
+   end subroutine cuda_stop_recording
+
+   subroutine cuda_replay(self, done, error)
+      class(cuda_type), intent(inout) :: self
+      logical, intent(out) :: done
+      type(error_type), allocatable, intent(out) :: error
+      done = self%recording%is_current(self%device)
+      if (.not. done) return
+      call self%device%enter(error)
+      if (.not. allocated(error)) call self%recording%replay(self%device, error)
+      call self%device%leave(error)
+   end subroutine cuda_replay
+
+   !> There is nobody to tell of a failure here
+   subroutine cuda_close(self)
+      class(cuda_type), intent(inout) :: self
+      type(error_type), allocatable :: error
+      if (.not. associated(self%device)) return
+      call self%device%enter(error)
+      call self%recording%drop(self%device)
+      call free_tensor(self%device, self%total, error)
+      call self%device%leave_idle(error)
+   end subroutine cuda_close
 
    subroutine cuda_use_stream(self, stream, own, error)
       class(cuda_type), intent(in) :: self

@@ -11,6 +11,7 @@
 !> workspace      MiB that one convolution may use
 !> transforms     yes: FFT and Winograd too, whose rounding errors are not those of a sum of products
 !> graphs         yes: through cuDNN's graph API what it has a plan for; no: its convolution calls only
+!> record         yes: a network's steps of the same shapes are recorded as a CUDA graph and run again
 module cnn_device_name
    use cnn_error, only : error_type, fail
    use cnn_kinds, only : i8
@@ -34,6 +35,7 @@ module cnn_device_name
       logical :: deterministic = .true.
       logical :: transforms = .false.
       logical :: graphs = .true.
+      logical :: record = .true.
       integer(i8) :: workspace_limit = 256*mebibyte
    end type device_name_type
 
@@ -124,12 +126,15 @@ contains
        case ("graphs")
          device%graphs = value == "yes"
          if (.not. device%graphs .and. value /= "no") wanted = "yes or no"
+       case ("record")
+         device%record = value == "yes"
+         if (.not. device%record .and. value /= "no") wanted = "yes or no"
        case ("workspace")
          device%workspace_limit = number(value)*mebibyte
          if (device%workspace_limit < 0) wanted = "0 to 999999, in MiB"
        case default
          call fail(error, "device "//text//": unknown option """//word//""", expected math=, algorithm=, "// &
-            & "deterministic=, workspace=, transforms= or graphs=")
+            & "deterministic=, workspace=, transforms=, graphs= or record=")
       end select
       if (len(wanted) > 0) call fail(error, "device "//text//": "//name//" is """//value//""", expected "//wanted)
    end subroutine set_option

@@ -1,13 +1,13 @@
 ! SPDX-License-Identifier: MIT
-!> Memory that a CUDA device keeps for its own work: workspace, pinned memory for copies, a place for the loss.
+!> Memory that a CUDA device keeps for its own work: workspaces, and pinned memory for copies.
 !>
 !> Source.  CUDA runtime API reference: memory management.
 module cnn_cuda_buffers
-   use, intrinsic :: iso_c_binding, only : c_associated, c_double, c_int, c_null_ptr, c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_size_t
    use cnn_cudart, only : cudart_type
    use cnn_cudart_interfaces, only : cudaFree
    use cnn_error, only : error_type
-   use cnn_kinds, only : dtype_float64, i8
+   use cnn_kinds, only : i8
    use cnn_text, only : to_text
    implicit none
    private
@@ -26,11 +26,8 @@ module cnn_cuda_buffers
       type(c_ptr) :: staging = c_null_ptr
       integer(c_size_t) :: staging_bytes = 0
       logical :: staging_busy = .false.
-      !> Eight bytes for a sum of squares, on the device and pinned on the host, its type, and the factor that makes
-      !> it the loss
-      type(c_ptr) :: loss = c_null_ptr, loss_on_host = c_null_ptr
-      integer :: loss_dtype = dtype_float64
-      real(c_double) :: loss_scale = 1.0_c_double
+      !> Pinned, too: eight bytes for a loss on its way
+      type(c_ptr) :: loss = c_null_ptr
       !> Allocations alive
       integer :: live = 0
       !> How often memory below has moved: who has kept an address must ask
@@ -53,8 +50,7 @@ contains
       self%staging_bytes = staging_size
       call keep(rt%malloc_host(self%staging, staging_size), self%staging)
       if (allocated(error)) return
-      call keep(rt%malloc_host(self%loss_on_host, loss_size), self%loss_on_host)
-      if (.not. allocated(error)) call keep(rt%malloc(self%loss, loss_size), self%loss)
+      call keep(rt%malloc_host(self%loss, loss_size), self%loss)
 
    contains
 
@@ -76,8 +72,7 @@ contains
       type(cudart_type), intent(in) :: rt
       call give_back(rt, rt%free, self%workspace%address, self%live)
       call give_back(rt, rt%free, self%scratch%address, self%live)
-      call give_back(rt, rt%free, self%loss, self%live)
-      call give_back(rt, rt%free_host, self%loss_on_host, self%live)
+      call give_back(rt, rt%free_host, self%loss, self%live)
       call give_back(rt, rt%free_host, self%staging, self%live)
       self%workspace%bytes = 0
       self%scratch%bytes = 0

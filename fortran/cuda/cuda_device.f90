@@ -43,7 +43,8 @@ module cnn_cuda_device
       !> Tensors alive
       integer :: live = 0
       type(buffers_type) :: buffers
-      type(c_ptr), private :: own_stream = c_null_ptr, last_work = c_null_ptr
+      type(c_ptr) :: own_stream = c_null_ptr
+      type(c_ptr), private :: last_work = c_null_ptr
       !> The caller's current device, for `leave`, and whether ours is the current one
       integer(c_int), private :: before = 0
       logical, private :: inside = .false.
@@ -60,7 +61,7 @@ module cnn_cuda_device
       procedure :: check
       procedure :: open, close
       procedure :: live_allocations
-      procedure, private :: on_stream
+      procedure :: on_stream
       procedure, private :: finish
    end type cuda_device_type
 

@@ -37,17 +37,17 @@ contains
       if (.not. allocated(error) .and. db%is_allocated()) call bias_gradient(device, dz, db, error)
    end subroutine relu_backward_by_library
 
-   !> dy = y - target, loss = dy . dy, then dy = 2*scale*dy
-   subroutine mse_by_library(device, y, target, scale, dy, error)
+   !> dy = y - target, total = dy . dy, then dy = 2*scale*dy
+   subroutine mse_by_library(device, y, target, scale, dy, total, error)
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: y, target, dy
+      type(tensor_type), intent(in) :: y, target, dy, total
       real(dp), intent(in) :: scale
       type(error_type), allocatable, intent(out) :: error
 
       call device%open_blas(error)
       if (.not. allocated(error)) call subtract(device, y, target, dy, error)
       if (.not. allocated(error)) call check_length(dy, error)
-      if (.not. allocated(error)) call dot_with_itself(device, dy, error)
+      if (.not. allocated(error)) call dot_with_itself(device, dy, total%address, error)
       if (.not. allocated(error)) call scale_vector(device, dy, 2.0_dp*scale, error)
    end subroutine mse_by_library
 
@@ -71,10 +71,11 @@ contains
       ignored = device%dnn%destroy_op_tensor_descriptor(operation)
    end subroutine subtract
 
-   !> Into the device's place for a loss: the result stays on the device, so nobody waits
-   subroutine dot_with_itself(device, x, error)
+   !> The result stays on the device, so nobody waits
+   subroutine dot_with_itself(device, x, total, error)
       type(cuda_device_type), intent(inout) :: device
       type(tensor_type), intent(in) :: x
+      type(c_ptr), intent(in) :: total
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: n, status
       n = int(x%count(), c_int)
@@ -82,11 +83,10 @@ contains
          & "cublasSetPointerMode", error)
       if (allocated(error)) return
       if (x%dtype == dtype_float64) then
-         status = device%blas%ddot(device%blas_handle, n, x%address, 1_c_int, x%address, 1_c_int, device%buffers%loss)
+         status = device%blas%ddot(device%blas_handle, n, x%address, 1_c_int, x%address, 1_c_int, total)
       else
-         status = device%blas%sdot(device%blas_handle, n, x%address, 1_c_int, x%address, 1_c_int, device%buffers%loss)
+         status = device%blas%sdot(device%blas_handle, n, x%address, 1_c_int, x%address, 1_c_int, total)
       end if
-      device%buffers%loss_dtype = x%dtype
       call device%blas%check(status, "the loss (cublas dot)", error)
       status = device%blas%set_pointer_mode(device%blas_handle, CUBLAS_POINTER_MODE_HOST)
       if (.not. allocated(error)) call device%blas%check(status, "cublasSetPointerMode", error)

@@ -28,11 +28,13 @@ module cnn_cuda_training
 
 contains
 
-   !> dy = 2*scale*(y - target); the loss stays on the device until `read_loss`
-   subroutine mse(device, y, target, scale, dy, error)
+   !> dy = 2*scale*(y - target), total = sum of (y - target)**2, whose memory has room for a float64 and whose type says
+   !> what it has become
+   subroutine mse(device, y, target, scale, dy, total, error)
       type(cuda_device_type), intent(inout) :: device
       type(tensor_type), intent(in) :: y, target, dy
       real(dp), intent(in) :: scale
+      type(tensor_type), intent(inout) :: total
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: y_address, t_address, dy_address, partial
       integer(c_int64_t), target :: n
@@ -41,9 +43,9 @@ contains
       type(c_ptr) :: slope
       integer :: blocks
 
-      device%buffers%loss_scale = scale
       if (.not. device%kernels%available) then
-         call mse_by_library(device, y, target, scale, dy, error)
+         total%dtype = y%dtype
+         call mse_by_library(device, y, target, scale, dy, total, error)
          return
       end if
       blocks = blocks_for(y%count(), most_blocks)
@@ -61,29 +63,30 @@ contains
          & [c_loc(n), c_loc(y_address), c_loc(t_address), c_loc(dy_address), slope, c_loc(partial)], &
          & device%stream, error)
       if (.not. allocated(error)) call fold_sums(device, partial, int(blocks, i8)*threads_per_block, 1_i8, &
-         & device%buffers%loss, error)
-      device%buffers%loss_dtype = dtype_float64
+         & total%address, error)
+      total%dtype = dtype_float64
    end subroutine mse
 
-   !> The loss of the last `mse`; the one place of a step where the host waits
-   subroutine read_loss(device, loss, error)
+   !> The total of `mse` as a number; the one place of a step where the host waits
+   subroutine read_loss(device, total, loss, error)
       type(cuda_device_type), intent(inout) :: device
+      type(tensor_type), intent(in) :: total
       real(dp), intent(out) :: loss
       type(error_type), allocatable, intent(out) :: error
       real(c_double), pointer :: double
       real(c_float), pointer :: single
 
       loss = 0.0_dp
-      call device%check(device%rt%memcpy_async(device%buffers%loss_on_host, device%buffers%loss, sum_bytes, &
+      call device%check(device%rt%memcpy_async(device%buffers%loss, total%address, sum_bytes, &
          & cudaMemcpyDeviceToHost, device%stream), "reading the loss", error)
       if (.not. allocated(error)) call device%synchronize(error)
       if (allocated(error)) return
-      if (device%buffers%loss_dtype == dtype_float64) then
-         call c_f_pointer(device%buffers%loss_on_host, double)
-         loss = device%buffers%loss_scale*double
+      if (total%dtype == dtype_float64) then
+         call c_f_pointer(device%buffers%loss, double)
+         loss = double
       else
-         call c_f_pointer(device%buffers%loss_on_host, single)
-         loss = device%buffers%loss_scale*real(single, dp)
+         call c_f_pointer(device%buffers%loss, single)
+         loss = real(single, dp)
       end if
    end subroutine read_loss
 

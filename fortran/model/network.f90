@@ -33,6 +33,18 @@ module cnn_network
 
    integer, parameter :: stage_built = 0, stage_forward = 1, stage_loss = 2, stage_backward = 3
 
+   !> Nothing; a step has run since tensors were last allocated, so that one may be recorded; one is recorded
+   integer, parameter :: record_none = 0, record_expected = 1, record_made = 2
+
+   !> Steps of the same shapes, which a device may record and run again
+   type :: record_type
+      !> Copies of input and target, at addresses that stay
+      type(tensor_type) :: input, target
+      integer :: state = record_none
+      !> Whether recording has failed
+      logical :: refused = .false.
+   end type record_type
+
    type, public :: network_type
       type(description_type) :: description
       class(backend_type), allocatable :: backend
@@ -47,6 +59,9 @@ module cnn_network
       !> work in place `backward` puts the gradients of inner layers where their outputs were
       logical :: lean = .false.
       type(parameters_type), private :: parameters
+      type(record_type), private :: record
+      !> Whether there has been a loss that can be read
+      logical, private :: has_loss = .false.
       integer, private :: stage = stage_built
    contains
       procedure :: build
@@ -54,7 +69,7 @@ module cnn_network
       procedure :: compute_loss
       procedure :: backward
       procedure :: update
-      procedure :: step
+      procedure :: step, read_loss
       procedure :: output
       procedure :: chain, chain_end, find_chain, output_extents
       procedure, private :: queue_loss
@@ -64,6 +79,25 @@ module cnn_network
       procedure, private :: chain_start, input_of
       final :: destroy
    end type network_type
+
+   interface
+      !> forward, loss, backward, update; nothing waits for the device
+      module subroutine step(self, x, target, sgd, error)
+         implicit none
+         class(network_type), intent(inout) :: self
+         type(tensor_type), intent(in) :: x, target
+         type(sgd_type), intent(in) :: sgd
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine step
+
+      !> The loss of the last `compute_loss` or `step`, of the weights before the update; waits for the device
+      module subroutine read_loss(self, loss, error)
+         implicit none
+         class(network_type), intent(inout) :: self
+         real(dp), intent(out) :: loss
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine read_loss
+   end interface
 
 contains
 
@@ -195,7 +229,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       loss = 0.0_dp
       call self%queue_loss(target, error)
-      if (.not. allocated(error)) call self%backend%read_loss(loss, error)
+      if (.not. allocated(error)) call self%read_loss(loss, error)
       if (allocated(error) .and. self%stage == stage_loss) self%stage = stage_forward
    end subroutine compute_loss
 
@@ -218,12 +252,14 @@ contains
          return
       end if
       self%stage = stage_forward
+      self%has_loss = .false.
       call self%allocate_gradients(error)
       if (allocated(error)) return
       scale = 1.0_dp
       if (self%description%mean) scale = 1.0_dp/real(y%count(), dp)
       call self%backend%mse(y, target, scale, self%layers(size(self%layers))%output_gradient, error)
       if (allocated(error)) return
+      self%has_loss = .true.
       self%stage = stage_loss
    end subroutine queue_loss
 
@@ -389,26 +425,6 @@ contains
       call self%parameters%update(self%backend, sgd, error)
    end subroutine update
 
-   !> forward, loss, backward, update; `loss` is that of the weights before the update
-   subroutine step(self, x, target, sgd, loss, error)
-      class(network_type), intent(inout) :: self
-      type(tensor_type), intent(in) :: x, target
-      type(sgd_type), intent(in) :: sgd
-      real(dp), intent(out) :: loss
-      type(error_type), allocatable, intent(out) :: error
-      loss = 0.0_dp
-      call sgd%check(error)
-      if (allocated(error)) return
-      call self%forward(x, error)
-      if (.not. allocated(error)) call self%queue_loss(target, error)
-      if (.not. allocated(error)) call self%backward(error)
-      if (.not. allocated(error)) call self%update(sgd, error)
-      ! The only wait, when all work is queued
-      if (.not. allocated(error)) call self%backend%read_loss(loss, error)
-      ! After a failure nothing half done can be used: the caller may have dropped the input
-      if (allocated(error)) self%stage = stage_built
-   end subroutine step
-
    !> Outputs with the shapes that follow from the input's; kept when the shapes did not change
    subroutine allocate_outputs(self, extent, error)
       class(network_type), intent(inout) :: self
@@ -518,6 +534,8 @@ contains
       type(tensor_type), intent(inout) :: tensor
       type(error_type), allocatable, intent(out) :: error
       if (tensor%is_allocated() .and. all(tensor%extent == extent) .and. tensor%dtype == dtype) return
+      ! A recorded step has the old address
+      self%record%state = record_none
       call self%backend%release(tensor)
       call self%backend%allocate(dtype, extent, tensor, error)
    end subroutine resize
@@ -527,13 +545,17 @@ contains
       type(network_type), intent(inout) :: self
       integer :: i
       if (.not. allocated(self%backend)) return
+      call self%backend%release(self%record%input)
+      call self%backend%release(self%record%target)
       call self%backend%release(self%input_gradient)
       call self%parameters%release(self%backend)
-      if (.not. allocated(self%layers)) return
-      do i = 1, size(self%layers)
-         call self%backend%release(self%layers(i)%output)
-         call self%backend%release(self%layers(i)%output_gradient)
-      end do
+      if (allocated(self%layers)) then
+         do i = 1, size(self%layers)
+            call self%backend%release(self%layers(i)%output)
+            call self%backend%release(self%layers(i)%output_gradient)
+         end do
+      end if
+      call self%backend%close()
    end subroutine destroy
 
 end module cnn_network

@@ -1,0 +1,114 @@
+! SPDX-License-Identifier: MIT
+!> Steps of training. Where the device records, the first step of a shape is queued call by call, which makes plans and
+!> memory; the second is recorded; then it is one call.
+!>
+!> Recorded are forward, loss and backward, on copies of input and target that stay where they are. The update, a call
+!> of its own, is not: its settings may be others in each step.
+submodule(cnn_network) cnn_network_step
+   implicit none
+
+contains
+
+   module subroutine step(self, x, target, sgd, error)
+      class(network_type), intent(inout) :: self
+      type(tensor_type), intent(in) :: x, target
+      type(sgd_type), intent(in) :: sgd
+      type(error_type), allocatable, intent(out) :: error
+
+      call sgd%check(error)
+      if (allocated(error)) return
+      self%has_loss = .false.
+      if (is_known(self%record, x, target)) then
+         call run_recorded(self, x, target, error)
+      else
+         call run(self, x, target, error)
+         if (.not. allocated(error)) call expect(self, x, target, error)
+      end if
+      if (.not. allocated(error)) call self%update(sgd, error)
+      self%has_loss = .not. allocated(error)
+      ! After a failure nothing half done can be used: the caller may have dropped the input
+      if (allocated(error)) self%stage = stage_built
+   end subroutine step
+
+   module subroutine read_loss(self, loss, error)
+      class(network_type), intent(inout) :: self
+      real(dp), intent(out) :: loss
+      type(error_type), allocatable, intent(out) :: error
+      loss = 0.0_dp
+      if (.not. self%has_loss) then
+         call fail(error, "loss: none yet, call loss or step first")
+         return
+      end if
+      call self%backend%read_loss(loss, error)
+      self%has_loss = .not. allocated(error)
+   end subroutine read_loss
+
+   !> Call by call
+   subroutine run(self, x, target, error)
+      class(network_type), intent(inout) :: self
+      type(tensor_type), intent(in) :: x, target
+      type(error_type), allocatable, intent(out) :: error
+      call self%forward(x, error)
+      if (.not. allocated(error)) call self%queue_loss(target, error)
+      if (.not. allocated(error)) call self%backward(error)
+   end subroutine run
+
+   !> Whether a step of these shapes may be recorded, or is
+   logical function is_known(record, x, target)
+      type(record_type), intent(in) :: record
+      type(tensor_type), intent(in) :: x, target
+      is_known = record%state /= record_none .and. same_shape(record%input, x) .and. same_shape(record%target, target)
+   end function is_known
+
+   !> After a step that was run call by call: memory for the next ones, where the device records
+   subroutine expect(self, x, target, error)
+      class(network_type), intent(inout) :: self
+      type(tensor_type), intent(in) :: x, target
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. self%backend%records) return
+      if (.not. (same_shape(self%record%input, x) .and. same_shape(self%record%target, target))) then
+         self%record%refused = .false.
+         call self%resize(x%extent, x%dtype, self%record%input, error)
+         if (.not. allocated(error)) call self%resize(target%extent, target%dtype, self%record%target, error)
+         if (allocated(error)) return
+      end if
+      if (.not. self%record%refused) self%record%state = record_expected
+   end subroutine expect
+
+   !> By replaying what is recorded, after recording it where that is not done yet
+   subroutine run_recorded(self, x, target, error)
+      class(network_type), intent(inout) :: self
+      type(tensor_type), intent(in) :: x, target
+      type(error_type), allocatable, intent(out) :: error
+      logical :: done
+
+      call self%backend%convert(x, self%record%input, error)
+      if (.not. allocated(error)) call self%backend%convert(target, self%record%target, error)
+      if (allocated(error)) return
+      done = .false.
+      if (self%record%state == record_made) call self%backend%replay(done, error)
+      if (.not. (done .or. allocated(error))) then
+         call make_record(self)
+         if (self%record%state == record_made) call self%backend%replay(done, error)
+      end if
+      if (done) then
+         self%stage = stage_backward
+      else if (.not. allocated(error)) then
+         call run(self, self%record%input, self%record%target, error)
+      end if
+   end subroutine run_recorded
+
+   !> What cannot be recorded, as a library that waits for the device in between, is run call by call from then on
+   subroutine make_record(self)
+      class(network_type), intent(inout) :: self
+      type(error_type), allocatable :: error, failure
+      call self%backend%start_recording(error)
+      if (.not. allocated(error)) then
+         call run(self, self%record%input, self%record%target, failure)
+         call self%backend%stop_recording(error)
+      end if
+      self%record%refused = allocated(error) .or. allocated(failure)
+      self%record%state = merge(record_none, record_made, self%record%refused)
+   end subroutine make_record
+
+end submodule cnn_network_step
