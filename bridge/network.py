@@ -184,9 +184,35 @@ class Network:
         with self._place.working(*self._inputs[-1:]):
             engine.call("network_update", self._handle, *settings)
 
-    def step(self, input: Array, target: Array, *, lr: float, momentum: float = 0.0, dampening: float = 0.0,
-             weight_decay: float = 0.0, nesterov: bool = False, read_loss: bool = True) -> float | None:
+    def feed(self, input: np.ndarray, target: np.ndarray) -> None:
+        """Input and target of the next `step`, numpy arrays on any device; copied, and free to change on return.
+
+        On a CUDA device what is queued goes on meanwhile: from pinned memory, on a stream of its own, the next batch
+        arrives while a step runs. Values are checked as on the CPU.
+
+        Examples
+        --------
+        >>> from bridge.model import Conv2d
+        >>> net, x = Network(Model((Conv2d("a", 1, 1, (1, 1)),))), np.ones((1, 1, 2, 2), np.float32)
+        >>> net.feed(x, 2 * x)
+        >>> for _ in range(2):
+        ...     net.step(lr=0.25, read_loss=False)
+        ...     net.feed(x, 2 * x)
+        >>> net.read_loss()
+        1.0
+        """
+        x, t = (engine.check_array(name, array, dtype=self.dtype, ndim=4, finite=True) for name, array in
+                (("input", input), ("target", target)))
+        extents = [np.array(array.shape[::-1], np.int32) for array in (x, t)]
+        with self._place.working():
+            engine.call("network_feed", self._handle, x.ctypes.data, extents[0], t.ctypes.data, extents[1])
+
+    def step(self, input: Array | None = None, target: Array | None = None, *, lr: float, momentum: float = 0.0,
+             dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False,
+             read_loss: bool = True) -> float | None:
         """Forward, loss, backward, update in one call; returns the loss before the update.
+
+        Without input and target it takes, and uses up, those of the last `feed`.
 
         Waits for a CUDA device once, at the end, to read the loss back. With ``read_loss=False`` it does not wait and
         returns None: `read_loss` reads the loss when it is wanted.
@@ -195,17 +221,24 @@ class Network:
         device and the rest is one launch (a CUDA graph) and the update; the option ``record=no`` leaves that out.
         Another shape in between, of a `forward` too, means to begin anew.
         """
-        x = self._place.operand("input", input, dtype=self.dtype, ndim=4)
-        t = self._place.operand("target", target, dtype=self.dtype, ndim=4, like=x)
+        given = () if input is None and target is None else self._batch(input, target)
         settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
         wanted = flag("read_loss", read_loss)
         self._has_gradients = False
-        self._hold(x)
-        with self._place.working(x, t):
-            loss = engine.call("network_step", self._handle, x.address, x.extent, t.address, t.extent, *settings,
-                               int(wanted))
-        self._inputs, self._has_gradients, self._spent = (x,), True, self.lean
+        with self._place.working(*given):
+            if given:
+                self._hold(given[0])
+                places = [part for one in given for part in (one.address, one.extent)]
+                loss = engine.call("network_step", self._handle, *places, *settings, int(wanted))
+            else:
+                loss = engine.call("network_step_fed", self._handle, *settings, int(wanted))
+        self._inputs, self._has_gradients, self._spent = given[:1], True, self.lean
         return float(loss) if wanted else None
+
+    def _batch(self, input: Array, target: Array) -> tuple[Operand, Operand]:
+        """Checked."""
+        x = self._place.operand("input", input, dtype=self.dtype, ndim=4)
+        return x, self._place.operand("target", target, dtype=self.dtype, ndim=4, like=x)
 
     def read_loss(self) -> float:
         """The loss of the last `loss` or `step`, before its update. Waits for a CUDA device."""
@@ -293,9 +326,9 @@ class Network:
 
     def _copy(self, number: int, which: int) -> Array:
         place, shape = self._find(number, which)
-        if place == 0 or not self._inputs:
+        if place == 0:
             raise EngineError("this tensor does not exist yet: call forward, loss or backward first")
-        found = self._place.empty(shape, self._inputs[-1])
+        found = self._place.empty(shape, self._inputs[-1] if self._inputs else Operand(None, 0, (), self.dtype))
         with self._place.working(found):
             if isinstance(self._place, places.Host):
                 engine.call("network_copy", self._handle, number, which, found.address)

@@ -161,6 +161,37 @@ def recorded_steps_are_steps() -> None:
     destroy(other)
 
 
+def fed_steps() -> None:
+    """Each batch is there before the step that takes it, and after the one before it: whichever streams they are on."""
+    given = [[batch(seed, X), batch(seed + 50, X)] for seed in range(6)]
+    a, right = made_stream(), b""
+    for device in ("cuda,record=no", "cuda"):
+        training = Training(device)
+        for i, (x, y) in enumerate(given):
+            use((OWN, a, 0)[i % 3])
+            engine.call("network_feed", training.net._handle, x.ctypes.data, np.array(X[::-1], np.int32),
+                        y.ctypes.data, np.array(X[::-1], np.int32))
+            training.losses.append(engine.call("network_step_fed", training.net._handle, *SETTINGS, int(i == 3)))
+        right = right or training.result()
+        assert training.result() == right
+    use(OWN)
+    destroy(a)
+
+
+def feeding_does_not_wait_for_a_step() -> None:
+    """The host waits for the copy before, on the device's other stream, and for nothing else."""
+    training, host = Training(), batch(1, X)
+    extent = np.array(X[::-1], np.int32)
+    for i in range(6):
+        before = counts(("cudaStreamSynchronize", "device synchronisations", WAITS))
+        engine.call("network_feed", training.net._handle, *(host.ctypes.data, extent) * 2)
+        engine.call("network_step_fed", training.net._handle, *SETTINGS, 0)
+        after = counts(before)
+        if i > 2:
+            assert {name: after[name] - before[name] for name in before} == {
+                "cudaStreamSynchronize": 0, "device synchronisations": 0, WAITS: 1}
+
+
 def two_networks_recorded() -> None:
     """Side by side on one device: each has its own loss and its own recording."""
     right = [trained(seed=seed, steps=5) for seed in (1, 2)]

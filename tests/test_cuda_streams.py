@@ -23,7 +23,8 @@ CHECKS = {
     "opened_and_closed": ("new", "old"), "options_make_plans": ("new",), "descriptors_are_few": ("new",),
     "half_done_steps": ("new", "old"), "more_than_all_memory": ("new",),
     "recorded_steps": ("new",), "recorded_steps_are_steps": ("new", "old"), "two_networks_recorded": ("new", "old"),
-    "what_cannot_be_recorded": ("new", "old"),
+    "what_cannot_be_recorded": ("new", "old"), "fed_steps": ("new", "old"),
+    "feeding_does_not_wait_for_a_step": ("new",),
 }  # fmt: skip
 
 

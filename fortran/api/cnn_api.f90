@@ -35,6 +35,7 @@ module cnn_api
    public :: version_text, array_finite, device_check, run_file
    public :: network_create, network_free, network_read_weights, network_save, network_address, network_copy
    public :: network_forward, network_loss, network_backward, network_update, network_step, network_read_loss
+   public :: network_feed, network_step_fed
    public :: conv2d_extent, conv2d_forward, conv2d_backward
    public :: device_stream, device_wait, device_allocate, device_release, device_copy_in, device_copy_out
    public :: device_convert, device_of, devices_close, devices_live, cuda_facts
@@ -261,6 +262,38 @@ contains
       if (.not. allocated(error) .and. read /= 0) call network%read_loss(loss, error)
       call hand_over(error, ierr, errmsg)
    end subroutine network_step
+
+   !> Input and target of the next `network_step_fed`, from host memory, which is free to change on return
+   subroutine network_feed(handle, input, input_extent, target, target_extent, ierr, errmsg)
+      integer(c_int), intent(in) :: handle
+      integer(c_int64_t), intent(in) :: input, target
+      integer(c_int), intent(in) :: input_extent(4), target_extent(4)
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      call find(handle, network, error)
+      if (.not. allocated(error)) call network%feed(tensor_at(input, int(network%dtype, c_int), input_extent), &
+         & tensor_at(target, int(network%dtype, c_int), target_extent), error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_feed
+
+   !> `network_step` with the last `network_feed`
+   subroutine network_step_fed(handle, lr, momentum, dampening, weight_decay, nesterov, read, loss, ierr, errmsg)
+      integer(c_int), intent(in) :: handle, nesterov, read
+      real(c_double), intent(in) :: lr, momentum, dampening, weight_decay
+      real(c_double), intent(out) :: loss
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      loss = 0.0_c_double
+      call find(handle, network, error)
+      if (.not. allocated(error)) call network%step_fed( &
+         & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), error)
+      if (.not. allocated(error) .and. read /= 0) call network%read_loss(loss, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_step_fed
 
    !> The loss of the last `network_loss` or `network_step`; waits for the device
    subroutine network_read_loss(handle, loss, ierr, errmsg)

@@ -47,6 +47,9 @@ module cnn_backend
       procedure :: start_recording => no_recording
       procedure :: stop_recording => no_recording
       procedure :: replay => no_replay
+      procedure :: feed => feed_now
+      procedure :: await_feed => no_feed_to_wait_for
+      procedure :: release_feed => no_feed_to_wait_for
       procedure :: close => close_backend
       procedure(allocate_), deferred :: allocate
       procedure(release_), deferred :: release
@@ -320,7 +323,26 @@ contains
       call self%start_recording(error)
    end subroutine no_replay
 
-   !> Give back what is not a tensor, at the end
+   !> Fill tensors from host memory, which is free to change on return, while queued work goes on: they are filled for
+   !> work queued after `await_feed`, and the next `feed` waits for what is queued before `release_feed`
+   subroutine feed_now(self, hosts, tensors, error)
+      class(backend_type), intent(inout) :: self
+      type(c_ptr), intent(in) :: hosts(:)
+      type(tensor_type), intent(in) :: tensors(:)
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      do i = 1, size(tensors)
+         if (.not. allocated(error)) call self%copy_in(hosts(i), tensors(i), error)
+      end do
+   end subroutine feed_now
+
+   subroutine no_feed_to_wait_for(self, error)
+      class(backend_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      call self%wait(error)
+   end subroutine no_feed_to_wait_for
+
+   !> Give back what is not a tensor, before the network's tensors are released
    subroutine close_backend(self)
       class(backend_type), intent(inout) :: self
       if (allocated(self%name)) deallocate (self%name)

@@ -13,6 +13,7 @@ module cnn_cuda
    use cnn_cuda_chain, only : backward_last, find_form, forward_last
    use cnn_cuda_device, only : cuda_device_type
    use cnn_cuda_devices, only : open_cuda_device
+   use cnn_cuda_feeder, only : feeder_type
    use cnn_cuda_memory, only : allocate_tensor, clear_tensor, copy_from_host, copy_to_host, free_tensor
    use cnn_cuda_pointwise, only : bias_gradient, convert, relu_forward
    use cnn_cuda_recording, only : recording_type
@@ -32,6 +33,7 @@ module cnn_cuda
       type(tensor_type), private :: total
       real(dp), private :: scale = 1.0_dp
       type(recording_type), private :: recording
+      type(feeder_type), private :: feeder
    contains
       procedure :: open => cuda_open
       procedure :: allocate => cuda_allocate
@@ -57,6 +59,9 @@ module cnn_cuda
       procedure :: start_recording => cuda_start_recording
       procedure :: stop_recording => cuda_stop_recording
       procedure :: replay => cuda_replay
+      procedure :: feed => cuda_feed
+      procedure :: await_feed => cuda_await_feed
+      procedure :: release_feed => cuda_release_feed
       procedure :: close => cuda_close
       procedure :: use_stream => cuda_use_stream
       procedure :: wait => cuda_wait
@@ -353,6 +358,32 @@ contains
       call self%device%leave(error)
    end subroutine cuda_replay
 
+   subroutine cuda_feed(self, hosts, tensors, error)
+      class(cuda_type), intent(inout) :: self
+      type(c_ptr), intent(in) :: hosts(:)
+      type(tensor_type), intent(in) :: tensors(:)
+      type(error_type), allocatable, intent(out) :: error
+      call self%device%enter(error)
+      if (.not. allocated(error)) call self%feeder%copy(self%device, hosts, tensors, error)
+      call self%device%leave_idle(error)
+   end subroutine cuda_feed
+
+   subroutine cuda_await_feed(self, error)
+      class(cuda_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      call self%device%enter(error)
+      if (.not. allocated(error)) call self%feeder%await(self%device, error)
+      call self%device%leave(error)
+   end subroutine cuda_await_feed
+
+   subroutine cuda_release_feed(self, error)
+      class(cuda_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      call self%device%enter(error)
+      if (.not. allocated(error)) call self%feeder%release(self%device, error)
+      call self%device%leave_idle(error)
+   end subroutine cuda_release_feed
+
    !> There is nobody to tell of a failure here
    subroutine cuda_close(self)
       class(cuda_type), intent(inout) :: self
@@ -360,6 +391,7 @@ contains
       if (.not. associated(self%device)) return
       call self%device%enter(error)
       call self%recording%drop(self%device)
+      call self%feeder%close(self%device)
       call free_tensor(self%device, self%total, error)
       call self%device%leave_idle(error)
    end subroutine cuda_close

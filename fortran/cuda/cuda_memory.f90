@@ -17,7 +17,7 @@ module cnn_cuda_memory
    implicit none
    private
 
-   public :: allocate_tensor, clear_tensor, copy_device, copy_from_host, copy_to_host, free_tensor
+   public :: allocate_tensor, c_memcpy, clear_tensor, copy_device, copy_from_host, copy_to_host, free_tensor
 
    interface
       !> C <string.h>; the returned address is `to` and not needed, so it is called as a subroutine

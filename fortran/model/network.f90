@@ -45,6 +45,13 @@ module cnn_network
       logical :: refused = .false.
    end type record_type
 
+   !> Input and target of the next step, fed from the host
+   type :: batch_type
+      type(tensor_type) :: input, target
+      !> Whether they are there, and whether a step is at work on them
+      logical :: is_fed = .false., is_used = .false.
+   end type batch_type
+
    type, public :: network_type
       type(description_type) :: description
       class(backend_type), allocatable :: backend
@@ -60,6 +67,7 @@ module cnn_network
       logical :: lean = .false.
       type(parameters_type), private :: parameters
       type(record_type), private :: record
+      type(batch_type), private :: next
       !> Whether there has been a loss that can be read
       logical, private :: has_loss = .false.
       integer, private :: stage = stage_built
@@ -69,7 +77,7 @@ module cnn_network
       procedure :: compute_loss
       procedure :: backward
       procedure :: update
-      procedure :: step, read_loss
+      procedure :: feed, step, step_fed, read_loss
       procedure :: output
       procedure :: chain, chain_end, find_chain, output_extents
       procedure, private :: queue_loss
@@ -89,6 +97,23 @@ module cnn_network
          type(sgd_type), intent(in) :: sgd
          type(error_type), allocatable, intent(out) :: error
       end subroutine step
+
+      !> Input and target of the next `step_fed`, from host memory, which is free to change on return; what is queued on
+      !> the device goes on meanwhile
+      module subroutine feed(self, input, target, error)
+         implicit none
+         class(network_type), intent(inout) :: self
+         type(tensor_type), intent(in) :: input, target
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine feed
+
+      !> `step` with the last `feed`, which it uses up
+      module subroutine step_fed(self, sgd, error)
+         implicit none
+         class(network_type), intent(inout) :: self
+         type(sgd_type), intent(in) :: sgd
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine step_fed
 
       !> The loss of the last `compute_loss` or `step`, of the weights before the update; waits for the device
       module subroutine read_loss(self, loss, error)
@@ -545,6 +570,9 @@ contains
       type(network_type), intent(inout) :: self
       integer :: i
       if (.not. allocated(self%backend)) return
+      call self%backend%close()
+      call self%backend%release(self%next%input)
+      call self%backend%release(self%next%target)
       call self%backend%release(self%record%input)
       call self%backend%release(self%record%target)
       call self%backend%release(self%input_gradient)
@@ -555,7 +583,6 @@ contains
             call self%backend%release(self%layers(i)%output_gradient)
          end do
       end if
-      call self%backend%close()
    end subroutine destroy
 
 end module cnn_network

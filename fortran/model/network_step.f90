@@ -43,6 +43,44 @@ contains
       self%has_loss = .not. allocated(error)
    end subroutine read_loss
 
+   module subroutine feed(self, input, target, error)
+      class(network_type), intent(inout) :: self
+      type(tensor_type), intent(in) :: input, target
+      type(error_type), allocatable, intent(out) :: error
+      self%next%is_fed = .false.
+      call self%resize(input%extent, self%dtype, self%next%input, error)
+      if (.not. allocated(error)) call self%resize(target%extent, self%dtype, self%next%target, error)
+      if (.not. allocated(error)) call self%backend%feed([input%address, target%address], &
+         & [self%next%input, self%next%target], error)
+      self%next%is_fed = .not. allocated(error)
+   end subroutine feed
+
+   module subroutine step_fed(self, sgd, error)
+      class(network_type), intent(inout) :: self
+      type(sgd_type), intent(in) :: sgd
+      type(error_type), allocatable, intent(out) :: error
+      type(error_type), allocatable :: failure
+      if (.not. self%next%is_fed) then
+         call fail(error, "step: no batch yet, call feed first, or give input and target")
+         return
+      end if
+      self%next%is_fed = .false.
+      call self%backend%await_feed(error)
+      if (allocated(error)) return
+      self%next%is_used = .true.
+      call self%step(self%next%input, self%next%target, sgd, error)
+      call leave_batch(self, failure)
+      if (allocated(failure) .and. .not. allocated(error)) call move_alloc(failure, error)
+   end subroutine step_fed
+
+   !> The next batch may come; nothing happens when that was said already
+   subroutine leave_batch(self, error)
+      class(network_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      if (self%next%is_used) call self%backend%release_feed(error)
+      self%next%is_used = .false.
+   end subroutine leave_batch
+
    !> Call by call
    subroutine run(self, x, target, error)
       class(network_type), intent(inout) :: self
@@ -84,6 +122,7 @@ contains
 
       call self%backend%convert(x, self%record%input, error)
       if (.not. allocated(error)) call self%backend%convert(target, self%record%target, error)
+      if (.not. allocated(error)) call leave_batch(self, error)
       if (allocated(error)) return
       done = .false.
       if (self%record%state == record_made) call self%backend%replay(done, error)
