@@ -4,15 +4,16 @@
 !> Write to `temporary_name(path)`, then `commit_file`: the data is forced to the disk, and one
 !> rename puts it in place. A process killed at any point leaves `path` as it was.
 !>
-!> Source.  POSIX rename(2), fsync(2), called through functions with fixed argument lists.
+!> Source.  POSIX rename(2), fsync(2), mkdir(2), truncate(2), called through functions with fixed argument lists.
 module cnn_atomic_file
-   use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_int, c_null_char, c_null_ptr, c_ptr
+   use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_int, c_long, c_null_char, c_null_ptr, c_ptr
    use cnn_error, only : error_type, fail
+   use cnn_kinds, only : i8
    use cnn_text, only : to_text
    implicit none
    private
 
-   public :: commit_file, discard_file, same_file, temporary_name
+   public :: commit_file, discard_file, is_replaceable, make_folders, same_file, temporary_name
 
    interface
       function c_fopen(path, mode) result(stream) bind(C, name="fopen")
@@ -74,9 +75,50 @@ module cnn_atomic_file
          implicit none
          integer(c_int) :: pid
       end function c_getpid
+      function c_mkdir(path, mode) result(status) bind(C, name="mkdir")
+         import :: c_char, c_int
+         implicit none
+         character(kind=c_char), intent(in) :: path(*)
+         integer(c_int), value :: mode
+         integer(c_int) :: status
+      end function c_mkdir
+      function c_truncate(path, length) result(status) bind(C, name="truncate")
+         import :: c_char, c_int, c_long
+         implicit none
+         character(kind=c_char), intent(in) :: path(*)
+         integer(c_long), value :: length
+         integer(c_int) :: status
+      end function c_truncate
    end interface
 
 contains
+
+   !> Whether a rename may put a file in this place: where nothing is, or a file; not a device, which would be gone from
+   !> the system then. Nothing is opened, because that may wait for ever
+   logical function is_replaceable(path)
+      character(len=*), intent(in) :: path
+      logical :: exists, is_folder
+      integer(i8) :: bytes
+      inquire (file=path, exist=exists, size=bytes)
+      inquire (file=path//"/.", exist=is_folder)
+      is_replaceable = .not. exists .or. bytes > 0
+      ! Only a file can be cut to the length that it has
+      if (.not. is_replaceable) is_replaceable = c_truncate(path//c_null_char, 0_c_long) == 0
+      if (is_folder) is_replaceable = .false.
+   end function is_replaceable
+
+   !> The folder of `path`, and the one that it is in, for this user alone; what is wrong is seen when a file is made
+   subroutine make_folders(path)
+      character(len=*), intent(in) :: path
+      integer(c_int), parameter :: mode = int(o"700", c_int)
+      integer(c_int) :: ignored
+      integer :: inner, outer
+      inner = scan(path, "/", back=.true.)
+      if (inner < 2) return
+      outer = scan(path(:inner - 1), "/", back=.true.)
+      if (outer > 1) ignored = c_mkdir(path(:outer - 1)//c_null_char, mode)
+      ignored = c_mkdir(path(:inner - 1)//c_null_char, mode)
+   end subroutine make_folders
 
    !> A name beside `path` (same file system, so that the rename is atomic), unique to this process
    function temporary_name(path) result(name)
