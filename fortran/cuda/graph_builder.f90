@@ -13,7 +13,7 @@
 !> Source.  cuDNN 9 backend API reference.
 module cnn_graph_builder
    use, intrinsic :: iso_c_binding, only : c_associated, c_bool, c_char, c_double, c_float, c_int, c_int64_t, c_loc, &
-      & c_null_ptr, c_ptr
+      & c_null_char, c_null_ptr, c_ptr
    use cnn_cudnn, only : is_unsupported
    use cnn_cudnn_graph, only : cudnn_graph_type
    use cnn_cudnn_graph_enums, only : CUDNN_TYPE_BACKEND_DESCRIPTOR, CUDNN_TYPE_BOOLEAN, CUDNN_TYPE_CHAR, &
@@ -23,6 +23,9 @@ module cnn_graph_builder
    use cnn_text, only : to_text
    implicit none
    private
+
+   !> Of a text that is read
+   integer(c_int64_t), parameter :: most_letters = 2_c_int64_t**26
 
    type :: made_type
       type(c_ptr) :: address = c_null_ptr
@@ -54,6 +57,7 @@ module cnn_graph_builder
       procedure :: get_descriptors
       procedure :: get_enums
       procedure :: get_integer
+      procedure :: get_text
       procedure, private :: set_integers, set_flag, set_descriptors, set_text
       procedure, private :: set_elements, get_elements, name_of
    end type graph_builder_type
@@ -283,6 +287,32 @@ contains
       call self%get_elements(address, attribute, CUDNN_TYPE_INT64, 1, c_loc(element), count)
       get_integer = element
    end function get_integer
+
+   !> Of whatever length; empty after an error
+   function get_text(self, address, attribute) result(text)
+      class(graph_builder_type), intent(inout) :: self
+      type(c_ptr), intent(in) :: address
+      integer(c_int), intent(in) :: attribute
+      character(len=:), allocatable :: text
+      character(kind=c_char), allocatable, target :: letters(:)
+      integer(c_int64_t) :: length
+      integer :: i, count
+
+      text = ""
+      if (.not. self%ok()) return
+      ! With room for nothing cuDNN says how long it is
+      length = 0_c_int64_t
+      call self%check(self%graphs%backend_get_attribute(address, attribute, CUDNN_TYPE_CHAR, 0_c_int64_t, length, &
+         & c_null_ptr), self%name_of(address)//", length of attribute "//to_text(int(attribute)))
+      if (.not. self%ok() .or. length < 1 .or. length > most_letters) return
+      allocate (letters(length), source=c_null_char)
+      call self%get_elements(address, attribute, CUDNN_TYPE_CHAR, size(letters), c_loc(letters), count)
+      if (.not. self%ok()) return
+      text = repeat(" ", count)
+      do i = 1, count
+         text(i:i) = letters(i)
+      end do
+   end function get_text
 
    !> `count` is how many elements were written, at most `room`
    subroutine get_elements(self, address, attribute, kind, room, elements, count)

@@ -2,17 +2,18 @@
 !> Plans of cuDNN's graph API: engines offered that the device's options allow, and their execution.
 !>
 !> No plan.  Where cuDNN offers none, or does not know the graph, that is no error.
-!> Source.   cuDNN 9 backend API reference: execution plan, variant pack.
+!> Source.   cuDNN 9 backend API reference: execution plan and its JSON, variant pack.
 module cnn_graph_plan
    use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr
    use cnn_conv_graph, only : build_graph
    use cnn_conv_request, only : conv_request_type
    use cnn_cudnn, only : is_unsupported
    use cnn_cudnn_graph, only : cudnn_graph_type
-   use cnn_cudnn_graph_enums, only : CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &
-      & CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_HEUR_MODE_A, &
-      & CUDNN_HEUR_MODE_FALLBACK
+   use cnn_cudnn_graph_enums, only : CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, &
+      & CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &
+      & CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK
    use cnn_device_name, only : device_name_type
+   use cnn_digest, only : digest
    use cnn_error, only : error_type
    use cnn_graph_builder, only : graph_builder_type
    use cnn_graph_engines, only : allowed, engine_type, find_engines, make_plan
@@ -20,7 +21,7 @@ module cnn_graph_plan
    implicit none
    private
 
-   public :: find_graph_plans, free_graph_plan, run_graph_plan
+   public :: find_graph_plans, free_graph_plan, plan_name, run_graph_plan
 
    !> Of a graph, in memory
    integer, parameter :: most_tensors = 4
@@ -107,6 +108,38 @@ contains
       plan%pack = c_null_ptr
       plan%address = c_null_ptr
    end subroutine free_graph_plan
+
+   !> A word for a plan's engine and knobs, the same in every process; empty where cuDNN does not tell. The rest of what
+   !> it tells, which is of the graph and of the GPU's place in the machine, has no part in it
+   function plan_name(graphs, plan) result(name)
+      type(cudnn_graph_type), intent(inout), target :: graphs
+      type(graph_plan_type), intent(in) :: plan
+      character(len=:), allocatable :: name, part
+      type(graph_builder_type) :: builder
+      type(error_type), allocatable :: ignored
+      call builder%open(graphs)
+      part = engine_part(builder%get_text(plan%address, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION))
+      call builder%close(ignored)
+      name = ""
+      if (len(part) > 0) name = "graph:"//digest(part)
+   end function plan_name
+
+   !> From "engine": to the bracket that ends it, or to the end of the text; empty where there is no engine
+   pure function engine_part(json) result(part)
+      character(len=*), intent(in) :: json
+      character(len=:), allocatable :: part
+      integer :: first, last, depth
+      first = index(json, """engine"":")
+      depth = 0
+      do last = max(first, 1), len(json)
+         if (json(last:last) == "{") depth = depth + 1
+         if (json(last:last) /= "}") cycle
+         depth = depth - 1
+         if (depth <= 0) exit
+      end do
+      part = ""
+      if (first > 0) part = json(first:min(last, len(json)))
+   end function engine_part
 
    !> Queue the plan on the handle's stream; tensors by their names in the graph
    subroutine run_graph_plan(graphs, handle, plan, ids, addresses, workspace, error, refused)

@@ -42,9 +42,11 @@ static unsigned checksum(const char *text, size_t n)
 
 _Static_assert(2 * sizeof(struct engine) + 200 < MOST_PLAN_TEXT, "a plan's text has room");
 
+// As cuDNN 9.19 has it, the engine is an object of its own: the same in every process, what is behind it need not be
 int64_t plan_text(const struct engine *e, char text[MOST_PLAN_TEXT])
 {
-   int n = snprintf(text, MOST_PLAN_TEXT, "{\"cudnn\": %d, \"capability\": %d, \"engine\": %d, \"plan\": \"",
+   int n = snprintf(text, MOST_PLAN_TEXT,
+                    "{\"cudnn\": %d, \"capability\": %d, \"engine\": {\"engineId\": %d}, \"plan\": \"",
                     setting("STRICT_CUDNN_VERSION", 91900), setting("STRICT_CAPABILITY", 90), e->number);
    for (size_t i = 0; i < sizeof *e; i++) n += sprintf(text + n, "%02x", ((const unsigned char *)e)[i]);
    return n + sprintf(text + n, "\", \"checksum\": \"%08x\"}", checksum(text, (size_t)n));
@@ -56,8 +58,8 @@ static st restore(const char *text, struct engine *e)
    int version, capability, number, from = 0;
    char end[40];
    size_t all = strlen(text), tail = sizeof "\", \"checksum\": \"01234567\"}" - 1;
-   int found = sscanf(text, "{\"cudnn\": %d, \"capability\": %d, \"engine\": %d, \"plan\": \"%n", &version, &capability,
-                      &number, &from);
+   int found = sscanf(text, "{\"cudnn\": %d, \"capability\": %d, \"engine\": {\"engineId\": %d}, \"plan\": \"%n",
+                      &version, &capability, &number, &from);
    if (found >= 1 && version != setting("STRICT_CUDNN_VERSION", 91900)) // another version's may be of another form
       return refuse(CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH, "plan: made by version %d", version);
    if (found != 3 || !from || all != (size_t)from + 2 * sizeof *e + tail)
