@@ -22,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SMALL = {"height": 20, "width": 24, "batch": 3}
 
 
+# No test writes into the home of who runs it; tests/test_plan_cache.py names files of its own
+os.environ["CNN_PLAN_CACHE"] = ""
+
 #: Run on the CUDA libraries and the GPU of the machine, in place of the software device
 REAL_CUDA = os.environ.get("CNN_TEST_CUDA") == "real"
 

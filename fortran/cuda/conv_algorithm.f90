@@ -12,12 +12,11 @@ module cnn_conv_algorithm
    use cnn_cudnn, only : cudnn_type, is_unsupported
    use cnn_cudnn_algorithm_interfaces, only : cudnn_algo_perf_type
    use cnn_cudnn_enums, only : &
-      & CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT, &
-      & CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, &
-      & CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT, &
-      & CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD, CUDNN_CONVOLUTION_FWD_ALGO_COUNT, &
-      & CUDNN_CONVOLUTION_FWD_ALGO_FFT, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, CUDNN_DETERMINISTIC, &
-      & CUDNN_STATUS_SUCCESS, CUDNN_TENSOR_OP_MATH, CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION
+      & CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT, &
+      & CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT, &
+      & CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD, CUDNN_CONVOLUTION_FWD_ALGO_FFT, &
+      & CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, CUDNN_DETERMINISTIC, CUDNN_STATUS_SUCCESS, CUDNN_TENSOR_OP_MATH, &
+      & CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION
    use cnn_device_name, only : device_name_type, math_fp32
    use cnn_error, only : error_type, fail
    use cnn_kinds, only : i8
@@ -25,7 +24,7 @@ module cnn_conv_algorithm
    implicit none
    private
 
-   public :: choose_algorithm
+   public :: choose_algorithm, recall_algorithm
 
    !> More than any of the three kinds has, each with and without tensor cores
    integer, parameter :: most = 16
@@ -34,7 +33,7 @@ contains
 
    !> Set the algorithm and the size of its workspace. `x`, `w`, `y` and the workspace are used when measuring: the
    !> result of the operation is overwritten
-   subroutine choose_algorithm(plan, dnn, handle, operation, name, x, w, y, workspace, workspace_bytes, error)
+   subroutine choose_algorithm(plan, dnn, handle, operation, name, x, w, y, workspace, workspace_bytes, choice, error)
       type(conv_plan_type), intent(inout) :: plan
       type(cudnn_type), intent(in) :: dnn
       type(c_ptr), intent(in) :: handle
@@ -42,11 +41,14 @@ contains
       type(device_name_type), intent(in) :: name
       type(c_ptr), intent(in) :: x, w, y, workspace
       integer(c_size_t), intent(in) :: workspace_bytes
+      !> The name of the algorithm; empty for the plainest, which was not found by choosing
+      character(len=:), allocatable, intent(out) :: choice
       type(error_type), allocatable, intent(out) :: error
       type(cudnn_algo_perf_type) :: found(most)
       integer(c_int) :: count, status
       integer :: i
 
+      choice = ""
       if (name%measured) then
          call measure(plan, dnn, handle, operation, x, w, y, workspace, workspace_bytes, found, count, error)
       else
@@ -55,7 +57,9 @@ contains
       if (allocated(error)) return
       do i = 1, min(int(count), most)
          if (.not. allowed(found(i), operation, name)) cycle
-         if (usable(plan, dnn, handle, operation, found(i)%algo, name, status)) return
+         if (.not. usable(plan, dnn, handle, operation, found(i)%algo, name, status)) cycle
+         choice = name_of(found(i))
+         return
       end do
       ! Else the plainest, which cuDNN need not have listed
       if (usable(plan, dnn, handle, operation, plainest(operation), name, status)) return
@@ -64,6 +68,41 @@ contains
       if (.not. allocated(error)) call fail(error, "cuDNN: no algorithm for this "//trim(conv_names(operation))// &
          & " that is allowed (deterministic, math, transforms) and fits into the workspace limit"//wanted(plan))
    end subroutine choose_algorithm
+
+   !> Set the algorithm to the one of this name, if it is among those that cuDNN offers now, is allowed, and takes no
+   !> more than `room` for its workspace
+   subroutine recall_algorithm(plan, dnn, handle, operation, name, choice, room, known)
+      type(conv_plan_type), intent(inout) :: plan
+      type(cudnn_type), intent(in) :: dnn
+      type(c_ptr), intent(in) :: handle
+      integer, intent(in) :: operation
+      type(device_name_type), intent(in) :: name
+      character(len=*), intent(in) :: choice
+      integer(c_size_t), intent(in) :: room
+      logical, intent(out) :: known
+      type(error_type), allocatable :: error
+      type(cudnn_algo_perf_type) :: found(most)
+      integer(c_int) :: count, status
+      integer :: i
+
+      known = .false.
+      if (len(choice) == 0) return
+      call ask(plan, dnn, handle, operation, found, count, error)
+      if (allocated(error)) return
+      do i = 1, min(int(count), most)
+         if (name_of(found(i)) /= choice .or. .not. allowed(found(i), operation, name)) cycle
+         known = usable(plan, dnn, handle, operation, found(i)%algo, name, status)
+         if (known) known = plan%workspace_bytes <= room
+         if (known) return
+      end do
+   end subroutine recall_algorithm
+
+   !> An algorithm on file
+   pure function name_of(found) result(name)
+      type(cudnn_algo_perf_type), intent(in) :: found
+      character(len=:), allocatable :: name
+      name = "call:"//to_text(int(found%algo))//":"//to_text(int(found%math_type))
+   end function name_of
 
    !> What would help, where the plainest algorithm is there but for its workspace
    function wanted(plan) result(text)
@@ -88,13 +127,13 @@ contains
       select case (operation)
        case (conv_forward)
          status = dnn%get_convolution_forward_algorithm_v7(handle, plan%x, plan%w, plan%conv, plan%y, &
-            & CUDNN_CONVOLUTION_FWD_ALGO_COUNT, count, found)
+            & int(most, c_int), count, found)
        case (conv_data)
          status = dnn%get_convolution_backward_data_algorithm_v7(handle, plan%w, plan%y, plan%conv, plan%x, &
-            & CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT, count, found)
+            & int(most, c_int), count, found)
        case default
          status = dnn%get_convolution_backward_filter_algorithm_v7(handle, plan%x, plan%y, plan%conv, plan%w, &
-            & CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT, count, found)
+            & int(most, c_int), count, found)
       end select
       call dnn%check(status, "algorithms of the "//trim(conv_names(operation)), error)
    end subroutine ask

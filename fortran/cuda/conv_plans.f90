@@ -5,24 +5,23 @@
 !> calls, which know convolutions, and forward ones with bias and ReLU; for other fusions there is none.
 module cnn_conv_plans
    use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_size_t
-   use cnn_conv_algorithm, only : choose_algorithm
+   use cnn_conv_algorithm, only : choose_algorithm, recall_algorithm
    use cnn_conv_graph, only : graph_ids
    use cnn_conv_plan, only : conv_plan_type, free_plan, make_plan
    use cnn_conv_request, only : conv_bias, conv_request_type, layout_nchw, request_key
    use cnn_cuda_device, only : cuda_device_type
    use cnn_device_name, only : device_name_type
    use cnn_error, only : error_type
-   use cnn_graph_plan, only : find_graph_plans, free_graph_plan, graph_plan_type
+   use cnn_graph_plan, only : find_graph_plans, free_graph_plan, graph_plan_type, plan_name
    use cnn_graph_timing, only : find_fastest
    use cnn_kinds, only : bytes_of, i8
+   use cnn_measured_choice, only : choice_key, find_measured, most_measured
+   use cnn_plan_cache, only : find_choice, keep_choice
    use cnn_tensor, only : address_after, aligned, shape_text
    implicit none
    private
 
    public :: find_plan
-
-   !> Plans of a graph that are measured: cuDNN offers the best first
-   integer, parameter :: most_measured = 12
 
 contains
 
@@ -59,7 +58,8 @@ contains
       i = merge(device%plan_count, 0, plan%exists)
    end subroutine find_plan
 
-   !> The first plan of the graph API that is offered, or the fastest of several; null when there is none
+   !> The first plan of the graph API that is offered, or the fastest of several, which is measured where no process has
+   !> done so before; null when there is none
    subroutine choose_graph(device, name, request, plan, error)
       type(cuda_device_type), intent(inout) :: device
       type(device_name_type), intent(in) :: name
@@ -67,13 +67,23 @@ contains
       type(graph_plan_type), intent(out) :: plan
       type(error_type), allocatable, intent(out) :: error
       type(graph_plan_type), allocatable :: plans(:)
+      character(len=:), allocatable :: key
       integer(c_int) :: status
       integer :: i, best
 
       call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, &
          & merge(most_measured, 1, name%measured), plans, error)
-      best = min(1, size(plans))
-      if (size(plans) > 1) call find_fastest(device, request, plans, graph_ids(request), best, error)
+      best = 0
+      if (size(plans) > 1) then
+         key = choice_key(device, name, request)
+         best = find_measured(device, key, plans)
+         if (best == 0) then
+            call find_fastest(device, request, plans, graph_ids(request), best, error)
+            if (best > 0) call keep_choice(key, plan_name(device%graphs, plans(best)))
+         end if
+      end if
+      ! One alone, or no room to try them: then what cuDNN expects to be the best
+      if (best == 0 .and. .not. allocated(error)) best = min(1, size(plans))
       do i = 1, size(plans)
          if (i == best) cycle
          call free_graph_plan(device%graphs, plans(i))
@@ -99,15 +109,22 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer(c_size_t) :: free, total, tensors, bytes
       type(c_ptr) :: base, at_w, at_y
+      character(len=:), allocatable :: key, chosen
+      logical :: known
 
       call make_plan(plan, device%dnn, request%dtype, name%math, request%conv, request%x, request%w, request%y, error)
       if (allocated(error)) return
       base = c_null_ptr
       tensors = 0_c_size_t
       bytes = 0_c_size_t
+      key = ""
       if (name%measured) then
          call device%check(device%rt%mem_get_info(free, total), "cudaMemGetInfo", error)
          if (allocated(error)) return
+         key = choice_key(device, name, request)
+         chosen = find_choice(key)
+         call recall_algorithm(plan, device%dnn, device%dnn_handle, request%operation, name, chosen, free/2, known)
+         if (known) return
          tensors = room(request%x, request%dtype) + room(request%w, request%dtype) + room(request%y, request%dtype)
          bytes = min(int(name%workspace_limit, c_size_t), free/2)
          call device%reserve(tensors + bytes, base, error)
@@ -116,7 +133,8 @@ contains
       at_w = address_after(base, room(request%x, request%dtype))
       at_y = address_after(at_w, room(request%w, request%dtype))
       call choose_algorithm(plan, device%dnn, device%dnn_handle, request%operation, name, base, at_w, at_y, &
-         & address_after(base, tensors), bytes, error)
+         & address_after(base, tensors), bytes, chosen, error)
+      if (name%measured .and. .not. allocated(error)) call keep_choice(key, chosen)
    end subroutine choose_call
 
    !> Bytes that a tensor takes in the workspace

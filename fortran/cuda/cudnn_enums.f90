@@ -34,17 +34,14 @@ module cnn_cudnn_enums
    !> `cudnnConvolutionFwdAlgo_t`; from FFT on, all are transforms
    integer(c_int), parameter, public :: CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM = 0
    integer(c_int), parameter, public :: CUDNN_CONVOLUTION_FWD_ALGO_FFT = 4
-   integer(c_int), parameter, public :: CUDNN_CONVOLUTION_FWD_ALGO_COUNT = 8
    !> `cudnnConvolutionBwdDataAlgo_t`; number 0 is not deterministic, and from FFT on, all are transforms
    integer(c_int), parameter, public :: CUDNN_CONVOLUTION_BWD_DATA_ALGO_1 = 1
    integer(c_int), parameter, public :: CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT = 2
-   integer(c_int), parameter, public :: CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT = 6
    !> `cudnnConvolutionBwdFilterAlgo_t`; numbers 0 and 3 are not deterministic; FFT, and all from WINOGRAD on, are
    !> transforms
    integer(c_int), parameter, public :: CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1 = 1
    integer(c_int), parameter, public :: CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT = 2
    integer(c_int), parameter, public :: CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD = 4
-   integer(c_int), parameter, public :: CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT = 7
    !> `cudnnActivationMode_t`
    integer(c_int), parameter, public :: CUDNN_ACTIVATION_RELU = 1
    !> `cudnnOpTensorOp_t`

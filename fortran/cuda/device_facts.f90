@@ -13,7 +13,7 @@ module cnn_device_facts
    implicit none
    private
 
-   public :: add_devices
+   public :: add_devices, device_label
 
 contains
 
@@ -42,11 +42,12 @@ contains
       type(cudart_type), intent(in) :: rt
       integer(c_int), intent(in) :: device
       type(error_type), allocatable :: error
-      character(len=:), allocatable :: name
+      character(len=:), allocatable :: name, label
       integer(c_int) :: major, minor, processors
       integer(c_size_t) :: free, total
       name = "device "//to_text(int(device))
-      call add_name(facts, name, device)
+      label = device_label(int(device))
+      if (len(label) > 0) call facts%add(name//" name", label)
       call rt%check(rt%device_get_attribute(major, cudaDevAttrComputeCapabilityMajor, device), "attribute", error)
       if (.not. allocated(error)) call rt%check(rt%device_get_attribute(minor, cudaDevAttrComputeCapabilityMinor, &
          & device), "attribute", error)
@@ -66,29 +67,27 @@ contains
       call facts%add_error(name, error)
    end subroutine add_device
 
-   !> Only the driver tells the name
-   subroutine add_name(facts, name, ordinal)
-      type(fact_list_type), intent(inout) :: facts
-      character(len=*), intent(in) :: name
-      integer(c_int), intent(in) :: ordinal
+   !> The name of the GPU, which only the driver tells; empty where it does not
+   function device_label(ordinal) result(name)
+      integer, intent(in) :: ordinal
+      character(len=:), allocatable :: name
       type(cuda_driver_type) :: driver
       type(error_type), allocatable :: error
       character(kind=c_char) :: letters(256)
       integer(c_int) :: device
       integer :: i
+      name = ""
       call driver%load(error)
       if (.not. allocated(error)) call driver%check(driver%init(0_c_int), "start the driver", error)
-      if (.not. allocated(error)) call driver%check(driver%device_get(device, ordinal), "device", error)
+      if (.not. allocated(error)) call driver%check(driver%device_get(device, int(ordinal, c_int)), "device", error)
       if (.not. allocated(error)) call driver%check(driver%device_get_name(letters, size(letters, kind=c_int), &
          & device), "name of the device", error)
       if (allocated(error)) return
-      facts%text = facts%text//name//" name: "
       do i = 1, size(letters)
          if (letters(i) == c_null_char) exit
-         facts%text = facts%text//letters(i)
+         name = name//merge(letters(i), "?", iachar(letters(i)) >= 32)
       end do
-      facts%text = facts%text//new_line("a")
-   end subroutine add_name
+   end function device_label
 
    !> Products that the hardware offers, by compute capability * 10 (CUDA C++ Programming Guide, arithmetic)
    pure function math_modes(capability) result(text)

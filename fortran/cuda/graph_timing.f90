@@ -21,7 +21,8 @@ module cnn_graph_timing
 
 contains
 
-   !> The number of the plan that took the shortest time; 0 when none of them runs, with the last one's error
+   !> The number of the plan that took the shortest time; 0 when none of them runs, with the last one's error, and
+   !> without an error when there is no room to try them
    subroutine find_fastest(device, request, plans, ids, best, error)
       type(cuda_device_type), intent(inout) :: device
       type(conv_request_type), intent(in) :: request
@@ -44,10 +45,8 @@ contains
       end do
       call device%reserve(offset + maxval(plans%workspace_bytes), base, error)
       if (allocated(error)) then
-         ! No room to try them: then what cuDNN expects to be the best
          deallocate (error)
          status = device%rt%get_last_error()
-         best = 1
          return
       end if
       offset = 0_c_size_t

@@ -14,6 +14,7 @@ module cnn_plan_facts
    use cnn_graph_builder, only : graph_builder_type
    use cnn_graph_engines, only : describe_device
    use cnn_graph_plan, only : find_graph_plans, free_graph_plan, graph_plan_type
+   use cnn_measured_choice, only : choice_key, find_measured, most_measured
    use cnn_text, only : to_text
    implicit none
    private
@@ -55,14 +56,19 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(cuda_device_type), pointer :: device
       type(graph_plan_type), allocatable :: plans(:)
+      integer :: best
 
       plan_text = ""
       call open_cuda_device(name%ordinal, device, error)
       if (allocated(error)) return
       call device%enter(error)
       if (.not. allocated(error)) then
-         call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, 1, plans, error)
-         plan_text = words(device%graphs, plans)
+         call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, &
+            & merge(most_measured, 1, name%measured), plans, error)
+         best = 0
+         if (size(plans) > 1) best = find_measured(device, choice_key(device, name, request), plans)
+         plan_text = words(device%graphs, plans, max(best, 1))
+         if (best > 0) plan_text = plan_text//", measured before"
       end if
       call device%leave_idle(error)
    end subroutine describe_near
@@ -88,22 +94,23 @@ contains
       device = describe_device(builder, json)
       if (builder%ok()) then
          call find_graph_plans(graphs, c_null_ptr, device, name, request, 1, plans, failure)
-         plan_text = words(graphs, plans)
+         plan_text = words(graphs, plans, 1)
       end if
       call builder%close(error)
       if (allocated(failure)) call move_alloc(failure, error)
    end subroutine describe_far
 
-   !> Of the first plan; all are given back
-   function words(graphs, plans) result(text)
+   !> Of one plan; all are given back
+   function words(graphs, plans, which) result(text)
       type(cudnn_graph_type), intent(in) :: graphs
       type(graph_plan_type), intent(inout) :: plans(:)
+      integer, intent(in) :: which
       character(len=:), allocatable :: text
       integer :: i
       text = ""
       do i = 1, size(plans)
          associate (engine => plans(i)%engine)
-            if (i == 1) text = "engine "//to_text(engine%number)//", workspace "// &
+            if (i == which) text = "engine "//to_text(engine%number)//", workspace "// &
                & to_text(plans(i)%workspace_bytes)//" bytes"// &
                & trim(merge(", tensor cores            ", repeat(" ", 26), engine%tensor_cores))// &
                & trim(merge(", transforms              ", repeat(" ", 26), engine%transforms))// &

@@ -1,0 +1,75 @@
+! SPDX-License-Identifier: MIT
+!> What a choice that was measured depends on, and the plan that another process has chosen.
+module cnn_measured_choice
+   use, intrinsic :: iso_c_binding, only : c_int, c_size_t
+   use cnn_conv_request, only : conv_request_type, key_length, request_key
+   use cnn_cuda_device, only : cuda_device_type
+   use cnn_cudart_enums, only : cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor, &
+      & cudaDevAttrMultiProcessorCount
+   use cnn_device_facts, only : device_label
+   use cnn_device_name, only : device_name_type
+   use cnn_error, only : error_type
+   use cnn_graph_plan, only : graph_plan_type, plan_name
+   use cnn_kinds, only : i8
+   use cnn_plan_cache, only : cache_path, find_choice
+   use cnn_text, only : to_text
+   implicit none
+   private
+
+   public :: choice_key, find_measured
+
+   !> Plans of a graph that are measured: cuDNN offers the best first
+   integer, parameter, public :: most_measured = 12
+
+contains
+
+   !> All that the choice depends on, in one line; empty where choices are not kept, or the GPU does not tell
+   function choice_key(device, name, request) result(key)
+      type(cuda_device_type), intent(inout) :: device
+      type(device_name_type), intent(in) :: name
+      type(conv_request_type), intent(in) :: request
+      character(len=:), allocatable :: key
+      integer, parameter :: attributes(3) = [cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor, &
+         & cudaDevAttrMultiProcessorCount]
+      type(error_type), allocatable :: error
+      integer(i8) :: asked(key_length)
+      integer(c_int) :: facts(size(attributes)), driver
+      integer(c_size_t) :: free, total
+      integer :: i
+
+      key = ""
+      if (len(cache_path()) == 0) return
+      call device%check(device%rt%driver_get_version(driver), "version of the driver", error)
+      if (.not. allocated(error)) call device%check(device%rt%mem_get_info(free, total), "cudaMemGetInfo", error)
+      do i = 1, size(attributes)
+         if (.not. allocated(error)) call device%check(device%rt%device_get_attribute(facts(i), &
+            & int(attributes(i), c_int), int(device%ordinal, c_int)), "cudaDeviceGetAttribute", error)
+      end do
+      if (allocated(error)) return
+      asked = request_key(request, name)
+      key = to_text(asked(1))
+      do i = 2, size(asked)
+         key = key//","//to_text(asked(i))
+      end do
+      key = key//" cuDNN "//to_text(device%dnn%version)//" CUDA "//to_text(device%rt%version)//" driver "// &
+         & to_text(int(driver))//" capability "//to_text(int(facts(1)))//"."//to_text(int(facts(2)))// &
+         & " multiprocessors "//to_text(int(facts(3)))//" memory "//to_text(int(total, i8))//" "// &
+         & device_label(device%ordinal)
+   end function choice_key
+
+   !> The plan that was the fastest in another process; 0 where that is not known, or it is not among these
+   integer function find_measured(device, key, plans) result(best)
+      type(cuda_device_type), intent(inout) :: device
+      character(len=*), intent(in) :: key
+      type(graph_plan_type), intent(in) :: plans(:)
+      character(len=:), allocatable :: choice
+      choice = find_choice(key)
+      if (len(choice) > 0) then
+         do best = 1, size(plans)
+            if (plan_name(device%graphs, plans(best)) == choice) return
+         end do
+      end if
+      best = 0
+   end function find_measured
+
+end module cnn_measured_choice
