@@ -6,7 +6,7 @@
 !>
 !> math           fp32 (no tensor cores), tf32, fp16 or bf16: how float32 operands of a convolution are multiplied;
 !>                sums are float32 in all of them
-!> algorithm      heuristic (cuDNN's own choice) or measured (all are tried once for each shape)
+!> algorithm      heuristic (cuDNN's own choice) or measured (all are tried once for each shape, and the choice is kept)
 !> deterministic  yes: the same bits in every run
 !> workspace      MiB that one convolution may use
 !> transforms     yes: FFT and Winograd too, whose rounding errors are not those of a sum of products
