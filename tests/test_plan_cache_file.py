@@ -172,6 +172,8 @@ def test_a_device_is_not_replaced(program: Path, tmp_path: Path) -> None:
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
     except PermissionError:
+        if os.geteuid() == 0:
+            pytest.skip("skipped, because this root may not make a device to lose")
         path = Path("/dev/null")
     assert say(program, path, "count", f"keep a {KEY}", "count", "why") == ["0", "0", f"{path} is no file"]
     assert stat.S_ISCHR(path.lstat().st_mode)

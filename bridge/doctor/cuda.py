@@ -113,7 +113,7 @@ def section(found: Cuda) -> Section:
         rows.append(Row("devices", "none", State.ABSENT))
     rows += [_device_row(found, number) for number in range(found.count)]
     rows.append(_kernels_row(found))
-    rows.append(_choices_row(found))
+    rows += _choices_rows(found)
     return Section("CUDA", rows)
 
 
@@ -175,14 +175,16 @@ def _kernels_row(found: Cuda) -> Row:
                "math=bf16 are not there")
 
 
-def _choices_row(found: Cuda) -> Row:
+def _choices_rows(found: Cuda) -> list[Row]:
     """The file of the plans that were measured, of any GPU."""
     name = "measured plans"
     if "choices" in found.errors:
-        return Row(name, found.errors["choices"], State.BAD)
+        return [Row(name, found.errors["choices"], State.BAD)]
+    if "choices" not in found.facts:
+        return []
     if "choices file" not in found.facts:
-        return Row(name, found.facts.get("choices", "not kept"), State.ABSENT)
-    return Row(name, f"{found.facts['choices']} choices on file", State.FACT, found.facts["choices file"])
+        return [Row(name, found.facts["choices"], State.ABSENT)]
+    return [Row(name, f"{found.facts['choices']} choices on file", State.FACT, found.facts["choices file"])]
 
 
 def usable(found: Cuda, number: int) -> bool:
