@@ -31,8 +31,11 @@ gpu-check: test-setup  ## all that only a GPU can show; without one it says so (
 bench: setup  ## speed and memory beside PyTorch, JAX and the machine's peak (ARGS="step layers", "--quick" etc.)
 	@$(PYTHON_ENV) -m benchmarks $(ARGS)
 
+gpu-bench: setup  ## a training step on a GPU beside PyTorch and the floor; without one it says so (ARGS="--minutes 25" etc.)
+	@$(PYTHON_ENV) -m benchmarks.gpu_bench $(ARGS)
+
 clean:  ## remove what was built, not the virtual environment
 	rm -rf build
 
-.PHONY: help setup test-setup validate test lint doctor gpu-check bench clean
+.PHONY: help setup test-setup validate test lint doctor gpu-check bench gpu-bench clean
 .DEFAULT_GOAL := help

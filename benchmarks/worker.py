@@ -132,7 +132,7 @@ def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
         print(json.dumps(worker.answer(json.loads(line))), file=answers, flush=True)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Also while this process is stopped; only Linux can."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -146,7 +146,7 @@ def _end_first() -> None:
 
 def main() -> int:
     """What a library prints goes to standard error, and cannot be taken for an answer."""
-    _end_with_parent()
+    end_with_parent()
     _end_first()
     threads = int(sys.argv[2])
     # Before any library counts processors

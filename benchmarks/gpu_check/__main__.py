@@ -72,8 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run("gpu-check", lambda: _check(a))
 
 
-def output_file(a: argparse.Namespace) -> Path:
-    """Where the JSON goes.
+def output_file(a: argparse.Namespace, name: str = "gpu_check.json") -> Path:
+    """Where the JSON goes: to --output, else a file of this name in $OUT, else among the results.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def output_file(a: argparse.Namespace) -> Path:
     """
     if a.pretend and (a.output is None or Path(a.output).resolve().is_relative_to(RESULTS)):
         raise BridgeError("--pretend: expected --output with a file outside of benchmarks/results")
-    path = Path(a.output or os.path.join(os.environ.get("OUT") or RESULTS, "gpu_check.json"))
+    path = Path(a.output or os.path.join(os.environ.get("OUT") or RESULTS, name))
     check_writable("--output", str(path))
     return path
 
