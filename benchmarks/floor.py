@@ -34,7 +34,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.work import Conv
+from benchmarks.work import Conv, Net
 
 #: Bytes of an element of a tensor. TF32 is how products are formed; it is stored as float32
 ITEM_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2}
@@ -159,3 +159,25 @@ def floor(layers: Sequence[Conv], precision: str, rates: Rates) -> Floor:
               for one in steps]
     return Floor(flop, size, sum(one.seconds(rates) for one in steps),
                  max(flop / rates.arithmetic, size / rates.bandwidth), limits)
+
+
+def predictions() -> list[str]:
+    """Rows of the table of docs/gpu-bench.md: the mission's operations on an H200, by its data sheet.
+
+    Examples
+    --------
+    >>> predictions()[0]
+    '| forward 1 | 0.60 | 143 | 30 | 30 | 15 |'
+    """
+    layers = Net().layers
+    columns = [floor(layers, precision, rates) for precision, rates in H200.items()]
+    rows = []
+    for parts in zip(*(one.limits for one in columns), strict=True):
+        times = [f"{1e6 * one['seconds']:.0f}" for one in parts]
+        cells = [f"**{text}**" if one["limit"] == "arithmetic" else text
+                 for text, one in zip(times, parts, strict=True)]
+        rows.append([parts[0]["name"], f"{parts[0]['flop'] / 1e9:.2f}", f"{parts[0]['bytes'] / 1e6:.0f}", *cells])
+    for name, key in (("the floor: their sum", "each"), ("of the whole", "whole")):
+        rows.append([name, f"{columns[0].flop / 1e9:.1f}", f"{columns[0].bytes / 1e6:.0f}",
+                     *(f"{1e6 * getattr(one, key):.0f}" for one in columns)])
+    return [f"| {' | '.join(row)} |" for row in rows]

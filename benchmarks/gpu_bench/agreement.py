@@ -37,7 +37,8 @@ def differences(found: Mapping[str, Any], reference: Mapping[str, Any]) -> tuple
     whole = np.sqrt(sum(float(one @ one) for one in right))
     apart = [float(np.linalg.norm(a - b) / max(np.linalg.norm(b), SHARE * whole, 1e-300))
              for a, b in zip(moved, right, strict=True)]
-    pair = float(np.max(np.abs(losses / wanted - 1))), max(apart)
+    # numpy's maximum of a NaN and a number is NaN; Python's is whichever comes first
+    pair = float(np.max(np.abs(losses / wanted - 1))), float(np.max(apart))
     return tuple(one if np.isfinite(one) else float("inf") for one in pair)
 
 

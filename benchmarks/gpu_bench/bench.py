@@ -95,7 +95,7 @@ class Bench:
             if why:
                 self._console.print(f"gpu-bench: skipped: {why}", highlight=False, markup=False, soft_wrap=True)
                 return int(require)
-            self._console.print(show.rates(self._document), "")
+            self._console.print(show.rates(self._document), "", show.floors(self._document), "")
             self._jobs(processes)
         return self._end()
 

@@ -65,7 +65,7 @@ FULL = Sizes((1024, 2), (64, 256, 1024, 4096), (1, 2, 8, 64),
              ((256, 2), (64, 2), (4096, 2), (1024, 8), (256, 64), (64, 64), (1024, 1), (256, 8), (64, 1), (1024, 64),
               (64, 8), (256, 1), (4096, 1), (4096, 8), (4096, 64)))
 QUICK = Sizes((1024, 2), (256, 1024), (2,), ((256, 2),))
-PRETENDED = Sizes((12, 2), (6, 12), (1, 2), ((6, 1),))
+PRETENDED = Sizes((12, 2), (6, 12), (1, 2), ((6, 2),))
 #: Of a GPU's memory, what the tensors of one contestant may take
 SHARE = 0.7
 ROUNDS, FEW_ROUNDS = 9, 5
@@ -80,7 +80,7 @@ def schedule(sizes: Sizes, precisions: Sequence[str], *, quick: bool = False) ->
     Examples
     --------
     >>> [(job.cell.name, job.cost) for job in schedule(PRETENDED, ["fp32"], quick=True)]
-    [('2 x 1 x 12 x 12, fp32', 0), ('1 x 1 x 6 x 6, fp32', 0)]
+    [('2 x 1 x 12 x 12, fp32', 0), ('2 x 1 x 6 x 6, fp32', 0)]
     """
     mission = [Cell(*sizes.mission, precision) for precision in precisions]
     # Sizes first, precisions within them: a table with gaps below is better than one with gaps to the right

@@ -92,7 +92,7 @@ def ratios(document: Found) -> Figure:
         place.set_facecolor("#eeeeee")
         for row, line in enumerate(values):
             for column, value in enumerate(line):
-                dark = value is not None and abs(_clipped(value)) > 0.75 * math.log2(MOST)
+                dark = value is not None and abs(_clipped(value)) > 0.6 * math.log2(MOST)
                 place.text(column, row, "-" if value is None else f"{value:.2f}", ha="center", va="center",
                            fontsize=9, color="white" if dark else "black")
         place.set_xticks(range(len(sizes)), [str(one) for one in sizes])
@@ -102,7 +102,7 @@ def ratios(document: Found) -> Figure:
     bar = figure.colorbar(drawn, ax=list(axes), ticks=[-2, -1, 0, 1, 2], shrink=0.9)
     bar.ax.set_yticklabels(["1/4", "1/2", "1", "2", "4"])
     bar.set_label("best of PyTorch / ours", fontsize=8)
-    _title(figure, document, "above 1 we are faster (-: not measured)")
+    _title(figure, document, "the best of PyTorch over ours, above 1 we are faster (-: not measured)")
     return figure
 
 
@@ -127,6 +127,10 @@ def floors(document: Found) -> Figure:
         place.set(title=precision, xlabel="ms for a step (share of the floor's speed)")
         if cell is not None:
             _bars(place, document, precision, cell)
+        else:
+            place.set_axis_off()
+            place.text(0.5, 0.5, "not measured", ha="center", transform=place.transAxes)
+    figure.supxlabel("floor: dark where arithmetic takes longer, light where memory does", fontsize=8)
     _title(figure, document, f"{mission['batch']} x 1 x {mission['size']} x {mission['size']}")
     return figure
 
@@ -148,7 +152,7 @@ def _bars(axes: Axes, document: Found, precision: str, cell: Found) -> None:
         axes.barh(row, 1000 * one["median"], color=colour, alpha=1.0 if name in (OURS, cell.get("best_torch")) or
                   not name.startswith(OURS) else 0.55)
         axes.plot([1000 * low, 1000 * high], [row, row], color="black", lw=1)
-        axes.annotate(f"{1000 * one['median']:.3g} ({100 * one['of_floor']:.0f} %)", (1000 * one["median"], row),
+        axes.annotate(f"{1000 * one['median']:.3g} ({100 * one['of_floor']:.0f} %)", (1000 * high, row),
                       xytext=(3, 0), textcoords="offset points", va="center", fontsize=7)
     axes.axvline(1000 * cell["floor"]["each"], color="#666666", lw=0.8, ls="--")
     axes.set_yticks(range(len(names)), names, fontsize=7)

@@ -47,6 +47,21 @@ def rates(document: Found) -> Table:
     return made
 
 
+def floors(document: Found) -> Table:
+    """What each operation of the mission's step takes at least at the measured rates."""
+    precisions = document["precisions"]
+    size, batch = document["mission"]["size"], document["mission"]["batch"]
+    made = table(f"the floor at {batch} x 1 x {size} x {size}, microseconds (a: arithmetic takes longer than memory)",
+                 "operation", "GFLOP", "MB", *precisions)
+    columns = [document["floors"][one] for one in precisions]
+    for parts in zip(*(one["limits"] for one in columns), strict=True):
+        made.add_row(parts[0]["name"], f"{parts[0]['flop'] / 1e9:.2f}", f"{parts[0]['bytes'] / 1e6:.0f}",
+                     *(f"{1e6 * one['seconds']:.1f}{' a' * (one['limit'] == 'arithmetic')}" for one in parts))
+    for name, key in (("sum", "each"), ("of the whole", "whole")):
+        made.add_row(name, "", "", *(f"{1e6 * one[key]:.1f}" for one in columns))
+    return made
+
+
 def sweep(document: Found) -> Table:
     """A row for each size and batch; for each precision our time, and the best of PyTorch over it."""
     precisions = document["precisions"]

@@ -67,14 +67,18 @@ class Worker:
     def answer(self, request: dict[str, Any]) -> Answer:
         """One request; a failure is an answer, too."""
         try:
-            return getattr(self, "do_" + request.pop("do"))(**request)
+            if self._cuda and torch.cuda.is_available():
+                # Not before the first request: a context takes memory, which another process may be measuring
+                torch.cuda.set_device(self.device)
+            return getattr(self, "do_" + request["do"])(**{name: one for name, one in request.items() if name != "do"})
         except Exception as failure:  # whatever a library raises, the report says it and the others go on
             found = {"failed": f"{type(failure).__name__}: {' '.join(str(failure).split())[:600]}"}
-            try:
-                self.do_forget()
-            except Exception:  # an illegal access breaks all of CUDA in this process
-                found["broken"] = True
-            return found
+        try:
+            self._steps.pop(request.get("task", {}).get("contestant", ""), None)
+            self._clean()
+        except Exception:  # an illegal access breaks all of CUDA in this process
+            found["broken"] = True
+        return found
 
     def do_facts(self) -> Answer:
         """See `rates.facts`."""
