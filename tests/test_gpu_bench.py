@@ -269,6 +269,16 @@ def test_a_failure_is_a_line_and_the_others_go_on() -> None:
     assert document.faults([found], (12, 2), ["fp32"]) == ["fp32: bridge: no such option"]
 
 
+def test_a_failure_of_ours_elsewhere_is_a_failure() -> None:
+    """Where PyTorch has a figure; a time that is up is none."""
+    whole, other = result(1.0), result(1.0, cell=Cell(6, 2, "fp32"))
+    assert document.faults([whole, other], (12, 2), ["fp32"]) == []
+    other["results"][OURS] = {"failed": "no plan"}
+    assert document.faults([whole, other], (12, 2), ["fp32"]) == ["2 x 1 x 6 x 6, fp32: bridge: no plan"]
+    other["results"][OURS] = {"skipped": TIME_UP}
+    assert document.faults([whole, other], (12, 2), ["fp32"]) == []
+
+
 def test_who_ends_its_process_twice_is_not_asked_again() -> None:
     def lost(_: str) -> Found:
         raise LostError("no answer within 60 s")

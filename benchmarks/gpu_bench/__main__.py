@@ -34,8 +34,8 @@ examples:
   python -m benchmarks.gpu_bench --quick --output F.json    does it work? two sizes, two minutes
   python -m benchmarks.gpu_bench --draw F.json              only the pictures, of a JSON that is there
 
-exit codes: 0 measured, whatever was found, or there is no GPU; 1 no figure of ours at the mission's size, or we compute
-something else; 2 bad usage"""
+exit codes: 0 measured, whatever was found, or there is no GPU; 1 no figure of ours at the mission's size or where
+PyTorch has one, or we compute something else; 2 bad usage"""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -13,19 +13,23 @@ Found = dict[str, Any]
 JSON_VERSION = 1
 #: At the mission's size, beside the best of PyTorch; everywhere; of the floor
 FASTER, NEVER_SLOWER, OF_FLOOR = 1.5, 1.0, 0.6
+#: The last has another name in newer drivers, and is left out where nvidia-smi does not know it
 SMI = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem", "power.draw", "power.limit",
        "temperature.gpu", "clocks_throttle_reasons.active")
 
 
 def clocks(index: int) -> dict[str, str]:
     """What nvidia-smi says of the GPU now; nothing where there is no such program. It only asks."""
-    try:
-        done = subprocess.run(["nvidia-smi", f"--id={index}", f"--query-gpu={','.join(SMI)}", "--format=csv,noheader"],
-                              capture_output=True, text=True, check=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    values = done.stdout.strip().split(", ")
-    return dict(zip(SMI, values, strict=True)) if len(values) == len(SMI) else {}
+    for names in (SMI, SMI[:-1]):
+        command = ["nvidia-smi", f"--id={index}", f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+        except (OSError, subprocess.SubprocessError):
+            continue
+        values = done.stdout.strip().split(", ")
+        if len(values) == len(names):
+            return dict(zip(names, values, strict=True))
+    return {}
 
 
 def cell_of(cells: list[Found], size: int, batch: int, precision: str) -> Found | None:
@@ -60,7 +64,7 @@ def goals(cells: list[Found], mission: tuple[int, int], precisions: list[str]) -
 
 
 def faults(cells: list[Found], mission: tuple[int, int], precisions: list[str]) -> list[str]:
-    """What makes a run a failure, whatever was found: no figure where there must be one, or another result."""
+    """What makes a run a failure: no figure of ours for the mission, none where PyTorch has one, another result."""
     found = []
     for precision in precisions:
         case = cell_of(cells, *mission, precision)
@@ -68,7 +72,11 @@ def faults(cells: list[Found], mission: tuple[int, int], precisions: list[str]) 
             own = {} if case is None else case["results"].get(OURS, {})
             why = own.get("disqualified") or own.get("failed") or own.get("skipped") or "not measured"
             found.append(f"{precision}: {OURS}: {'no figure of PyTorch' if 'median' in own else why}")
-    found += [f"{name} at {cell['batch']} x {cell['size']}, {cell['precision']}: {one['disqualified']}"
-              for cell in cells for name, one in cell["results"].items()
-              if name.startswith(OURS) and "disqualified" in one]
+    for cell in cells:
+        where = f"{cell['batch']} x 1 x {cell['size']} x {cell['size']}, {cell['precision']}"
+        found += [f"{where}: {name}: {one['disqualified']}" for name, one in cell["results"].items()
+                  if name.startswith(OURS) and "disqualified" in one]
+        own = cell["results"].get(OURS, {})
+        if "failed" in own and "best_torch" in cell and (cell["size"], cell["batch"]) != mission:
+            found.append(f"{where}: {OURS}: {own['failed']}")
     return list(dict.fromkeys(found))
