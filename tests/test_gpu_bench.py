@@ -21,15 +21,19 @@ import pytest
 import software_device
 
 import bridge
+from benchmarks import data
 from benchmarks.floor import H200, Rates
 from benchmarks.gpu_bench import __main__ as program
 from benchmarks.gpu_bench import bench, cells, contest, document, processes
+from benchmarks.gpu_bench import worker as worker_module
 from benchmarks.gpu_bench.agreement import LIMITS, verdict
 from benchmarks.gpu_bench.cells import FULL, PRETENDED, Cell, Job, schedule
 from benchmarks.gpu_bench.contest import TIME_UP, Contest, judged
 from benchmarks.gpu_bench.entries import CHEAP, COMPILES, ENTRIES, NAMES, OURS, REFERENCE, TUNES, entry
 from benchmarks.gpu_bench.processes import LostError, Process, TimeUpError
 from benchmarks.gpu_bench.steps import LR, module_of
+from benchmarks.gpu_bench.torch_step import autocast, set_precision
+from benchmarks.gpu_bench.worker import Worker, checked
 from benchmarks.gpu_check.plan import ROOT, Clock
 from benchmarks.work import Net
 
@@ -228,9 +232,11 @@ def test_turns_go_there_and_back() -> None:
 
 def test_a_median_is_of_all_turns() -> None:
     times = iter([0.3, 0.1, 0.2])
-    found, _ = measured({OURS: lambda do: right() if do == "build" else {"seconds": next(times)}}, [OURS, REFERENCE])
+    found, _ = measured({OURS: lambda do: right() if do == "build" else {"seconds": next(times)},
+                         GRAPH: lambda do: right() if do == "build" else {"seconds": 0.004}}, [OURS, REFERENCE, GRAPH])
     assert found["results"][OURS]["median"] == 0.2
-    assert found["ratios"][OURS] == pytest.approx(0.05)
+    # The best of PyTorch, not the last and not the slowest
+    assert found["best_torch"] == GRAPH and found["ratios"][OURS] == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize("bend", [0.2, math.nan])
@@ -431,6 +437,86 @@ def _images(net: Net) -> list[np.ndarray]:
     from benchmarks.gpu_bench.steps import batch
 
     return [one.numpy() for one in batch(net, "cpu")]
+
+
+class Slow:
+    """A step of a millisecond on a clock of its own, which counts what is asked of it."""
+
+    clock = 0.0
+
+    def __init__(self, loss: float = 1.0) -> None:
+        self.notes: Found = {}
+        self.made, self.set, self._loss = 0, 0, loss
+
+    def settings(self) -> None:
+        self.set += 1
+
+    def run(self) -> None:
+        self.made += 1
+        Slow.clock += 0.001
+
+    def loss(self) -> float:
+        return self._loss
+
+    def parameters(self) -> list[np.ndarray]:
+        return [part + self.made for pair in data.weights(CELL.net) for part in pair]
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """Without a GPU, whose contestants are slow."""
+    monkeypatch.setattr(Worker, "_build", lambda self, task: Slow())
+    monkeypatch.setattr(worker_module, "time", SimpleNamespace(perf_counter=lambda: Slow.clock))
+    return Worker("cpu")
+
+
+def test_a_turn_is_seconds_of_one_step(worker: Worker) -> None:
+    """What was not built is built; settings are made; one step before the clock starts; what may not stay goes."""
+    task = contest.task(CELL, GRAPH)
+    assert worker.answer({"do": "run", "task": task, "calls": 20, "keep": True})["seconds"] == pytest.approx(0.001)
+    kept = worker._steps[GRAPH]
+    before = kept.made
+    worker.answer({"do": "run", "task": task, "calls": 20, "keep": False})
+    assert (kept.made - before, kept.set) == (21, 2) and worker._steps == {}
+
+
+def test_a_turn_has_as_many_steps_as_it_needs(worker: Worker) -> None:
+    found = worker.answer({"do": "build", "task": contest.task(CELL, GRAPH), "seconds": 0.05})
+    assert found["calls"] >= 50 and found["seconds"] == pytest.approx(0.001)
+    assert found["losses"] == [1.0] * 4
+    for moved in found["moved"]:
+        assert np.allclose(moved, 4.0)
+
+
+@pytest.mark.parametrize("request_", [{"do": "nothing"}, {"do": "build", "task": contest.task(CELL, "nobody")}])
+def test_a_workers_failure_is_an_answer(request_: Found) -> None:
+    found = Worker("cpu").answer(request_)
+    assert set(found) == {"failed"} and "Error: " in found["failed"]
+
+
+def test_a_loss_that_is_no_number_fails() -> None:
+    with pytest.raises(RuntimeError, match="losses"):
+        checked(Slow(math.nan), CELL.net)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_a_precision_is_set_for_convolutions_and_products(precision: str) -> None:
+    """float32 means float32, though cuDNN's TF32 is PyTorch's default."""
+    import torch
+
+    backends = torch.backends
+    before = backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32, backends.cudnn.benchmark
+    try:
+        set_precision(precision, benchmark=precision == "bf16")
+        expected = precision == "tf32"
+        assert (backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32) == (expected, expected)
+        assert backends.cudnn.benchmark == (precision == "bf16")
+        with autocast(precision, "cpu"):
+            one = torch.ones(1, 1, 3, 3)
+            assert torch.nn.functional.conv2d(one, one).dtype == (
+                torch.bfloat16 if precision == "bf16" else torch.float32)
+    finally:
+        backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32, backends.cudnn.benchmark = before
 
 
 def test_every_pixel_of_large_images_is_set() -> None:
