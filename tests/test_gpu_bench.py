@@ -198,7 +198,7 @@ class Workers:
 
     def __init__(self, answers: dict[str, Callable[[str], Found]]) -> None:
         self.answers, self.asked = answers, []
-        self.running: list[Any] = []
+        self.used: list[Any] = []
 
     def __getitem__(self, process: str) -> Any:
         return SimpleNamespace(ask=self.ask)
@@ -394,7 +394,10 @@ def test_a_process_that_ends_says_why_and_starts_anew(monkeypatch: pytest.Monkey
 def test_a_broken_process_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "import os; input(); print('{\"failed\": \"%d\", \"broken\": true}' % os.getpid(), flush=True); input()"
     process = child(monkeypatch, source)
+    process.start()
+    assert not process.used
     first, second = (process.ask("build", 60.0) for _ in range(2))
+    assert not process.used
     assert first["failed"] != second["failed"] and set(first) == {"failed"}
     process.close()
 

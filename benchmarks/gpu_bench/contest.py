@@ -54,7 +54,7 @@ class Contest:
         tight = crowded(cell, len(taking_part), self._memory)
         results = self._built(cell, taking_part, tight)
         self._turns(cell, results, CROWDED_ROUNDS if tight else job.rounds, keep=not tight)
-        for process in self._processes.running:
+        for process in self._processes.used:
             self._quietly(process)
         return judged(cell, job, results, floor(cell.net.layers, cell.precision, self._rates[cell.precision]))
 

@@ -57,6 +57,11 @@ class Process:
             [*self.command, self._device], cwd=ROOT, env=self._environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._messages, start_new_session=True)
 
+    @property
+    def used(self) -> bool:
+        """Whether it runs and has given an answer."""
+        return self._child is not None and not self._fresh
+
     def ask(self, do: str, limit: float, left: float = float("inf"), **request: Any) -> dict[str, Any]:
         """A question and its answer.
 
@@ -133,9 +138,9 @@ class Processes:
         return self._all.setdefault(name, Process(self.device, self.environment))
 
     @property
-    def running(self) -> list[Process]:
-        """Those that were started and not ended."""
-        return [one for one in self._all.values() if one._child is not None]
+    def used(self) -> list[Process]:
+        """Those that have given an answer, and run."""
+        return [one for one in self._all.values() if one.used]
 
     def __enter__(self) -> Processes:
         return self
