@@ -240,6 +240,11 @@ class Network:
         x = self._place.operand("input", input, dtype=self.dtype, ndim=4)
         return x, self._place.operand("target", target, dtype=self.dtype, ndim=4, like=x)
 
+    @property
+    def recorded(self) -> bool:
+        """Whether the last `step` was replayed from a recording, as on a CUDA device from the second of a shape on."""
+        return bool(engine.call("network_recorded", self._handle))
+
     def read_loss(self) -> float:
         """The loss of the last `loss` or `step`, before its update. Waits for a CUDA device."""
         with self._place.working(*self._inputs[-1:]):

@@ -137,7 +137,9 @@ def recorded_steps() -> None:
         assert {name: seen[name] for name in ("cudaGraphLaunch", "cudaLaunchKernel", "cudaMemcpyAsync", WAITS)} == {
             "cudaGraphLaunch": 1, "cudaLaunchKernel": 1, "cudaMemcpyAsync": 3, WAITS: 1}
         assert seen["bytes to host"] == 8
-        seen = steady_steps(Training(device, **given), read=False)
+        training = Training(device, **given)
+        seen = steady_steps(training, read=False)
+        assert training.net.recorded
         assert seen["cudaMemcpyAsync"] == 2 and not {WAITS, "cudaStreamSynchronize", "bytes to host"} & set(seen)
         assert set(seen) <= {"cudaGetDevice", "cudaGraphLaunch", "cudaLaunchKernel", "cudaMemcpyAsync", LAUNCHES}, seen
 
@@ -150,6 +152,8 @@ def recorded_steps_are_steps() -> None:
         if i == 3:  # the device's workspace moves
             x, w = DeviceArray.from_numpy(batch(1, (2, 8, 60, 60))), DeviceArray.from_numpy(batch(2, (8, 8, 3, 3)))
             conv2d(x, w)
+        # Never in the first step, nor after another shape
+        assert training.net.recorded == (i > 1)
         if i == 5:
             training.forward()
         use(0 if i == 4 else other if i == 6 else OWN)
@@ -211,6 +215,7 @@ def what_cannot_be_recorded() -> None:
     launches = strict.counter("cudaGraphLaunch")
     for _ in range(5):
         training.step()
+        assert not training.net.recorded
     assert training.result() == plain and strict.counter("cudaGraphLaunch") == launches
     assert strict.counter("cudaStreamBeginCapture") == 1
     del os.environ["STRICT_CAPTURE"]

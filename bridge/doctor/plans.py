@@ -129,7 +129,8 @@ def table(wanted: Wanted, plans: list[Plan]) -> Table:
     made = Table(title=f"cuDNN's plans on {wanted.device}{where}: {wanted.batch} x {wanted.size} x {wanted.size}, "
                        f"{wanted.dtype}", title_justify="left", box=None, pad_edge=False,
                  caption="none: cuDNN offers no engine that the options allow; its calls or our kernels do the work. "
-                         "Tensors are NCHW", caption_justify="left")
+                         "NHWC is for lean networks with math=tf32, fp16 or bf16, NCHW for all others",
+                 caption_justify="left")
     for heading in ("layer", "operation", *LAYOUTS):
         made.add_column(heading, overflow="fold")
     before = ""

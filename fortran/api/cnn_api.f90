@@ -35,7 +35,7 @@ module cnn_api
    public :: version_text, array_finite, device_check, run_file
    public :: network_create, network_free, network_read_weights, network_save, network_address, network_copy
    public :: network_forward, network_loss, network_backward, network_update, network_step, network_read_loss
-   public :: network_feed, network_step_fed
+   public :: network_feed, network_step_fed, network_recorded
    public :: conv2d_extent, conv2d_forward, conv2d_backward
    public :: device_stream, device_wait, device_allocate, device_release, device_copy_in, device_copy_out
    public :: device_convert, device_of, devices_close, devices_live, cuda_facts
@@ -262,6 +262,20 @@ contains
       if (.not. allocated(error) .and. read /= 0) call network%read_loss(loss, error)
       call hand_over(error, ierr, errmsg)
    end subroutine network_step
+
+   !> 1 if the last step was replayed from a recording, else 0
+   subroutine network_recorded(handle, recorded, ierr, errmsg)
+      integer(c_int), intent(in) :: handle
+      integer(c_int), intent(out) :: recorded
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      recorded = 0
+      call find(handle, network, error)
+      if (.not. allocated(error)) recorded = merge(1, 0, network%is_recorded())
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_recorded
 
    !> Input and target of the next `network_step_fed`, from host memory, which is free to change on return
    subroutine network_feed(handle, input, input_extent, target, target_extent, ierr, errmsg)

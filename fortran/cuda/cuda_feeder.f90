@@ -45,13 +45,15 @@ contains
       type(tensor_type), intent(in) :: tensors(:)
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: place
+      integer(i8) :: bytes
       integer(c_int) :: ignored
       integer :: i
 
       call self%open(device, error)
       if (.not. allocated(error) .and. self%was_filled) call device%check(device%rt%event_synchronize(self%filled), &
          & "cudaEventSynchronize", error)
-      if (.not. allocated(error)) call self%grow(device, sum([(aligned(tensors(i)%bytes()), i=1, size(tensors))]), error)
+      bytes = sum([(aligned(tensors(i)%bytes()), i=1, size(tensors))])
+      if (.not. allocated(error)) call self%grow(device, bytes, error)
       if (.not. allocated(error) .and. self%was_freed) call device%check(device%rt%stream_wait_event(self%stream, &
          & self%free, 0_c_int), "cudaStreamWaitEvent", error)
       place = self%pinned

@@ -4,7 +4,7 @@
 !> For a GPU that is there, or for one that only its description in JSON tells of: then no GPU is needed, but cuDNN is.
 module cnn_plan_facts
    use, intrinsic :: iso_c_binding, only : c_null_ptr, c_ptr
-   use cnn_conv_request, only : conv_request_type, multiplied_as
+   use cnn_conv_request, only : conv_request_type, layout_nchw, multiplied_as
    use cnn_cuda_device, only : cuda_device_type
    use cnn_cuda_devices, only : open_cuda_device
    use cnn_cudnn, only : cudnn_type
@@ -38,8 +38,9 @@ contains
       if (allocated(error)) return
       asked = request
       asked%dtype = multiplied_as(request%dtype, name%math)
-      ! Operands that are rounded first are not fused with anything
-      if (.not. name%graphs .or. (asked%is_fused() .and. asked%dtype /= request%dtype)) return
+      if (.not. name%graphs) return
+      ! Operands that are rounded for one convolution only are not fused with anything
+      if (asked%layout == layout_nchw .and. asked%is_fused() .and. asked%dtype /= request%dtype) return
       if (name%kind /= "cuda") then
          call fail(error, "device "//text//": has no plans of cuDNN, expected cuda")
       else if (len(json) > 0) then

@@ -77,7 +77,7 @@ module cnn_network
       procedure :: compute_loss
       procedure :: backward
       procedure :: update
-      procedure :: feed, step, step_fed, read_loss
+      procedure :: feed, step, step_fed, read_loss, is_recorded
       procedure :: output
       procedure :: chain, chain_end, find_chain, output_extents
       procedure, private :: queue_loss
@@ -125,6 +125,12 @@ module cnn_network
    end interface
 
 contains
+
+   !> Whether the last step was replayed from a recording, and the next of its shapes will be
+   pure logical function is_recorded(self)
+      class(network_type), intent(in) :: self
+      is_recorded = self%record%state == record_made
+   end function is_recorded
 
    !> A network with undefined weights from its description (JSON text)
    subroutine build(self, text, dtype, device, error)
