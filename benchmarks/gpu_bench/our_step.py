@@ -44,7 +44,12 @@ class OurStep:
         if self._stream is not None:
             self._stream.synchronize()
         self._last = 0.0
-        self.notes: dict[str, Any] = {"device": text, "lean": how["lean"], "loss read": self._waits}
+        self._how = {"device": text, "lean": how["lean"], "loss read": self._waits}
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """How it is done; after some steps also whether they were replayed."""
+        return self._how | {"recorded": self._network.recorded, "ways": self._network.ways(tuple(self._x.shape))}
 
     def settings(self) -> None:
         """There are none of the process."""

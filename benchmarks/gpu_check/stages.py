@@ -23,7 +23,7 @@ from bridge.errors import BridgeError
 
 #: Tests that run on the real libraries when CNN_TEST_CUDA=real
 TESTS = ("tests/parity", "tests/test_network_cuda.py", "tests/test_device_arrays.py", "tests/test_streams.py",
-         "tests/test_foreign_arrays.py")
+         "tests/test_foreign_arrays.py", "tests/test_cuda_chains.py", "tests/test_feed.py")
 #: Device options, and the exit code of the verdict that they must have; None: it is recorded, whatever it is.
 #: Transforms have other bounds than sums of products
 OPTIONS: dict[str, int | None] = {
