@@ -196,7 +196,7 @@ class Network:
         >>> net, x = Network(Model((Conv2d("a", 1, 1, (1, 1)),))), np.ones((1, 1, 2, 2), np.float32)
         >>> net.feed(x, 2 * x)
         >>> for _ in range(2):
-        ...     net.step(lr=0.25, read_loss=False)
+        ...     net.step(lr=0.125, read_loss=False)
         ...     net.feed(x, 2 * x)
         >>> net.read_loss()
         1.0
