@@ -22,6 +22,7 @@ typedef void kernel_type(void **args);
   void cnn_mse_##kind(int64_t, void *, void *, void *, real, void *);                                       \
   void cnn_relu_backward_##kind(int64_t, void *, void *, void *);                                           \
   void cnn_relu_backward_bias_##kind(int64_t, int64_t, int64_t, void *, void *, void *, void *);            \
+  void cnn_bias_gradient_##kind(int64_t, int64_t, int64_t, void *, void *);                                 \
   void cnn_narrow_##kind(int64_t, void *, void *);                                                          \
   void cnn_sgd_##kind(int64_t, void *, void *, void *, real, real, real, real, int32_t);                    \
   static void mse_##kind(void **args) {                                                                     \
@@ -32,6 +33,9 @@ typedef void kernel_type(void **args);
   }                                                                                                         \
   static void relu_backward_bias_##kind(void **args) {                                                      \
     cnn_relu_backward_bias_##kind(LONG(0), LONG(1), LONG(2), ADDRESS(3), ADDRESS(4), ADDRESS(5), ADDRESS(6)); \
+  }                                                                                                         \
+  static void bias_gradient_##kind(void **args) {                                                           \
+    cnn_bias_gradient_##kind(LONG(0), LONG(1), LONG(2), ADDRESS(3), ADDRESS(4));                            \
   }                                                                                                         \
   static void narrow_##kind(void **args) { cnn_narrow_##kind(LONG(0), ADDRESS(1), ADDRESS(2)); }            \
   static void sgd_##kind(void **args) {                                                                     \
@@ -77,7 +81,7 @@ static const struct {
 } table[] = {
     NAMED(mse_f32), NAMED(relu_backward_f32), NAMED(relu_backward_bias_f32), NAMED(narrow_f32), NAMED(sgd_f32),
     NAMED(mse_f64), NAMED(relu_backward_f64), NAMED(relu_backward_bias_f64), NAMED(narrow_f64), NAMED(sgd_f64),
-    NAMED(relu_backward_last_f32), NAMED(relu_backward_last_f16), NAMED(relu_backward_last_bf16),
+    NAMED(bias_gradient_f32), NAMED(bias_gradient_f64), NAMED(relu_backward_last_f32), NAMED(relu_backward_last_f16), NAMED(relu_backward_last_bf16),
     NAMED(channel_sums_f32), NAMED(channel_sums_f16), NAMED(channel_sums_bf16),
     NAMED(turn_f32), NAMED(turn_f16), NAMED(turn_bf16),
     NAMED(fold), NAMED(f32_to_f16), NAMED(f16_to_f32), NAMED(f32_to_bf16), NAMED(bf16_to_f32)};

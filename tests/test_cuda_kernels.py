@@ -131,6 +131,23 @@ def test_relu_backward_bias(kernels: HostKernels, kind: str, shape: tuple[int, i
         assert same_bits(partial[channel], sums_in_order(dz[:, channel].ravel(), blocks*BLOCK))
 
 
+@pytest.mark.parametrize("blocks", GRIDS)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (4, 2, 3), (2, 3, 256), (2, 3, 257), (1, 2, 4099), (700, 2, 1), (0, 2, 5),
+                                   (3, 2, 0), (3, 5, 511), (2, 2, 1281)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bias_gradient(kernels: HostKernels, kind: str, shape: tuple[int, int, int], blocks: int) -> None:
+    """shape is (batch, channels, pixels)"""
+    memory, wp = Memory(), KINDS[kind]
+    batch, channels, pixels = shape
+    dz = memory.put(np.random.default_rng(8).standard_normal(shape).astype(wp))
+    partial = memory.out((channels, blocks*BLOCK), np.float64)
+    kernels.launch(f"cnn_bias_gradient_{kind}", (blocks, channels), np.int64(pixels), np.int64(channels),
+                   np.int64(batch), dz, partial)
+    memory.check()
+    for channel in range(channels):
+        assert same_bits(partial[channel], sums_in_order(dz[:, channel].ravel(), blocks*BLOCK))
+
+
 @pytest.mark.parametrize("inside", ["z", "da"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_relu_backward_in_place(kernels: HostKernels, kind: str, inside: str) -> None:

@@ -31,7 +31,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-TYPED = ("mse", "relu_backward", "relu_backward_bias", "narrow", "sgd")
+TYPED = ("mse", "relu_backward", "relu_backward_bias", "bias_gradient", "narrow", "sgd")
 STORED = ("relu_backward_last", "channel_sums", "turn")
 ENTRIES = frozenset(
     [f"cnn_{name}_{kind}" for name in TYPED for kind in ("f32", "f64")]

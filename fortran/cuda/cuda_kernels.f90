@@ -20,14 +20,14 @@ module cnn_cuda_kernels
    integer, parameter, public :: threads_per_block = 256
 
    integer, parameter, public :: kernel_mse = 1, kernel_relu_backward = 2, kernel_relu_backward_bias = 3, &
-      & kernel_narrow = 4, kernel_sgd = 5
+      & kernel_bias_gradient = 4, kernel_narrow = 5, kernel_sgd = 6
    integer, parameter, public :: kernel_relu_backward_last = 1, kernel_channel_sums = 2, kernel_turn = 3
    integer, parameter, public :: kernel_fold = 1, kernel_f32_to_f16 = 2, kernel_f16_to_f32 = 3, &
       & kernel_f32_to_bf16 = 4, kernel_bf16_to_f32 = 5
 
    !> Kernels that exist for float32 and float64; their C names end in _f32 and _f64
-   character(len=*), parameter :: typed_names(5) = [character(len=22) :: &
-      & "cnn_mse", "cnn_relu_backward", "cnn_relu_backward_bias", "cnn_narrow", "cnn_sgd"]
+   character(len=*), parameter :: typed_names(6) = [character(len=22) :: &
+      & "cnn_mse", "cnn_relu_backward", "cnn_relu_backward_bias", "cnn_bias_gradient", "cnn_narrow", "cnn_sgd"]
    !> Kernels for tensors with channels last, of float32, float16 and bfloat16; their C names end in _f32, _f16, _bf16
    character(len=*), parameter :: stored_names(3) = [character(len=22) :: &
       & "cnn_relu_backward_last", "cnn_channel_sums", "cnn_turn"]

@@ -1,16 +1,17 @@
 ! SPDX-License-Identifier: MIT
-!> Element-wise work of a convolution layer on a CUDA device, by cuDNN; and conversions between element types.
+!> Element-wise work of a convolution layer on a CUDA device, by cuDNN; bias gradients; conversions of element types.
 !>
 !> Source.  cuDNN 9 API reference: cudnnAddTensor, cudnnActivationForward, cudnnConvolutionBackwardBias.
 module cnn_cuda_pointwise
    use, intrinsic :: iso_c_binding, only : c_int, c_int64_t, c_loc, c_null_ptr, c_ptr, c_size_t
    use cnn_cuda_device, only : cuda_device_type
-   use cnn_cuda_kernels, only : blocks_for, kernel_bf16_to_f32, kernel_f16_to_f32, kernel_f32_to_bf16, &
-      & kernel_f32_to_f16
+   use cnn_cuda_kernels, only : blocks_for, kernel_bf16_to_f32, kernel_bias_gradient, kernel_f16_to_f32, &
+      & kernel_f32_to_bf16, kernel_f32_to_f16, threads_per_block
    use cnn_cuda_memory, only : copy_device
+   use cnn_cuda_sums, only : most_rows, most_summing => most_blocks, reserve_sums, sums_to_gradient
    use cnn_error, only : error_type, fail
    use cnn_factors, only : one, zero
-   use cnn_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32, dtype_name
+   use cnn_kinds, only : bytes_of, dtype_bfloat16, dtype_float16, dtype_float32, dtype_name, i8
    use cnn_tensor, only : address_after, aligned, tensor_type
    implicit none
    private
@@ -33,7 +34,7 @@ contains
          & one(y%dtype), of_bias, bias%address, one(y%dtype), of_y, y%address), "adding the bias", error)
    end subroutine add_bias
 
-   !> db(k) = sum of dy(n,k,:,:). cuDNN has none of bfloat16: that is widened, summed, and rounded
+   !> db(k) = sum of dy(n,k,:,:). bfloat16, of which neither cuDNN nor we have one, is widened, summed, and rounded
    subroutine bias_gradient(device, dy, db, error)
       type(cuda_device_type), intent(inout) :: device
       type(tensor_type), intent(in) :: dy, db
@@ -50,7 +51,7 @@ contains
       wide_dy%dtype = dtype_float32
       wide_db%dtype = dtype_float32
       bytes = aligned(wide_db%bytes())
-      call device%reserve(bytes + int(wide_dy%bytes(), c_size_t), wide_db%address, error)
+      call device%reserve_scratch(bytes + int(wide_dy%bytes(), c_size_t), wide_db%address, error)
       if (allocated(error)) return
       wide_dy%address = address_after(wide_db%address, bytes)
       call convert(device, dy, wide_dy, error)
@@ -58,15 +59,42 @@ contains
       if (.not. allocated(error)) call convert(device, wide_db, db, error)
    end subroutine bias_gradient
 
+   !> By our kernel, whose sums are float64, in a fixed order, and by many blocks also for one channel; else by cuDNN
    subroutine sum_channels(device, dy, db, error)
       type(cuda_device_type), intent(inout) :: device
       type(tensor_type), intent(in) :: dy, db
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: of_dy, of_db
+      if (device%kernels%available .and. dy%extent(3) <= most_rows .and. bytes_of(dy%dtype) >= 4) then
+         call sum_by_kernel(device, dy, db, error)
+         return
+      end if
       call describe(device, dy, bias_as_channels(db), of_dy, of_db, error)
       if (.not. allocated(error)) call device%dnn%check(device%dnn%convolution_backward_bias(device%dnn_handle, &
          & one(dy%dtype), of_dy, dy%address, zero(dy%dtype), of_db, db%address), "bias gradient", error)
    end subroutine sum_channels
+
+   subroutine sum_by_kernel(device, dy, db, error)
+      type(cuda_device_type), intent(inout) :: device
+      type(tensor_type), intent(in) :: dy, db
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: address, partial
+      integer(c_int64_t), target :: pixels, channels, batch
+      integer(i8) :: threads
+      integer :: blocks
+
+      pixels = product(int(dy%extent(1:2), i8))
+      channels = dy%extent(3)
+      batch = dy%extent(4)
+      blocks = blocks_for(pixels*batch, max(1, most_summing/dy%extent(3)))
+      threads = int(blocks, i8)*threads_per_block
+      call reserve_sums(device, threads, channels, partial, error)
+      if (allocated(error)) return
+      address = dy%address
+      call device%kernels%launch_typed(device%rt, kernel_bias_gradient, dy%dtype, [blocks, dy%extent(3)], &
+         & [c_loc(pixels), c_loc(channels), c_loc(batch), c_loc(address), c_loc(partial)], device%stream, error)
+      if (.not. allocated(error)) call sums_to_gradient(device, partial, threads, channels, db, error)
+   end subroutine sum_by_kernel
 
    !> a = max(z, 0); NaN stays NaN; a may be z
    subroutine relu_forward(device, z, a, error)

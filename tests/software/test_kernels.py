@@ -116,6 +116,7 @@ KERNELS = {
     "cnn_fold": (1000, "d3000", SMALL, f"d{3 * SMALL}"),
     "cnn_relu_backward": (1000, "t1000", "t1000", "t1000"),
     "cnn_relu_backward_bias": (100, 3, 10, "t3000", "t3000", "t3000", f"d{3 * PARTIAL}"),
+    "cnn_bias_gradient": (100, 3, 10, "t3000", f"d{3 * PARTIAL}"),
     "cnn_relu_backward_last": (1000, 8, "t1000", "t1000", "t1000", f"d{PARTIAL}"),
     "cnn_channel_sums": (1000, 8, "t1000", f"d{PARTIAL}"), "cnn_turn": (100, 3, 10, "t3000", "t3000"),
     "cnn_narrow": (1000, "d1000", "t1000"),
@@ -133,7 +134,7 @@ def test_each_kernel_needs_all_of_its_arrays(with_kernels: Calls, name: str) -> 
     short_name = re.sub("(?<!to)_(f16|bf16|f32|f64)$", "", name)
     kind = {"f64": "d", "f16": "e", "bf16": "e"}.get(name.removeprefix(f"{short_name}_"), "f")
     signature = KERNELS[short_name]
-    grid = Dim3(2, 3 if short_name in ("cnn_fold", "cnn_relu_backward_bias") else 1, 1)
+    grid = Dim3(2, 3 if short_name in ("cnn_fold", "cnn_relu_backward_bias", "cnn_bias_gradient") else 1, 1)
     function = kernel(cuda, name.encode())[1]
     arrays = [i for i, given in enumerate(signature) if isinstance(given, str) and given != "r"]
     for short in (None, *arrays):

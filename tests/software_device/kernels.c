@@ -74,6 +74,18 @@ static int relu_backward_bias(const struct launch *l, struct range *r)
    return n;
 }
 
+// (pixels, channels, batch, dz, partial(T, channels)), channels = grid.y
+static int bias_gradient(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   if (v[0].i < 0 || v[2].i < 0 || l->grid.z != 1) return refuse(l, "negative size, or a grid with depth");
+   if (v[1].i != l->grid.y) return refuse(l, "the grid's height is not the number of channels");
+   put(r, &n, v[3].p, v[0].i * v[1].i * v[2].i, value_bytes(l), false);
+   put(r, &n, v[4].p, (int64_t)l->grid.x * THREADS * v[1].i, 8, true);
+   return n;
+}
+
 // (n, channels, z, da, dz, partial(T / channels, channels))
 static int relu_backward_last(const struct launch *l, struct range *r)
 {
@@ -156,6 +168,8 @@ static const struct kernel kernels[] = {
    {"cnn_relu_backward_f64", "ippp", relu_backward},
    {"cnn_relu_backward_bias_f32", "iiipppp", relu_backward_bias},
    {"cnn_relu_backward_bias_f64", "iiipppp", relu_backward_bias},
+   {"cnn_bias_gradient_f32", "iiipp", bias_gradient},
+   {"cnn_bias_gradient_f64", "iiipp", bias_gradient},
    {"cnn_narrow_f32", "ipp", narrow},
    {"cnn_narrow_f64", "ipp", narrow},
    {"cnn_sgd_f32", "ipppffffw", sgd},
