@@ -98,6 +98,14 @@ def test_what_cannot_be_asked(arguments: list[str], words: str, capsys: pytest.C
     assert capsys.readouterr().err.startswith(f"bridge.doctor: {words}")
 
 
+@pytest.mark.parametrize("option", ["--gpu=h200", "--size=64", "--batch=3", "--dtype=float64"])
+def test_options_of_plans_go_with_them(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main([option])
+    assert done.value.code == 2
+    assert f"{option.partition('=')[0]} goes with --plans" in capsys.readouterr().err
+
+
 def test_descriptions_that_are_none(cudnn: None, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """No JSON is told from JSON that cuDNN does not take, in its words."""
     path = tmp_path / "gpu.json"

@@ -89,8 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run; the exit code says whether the device can be used."""
     p = parser()
     a = p.parse_args(arguments)
-    if a.gpu and not a.plans:
-        p.error("--gpu goes with --plans")
+    for name in ("gpu", "size", "batch", "dtype"):
+        if not a.plans and getattr(a, name) != p.get_default(name):
+            p.error(f"--{name} goes with --plans")
     if a.plans:
         return run("bridge.doctor", lambda: _print_plans(a))
     return run("bridge.doctor", lambda: _print_path() if a.cuda_path else _examine(a))
