@@ -87,10 +87,10 @@ class Training:
         return repr(self.losses).encode() + b"".join(one.numpy().tobytes() for one in self.net.parameters.values())
 
 
-def trained(device: str = "cuda", seed: int = 1, steps: int = 3) -> bytes:
+def trained(device: str = "cuda", seed: int = 1, steps: int = 3, **given: Any) -> bytes:
     """What some steps on our own stream give."""
     use(OWN, device)
-    training = Training(device, seed)
+    training = Training(device, seed, **given)
     for _ in range(steps):
         training.step()
     return training.result()
@@ -198,6 +198,11 @@ def feeding_does_not_wait_for_a_step() -> None:
         if i > 2:
             assert {name: after[name] - before[name] for name in before} == {
                 "cudaStreamSynchronize": 0, "device synchronisations": 0, WAITS: 1}
+
+
+def lean_steps_are_fused_steps() -> None:
+    """In place or not, the same bits; without our kernels too."""
+    assert trained(lean=True) == trained(fuse=True)
 
 
 def two_networks_recorded() -> None:

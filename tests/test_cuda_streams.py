@@ -24,7 +24,7 @@ CHECKS = {
     "half_done_steps": ("new", "old"), "more_than_all_memory": ("new",),
     "recorded_steps": ("new",), "recorded_steps_are_steps": ("new", "old"), "two_networks_recorded": ("new", "old"),
     "what_cannot_be_recorded": ("new", "old"), "fed_steps": ("new", "old"),
-    "feeding_does_not_wait_for_a_step": ("new",),
+    "feeding_does_not_wait_for_a_step": ("new",), "lean_steps_are_fused_steps": ("new", "old"),
 }  # fmt: skip
 
 
