@@ -332,9 +332,14 @@ contains
    subroutine cuda_start_recording(self, error)
       class(cuda_type), intent(inout) :: self
       type(error_type), allocatable, intent(out) :: error
+      type(error_type), allocatable :: ignored
+      logical :: has_started
       call self%device%enter(error)
       if (.not. allocated(error)) call self%recording%start(self%device, error)
+      has_started = .not. allocated(error)
       call self%device%leave_idle(error)
+      ! A caller that is told of an error does not stop it
+      if (has_started .and. allocated(error)) call self%recording%stop(self%device, ignored)
    end subroutine cuda_start_recording
 
    subroutine cuda_stop_recording(self, error)

@@ -108,7 +108,13 @@ contains
          self%record%refused = .false.
          call self%resize(x%extent, x%dtype, self%record%input, error)
          if (.not. allocated(error)) call self%resize(target%extent, target%dtype, self%record%target, error)
-         if (allocated(error)) return
+         if (allocated(error)) then
+            ! A shape without memory would be taken for a copy
+            call self%backend%release(self%record%input)
+            self%record%input = tensor_type()
+            self%record%target = tensor_type()
+            return
+         end if
       end if
       if (.not. self%record%refused) self%record%state = record_expected
    end subroutine expect
