@@ -12,6 +12,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from ctypes import byref, c_int, c_uint, c_void_p
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,45 @@ def recorded_steps_are_steps() -> None:
     assert strict.counter("cudaGraphInstantiate") == 2
     use(OWN)
     destroy(other)
+
+
+def recordings_follow_memory() -> None:
+    """The workspace that a recording has the address of moves, then outputs do, by a forward of another shape."""
+    right = trained("cuda,record=no", steps=10)
+    training, larger = Training(), DeviceArray.from_numpy(batch(3, (4, 1, 30, 30)))
+    for i in range(10):
+        before = strict.counter("cudaFree")
+        if i == 4:  # operands are rounded there
+            x, w = DeviceArray.from_numpy(batch(1, (2, 8, 60, 60))), DeviceArray.from_numpy(batch(2, (8, 8, 3, 3)))
+            conv2d(x, w, device="cuda,math=bf16")
+        if i == 7:
+            engine.call("network_forward", training.net._handle, larger.operand.address, larger.operand.extent)
+        assert (strict.counter("cudaFree") > before) == (i in (4, 7))
+        training.step()
+    assert training.result() == right
+
+
+def steps_go_on_after_failures() -> None:
+    """One failed call, each in turn, spoils one step at most: the same network goes on, recorded as before."""
+    use_device: Callable[[int], int] = strict.api.cudaSetDevice
+    # Every second change of the device is the way back to the caller's
+    for device, name, stride in (("cuda", "cudaMalloc", 1), ("cuda:1", "cudaSetDevice", 2)):
+        right, met, call = trained(device), True, 0
+        while met:
+            call += stride
+            training, before = Training(device), strict.counter(name)
+            strict.fail(name, status_of(name), call=call)
+            with suppress(EngineError):
+                for _ in range(3):
+                    training.step()
+            met = strict.counter(name) >= before + call
+            strict.fail_no_more()
+            assert use_device(0) == 0
+            while len(training.losses) < 3:
+                training.step()
+            # After an update whose end failed the weights are others
+            assert name != "cudaMalloc" or training.result() == right, call
+        assert call > 10
 
 
 def fed_steps() -> None:

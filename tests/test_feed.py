@@ -113,6 +113,20 @@ def test_what_is_refused(cuda: str, device: str) -> None:
     assert net.step(**SGD) == plain.step(to_device(x, net.device), to_device(target, net.device), **SGD)
 
 
+@ALL_DEVICES
+def test_a_step_of_another_target_is_refused(cuda: str, device: str) -> None:
+    """Also after steps that were recorded; the next step is right."""
+    net, plain = two_networks(device, cuda)
+    (x, target), = batches(1)
+    given = to_device(x, net.device), to_device(target, net.device)
+    for _ in range(3):
+        assert net.step(*given, **SGD) == plain.step(*given, **SGD)
+    for wrong in (target[:2].copy(), np.concatenate([target, target])):
+        with pytest.raises(bridge.EngineError, match=r"^target: float32 "):
+            net.step(given[0], to_device(wrong, net.device), **SGD)
+    assert net.step(*given, **SGD) == plain.step(*given, **SGD)
+
+
 def test_a_loss_is_that_of_its_network(cuda: str) -> None:
     nets = two_networks("cuda", cuda)
     given = batches(2)
