@@ -38,8 +38,8 @@ class Network:
 
     On a CUDA device inputs and targets are CUDA arrays, and results are new arrays of the library of the last input if
     that is torch or cupy, else `bridge.DeviceArray`.
-    Work is queued on that library's stream (see `bridge.streams`); only `loss` and `step`, which return a number, wait
-    for it. Inputs are not checked for NaN and infinity there, which would wait too.
+    Work is queued on that library's stream (see `bridge.streams`); only what returns a number, as `loss` and `step` do,
+    waits for it. Inputs are not checked for NaN and infinity there, which would wait too.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Network:
     lean : bool
         For training: `fuse`, and keep nothing that training does not need. There is no gradient with respect to the
         input, and no `output_gradient`; `backward` uses up the outputs of inner layers, so that only the last layer's
-        can be had after it. On the CPU that is the fastest, with the least memory.
+        can be had after it (on a CUDA device with tensor cores at any time). The fastest, with the least memory.
 
     Attributes
     ----------
@@ -188,7 +188,8 @@ class Network:
         """Input and target of the next `step`, numpy arrays on any device; copied, and free to change on return.
 
         On a CUDA device what is queued goes on meanwhile: from pinned memory, on a stream of its own, the next batch
-        arrives while a step runs. Values are checked as on the CPU.
+        arrives while a recorded step runs (behind one that is not, which reads the batch itself). Values are checked as
+        on the CPU.
 
         Examples
         --------

@@ -25,7 +25,7 @@ CHECKS = {
     "recorded_steps": ("new",), "recorded_steps_are_steps": ("new", "old"), "two_networks_recorded": ("new", "old"),
     "what_cannot_be_recorded": ("new", "old"), "fed_steps": ("new", "old"),
     "feeding_does_not_wait_for_a_step": ("new",), "lean_steps_are_fused_steps": ("new", "old"),
-    "recordings_follow_memory": ("new",), "steps_go_on_after_failures": ("new",),
+    "masks_may_be_refused": ("new",), "recordings_follow_memory": ("new",), "steps_go_on_after_failures": ("new",),
 }  # fmt: skip
 
 

@@ -215,35 +215,44 @@ contains
       type(tensor_type), intent(in) :: w, dy, a, dx, db
       type(error_type), allocatable, intent(out) :: error
       type(conv_request_type) :: masked
+      logical :: refused
 
       masked = request
       masked%mask = .true.
-      if (has_plan(device, name, masked, error)) then
-         call run(device, name, masked, [dx%address, w%address, dy%address, a%address], error)
-         if (.not. allocated(error) .and. db%is_allocated()) call bias_gradient_last(device, dx, db, error)
-      else
-         if (.not. allocated(error)) call run(device, name, request, [dx%address, w%address, dy%address], error)
+      refused = .not. has_plan(device, name, masked, error)
+      if (.not. (allocated(error) .or. refused)) then
+         call run(device, name, masked, [dx%address, w%address, dy%address, a%address], error, refused)
+      end if
+      if (allocated(error)) return
+      if (refused) then
+         call run(device, name, request, [dx%address, w%address, dy%address], error)
          if (.not. allocated(error)) call relu_backward_last(device, a, dx, dx, db, error)
+      else if (db%is_allocated()) then
+         call bias_gradient_last(device, dx, db, error)
       end if
    end subroutine backward_relu
 
-   !> Queue the plan of a request; addresses in the order of `graph_ids`
-   subroutine run(device, name, request, addresses, error)
+   !> Queue the plan of a request; addresses in the order of `graph_ids`. With `refused` it is no error that cuDNN does
+   !> not support it after all; it is not asked again then
+   subroutine run(device, name, request, addresses, error, refused)
       type(cuda_device_type), intent(inout) :: device
       type(device_name_type), intent(in) :: name
       type(conv_request_type), intent(in) :: request
       type(c_ptr), intent(in) :: addresses(:)
       type(error_type), allocatable, intent(out) :: error
+      logical, intent(out), optional :: refused
       type(c_ptr) :: workspace
       integer :: i
 
+      if (present(refused)) refused = .false.
       call find_plan(device, name, request, i, error)
       if (.not. allocated(error) .and. i == 0) call fail(error, "no plan for the "// &
          & trim(conv_names(request%operation))//" of "//shape_text(request%x)//" any more")
       if (allocated(error)) return
       call device%reserve(int(device%plans(i)%graph%workspace_bytes, c_size_t), workspace, error)
       if (.not. allocated(error)) call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, &
-         & graph_ids(request), addresses, workspace, error)
+         & graph_ids(request), addresses, workspace, error, refused)
+      if (present(refused)) device%plans(i)%may_fuse = .not. refused
       if (allocated(error)) error%message = error%message//" ("//trim(conv_names(request%operation))// &
          & ", channels last; graphs=no does without)"
    end subroutine run

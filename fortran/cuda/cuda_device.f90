@@ -2,7 +2,8 @@
 !> A CUDA device: its libraries' handles, its stream, its buffers; the convolutions it knows.
 !>
 !> Streams.  Work is queued on `stream`: the device's own one, or one that the caller gave with `use_stream`. Work
-!>           on a new stream waits, on the device, for what was queued before. The host waits in `synchronize` only.
+!>           on a new stream waits, on the device, for what was queued before. The host waits in `synchronize` only, and
+!>           in cnn_cuda_feeder.
 !>           A caller's stream may be gone when it is not the present one any more: it is not touched then.
 !> Current device.  Between `enter` and `leave` this device is the calling thread's; before and after, the caller's.
 !> Source.   CUDA runtime API and cuDNN 9 API reference.

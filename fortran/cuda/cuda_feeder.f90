@@ -84,8 +84,11 @@ contains
       class(feeder_type), intent(inout) :: self
       type(cuda_device_type), intent(in) :: device
       type(error_type), allocatable, intent(out) :: error
+      integer(c_int) :: ignored
       call device%check(device%rt%event_record(self%free, device%stream), "cudaEventRecord", error)
       self%was_freed = self%was_freed .or. .not. allocated(error)
+      ! The next copy would not know what still reads the batch
+      if (allocated(error)) ignored = device%rt%stream_synchronize(device%stream)
    end subroutine release
 
    !> A stream and events, the first time

@@ -17,12 +17,11 @@ contains
 
       call sgd%check(error)
       if (allocated(error)) return
-      self%has_loss = .false.
       if (is_known(self%record, x, target)) then
          call run_recorded(self, x, target, error)
       else
          call run(self, x, target, error)
-         if (.not. allocated(error)) call expect(self, x, target, error)
+         if (.not. allocated(error)) call expect(self, x, target)
       end if
       if (.not. allocated(error)) call self%update(sgd, error)
       self%has_loss = .not. allocated(error)
@@ -98,22 +97,21 @@ contains
       is_known = record%state /= record_none .and. same_shape(record%input, x) .and. same_shape(record%target, target)
    end function is_known
 
-   !> After a step that was run call by call: memory for the next ones, where the device records
-   subroutine expect(self, x, target, error)
+   !> After a step that was run call by call: memory for the next ones, where the device records and has some left
+   subroutine expect(self, x, target)
       class(network_type), intent(inout) :: self
       type(tensor_type), intent(in) :: x, target
-      type(error_type), allocatable, intent(out) :: error
+      type(error_type), allocatable :: error
       if (.not. self%backend%records) return
       if (.not. (same_shape(self%record%input, x) .and. same_shape(self%record%target, target))) then
-         self%record%refused = .false.
          call self%resize(x%extent, x%dtype, self%record%input, error)
          if (.not. allocated(error)) call self%resize(target%extent, target%dtype, self%record%target, error)
-         if (allocated(error)) then
+         self%record%refused = allocated(error)
+         if (self%record%refused) then
             ! A shape without memory would be taken for a copy
             call self%backend%release(self%record%input)
             self%record%input = tensor_type()
             self%record%target = tensor_type()
-            return
          end if
       end if
       if (.not. self%record%refused) self%record%state = record_expected
