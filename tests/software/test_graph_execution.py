@@ -44,7 +44,7 @@ PLANS: dict[str, tuple[int, str, Callable[[Small], int]]] = {
     "no text of a plan": (BAD, "no text of one", lambda s: s.restored(b"{}")),
     "a damaged text": (BAD, "damaged", lambda s: s.restored(damaged(s.text()))),
     "another engine's text": (BAD, "damaged", lambda s: s.restored(
-        s.text().replace(b'"engine": 4', b'"engine": 5'))),
+        s.text().replace(b'"engineId": 4', b'"engineId": 5'))),
     "a handle destroyed": (BAD, "was destroyed", lambda s: s.execute(handle=s.without_handle())),
     "a pack in the place of a plan": (OTHER_KIND, "expected execution plan",
                                       lambda s: s.execute(plan=s.g.pack(s.data))),
