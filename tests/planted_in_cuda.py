@@ -62,10 +62,13 @@ FILLED = "call c_memcpy(device%buffers%staging, address_after(host, done), piece
 
 FREED = "         call free_plan(self%plans(i), self%dnn, self%graphs)\n"
 
+#: Then cuDNN and cuBLAS do their work
+NO_KERNELS = ("      self%available = .true.\n", "")
+
 PLANTS = (
     # No mistakes: what is planted below is caught for what it is, not because something was built again
     Plant("nothing changed", (), outcome=Outcome.ROUNDING, harmless=True),
-    one("no kernels", "      self%available = .true.\n", "", outcome=Outcome.ROUNDING, harmless=True),
+    Plant("no kernels", (NO_KERNELS,), outcome=Outcome.ROUNDING, harmless=True),
     # Descriptors
     one("kernels flipped", "CUDNN_CROSS_CORRELATION, compute_type", "0_c_int, compute_type"),
     one("format and type of filters swapped", "descriptor, cudnn_dtype(dtype), CUDNN_TENSOR_NCHW",
@@ -80,9 +83,10 @@ PLANTS = (
         precision="float64", said="compute type 0 for data type 1"),
     one("tensor cores for float32", "math_type = CUDNN_FMA_MATH", "math_type = CUDNN_DEFAULT_MATH",
         outcome=Outcome.PRECISION),
-    one("the descriptor of db for dy", "one(dy%dtype), of_dy, dy%address", "one(dy%dtype), of_db, dy%address"),
+    Plant("the descriptor of db for dy", (
+        NO_KERNELS, ("one(dy%dtype), of_dy, dy%address", "one(dy%dtype), of_db, dy%address"))),
     # Arguments
-    one("adds to the bias gradient", "zero(dy%dtype), of_db", "one(dy%dtype), of_db"),
+    Plant("adds to the bias gradient", (NO_KERNELS, ("zero(dy%dtype), of_db", "one(dy%dtype), of_db"))),
     one("adds to old results", "beta = zero(x%dtype)", "beta = one(x%dtype)"),
     one("x and dy swapped", "conv_filter, conv, x, dw, dy, error", "conv_filter, conv, dy, dw, x, error",
         said="cuDNN: algorithms of the filter gradient"),
@@ -106,6 +110,7 @@ PLANTS = (
     one("half the slope", "slope_f64 = 2.0_dp*scale", "slope_f64 = scale", kernels=True),
     one("ReLU masked by its gradient", "c_loc(batch), c_loc(z_address)", "c_loc(batch), c_loc(da_address)",
         kernels=True),
+    one("the bias gradient of one image", "batch = dy%extent(4)", "batch = 1", kernels=True),
     one("no bias gradient behind a ReLU", "address = db%address\n      call device%kernels%launch_typed(",
         "address = totals\n      call device%kernels%launch_typed(",
         said="arrays 1 and 2 overlap", kernels=True),
