@@ -24,8 +24,8 @@ class Everything:
         self.cuda, self.small, self.blas = cuda, Small(cuda), cuda.make("cublasCreate_v2")
         cuda.ok("cublasSetStream_v2", self.blas, cuda.stream)
         cuda.ok("cublasSetPointerMode_v2", self.blas, 1)
-        self.library = cuda.make("cudaLibraryLoadData", PTX, None, None, c_uint(0), None, None, c_uint(0))
-        self.narrow = cuda.make("cudaLibraryGetKernel", self.library, b"cnn_narrow_f32")
+        self.loaded = cuda.make("cudaLibraryLoadData", PTX, None, None, c_uint(0), None, None, c_uint(0))
+        self.narrow = cuda.make("cudaLibraryGetKernel", self.loaded, b"cnn_narrow_f32")
         self.host, self.x, self.y = cuda.pinned(32), cuda.malloc(32), cuda.malloc(16)
         self.alpha, self.image, self.sum = cuda.put(floats(10)), cuda.put(floats(3)), cuda.put(floats(1))
         self.one, self.filter, self.conv = cuda.tensor((1, 1, 1, 1)), cuda.filter((1, 1, 1, 1)), cuda.convolution()
@@ -92,7 +92,7 @@ GONE: dict[str, tuple[Callable[[Everything], tuple[object, ...]], str]] = {
     "device memory": (lambda e: ("cudaFree", e.image), "cublasSaxpy: .*memory that was freed"),
     "a workspace or output": (lambda e: ("cudaFree", e.small.data[Y]), "cudnnBackendExecute: .*memory that was freed"),
     "pinned memory": (lambda e: ("cudaFreeHost", e.host), "cudaMemcpyAsync: .*memory that was freed"),
-    "kernels": (lambda e: ("cudaLibraryUnload", e.library), "this kernel library was destroyed"),
+    "kernels": (lambda e: ("cudaLibraryUnload", e.loaded), "this kernel library was destroyed"),
     "a cuDNN handle": (lambda e: ("cudnnDestroy", e.cuda.handle), "this cuDNN handle was destroyed"),
     "a cuBLAS handle": (lambda e: ("cublasDestroy_v2", e.blas), "this cuBLAS handle was destroyed"),
     "a plan": (lambda e: ("cudnnBackendDestroyDescriptor", e.small.plan), "this graph descriptor was destroyed"),
