@@ -51,7 +51,8 @@ class Network:
     lean : bool
         For training: `fuse`, and keep nothing that training does not need. There is no gradient with respect to the
         input, and no `output_gradient`; `backward` uses up the outputs of inner layers, so that only the last layer's
-        can be had after it (on a CUDA device with tensor cores at any time). The fastest, with the least memory.
+        can be had after it (on a CUDA device with tensor cores at any time). The least memory, and on the CPU the
+        fastest.
 
     Attributes
     ----------
