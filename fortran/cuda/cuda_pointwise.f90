@@ -6,9 +6,9 @@ module cnn_cuda_pointwise
    use, intrinsic :: iso_c_binding, only : c_int, c_int64_t, c_loc, c_null_ptr, c_ptr, c_size_t
    use cnn_cuda_device, only : cuda_device_type
    use cnn_cuda_kernels, only : blocks_for, kernel_bf16_to_f32, kernel_bias_gradient, kernel_f16_to_f32, &
-      & kernel_f32_to_bf16, kernel_f32_to_f16, threads_per_block
+      & kernel_f32_to_bf16, kernel_f32_to_f16
    use cnn_cuda_memory, only : copy_device
-   use cnn_cuda_sums, only : most_rows, most_summing => most_blocks, reserve_sums, sums_to_gradient
+   use cnn_cuda_sums, only : most_rows, reserve_row_sums, sums_to_gradient
    use cnn_error, only : error_type, fail
    use cnn_factors, only : one, zero
    use cnn_kinds, only : bytes_of, dtype_bfloat16, dtype_float16, dtype_float32, dtype_name, i8
@@ -86,9 +86,7 @@ contains
       pixels = product(int(dy%extent(1:2), i8))
       channels = dy%extent(3)
       batch = dy%extent(4)
-      blocks = blocks_for(pixels*batch, max(1, most_summing/dy%extent(3)))
-      threads = int(blocks, i8)*threads_per_block
-      call reserve_sums(device, threads, channels, partial, error)
+      call reserve_row_sums(device, dy%extent, blocks, threads, partial, error)
       if (allocated(error)) return
       address = dy%address
       call device%kernels%launch_typed(device%rt, kernel_bias_gradient, dy%dtype, [blocks, dy%extent(3)], &

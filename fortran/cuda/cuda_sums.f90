@@ -4,14 +4,14 @@
 module cnn_cuda_sums
    use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr, c_size_t
    use cnn_cuda_device, only : cuda_device_type
-   use cnn_cuda_kernels, only : blocks_for, kernel_fold, kernel_narrow
+   use cnn_cuda_kernels, only : blocks_for, kernel_fold, kernel_narrow, threads_per_block
    use cnn_error, only : error_type
    use cnn_kinds, only : i8
    use cnn_tensor, only : address_after, tensor_type
    implicit none
    private
 
-   public :: fold_sums, reserve_sums, sums_to_gradient
+   public :: fold_sums, reserve_row_sums, reserve_sums, sums_to_gradient
 
    !> Blocks: enough to fill a GPU, few enough that the partial sums of all threads are small
    integer, parameter, public :: most_blocks = 1024
@@ -32,6 +32,19 @@ contains
       type(error_type), allocatable, intent(out) :: error
       call device%reserve(sums_bytes(n, rows) + int(rows, c_size_t)*sum_bytes, address, error)
    end subroutine reserve_sums
+
+   !> The same for a kernel with a row of `blocks` blocks, `n` threads, for each channel of a tensor (w, h, c, n)
+   subroutine reserve_row_sums(device, extent, blocks, n, address, error)
+      type(cuda_device_type), intent(inout) :: device
+      integer, intent(in) :: extent(4)
+      integer, intent(out) :: blocks
+      integer(i8), intent(out) :: n
+      type(c_ptr), intent(out) :: address
+      type(error_type), allocatable, intent(out) :: error
+      blocks = blocks_for(product(int(extent([1, 2, 4]), i8)), max(1, most_blocks/extent(3)))
+      n = int(blocks, i8)*threads_per_block
+      call reserve_sums(device, n, int(extent(3), i8), address, error)
+   end subroutine reserve_row_sums
 
    pure integer(c_size_t) function sums_bytes(n, rows)
       integer(i8), intent(in) :: n, rows

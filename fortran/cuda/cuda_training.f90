@@ -12,7 +12,8 @@ module cnn_cuda_training
    use cnn_cuda_kernels, only : blocks_for, kernel_mse, kernel_relu_backward, kernel_relu_backward_bias, kernel_sgd, &
       & threads_per_block
    use cnn_cuda_pointwise, only : bias_gradient
-   use cnn_cuda_sums, only : fold_sums, most_blocks, most_rows, reserve_sums, sum_bytes, sums_to_gradient
+   use cnn_cuda_sums, only : fold_sums, most_blocks, most_rows, reserve_row_sums, reserve_sums, sum_bytes, &
+      & sums_to_gradient
    use cnn_cudart_enums, only : cudaMemcpyDeviceToHost
    use cnn_error, only : error_type
    use cnn_kinds, only : dp, dtype_float32, dtype_float64, i8, sp
@@ -126,9 +127,7 @@ contains
       pixels = product(int(z%extent(1:2), i8))
       channels = z%extent(3)
       batch = z%extent(4)
-      blocks = blocks_for(pixels*batch, max(1, most_blocks/z%extent(3)))
-      threads = int(blocks, i8)*threads_per_block
-      call reserve_sums(device, threads, channels, partial, error)
+      call reserve_row_sums(device, z%extent, blocks, threads, partial, error)
       if (allocated(error)) return
       z_address = z%address
       da_address = da%address
