@@ -320,7 +320,7 @@ contains
       logical, intent(out) :: done
       type(error_type), allocatable, intent(out) :: error
       done = .false.
-      call self%start_recording(error)
+      call fail(error, "device "//self%name//": has no recording")
    end subroutine no_replay
 
    !> Fill tensors from host memory, which is free to change on return, while queued work goes on: they are filled for
@@ -342,7 +342,8 @@ contains
       call self%wait(error)
    end subroutine no_feed_to_wait_for
 
-   !> Give back what is not a tensor, before the network's tensors are released
+   !> Give back what is not a tensor, before the network's tensors are released, which is all that may follow. A device
+   !> of only tensors has nothing else than its name
    subroutine close_backend(self)
       class(backend_type), intent(inout) :: self
       if (allocated(self%name)) deallocate (self%name)

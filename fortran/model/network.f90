@@ -81,7 +81,8 @@ module cnn_network
       procedure :: output
       procedure :: chain, chain_end, find_chain, output_extents
       procedure, private :: queue_loss
-      procedure, private :: allocate_parameters, allocate_outputs, set_forms, allocate_gradients, resize
+      procedure, private :: allocate_parameters, allocate_outputs, set_forms, allocate_gradients
+      procedure, private, nopass :: resize
       procedure, private :: fused, relu_follows
       procedure, private :: backward_in_place, chain_backward_in_place, in_place, spent
       procedure, private :: chain_start, input_of
@@ -468,7 +469,8 @@ contains
       if (allocated(error)) return
       do i = 1, size(self%layers)
          if (self%fused(i)) cycle
-         call self%resize(shapes(:, i), self%layers(i)%kept_as, self%layers(i)%output, error)
+         call self%resize(self%backend, shapes(:, i), self%layers(i)%kept_as, self%layers(i)%output, &
+            & self%record%state, error)
          if (allocated(error)) return
       end do
    end subroutine allocate_outputs
@@ -546,29 +548,31 @@ contains
       class(network_type), intent(inout) :: self
       type(error_type), allocatable, intent(out) :: error
       integer :: i, extent(4)
-      if (.not. self%lean) call self%resize(self%input%extent, self%dtype, self%input_gradient, error)
+      if (.not. self%lean) call self%resize(self%backend, self%input%extent, self%dtype, self%input_gradient, &
+         & self%record%state, error)
       if (allocated(error)) return
       do i = 1, size(self%layers)
          ! The gradient of the loss itself has no output to take the place of: that is kept
          if (self%in_place() .and. i < size(self%layers)) cycle
          ! A fused convolution has no output, but the ReLU after it has one of the same shape
          extent = self%layers(merge(i + 1, i, self%fused(i)))%output%extent
-         call self%resize(extent, self%dtype, self%layers(i)%output_gradient, error)
+         call self%resize(self%backend, extent, self%dtype, self%layers(i)%output_gradient, self%record%state, error)
          if (allocated(error)) return
       end do
    end subroutine allocate_gradients
 
    !> A tensor of this shape and type: the present one when it fits, else a new one in its place
-   subroutine resize(self, extent, dtype, tensor, error)
-      class(network_type), intent(inout) :: self
+   subroutine resize(backend, extent, dtype, tensor, record_state, error)
+      class(backend_type), intent(inout) :: backend
       integer, intent(in) :: extent(4), dtype
       type(tensor_type), intent(inout) :: tensor
+      integer, intent(inout) :: record_state
       type(error_type), allocatable, intent(out) :: error
       if (tensor%is_allocated() .and. all(tensor%extent == extent) .and. tensor%dtype == dtype) return
       ! A recorded step has the old address
-      self%record%state = record_none
-      call self%backend%release(tensor)
-      call self%backend%allocate(dtype, extent, tensor, error)
+      record_state = record_none
+      call backend%release(tensor)
+      call backend%allocate(dtype, extent, tensor, error)
    end subroutine resize
 
    !> Give everything back to the device

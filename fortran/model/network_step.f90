@@ -47,8 +47,9 @@ contains
       type(tensor_type), intent(in) :: input, target
       type(error_type), allocatable, intent(out) :: error
       self%next%is_fed = .false.
-      call self%resize(input%extent, self%dtype, self%next%input, error)
-      if (.not. allocated(error)) call self%resize(target%extent, self%dtype, self%next%target, error)
+      call self%resize(self%backend, input%extent, self%dtype, self%next%input, self%record%state, error)
+      if (.not. allocated(error)) call self%resize(self%backend, target%extent, self%dtype, self%next%target, &
+         & self%record%state, error)
       if (.not. allocated(error)) call self%backend%feed([input%address, target%address], &
          & [self%next%input, self%next%target], error)
       self%next%is_fed = .not. allocated(error)
@@ -104,8 +105,9 @@ contains
       type(error_type), allocatable :: error
       if (.not. self%backend%records) return
       if (.not. (same_shape(self%record%input, x) .and. same_shape(self%record%target, target))) then
-         call self%resize(x%extent, x%dtype, self%record%input, error)
-         if (.not. allocated(error)) call self%resize(target%extent, target%dtype, self%record%target, error)
+         call self%resize(self%backend, x%extent, x%dtype, self%record%input, self%record%state, error)
+         if (.not. allocated(error)) call self%resize(self%backend, target%extent, target%dtype, self%record%target, &
+            & self%record%state, error)
          self%record%refused = allocated(error)
          if (self%record%refused) then
             ! A shape without memory would be taken for a copy
