@@ -7,7 +7,7 @@
 """
 
 from bridge.device_array import DeviceArray
-from bridge.errors import ArgumentError, ArgumentTypeError, BridgeError, EngineError, FileError
+from bridge.errors import ArgumentError, ArgumentTypeError, BridgeError, DivergenceError, EngineError, FileError
 from bridge.exchange import Sgd
 from bridge.functional import conv2d, conv2d_backward
 from bridge.gradcheck import gradcheck
@@ -20,6 +20,7 @@ __all__ = [
     "BridgeError",
     "Conv2d",
     "DeviceArray",
+    "DivergenceError",
     "EngineError",
     "FileError",
     "Model",

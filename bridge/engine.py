@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bridge.device import DeviceSpec
-from bridge.errors import ArgumentError, ArgumentTypeError, EngineError
+from bridge.errors import ArgumentError, ArgumentTypeError, DivergenceError, EngineError
 from bridge.wheels import name_wheels
 
 Array = np.ndarray
@@ -28,6 +28,9 @@ Array = np.ndarray
 DTYPES = {"float32": 1, "float64": 2}
 #: With those that only convolutions on CUDA devices take
 ALL_DTYPES = DTYPES | {"float16": 3, "bfloat16": 4}
+
+#: Exceptions by the number that a procedure ends with, where it is not just a failure
+FAILURES = {2: DivergenceError}
 
 #: Names by numpy's element types
 NAMES = {np.dtype(name): name for name in DTYPES}
@@ -88,6 +91,8 @@ def call(name: str, *arguments: Any) -> Any:
     ------
     EngineError
         With the message of the Fortran error; in a forked process whose parent had loaded the library.
+    DivergenceError
+        Where Fortran says that a training diverges.
     """
     if _used_before_fork:
         raise EngineError("the Fortran library was loaded before this process was forked, and its threads do not "
@@ -100,7 +105,7 @@ def call(name: str, *arguments: Any) -> Any:
     if found[-2] != 0:
         message = found[-1]
         text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
-        raise EngineError(text.strip())
+        raise FAILURES.get(int(found[-2]), EngineError)(text.strip())
     return found[0] if len(found) == 3 else found[:-2]
 
 

@@ -24,5 +24,9 @@ class EngineError(BridgeError, RuntimeError):
     """The Fortran library refused, or is not installed."""
 
 
+class DivergenceError(EngineError):
+    """The loss of a training step is NaN or infinite; where that was seen before the update, the weights are as before."""
+
+
 class OracleError(BridgeError, RuntimeError):
     """What computes the truth is wrong itself: nothing can be said about any candidate."""

@@ -216,12 +216,19 @@ class Network:
 
         Without input and target it takes, and uses up, those of the last `feed`.
 
-        Waits for a CUDA device once, at the end, to read the loss back. With ``read_loss=False`` it does not wait and
-        returns None: `read_loss` reads the loss when it is wanted.
+        Waits for a CUDA device once, before the update, to read the loss back. With ``read_loss=False`` it does not
+        wait and returns None: `read_loss` reads the loss when it is wanted.
 
         On a CUDA device the second step of a shape is recorded, and from then on input and target are copied inside the
         device and the rest is one launch (a CUDA graph) and the update; the option ``record=no`` leaves that out.
         Another shape in between, of a `forward` too, means to begin anew.
+
+        Raises
+        ------
+        DivergenceError
+            If the loss is NaN or infinite: it names the step, counted from 0, and there is no update, so that weights
+            and momenta are those before it. With ``read_loss=False`` on a CUDA device nobody looks: the update is made,
+            and `read_loss` raises.
         """
         given = () if input is None and target is None else self._batch(input, target)
         settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
@@ -248,7 +255,13 @@ class Network:
         return bool(engine.call("network_recorded", self._handle))
 
     def read_loss(self) -> float:
-        """The loss of the last `loss` or `step`, before its update. Waits for a CUDA device."""
+        """The loss of the last `loss` or `step`, before its update. Waits for a CUDA device.
+
+        Raises
+        ------
+        DivergenceError
+            If it is NaN or infinite, and that of a step with ``read_loss=False``.
+        """
         with self._place.working(*self._inputs[-1:]):
             return float(engine.call("network_read_loss", self._handle))
 
@@ -304,6 +317,11 @@ class Network:
         ----------
         path : file name; an older file is replaced
         sgd : optimiser settings to record; lr = 0 when left out
+
+        Raises
+        ------
+        EngineError
+            If a weight is NaN or infinite, or the file cannot be written; an older file stays as it was then.
         """
         s = Sgd(0.0) if sgd is None else sgd
         if not isinstance(s, Sgd):

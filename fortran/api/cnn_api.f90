@@ -3,8 +3,8 @@
 !>
 !> Networks are numbered handles. Tensors are addresses with an element type (`dtype_*` of
 !> cnn_kinds) and an extent in Fortran order [w, h, c, n]; address 0 means "none". Every procedure ends
-!> with `ierr` (0 good, 1 failed) and `errmsg`. Nothing here checks that an address is good: that is
-!> the work of `bridge/engine.py`, the only caller.
+!> with `ierr` (0 good, 1 failed, 2 a training diverges) and `errmsg`. Nothing here checks that an address is good: that
+!> is the work of `bridge/engine.py`, the only caller.
 module cnn_api
    use, intrinsic :: iso_c_binding, only : c_double, c_f_pointer, c_int, c_int64_t, c_intptr_t, c_loc, c_null_ptr, &
       & c_ptr
@@ -134,7 +134,8 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine network_read_weights
 
-   !> An exchange file with the model, the optimiser settings and the weights as /steps/0/weights
+   !> An exchange file with the model, the optimiser settings and the weights as /steps/0/weights; an older file stays
+   !> as it was where a weight is NaN or infinite, which no reader would take
    subroutine network_save(handle, path, lr, momentum, dampening, weight_decay, nesterov, ierr, errmsg)
       integer(c_int), intent(in) :: handle, nesterov
       character(len=*), intent(in) :: path
@@ -145,6 +146,7 @@ contains
       type(result_type) :: file
       type(error_type), allocatable :: error
       call find(handle, network, error)
+      file%finite_only = .true.
       if (.not. allocated(error)) call file%create(path, "bridge.Network "//version, network, &
          & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), error)
       if (.not. allocated(error)) call file%write_weights(0, network, error)
@@ -242,7 +244,8 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine network_update
 
-   !> forward, loss, backward, update; the loss is read, which waits for the device, if `read` is not 0
+   !> forward, loss, backward, update; the loss is read, which waits for the device, if `read` is not 0: it is an error
+   !> (2) if it is NaN or infinite, and there is no update then
    subroutine network_step(handle, input, input_extent, target, target_extent, lr, momentum, dampening, &
          & weight_decay, nesterov, read, loss, ierr, errmsg)
       integer(c_int), intent(in) :: handle, nesterov, read
@@ -258,8 +261,7 @@ contains
       call find(handle, network, error)
       if (.not. allocated(error)) call network%step(tensor_at(input, int(network%dtype, c_int), input_extent), &
          & tensor_at(target, int(network%dtype, c_int), target_extent), &
-         & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), error)
-      if (.not. allocated(error) .and. read /= 0) call network%read_loss(loss, error)
+         & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), read /= 0, loss, error)
       call hand_over(error, ierr, errmsg)
    end subroutine network_step
 
@@ -304,8 +306,7 @@ contains
       loss = 0.0_c_double
       call find(handle, network, error)
       if (.not. allocated(error)) call network%step_fed( &
-         & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), error)
-      if (.not. allocated(error) .and. read /= 0) call network%read_loss(loss, error)
+         & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), read /= 0, loss, error)
       call hand_over(error, ierr, errmsg)
    end subroutine network_step_fed
 
@@ -717,7 +718,7 @@ contains
       ierr = 0
       errmsg = ""
       if (.not. allocated(error)) return
-      ierr = 1
+      ierr = merge(2, 1, error%diverged)
       errmsg = error%message
    end subroutine hand_over
 

@@ -60,8 +60,7 @@ contains
       integer :: i
       do i = 1, steps
          call system_clock(before, rate)
-         call network%step(input, target, fixture%sgd, error)
-         if (.not. allocated(error)) call network%read_loss(loss, error)
+         call network%step(input, target, fixture%sgd, .true., loss, error)
          if (allocated(error)) return
          call system_clock(after)
          write (*, "(es14.7)") real(after - before, dp)/real(rate, dp)

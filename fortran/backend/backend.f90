@@ -33,6 +33,8 @@ module cnn_backend
       logical :: stores_16_bits = .false.
       !> Whether work can be recorded and run again
       logical :: records = .false.
+      !> Whether work is queued, so that to look at a number waits for all that is
+      logical :: queues = .false.
       !> Whether it has `conv_backward_relu`
       logical :: works_in_place = .false.
    contains

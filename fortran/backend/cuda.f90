@@ -78,6 +78,7 @@ contains
       self%options = name
       self%stores_16_bits = .true.
       self%works_in_place = .true.
+      self%queues = .true.
       self%records = name%record
       if (name%math /= math_fp32) self%math = math_names(name%math)
       call open_cuda_device(name%ordinal, self%device, error)

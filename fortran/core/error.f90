@@ -12,7 +12,7 @@ module cnn_error
    implicit none
    private
 
-   public :: fail
+   public :: fail, fail_to_converge
 
    !> What comes out of a file may be long
    integer, parameter :: longest = 1000
@@ -20,6 +20,8 @@ module cnn_error
    !> Why something could not be done, in one sentence for the user
    type, public :: error_type
       character(len=:), allocatable :: message
+      !> Whether a training has diverged, which the caller may want to handle apart from all else
+      logical :: diverged = .false.
    end type error_type
 
 contains
@@ -31,6 +33,16 @@ contains
       allocate (error)
       error%message = printable(message(:min(len(message), longest)))
    end subroutine fail
+
+   !> Make `error` the failure of a training that diverges
+   subroutine fail_to_converge(error, message)
+      !> The failure
+      type(error_type), allocatable, intent(out) :: error
+      !> Which step, what was found, and what has become of the weights
+      character(len=*), intent(in) :: message
+      call fail(error, message)
+      error%diverged = .true.
+   end subroutine fail_to_converge
 
    !> With ? for what a terminal would act on
    pure function printable(text) result(safe)

@@ -52,6 +52,8 @@ module cnn_exchange
    type, public :: result_type
       type(hdf5_file_type) :: file
       character(len=:), allocatable :: path, temporary
+      !> Refuse tensors with NaN or infinity: no reader of a fixture takes them
+      logical :: finite_only = .false.
       type(staging_type), private :: staging
    contains
       procedure :: create => result_create
@@ -372,14 +374,19 @@ contains
       integer, intent(in) :: rank
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: staged
-      if (on_host(network)) then
-         call self%file%write_tensor(path, tensor, rank, error)
-         return
+      staged = tensor
+      if (.not. on_host(network)) then
+         call self%staging%like(tensor, staged, error)
+         if (allocated(error)) return
+         call network%backend%copy_out(tensor, staged%address, error)
+         if (allocated(error)) return
       end if
-      call self%staging%like(tensor, staged, error)
-      if (allocated(error)) return
-      call network%backend%copy_out(tensor, staged%address, error)
-      if (.not. allocated(error)) call self%file%write_tensor(path, staged, rank, error)
+      if (self%finite_only .and. .not. all_finite(staged%address, staged%dtype, staged%count())) then
+         call fail(error, self%path//": not written, as "//path//" holds NaN or infinity, expected finite values "// &
+            & "(the training diverges: a smaller lr?)")
+      else
+         call self%file%write_tensor(path, staged, rank, error)
+      end if
    end subroutine write_staged
 
    !> Close the file and put it in its place

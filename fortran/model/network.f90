@@ -13,7 +13,7 @@ module cnn_network
    use cnn_description, only : description_type, kind_conv2d, layer_description_type, read_description
    use cnn_devices, only : open_device
    use cnn_error, only : error_type, fail
-   use cnn_kinds, only : dp, dtype_float32, dtype_float64, dtype_name, dtype_none
+   use cnn_kinds, only : dp, dtype_float32, dtype_float64, dtype_name, dtype_none, i8
    use cnn_parameters, only : parameter_type, parameters_type
    use cnn_sgd, only : sgd_type
    use cnn_tensor, only : same_shape, shape_text, tensor_type
@@ -68,8 +68,10 @@ module cnn_network
       type(parameters_type), private :: parameters
       type(record_type), private :: record
       type(batch_type), private :: next
-      !> Whether there has been a loss that can be read
-      logical, private :: has_loss = .false.
+      !> Updates so far: the number of the next step, from 0
+      integer(i8) :: steps_done = 0_i8
+      !> Whether there has been a loss that can be read, and whether it is that of a step that nobody looked at
+      logical, private :: has_loss = .false., unseen = .false.
       integer, private :: stage = stage_built
    contains
       procedure :: build
@@ -90,12 +92,17 @@ module cnn_network
    end type network_type
 
    interface
-      !> forward, loss, backward, update; nothing waits for the device
-      module subroutine step(self, x, target, sgd, error)
+      !> forward, loss, backward, update. A loss that is looked at and is NaN or infinite is an error, and there is no
+      !> update then; where looking does not wait for the device it is always looked at
+      module subroutine step(self, x, target, sgd, read, loss, error)
          implicit none
          class(network_type), intent(inout) :: self
          type(tensor_type), intent(in) :: x, target
          type(sgd_type), intent(in) :: sgd
+         !> Look at the loss, which waits for the device before the update
+         logical, intent(in) :: read
+         !> Of the weights before the update; 0 where it was not looked at
+         real(dp), intent(out) :: loss
          type(error_type), allocatable, intent(out) :: error
       end subroutine step
 
@@ -109,14 +116,19 @@ module cnn_network
       end subroutine feed
 
       !> `step` with the last `feed`, which it uses up
-      module subroutine step_fed(self, sgd, error)
+      module subroutine step_fed(self, sgd, read, loss, error)
          implicit none
          class(network_type), intent(inout) :: self
          type(sgd_type), intent(in) :: sgd
+         !> As of `step`
+         logical, intent(in) :: read
+         !> As of `step`
+         real(dp), intent(out) :: loss
          type(error_type), allocatable, intent(out) :: error
       end subroutine step_fed
 
-      !> The loss of the last `compute_loss` or `step`, of the weights before the update; waits for the device
+      !> The loss of the last `compute_loss` or `step`, of the weights before the update; waits for the device. That of
+      !> a step that nobody looked at is an error if it is NaN or infinite
       module subroutine read_loss(self, loss, error)
          implicit none
          class(network_type), intent(inout) :: self
@@ -285,6 +297,7 @@ contains
       end if
       self%stage = stage_forward
       self%has_loss = .false.
+      self%unseen = .false.
       call self%allocate_gradients(error)
       if (allocated(error)) return
       scale = 1.0_dp
@@ -455,6 +468,7 @@ contains
       ! The outputs belong to the weights before this update; after a failure it may be half done
       self%stage = stage_built
       call self%parameters%update(self%backend, sgd, error)
+      if (.not. allocated(error)) self%steps_done = self%steps_done + 1_i8
    end subroutine update
 
    !> Outputs with the shapes that follow from the input's; kept when the shapes did not change

@@ -4,17 +4,26 @@
 !>
 !> Recorded are forward, loss and backward, on copies of input and target that stay where they are. The update, a call
 !> of its own, is not: its settings may be others in each step.
+!>
+!> A loss that is NaN or infinite is no step of training: where it is looked at, before the update, the weights stay.
 submodule(cnn_network) cnn_network_step
+   use cnn_error, only : fail_to_converge
+   use cnn_text, only : to_text
    implicit none
 
 contains
 
-   module subroutine step(self, x, target, sgd, error)
+   module subroutine step(self, x, target, sgd, read, loss, error)
       class(network_type), intent(inout) :: self
       type(tensor_type), intent(in) :: x, target
       type(sgd_type), intent(in) :: sgd
+      logical, intent(in) :: read
+      real(dp), intent(out) :: loss
       type(error_type), allocatable, intent(out) :: error
+      logical :: seen
 
+      loss = 0.0_dp
+      seen = read .or. .not. self%backend%queues
       call sgd%check(error)
       if (allocated(error)) return
       if (is_known(self%record, x, target)) then
@@ -23,11 +32,36 @@ contains
          call run(self, x, target, error)
          if (.not. allocated(error)) call expect(self, x, target)
       end if
+      if (seen .and. .not. allocated(error)) call look(self, sgd, loss, error)
       if (.not. allocated(error)) call self%update(sgd, error)
       self%has_loss = .not. allocated(error)
+      self%unseen = .not. seen
       ! After a failure nothing half done can be used: the caller may have dropped the input
       if (allocated(error)) self%stage = stage_built
    end subroutine step
+
+   !> The loss of a step, before its update
+   subroutine look(self, sgd, loss, error)
+      !> With a loss in its backend
+      class(network_type), intent(in) :: self
+      !> The settings of the step
+      type(sgd_type), intent(in) :: sgd
+      !> What was found
+      real(dp), intent(out) :: loss
+      !> Also where the loss is NaN or infinite
+      type(error_type), allocatable, intent(out) :: error
+      call self%backend%read_loss(loss, error)
+      if (allocated(error) .or. is_finite(loss)) return
+      call fail_to_converge(error, "step "//to_text(self%steps_done)//": the loss is "//to_text(loss)//", lr = "// &
+         & to_text(sgd%lr)//": the training diverges (a smaller lr?), and weights and momenta stay as they were "// &
+         & "before this step")
+   end subroutine look
+
+   pure logical function is_finite(loss)
+      !> Anything
+      real(dp), intent(in) :: loss
+      is_finite = abs(loss) <= huge(1.0_dp)
+   end function is_finite
 
    module subroutine read_loss(self, loss, error)
       class(network_type), intent(inout) :: self
@@ -40,6 +74,10 @@ contains
       end if
       call self%backend%read_loss(loss, error)
       self%has_loss = .not. allocated(error)
+      if (allocated(error) .or. is_finite(loss) .or. .not. self%unseen) return
+      call fail_to_converge(error, "step "//to_text(self%steps_done - 1_i8)//": the loss is "//to_text(loss)// &
+         & ": the training diverges (a smaller lr?), and this step, at whose loss nobody looked, has changed the "// &
+         & "weights")
    end subroutine read_loss
 
    module subroutine feed(self, input, target, error)
@@ -55,11 +93,14 @@ contains
       self%next%is_fed = .not. allocated(error)
    end subroutine feed
 
-   module subroutine step_fed(self, sgd, error)
+   module subroutine step_fed(self, sgd, read, loss, error)
       class(network_type), intent(inout) :: self
       type(sgd_type), intent(in) :: sgd
+      logical, intent(in) :: read
+      real(dp), intent(out) :: loss
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: failure
+      loss = 0.0_dp
       if (.not. self%next%is_fed) then
          call fail(error, "step: no batch yet, call feed first, or give input and target")
          return
@@ -68,7 +109,7 @@ contains
       call self%backend%await_feed(error)
       if (allocated(error)) return
       self%next%is_used = .true.
-      call self%step(self%next%input, self%next%target, sgd, error)
+      call self%step(self%next%input, self%next%target, sgd, read, loss, error)
       call leave_batch(self, failure)
       if (allocated(failure) .and. .not. allocated(error)) call move_alloc(failure, error)
    end subroutine step_fed
