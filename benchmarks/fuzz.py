@@ -9,7 +9,6 @@ must never pass. Prints what happened by kind of mutation, and writes it to ``be
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import random
 import shutil
@@ -27,9 +26,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bridge import engine
+from bridge import command, engine
+from bridge.files import check_files
 from bridge.programs import cnn_step
 from bridge.progress import stage
+from bridge.report.files import write_json
 from tests.hostile import Answer, Judge, run_program, small_pair
 from tests.mutations import KINDS, VALUES_WRONG, mutate
 
@@ -148,6 +149,11 @@ def main(arguments: list[str] | None = None) -> int:
     p.add_argument("--json", type=Path, default=RESULTS / "fuzz.json", metavar="FILE")
     p.add_argument("--keep", type=Path, metavar="FOLDER", help="keep files that made a program do wrong")
     a = p.parse_args(arguments)
+    return command.run("benchmarks.fuzz", lambda: _main(a))
+
+
+def _main(a: argparse.Namespace) -> int:
+    check_files([], [("--json", a.json)])
     if a.keep:
         a.keep.mkdir(parents=True, exist_ok=True)
     tallies, violations = fuzz(a.files, a.seed, a.jobs, a.keep)
@@ -164,8 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
                      "hdf5_of_h5py": h5py.version.hdf5_version, "numpy": np.__version__,
                      "python": platform.python_version()},
     }
-    a.json.parent.mkdir(exist_ok=True)
-    a.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write_json(a.json, document)
     return 1 if violations else 0
 
 

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -16,9 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.exhibits import BYTES_PER_PIXEL, LAYERS, RULES, Exhibit, published, saved
+from bridge import command
+from bridge.files import check_files
 from bridge.memory import brief_waits, keep_freed_memory
 from bridge.outcome import Outcome
 from bridge.report import print_report
+from bridge.report.files import write_json
 from bridge.verdict import short
 from bridge.workspace import workspace
 
@@ -64,6 +66,11 @@ def main(arguments: list[str] | None = None) -> int:
     p.add_argument("--size", type=int, default=1024, metavar="S", help="of the images of exhibit 1 (default 1024)")
     p.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     a = p.parse_args(arguments)
+    return command.run("benchmarks.gallery", lambda: _main(a))
+
+
+def _main(a: argparse.Namespace) -> int:
+    check_files([], [("--json", a.json)])
     keep_freed_memory()
     brief_waits()
     console = Console(width=None if sys.stdout.isatty() else 100)
@@ -74,8 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
         second = saved(Path(small))
     show(console, second)
     if a.json:
-        document = [one.to_dict() for one in (first, second)]
-        Path(a.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_json(a.json, [one.to_dict() for one in (first, second)])
     return 0 if right(first, PUBLISHED) and right(second, SAVED) else 1
 
 

@@ -10,7 +10,6 @@ largest T by program and the false alarms of fixed tolerances beside, and writes
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 import tempfile
@@ -26,7 +25,10 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from bridge import command
+from bridge.files import check_files
 from bridge.progress import stage
+from bridge.report.files import write_json
 from bridge.self_test.healthy import HEALTHY
 from bridge.self_test.judging import Healthily, check
 from bridge.self_test.naive import RULES
@@ -184,6 +186,11 @@ def main(arguments: list[str] | None = None) -> int:
     p.add_argument("--seed", type=int, default=0, metavar="S")
     p.add_argument("--json", metavar="FILE", default=str(RESULTS / "healthy.json"))
     a = p.parse_args(arguments)
+    return command.run("benchmarks.healthy", lambda: _main(a))
+
+
+def _main(a: argparse.Namespace) -> int:
+    check_files([], [("--json", a.json)])
     found = run(a.count, a.seed, Console(stderr=True))
     show(Console(), found)
     alarms = [asdict(one) for one in found if one.code]
@@ -194,7 +201,7 @@ def main(arguments: list[str] | None = None) -> int:
         "programs": by_program(found),
         "alarms": alarms,
     }
-    Path(a.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write_json(a.json, document)
     print(f"{len(alarms)} false alarms in {len(found)} right programs")
     return 1 if alarms else 0
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -71,28 +70,6 @@ def complain(name: str, text: str, code: int = BAD_INPUT) -> int:
     with suppress(OSError):
         print(f"{name}: {' '.join(text.splitlines())}", file=sys.stderr, flush=True)
     return code
-
-
-def check_writable(option: str, path: str | None) -> None:
-    """Refuse a file that cannot be made, before minutes of work; None is no file.
-
-    Raises
-    ------
-    BridgeError
-        With the option and the path as they were given.
-    """
-    if path is None:
-        return
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise BridgeError(f"{option} {path}: no such folder")
-    if os.path.isdir(path) or not os.path.basename(path):
-        raise BridgeError(f"{option} {path}: not the name of a file")
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise BridgeError(f"{option} {path}: {error.strerror}") from None
 
 
 def _flushed(name: str, code: int) -> int:

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _compare(a: argparse.Namespace) -> int:
-    check_outputs(a)
+    check_outputs(a, [("FIXTURE", a.fixture), ("RESULT", a.result), ("--again", a.again)])
     check_readable(a.fixture, a.result, *([a.again] if a.again else []))
     keep_freed_memory()
     brief_waits()

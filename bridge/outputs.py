@@ -8,8 +8,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from bridge.command import BAD_INPUT, Output, check_writable, complain
+from bridge.command import BAD_INPUT, Output, complain
 from bridge.errors import BridgeError
+from bridge.files import Named, check_files
 from bridge.judged import Comparison
 from bridge.progress import stage
 from bridge.report.files import write_json, write_text
@@ -34,16 +35,21 @@ def add_output_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("--junit", metavar="FILE", help="write JUnit XML: a test case for each tensor of each step")
 
 
-def check_outputs(a: argparse.Namespace) -> None:
-    """Refuse a file that cannot be made, before minutes of work.
+def check_outputs(a: argparse.Namespace, reads: Named = (), writes: Named = ()) -> None:
+    """Refuse a file that cannot be made, or that would replace another of this command's, before minutes of work.
+
+    Parameters
+    ----------
+    a : with the options of `add_output_arguments`
+    reads : what else the command reads, as `bridge.files.check_files` takes it
+    writes : what else it writes
 
     Raises
     ------
     BridgeError
         With the option and the path as they were given.
     """
-    for option in FILES:
-        check_writable(f"--{option}", getattr(a, option))
+    check_files(reads, [*((f"--{option}", getattr(a, option)) for option in FILES), *writes])
 
 
 def finish(name: str, a: argparse.Namespace, files: Paths, judged: tuple[Comparison, Verdict], **extra: Any) -> int:

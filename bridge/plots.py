@@ -10,7 +10,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from bridge.arithmetic import UNIT_ROUNDOFF, rounding_factor
-from bridge.command import check_writable
+from bridge.atomic_file import replacing
 from bridge.errors import BridgeError
 from bridge.falling import ROUNDING_FALLS, Fall, conclusion, of_worst_step
 from bridge.scaling import Scaling
@@ -26,12 +26,12 @@ GREY = "#888888"
 
 
 def check_plot(path: str | None) -> None:
-    """Refuse a plot that cannot be made, before minutes of work; None is no plot.
+    """Refuse a plot that cannot be drawn, before minutes of work; None is no plot.
 
     Raises
     ------
     BridgeError
-        If matplotlib is missing, the format is unknown, or the file cannot be written.
+        If matplotlib is missing, or the format is unknown.
     """
     if path is None:
         return
@@ -39,7 +39,6 @@ def check_plot(path: str | None) -> None:
         raise BridgeError(f"--plot {path}: expected a name that ends with {', '.join(FORMATS)}")
     if importlib.util.find_spec("matplotlib") is None:
         raise BridgeError("--plot needs matplotlib: pip install matplotlib (the tables are printed without it)")
-    check_writable("--plot", path)
 
 
 def plot_sizes(path: str, scaling: Scaling, precision: str = "float32") -> None:
@@ -64,7 +63,7 @@ def plot_sizes(path: str, scaling: Scaling, precision: str = "float32") -> None:
     _axes(ratios, "T = largest error / its bound", scaling)
     figure.legend(*errors.get_legend_handles_labels(), loc="outside right center", fontsize=8, frameon=False)
     _title(figure, scaling.conclusion, 130)
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
 
 
 def plot_precisions(path: str, found: list[Fall]) -> None:
@@ -89,7 +88,7 @@ def plot_precisions(path: str, found: list[Fall]) -> None:
     axes.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     _title(figure, conclusion(found), 100)
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -97,6 +96,11 @@ def _figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def _save(figure: Figure, path: str) -> None:
+    with replacing(path) as part:
+        figure.savefig(part, dpi=150, format=os.path.splitext(path)[1][1:].lower())
 
 
 def _look(name: str, reduced: list[str], right: bool) -> dict[str, object]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import ArgumentError
+from bridge.files import check_files
 from bridge.judge import judge
 from bridge.judged import Comparison
 from bridge.outcome import Outcome
@@ -54,6 +55,8 @@ def assert_step_matches(
         test that proves nothing has not passed.
     ArgumentError
         If not exactly one of `result` and `run` is given.
+    BridgeError
+        If `report` cannot be written, or would replace one of the other files.
     FileError
         If a file is unreadable, the two do not belong together, or there is nothing to compare.
 
@@ -72,6 +75,7 @@ def assert_step_matches(
     if (result is None) == (run is None):
         found = "both" if run else "neither"
         raise ArgumentError(f"assert_step_matches: {found} of result and run given, expected one")
+    check_files([("fixture", fixture), ("result", result)], [("report", report)])
     if result is not None:
         return _assert(fixture, result, allow_lower_precision, report)
     assert run is not None

@@ -19,6 +19,7 @@ from bridge import engine, experiments, falling, validation
 from bridge.command import Output, run
 from bridge.compare import EXIT_CODES
 from bridge.device import HELP, DeviceSpec
+from bridge.files import image_file
 from bridge.judged import Comparison
 from bridge.memory import brief_waits, keep_freed_memory
 from bridge.outcome import Outcome
@@ -60,7 +61,8 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("--device", default="cpu", help=HELP)
     own.add_argument("--precision", default="float32", choices=("float32", "float64"),
                      help="default float32; float64 runs float32 too, and says by how much the error falls")
-    own.add_argument("--keep", metavar="DIR", help="keep fixture.h5 and result.h5 in this folder")
+    own.add_argument("--keep", metavar="DIR", help="keep fixture.h5 and result.h5 in this folder, and replace older "
+                     "ones")
     _add_experiments(p.add_argument_group("tests that a numerical analyst would ask for (see below)"))
     add_output_arguments(p)
     return p
@@ -118,9 +120,9 @@ def _main(a: argparse.Namespace) -> int:
     brief_waits()
     # Refused here, before minutes of work
     engine.check_device(a.device)
-    check_outputs(a)
     experiments.refuse_together(a)
     check_plot(a.plot)
+    check_outputs(a, [("--image", image_file(a.image))], [("--plot", a.plot), *validation.kept(a)])
     if a.self_test:
         # PyTorch is optional, and the programs of the self-test are PyTorch
         from bridge.self_test.run import main as self_test
@@ -158,8 +160,7 @@ def _in_float32_too(a: argparse.Namespace, files: Files, double: tuple[Compariso
                     consoles: tuple[Output, Output]) -> tuple[dict[str, Any], Verdict]:
     """The same fixture in float32, and what the two together say; a verdict against float32 counts, too."""
     console, errors = consoles
-    again = Files(files.fixture, files.result.with_name("result-float32.h5"))
-    single, verdict = validation.run_and_judge(again, a.device, "float32", errors, "float32 too: ")
+    single, verdict = validation.run_and_judge(files.in_float32, a.device, "float32", errors, "float32 too: ")
     found = falling.falls(single, double[0])
     console.print(falling.table(found))
     console.print(falling.conclusion(found), style="bold", highlight=False)

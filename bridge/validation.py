@@ -36,6 +36,11 @@ class Files:
         """``fixture.h5`` and ``result.h5``, with a name between where a folder holds several."""
         return cls(folder / f"fixture{name}.h5", folder / f"result{name}.h5")
 
+    @property
+    def in_float32(self) -> Files:
+        """The same fixture, and the result that a run in float64 has in float32 too."""
+        return Files(self.fixture, self.result.with_name("result-float32.h5"))
+
     def remove(self) -> None:
         """The room is needed for the next run."""
         self.fixture.unlink(missing_ok=True)
@@ -46,6 +51,15 @@ def with_defaults(a: argparse.Namespace, **defaults: object) -> argparse.Namespa
     """The same options with values for those that were not given."""
     given = {name: value for name, value in vars(a).items() if value is not None}
     return argparse.Namespace(**vars(a) | DEFAULTS | defaults | given)
+
+
+def kept(a: argparse.Namespace) -> list[tuple[str, Path]]:
+    """Files that --keep would make or replace in a folder that is there, as `bridge.files.check_files` takes them."""
+    if a.keep is None or not Path(a.keep).is_dir():
+        return []
+    names = [f"-{size}" for size in a.sizes or ()] or [f"-probe{n}" for n in (1, 2, 3) if a.probe] or [""]
+    runs = [Files.of(Path(a.keep), name) for name in names]
+    return [("--keep", path) for one in runs for path in (one.fixture, one.result, one.in_float32.result)]
 
 
 def export_options(a: argparse.Namespace) -> list[str]:

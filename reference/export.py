@@ -26,8 +26,10 @@ except ModuleNotFoundError:
     sys.exit(2)
 
 from reference.chain import Layers
+from reference.disk import check_place, check_separate
+from reference.images import image_file
 from reference.micrograph import Source, fit_target, make_source, target_text
-from reference.model import build_layers, output_shapes
+from reference.model import build_layers, model_file, output_shapes
 from reference.probe import Probe, ProbeSource, settled
 from reference.progress import Stages
 from reference.settings import ExportSettings
@@ -93,6 +95,8 @@ def export(path: str | Path, settings: ExportSettings | None = None, *, quiet: b
     """
     settings = settings or ExportSettings()
     begin = time.perf_counter()
+    check_separate(path, {"--image": image_file(settings.image), "--model": model_file(settings.model)})
+    check_place(path)
     with _computing(settings.threads):
         work = _Work(settings)
         with (

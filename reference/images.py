@@ -53,6 +53,11 @@ def load_image(path: str | Path) -> np.ndarray:
     return _greyscale(np.asarray(raw), file.name)
 
 
+def image_file(path: str | Path | None) -> Path | None:
+    """The file of an image, without the dataset in it; None for None."""
+    return None if path is None else _split(str(path))[0]
+
+
 def shown_name(path: str | Path) -> str:
     """The image's name for the fixture: no folders, which say nothing on another machine."""
     file, dataset = _split(str(path))

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -92,6 +94,19 @@ def build_layers(
         if small == size:
             raise
         return describe(module, _example(channels, size, dtype))
+
+
+def model_file(model: str | Callable[[], Any] | None) -> Path | None:
+    """The Python file of a model; None where it has none.
+
+    Raises
+    ------
+    InputError
+        If the factory cannot be found.
+    """
+    module = sys.modules.get(getattr(_find_factory(model), "__module__", ""))
+    file = getattr(module, "__file__", None)
+    return None if file is None else Path(file)
 
 
 def output_shapes(layers: Layers, shape: tuple[int, int, int, int]) -> dict[str, tuple[int, ...]]:

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from reference.chain import Layers, model_json
-from reference.disk import check_place, disk_errors, to_disk
+from reference.disk import check_place, disk_errors
 from reference.errors import InputError, one_line
+from reference.part_file import PartFile
 from reference.settings import ExportSettings
 from reference.training import parameters
 
@@ -38,7 +39,7 @@ class NewFile(h5py.File):
 
     def __init__(self, path: Path) -> None:
         # The oldest format: HDF5 1.10 and before must read it.
-        super().__init__(path, "w", libver=("earliest", "v110"))
+        super().__init__(path, "x", libver=("earliest", "v110"))
         self._writer = ThreadPoolExecutor(WRITERS, thread_name_prefix="reference-writer")
         self._on_its_way: tuple[str, torch.Tensor, list[Future[bool]]] | None = None
 
@@ -79,7 +80,7 @@ def new_file(path: str | Path, expected_bytes: int = 0) -> Iterator[NewFile]:
     """HDF5 file that takes its name only when it is complete and on the disk.
 
     Until then it is ``.NAME.PID.part`` in the same folder; on any failure, also Ctrl-C, that is removed, and
-    a file that was there before stays.
+    a file that was there before stays. Of a symbolic link the file that it leads to is replaced.
 
     Parameters
     ----------
@@ -93,26 +94,20 @@ def new_file(path: str | Path, expected_bytes: int = 0) -> Iterator[NewFile]:
     InputError
         If the folder is missing or not writable, the path is no regular file, or the disk is full.
     """
-    goal = Path(os.path.realpath(path))
-    check_place(goal, expected_bytes)
-    part = goal.with_name(f".{goal.name}.{os.getpid()}.part")
-    try:
-        with disk_errors(goal):
-            file = NewFile(part)
-            try:
-                yield file
-                file.settle()
-            except BaseException:
-                # On a full disk closing fails too, and its complaint would hide the first one.
-                with contextlib.suppress(Exception):
-                    file.close()
-                raise
-            _close(file)
-            to_disk(part)
-            os.replace(part, goal)
-            to_disk(goal.parent)
-    finally:
-        part.unlink(missing_ok=True)
+    goal = check_place(path, expected_bytes)
+    with disk_errors(goal), PartFile(goal) as part:
+        file = NewFile(part.path)
+        try:
+            part.hold()
+            yield file
+            file.settle()
+        except BaseException:
+            # On a full disk closing fails too, and its complaint would hide the first one.
+            with contextlib.suppress(Exception):
+                file.close()
+            raise
+        _close(file)
+        part.put_in_place()
 
 
 def write_header(file: h5py.File, settings: ExportSettings, layers: Layers, data: str, target: str) -> None:

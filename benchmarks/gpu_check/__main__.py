@@ -24,9 +24,10 @@ from rich.text import Text
 from benchmarks.gpu_check.plan import ROOT, Clock, Found, Plan, StageError
 from benchmarks.gpu_check.stages import STAGES, TESTS, attempt, doctor
 from bridge import wheels
-from bridge.command import Output, check_writable, complain, run
+from bridge.command import Output, complain, run
 from bridge.device import DeviceSpec
 from bridge.errors import BridgeError
+from bridge.files import check_files
 from bridge.report.files import write_json
 
 JSON_VERSION = 1
@@ -83,7 +84,7 @@ def output_file(a: argparse.Namespace, name: str = "gpu_check.json") -> Path:
     if a.pretend and (a.output is None or Path(a.output).resolve().is_relative_to(RESULTS)):
         raise BridgeError("--pretend: expected --output with a file outside of benchmarks/results")
     path = Path(a.output or os.path.join(os.environ.get("OUT") or RESULTS, name))
-    check_writable("--output", str(path))
+    check_files([], [("--output", path)])
     return path
 
 

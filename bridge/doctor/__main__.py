@@ -11,10 +11,11 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from bridge.command import Output, check_writable, complain, run
+from bridge.command import Output, complain, run
 from bridge.doctor.examine import cuda_path, examine
 from bridge.doctor.plans import KNOWN, Wanted, find_plans, table
 from bridge.doctor.show import show, to_dict
+from bridge.files import check_files
 from bridge.progress import stage
 from bridge.report.files import write_json
 
@@ -109,7 +110,7 @@ def _print_path() -> int:
 def _print_plans(a: argparse.Namespace) -> int:
     wanted = Wanted(a.plans, a.gpu, a.size, a.batch, a.dtype)
     if a.json != "-":
-        check_writable("--json", a.json)
+        check_files([("--gpu", KNOWN.get(a.gpu, a.gpu) or None)], [("--json", a.json)])
     plans = find_plans(wanted, a.time_limit)
     document = {"asked": asdict(wanted), "plans": [asdict(plan) for plan in plans]}
     if a.json == "-":
@@ -123,7 +124,7 @@ def _print_plans(a: argparse.Namespace) -> int:
 
 def _examine(a: argparse.Namespace) -> int:
     if a.json != "-":
-        check_writable("--json", a.json)
+        check_files([], [("--json", a.json)])
     with stage(Output(stderr=True), "looking at this machine"):
         found = examine(a.time_limit)
     code = found.exit_code(a.device)

@@ -14,9 +14,10 @@ from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from bridge import engine
-from bridge.command import BAD_INPUT, Output, check_writable, complain, run
+from bridge.command import BAD_INPUT, Output, complain, run
 from bridge.device import HELP
 from bridge.errors import ArgumentError
+from bridge.files import check_files
 from bridge.gradcheck.operations import OPERATIONS, Settings, check_fixture
 from bridge.gradcheck.results import GradcheckReport, InputReport, Verdict
 from bridge.progress import stage
@@ -84,7 +85,7 @@ def _check(a: argparse.Namespace) -> int:
         raise ArgumentError(f"OPERATION: {unknown[0]!r}, expected one of {', '.join(OPERATIONS)}")
     if a.fixture is not None and a.operations:
         raise ArgumentError(f"--fixture: given together with {a.operations[0]!r}, expected one of both")
-    check_writable("--json", a.json)
+    check_files([("--fixture", a.fixture)], [("--json", a.json)])
     engine.check_device(a.device)
     reports = _reports(a, Settings(a.dtype, a.device, a.seed, a.points, a.directions))
     verdict = overall(reports)

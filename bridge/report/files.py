@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from typing import Any
+
+from bridge.atomic_file import replacing
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -17,20 +18,10 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     OSError
         If it cannot be written. An older file of that name is then still there.
     """
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with replacing(path) as part, open(part, "w", encoding="utf-8", errors="replace") as stream:
+        stream.write(text)
 
 
-def write_json(path: str | os.PathLike[str], document: dict[str, Any]) -> None:
+def write_json(path: str | os.PathLike[str], document: Any) -> None:
     """Write a JSON file; NaN and infinity are refused, JSON has none."""
     write_text(path, json.dumps(document, indent=1, allow_nan=False) + "\n")

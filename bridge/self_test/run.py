@@ -7,7 +7,6 @@ program raises an alarm; else 1.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import platform
@@ -23,9 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from bridge.command import Output, check_writable
+from bridge.command import Output
+from bridge.files import check_files
 from bridge.memory import child_environment
 from bridge.progress import stage
+from bridge.report.files import write_json
 from bridge.self_test.fixtures import Fixtures
 from bridge.self_test.judging import Healthily, Told, check, tell
 from bridge.self_test.plan import Case, full, quick
@@ -52,14 +53,14 @@ def main(*, short: bool = False, json_file: str | None = None, jobs: int | None 
     -------
     code : 0 or 1, as above
     """
-    check_writable("--json", json_file)
+    check_files([], [("--json", json_file)])
     console, start = Output(), time.monotonic()
     summary = run(quick() if short else full(), jobs=jobs, errors=Output(stderr=True))
     show(console, summary)
     seconds = time.monotonic() - start
     console.print(f"  {seconds:.0f} s in all.", style="dim", highlight=False)
     if json_file is not None:
-        Path(json_file).write_text(json.dumps(document(summary, seconds), indent=1) + "\n", encoding="utf-8")
+        write_json(json_file, document(summary, seconds))
     return 0 if summary.passed else 1
 
 
