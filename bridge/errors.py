@@ -25,7 +25,7 @@ class EngineError(BridgeError, RuntimeError):
 
 
 class DivergenceError(EngineError):
-    """The loss of a training step is NaN or infinite; where that was seen before the update, the weights are as before."""
+    """The loss of a training step is NaN or infinite; where that was seen before the update, no weight has changed."""
 
 
 class OracleError(BridgeError, RuntimeError):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +14,11 @@ from bridge.device import DeviceSpec
 from bridge.errors import ArgumentError, ArgumentTypeError, EngineError, FileError
 from bridge.exchange import ExchangeFile, Sgd
 from bridge.model import Conv2d, Model, Relu
-from bridge.network_arguments import checked_model, flag, sgd_settings, step_number
+from bridge.network_arguments import checked_model, flag, parameter_names, sgd_settings, step_number
 from bridge.on_device import to_host
 from bridge.operand import Operand
 from bridge.torch_modules import make_module, read_module
-from bridge.views import Owner, Views
+from bridge.views import Owner, Views, parameter_places
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 Array = Any
 
 #: Numbers of `named_tensor` in cnn_api
-WEIGHT, BIAS, WEIGHT_GRADIENT, BIAS_GRADIENT, OUTPUT, OUTPUT_GRADIENT = range(1, 7)
+WEIGHT, _, WEIGHT_GRADIENT, _, OUTPUT, OUTPUT_GRADIENT = range(1, 7)
 
 
 class Network:
@@ -59,7 +60,7 @@ class Network:
     parameters : mapping of str to array
         ``conv1.weight`` (k, c / groups, r, s), ``conv1.bias`` (k,), ..., in torch's order. Zero at first.
     gradients : mapping of str to array
-        The same names and shapes; valid after `backward`.
+        The same names and shapes; valid after `backward`, those of frozen parameters too.
 
     Examples
     --------
@@ -85,15 +86,15 @@ class Network:
         # Whether a lean network's inner outputs are gone: from backward to the next forward
         self._spent = False
         self._owner = owner
-        self.parameters = Views(model, dtype, spec, owner, self._find, WEIGHT, BIAS)
-        self.gradients = Views(model, dtype, spec, owner, self._find, WEIGHT_GRADIENT, BIAS_GRADIENT)
+        self.parameters = Views(model, dtype, spec, owner, self._find, WEIGHT)
+        self.gradients = Views(model, dtype, spec, owner, self._find, WEIGHT_GRADIENT)
         for array in (*self.parameters.values(), *self.gradients.values()):
             array[...] = 0
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], step: int = 0, *, dtype: str | None = None,
                   device: str = "cpu", fuse: bool = False, lean: bool = False) -> Network:
-        """The network of an exchange file with its weights before step `step`.
+        """The network of an exchange file with its weights before step `step`, frozen where the file says so.
 
         Parameters
         ----------
@@ -122,6 +123,8 @@ class Network:
                    device: str = "cpu", fuse: bool = False, lean: bool = False) -> Network:
         """The network of a torch module that is a chain of ``Conv2d`` and ``ReLU``, with copies of its weights.
 
+        Parameters with ``requires_grad=False`` are `frozen`.
+
         That it is a chain is checked: a float64 copy of the module is run on small inputs, and must give, to the
         bit, what its layers' descriptions and weights give one after the other.
 
@@ -133,16 +136,51 @@ class Network:
         """
         if reduction not in ("mean", "sum"):
             raise ArgumentError(f"reduction: {reduction!r}, expected 'mean' or 'sum'")
-        model, found, weights = read_module(module, mean=reduction == "mean")
-        network = cls(model, found if dtype is None else dtype, device, fuse, lean)
+        found = read_module(module, mean=reduction == "mean")
+        network = cls(found.model, found.dtype if dtype is None else dtype, device, fuse, lean)
         for name, array in network.parameters.items():
-            array[...] = weights[name]
+            array[...] = found.weights[name]
+        network.frozen = found.frozen
         return network
 
     def to_torch(self) -> nn.Module:
-        """A torch ``Sequential`` on the CPU with the same layers, names and (copied) weights."""
+        """A torch ``Sequential`` on the CPU with the same layers, names and (copied) weights.
+
+        ``requires_grad`` is False where a parameter is `frozen`.
+        """
         weights = {name: to_host(array) for name, array in self.parameters.items()}
-        return make_module(self.model, self.dtype, weights)
+        return make_module(self.model, self.dtype, weights, self.frozen)
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Names of the parameters that no update changes, in the order of `parameters`. Set it to freeze others.
+
+        As torch does where ``requires_grad`` is False, updates leave them out altogether: no weight decay, and no
+        momentum, which stays as it is. Their gradients are computed all the same.
+
+        Raises
+        ------
+        ArgumentTypeError, ArgumentError
+            If it is set to anything but names of parameters.
+
+        Examples
+        --------
+        >>> from bridge.model import Conv2d
+        >>> net = Network(Model((Conv2d("a", 1, 1, (1, 1)),)))
+        >>> net.frozen = ["a.weight"]
+        >>> net.frozen += ("a.bias",)
+        >>> net.frozen
+        ('a.weight', 'a.bias')
+        >>> net.frozen = ()
+        """
+        return tuple(name for name, place in parameter_places(self.model).items()
+                     if engine.call("network_frozen", self._handle, *place))
+
+    @frozen.setter
+    def frozen(self, names: Iterable[str]) -> None:
+        chosen = parameter_names("frozen", names, self.parameters)
+        for name, place in parameter_places(self.model).items():
+            engine.call("network_freeze", self._handle, *place, int(name in chosen))
 
     def forward(self, input: Array) -> Array:
         """Output of the last layer, a new array (n, k, p, q).
@@ -180,7 +218,7 @@ class Network:
 
     def update(self, *, lr: float, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
                nesterov: bool = False) -> None:
-        """One step of SGD with the last gradients, exactly as ``torch.optim.SGD``."""
+        """One step of SGD with the last gradients, exactly as ``torch.optim.SGD``, on all that is not `frozen`."""
         settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
         with self._place.working(*self._inputs[-1:]):
             engine.call("network_update", self._handle, *settings)
@@ -311,7 +349,7 @@ class Network:
         return text.decode("utf-8").strip().split("\n")
 
     def save(self, path: str | os.PathLike[str], sgd: Sgd | None = None) -> None:
-        """Write model and weights to an exchange file, in one piece or not at all.
+        """Write model and weights, and which are frozen, to an exchange file, in one piece or not at all.
 
         Parameters
         ----------

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -56,6 +57,21 @@ def flag(name: str, value: object) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise ArgumentTypeError(f"{name}: {value!r}, expected a bool")
     return bool(value)
+
+
+def parameter_names(name: str, given: object, known: Collection[str]) -> frozenset[str]:
+    """Names of parameters; a text alone would be one of letters.
+
+    >>> parameter_names("frozen", ["a.bias"], ["a.weight", "a.bias"])
+    frozenset({'a.bias'})
+    """
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ArgumentTypeError(f"{name}: {given!r}, expected a tuple of names")
+    found = tuple(given)
+    for one in found:
+        if one not in known:
+            raise ArgumentError(f"{name}: {one!r}, expected parameters of {', '.join(known)}")
+    return frozenset(found)
 
 
 def step_number(step: object) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +21,26 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
-def read_module(module: nn.Module, *, mean: bool) -> tuple[Model, str, dict[str, Array]]:
-    """Model, element type and float64 weights (by torch's names) of a chain of ``Conv2d`` and ``ReLU``."""
+@dataclass(frozen=True)
+class Found:
+    """What a module is.
+
+    Attributes
+    ----------
+    model : layers and loss
+    dtype : of its parameters
+    weights : float64, by torch's names
+    frozen : names of those that torch would not train (``requires_grad=False``)
+    """
+
+    model: Model
+    dtype: str
+    weights: dict[str, Array]
+    frozen: tuple[str, ...]
+
+
+def read_module(module: nn.Module, *, mean: bool) -> Found:
+    """A chain of ``Conv2d`` and ``ReLU``."""
     from torch import nn
 
     if not isinstance(module, nn.Module):
@@ -32,14 +51,15 @@ def read_module(module: nn.Module, *, mean: bool) -> tuple[Model, str, dict[str,
     leaves = [(name, leaf) for name, leaf in module.named_modules(remove_duplicate=False) if not list(leaf.children())]
     model = Model(tuple(_read_layer(name, leaf) for name, leaf in leaves), mean)
     dtype = _check_parameters(leaves)
-    weights = {f"{name}.{kind}": value.detach().cpu().double() for name, leaf in leaves
-               for kind, value in leaf.named_parameters()}
+    learned = {f"{name}.{kind}": value for name, leaf in leaves for kind, value in leaf.named_parameters()}
+    weights = {name: value.detach().cpu().double() for name, value in learned.items()}
     _check_chain(module, model, weights)
-    return model, dtype, {name: value.numpy() for name, value in weights.items()}
+    frozen = tuple(name for name, value in learned.items() if not value.requires_grad)
+    return Found(model, dtype, {name: value.numpy() for name, value in weights.items()}, frozen)
 
 
-def make_module(model: Model, dtype: str, parameters: Mapping[str, Array]) -> nn.Module:
-    """A ``Sequential`` with the layers and names of a model and copies of the parameters."""
+def make_module(model: Model, dtype: str, parameters: Mapping[str, Array], frozen: Collection[str]) -> nn.Module:
+    """A ``Sequential`` with the layers and names of a model and copies of the parameters, some of them frozen."""
     import torch
     from torch import nn
 
@@ -58,7 +78,7 @@ def make_module(model: Model, dtype: str, parameters: Mapping[str, Array]) -> nn
     with torch.no_grad():
         for name, array in parameters.items():
             layer_name, _, kind = name.rpartition(".")
-            getattr(layers[layer_name], kind).copy_(torch.from_numpy(array))
+            getattr(layers[layer_name], kind).copy_(torch.from_numpy(array)).requires_grad_(name not in frozen)
     return module
 
 

@@ -37,24 +37,30 @@ class Memory:
             "version": 3, "data": (place, False), "shape": shape, "typestr": np.dtype(dtype).str}
 
 
-class Views(Mapping[str, Array]):
-    """Tensors of a network by torch's names, as views."""
+def parameter_places(model: Model) -> dict[str, tuple[int, int]]:
+    """Where Fortran has the parameters of torch's names: the layer's number, from 1, and 1 (weight) or 2 (bias).
 
-    def __init__(self, model: Model, dtype: str, device: DeviceSpec, owner: Owner, find: Find, weight: int,
-                 bias: int) -> None:
+    >>> parameter_places(Model((Conv2d("a", 1, 1, (1, 1)),)))
+    {'a.weight': (1, 1), 'a.bias': (1, 2)}
+    """
+    return {f"{layer.name}.{kind}": (number, which) for number, layer in enumerate(model.layers, start=1)
+            if isinstance(layer, Conv2d)
+            for which, kind in enumerate(("weight", "bias"), start=1) if kind == "weight" or layer.bias}
+
+
+class Views(Mapping[str, Array]):
+    """Tensors of a network by torch's names, as views; `first` is the number of that of a weight."""
+
+    def __init__(self, model: Model, dtype: str, device: DeviceSpec, owner: Owner, find: Find, first: int) -> None:
         self._arrays: dict[str, Array] = {}
-        for number, layer in enumerate(model.layers, start=1):
-            if not isinstance(layer, Conv2d):
-                continue
-            for kind, which, there in (("weight", weight, True), ("bias", bias, layer.bias)):
-                if there:
-                    place, shape = find(number, which)
-                    shape = shape if kind == "weight" else shape[-1:]
-                    if device.on_gpu:
-                        array = DeviceArray.at(place, shape, dtype, device.index, owner)
-                    else:
-                        array = np.asarray(Memory(owner, place, shape, dtype))
-                    self._arrays[f"{layer.name}.{kind}"] = array
+        for name, (number, which) in parameter_places(model).items():
+            place, shape = find(number, first + which - 1)
+            shape = shape if which == 1 else shape[-1:]
+            if device.on_gpu:
+                array = DeviceArray.at(place, shape, dtype, device.index, owner)
+            else:
+                array = np.asarray(Memory(owner, place, shape, dtype))
+            self._arrays[name] = array
 
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]

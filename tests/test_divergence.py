@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import shutil
 from pathlib import Path
@@ -48,10 +47,12 @@ def test_a_step_says_when_the_training_diverges(cuda: str, device: str, lean: bo
     """The step is the first with a loss that is not finite, and it changes nothing: not the weights, not the number."""
     net = network(device, cuda, dtype, lean=lean)
     x, target = given(net)
-    for number in itertools.count():
+    number = 0
+    while True:
         before = weights(net)
         try:
             assert math.isfinite(net.step(x, target, **TOO_FAST))
+            number += 1
         except bridge.DivergenceError as error:
             said = str(error)
             break
@@ -127,7 +128,7 @@ def test_no_good_file_is_replaced_by_one_of_nan(cuda: str, tmp_path: Path, devic
     bad = to_host(net.parameters[name]).copy()
     bad.flat[-1] = value
     net.parameters[name][...] = bad
-    with pytest.raises(bridge.EngineError, match=rf"net\.h5: not written, .*/{name.replace('.', '/')} holds NaN or inf"):
+    with pytest.raises(bridge.EngineError, match=rf"net\.h5: not written, .*{name.replace('.', '/')} holds NaN or inf"):
         net.save(path)
     assert path.read_bytes() == good and list(tmp_path.iterdir()) == [path]
     bridge.Network.from_file(path)

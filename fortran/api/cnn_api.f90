@@ -21,6 +21,7 @@ module cnn_api
    use cnn_kinds, only : dtype_name
    use cnn_network, only : network_type
    use cnn_network_ways, only : describe_chains
+   use cnn_parameters, only : parameter_type
    use cnn_plan_facts, only : describe_plan
    use cnn_run_steps, only : run_steps
    use cnn_sgd, only : sgd_type
@@ -35,7 +36,7 @@ module cnn_api
    public :: version_text, array_finite, device_check, run_file
    public :: network_create, network_free, network_read_weights, network_save, network_address, network_copy
    public :: network_forward, network_loss, network_backward, network_update, network_step, network_read_loss
-   public :: network_feed, network_step_fed, network_recorded
+   public :: network_feed, network_step_fed, network_recorded, network_freeze, network_frozen
    public :: conv2d_extent, conv2d_forward, conv2d_backward
    public :: device_stream, device_wait, device_allocate, device_release, device_copy_in, device_copy_out
    public :: device_convert, device_of, devices_close, devices_live, cuda_facts
@@ -278,6 +279,45 @@ contains
       if (.not. allocated(error)) recorded = merge(1, 0, network%is_recorded())
       call hand_over(error, ierr, errmsg)
    end subroutine network_recorded
+
+   !> From now on updates leave a parameter as it is (1) or not (0); `which`: 1 weight, 2 bias
+   subroutine network_freeze(handle, layer, which, frozen, ierr, errmsg)
+      !> The network's
+      integer(c_int), intent(in) :: handle
+      !> Number of the layer, from 1, and of its tensor
+      integer(c_int), intent(in) :: layer, which
+      !> 1 or 0
+      integer(c_int), intent(in) :: frozen
+      !> See `hand_over`
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(parameter_type) :: parameter
+      type(error_type), allocatable :: error
+      call find_parameter(handle, layer, which, network, parameter, error)
+      if (.not. allocated(error)) call network%parameters%freeze(parameter%number, frozen /= 0)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_freeze
+
+   !> 1 if updates leave a parameter as it is, else 0
+   subroutine network_frozen(handle, layer, which, frozen, ierr, errmsg)
+      !> The network's
+      integer(c_int), intent(in) :: handle
+      !> Number of the layer, from 1, and of its tensor
+      integer(c_int), intent(in) :: layer, which
+      !> 1 or 0
+      integer(c_int), intent(out) :: frozen
+      !> See `hand_over`
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(parameter_type) :: parameter
+      type(error_type), allocatable :: error
+      frozen = 0
+      call find_parameter(handle, layer, which, network, parameter, error)
+      if (.not. allocated(error)) frozen = merge(1, 0, network%parameters%is_frozen(parameter%number))
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_frozen
 
    !> Input and target of the next `network_step_fed`, from host memory, which is free to change on return
    subroutine network_feed(handle, input, input_extent, target, target_extent, ierr, errmsg)
@@ -668,6 +708,28 @@ contains
          call fail(error, "no tensor number "//to_text(int(which)))
       end select
    end subroutine named_tensor
+
+   !> A parameter of a network
+   subroutine find_parameter(handle, layer, which, network, parameter, error)
+      !> The network's
+      integer(c_int), intent(in) :: handle
+      !> Number of the layer, from 1; 1 for its weight, 2 for its bias
+      integer(c_int), intent(in) :: layer, which
+      !> With this handle
+      type(network_type), pointer, intent(out) :: network
+      !> Found
+      type(parameter_type), intent(out) :: parameter
+      !> Where there is no such network or parameter
+      type(error_type), allocatable, intent(out) :: error
+      call find(handle, network, error)
+      if (allocated(error)) return
+      if (layer >= 1 .and. layer <= size(network%layers)) then
+         parameter = network%layers(layer)%weight
+         if (which == 2) parameter = network%layers(layer)%bias
+      end if
+      if (parameter%number == 0) call fail(error, "network: layer "//to_text(int(layer))// &
+         & " has no parameter number "//to_text(int(which)))
+   end subroutine find_parameter
 
    pure type(conv_type) function conv_from(params)
       integer(c_int), intent(in) :: params(7)

@@ -45,7 +45,7 @@ module cnn_exchange
       procedure :: read_weights
       procedure :: read_batch
       procedure :: close => fixture_close
-      procedure, private :: read_optimizer, read_checked
+      procedure, private :: read_optimizer, read_checked, read_parameter
    end type fixture_type
 
    !> An exchange file being written; it appears under its name only by `commit`
@@ -63,7 +63,7 @@ module cnn_exchange
       procedure :: write_loss
       procedure :: commit
       procedure :: abandon
-      procedure, private :: write_staged, write_parameters, put_text, put_number
+      procedure, private :: write_staged, write_parameters, mark_frozen, put_text, put_number
    end type result_type
 
 contains
@@ -160,7 +160,7 @@ contains
       if (allocated(error)) error%message = self%file%path//": "//error%message
    end subroutine read_optimizer
 
-   !> Weights before step `step` into a network of the same model
+   !> Weights before step `step` into a network of the same model, and which of them are frozen
    subroutine read_weights(self, step, network, error)
       class(fixture_type), intent(inout) :: self
       integer, intent(in) :: step
@@ -169,15 +169,38 @@ contains
       character(len=:), allocatable :: path
       integer :: i
       do i = 1, size(network%layers)
-         if (.not. network%layers(i)%weight%value%is_allocated()) cycle
          path = weights_path(step, network%layers(i)%is%name)
-         call self%read_checked(path//"/weight", network, network%layers(i)%weight%value, error)
-         if (allocated(error)) return
-         if (.not. network%layers(i)%is%has_bias) cycle
-         call self%read_checked(path//"/bias", network, network%layers(i)%bias%value, error)
+         call self%read_parameter(path//"/weight", network, network%layers(i)%weight, error)
+         if (.not. allocated(error)) call self%read_parameter(path//"/bias", network, network%layers(i)%bias, error)
          if (allocated(error)) return
       end do
    end subroutine read_weights
+
+   !> A weight or bias, and whether it is frozen; nothing where a layer has none
+   subroutine read_parameter(self, path, network, parameter, error)
+      !> Open
+      class(fixture_type), intent(inout) :: self
+      !> Of the dataset
+      character(len=*), intent(in) :: path
+      !> With this parameter
+      type(network_type), intent(inout) :: network
+      !> To be read
+      type(parameter_type), intent(in) :: parameter
+      !> Of the file
+      type(error_type), allocatable, intent(out) :: error
+      real(dp) :: frozen
+      if (parameter%number == 0) return
+      call self%read_checked(path, network, parameter%value, error)
+      if (allocated(error)) return
+      frozen = 0.0_dp
+      if (self%file%has_attribute(path, "frozen")) call self%file%read_number(path, "frozen", frozen, error)
+      if (allocated(error)) return
+      if (.not. (abs(frozen) <= 0.0_dp .or. abs(frozen - 1.0_dp) <= 0.0_dp)) then
+         call fail(error, self%file%path//": attribute frozen of "//path//" is neither 0 nor 1")
+      else
+         call network%parameters%freeze(parameter%number, frozen > 0.0_dp)
+      end if
+   end subroutine read_parameter
 
    !> Input and target of step `step`, as new tensors of the network's device
    subroutine read_batch(self, step, network, input, target, error)
@@ -294,7 +317,7 @@ contains
       if (.not. allocated(error)) call self%file%write_number(object, name, value, error)
    end subroutine put_number
 
-   !> Weights and biases before step `step` (after the last step: with its number plus one)
+   !> Weights and biases before step `step` (after the last step: with its number plus one), and which are frozen
    subroutine write_weights(self, step, network, error)
       class(result_type), intent(inout) :: self
       integer, intent(in) :: step
@@ -305,10 +328,27 @@ contains
          associate (layer => network%layers(i))
             call self%write_parameters(weights_path(step, layer%is%name), network, layer%weight%value, &
                & layer%bias%value, error)
+            call self%mark_frozen(weights_path(step, layer%is%name)//"/weight", network, layer%weight, error)
+            call self%mark_frozen(weights_path(step, layer%is%name)//"/bias", network, layer%bias, error)
          end associate
          if (allocated(error)) return
       end do
    end subroutine write_weights
+
+   !> The attribute of the dataset of a frozen parameter; nothing happens after an error
+   subroutine mark_frozen(self, path, network, parameter, error)
+      !> With the dataset
+      class(result_type), intent(in) :: self
+      !> Of the dataset
+      character(len=*), intent(in) :: path
+      !> With this parameter
+      type(network_type), intent(in) :: network
+      !> Which has been written
+      type(parameter_type), intent(in) :: parameter
+      !> Of the file
+      type(error_type), allocatable, intent(inout) :: error
+      if (network%parameters%is_frozen(parameter%number)) call self%put_number(path, "frozen", 1.0_dp, error)
+   end subroutine mark_frozen
 
    !> Outputs of all layers
    subroutine write_forward(self, step, network, error)

@@ -425,7 +425,7 @@ contains
       call h5tclose_f(kind, ignored)
    end subroutine write_text
 
-   !> `object` is "/" or a group, which is created when it is not there
+   !> `object` is "/", or a dataset or a group, which is created when it is not there
    subroutine write_text_attribute(self, object, name, text, error)
       class(hdf5_file_type), intent(in) :: self
       character(len=*), intent(in) :: object, name, text
@@ -488,25 +488,25 @@ contains
       integer(hid_t), intent(in) :: kind
       type(c_ptr), intent(in) :: address
       integer, intent(out) :: status
-      integer(hid_t) :: group, space, attribute
+      integer(hid_t) :: owner, space, attribute
       integer :: ignored
       logical :: there
       there = object == "/"
       if (.not. there) there = self%has(object)
       if (there) then
-         call h5gopen_f(self%id, object, group, status)
+         call h5oopen_f(self%id, object, owner, status)
       else
-         call h5gcreate_f(self%id, object, group, status)
+         call h5gcreate_f(self%id, object, owner, status)
       end if
       if (status /= 0) return
       call h5screate_f(H5S_SCALAR_F, space, status)
-      if (status == 0) call h5acreate_f(group, name, kind, space, attribute, status)
+      if (status == 0) call h5acreate_f(owner, name, kind, space, attribute, status)
       if (status == 0) then
          call h5awrite_f(attribute, kind, address, status)
          call h5aclose_f(attribute, ignored)
       end if
       call h5sclose_f(space, ignored)
-      call h5gclose_f(group, ignored)
+      call h5oclose_f(owner, ignored)
    end subroutine write_attribute
 
    subroutine open_dataset(self, name, dataset, error)

@@ -65,7 +65,8 @@ module cnn_network
       !> Keep only what training needs (with `fuse`): no gradient with respect to the input, and where the device can
       !> work in place `backward` puts the gradients of inner layers where their outputs were
       logical :: lean = .false.
-      type(parameters_type), private :: parameters
+      !> Which of them are frozen, and their update; the tensors are those of the layers
+      type(parameters_type) :: parameters
       type(record_type), private :: record
       type(batch_type), private :: next
       !> Updates so far: the number of the next step, from 0
@@ -454,7 +455,7 @@ contains
       call backend%conv_backward_data(layer%is%conv, layer%weight%value, layer%output_gradient, dx, error)
    end subroutine conv_backward
 
-   !> One SGD step on all parameters with the gradients of the last `backward`
+   !> One SGD step on all parameters that are not frozen with the gradients of the last `backward`
    subroutine update(self, sgd, error)
       class(network_type), intent(inout) :: self
       type(sgd_type), intent(in) :: sgd

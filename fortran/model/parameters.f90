@@ -1,7 +1,8 @@
 ! SPDX-License-Identifier: MIT
 !> All learned numbers of a network: values, gradients, momenta, each as one vector on the device.
 !>
-!> One vector, so that one call updates everything. A layer's weight or bias is a tensor inside it, aligned as an
+!> One vector, so that one call updates everything; where only some parameters are frozen, or only some have a momentum,
+!> one call each run of parameters that go the same way. A layer's weight or bias is a tensor inside it, aligned as an
 !> allocation of its own would be; the gaps between them hold zeros, which every update leaves zero.
 module cnn_parameters
    use cnn_backend, only : backend_type
@@ -17,16 +18,32 @@ module cnn_parameters
    !> A learned tensor and its gradient, inside the vectors
    type, public :: parameter_type
       type(tensor_type) :: value, gradient
+      !> Its number among the network's parameters, from 1; 0 where a layer has none
+      integer :: number = 0
    end type parameter_type
 
+   !> What is known of a parameter besides its numbers
+   type :: part_type
+      !> Bytes of a vector before it
+      integer(i8) :: offset = 0_i8
+      integer :: extent(4) = 0
+      !> Whether updates leave it as it is, as torch's do without a gradient: no decay and no momentum either
+      logical :: is_frozen = .false.
+      !> Whether it has a momentum, as from its first update with momentum on; that update makes it from the gradient
+      !> alone
+      logical :: has_momentum = .false.
+   end type part_type
+
    type, public :: parameters_type
-      type(tensor_type), private :: values, gradients, velocities
-      logical, private :: has_velocity = .false.
+      type(tensor_type), private :: values, gradients, momenta
+      !> In the order of the vectors
+      type(part_type), allocatable, private :: parts(:)
    contains
       procedure :: build
       procedure :: update
+      procedure :: freeze, is_frozen
       procedure :: release
-      procedure, private :: allocate_vectors
+      procedure, private :: allocate_vectors, place, reserve_momenta, update_run, run_end, part_of_run
    end type parameters_type
 
 contains
@@ -42,6 +59,7 @@ contains
       integer(i8) :: bytes
       integer :: i
 
+      allocate (self%parts(0))
       bytes = 0_i8
       do i = 1, size(layers)
          if (layers(i)%kind /= kind_conv2d) cycle
@@ -54,21 +72,27 @@ contains
       bytes = 0_i8
       do i = 1, size(layers)
          if (layers(i)%kind /= kind_conv2d) cycle
-         call place(layers(i)%weight_extent, weights(i))
-         if (layers(i)%has_bias) call place(bias_extent(layers(i)), biases(i))
+         call self%place(layers(i)%weight_extent, bytes, weights(i))
+         if (layers(i)%has_bias) call self%place(bias_extent(layers(i)), bytes, biases(i))
       end do
-
-   contains
-
-      subroutine place(extent, parameter)
-         integer, intent(in) :: extent(4)
-         type(parameter_type), intent(inout) :: parameter
-         parameter%value = part_of(self%values, bytes, extent)
-         parameter%gradient = part_of(self%gradients, bytes, extent)
-         bytes = bytes + padded(dtype, extent)
-      end subroutine place
-
    end subroutine build
+
+   !> The next parameter
+   subroutine place(self, extent, bytes, parameter)
+      !> With vectors
+      class(parameters_type), intent(inout) :: self
+      !> Of the parameter
+      integer, intent(in) :: extent(4)
+      !> Of the vectors, up to this parameter and then up to the next
+      integer(i8), intent(inout) :: bytes
+      !> Its tensors
+      type(parameter_type), intent(inout) :: parameter
+      self%parts = [self%parts, part_type(offset=bytes, extent=extent)]
+      parameter%number = size(self%parts)
+      parameter%value = part_of(self%values, bytes, extent)
+      parameter%gradient = part_of(self%gradients, bytes, extent)
+      bytes = bytes + padded(self%values%dtype, extent)
+   end subroutine place
 
    !> Bytes of a tensor up to where the next one may start
    pure integer(i8) function padded(dtype, extent)
@@ -100,34 +124,113 @@ contains
       if (.not. allocated(error)) call backend%clear(self%gradients, error)
    end subroutine allocate_vectors
 
-   !> One SGD step on all parameters
+   !> From now on updates leave a parameter as it is, or no longer
+   pure subroutine freeze(self, number, frozen)
+      !> With this parameter
+      class(parameters_type), intent(inout) :: self
+      !> The parameter's
+      integer, intent(in) :: number
+      !> Whether to leave it as it is
+      logical, intent(in) :: frozen
+      self%parts(number)%is_frozen = frozen
+   end subroutine freeze
+
+   !> Whether updates leave a parameter as it is
+   pure logical function is_frozen(self, number)
+      !> With this parameter, or, for the number 0, without
+      class(parameters_type), intent(in) :: self
+      !> The parameter's
+      integer, intent(in) :: number
+      is_frozen = .false.
+      if (number > 0) is_frozen = self%parts(number)%is_frozen
+   end function is_frozen
+
+   !> One SGD step on all parameters that are not frozen
    subroutine update(self, backend, sgd, error)
       class(parameters_type), intent(inout) :: self
       class(backend_type), intent(inout) :: backend
       type(sgd_type), intent(in) :: sgd
       type(error_type), allocatable, intent(out) :: error
-      type(tensor_type) :: velocities
-      logical :: with_momentum
+      integer :: first, last
 
-      if (.not. self%values%is_allocated()) return
-      with_momentum = sgd%momentum > 0.0_dp
-      if (with_momentum) then
-         if (.not. self%velocities%is_allocated()) then
-           call backend%allocate(self%values%dtype, self%values%extent, self%velocities, error)
-         end if
+      if (sgd%momentum > 0.0_dp) call self%reserve_momenta(backend, error)
+      if (allocated(error)) return
+      first = 1
+      do while (first <= size(self%parts))
+         last = self%run_end(first)
+         if (.not. self%parts(first)%is_frozen) call self%update_run(backend, sgd, first, last, error)
          if (allocated(error)) return
-         velocities = self%velocities
-      end if
-      call backend%update(sgd, .not. self%has_velocity, self%values, self%gradients, velocities, error)
-      if (.not. allocated(error)) self%has_velocity = self%has_velocity .or. with_momentum
+         first = last + 1
+      end do
    end subroutine update
+
+   !> Memory for momenta, zero at first
+   subroutine reserve_momenta(self, backend, error)
+      !> With vectors
+      class(parameters_type), intent(inout) :: self
+      !> Where they are
+      class(backend_type), intent(inout) :: backend
+      !> Of the memory
+      type(error_type), allocatable, intent(out) :: error
+      if (self%momenta%is_allocated() .or. .not. self%values%is_allocated()) return
+      call backend%allocate(self%values%dtype, self%values%extent, self%momenta, error)
+      if (.not. allocated(error)) call backend%clear(self%momenta, error)
+      if (allocated(error)) call backend%release(self%momenta)
+   end subroutine reserve_momenta
+
+   !> The last parameter up to which all are frozen or none is, and all have a momentum or none has
+   pure integer function run_end(self, first)
+      !> With these parameters
+      class(parameters_type), intent(in) :: self
+      !> The first of the run
+      integer, intent(in) :: first
+      do run_end = first, size(self%parts) - 1
+         associate (one => self%parts(first), next => self%parts(run_end + 1))
+            if ((one%is_frozen .neqv. next%is_frozen) .or. (one%has_momentum .neqv. next%has_momentum)) return
+         end associate
+      end do
+   end function run_end
+
+   !> One SGD step on parameters that go the same way
+   subroutine update_run(self, backend, sgd, first, last, error)
+      !> With these parameters
+      class(parameters_type), intent(inout) :: self
+      !> Where they are
+      class(backend_type), intent(in) :: backend
+      !> Of this step
+      type(sgd_type), intent(in) :: sgd
+      !> Numbers of the parameters
+      integer, intent(in) :: first, last
+      !> Of the device
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: momenta
+      if (sgd%momentum > 0.0_dp) momenta = self%part_of_run(self%momenta, first, last)
+      call backend%update(sgd, .not. self%parts(first)%has_momentum, self%part_of_run(self%values, first, last), &
+         & self%part_of_run(self%gradients, first, last), momenta, error)
+      if (momenta%is_allocated() .and. .not. allocated(error)) self%parts(first:last)%has_momentum = .true.
+   end subroutine update_run
+
+   !> What a run of parameters has of a vector
+   function part_of_run(self, vector, first, last) result(part)
+      !> With these parameters
+      class(parameters_type), intent(in) :: self
+      !> All values, gradients or momenta
+      type(tensor_type), intent(in) :: vector
+      !> Numbers of the parameters
+      integer, intent(in) :: first, last
+      !> Of one dimension
+      type(tensor_type) :: part
+      integer(i8) :: bytes
+      bytes = self%parts(last)%offset - self%parts(first)%offset + padded(vector%dtype, self%parts(last)%extent)
+      part = part_of(vector, self%parts(first)%offset, [int(bytes/bytes_of(vector%dtype)), 1, 1, 1])
+   end function part_of_run
 
    subroutine release(self, backend)
       class(parameters_type), intent(inout) :: self
       class(backend_type), intent(inout) :: backend
       call backend%release(self%values)
       call backend%release(self%gradients)
-      call backend%release(self%velocities)
+      call backend%release(self%momenta)
    end subroutine release
 
 end module cnn_parameters
