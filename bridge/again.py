@@ -113,8 +113,7 @@ def compare_runs(fixture: StrPath, first: StrPath, second: StrPath, progress: Re
     FileError
         If a file is unreadable, they do not belong together, or there is nothing to compare.
     """
-    if os.path.exists(first) and os.path.exists(second) and os.path.samefile(first, second):
-        raise FileError(f"{os.fspath(second)}: the second result is the first one itself, expected another run's")
+    refuse_the_same(first, second)
     with (
         ExchangeFile(fixture) as reference,
         ExchangeFile(first) as one,
@@ -138,6 +137,18 @@ def compare_runs(fixture: StrPath, first: StrPath, second: StrPath, progress: Re
     if not runs.equal and not runs.changed:
         raise FileError(f"{os.fspath(second)}: no tensor that {os.fspath(first)} has: nothing was compared")
     return runs
+
+
+def refuse_the_same(first: StrPath, second: StrPath) -> None:
+    """Refuse one file as both runs.
+
+    Raises
+    ------
+    FileError
+        With the name of the second.
+    """
+    if os.path.exists(first) and os.path.exists(second) and os.path.samefile(first, second):
+        raise FileError(f"{os.fspath(second)}: the second result is the first one itself, expected another run's")
 
 
 def _common_weights(one: Pair, other: Pair, k: int) -> Parameters | None:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from bridge.again import compare_runs, with_runs
+from bridge.again import compare_runs, refuse_the_same, with_runs
+from bridge.attempt import attempt
 from bridge.command import Output, run
 from bridge.judge import judge
 from bridge.memory import brief_waits, keep_freed_memory
@@ -15,6 +17,7 @@ from bridge.outputs import add_output_arguments, check_outputs, finish
 from bridge.progress import stage
 from bridge.readable import check_readable
 from bridge.report import print_report
+from bridge.verdict import Verdict, unanswered
 
 EXIT_CODES = """exit codes:
   0  right: every difference is rounding
@@ -50,17 +53,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _compare(a: argparse.Namespace) -> int:
     check_outputs(a, [("FIXTURE", a.fixture), ("RESULT", a.result), ("--again", a.again)])
     check_readable(a.fixture, a.result, *([a.again] if a.again else []))
+    if a.again is not None:
+        refuse_the_same(a.result, a.again)
     keep_freed_memory()
     brief_waits()
     with stage(Output(stderr=True), "compare with the float64 oracle") as progress:
-        comparison, verdict = judge(a.fixture, a.result, progress, diagnosing=not a.no_diagnosis)
-    extra = {}
-    if a.again is not None:
-        with stage(Output(stderr=True), "compare the two runs") as progress:
-            runs = compare_runs(a.fixture, a.result, a.again, progress)
-        verdict, extra = with_runs(verdict, runs), {"again": runs.to_dict()}
+        comparison, verdict = judge(a.fixture, a.result, progress, diagnosing=not a.no_diagnosis,
+                                    seconds=a.diagnosis_time)
+    verdict, extra = _again(a, verdict) if a.again is not None else (verdict, {})
     print_report(Output(), comparison, verdict, every_step=a.all)
     return finish("bridge.compare", a, (a.fixture, a.result), (comparison, verdict), **extra)
+
+
+def _again(a: argparse.Namespace, verdict: Verdict) -> tuple[Verdict, dict[str, Any]]:
+    """What a second run says besides, and its keys of the JSON."""
+    failed: list[str] = []
+    with stage(Output(stderr=True), "compare the two runs") as progress:
+        runs = attempt(failed, "the comparison of the two runs",
+                       lambda: compare_runs(a.fixture, a.result, a.again, progress), None)
+    if runs is None:
+        return unanswered(verdict, failed), {}
+    return with_runs(verdict, runs), {"again": runs.to_dict()}
 
 
 if __name__ == "__main__":

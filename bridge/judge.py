@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from bridge.attempt import attempt
 from bridge.comparison import compare
-from bridge.diagnosis import diagnose
+from bridge.diagnosis import BUDGET, diagnose
 from bridge.diagnosis.aside import reckoning
 from bridge.diagnosis.replay import prefer_precision, replay
 from bridge.judged import Comparison
@@ -15,25 +16,34 @@ from bridge.lowering import HALF
 from bridge.precision import Recognised, recognise
 from bridge.probe import is_probe_file, judge_probe
 from bridge.progress import Report
-from bridge.verdict import Verdict, decide, excuse, named
+from bridge.verdict import Verdict, decide, excuse, in_doubt, named
 
 StrPath = str | os.PathLike[str]
+#: A lower precision, and the comparison by its bounds
+Lower = tuple[Recognised, Comparison]
 
 
 def judge(
-    fixture: StrPath, result: StrPath, progress: Report | None = None, *, diagnosing: bool = True
+    fixture: StrPath,
+    result: StrPath,
+    progress: Report | None = None,
+    *,
+    diagnosing: bool = True,
+    seconds: float = BUDGET,
 ) -> tuple[Comparison, Verdict]:
     """Compare two files and decide.
 
     A result that fails, but shows a lower precision, is judged again by the bounds of that precision, or operation by
     operation where it stores 16 bits: it excuses rounding, not a bug. What fails is then explained by recomputation,
-    see `bridge.diagnosis`.
+    see `bridge.diagnosis`. Once the files are compared there is a verdict, whatever fails after that: it stands in
+    `Verdict.missing`.
 
     Parameters
     ----------
     fixture, result : exchange files
     progress : called as ``progress(done, total)`` after every image
     diagnosing : search for the fault, and reckon which faults the data can show
+    seconds : for the search
 
     Raises
     ------
@@ -43,41 +53,55 @@ def judge(
     if not diagnosing:
         return _decided(fixture, result, progress)[:2]
     with reckoning(fixture, result) as adequacy:
-        comparison, verdict, recognised, lowered = _decided(fixture, result, progress)
+        comparison, verdict, lower = _decided(fixture, result, progress)
+        missing = verdict.missing
         if comparison.failures:
-            verdict = _explained(fixture, result, comparison, verdict, recognised, lowered)
-        return comparison, replace(verdict, adequacy=adequacy())
+            verdict = attempt(missing, "the search for the fault",
+                              lambda: _explained((fixture, result), comparison, verdict, lower, seconds), verdict)
+        if verdict.diagnosis is not None:
+            missing += verdict.diagnosis.missing
+        shown = attempt(missing, "what these data can show", adequacy, None)
+        return comparison, replace(verdict, adequacy=shown)
 
 
 def _decided(
     fixture: StrPath, result: StrPath, progress: Report | None
-) -> tuple[Comparison, Verdict, Recognised | None, Comparison | None]:
-    """The comparison and the verdict; the lower precision that was recognised, and the comparison by its bounds."""
-    comparison, lowered = compare(fixture, result, progress), None
+) -> tuple[Comparison, Verdict, Lower | None]:
+    """The comparison, the verdict, and the lower precision that was recognised."""
+    comparison, missing = compare(fixture, result, progress), list[str]()
     if is_probe_file(fixture):
-        return comparison, judge_probe(comparison, fixture, result), None, None
+        probed = attempt(missing, "the look at every bit of the probe",
+                         lambda: judge_probe(comparison, fixture, result), None)
+        return comparison, probed or in_doubt(decide(comparison), missing), None
+    lower = attempt(missing, "the look for a lower precision",
+                    lambda: _lower(fixture, result, comparison, progress), None)
+    verdict = decide(comparison, *lower) if lower else decide(comparison)
+    return comparison, in_doubt(verdict, missing) if missing else verdict, lower
+
+
+def _lower(
+    fixture: StrPath, result: StrPath, comparison: Comparison, progress: Report | None
+) -> Lower | None:
+    """The lower precision that a result shows which fails; what it excuses is marked in the comparison."""
     recognised = recognise(fixture, result, comparison) if comparison.failures else None
-    if recognised and recognised.name in HALF:
+    if recognised is None:
+        return None
+    if recognised.name in HALF:
         lowered = replay(fixture, result, comparison, recognised.name)
-    elif recognised:
+    else:
         lowered = compare(fixture, result, progress, recognised.name)
-    if recognised and lowered:
-        excuse(comparison, recognised, lowered)
-    return comparison, decide(comparison, recognised, lowered), recognised, lowered
+    excuse(comparison, recognised, lowered)
+    return recognised, lowered
 
 
 def _explained(
-    fixture: StrPath,
-    result: StrPath,
-    comparison: Comparison,
-    verdict: Verdict,
-    recognised: Recognised | None,
-    lowered: Comparison | None,
+    files: tuple[StrPath, StrPath], comparison: Comparison, verdict: Verdict, lower: Lower | None, seconds: float
 ) -> Verdict:
     """A bug besides a lower precision is searched with that precision's bounds; else the precision itself is named."""
+    recognised, lowered = lower or (None, None)
     if recognised and recognised.proven and lowered and lowered.failures:
-        return named(verdict, lowered, diagnose(fixture, result, lowered, lower=recognised.name))
-    diagnosis = diagnose(fixture, result, comparison)
+        return named(verdict, lowered, diagnose(*files, lowered, seconds, recognised.name))
+    diagnosis = diagnose(*files, comparison, seconds)
     if recognised and recognised.name in HALF:
         prefer_precision(diagnosis, recognised.name)
     return named(verdict, comparison, diagnosis)

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Callable
 from typing import Any
 
+from bridge.attempt import reason
 from bridge.command import BAD_INPUT, Output, complain
-from bridge.errors import BridgeError
+from bridge.diagnosis import BUDGET
 from bridge.files import Named, check_files
 from bridge.judged import Comparison
 from bridge.progress import stage
@@ -30,9 +32,22 @@ def add_output_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("--all", action="store_true", help="print every tensor of every step (default: what matters most)")
     p.add_argument("--no-diagnosis", action="store_true", help="do not search for the fault, nor reckon what the data "
                    "can show")
+    p.add_argument("--diagnosis-time", type=_seconds, default=BUDGET, metavar="S",
+                   help="seconds for the search for the fault (default %(default)g)")
     p.add_argument("--json", metavar="FILE", help="write the verdict and every number as JSON too (docs/json.md)")
     p.add_argument("--report", metavar="FILE", help="write one HTML file: verdict, table, error maps, adequacy")
     p.add_argument("--junit", metavar="FILE", help="write JUnit XML: a test case for each tensor of each step")
+
+
+def _seconds(text: str) -> float:
+    """A time that is not negative; inf is no limit."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not found >= 0:
+        raise argparse.ArgumentTypeError(f"expected seconds, found '{text}'")
+    return found
 
 
 def check_outputs(a: argparse.Namespace, reads: Named = (), writes: Named = ()) -> None:
@@ -76,8 +91,8 @@ def finish(name: str, a: argparse.Namespace, files: Paths, judged: tuple[Compari
             continue
         try:
             work[option](path)
-        except (OSError, BridgeError, MemoryError) as error:
-            why = getattr(error, "strerror", None) or str(error) or "not enough memory"
+        except Exception as error:
+            why = getattr(error, "strerror", None) or reason(error)
             code = complain(name, f"--{option} {path}: {why}", code or BAD_INPUT)
     return code
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from bridge import engine, experiments, falling, validation
+from bridge.attempt import attempt
 from bridge.command import Output, run
 from bridge.compare import EXIT_CODES
 from bridge.device import HELP, DeviceSpec
@@ -27,7 +28,7 @@ from bridge.outputs import add_output_arguments, check_outputs, finish
 from bridge.plots import check_plot, plot_precisions
 from bridge.report import print_report
 from bridge.validation import Files, with_defaults
-from bridge.verdict import Verdict
+from bridge.verdict import Verdict, unanswered
 from bridge.workspace import workspace
 
 EXAMPLES = """
@@ -142,16 +143,25 @@ def _single(a: argparse.Namespace) -> int:
         errors.print(f"files in {folder} ({fate})", style="dim", highlight=False, soft_wrap=True)
         console.print(validation.export(files, a), highlight=False, markup=False, soft_wrap=True)
         comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors,
-                                                       diagnosing=not a.no_diagnosis)
-        compared, differing = validation.repeated(files, a.device, errors)
-        if differing and DeviceSpec.parse(a.device).repeatable:
-            verdict = validation.disagreement(differing, verdict)
+                                                       diagnosing=not a.no_diagnosis, seconds=a.diagnosis_time)
+        failed: list[str] = []
+        again = attempt(failed, "the same steps through the Python extension",
+                        lambda: validation.repeated(files, a.device, errors), None)
+        if again is None:
+            verdict = unanswered(verdict, failed)
+        elif again[1] and DeviceSpec.parse(a.device).repeatable:
+            verdict = validation.disagreement(again[1], verdict)
         print_report(console, comparison, verdict, every_step=a.all)
-        agree = f"{compared - len(differing)} of {compared}"
-        console.print(f"  cnn_step and the Python extension agree to the bit in {agree} tensors.", highlight=False)
-        extra: dict[str, Any] = {"bitwise": {"compared": compared, "differing": len(differing)}}
+        extra: dict[str, Any] = {}
+        if again is not None:
+            compared, different = again[0], len(again[1])
+            agree = f"{compared - different} of {compared}"
+            console.print(f"  cnn_step and the Python extension agree to the bit in {agree} tensors.", highlight=False)
+            extra["bitwise"] = {"compared": compared, "differing": different}
         if a.precision == "float64":
-            extra["float64_test"], verdict = _in_float32_too(a, files, (comparison, verdict), (console, errors))
+            both = attempt(failed, "the same in float32",
+                           lambda: _in_float32_too(a, files, (comparison, verdict), (console, errors)), None)
+            extra["float64_test"], verdict = both or (None, unanswered(verdict, failed[-1:]))
         extra["seconds"] = round(validation.print_end(console, start), 2)
         return finish("bridge.validate", a, (files.fixture, files.result), (comparison, verdict), **extra)
 

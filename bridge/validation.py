@@ -7,6 +7,7 @@ import argparse
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bridge.command import Output
 from bridge.judge import judge
@@ -81,7 +82,7 @@ def export(files: Files, a: argparse.Namespace) -> str:
 
 
 def run_and_judge(
-    files: Files, device: str, precision: str, errors: Output, what: str = "", *, diagnosing: bool = True
+    files: Files, device: str, precision: str, errors: Output, what: str = "", **judging: Any
 ) -> tuple[Comparison, Verdict]:
     """Run ``cnn_step`` on the fixture and judge its result.
 
@@ -89,12 +90,12 @@ def run_and_judge(
     ----------
     errors : where progress is shown
     what : which of several runs it is
-    diagnosing : as of `bridge.judge.judge`
+    judging : keywords of `bridge.judge.judge`
     """
     with stage(errors, f"{what}cnn_step, {device}, {precision}"):
         run_cnn_step(files.fixture, files.result, device, precision)
     with stage(errors, f"{what}compare with the float64 oracle") as progress:
-        return judge(files.fixture, files.result, progress, diagnosing=diagnosing)
+        return judge(files.fixture, files.result, progress, **judging)
 
 
 def repeated(files: Files, device: str, errors: Output) -> tuple[int, list[NotJudged]]:

@@ -246,7 +246,8 @@ def test_hand_made_documents_follow_the_schema(check: Callable, wrong: Pair, rig
     assert [kind["key"] for kind in first["explanations"][1]["kinds"]] == ["channels_swapped", "kernel_flipped"]
     assert first["runner_up"]["T"] == 8e4 and second["T"] is None and second["explanations"] == []
     assert document["diagnosis"] == {
-        "pattern": DIAGNOSIS.pattern, "hypotheses": 412, "seconds": 3.21, "complete": True}
+        "pattern": DIAGNOSIS.pattern, "hypotheses": 412, "seconds": 3.21, "complete": True, "not_searched": 0,
+        "missing": []}
     assert [one["key"] for one in document["adequacy"]["blind"]] == ["channels_swapped"]
 
 

@@ -8,9 +8,11 @@ import os
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from bridge.attempt import attempt
 from bridge.diagnosis.candidates import Case
 from bridge.diagnosis.chain import INPUT, TARGET, Chain
 from bridge.diagnosis.hidden import search_hidden
@@ -28,8 +30,10 @@ from bridge.pair import Pair
 
 Array = np.ndarray
 
-#: Seconds after which no further hypotheses are made
-BUDGET = 120.0
+#: Seconds for a diagnosis, where nobody asks for others
+BUDGET = 60.0
+#: Share of the time that is left which one tensor may take: another fault may wait behind it
+SHARE = 1 / 2
 #: Pixels below which products are too small to be shared by cores
 SMALL_BATCH = 2**17
 #: Operations that are diagnosed; the rest is counted
@@ -49,7 +53,7 @@ def diagnose(
     ----------
     fixture, result : exchange files, as of `bridge.comparison.compare`
     comparison : what that found
-    budget : seconds for the search
+    budget : seconds for the search; a prediction that was begun is finished
     lower : a precision to judge by, as of `bridge.comparison.compare`
     """
     start = time.monotonic()
@@ -58,7 +62,6 @@ def diagnose(
         with one_core() if math.prod(pair.batch_shape) < SMALL_BATCH else nullcontext():
             diagnosis = _Doctor(pair, comparison, start + budget).run()
     diagnosis.seconds = time.monotonic() - start
-    diagnosis.complete = diagnosis.seconds < budget
     return diagnosis
 
 
@@ -71,7 +74,9 @@ class _Doctor:
     """The state of one diagnosis."""
 
     def __init__(self, pair: Pair, comparison: Comparison, deadline: float) -> None:
-        self.pair, self.comparison, self.deadline = pair, comparison, deadline
+        self.pair, self.comparison, self.end = pair, comparison, deadline
+        #: of the tensor that is looked at
+        self.deadline = deadline
         self.diagnosis = Diagnosis()
         self.chains: dict[int, Chain] = {}
         #: step of tensors with a finding, by name; at a later step they are not diagnosed again
@@ -80,15 +85,25 @@ class _Doctor:
         self.unsaved: dict[int, dict[str, Array]] = {}
 
     def run(self) -> Diagnosis:
+        diagnosis = self.diagnosis
         for judged in self.comparison.failures:
-            if len(self.diagnosis.findings) == MOST_FINDINGS:
+            if len(diagnosis.findings) == MOST_FINDINGS:
                 break
-            finding = self._finding(judged) if judged.name not in self.found else None
+            if judged.name in self.found:
+                continue
+            now = time.monotonic()
+            if now > self.end:
+                diagnosis.not_searched += 1
+                continue
+            self.deadline = now + SHARE * (self.end - now)
+            what = f"the search for the fault in {judged.name} of step {judged.step}"
+            finding = attempt(diagnosis.missing, what, partial(self._finding, judged), None)
             if finding is not None:
                 self.found[judged.name] = judged.step
-                self.diagnosis.findings.append(self._with_state(finding))
-        self.diagnosis.pattern = pattern(self.diagnosis.findings)
-        return self.diagnosis
+                diagnosis.findings.append(self._with_state(finding))
+        diagnosis.complete = diagnosis.complete and not diagnosis.not_searched
+        diagnosis.pattern = pattern(diagnosis.findings)
+        return diagnosis
 
     def _finding(self, judged: Judged) -> Finding | None:
         sort, _, parameter = judged.name.partition("/")
@@ -115,9 +130,11 @@ class _Doctor:
         place = search.place
         explanations, runner_up = search.run(place, None if self.diagnosis.findings else search_hidden)
         self.diagnosis.hypotheses += search.count
+        self.diagnosis.complete = self.diagnosis.complete and not search.cut
         if len(explanations) > 1:
             explanations = self._also_later(judged, explanations)
-        return self._said(judged, search.t, explanations, runner_up, place.said)
+        said = self._said(judged, search.t, explanations, runner_up, place.said)
+        return replace(said, share=place.wrong / search.found.size)
 
     def _also_later(self, judged: Judged, explanations: list[Explanation]) -> list[Explanation]:
         """Of explanations that one step cannot tell apart those that a later wrong step confirms, if any."""
@@ -207,7 +224,7 @@ class _Doctor:
         if {one.key for one in first.kinds} & {*REMEMBERING, *LOCAL}:
             return finding
         detail = f"right at step {earlier[0].step}, then: {first.detail}"
-        said = Explanation((kind("state"), *first.kinds), detail, first.t)
+        said = Explanation((kind("state"), *first.kinds), detail, first.t, first.by_place)
         return replace(finding, explanations=(said, *finding.explanations[1:]))
 
     def _chain(self, step: int) -> Chain | None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -45,7 +44,7 @@ def search_hidden(search: Search) -> list[Explanation]:
     for name in hidden:
         where = operation(case.chain.model, name)
         for one in _likely(_case(case, case.chain, name)):
-            if time.monotonic() > search.deadline:
+            if search.late:
                 return accepted
             accepted += _explained(search, one, where, partial(case.chain.planting, name, one.operation))
     return accepted or list(_everywhere(search, [*hidden, case.name]))
@@ -60,7 +59,7 @@ def _everywhere(search: Search, names: list[str]) -> Iterator[Explanation]:
     for alike in kinds.values():
         faults = _likely(_case(case, case.chain, alike[0])) if len(alike) > 1 else []
         for one in faults:
-            if time.monotonic() > search.deadline:
+            if search.late:
                 return
             planted = partial(_plant_all, case, alike, one.detail)
             yield from _explained(search, one, f"every one of {', '.join(alike)}", planted)

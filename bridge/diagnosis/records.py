@@ -33,11 +33,13 @@ class Explanation:
     kinds : the faults; two where they compose
     detail : what exactly, "flipped in h and w", "times 1/2"
     t : T of the candidate against the prediction, largest |candidate - prediction| / E; at most 1 where accepted
+    by_place : only where the error lives betrays it. Nothing was predicted: it says where, not why, and its T is 0
     """
 
     kinds: tuple[Kind, ...]
     detail: str
     t: float
+    by_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Finding:
         apart. Empty: the structure of the error is unknown.
     runner_up : the best explanation that was rejected
     where : where the error lives: "one image of the batch (1)", "the border", "spread over the whole tensor", ...
+    share : of its elements that are wrong; 1 where that is not known
     """
 
     name: str
@@ -62,6 +65,7 @@ class Finding:
     explanations: tuple[Explanation, ...] = ()
     runner_up: Explanation | None = None
     where: str = ""
+    share: float = 1.0
 
 
 @dataclass
@@ -75,6 +79,8 @@ class Diagnosis:
     hypotheses : number of predictions that were tried
     seconds : time that the search took
     complete : it ended before its time was up
+    not_searched : wrong tensors that nobody looked at, because time was up
+    missing : what failed in the search, a line each
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -82,6 +88,8 @@ class Diagnosis:
     hypotheses: int = 0
     seconds: float = 0.0
     complete: bool = True
+    not_searched: int = 0
+    missing: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

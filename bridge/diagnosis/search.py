@@ -41,6 +41,8 @@ COSTLY = 2**28
 MOST_NAMED, MOST_CONFIRMED = 12, 48
 #: Seconds for the search of two faults
 TWO_FAULTS = 20.0
+#: Share of the time in which hypotheses are made; in the rest the nearest are confirmed
+TRYING = 2 / 3
 
 
 @dataclass
@@ -50,6 +52,7 @@ class Tried:
     hypothesis: Hypothesis
     t: float
     predicted: Array
+    confirmed: bool = False
 
 
 @dataclass
@@ -59,7 +62,9 @@ class Search:
     Attributes
     ----------
     case : the tensor
-    deadline : `time.monotonic` at which no further hypotheses are made
+    deadline : `time.monotonic` at which the search ends
+    trying : the same of making hypotheses
+    cut : something was left out because time was up
     t : T of the candidate
     truth : the right tensor
     place : where it is wrong
@@ -76,6 +81,8 @@ class Search:
     count: int = 0
 
     def __post_init__(self) -> None:
+        now = time.monotonic()
+        self.trying, self.cut = now + TRYING * (self.deadline - now), False
         case = self.case
         self.arithmetic = case.chain.arithmetic
         self.truth: Bounded = case.right.full(self.arithmetic)
@@ -118,6 +125,12 @@ class Search:
             if not accepted and np.isfinite(self.target).all():
                 accepted = (hidden(self) if hidden else []) or self._after(self._two_faults)
         return accepted, self._runner_up(accepted)
+
+    @property
+    def late(self) -> bool:
+        """No further hypotheses are made."""
+        self.cut = self.cut or time.monotonic() > self.trying
+        return self.cut
 
     def _after(self, stage: Callable[[], None]) -> list[Explanation]:
         stage()
@@ -168,7 +181,7 @@ class Search:
 
     def _two_faults(self) -> None:
         """Faults of the operation, each with every layout of what comes out, or with a second one of its own."""
-        self.deadline = min(self.deadline, time.monotonic() + TWO_FAULTS)
+        self.trying = min(self.trying, time.monotonic() + TWO_FAULTS)
         single = [one for one in self.tried if len(one.hypothesis.kinds) == 1 and not one.hypothesis.fitted]
         if self.case.updating is not None:
             return
@@ -184,7 +197,7 @@ class Search:
         """Every layout of a small tensor at once; the best, and the best with a factor or old contents, are tried."""
         shape, name = self.case.right.shape, self.case.name
         names = output_faults.axis_names(shape, name)
-        if time.monotonic() > self.deadline or not np.isfinite(predicted).all():
+        if self.late or not np.isfinite(predicted).all():
             return
         if len(predicted) != len(self.found):
             predicted = base.operation.at(np.arange(len(self.found)))
@@ -201,13 +214,13 @@ class Search:
         slope = (read @ self.found) / (read * read).sum(1)
         best = int(np.linalg.norm(slope[:, None] * read - self.found, axis=1).argmin())
         one = next(output_faults.read_in(base, every[best]))
-        self._try(_maybe(self._scaled(one, read[best])))
+        self._try(_maybe(self._scaled(one, read[best][self.sample])))
 
     def _twice(self, first: list[Hypothesis]) -> None:
         """A second fault of the operation on top of a simple first one."""
         nearest, done = math.inf, set()
         for base in [base for base in first if isinstance(base.operation, type(self.case.right))]:
-            if time.monotonic() > self.deadline or nearest <= self.limit:
+            if self.late or nearest <= self.limit:
                 return
             case = Case(self.case.name, self.case.chain, base.operation, self.case.found, self.case.before)
             for one in filter(_is_common, operation_faults(case)):
@@ -221,13 +234,14 @@ class Search:
 
     def _try(self, hypotheses: Iterable[Hypothesis]) -> None:
         for one in hypotheses:
-            if time.monotonic() > self.deadline:
+            if self.late:
                 return
             self.count += 1
             predicted = one.operation.at(self.sample)
             self.tried.append(Tried(one, self.near(predicted, one.operation.slack(predicted)), predicted))
 
     def _scaled(self, base: Hypothesis, predicted: Array) -> Hypothesis | None:
+        """The hypothesis times a fitted factor; `predicted` is what it gives at the sample."""
         return output_faults.scaled(base, predicted, self.target, self.case.dimensions)
 
     def near(self, predicted: Array, slack: Array | float = 0.0) -> float:
@@ -247,7 +261,11 @@ class Search:
         for one in self._likely():
             if len(accepted) == MOST_NAMED or (accepted and len(one.hypothesis.kinds) > len(accepted[0].kinds)):
                 break
-            one.t = self.t_of(one.hypothesis.operation.full(self.arithmetic))
+            if not one.confirmed:
+                if time.monotonic() > self.deadline:
+                    self.cut = True
+                    break
+                one.t, one.confirmed = self.t_of(one.hypothesis.operation.full(self.arithmetic)), True
             if one.t <= self.limit:
                 accepted.append(Explanation(one.hypothesis.kinds, self._detail(one.hypothesis), one.t))
         return accepted
@@ -262,7 +280,7 @@ class Search:
         known = sorted((one for one in self.tried if math.isfinite(one.t)), key=lambda one: one.t)
         likely = [one for one in known if one.t <= REJECTED][:MOST_CONFIRMED]
         # Where bounds differ much between elements, those of the right places say little of other places
-        if not likely or time.monotonic() > self.deadline:
+        if not likely or self.late:
             likely = known[:NEAREST]
         chosen = {id(one) for one in likely}
         # Of faults that are as simple a precision comes first: it is the only one that many operations share

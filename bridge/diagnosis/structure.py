@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,8 @@ Array = np.ndarray
 LOCAL = 0.25
 #: Share of a region that is wrong where the region is
 FILLED = 0.8
+#: Numbers that agree with others to the bit by chance are fewer
+ENOUGH = 4
 #: Error / E from which on an element is not one of those that poor rounding takes a little too far
 CLEAR = 3.0
 
@@ -123,7 +125,9 @@ def _betrayed(
     if not chosen.any():
         return _explained("uninitialised", f"{flat.size} elements are exactly 0 and were never written")
     if before is not None and before.size == found.size and np.array_equal(before.reshape(-1)[flat], chosen):
-        return _explained("uninitialised", f"{flat.size} elements still hold the numbers of the step before")
+        held = _explained("uninitialised", f"{flat.size} elements still hold the numbers of the step before")
+        # To the bit: a prediction that holds, where it is of more than a few numbers
+        return replace(held, by_place=np.count_nonzero(chosen) < ENOUGH)
     if _is_run(flat):
         if flat[0] == 0 or flat[-1] == wrong.size - 1:
             end = "first" if flat[0] == 0 else "last"
@@ -174,4 +178,4 @@ def _is_box(wrong: Array) -> bool:
 
 
 def _explained(key: str, detail: str) -> Explanation:
-    return Explanation((kind(key),), detail, 0.0)
+    return Explanation((kind(key),), detail, 0.0, by_place=True)

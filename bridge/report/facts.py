@@ -11,7 +11,7 @@ from bridge.diagnosis.records import VISIBLE, Adequacy, Diagnosis, Explanation, 
 from bridge.judged import NO_STEP, NOT_IN_FILE, Comparison, Judged
 from bridge.report.rows import zones_of_steps
 from bridge.roundings import DETERMINISTIC, LAMBDA, false_alarm
-from bridge.verdict import count, short
+from bridge.verdict import Verdict, count, short
 
 #: Of a list of names so many are shown
 MOST_NAMES = 6
@@ -63,11 +63,15 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
         return lines + _lives(finding)
     first, *others = finding.explanations
     if any(one.explanations and _same(one.explanations[0], first) for one in before):
-        return [f"{number}. The same, in {where[:-1]}; explained to T = {short(first.t)})."]
+        how = "by its place" if first.by_place else f"explained to T = {short(first.t)}"
+        return [f"{number}. The same, in {where[:-1]}; {how})."]
     margin = f"; next best: {_titles(best)}, T = {short(best.t)}" if best else ""
     lines = [f"{number}. {sentence(_titles(first))}, in {where}."]
     lines += [f"{sentence(first.detail)}."] * bool(first.detail)
-    lines.append(f"Explains the error to T = {short(first.t)}{margin}.")
+    if first.by_place:
+        lines.append(f"So says the place of the error, nothing was predicted{margin}.")
+    else:
+        lines.append(f"Explains the error to T = {short(first.t)}{margin}.")
     other = list(dict.fromkeys(named(one) for one in others if not _same(one, first)))
     lines += [f"These data cannot tell it apart from: {listed(other, '; ')}."] * bool(other)
     return lines + _lives(finding) + _advice(finding)
@@ -118,12 +122,20 @@ def pattern_lines(diagnosis: Diagnosis) -> list[str]:
 
 def effort_lines(diagnosis: Diagnosis) -> list[str]:
     """How long the search was, and whether an unknown fault may be one that it had no time for."""
-    if not diagnosis.hypotheses:
+    if not diagnosis.hypotheses and not diagnosis.not_searched:
         return []
     tried = f"{count(diagnosis.hypotheses, 'prediction')} of known faults computed in {diagnosis.seconds:.1f} s"
     unknown = any(not finding.explanations for finding in diagnosis.findings)
     late = unknown and not diagnosis.complete
+    left = f"{count(diagnosis.not_searched, 'wrong tensor')} not looked at (--diagnosis-time)"
+    if diagnosis.not_searched:
+        return [f"{tried}, when time was up: {left}."]
     return [f"{tried}, when time was up: not every fault was tried." if late else f"{tried}."]
+
+
+def missing_lines(verdict: Verdict) -> list[str]:
+    """What was wanted besides the verdict and could not be had."""
+    return [f"MISSING: {one}" for one in verdict.missing]
 
 
 def adequacy_lines(adequacy: Adequacy, *, remarks: bool = True) -> list[str]:

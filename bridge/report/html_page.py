@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from html import escape
 
+from bridge.attempt import attempt
 from bridge.judged import Comparison
 from bridge.outcome import Outcome
 from bridge.report.environment import environment, origin
@@ -40,30 +42,26 @@ HOW_TO_READ = [
 def page(
     comparison: Comparison, verdict: Verdict, files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None
 ) -> str:
-    """The document.
+    """The document. A section that fails is left out, said, and added to what the verdict misses.
 
     Parameters
     ----------
     files : fixture and result; with them the worst tensor is computed once more, and drawn
-
-    Raises
-    ------
-    FileError
-        If a file cannot be read any more.
     """
-    known = {} if files is None else {"fixture": origin(files[0]), "result": origin(files[1])}
-    body = [
-        _banner(comparison, verdict),
-        section("What is wrong", faults(verdict)),
-        section("Tensors", paragraphs(step_lines(comparison)), _tables(comparison)),
-        section("Where the errors are", _figures(_mapped(comparison, files))),
-        section("Divergence", _divergence(comparison)),
-        section("What these data can show", _adequacy(verdict)),
-        section("Not judged", paragraphs(not_judged_lines(comparison))),
-        section("Besides", paragraphs(facts(comparison))),
-        section("How to read this", paragraphs(HOW_TO_READ)),
-        section("Environment", definitions(environment() | known)),
-    ]
+    wanted: dict[str, Callable[[], str]] = {
+        "What is wrong": lambda: faults(verdict),
+        "Tensors": lambda: "\n".join(filter(None, [paragraphs(step_lines(comparison)), _tables(comparison)])),
+        "Where the errors are": lambda: _figures(_mapped(comparison, files)),
+        "Divergence": lambda: _divergence(comparison),
+        "What these data can show": lambda: _adequacy(verdict),
+        "Not judged": lambda: paragraphs(not_judged_lines(comparison)),
+        "Besides": lambda: paragraphs(facts(comparison)),
+        "How to read this": lambda: paragraphs(HOW_TO_READ),
+        "Environment": lambda: _environment(files),
+    }
+    missing = verdict.missing
+    body = [section(title, attempt(missing, f"{title}, in the report", part, "")) for title, part in wanted.items()]
+    body = [_banner(comparison, verdict), section("Missing", paragraphs(missing)), *body]
     content = "\n".join(part for part in body if part)
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -86,10 +84,16 @@ def page(
 
 def _banner(comparison: Comparison, verdict: Verdict) -> str:
     """The verdict, before anything else."""
+    what = attempt(verdict.missing, "what was compared, in the report", lambda: title(comparison), "")
     return (
         f'<header class="verdict {verdict.outcome.label}">\n<h1>{escape(HEADLINES[verdict.outcome])}</h1>\n'
-        f"{paragraphs([verdict.words, *verdict.hints])}\n{paragraphs([title(comparison)], 'soft')}\n</header>"
+        f"{paragraphs([verdict.words, *verdict.hints])}\n{paragraphs([what], 'soft')}\n</header>"
     )
+
+
+def _environment(files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None) -> str:
+    known = {} if files is None else {"fixture": origin(files[0]), "result": origin(files[1])}
+    return definitions(environment() | known)
 
 
 def _tables(comparison: Comparison) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from bridge.attempt import attempt
 from bridge.diagnosis.records import VISIBLE, Adequacy, Explanation, Finding, Sight
 from bridge.judged import Comparison, Judged
 from bridge.precision import Recognised
@@ -26,38 +28,51 @@ def to_dict(
     files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None,
     **extra: Any,
 ) -> dict[str, Any]:
-    """The JSON document; infinite and undefined numbers are null.
+    """The JSON document; infinite and undefined numbers are null. So is a part that fails, and the verdict misses it.
 
     Parameters
     ----------
     files : fixture and result, whose attributes tell where they come from
     extra : further keys
     """
-    found = verdict.diagnosis
-    known = {} if files is None else {"fixture": origin(files[0]), "result": origin(files[1])}
-    return {
+    parts: dict[str, Callable[[], Any]] = {
+        "precision": lambda: comparison.precision,
+        "batch_shape": lambda: list(comparison.batch_shape),
+        "steps": lambda: comparison.steps,
+        "false_alarm": lambda: false_alarm(comparison),
+        "faults": lambda: [_finding(one) for one in verdict.diagnosis.findings] if verdict.diagnosis else [],
+        "diagnosis": lambda: _diagnosis(verdict),
+        "lower_precisions": lambda: [_lower(one) for one in verdict.precisions],
+        "step_zones": lambda: _step_zones(comparison),
+        "tensors": lambda: [_tensor(comparison, judged) for judged in comparison.judged],
+        "not_judged": lambda: [asdict(skipped) for skipped in comparison.not_judged],
+        "reference_T": lambda: number(comparison.reference_t),
+        "oracle_T": lambda: number(comparison.twin_t),
+        "divergence": lambda: number(comparison.divergence),
+        "divergences": lambda: [number(value) for value in comparison.divergences],
+        "adequacy": lambda: None if verdict.adequacy is None else _adequacy(verdict.adequacy),
+        "environment": lambda: _environment(files),
+    }
+    body = {key: attempt(verdict.missing, f"{key}, in the JSON", part, None) for key, part in parts.items()}
+    said = {
         "json_version": JSON_VERSION,
         "verdict": verdict.outcome.label,
         "exit_code": verdict.exit_code,
         "words": verdict.words,
         "hints": verdict.hints,
-        "precision": comparison.precision,
-        "batch_shape": list(comparison.batch_shape),
-        "steps": comparison.steps,
-        "false_alarm": false_alarm(comparison),
-        "faults": [_finding(one) for one in found.findings] if found else [],
-        "diagnosis": None if found is None else _without(asdict(found), "findings"),
-        "lower_precisions": [_lower(one) for one in verdict.precisions],
-        "step_zones": _step_zones(comparison),
-        "tensors": [_tensor(comparison, judged) for judged in comparison.judged],
-        "not_judged": [asdict(skipped) for skipped in comparison.not_judged],
-        "reference_T": number(comparison.reference_t),
-        "oracle_T": number(comparison.twin_t),
-        "divergence": number(comparison.divergence),
-        "divergences": [number(value) for value in comparison.divergences],
-        "adequacy": None if verdict.adequacy is None else _adequacy(verdict.adequacy),
-        "environment": environment() | known,
-    } | extra
+        "missing": verdict.missing,
+    }
+    return said | body | extra
+
+
+def _environment(files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None) -> dict[str, Any]:
+    known = {} if files is None else {"fixture": origin(files[0]), "result": origin(files[1])}
+    return environment() | known
+
+
+def _diagnosis(verdict: Verdict) -> dict[str, Any] | None:
+    found = verdict.diagnosis
+    return None if found is None else _without(asdict(found), "findings")
 
 
 def number(value: float | None) -> float | None:
@@ -116,12 +131,14 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "explanations": [_explanation(one) for one in finding.explanations],
         "runner_up": None if finding.runner_up is None else _explanation(finding.runner_up),
         "where": finding.where,
+        "share": number(finding.share),
     }
 
 
 def _explanation(explanation: Explanation) -> dict[str, Any]:
     kinds = [asdict(kind) for kind in explanation.kinds]
-    return {"kinds": kinds, "detail": explanation.detail, "T": number(explanation.t)}
+    return {"kinds": kinds, "detail": explanation.detail, "T": number(explanation.t),
+            "by_place": explanation.by_place}
 
 
 def _lower(recognised: Recognised) -> dict[str, Any]:

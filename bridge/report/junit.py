@@ -7,11 +7,14 @@ Source: the elements that Jenkins' and GitLab's readers share (testsuite, testca
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from itertools import chain
 from xml.etree import ElementTree
 
+from bridge.attempt import attempt
 from bridge.judged import NO_STEP, Comparison, Judged, NotJudged
 from bridge.outcome import Outcome
-from bridge.report.facts import finding_lines
+from bridge.report.facts import finding_lines, missing_lines
 from bridge.verdict import Verdict, short
 
 #: What XML 1.0 cannot hold
@@ -19,8 +22,13 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def suite(comparison: Comparison, verdict: Verdict) -> str:
-    """The XML document."""
-    cases = [_verdict(verdict), *map(_judged, comparison.judged), *map(_skipped, comparison.not_judged)]
+    """The XML document. What fails in it is left out, and the verdict's case says so."""
+    kinds: dict[str, Callable[[], list[ElementTree.Element]]] = {
+        "the tensors": lambda: list(map(_judged, comparison.judged)),
+        "what was not judged": lambda: list(map(_skipped, comparison.not_judged)),
+    }
+    found = [attempt(verdict.missing, f"{name}, in the JUnit file", make, []) for name, make in kinds.items()]
+    cases = [_verdict(verdict), *chain.from_iterable(found)]
     attributes = {
         "name": "bridge",
         "tests": str(len(cases)),
@@ -29,8 +37,8 @@ def suite(comparison: Comparison, verdict: Verdict) -> str:
         "skipped": str(sum(case.find("skipped") is not None for case in cases)),
     }
     root = ElementTree.Element("testsuites")
-    found = ElementTree.SubElement(root, "testsuite", attributes)
-    found.extend(cases)
+    whole = ElementTree.SubElement(root, "testsuite", attributes)
+    whole.extend(cases)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -42,12 +50,16 @@ def _case(kind: str, name: str) -> ElementTree.Element:
 def _verdict(verdict: Verdict) -> ElementTree.Element:
     case = _case("verdict", "verdict")
     if verdict.outcome is not Outcome.ROUNDING:
-        lines = [verdict.words, *verdict.hints]
-        if verdict.diagnosis:
-            for i, finding in enumerate(verdict.diagnosis.findings, 1):
-                lines += finding_lines(i, finding)
-        _fail(case, verdict.outcome, verdict.words, "\n".join(lines))
+        found = attempt(verdict.missing, "the faults, in the JUnit file", lambda: _faults(verdict), [])
+        _fail(case, verdict.outcome, verdict.words, "\n".join([verdict.words, *verdict.hints, *found]))
+    if verdict.missing:
+        ElementTree.SubElement(case, "system-err").text = _plain("\n".join(missing_lines(verdict)))
     return case
+
+
+def _faults(verdict: Verdict) -> list[str]:
+    findings = verdict.diagnosis.findings if verdict.diagnosis else []
+    return [line for number, finding in enumerate(findings, 1) for line in finding_lines(number, finding)]
 
 
 def _judged(judged: Judged) -> ElementTree.Element:

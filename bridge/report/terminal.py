@@ -8,6 +8,8 @@ import textwrap
 from rich.console import Console
 from rich.text import Text
 
+from bridge.attempt import attempt
+from bridge.diagnosis.records import Diagnosis
 from bridge.judged import Comparison
 from bridge.outcome import Outcome
 from bridge.report.facts import (
@@ -15,6 +17,7 @@ from bridge.report.facts import (
     effort_lines,
     facts,
     finding_lines,
+    missing_lines,
     not_judged_lines,
     pattern_lines,
     step_lines,
@@ -32,38 +35,61 @@ LEGEND = "T = largest error / bound E; right means T <= 1. digits: decimals that
 
 
 def print_report(console: Console, comparison: Comparison, verdict: Verdict, *, every_step: bool) -> None:
-    """Verdict, faults, hints, zones of the steps, table, what was not judged, facts, what the data cannot show."""
+    """Verdict, faults, hints, zones of the steps, table, what was not judged, facts, what the data cannot show.
+
+    A part that fails is added to what the verdict misses.
+    """
     _print(console, verdict.words, style=f"bold {COLOURS[verdict.outcome]}")
-    _faults(console, verdict)
-    for hint in verdict.hints:
-        _print(console, hint, by=2)
+    for name, part in {
+        "the faults": lambda: _faults(console, verdict),
+        "the table": lambda: _tensors(console, comparison, every_step),
+        "the facts": lambda: _facts(console, comparison),
+        "what these data can show": lambda: _adequacy(console, verdict),
+    }.items():
+        attempt(verdict.missing, f"{name}, on the terminal", part, None)
+    for line in missing_lines(verdict):
+        _print(console, line, style="yellow")
+
+
+def _tensors(console: Console, comparison: Comparison, every_step: bool) -> None:
     console.print()
     _print(console, title(comparison), style="bold")
     for line in step_lines(comparison):
         _print(console, line)
     _table(console, comparison, every_step)
+
+
+def _facts(console: Console, comparison: Comparison) -> None:
     for line in not_judged_lines(comparison):
         _print(console, line, style="yellow")
     for line in facts(comparison):
         _print(console, line, style="dim")
+
+
+def _adequacy(console: Console, verdict: Verdict) -> None:
     if verdict.adequacy is not None:
         for line in adequacy_lines(verdict.adequacy, remarks=False):
             _print(console, line, style="yellow" if verdict.adequacy.blind else "dim")
 
 
 def _faults(console: Console, verdict: Verdict) -> None:
-    """What is wrong: the first faults with all that is known, the others by name."""
-    if verdict.diagnosis is None:
-        return
-    findings = verdict.diagnosis.findings
-    for line in pattern_lines(verdict.diagnosis):
+    """What is wrong: the first faults with all that is known, the others by name; then where to look."""
+    if verdict.diagnosis is not None:
+        _findings(console, verdict, verdict.diagnosis)
+    for hint in verdict.hints:
+        _print(console, hint, by=2)
+
+
+def _findings(console: Console, verdict: Verdict, diagnosis: Diagnosis) -> None:
+    findings = diagnosis.findings
+    for line in pattern_lines(diagnosis):
         _print(console, line, by=2, style="bold")
     for number, finding in enumerate(findings, 1):
         head, *rest = finding_lines(number, finding, findings[: number - 1])
         _print(console, head, by=2, style="bold" if verdict.outcome is Outcome.BUG else "")
         for line in rest if number <= MOST_WHOLE else []:
             _print(console, line, by=5)
-    for line in effort_lines(verdict.diagnosis):
+    for line in effort_lines(diagnosis):
         _print(console, line, by=2, style="dim")
 
 
