@@ -18,6 +18,7 @@ from pathlib import Path
 import fortran_program
 import nvidia_packages
 import pytest
+import software_device
 from cases import CASES, Case
 from cuda_sources import read_source
 
@@ -239,6 +240,32 @@ def test_two_cudnns_in_one_process_are_refused(program: Path, tmp_path: Path) ->
     assert said == (f"cudnn error: device cuda: {ours}/libcudnn.so.9 cannot be used beside {first}, which this "
                     "process uses already (PyTorch's?): let CNN_CUDA_PATH name the folder of that one")
     assert say(program, "cudnn", CNN_CUDA_PATH=str(theirs), LD_PRELOAD=first)[0] == f"cudnn: {first} 91900 13010"
+
+
+def test_a_cudnn_in_one_file_stands_beside_another(program: Path, tmp_path: Path) -> None:
+    """It opens no parts; the software device is one, and a PyTorch for CUDA has opened the real cuDNN beside it."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        folder.mkdir()
+        make_cudnn(folder)
+    shim, first = ours / "libcudnn.so.9", str(theirs / "libcudnn.so.9")
+
+    def found() -> str:
+        return say(program, "cudnn", CNN_CUDA_PATH=str(ours), LD_PRELOAD=first)[0]
+
+    for part in PARTS:
+        assert found().startswith(f"cudnn error: device cuda: {shim} cannot be used beside {first}, ")
+        (ours / f"libcudnn_{part}.so.9").unlink()
+        (ours / f"libcudnn_{part}.so.9").symlink_to(shim.name)
+    assert found() == f"cudnn: {shim} 91900 13010"
+
+
+def test_the_software_device_stands_beside_a_cudnn(program: Path, tmp_path: Path) -> None:
+    """Else no test of cuda runs where PyTorch is a build for CUDA."""
+    software = software_device.build()
+    theirs = str(make_cudnn(tmp_path) / "libcudnn.so.9")
+    said = say(program, "cudnn", CNN_CUDA_PATH=str(software), LD_PRELOAD=theirs)
+    assert said[0] == f"cudnn: {software}/libcudnn.so.9 91900 13000"
 
 
 @pytest.mark.parametrize("version", [8907, 100000])

@@ -84,6 +84,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: other
       integer :: i
+      if (is_whole(shim)) return
       ! The parts are opened by their names, so this cuDNN would get the parts of the other one
       other = shim%rival("libcudnn.so.9", "cudnnGetVersion")
       if (len(other) > 0) call fail(error, "device cuda: "//shim%path//" cannot be used beside "//other// &
@@ -94,6 +95,17 @@ contains
          if (allocated(error)) return
       end do
    end subroutine check_parts_of_cudnn
+
+   !> Is it a cuDNN whose parts are the file itself? It opens none, and gets none of another one.
+   logical function is_whole(shim)
+      type(shared_library_type), intent(in) :: shim
+      integer :: i
+      is_whole = .false.
+      do i = 1, size(parts)
+         if (.not. shim%lies_at(folder_of(shim%path)//"/"//trim(parts(i)))) return
+      end do
+      is_whole = .true.
+   end function is_whole
 
    !> cuDNN ends the process likewise when it wants cuBLASLt for a convolution and does not find it. `cuda` is the
    !> major version that this cuDNN was built for.

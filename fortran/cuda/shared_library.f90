@@ -31,6 +31,7 @@ module cnn_shared_library
       procedure :: open => open_library
       procedure :: is_open
       procedure :: forget
+      procedure :: lies_at
       procedure :: rival
       procedure :: has
       procedure :: symbol
@@ -100,6 +101,15 @@ contains
       class(shared_library_type), intent(inout) :: self
       self%handle = c_null_ptr
    end subroutine forget
+
+   !> Is this the file of the library, under whatever name?
+   logical function lies_at(self, path)
+      class(shared_library_type), intent(in) :: self
+      !> With its folder; nothing is opened that is not open yet
+      character(len=*), intent(in) :: path
+      lies_at = .false.
+      if (self%is_open()) lies_at = c_associated(c_dlopen(path//c_null_char, ior(rtld_now, rtld_noload)), self%handle)
+   end function lies_at
 
    !> Where another library of this name lies that the process opened earlier; empty when there is none
    function rival(self, name, function) result(path)
