@@ -6,11 +6,11 @@ The two sides meet in the file alone, and what they print is theirs.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 from bridge import wheels
@@ -61,15 +61,18 @@ def cnn_step() -> str:
 
 
 def program_path(name: str) -> str:
-    """Path of one of our Fortran programs: this environment's first, then the search path's.
+    """Path of one of our Fortran programs: the one installed with the package, else the search path's.
 
     Raises
     ------
     BridgeError
         If it is not installed.
     """
-    own = Path(sysconfig.get_path("scripts")) / name
-    found = str(own) if own.is_file() else shutil.which(name)
+    try:
+        installed = importlib.import_module("cnn_programs").path(name)
+    except ImportError:
+        installed = ""
+    found = installed if Path(installed).is_file() else shutil.which(name)
     if found is None:
         raise BridgeError(f"the program {name} is not installed: 'make setup' or 'pip install .' installs it")
     return found

@@ -171,7 +171,7 @@ with h5py.File(sys.argv[2], "r+") as file:
 
 def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
                                     capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(programs.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setitem(sys.modules, "cnn_programs", None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert validate.main(["--size", "16"]) == 2
     assert "the program cnn_step is not installed" in capsys.readouterr().err
