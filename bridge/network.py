@@ -14,11 +14,12 @@ from bridge.device import DeviceSpec
 from bridge.errors import ArgumentError, ArgumentTypeError, EngineError, FileError
 from bridge.exchange import ExchangeFile, Sgd
 from bridge.model import Conv2d, Model, Relu
+from bridge.momenta import Momenta
 from bridge.network_arguments import checked_model, flag, parameter_names, sgd_settings, step_number
 from bridge.on_device import to_host
 from bridge.operand import Operand
 from bridge.torch_modules import make_module, read_module
-from bridge.views import Owner, Views, parameter_places
+from bridge.views import Tensors, Views, parameter_places
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Array = Any
 
 #: Numbers of `named_tensor` in cnn_api
-WEIGHT, _, WEIGHT_GRADIENT, _, OUTPUT, OUTPUT_GRADIENT = range(1, 7)
+WEIGHT, _, WEIGHT_GRADIENT, _, OUTPUT, OUTPUT_GRADIENT, MOMENTUM = range(1, 8)
 
 
 class Network:
@@ -61,6 +62,9 @@ class Network:
         ``conv1.weight`` (k, c / groups, r, s), ``conv1.bias`` (k,), ..., in torch's order. Zero at first.
     gradients : mapping of str to array
         The same names and shapes; valid after `backward`, those of frozen parameters too.
+    momenta : mutable mapping of str to array
+        The same for parameters that have a momentum: from their first update with momentum on, or since
+        ``net.momenta["conv1.weight"] = v``. `save` and `from_file` keep them; see `bridge.momenta`.
 
     Examples
     --------
@@ -79,15 +83,15 @@ class Network:
         code = engine.dtype_code("dtype", dtype)
         what = 2 if self.lean else int(self.fuse)
         self._handle = int(engine.call("network_create", model.to_json(), code, self.device, what))
-        owner = Owner(self._handle, on_gpu=spec.on_gpu)
+        self._tensors = Tensors(self._handle, dtype, spec)
         self._place = places.of_text(device)
         self._inputs: tuple[Operand, ...] = ()
         self._has_gradients = False
         # Whether a lean network's inner outputs are gone: from backward to the next forward
         self._spent = False
-        self._owner = owner
-        self.parameters = Views(model, dtype, spec, owner, self._find, WEIGHT)
-        self.gradients = Views(model, dtype, spec, owner, self._find, WEIGHT_GRADIENT)
+        self.parameters = Views(model, self._tensors, WEIGHT)
+        self.gradients = Views(model, self._tensors, WEIGHT_GRADIENT)
+        self.momenta = Momenta(model, self._tensors, self._place, MOMENTUM)
         for array in (*self.parameters.values(), *self.gradients.values()):
             array[...] = 0
 
@@ -95,6 +99,10 @@ class Network:
     def from_file(cls, path: str | os.PathLike[str], step: int = 0, *, dtype: str | None = None,
                   device: str = "cpu", fuse: bool = False, lean: bool = False) -> Network:
         """The network of an exchange file with its weights before step `step`, frozen where the file says so.
+
+        It goes on where the one that was saved stopped: with its `momenta`, and the number of its steps. A parameter
+        whose momentum is not in the file has none, as in a new network: where nothing was trained with momentum, or the
+        file was written before momenta were saved.
 
         Parameters
         ----------
@@ -215,6 +223,11 @@ class Network:
             engine.call("network_backward", self._handle)
         self._has_gradients, self._spent = True, self.lean
         return None if self.lean else self._copy(0, OUTPUT_GRADIENT)
+
+    @property
+    def steps(self) -> int:
+        """Updates so far, and so the number of the next step; `save` and `from_file` go on counting."""
+        return int(engine.call("network_steps_done", self._handle))
 
     def update(self, *, lr: float, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
                nesterov: bool = False) -> None:
@@ -349,7 +362,9 @@ class Network:
         return text.decode("utf-8").strip().split("\n")
 
     def save(self, path: str | os.PathLike[str], sgd: Sgd | None = None) -> None:
-        """Write model and weights, and which are frozen, to an exchange file, in one piece or not at all.
+        """Write model and weights, which are frozen, momenta and `steps` to an exchange file, whole or not at all.
+
+        With the same settings of SGD, which `update` and `step` are given, `from_file` goes on from there to the bit.
 
         Parameters
         ----------
@@ -359,7 +374,7 @@ class Network:
         Raises
         ------
         EngineError
-            If a weight is NaN or infinite, or the file cannot be written; an older file stays as it was then.
+            If a weight or a momentum is NaN or infinite, or the file cannot be written: an older file stays as it was.
         """
         s = Sgd(0.0) if sgd is None else sgd
         if not isinstance(s, Sgd):
@@ -381,14 +396,8 @@ class Network:
             raise ArgumentError(f"layer: {layer!r}, expected one of {', '.join(names)}")
         return names.index(layer) + 1
 
-    def _find(self, number: int, which: int) -> tuple[int, tuple[int, ...]]:
-        """Address and numpy shape of a tensor; address 0 when it does not exist yet."""
-        shape = np.zeros(4, np.int32)
-        place = int(engine.call("network_address", self._handle, number, which, shape))
-        return place, tuple(int(n) for n in shape[::-1])
-
     def _copy(self, number: int, which: int) -> Array:
-        place, shape = self._find(number, which)
+        place, shape = self._tensors.find(number, which)
         if place == 0:
             raise EngineError("this tensor does not exist yet: call forward, loss or backward first")
         found = self._place.empty(shape, self._inputs[-1] if self._inputs else Operand(None, 0, (), self.dtype))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,6 @@ from bridge.model import Conv2d, Model
 
 #: numpy.ndarray or DeviceArray
 Array = Any
-
-#: Gives address and numpy shape of a tensor, for a layer's number (from 1) and a tensor's
-Find = Callable[[int, int], tuple[int, tuple[int, ...]]]
-
 
 class Owner:
     """Frees the network when neither the `Network` nor a view of its memory is left."""
@@ -48,19 +44,49 @@ def parameter_places(model: Model) -> dict[str, tuple[int, int]]:
             for which, kind in enumerate(("weight", "bias"), start=1) if kind == "weight" or layer.bias}
 
 
-class Views(Mapping[str, Array]):
-    """Tensors of a network by torch's names, as views; `first` is the number of that of a weight."""
+class Tensors:
+    """The tensors of a network in Fortran, which lives as long as this or a view.
 
-    def __init__(self, model: Model, dtype: str, device: DeviceSpec, owner: Owner, find: Find, first: int) -> None:
-        self._arrays: dict[str, Array] = {}
-        for name, (number, which) in parameter_places(model).items():
-            place, shape = find(number, first + which - 1)
-            shape = shape if which == 1 else shape[-1:]
-            if device.on_gpu:
-                array = DeviceArray.at(place, shape, dtype, device.index, owner)
-            else:
-                array = np.asarray(Memory(owner, place, shape, dtype))
-            self._arrays[name] = array
+    Parameters
+    ----------
+    handle : the network's
+    dtype : of its parameters
+    device : on which it is
+    """
+
+    def __init__(self, handle: int, dtype: str, device: DeviceSpec) -> None:
+        self.handle, self._dtype, self._device = handle, dtype, device
+        self._owner = Owner(handle, on_gpu=device.on_gpu)
+
+    def find(self, number: int, which: int) -> tuple[int, tuple[int, ...]]:
+        """Address and numpy shape, by the layer's number (from 1) and the tensor's; address 0 when there is none."""
+        shape = np.zeros(4, np.int32)
+        place = int(engine.call("network_address", self.handle, number, which, shape))
+        return place, tuple(int(n) for n in shape[::-1])
+
+    def parameter(self, number: int, first: int, which: int) -> Array | None:
+        """What belongs to a parameter, as a view; None when there is none.
+
+        Parameters
+        ----------
+        number, which : see `parameter_places`
+        first : number of that of a weight
+        """
+        place, shape = self.find(number, first + which - 1)
+        if place == 0:
+            return None
+        shape = shape if which == 1 else shape[-1:]
+        if self._device.on_gpu:
+            return DeviceArray.at(place, shape, self._dtype, self._device.index, self._owner)
+        return np.asarray(Memory(self._owner, place, shape, self._dtype))
+
+
+class Views(Mapping[str, Array]):
+    """What belongs to the parameters of a network by torch's names, as views; `first` as of `Tensors.parameter`."""
+
+    def __init__(self, model: Model, tensors: Tensors, first: int) -> None:
+        self._arrays: dict[str, Array] = {name: tensors.parameter(number, first, which)
+                                          for name, (number, which) in parameter_places(model).items()}
 
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]

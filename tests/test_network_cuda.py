@@ -93,7 +93,7 @@ def test_fused_outputs_do_not_exist(cuda: str) -> None:
         net.forward(to_device(batch(X, "float32", 1), device))
         with pytest.raises(bridge.EngineError, match=r"^output: 'conv1' is computed together with its ReLU .*'relu1'"):
             net.output("conv1")
-        address, _ = net._find(1, OUTPUT)
+        address, _ = net._tensors.find(1, OUTPUT)
         assert address == 0
         assert to_host(net.output("relu1")).min() == 0 and to_host(net.output("conv3")).shape == Y
     for wrong in (1, None):

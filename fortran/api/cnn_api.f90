@@ -37,6 +37,7 @@ module cnn_api
    public :: network_create, network_free, network_read_weights, network_save, network_address, network_copy
    public :: network_forward, network_loss, network_backward, network_update, network_step, network_read_loss
    public :: network_feed, network_step_fed, network_recorded, network_freeze, network_frozen
+   public :: network_keep_momentum, network_steps_done
    public :: conv2d_extent, conv2d_forward, conv2d_backward
    public :: device_stream, device_wait, device_allocate, device_release, device_copy_in, device_copy_out
    public :: device_convert, device_of, devices_close, devices_live, cuda_facts
@@ -119,7 +120,7 @@ contains
       deallocate (slots(handle)%network)
    end subroutine network_free
 
-   !> Weights before step `step` from an exchange file of the same model
+   !> Weights before step `step` from an exchange file of the same model, with their momenta where it has them
    subroutine network_read_weights(handle, path, step, ierr, errmsg)
       integer(c_int), intent(in) :: handle, step
       character(len=*), intent(in) :: path
@@ -131,12 +132,13 @@ contains
       call find(handle, network, error)
       if (.not. allocated(error)) call fixture%open(path, error)
       if (.not. allocated(error)) call fixture%read_weights(step, network, error)
+      if (.not. allocated(error)) call fixture%read_training(step, network, error)
       call fixture%close()
       call hand_over(error, ierr, errmsg)
    end subroutine network_read_weights
 
-   !> An exchange file with the model, the optimiser settings and the weights as /steps/0/weights; an older file stays
-   !> as it was where a weight is NaN or infinite, which no reader would take
+   !> An exchange file with the model, the optimiser settings, and the weights and momenta as those before step 0; an
+   !> older file stays as it was where one of them is NaN or infinite, which no reader would take
    subroutine network_save(handle, path, lr, momentum, dampening, weight_decay, nesterov, ierr, errmsg)
       integer(c_int), intent(in) :: handle, nesterov
       character(len=*), intent(in) :: path
@@ -151,6 +153,7 @@ contains
       if (.not. allocated(error)) call file%create(path, "bridge.Network "//version, network, &
          & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), error)
       if (.not. allocated(error)) call file%write_weights(0, network, error)
+      if (.not. allocated(error)) call file%write_training(network, error)
       if (.not. allocated(error)) call file%commit(error)
       if (allocated(error)) call file%abandon()
       call hand_over(error, ierr, errmsg)
@@ -279,6 +282,43 @@ contains
       if (.not. allocated(error)) recorded = merge(1, 0, network%is_recorded())
       call hand_over(error, ierr, errmsg)
    end subroutine network_recorded
+
+   !> Let a parameter have a momentum (1), zero where it had none, or forget it (0); `which`: 1 weight, 2 bias
+   subroutine network_keep_momentum(handle, layer, which, kept, ierr, errmsg)
+      !> The network's
+      integer(c_int), intent(in) :: handle
+      !> Number of the layer, from 1, and of its tensor
+      integer(c_int), intent(in) :: layer, which
+      !> 1 or 0
+      integer(c_int), intent(in) :: kept
+      !> See `hand_over`
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(parameter_type) :: parameter
+      type(error_type), allocatable :: error
+      call find_parameter(handle, layer, which, network, parameter, error)
+      if (.not. allocated(error)) call network%parameters%keep_momentum(network%backend, parameter%number, kept /= 0, &
+         & error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_keep_momentum
+
+   !> Updates so far, those before the file was written that it comes from included
+   subroutine network_steps_done(handle, steps, ierr, errmsg)
+      !> The network's
+      integer(c_int), intent(in) :: handle
+      !> How many
+      integer(c_int64_t), intent(out) :: steps
+      !> See `hand_over`
+      integer(c_int), intent(out) :: ierr
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      steps = 0
+      call find(handle, network, error)
+      if (.not. allocated(error)) steps = network%steps_done
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_steps_done
 
    !> From now on updates leave a parameter as it is (1) or not (0); `which`: 1 weight, 2 bias
    subroutine network_freeze(handle, layer, which, frozen, ierr, errmsg)
@@ -671,7 +711,8 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine deviations
 
-   !> which: 1 weight, 2 bias, 3 weight gradient, 4 bias gradient, 5 output, 6 output gradient
+   !> which: 1 weight, 2 bias, 3 weight gradient, 4 bias gradient, 5 output, 6 output gradient, 7 momentum of the
+   !> weight, 8 of the bias
    subroutine named_tensor(network, layer, which, tensor, error)
       type(network_type), intent(in) :: network
       integer(c_int), intent(in) :: layer, which
@@ -704,6 +745,10 @@ contains
          end if
        case (6)
          tensor = network%layers(layer)%output_gradient
+       case (7)
+         tensor = network%parameters%momentum(network%layers(layer)%weight%number)
+       case (8)
+         tensor = network%parameters%momentum(network%layers(layer)%bias%number)
        case default
          call fail(error, "no tensor number "//to_text(int(which)))
       end select

@@ -43,6 +43,7 @@ module cnn_exchange
    contains
       procedure :: open => fixture_open
       procedure :: read_weights
+      procedure :: read_training
       procedure :: read_batch
       procedure :: close => fixture_close
       procedure, private :: read_optimizer, read_checked, read_parameter
@@ -58,6 +59,7 @@ module cnn_exchange
    contains
       procedure :: create => result_create
       procedure :: write_weights
+      procedure :: write_training
       procedure :: write_forward
       procedure :: write_gradients
       procedure :: write_loss
@@ -65,6 +67,32 @@ module cnn_exchange
       procedure :: abandon
       procedure, private :: write_staged, write_parameters, mark_frozen, put_text, put_number
    end type result_type
+
+   interface
+      !> Momenta before step `step`, where the file has them, and how many steps there were before it
+      module subroutine read_training(self, step, network, error)
+         implicit none
+         !> Open
+         class(fixture_type), intent(inout) :: self
+         !> Its number in the file
+         integer, intent(in) :: step
+         !> With the weights of that step, and no momenta
+         type(network_type), intent(inout) :: network
+         !> Of the file
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine read_training
+
+      !> Momenta before step 0, of the parameters that have one, and how many steps there were before it
+      module subroutine write_training(self, network, error)
+         implicit none
+         !> Created
+         class(result_type), intent(inout) :: self
+         !> Whose weights are those before step 0
+         type(network_type), intent(in) :: network
+         !> Of the file
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine write_training
+   end interface
 
 contains
 

@@ -84,6 +84,8 @@ contains
          call fail(error, fixture%file%path//": /batches/0/input is missing, there is nothing to run")
       else if (.not. fixture%has_sgd) then
          call fail(error, fixture%file%path//": /optimizer is missing, there is no step without it")
+      else if (fixture%file%has("/steps/0/momenta")) then
+         call fail(error, fixture%file%path//": /steps/0/momenta is there, expected a training that begins with step 0")
       end if
       if (allocated(error)) return
       call network%build(fixture%model, dtype_from_name(wanted), device, error)

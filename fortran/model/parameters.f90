@@ -42,6 +42,7 @@ module cnn_parameters
       procedure :: build
       procedure :: update
       procedure :: freeze, is_frozen
+      procedure :: momentum, keep_momentum
       procedure :: release
       procedure, private :: allocate_vectors, place, reserve_momenta, update_run, run_end, part_of_run
    end type parameters_type
@@ -144,6 +145,39 @@ contains
       is_frozen = .false.
       if (number > 0) is_frozen = self%parts(number)%is_frozen
    end function is_frozen
+
+   !> The momentum of a parameter, inside the vector; empty where it has none
+   function momentum(self, number)
+      !> With this parameter, or, for the number 0, without
+      class(parameters_type), intent(in) :: self
+      !> The parameter's
+      integer, intent(in) :: number
+      !> Of the parameter's extent
+      type(tensor_type) :: momentum
+      if (number == 0) return
+      associate (part => self%parts(number))
+         if (part%has_momentum) momentum = part_of(self%momenta, part%offset, part%extent)
+      end associate
+   end function momentum
+
+   !> Let a parameter have a momentum, zero where it had none, or forget it
+   subroutine keep_momentum(self, backend, number, kept, error)
+      !> With this parameter
+      class(parameters_type), intent(inout) :: self
+      !> Where its numbers are
+      class(backend_type), intent(inout) :: backend
+      !> The parameter's
+      integer, intent(in) :: number
+      !> Whether it is to have one
+      logical, intent(in) :: kept
+      !> Of the memory
+      type(error_type), allocatable, intent(out) :: error
+      if (kept .eqv. self%parts(number)%has_momentum) return
+      if (kept) call self%reserve_momenta(backend, error)
+      if (allocated(error)) return
+      self%parts(number)%has_momentum = kept
+      if (kept) call backend%clear(self%momentum(number), error)
+   end subroutine keep_momentum
 
    !> One SGD step on all parameters that are not frozen
    subroutine update(self, backend, sgd, error)
