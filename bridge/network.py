@@ -155,6 +155,11 @@ class Network:
         """A torch ``Sequential`` on the CPU with the same layers, names and (copied) weights.
 
         ``requires_grad`` is False where a parameter is `frozen`.
+
+        Raises
+        ------
+        BridgeError
+            If PyTorch is not installed.
         """
         weights = {name: to_host(array) for name, array in self.parameters.items()}
         return make_module(self.model, self.dtype, weights, self.frozen)

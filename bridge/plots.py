@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import textwrap
@@ -13,6 +12,7 @@ from bridge.arithmetic import UNIT_ROUNDOFF, rounding_factor
 from bridge.atomic_file import replacing
 from bridge.errors import BridgeError
 from bridge.falling import ROUNDING_FALLS, Fall, conclusion, of_worst_step
+from bridge.optional import require
 from bridge.scaling import Scaling
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ def check_plot(path: str | None) -> None:
         return
     if os.path.splitext(path)[1].lower() not in FORMATS:
         raise BridgeError(f"--plot {path}: expected a name that ends with {', '.join(FORMATS)}")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise BridgeError("--plot needs matplotlib: pip install matplotlib (the tables are printed without it)")
+    require("matplotlib", "--plot draws with it (the tables are printed without it)")
 
 
 def plot_sizes(path: str, scaling: Scaling, precision: str = "float32") -> None:

@@ -7,7 +7,6 @@ The two sides meet in the file alone, and what they print is theirs.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from bridge import wheels
 from bridge.errors import BridgeError
 from bridge.memory import child_environment
+from bridge.optional import require
 
 
 def export_fixture(fixture: Path, *options: str) -> str:
@@ -26,8 +26,7 @@ def export_fixture(fixture: Path, *options: str) -> str:
     BridgeError
         If PyTorch is missing, or with the message of the program that failed.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise BridgeError("PyTorch is not installed, and the reference is PyTorch: pip install 'torch>=2.5'")
+    require("torch", "the reference is PyTorch")
     return _run([sys.executable, "-m", "reference.export", str(fixture), *options], "reference.export")
 
 

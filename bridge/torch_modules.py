@@ -13,6 +13,7 @@ import numpy as np
 
 from bridge.errors import ArgumentError, ArgumentTypeError, FileError
 from bridge.model import Conv2d, Layer, Model, Pair, Relu
+from bridge.optional import require
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +42,7 @@ class Found:
 
 def read_module(module: nn.Module, *, mean: bool) -> Found:
     """A chain of ``Conv2d`` and ``ReLU``."""
+    require("torch", "from_torch takes a torch.nn.Module")
     from torch import nn
 
     if not isinstance(module, nn.Module):
@@ -60,6 +62,7 @@ def read_module(module: nn.Module, *, mean: bool) -> Found:
 
 def make_module(model: Model, dtype: str, parameters: Mapping[str, Array], frozen: Collection[str]) -> nn.Module:
     """A ``Sequential`` with the layers and names of a model and copies of the parameters, some of them frozen."""
+    require("torch", "to_torch makes a torch.nn.Sequential")
     import torch
     from torch import nn
 

@@ -19,10 +19,11 @@ import h5py
 
 try:
     import torch
-except ModuleNotFoundError:
+except ModuleNotFoundError as error:
+    missing = "reference.export: PyTorch is not installed: pip install 'torch>=2.5'"
     if __name__ != "__main__":
-        raise
-    print("reference.export: PyTorch is not installed: pip install 'torch>=2.5'", file=sys.stderr)
+        raise ModuleNotFoundError(missing, name=error.name) from None
+    print(missing, file=sys.stderr)
     sys.exit(2)
 
 from reference.chain import Layers

@@ -174,11 +174,12 @@ def test_bad_options_are_2(options: list[str], message: str, capfd: Say) -> None
 
 def test_a_plot_without_matplotlib_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Say) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(plots.importlib.util, "find_spec",
+    monkeypatch.setattr(importlib.util, "find_spec",
                         lambda name, *rest: None if name == "matplotlib" else find(name, *rest))
     assert validate.main(["--sizes", "16,32", "--plot", "a.png"]) == 2
     assert capsys.readouterr().err.strip() == (
-        "bridge.validate: --plot needs matplotlib: pip install matplotlib (the tables are printed without it)")
+        "bridge.validate: matplotlib is not installed, and --plot draws with it (the tables are printed without it): "
+        "pip install 'matplotlib>=3.7'")
 
 
 def test_the_plot_of_a_bug_is_drawn(tmp_path: Path) -> None:

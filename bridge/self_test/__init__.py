@@ -5,11 +5,6 @@ Wrong programs are written here in torch and numpy float32, the way somebody wou
 `bridge.diagnosis`, which predicts the same faults in float64, takes part in making them.
 """
 
-from bridge.errors import BridgeError
+from bridge.optional import require
 
-try:
-    import torch as _torch  # noqa: F401
-except ModuleNotFoundError:
-    raise BridgeError(
-        "PyTorch is not installed, and the self-test's programs are PyTorch: pip install 'torch>=2.5'"
-    ) from None
+require("torch", "the self-test's programs are PyTorch")
