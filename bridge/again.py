@@ -26,6 +26,7 @@ from bridge.report.json_report import number
 from bridge.statistic import Statistic, measure
 from bridge.sums import Local, Sums, gradient_bound, loss_bound, own_gradient_bound, own_loss_bound
 from bridge.verdict import Verdict
+from bridge.wording import short
 
 Array = np.ndarray
 StrPath = str | os.PathLike[str]
@@ -88,7 +89,7 @@ class Runs:
         s = first.statistic
         return (
             f"BUG: two runs of the same program differ in {first.name} of step {first.step} by more than rounding "
-            f"(T = {s.t:.2g}; at {s.at} {s.found:.9g} and {s.expected:.9g}): a race, a read before the kernel has "
+            f"(T = {short(s.t)}; at {s.at} {s.found:.9g} and {s.expected:.9g}): a race, a read before the kernel has "
             f"finished, or memory that nobody has written.{rest}"
         )
 

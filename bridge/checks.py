@@ -26,6 +26,7 @@ from bridge.functional import conv2d, conv2d_backward
 from bridge.model import Conv2d, Model, Relu
 from bridge.network import Network
 from bridge.on_device import to_device, to_host, with_numpy
+from bridge.wording import short
 
 Array = np.ndarray
 
@@ -128,7 +129,7 @@ class _Case:
             found = float(np.sum(self.dy * (ends[0] - ends[1]))) / 2
             expected = float(np.sum(gradients[name] * v))
             t = abs(found - expected) / self._bound(name, v)
-            yield Check(f"{self.what}: difference in {name} with step 1", f"T = {t:.2g}", bool(t <= 1))
+            yield Check(f"{self.what}: difference in {name} with step 1", f"T = {short(t)}", bool(t <= 1))
 
     def _moved(self, name: str, v: Array) -> dict[str, Array]:
         given = {"x": self.x, "w": self.w, "b": self.b}

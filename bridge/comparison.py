@@ -23,6 +23,7 @@ from bridge.sums import Local, Sums, gradient_bound, loss_bound, own_gradient_bo
 from bridge.unknown import list_unjudged, list_unknown
 from bridge.update_check import UpdateCheck
 from bridge.visitor import ImageVisitor, reference_counts, visit_batch
+from bridge.wording import short
 
 #: Torch's float64 and ours differ by float64 rounding, far below a float32 bound
 TWIN_LIMIT = {"float32": 1e-3, "float64": 1.0}
@@ -156,7 +157,7 @@ class _Comparer:
     def _check_fixture(self, what: str, statistics: dict[str, Statistic], limit: float) -> None:
         for name, statistic in statistics.items():
             if not statistic.t <= limit:
-                wrong = "holds NaN or infinity" if statistic.nonfinite else f"disagrees (T = {statistic.t:.3g})"
+                wrong = "holds NaN or infinity" if statistic.nonfinite else f"disagrees (T = {short(statistic.t)})"
                 raise FileError(
                     f"{self.pair.reference.path}: {what} steps/0/{name} {wrong} at {statistic.at}, judged "
                     "by the float64 oracle: this fixture cannot judge anybody"

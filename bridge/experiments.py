@@ -30,6 +30,7 @@ from bridge.progress import stage
 from bridge.report.files import write_json
 from bridge.scaling import Scaling
 from bridge.validation import Files, with_defaults
+from bridge.wording import short
 from bridge.workspace import workspace
 
 #: What an exact probe is asked for, where nothing else is: the default net, its memory between steps, all options
@@ -112,7 +113,7 @@ def checks(a: argparse.Namespace) -> int:
             adjoint = adjoint_identities(files.fixture, files.result, progress)
     zone = worst([Outcome.ROUNDING if all(c.passed for c in own) else Outcome.BUG, *(one.outcome for one in adjoint)])
     found = own + [
-        Check(f"cnn_step, {a.precision}: adjoint identity of {one.layer}, step {one.step}", f"T = {one.largest:.2g}",
+        Check(f"cnn_step, {a.precision}: adjoint identity of {one.layer}, step {one.step}", f"T = {short(one.largest)}",
               one.outcome is Outcome.ROUNDING)
         for one in adjoint
     ]

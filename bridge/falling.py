@@ -19,7 +19,7 @@ from rich.table import Table
 from bridge.judged import Comparison
 from bridge.report.json_report import number
 from bridge.scaling import is_computed
-from bridge.verdict import short
+from bridge.wording import short
 
 #: log2 of the ratio of the unit roundoffs of float32 and float64
 ROUNDING_FALLS = 29

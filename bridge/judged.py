@@ -144,6 +144,10 @@ class Comparison:
         """What was judged and is the candidate's own work."""
         return [judged for judged in self.judged if not judged.given]
 
+    def t(self, name: str, step: int) -> float:
+        """T of a tensor that was judged."""
+        return next(judged.t for judged in self.judged if (judged.name, judged.step) == (name, step))
+
     @property
     def says_something(self) -> bool:
         """Something that was computed could be judged, or something is wrong, or hidden."""

@@ -39,7 +39,7 @@ class Recognised:
     name : a name of `bridge.lowering.HYPOTHESES`
     layer : the tensor that shows it
     t : T of the candidate against operands of that precision
-    declared_t : T against exact operands
+    declared_t : T of that tensor against exact operands, as the comparison has it
     proven : it was computed again; else everything is merely inside the bounds of that precision
     """
 
@@ -79,7 +79,7 @@ def recognise(
             if isinstance(layer, Conv2d) and known:
                 declared = _statistic(pair, layer, source, None, pair.u)
                 if not declared.t <= 1:
-                    return None if declared.nonfinite else _explained(pair, layer, source, declared.t)
+                    return None if declared.nonfinite else _explained(pair, layer, source, comparison.t(name, 0))
             source = name
         declared = candidate.precision
     return _consistent(fixture, result, comparison) if declared == "float32" else None

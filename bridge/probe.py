@@ -21,7 +21,8 @@ from bridge.judged import Comparison
 from bridge.model import Relu
 from bridge.outcome import Outcome
 from bridge.pair import Pair, is_probe
-from bridge.verdict import Verdict, count, decide
+from bridge.verdict import Verdict, decide
+from bridge.wording import count
 
 TRANSFORMS = (
     "This is an exact probe: no order of summation, TF32 or bfloat16 operand can do this. An algorithm that transforms "

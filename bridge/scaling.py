@@ -22,7 +22,8 @@ from rich.table import Table
 from bridge.judged import Comparison
 from bridge.outcome import Outcome, worst
 from bridge.report.json_report import number
-from bridge.verdict import Verdict, short
+from bridge.verdict import Verdict
+from bridge.wording import short
 
 #: Exponent of n that no rounding exceeds, and that of the probabilistic bounds
 WORST_EXPONENT, EXPECTED_EXPONENT = 1.0, 0.5

@@ -17,7 +17,8 @@ from bridge.outcome import Outcome
 from bridge.report.facts import finding_lines, pattern_lines
 from bridge.report.files import write_text
 from bridge.report.html_page import page
-from bridge.verdict import Verdict, short
+from bridge.verdict import Verdict
+from bridge.wording import short
 
 #: Tensors that a message lists
 MOST_LISTED = 6

@@ -32,6 +32,7 @@ from bridge.lowering import HALF
 from bridge.operation import operation
 from bridge.outcome import Outcome
 from bridge.precision import Recognised
+from bridge.wording import count, short
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ def _describe(judged: Judged) -> str:
     if s.bound == 0:
         return f"{judged.name} of step {judged.step} is wrong: {where}, exactly: nothing is rounded there."
     return (
-        f"{judged.name} of step {judged.step} is wrong, T = {short(s.t)}: {where} with at most {s.bound:.2g} of "
+        f"{judged.name} of step {judged.step} is wrong, T = {short(s.t)}: {where} with at most {short(s.bound)} of "
         f"rounding{f' ({judged.note})' if judged.note else ''}."
     )
 
@@ -294,26 +295,3 @@ def _factor(judged: Judged) -> str | None:
     fraction = f" = 1/{1 / slope:.6g}" if 0 < abs(slope) < 0.999 else ""
     wrong = "the sign" if slope < 0 and abs(slope + 1) < 1e-6 else "a scale"
     return f"{what} is the right one times {slope:.6g}{fraction}: {wrong} is wrong, not the layout."
-
-
-def short(value: float) -> str:
-    """A number in few characters; never rounded to 1, the limit of T, from below or from above.
-
-    >>> short(0.99996), short(1.00001), short(12345.0)
-    ('0.999', '1.001', '1.2e+04')
-    """
-    if value == 0:
-        return "0"
-    if 0.95 <= value < 1:
-        return f"{math.floor(value * 1000) / 1000:.3f}"
-    if 1 < value < 1.05:
-        return f"{math.ceil(value * 1000) / 1000:.3f}"
-    return f"{value:.2g}" if 1e-3 <= abs(value) < 1e4 else f"{value:.1e}"
-
-
-def count(n: int, what: str) -> str:
-    """
-    >>> count(1, "step"), count(2, "step")
-    ('1 step', '2 steps')
-    """
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"

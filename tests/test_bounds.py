@@ -22,7 +22,8 @@ from bridge.report import print_report, to_dict
 from bridge.statistic import BLOCK, Statistic, measure
 from bridge.sums import Sums, gradient_bound, loss_bound
 from bridge.update_check import OTHER_ORDER
-from bridge.verdict import Outcome, decide, short
+from bridge.verdict import Outcome, decide
+from bridge.wording import short
 
 Array = np.ndarray
 U = total_roundoff("float32")

@@ -75,7 +75,7 @@ def test_the_matrix_shows_the_variant_that_is_hardest_to_see() -> None:
     assert "kernel flipped: 1 of 2 variants seen nowhere" in by_kind and "All 2 variants" in every
     assert re.findall(r'<td class="(\w+)">([^<]*)', by_kind) == [("blind", "2.5 blind"), ("blind", "0.5 blind")]
     assert re.findall(r'<td class="(\w+)">([^<]*)', every) == [
-        ("seen", "5e+03"), ("seen", "40"), ("blind", "2.5 blind"), ("blind", "0.5 blind")]
+        ("seen", "5.0e+03"), ("seen", "40"), ("blind", "2.5 blind"), ("blind", "0.5 blind")]
     assert "kernel flipped (in w): seen nowhere" in every and adequacy_tables(Adequacy()) == ""
 
 

@@ -120,7 +120,7 @@ class _Doctor:
         """A tensor of a step: computed from the candidate's own inputs, is it wrong itself?"""
         case = self._case(judged.name, judged.step)
         if case is None:
-            return None if self.diagnosis.findings else self._said(judged, judged.t, [], None, "")
+            return None if self.diagnosis.findings else self._said(judged, [], None, "")
         search = Search(case, self.deadline)
         if search.t <= 1 or _overflows(case.found, search.truth.value) or self._copied_wrongly(case):
             return None
@@ -133,7 +133,7 @@ class _Doctor:
         self.diagnosis.complete = self.diagnosis.complete and not search.cut
         if len(explanations) > 1:
             explanations = self._also_later(judged, explanations)
-        said = self._said(judged, search.t, explanations, runner_up, place.said)
+        said = self._said(judged, explanations, runner_up, place.said)
         return replace(said, share=place.wrong / search.found.size)
 
     def _also_later(self, judged: Judged, explanations: list[Explanation]) -> list[Explanation]:
@@ -198,7 +198,7 @@ class _Doctor:
             return None
         case = self._update_case(judged)
         if case is None:
-            return None if self.diagnosis.findings else self._said(judged, judged.t, [], None, "")
+            return None if self.diagnosis.findings else self._said(judged, [], None, "")
         search = Search(case, self.deadline)
         self.unsaved.setdefault(judged.step + 1, {})[parameter] = search.truth.value
         return self._searched(judged, search)
@@ -210,10 +210,10 @@ class _Doctor:
         return None if chain is None else new_weights_case(self.pair, chain, judged.step, parameter, own, self._chain)
 
     def _said(
-        self, judged: Judged, t: float, explanations: list[Explanation], runner_up: Explanation | None, where: str
+        self, judged: Judged, explanations: list[Explanation], runner_up: Explanation | None, where: str
     ) -> Finding:
         what = operation(self.comparison.model, judged.name, judged.step)
-        return Finding(judged.name, judged.step, what, t, tuple(explanations), runner_up, where)
+        return Finding(judged.name, judged.step, what, judged.t, tuple(explanations), runner_up, where)
 
     def _with_state(self, finding: Finding) -> Finding:
         """Right at an earlier step, wrong now, without a memory in the fault itself: something lives between calls."""

@@ -50,7 +50,7 @@ class Finding:
     ----------
     name, step : the tensor that it makes, as in `bridge.judged.Judged`
     operation : in words, "the filter gradient of conv2"
-    t : T of the candidate against the right tensor
+    t : T of the tensor, as the comparison has it
     explanations : faults that explain it to rounding, the simplest first; more than one: these data cannot tell them
         apart. Empty: the structure of the error is unknown.
     runner_up : the best explanation that was rejected

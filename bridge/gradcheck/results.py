@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bridge.gradcheck.differences import Probe
+from bridge.wording import short
 
 #: A difference informs when its bound is below this part of the gradients of its kind
 INFORMS = 0.1
@@ -150,7 +151,7 @@ class GradcheckReport:
             count = sum(len(i.kept) for i in self.inputs)
             return (f"RIGHT: {self.title}: {count} differences agree with the gradients of "
                     f"{', '.join(i.name for i in self.inputs)}; largest error / bound "
-                    f"{max(i.t for i in self.inputs):.2g}")
+                    f"{short(max(i.t for i in self.inputs))}")
         unclear = [i.name for i in self.inputs if i.verdict is not Verdict.RIGHT]
         return f"CANNOT TELL: {self.title}: the differences do not show {', '.join(unclear) or 'anything'}"
 

@@ -11,7 +11,8 @@ from bridge.diagnosis.records import VISIBLE, Adequacy, Diagnosis, Explanation, 
 from bridge.judged import NO_STEP, NOT_IN_FILE, Comparison, Judged
 from bridge.report.rows import zones_of_steps
 from bridge.roundings import DETERMINISTIC, LAMBDA, false_alarm
-from bridge.verdict import Verdict, count, short
+from bridge.verdict import Verdict
+from bridge.wording import count, short
 
 #: Of a list of names so many are shown
 MOST_NAMES = 6

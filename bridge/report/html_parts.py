@@ -12,7 +12,8 @@ from bridge.diagnosis.records import VISIBLE, Adequacy, Sight
 from bridge.judged import Comparison, Judged
 from bridge.report.facts import effort_lines, finding_lines, pattern_lines
 from bridge.report.table import NUMBERS
-from bridge.verdict import Verdict, short
+from bridge.verdict import Verdict
+from bridge.wording import short
 
 #: A page with more rows is slow; JSON has them all
 MOST_ROWS = 2000

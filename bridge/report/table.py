@@ -12,7 +12,7 @@ from rich.text import Text
 from bridge.judged import Comparison, Judged
 from bridge.outcome import Outcome
 from bridge.roundings import kappa
-from bridge.verdict import short
+from bridge.wording import short
 
 #: Of a long name at least so many characters are shown, however narrow the terminal
 SHORTEST_NAME = 12

@@ -25,7 +25,8 @@ from bridge.report.facts import (
 )
 from bridge.report.rows import compact, rows
 from bridge.report.table import COLOURS, table
-from bridge.verdict import Verdict, count
+from bridge.verdict import Verdict
+from bridge.wording import count
 
 #: So many faults are described, the others named: the first in the order of computation cause most of the rest
 MOST_WHOLE = 3

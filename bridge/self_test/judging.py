@@ -17,6 +17,7 @@ from bridge.self_test import naive
 from bridge.self_test.healthy import Healthy
 from bridge.self_test.plants import Plant, Scene
 from bridge.verdict import named
+from bridge.wording import short
 
 #: The same fault in every layer: said by the diagnosis as a whole, not by one finding
 EVERYWHERE = 41
@@ -164,5 +165,5 @@ def _words(numbers: list[list[int]], first: object) -> str:
     explanations = first.explanations  # type: ignore[attr-defined]
     if not explanations:
         next_ = first.runner_up  # type: ignore[attr-defined]
-        return "unknown" + (f", next {next_.detail} T={next_.t:.2g}" if next_ else "")
+        return "unknown" + (f", next {next_.detail} T={short(next_.t)}" if next_ else "")
     return "; or ".join(f"{number} {one.detail}" for number, one in zip(numbers[:4], explanations, strict=False))

@@ -9,6 +9,7 @@ from rich.table import Table
 from bridge.diagnosis import KINDS
 from bridge.self_test.judging import Healthily, Told
 from bridge.self_test.summary import NAMED, OURS, Summary
+from bridge.wording import short
 
 
 def show(console: Console, summary: Summary) -> None:
@@ -72,8 +73,8 @@ def _list(console: Console, title: str, lines: list[str]) -> None:
 
 
 def _told(one: Told) -> str:
-    return f"{one.kind} {one.name} ({one.data}; {one.setting}): exit code {one.code}, T = {one.t:.3g}; {one.said}"
+    return f"{one.kind} {one.name} ({one.data}; {one.setting}): exit code {one.code}, T = {short(one.t)}; {one.said}"
 
 
 def _healthily(one: Healthily) -> str:
-    return f"{one.name} ({one.data}; {one.setting}): exit code {one.code}, T = {one.t:.3g}; {one.said}"
+    return f"{one.name} ({one.data}; {one.setting}): exit code {one.code}, T = {short(one.t)}; {one.said}"
