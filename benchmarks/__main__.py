@@ -20,11 +20,18 @@ from benchmarks.document import Options, make
 from benchmarks.errors import BenchmarkError
 from benchmarks.sections import SECTIONS, module
 from benchmarks.tables import table
-from bridge.command import Output, complain, run
+from bridge.command import Output, complain, new_parser, run
 from bridge.report.files import write_json
 
-WIDTH = 132
 RESULTS = Path(__file__).resolve().parent / "results"
+#: Modules that are commands of their own
+OTHERS = {
+    "gallery": "two published mistakes rebuilt, what made them look right, and what they are",
+    "healthy": "right programs of random shapes: how many does the validator call wrong?",
+    "fuzz": "thousands of broken and hostile files for the readers in Python and in Fortran",
+    "gpu_check": "everything that only a GPU can show",
+    "gpu_bench": "a training step on a GPU beside PyTorch's, and the least time that the GPU allows",
+}
 EPILOG = """
 
 examples:
@@ -44,9 +51,9 @@ exit codes: 0 measured, whatever was found; 1 a contestant failed or computes so
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    listed = "\n".join(f"  {name:<10} {text}" for name, text in SECTIONS.items())
-    p = argparse.ArgumentParser(prog="python -m benchmarks", formatter_class=argparse.RawDescriptionHelpFormatter,
-                                description=__doc__, epilog=f"sections:\n{listed}{EPILOG}")
+    listed, others = (_listed(texts, "  ") for texts in (SECTIONS, OTHERS))
+    p = new_parser("benchmarks", description=__doc__, epilog=f"sections:\n{listed}\n\nother programs, "
+                   f"python -m benchmarks.NAME:\n{others}{EPILOG}")
     p.add_argument("sections", nargs="*", metavar="SECTION", help="which (default: all)")
     p.add_argument("--quick", action="store_true", help="tiny sizes and two runs, to see that everything works")
     p.add_argument("--runs", type=_positive, metavar="N", help="turns of each contestant (default: 3 to 9)")
@@ -56,6 +63,11 @@ def parser() -> argparse.ArgumentParser:
                                                               "--quick none are written unless this is given)")
     p.add_argument("--list", action="store_true", help="name the sections, and end")
     return p
+
+
+def _listed(texts: dict[str, str], margin: str = "") -> str:
+    """One line for each name."""
+    return "\n".join(f"{margin}{name:<10} {text}" for name, text in texts.items())
 
 
 def _positive(text: str) -> int:
@@ -73,15 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         p.error(f"no section {unknown[0]!r}, expected {', '.join(SECTIONS)}")
     if a.list:
-        print("\n".join(f"{name:<10} {text}" for name, text in SECTIONS.items()))
+        print(_listed(SECTIONS))
         return 0
     return run("benchmarks", lambda: _main(a))
 
 
 def _main(a: argparse.Namespace) -> int:
     options = Options(a.quick, a.runs, a.without)
-    # Tables in a file or a log are read later, and have room
-    console = Output(width=None if sys.stdout.isatty() else WIDTH)
+    console = Output()
     folder = a.output or (None if a.quick else RESULTS)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -23,10 +23,10 @@ from queue import SimpleQueue
 
 import h5py
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
-from bridge import command, engine
+from bridge import engine
+from bridge.command import Output, new_parser, run
 from bridge.files import check_files
 from bridge.programs import cnn_step
 from bridge.progress import stage
@@ -119,7 +119,7 @@ def fuzz(files: int, seed: int, jobs: int, keep: Path | None) -> tuple[dict[tupl
             finally:
                 judges.put((judge, folder))
 
-        with stage(Console(stderr=True), f"fuzz with {files} files") as progress, ThreadPoolExecutor(jobs) as pool:
+        with stage(Output(stderr=True), f"fuzz with {files} files") as progress, ThreadPoolExecutor(jobs) as pool:
             for done, (case, answer, wrong) in enumerate(pool.map(one, cases(files, seed)), 1):
                 tallies[case.reader, case.kind].add(answer)
                 words = " | ".join(answer.errors[-3:]).replace(name, "")[:200]
@@ -142,14 +142,14 @@ def table(tallies: dict[tuple[str, str], Tally]) -> Table:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, print, write."""
-    p = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
+    p = new_parser("benchmarks.fuzz", description=__doc__)
     p.add_argument("--files", type=int, default=2000)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--jobs", type=int, default=2, help="files at a time")
     p.add_argument("--json", type=Path, default=RESULTS / "fuzz.json", metavar="FILE")
     p.add_argument("--keep", type=Path, metavar="FOLDER", help="keep files that made a program do wrong")
     a = p.parse_args(arguments)
-    return command.run("benchmarks.fuzz", lambda: _main(a))
+    return run("benchmarks.fuzz", lambda: _main(a))
 
 
 def _main(a: argparse.Namespace) -> int:
@@ -157,7 +157,7 @@ def _main(a: argparse.Namespace) -> int:
     if a.keep:
         a.keep.mkdir(parents=True, exist_ok=True)
     tallies, violations = fuzz(a.files, a.seed, a.jobs, a.keep)
-    Console(width=140).print(table(tallies))
+    Output().print(table(tallies))
     for violation in violations:
         print(violation)
     print(f"{a.files} files, {len(violations)} violations")

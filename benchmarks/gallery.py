@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.exhibits import BYTES_PER_PIXEL, LAYERS, RULES, Exhibit, published, saved
-from bridge import command
+from bridge.command import Output, new_parser, run
 from bridge.files import check_files
 from bridge.memory import brief_waits, keep_freed_memory
 from bridge.outcome import Outcome
 from bridge.report import print_report
 from bridge.report.files import write_json
-from bridge.verdict import short
+from bridge.wording import short
 from bridge.workspace import workspace
 
 #: Numbers of the faults that must be named: sequential sum; kernel flipped and column-major; added to old contents
@@ -31,7 +31,7 @@ SAVED = {f"grads/{name}/weight": [23] for name in LAYERS}
 
 def show(console: Console, exhibit: Exhibit) -> None:
     """One exhibit: what was believed, what is wrong, and the verdict."""
-    console.rule(exhibit.title, align="left")
+    console.print(exhibit.title, style="bold", highlight=False, markup=False)
     table = Table("what was looked at", "difference", "was agreement", "what it shows", box=None, pad_edge=False)
     for one in exhibit.evidence:
         table.add_row(one.what, f"{one.found:.1e}", f"{one.agreed:g}", one.truth)
@@ -61,19 +61,18 @@ def right(exhibit: Exhibit, expected: dict[str, list[int]]) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     """Build, judge, print, write."""
-    p = argparse.ArgumentParser(prog="python -m benchmarks.gallery", description=__doc__.partition("\n\n")[0],
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = new_parser("benchmarks.gallery", description=__doc__.partition("\n\n")[0])
     p.add_argument("--size", type=int, default=1024, metavar="S", help="of the images of exhibit 1 (default 1024)")
     p.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     a = p.parse_args(arguments)
-    return command.run("benchmarks.gallery", lambda: _main(a))
+    return run("benchmarks.gallery", lambda: _main(a))
 
 
 def _main(a: argparse.Namespace) -> int:
     check_files([], [("--json", a.json)])
     keep_freed_memory()
     brief_waits()
-    console = Console(width=None if sys.stdout.isatty() else 100)
+    console = Output()
     with workspace(None, BYTES_PER_PIXEL * 2 * a.size**2) as folder:
         first = published(folder, a.size)
     show(console, first)

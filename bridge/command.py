@@ -7,6 +7,7 @@ used. Nothing else may give it: not a pipe closed by its reader, not Ctrl-C, not
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import traceback
@@ -14,15 +15,29 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
 from bridge.errors import BridgeError
+from bridge.version import version
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
 
+#: Columns and lines where no terminal is
+NO_EDGE = 1 << 16
+
+
 class Output(Console):
-    """A console whose reader may go (``| head``): what is left is dropped, and the verdict keeps its exit code."""
+    """A console whose reader may go (``| head``): what is left is dropped, and the verdict keeps its exit code.
+
+    Only a terminal has an edge at which lines are wrapped and tables shortened: a file or a pipe has each sentence on
+    one line and every column whole, whatever the variable COLUMNS says.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        if not self.file.isatty():
+            self.size = ConsoleDimensions(NO_EDGE, NO_EDGE)
 
     def print(self, *values: Any, **given: Any) -> None:
         """As rich's; releases before 13.8 raise BrokenPipeError here."""
@@ -35,6 +50,18 @@ class Output(Console):
         """Go on in silence; rich would end the process with 1."""
         self.quiet = True
         _silence(self.file)
+
+
+def new_parser(name: str, **given: Any) -> argparse.ArgumentParser:
+    """The parser of ``python -m name``: what it says is printed as it was written, and it knows ``--version``.
+
+    Parameters
+    ----------
+    given : description, epilog, ... as of `argparse.ArgumentParser`
+    """
+    p = argparse.ArgumentParser(prog=f"python -m {name}", formatter_class=argparse.RawDescriptionHelpFormatter, **given)
+    p.add_argument("--version", action="version", version=f"{name} {version()}", help="print the version")
+    return p
 
 
 def run(name: str, work: Callable[[], int]) -> int:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 import software_device
 from rich.console import Console
+from terminals import on_terminal
 
 import bridge
 from bridge.doctor import advice, apart, cpu, cuda, examine, inside, machine, probe, software
@@ -161,17 +161,16 @@ def test_the_probe_stays_exact_in_eight_bits() -> None:
 
 def test_the_report_of_this_machine(tmp_path: Path) -> None:
     """From another folder, as a user runs it; the cpu is ready, and cuda is either ready or has a reason."""
-    done = subprocess.run([sys.executable, "-m", "bridge.doctor", "--json", tmp_path / "d.json"], cwd=tmp_path,
-                          env=os.environ | {"COLUMNS": "80"}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = on_terminal(80, "bridge.doctor", "--json", tmp_path / "d.json", folder=tmp_path)
+    assert done.code == 0, done.errors
     document = json.loads((tmp_path / "d.json").read_text(encoding="utf-8"))
-    words = " ".join(done.stdout.split())
+    words = " ".join(" ".join(done.lines).split())
     assert words.endswith(document["words"])
     assert re.match(r"cpu: ready\. cuda: (ready \(cuda:0 .|not usable: .)", document["words"])
     assert row(document, "Self-check, with integers", "cpu")["value"].startswith("exact: ")
     assert row(document, "Fortran library", "built by")["value"].startswith("GCC")
-    assert not [line for line in done.stdout.splitlines() if len(line) > 80 and "/" not in line]
-    assert not [line for line in done.stdout.splitlines() if line != line.rstrip()]
+    assert not [line for line in done.lines if len(line) > 80 and "/" not in line]
+    assert not [line for line in done.lines if line != line.rstrip()]
 
 
 def test_without_a_gpu_the_reason_is_the_driver(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,11 +22,10 @@ from benchmarks.gpu_bench.entries import NAMES, PRECISIONS
 from benchmarks.gpu_check.__main__ import RESULTS, SOFTWARE, environment, output_file
 from benchmarks.gpu_check.plan import Clock, Plan, StageError
 from benchmarks.gpu_check.stages import Seen, doctor
-from bridge.command import Output, complain, run
+from bridge.command import Output, complain, new_parser, run
 from bridge.device import DeviceSpec
 from bridge.errors import BridgeError
 
-WIDTH = 150
 EXAMPLES = """
 examples:
   python -m benchmarks.gpu_bench                            eight minutes; benchmarks/results/gpu.json and pictures
@@ -40,8 +39,7 @@ PyTorch has one, or we compute something else; 2 bad usage"""
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    p = argparse.ArgumentParser(prog="python -m benchmarks.gpu_bench", description=__doc__, epilog=EXAMPLES,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = new_parser("benchmarks.gpu_bench", description=__doc__, epilog=EXAMPLES)
     p.add_argument("--minutes", metavar="M", type=float, help="for everything (default 8, with --quick 2)")
     p.add_argument("--quick", action="store_true", help="two sizes, few turns, nothing that is compiled")
     p.add_argument("--precisions", metavar="P,P,...", type=_listed(PRECISIONS), default=list(PRECISIONS),
@@ -87,8 +85,7 @@ def _main(a: argparse.Namespace) -> int:
     if spec.text not in ("cuda", f"cuda:{spec.index}") or not minutes > 0:
         raise BridgeError(f"--device {a.device} --minutes {minutes:g}: expected cuda or cuda:N, and more than 0")
     names = [name for name in NAMES if not (a.without and name.startswith(a.without))]
-    # Tables in a file or a log are read later, and have room
-    console = Output(width=None if sys.stdout.isatty() else WIDTH)
+    console = Output()
     path, clock = output_file(a, "gpu.json"), Clock(60 * minutes)
     if a.quick and path.resolve().is_relative_to(RESULTS):
         raise BridgeError("--quick: expected --output with a file outside of benchmarks/results")

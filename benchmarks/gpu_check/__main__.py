@@ -24,11 +24,12 @@ from rich.text import Text
 from benchmarks.gpu_check.plan import ROOT, Clock, Found, Plan, StageError
 from benchmarks.gpu_check.stages import STAGES, TESTS, attempt, doctor
 from bridge import wheels
-from bridge.command import Output, complain, run
+from bridge.command import Output, complain, new_parser, run
 from bridge.device import DeviceSpec
 from bridge.errors import BridgeError
 from bridge.files import check_files
 from bridge.report.files import write_json
+from bridge.wording import short
 
 JSON_VERSION = 1
 PACKAGES = ("fortran-torch-bridge", "torch", "numpy", "h5py", "nvidia-cudnn-cu13", "nvidia-cuda-runtime",
@@ -42,10 +43,9 @@ ROOM = 8 * 2**30
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    p = argparse.ArgumentParser(prog="python -m benchmarks.gpu_check", description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter,
-                                epilog=f"stages: {', '.join(STAGES)}\nexit codes: 0 all passed, or there is no GPU; "
-                                       "1 a stage failed; 2 bad usage")
+    p = new_parser("benchmarks.gpu_check", description=__doc__,
+                   epilog=f"stages: {', '.join(STAGES)}\nexit codes: 0 all passed, or there is no GPU; "
+                          "1 a stage failed; 2 bad usage")
     p.add_argument("--stages", metavar="S,S,...", type=_stages, default=list(STAGES), help="only these, in this order")
     p.add_argument("--size", metavar="HxW", help="of the images of the validation (default 1024)")
     p.add_argument("--small", metavar="HxW", help="of those in double precision and with other options (default 256)")
@@ -166,7 +166,7 @@ def show(console: Output, stages: list[dict[str, Any]]) -> None:
         table.add_column(name, justify="left" if name in ("stage", "outcome") else "right")
     for one in stages:
         worst = [value for value in one.get("numbers", {}).get("largest_T", {}).values() if value is not None]
-        table.add_row(one["name"], one["outcome"], f"{one['seconds']:.1f}", f"{max(worst):.3g}" if worst else "")
+        table.add_row(one["name"], one["outcome"], f"{one['seconds']:.1f}", short(max(worst)) if worst else "")
     console.print(table)
 
 

@@ -11,9 +11,9 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from bridge.command import Output, complain, run
+from bridge.command import Output, complain, new_parser, run
 from bridge.doctor.examine import cuda_path, examine
-from bridge.doctor.plans import KNOWN, Wanted, find_plans, table
+from bridge.doctor.plans import KNOWN, LEGEND, Wanted, find_plans, table, title
 from bridge.doctor.show import show, to_dict
 from bridge.files import check_files
 from bridge.progress import stage
@@ -47,8 +47,7 @@ programs without Python find Python's CUDA libraries by a variable (docs/cuda.md
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    p = argparse.ArgumentParser(prog="python -m bridge.doctor", description=ABOUT, epilog=EXAMPLES,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = new_parser("bridge.doctor", description=ABOUT, epilog=EXAMPLES)
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
                    help="the device that must be ready for the exit code 0 (default cpu)")
     p.add_argument("--json", metavar="FILE", help="write everything as JSON too (docs/json.md); - writes it to the "
@@ -116,7 +115,9 @@ def _print_plans(a: argparse.Namespace) -> int:
     if a.json == "-":
         Output().print(Text(json.dumps(document, indent=1)), soft_wrap=True)
         return 0
-    Output().print(table(wanted, plans))
+    console = Output()
+    for part in (Text(title(wanted), style="bold"), table(plans), Text(LEGEND, style="dim")):
+        console.print(part)
     if a.json is not None:
         write_json(a.json, document)
     return 0

@@ -123,14 +123,21 @@ def _plan(wanted: dict[str, Any], operation: str, layout: int, fused: tuple[int,
     return (said.decode() if isinstance(said, bytes) else str(said)).strip()
 
 
-def table(wanted: Wanted, plans: list[Plan]) -> Table:
-    """As printed."""
+#: Below the table
+LEGEND = ("none: cuDNN offers no engine that the options allow; its calls or our kernels do the work. "
+          "NHWC is for lean networks with math=tf32, fp16 or bf16, NCHW for all others")
+
+
+def title(wanted: Wanted) -> str:
+    """Above the table."""
     where = f" for {wanted.gpu}, which need not be here" if wanted.gpu else ""
-    made = Table(title=f"cuDNN's plans on {wanted.device}{where}: {wanted.batch} x {wanted.size} x {wanted.size}, "
-                       f"{wanted.dtype}", title_justify="left", box=None, pad_edge=False,
-                 caption="none: cuDNN offers no engine that the options allow; its calls or our kernels do the work. "
-                         "NHWC is for lean networks with math=tf32, fp16 or bf16, NCHW for all others",
-                 caption_justify="left")
+    return (f"cuDNN's plans on {wanted.device}{where}: {wanted.batch} x {wanted.size} x {wanted.size}, "
+            f"{wanted.dtype}")
+
+
+def table(plans: list[Plan]) -> Table:
+    """As printed."""
+    made = Table(box=None, pad_edge=False)
     for heading in ("layer", "operation", *LAYOUTS):
         made.add_column(heading, overflow="fold")
     before = ""
