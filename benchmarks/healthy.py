@@ -26,7 +26,6 @@ from rich.table import Table
 from torch import nn
 
 from bridge import command
-from bridge.command import Output, new_parser
 from bridge.files import check_files
 from bridge.progress import stage
 from bridge.report.files import write_json
@@ -182,17 +181,18 @@ def by_program(found: list[Healthily]) -> dict[str, dict[str, Any]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Draw, run, judge, print, write."""
-    p = new_parser("benchmarks.healthy", description=__doc__)
+    p = command.new_parser("benchmarks.healthy", description=__doc__)
     p.add_argument("--count", type=int, default=500, metavar="N")
     p.add_argument("--seed", type=int, default=0, metavar="S")
     p.add_argument("--json", metavar="FILE", default=str(RESULTS / "healthy.json"))
     a = p.parse_args(arguments)
     return command.run("benchmarks.healthy", lambda: _main(a))
 
+
 def _main(a: argparse.Namespace) -> int:
     check_files([], [("--json", a.json)])
-    found = run(a.count, a.seed, Output(stderr=True))
-    show(Output(), found)
+    found = run(a.count, a.seed, command.Output(stderr=True))
+    show(command.Output(), found)
     alarms = [asdict(one) for one in found if one.code]
     document = {
         "count": a.count,

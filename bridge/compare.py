@@ -10,7 +10,7 @@ from typing import Any
 
 from bridge.again import compare_runs, refuse_the_same, with_runs
 from bridge.attempt import attempt
-from bridge.command import Output, run
+from bridge.command import Output, new_parser, run
 from bridge.judge import judge
 from bridge.memory import brief_waits, keep_freed_memory
 from bridge.outputs import add_output_arguments, check_outputs, finish
@@ -29,9 +29,8 @@ EXIT_CODES = """exit codes:
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    p = argparse.ArgumentParser(
-        prog="python -m bridge.compare",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    p = new_parser(
+        "bridge.compare",
         description="Decide whether RESULT, written by any program in the format of docs/exchange-file.md, is a right\n"
         "computation of what FIXTURE (written by python -m reference.export) asks for. RESULT may hold\n"
         "only some of the tensors; the rest is listed as not judged.",

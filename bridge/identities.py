@@ -30,13 +30,14 @@ from rich.table import Table
 from bridge import oracle
 from bridge.adjoint import DATA, FILTER, FORWARD, LAMBDA, MADE_BY, Adjoint, Projection
 from bridge.arithmetic import rounding_factor
-from bridge.command import Output, run
+from bridge.command import Output, new_parser, run
 from bridge.errors import FileError
 from bridge.exchange import ExchangeFile
 from bridge.model import Conv2d
 from bridge.outcome import Outcome, worst
 from bridge.pair import Pair, Parameters
 from bridge.progress import Report, stage
+from bridge.wording import short
 
 Array = np.ndarray
 
@@ -167,7 +168,7 @@ def table(found: list[Adjoint]) -> Table:
         gap = (max(given) - min(given)) / one.scale if one.scale else 0.0
         shown = ["" if value is None else f"{value:.7g}" for value in values]
         style = "" if one.outcome is Outcome.ROUNDING else "red"
-        rows.add_row(one.layer, str(one.step), *shown, f"{gap:.1e}", f"{one.largest:.2g}", one.implicated, style=style)
+        rows.add_row(one.layer, str(one.step), *shown, f"{gap:.1e}", short(one.largest), one.implicated, style=style)
     return rows
 
 
@@ -176,7 +177,7 @@ def conclusion(found: list[Adjoint]) -> str:
     zone = worst(one.outcome for one in found)
     if zone is Outcome.ROUNDING:
         largest = max(one.largest for one in found)
-        return f"CONSISTENT: the adjoint identity holds in all {len(found)} convolutions; largest T = {largest:.2g}."
+        return f"CONSISTENT: the adjoint identity holds in all {len(found)} convolutions; largest T = {short(largest)}."
     first = next(one for one in found if one.outcome is zone)
     word = "BUG" if zone is Outcome.BUG else "CANNOT TELL"
     lower = "" if zone is Outcome.BUG else " A lower precision than declared can do this, too."
@@ -185,8 +186,8 @@ def conclusion(found: list[Adjoint]) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    p = argparse.ArgumentParser(
-        prog="python -m bridge.identities", formatter_class=argparse.RawDescriptionHelpFormatter,
+    p = new_parser(
+        "bridge.identities",
         description="Check a candidate's tensors against each other, without an oracle: for every convolution\n"
                     "<dz, z - b> = <w, dw> = <x, dx> up to rounding. If two agree, the third is wrong.",
         epilog="exit codes:\n  0  consistent\n  1  a bug\n  2  bad input or usage\n  4  cannot tell\n\n"

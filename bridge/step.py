@@ -8,15 +8,15 @@ import signal
 import sys
 
 from bridge import engine
-from bridge.command import run
+from bridge.command import new_parser, run
 from bridge.device import HELP
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments, the same as those of ``cnn_step``."""
-    p = argparse.ArgumentParser(
-        prog="python -m bridge.step",
-        description="Read a network, its weights and K batches from the exchange file FIXTURE, train K steps "
+    p = new_parser(
+        "bridge.step",
+        description="Read a network, its weights and K batches from the exchange file FIXTURE, train K steps\n"
                     "(forward, loss, backward, SGD update) in Fortran, and write every tensor of every step to RESULT.",
         epilog="Compare the result:  python -m bridge.compare FIXTURE RESULT")
     p.add_argument("fixture", metavar="FIXTURE", help="exchange file to read")

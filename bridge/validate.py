@@ -17,7 +17,7 @@ from typing import Any
 
 from bridge import engine, experiments, falling, validation
 from bridge.attempt import attempt
-from bridge.command import Output, run
+from bridge.command import Output, new_parser, run
 from bridge.compare import EXIT_CODES
 from bridge.device import HELP, DeviceSpec
 from bridge.files import image_file
@@ -51,8 +51,8 @@ the tests that a numerical analyst would ask for, each with a conclusion in one 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    p = argparse.ArgumentParser(
-        prog="python -m bridge.validate", formatter_class=argparse.RawDescriptionHelpFormatter,
+    p = new_parser(
+        "bridge.validate",
         description="Export a PyTorch fixture, run the Fortran step on it, compare every tensor of every step with\n"
                     "float64 truth and its rounding bound, and decide: rounding, lower precision, or a bug.",
         epilog=EXIT_CODES + EXAMPLES)

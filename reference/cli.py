@@ -12,6 +12,7 @@ from typing import NoReturn
 from reference.errors import InputError, one_line
 from reference.export import ExportReport, export
 from reference.settings import PRECISIONS, REDUCTIONS, ExportSettings
+from reference.version import add_version
 
 DESCRIPTION = """\
 Train a CNN in PyTorch for a few steps and write every tensor of every step into one HDF5
@@ -107,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_version(parser, "reference.export")
     parser.add_argument("file", metavar="FILE", help="the fixture to write, replaced if it is there")
     _add_data_options(parser.add_argument_group("images"))
     _add_training_options(parser.add_argument_group("model and training"))

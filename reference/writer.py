@@ -7,7 +7,6 @@ import contextlib
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from importlib import metadata
 from pathlib import Path
 
 import h5py
@@ -20,6 +19,7 @@ from reference.errors import InputError, one_line
 from reference.part_file import PartFile
 from reference.settings import ExportSettings
 from reference.training import parameters
+from reference.version import version
 
 FORMAT = "cnn-exchange"
 FORMAT_VERSION = 1
@@ -116,7 +116,7 @@ def write_header(file: h5py.File, settings: ExportSettings, layers: Layers, data
         {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "producer": _producer(),
+            "producer": f"reference.export {version()}",
             "role": "reference",
             "precision": settings.precision,
             "math_mode": MATH_MODES[settings.precision],
@@ -214,13 +214,6 @@ def link_twin(file: h5py.File, step: int) -> None:
     """In a float64 fixture a step is its own float64 twin: hard links, no second copy."""
     for part in ("forward", "loss", "grads"):
         file[f"oracle/steps/{step}/{part}"] = file[f"steps/{step}/{part}"]
-
-
-def _producer() -> str:
-    try:
-        return f"reference.export {metadata.version('fortran-torch-bridge')}"
-    except metadata.PackageNotFoundError:
-        return "reference.export (source tree, not installed)"
 
 
 def _close(file: h5py.File) -> None:

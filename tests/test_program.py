@@ -204,7 +204,7 @@ def test_the_seconds_of_each_step(device: str, small_fixture: Path) -> None:
 def test_times_of_nothing(arguments: tuple[str, ...]) -> None:
     done = timed(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "cnn_time: expected FIXTURE STEPS [DEVICE], with 1 step or more\n"
+    assert done.stderr == "cnn_time: expected FIXTURE STEPS [DEVICE], with 1 step or more (cnn_time --help)\n"
 
 
 def test_times_of_what_is_not_there(small_fixture: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from bridge import engine
-from bridge.command import BAD_INPUT, Output, complain, run
+from bridge.command import BAD_INPUT, Output, complain, new_parser, run
 from bridge.device import HELP
 from bridge.errors import ArgumentError
 from bridge.files import check_files
@@ -23,6 +23,7 @@ from bridge.gradcheck.results import GradcheckReport, InputReport, Verdict
 from bridge.progress import stage
 from bridge.report.environment import environment
 from bridge.report.files import write_json
+from bridge.wording import short
 
 #: Version of the JSON; a key is added without a new one, never renamed or removed
 JSON_VERSION = 1
@@ -50,8 +51,7 @@ STYLES = {Verdict.RIGHT: "bold green", Verdict.WRONG: "bold red", Verdict.CANNOT
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    p = argparse.ArgumentParser(prog="python -m bridge.gradcheck", description=ABOUT, epilog=EXIT_CODES,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = new_parser("bridge.gradcheck", description=ABOUT, epilog=EXIT_CODES)
     p.add_argument("operations", metavar="OPERATION", nargs="*", help="what to check; default: all (see --list)")
     p.add_argument("--fixture", metavar="FILE", help="check the network of this exchange file on its first batch, as "
                    "a whole, in place of the operations; takes about 12 + 4*(points + directions) forward passes for "
@@ -117,7 +117,7 @@ def _conclusion(reports: list[GradcheckReport], verdict: Verdict, dtype: str) ->
         return "\n".join(report.words for report in reports if report.verdict is verdict)
     inputs = [one for report in reports for one in report.inputs]
     return (f"RIGHT: {sum(len(one.kept) for one in inputs)} differences agree with {len(inputs)} gradients in {dtype}; "
-            f"largest error / bound {max(one.t for one in inputs):.2g}.")
+            f"largest error / bound {short(max(one.t for one in inputs))}.")
 
 
 def _print(console: Console, reports: list[GradcheckReport], conclusion: Text) -> None:

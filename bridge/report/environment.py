@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import h5py
 import numpy as np
 
 from bridge.exchange import ExchangeFile
+from bridge.version import version
 
 #: Attributes of an exchange file that tell where it comes from (docs/exchange-file.md)
 ORIGIN = ("producer", "role", "precision", "math_mode", "device", "torch_version", "numpy_version", "h5py_version",
@@ -20,12 +20,8 @@ ORIGIN = ("producer", "role", "precision", "math_mode", "device", "torch_version
 
 def environment() -> dict[str, Any]:
     """Versions of what judged."""
-    try:
-        own = version("fortran-torch-bridge")
-    except PackageNotFoundError:
-        own = "not installed"
     return {
-        "bridge": own,
+        "bridge": version(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "h5py": h5py.__version__,

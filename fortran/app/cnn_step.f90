@@ -5,29 +5,20 @@
 program cnn_step
    use cnn_command_line, only : arguments_type, read_arguments, usage
    use cnn_error, only : error_type
-   use cnn_main_program, only : end_program
+   use cnn_main_program, only : answered, end_program
    use cnn_progress, only : print_step
    use cnn_readable, only : check_readable
    use cnn_run_steps, only : run_steps
-   use cnn_version, only : version
    implicit none
 
    type(arguments_type) :: arguments
    type(error_type), allocatable :: error
 
+   if (answered("cnn_step", usage)) stop
    call read_arguments(arguments, error)
-   if (.not. allocated(error)) then
-      if (arguments%help) then
-         write (*, "(a)") usage
-         stop
-      else if (arguments%show_version) then
-         write (*, "(a)") "cnn_step "//version
-         stop
-      end if
-      call check_readable(arguments%fixture, error)
-      if (.not. allocated(error)) call run_steps(arguments%fixture, arguments%result, arguments%device, &
-         & arguments%precision, error, print_step)
-   end if
+   if (.not. allocated(error)) call check_readable(arguments%fixture, error)
+   if (.not. allocated(error)) call run_steps(arguments%fixture, arguments%result, arguments%device, &
+      & arguments%precision, error, print_step)
    call end_program("cnn_step", error)
 
 end program cnn_step

@@ -7,15 +7,25 @@ program cnn_time
    use cnn_error, only : error_type, fail
    use cnn_exchange, only : fixture_type
    use cnn_kinds, only : dp, i8
-   use cnn_main_program, only : argument, end_program
+   use cnn_main_program, only : answered, argument, end_program
    use cnn_network, only : network_type
    use cnn_readable, only : check_readable
    use cnn_run_steps, only : prepare
    use cnn_tensor, only : tensor_type
    implicit none
 
+   character(len=*), parameter :: nl = new_line("a")
+   character(len=*), parameter :: usage = &
+      & "usage: cnn_time FIXTURE STEPS [DEVICE]"//nl//nl// &
+      & "Train STEPS steps on the first batch of the exchange file FIXTURE, as a program that only trains would,"//nl// &
+      & "and print the seconds of each, one in a line. Nothing is written."//nl//nl// &
+      & "  DEVICE       cpu (default), cuda, ..., as of cnn_step --device"//nl// &
+      & "  --version    print the version"//nl// &
+      & "  --help       print this"//nl//nl// &
+      & "OMP_NUM_THREADS sets the number of threads. Exit status: 0 done, 2 bad input or usage."
    type(error_type), allocatable :: error
 
+   if (answered("cnn_time", usage)) stop
    call time_steps(error)
    call end_program("cnn_time", error)
 
@@ -33,7 +43,7 @@ contains
       path = argument(1)
       call read_number(argument(2), steps)
       if (len(path) == 0 .or. steps < 1 .or. command_argument_count() > 3) then
-         call fail(error, "expected FIXTURE STEPS [DEVICE], with 1 step or more")
+         call fail(error, "expected FIXTURE STEPS [DEVICE], with 1 step or more (cnn_time --help)")
          return
       end if
       call check_readable(path, error)

@@ -32,7 +32,6 @@ module cnn_command_line
 
    type, public :: arguments_type
       character(len=:), allocatable :: fixture, result, device, precision
-      logical :: help = .false., show_version = .false.
    end type arguments_type
 
 contains
@@ -50,12 +49,6 @@ contains
          i = i + 1
          word = argument(i)
          select case (word)
-          case ("--help", "-h")
-            arguments%help = .true.
-            return
-          case ("--version")
-            arguments%show_version = .true.
-            return
           case ("--device", "--precision")
             if (i == command_argument_count()) then
                call fail(error, word//" needs a value (cnn_step --help)")

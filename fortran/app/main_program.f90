@@ -5,10 +5,11 @@ module cnn_main_program
    use, intrinsic :: iso_fortran_env, only : error_unit
    use cnn_devices, only : close_cuda_devices
    use cnn_error, only : error_type
+   use cnn_version, only : version
    implicit none
    private
 
-   public :: argument, end_program
+   public :: answered, argument, end_program
 
    interface
       !> C <stdlib.h>; `stop 2` would print a line of its own
@@ -30,6 +31,29 @@ contains
       allocate (character(len=length) :: text)
       call get_command_argument(i, text(:))
    end function argument
+
+   !> Print the usage or the version, where an argument asks for it; false where none does
+   function answered(name, usage) result(asked)
+      !> Of the program
+      character(len=*), intent(in) :: name
+      !> What --help prints
+      character(len=*), intent(in) :: usage
+      logical :: asked
+      integer :: i
+      asked = .false.
+      do i = 1, command_argument_count()
+         select case (argument(i))
+          case ("--help", "-h")
+            write (*, "(a)") usage
+          case ("--version")
+            write (*, "(a)") name//" "//version
+          case default
+            cycle
+         end select
+         asked = .true.
+         return
+      end do
+   end function answered
 
    !> Close the devices; say what went wrong, and then end with status 2
    subroutine end_program(name, error)

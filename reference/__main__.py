@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: MIT
+"""``python -m reference``: which command there is, and what it is for."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from reference.version import add_version
+
+COMMANDS = """\
+commands, each with --help:
+  python -m reference.export  Write a fixture: a few training steps in PyTorch, every tensor of every step.
+
+All others stand in the list of  python -m bridge"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the list."""
+    parser = argparse.ArgumentParser(
+        prog="python -m reference",
+        description="The PyTorch side: fixtures that another implementation of the same network is compared with.",
+        epilog=COMMANDS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_version(parser, "reference")
+    parser.parse_args(argv)
+    parser.print_help()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
