@@ -45,6 +45,13 @@ class CudaLibraries:
     broken: str = ""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """No test is called by an address: several processes would disagree about its name, and run nothing."""
+    for item in items:
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid} has an address in its name")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cuda_libraries() -> CudaLibraries:
     """Let this process open its CUDA libraries, which happens once, before a test opens others.

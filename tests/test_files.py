@@ -80,7 +80,12 @@ CLASHES: list[tuple[Main, list[str], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("main", "arguments", "lost", "kept"), CLASHES, ids=lambda one: str(one)[:60])
+def named(value: object) -> str:
+    """The name of a case: of a command its module, for its own text has an address in it."""
+    return getattr(value, "__module__", str(value)[:60])
+
+
+@pytest.mark.parametrize(("main", "arguments", "lost", "kept"), CLASHES, ids=named)
 def test_one_name_for_two_files_is_refused(main: Main, arguments: list[str], lost: str, kept: str, folder: Path,
                                            capsys: pytest.CaptureFixture[str]) -> None:
     """In one line, before any work; every file is as it was, and none is new."""
@@ -150,7 +155,8 @@ def test_a_report_of_a_test_suite_replaces_neither_file(folder: Path) -> None:
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("main", [gallery.main, fuzz.main, healthy.main, doctor.main, gradcheck_main.main], ids=str)
+@pytest.mark.parametrize("main", [gallery.main, fuzz.main, healthy.main, doctor.main, gradcheck_main.main],
+                         ids=named)
 @pytest.mark.parametrize("path", ["keep", "none/v.json"])
 def test_what_cannot_be_written_is_refused_before_the_work(main: Main, path: str, folder: Path,
                                                            capsys: pytest.CaptureFixture[str]) -> None:
