@@ -34,7 +34,24 @@ def build(program: Path, folder: Path) -> Path:
     if shutil.which("gfortran") is None:
         pytest.skip("gfortran is not installed")
     executable = folder / program.stem
-    command = ["gfortran", *FLAGS, "-J", folder, *sources_of(program), "-o", executable, "-ldl"]
+    sources = sources_of(program)
+    objects = [_compiled(path, folder) for path in _c_sources_of(sources)]
+    command = ["gfortran", *FLAGS, "-J", folder, *sources, *objects, "-o", executable, "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return executable
+
+
+def _c_sources_of(sources: list[Path]) -> list[Path]:
+    """Our C files with functions that these sources bind."""
+    bound = {name for path in sources for name in re.findall(r'name="(cnn_\w+)"', path.read_text(encoding="utf-8"))}
+    return [path for path in FORTRAN.glob("*/*.c")
+            if bound & set(re.findall(r"^\w[\w *]* \*?(cnn_\w+)\(", path.read_text(encoding="utf-8"), re.M))]
+
+
+def _compiled(path: Path, folder: Path) -> Path:
+    made = folder / f"{path.stem}.o"
+    done = subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", "-O1", "-c", path, "-o", made], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return made

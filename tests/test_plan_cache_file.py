@@ -180,16 +180,19 @@ def test_a_device_is_not_replaced(program: Path, tmp_path: Path) -> None:
 
 
 def test_links_to_files(program: Path, tmp_path: Path) -> None:
-    """Are followed when read; a file of our own takes their place. So it does with a link to nowhere or to itself."""
-    target = tmp_path / "target"
+    """A link stays, and the file that it leads to is written, also where that is not there yet; a link to itself keeps
+    nothing."""
+    target, new = tmp_path / "target", tmp_path / "new"
     target.write_bytes(HEADER + entry("a", KEY))
-    for name, to in (("link", target), ("nowhere", tmp_path / "nothing"), ("loop", tmp_path / "loop")):
+    for name, to, before, after in (("relative", "target", "a", "b"), ("new-link", tmp_path / "new", "", "b"),
+                                    ("loop", tmp_path / "loop", "", "")):
         path = tmp_path / name
         path.symlink_to(to)
-        assert say(program, path, f"find {KEY}") == ["a" if name == "link" else ""]
+        assert say(program, path, f"find {KEY}") == [before]
         say(program, path, f"keep b {OTHER}")
-        assert say(program, path, f"find {OTHER}") == ["b"]
-    assert target.read_bytes() == HEADER + entry("a", KEY) and not (tmp_path / "nothing").exists()
+        assert say(program, path, f"find {OTHER}") == [after] and path.is_symlink()
+    assert target.read_bytes() == HEADER + entry("a", KEY) + entry("b", OTHER)
+    assert new.read_bytes() == HEADER + entry("b", OTHER)
 
 
 @pytest.mark.parametrize("path", ["/proc/no/such/folder/f", "/proc/self/f", "f/", "/", ".", "a" * 300,

@@ -104,8 +104,9 @@ def test_unknown_device_or_precision(device: str, precision: str, said: str, sma
 def test_the_fixture_is_never_replaced(small_fixture: Path, tmp_path: Path) -> None:
     """By any of its names."""
     (tmp_path / "link.h5").symlink_to(small_fixture)
+    os.link(small_fixture, tmp_path / "hard.h5")
     before = small_fixture.read_bytes()
-    for target in (small_fixture, tmp_path / "link.h5"):
+    for target in (small_fixture, tmp_path / "link.h5", tmp_path / "hard.h5"):
         done = run(small_fixture, target)
         assert (done.returncode, "the result would replace the fixture" in done.stderr) == (2, True)
     assert small_fixture.read_bytes() == before
@@ -141,9 +142,35 @@ def test_help_and_version() -> None:
 
 
 def test_an_unwritable_result_is_named(small_fixture: Path, tmp_path: Path) -> None:
-    done = run(small_fixture, tmp_path / "no" / "r.h5")
-    assert done.returncode == 2
-    assert "r.h5: the file cannot be created" in done.stderr
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    for name, why in (("no/r.h5", "the file cannot be created, there is no such folder"),
+                      ("folder", "a folder, expected the name of a file"),
+                      ("pipe", "not a regular file, expected one, or a new name"),
+                      ("loop", "a symbolic link that leads nowhere")):
+        done = run(small_fixture, f"{tmp_path}/{name}")
+        # Before all steps
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"cnn_step: {tmp_path}/{name}: {why}\n")
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("command", [[cnn_step()], [sys.executable, "-m", "bridge.step"]])
+def test_a_link_stays_and_its_file_is_replaced(command: list[str], small_fixture: Path, small_result: Path,
+                                               tmp_path: Path) -> None:
+    """Through two links, the second of which leads to nothing yet; a file that is there keeps its permissions."""
+    (tmp_path / "there").mkdir()
+    goal = tmp_path / "there" / "r.h5"
+    (tmp_path / "link").symlink_to("there/link")
+    (tmp_path / "there" / "link").symlink_to("r.h5")
+    for mode in (None, 0o640):
+        if mode:
+            goal.chmod(mode)
+        subprocess.run([*command, small_fixture, tmp_path / "link"], check=True, stdout=subprocess.DEVNULL)
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "there" / "link").is_symlink()
+        assert contents(goal) == contents(small_result)
+    assert goal.stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["link", "link", "r.h5", "there"]
 
 
 def test_a_full_disk_leaves_the_old_file(small_fixture: Path, tmp_path: Path) -> None:

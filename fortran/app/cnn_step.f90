@@ -8,7 +8,7 @@ program cnn_step
    use cnn_main_program, only : answered, end_program
    use cnn_progress, only : print_step
    use cnn_readable, only : check_readable
-   use cnn_run_steps, only : run_steps
+   use cnn_run_steps, only : check_result, run_steps
    implicit none
 
    type(arguments_type) :: arguments
@@ -16,6 +16,7 @@ program cnn_step
 
    if (answered("cnn_step", usage)) stop
    call read_arguments(arguments, error)
+   if (.not. allocated(error)) call check_result(arguments%fixture, arguments%result, error)
    if (.not. allocated(error)) call check_readable(arguments%fixture, error)
    if (.not. allocated(error)) call run_steps(arguments%fixture, arguments%result, arguments%device, &
       & arguments%precision, error, print_step)

@@ -1,75 +1,110 @@
 ! SPDX-License-Identifier: MIT
 !> Files that are either the old one or the new one, whatever happens in between.
 !>
-!> Write to `temporary_name(path)`, then `commit_file`: the data is forced to the disk, and one
-!> rename puts it in place. A process killed at any point leaves `path` as it was.
+!>     call part%begin(path, error)      the place is looked at, and a name beside it is reserved
+!>     ...                               make a file of the name part%name
+!>     call part%hold()                  say that its writer lives
+!>     ...                               write and close it
+!>     call part%commit(error)           or part%discard()
 !>
-!> Source.  POSIX rename(2), fsync(2), mkdir(2), truncate(2), called through functions with fixed argument lists.
+!> The data is forced to the disk, and one rename puts it in place. A process killed at any point leaves `path` as it
+!> was; a signal that ends the process removes the part first, and what a process left that had no time for that, the
+!> next writer of the same file removes.
+!>
+!> Source.  part_file.c; POSIX remove(3), getpid(2), mkdir(2).
 module cnn_atomic_file
-   use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_int, c_long, c_null_char, c_null_ptr, c_ptr
+   use, intrinsic :: iso_c_binding, only : c_char, c_int, c_null_char
    use cnn_error, only : error_type, fail
-   use cnn_kinds, only : i8
    use cnn_text, only : to_text
    implicit none
    private
 
-   public :: commit_file, discard_file, is_replaceable, make_folders, same_file, temporary_name
+   public :: check_place, is_replaceable, make_folders, same_file
+
+   !> As in part_file.c
+   integer, parameter :: longest_path = 4096
+   integer(c_int), parameter :: no_folder = 1, is_folder = 2, not_regular = 3, protected_file = 4, no_permission = 5
+   integer(c_int), parameter :: unwatched = -1, taken = -2
+   integer(c_int), parameter :: not_on_disk = 1, not_renamed = 2
+
+   !> A file that is being written
+   type, public :: part_file_type
+      !> Where it is until it is complete; not allocated before `begin`, nor after the end
+      character(len=:), allocatable :: name
+      !> As the user calls the file, and without symbolic links
+      character(len=:), allocatable, private :: path, goal
+      !> Of part_file.c
+      integer(c_int), private :: watch = unwatched
+   contains
+      procedure :: begin
+      procedure :: hold
+      procedure :: commit
+      procedure :: discard
+   end type part_file_type
 
    interface
-      function c_fopen(path, mode) result(stream) bind(C, name="fopen")
-         import :: c_char, c_ptr
+      function c_target(path, found) result(leads_somewhere) bind(C, name="cnn_target")
+         import :: c_char, c_int, longest_path
          implicit none
-         character(kind=c_char), intent(in) :: path(*), mode(*)
-         type(c_ptr) :: stream
-      end function c_fopen
-      function c_fclose(stream) result(status) bind(C, name="fclose")
-         import :: c_int, c_ptr
-         implicit none
-         type(c_ptr), value :: stream
-         integer(c_int) :: status
-      end function c_fclose
-      function c_fileno(stream) result(descriptor) bind(C, name="fileno")
-         import :: c_int, c_ptr
-         implicit none
-         type(c_ptr), value :: stream
-         integer(c_int) :: descriptor
-      end function c_fileno
-      function c_fsync(descriptor) result(status) bind(C, name="fsync")
-         import :: c_int
-         implicit none
-         integer(c_int), value :: descriptor
-         integer(c_int) :: status
-      end function c_fsync
-      function c_rename(old, new) result(status) bind(C, name="rename")
+         !> A file name
+         character(kind=c_char), intent(in) :: path(*)
+         !> The file that it leads to, ended by NUL
+         character(kind=c_char), intent(inout) :: found(longest_path)
+         integer(c_int) :: leads_somewhere
+      end function c_target
+      function c_place(goal) result(what) bind(C, name="cnn_place")
          import :: c_char, c_int
          implicit none
-         character(kind=c_char), intent(in) :: old(*), new(*)
-         integer(c_int) :: status
-      end function c_rename
+         !> A file name
+         character(kind=c_char), intent(in) :: goal(*)
+         integer(c_int) :: what
+      end function c_place
+      function c_same_file(a, b) result(same) bind(C, name="cnn_same_file")
+         import :: c_char, c_int
+         implicit none
+         !> File names
+         character(kind=c_char), intent(in) :: a(*), b(*)
+         integer(c_int) :: same
+      end function c_same_file
+      function c_watch(name) result(watch) bind(C, name="cnn_part_watch")
+         import :: c_char, c_int
+         implicit none
+         !> Of the part
+         character(kind=c_char), intent(in) :: name(*)
+         integer(c_int) :: watch
+      end function c_watch
+      subroutine c_hold(watch) bind(C, name="cnn_part_hold")
+         import :: c_int
+         implicit none
+         !> What `c_watch` gave
+         integer(c_int), value :: watch
+      end subroutine c_hold
+      subroutine c_forget(watch) bind(C, name="cnn_part_forget")
+         import :: c_int
+         implicit none
+         !> What `c_watch` gave
+         integer(c_int), value :: watch
+      end subroutine c_forget
+      subroutine c_sweep(goal) bind(C, name="cnn_part_sweep")
+         import :: c_char
+         implicit none
+         !> The file whose abandoned parts go
+         character(kind=c_char), intent(in) :: goal(*)
+      end subroutine c_sweep
+      function c_commit(name, goal) result(outcome) bind(C, name="cnn_part_commit")
+         import :: c_char, c_int
+         implicit none
+         !> The part, and the file that it replaces
+         character(kind=c_char), intent(in) :: name(*), goal(*)
+         integer(c_int) :: outcome
+      end function c_commit
       function c_remove(path) result(status) bind(C, name="remove")
          import :: c_char, c_int
          implicit none
+         !> A file name
          character(kind=c_char), intent(in) :: path(*)
          integer(c_int) :: status
       end function c_remove
-      function c_realpath(path, resolved) result(address) bind(C, name="realpath")
-         import :: c_char, c_ptr
-         implicit none
-         character(kind=c_char), intent(in) :: path(*)
-         type(c_ptr), value :: resolved
-         type(c_ptr) :: address
-      end function c_realpath
-      function c_strcmp(a, b) result(order) bind(C, name="strcmp")
-         import :: c_int, c_ptr
-         implicit none
-         type(c_ptr), value :: a, b
-         integer(c_int) :: order
-      end function c_strcmp
-      subroutine c_free(address) bind(C, name="free")
-         import :: c_ptr
-         implicit none
-         type(c_ptr), value :: address
-      end subroutine c_free
       function c_getpid() result(pid) bind(C, name="getpid")
          import :: c_int
          implicit none
@@ -78,37 +113,57 @@ module cnn_atomic_file
       function c_mkdir(path, mode) result(status) bind(C, name="mkdir")
          import :: c_char, c_int
          implicit none
+         !> A folder's name
          character(kind=c_char), intent(in) :: path(*)
+         !> Its permissions
          integer(c_int), value :: mode
          integer(c_int) :: status
       end function c_mkdir
-      function c_truncate(path, length) result(status) bind(C, name="truncate")
-         import :: c_char, c_int, c_long
-         implicit none
-         character(kind=c_char), intent(in) :: path(*)
-         integer(c_long), value :: length
-         integer(c_int) :: status
-      end function c_truncate
    end interface
 
 contains
 
+   !> Look at the place of a file before any work; nothing is made
+   subroutine check_place(path, error)
+      !> Where a file is to be made or replaced
+      character(len=*), intent(in) :: path
+      !> What keeps it from that
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: goal
+      goal = target_of(path)
+      if (len(goal) == 0) then
+         call fail(error, path//": a symbolic link that leads nowhere")
+         return
+      end if
+      select case (c_place(goal//c_null_char))
+       case (no_folder)
+         call fail(error, path//": the file cannot be created, there is no such folder")
+       case (is_folder)
+         call fail(error, path//": a folder, expected the name of a file")
+       case (not_regular)
+         call fail(error, path//": not a regular file, expected one, or a new name")
+       case (protected_file)
+         call fail(error, path//": the file is write-protected")
+       case (no_permission)
+         call fail(error, path//": the file cannot be created, its folder may not be written to")
+       case default
+         return
+      end select
+   end subroutine check_place
+
    !> Whether a rename may put a file in this place: where nothing is, or a file; not a device, which would be gone from
    !> the system then. Nothing is opened, because that may wait for ever
    logical function is_replaceable(path)
+      !> A file name
       character(len=*), intent(in) :: path
-      logical :: exists, is_folder
-      integer(i8) :: bytes
-      inquire (file=path, exist=exists, size=bytes)
-      inquire (file=path//"/.", exist=is_folder)
-      is_replaceable = .not. exists .or. bytes > 0
-      ! Only a file can be cut to the length that it has
-      if (.not. is_replaceable) is_replaceable = c_truncate(path//c_null_char, 0_c_long) == 0
-      if (is_folder) is_replaceable = .false.
+      integer(c_int) :: what
+      what = c_place(path//c_null_char)
+      is_replaceable = what /= is_folder .and. what /= not_regular
    end function is_replaceable
 
    !> The folder of `path`, and the one that it is in, for this user alone; what is wrong is seen when a file is made
    subroutine make_folders(path)
+      !> A file name
       character(len=*), intent(in) :: path
       integer(c_int), parameter :: mode = int(o"700", c_int)
       integer(c_int) :: ignored
@@ -120,65 +175,93 @@ contains
       ignored = c_mkdir(path(:inner - 1)//c_null_char, mode)
    end subroutine make_folders
 
-   !> A name beside `path` (same file system, so that the rename is atomic), unique to this process
-   function temporary_name(path) result(name)
-      character(len=*), intent(in) :: path
-      character(len=:), allocatable :: name
-      integer :: slash
-      slash = scan(path, "/", back=.true.)
-      name = path(:slash)//"."//path(slash + 1:)//"."//to_text(int(c_getpid()))//".part"
-   end function temporary_name
-
-   !> Do two names lead to one file? A name without a file leads nowhere.
+   !> Do two names lead to one file, through symbolic or hard links too? A name without a file leads nowhere.
    logical function same_file(a, b)
+      !> File names
       character(len=*), intent(in) :: a, b
-      type(c_ptr) :: full_a, full_b
-      full_a = c_realpath(a//c_null_char, c_null_ptr)
-      full_b = c_realpath(b//c_null_char, c_null_ptr)
-      same_file = .false.
-      if (c_associated(full_a) .and. c_associated(full_b)) same_file = c_strcmp(full_a, full_b) == 0
-      call c_free(full_a)
-      call c_free(full_b)
+      same_file = c_same_file(a//c_null_char, b//c_null_char) /= 0
    end function same_file
 
-   !> Put the finished file `temporary` in the place of `path`
-   subroutine commit_file(temporary, path, error)
-      character(len=*), intent(in) :: temporary, path
-      type(error_type), allocatable, intent(out) :: error
-      integer :: slash
-      if (.not. synchronised(temporary)) then
-         call fail(error, path//": the new file could not be forced to the disk (full?)")
-      else if (c_rename(temporary//c_null_char, path//c_null_char) /= 0) then
-         call fail(error, path//": the new file could not be renamed to this name")
-      end if
-      if (allocated(error)) then
-         call discard_file(temporary)
-         return
-      end if
-      ! The rename itself is safe once its folder is; some file systems cannot do that, and need not
-      slash = scan(path, "/", back=.true.)
-      if (slash == 0) then
-         if (synchronised(".")) return
-      else
-         if (synchronised(path(:slash))) return
-      end if
-   end subroutine commit_file
-
-   !> Remove an unfinished file, if it is there
-   subroutine discard_file(temporary)
-      character(len=*), intent(in) :: temporary
-      if (c_remove(temporary//c_null_char) /= 0) return
-   end subroutine discard_file
-
-   !> Force what was written under this name to the disk
-   logical function synchronised(path)
+   !> Reserve a name beside `path` (same file system, so that the rename is atomic), unique to this process
+   subroutine begin(self, path, error)
+      !> The part; nothing is there yet
+      class(part_file_type), intent(inout) :: self
+      !> The file that it will replace
       character(len=*), intent(in) :: path
-      type(c_ptr) :: stream
-      stream = c_fopen(path//c_null_char, "rb"//c_null_char)
-      synchronised = c_associated(stream)
-      if (.not. synchronised) return
-      synchronised = c_fsync(c_fileno(stream)) == 0
-      if (c_fclose(stream) /= 0) synchronised = .false.
-   end function synchronised
+      !> What is wrong with the place
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: name
+      integer :: slash
+      logical :: exists
+      call check_place(path, error)
+      if (allocated(error)) return
+      self%path = path
+      self%goal = target_of(path)
+      slash = scan(self%goal, "/", back=.true.)
+      name = self%goal(:slash)//"."//self%goal(slash + 1:)//"."//to_text(int(c_getpid()))//".part"
+      call c_sweep(self%goal//c_null_char)
+      self%watch = c_watch(name//c_null_char)
+      exists = .false.
+      if (self%watch /= taken) inquire (file=name, exist=exists)
+      if (exists) call c_forget(self%watch)
+      if (exists .or. self%watch == taken) then
+         call fail(error, path//": another thread or process is writing it")
+      else
+         self%name = name
+      end if
+   end subroutine begin
+
+   !> Say that the writer lives, once there is a file
+   subroutine hold(self)
+      !> The part
+      class(part_file_type), intent(in) :: self
+      call c_hold(self%watch)
+   end subroutine hold
+
+   !> Put the finished file in its place
+   subroutine commit(self, error)
+      !> The part, of which nothing is left then
+      class(part_file_type), intent(inout) :: self
+      !> Why the older file, if there was one, is still there
+      type(error_type), allocatable, intent(out) :: error
+      integer(c_int) :: outcome
+      call c_hold(self%watch)
+      outcome = c_commit(self%name//c_null_char, self%goal//c_null_char)
+      if (outcome == not_on_disk) call fail(error, self%path//": the new file could not be forced to the disk (full?)")
+      if (outcome == not_renamed) call fail(error, self%path//": the new file could not be renamed to this name")
+      if (allocated(error)) then
+         call self%discard()
+      else
+         call end_part(self)
+      end if
+   end subroutine commit
+
+   !> Remove an unfinished file, if there is one
+   subroutine discard(self)
+      !> The part, of which nothing is left then
+      class(part_file_type), intent(inout) :: self
+      integer(c_int) :: ignored
+      if (.not. allocated(self%name)) return
+      ignored = c_remove(self%name//c_null_char)
+      call end_part(self)
+   end subroutine discard
+
+   subroutine end_part(self)
+      !> The part that is no more
+      class(part_file_type), intent(inout) :: self
+      call c_forget(self%watch)
+      self%watch = unwatched
+      deallocate (self%name)
+   end subroutine end_part
+
+   !> The file that a name leads to; empty where it leads nowhere
+   function target_of(path) result(goal)
+      !> A file name
+      character(len=*), intent(in) :: path
+      character(len=:), allocatable :: goal
+      character(kind=c_char, len=longest_path) :: found
+      goal = ""
+      if (c_target(path//c_null_char, found) /= 0) goal = found(:index(found, c_null_char) - 1)
+   end function target_of
 
 end module cnn_atomic_file

@@ -14,7 +14,7 @@
 !> Others.  The file is replaced in one piece, after it was read again. Of two processes that write at the same moment
 !>          one may lose its line.
 module cnn_plan_cache
-   use cnn_atomic_file, only : commit_file, discard_file, is_replaceable, make_folders, temporary_name
+   use cnn_atomic_file, only : is_replaceable, make_folders, part_file_type
    use cnn_digest, only : digest, digest_length
    use cnn_error, only : error_type
    use cnn_kinds, only : i8
@@ -192,27 +192,24 @@ contains
    !> In one piece, or not at all
    subroutine write_text(path, text)
       character(len=*), intent(in) :: path, text
-      character(len=:), allocatable :: temporary
+      type(part_file_type) :: part
       type(error_type), allocatable :: ignored
       integer(i8) :: bytes
       integer :: unit, status, closed
 
-      if (.not. is_replaceable(path)) return
-      temporary = temporary_name(path)
       call make_folders(path)
-      ! Of a process of that number, long ago
-      call discard_file(temporary)
-      open (newunit=unit, file=temporary, access="stream", form="unformatted", status="new", action="write", &
+      call part%begin(path, ignored)
+      if (allocated(ignored)) return
+      open (newunit=unit, file=part%name, access="stream", form="unformatted", status="new", action="write", &
          & iostat=status)
-      if (status /= 0) return
-      write (unit, iostat=status) text
-      close (unit, iostat=closed)
-      inquire (file=temporary, size=bytes)
-      if (status == 0 .and. closed == 0 .and. bytes == len(text)) then
-         call commit_file(temporary, path, ignored)
-      else
-         call discard_file(temporary)
+      if (status == 0) then
+         call part%hold()
+         write (unit, iostat=status) text
+         close (unit, iostat=closed)
+         inquire (file=part%name, size=bytes)
+         if (status == 0 .and. closed == 0 .and. bytes == len(text)) call part%commit(ignored)
       end if
+      call part%discard()
    end subroutine write_text
 
 end module cnn_plan_cache

@@ -6,7 +6,7 @@
 !> Others pass through one host buffer on their way between the file and the network's device. The buffer is kept: fresh
 !> memory for every tensor would cost more time than the copy.
 module cnn_exchange
-   use cnn_atomic_file, only : commit_file, discard_file, temporary_name
+   use cnn_atomic_file, only : part_file_type
    use cnn_cpu, only : cpu_type
    use cnn_error, only : error_type, fail
    use cnn_hdf5_file, only : hdf5_file_type
@@ -52,7 +52,8 @@ module cnn_exchange
    !> An exchange file being written; it appears under its name only by `commit`
    type, public :: result_type
       type(hdf5_file_type) :: file
-      character(len=:), allocatable :: path, temporary
+      character(len=:), allocatable :: path
+      type(part_file_type), private :: part
       !> Refuse tensors with NaN or infinity: no reader of a fixture takes them
       logical :: finite_only = .false.
       type(staging_type), private :: staging
@@ -303,14 +304,16 @@ contains
       type(sgd_type), intent(in) :: sgd
       type(error_type), allocatable, intent(out) :: error
       self%path = path
-      self%temporary = temporary_name(path)
-      call self%file%create(self%temporary, error)
+      call self%part%begin(path, error)
+      if (allocated(error)) return
+      call self%file%create(self%part%name, error)
       ! The user knows the file by its final name
       self%file%path = path
       if (allocated(error)) then
-         error%message = path//": the file cannot be created (no such folder, no permission, or no room)"
+         error%message = path//": the file cannot be created (no room?)"
          return
       end if
+      call self%part%hold()
       call self%put_text("/", "format", format_name, error)
       call self%put_number("/", "format_version", real(format_version, dp), error)
       call self%put_text("/", "producer", producer, error)
@@ -464,9 +467,9 @@ contains
       call self%staging%free()
       call self%file%close(error)
       if (allocated(error)) then
-         call discard_file(self%temporary)
+         call self%part%discard()
       else
-         call commit_file(self%temporary, self%path, error)
+         call self%part%commit(error)
       end if
    end subroutine commit
 
@@ -475,9 +478,8 @@ contains
       class(result_type), intent(inout) :: self
       type(error_type), allocatable :: ignored
       call self%staging%free()
-      if (.not. allocated(self%temporary)) return
       call self%file%close(ignored)
-      call discard_file(self%temporary)
+      call self%part%discard()
    end subroutine abandon
 
    !> The file can be read to and written from the network's memory

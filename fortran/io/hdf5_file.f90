@@ -79,6 +79,7 @@ contains
       end if
    end subroutine open_to_read
 
+   !> Where nothing is yet
    subroutine create(self, path, error)
       class(hdf5_file_type), intent(inout) :: self
       character(len=*), intent(in) :: path
@@ -87,7 +88,7 @@ contains
       self%path = path
       call start_library(error)
       if (allocated(error)) return
-      call h5fcreate_f(path, H5F_ACC_TRUNC_F, self%id, status)
+      call h5fcreate_f(path, H5F_ACC_EXCL_F, self%id, status)
       if (status /= 0) then
          self%id = -1
          call self%fail_with("the file cannot be created (no such folder, no permission, or no room)", error)

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> The job of `cnn_step`: a fixture in, K training steps, a result out.
 module cnn_run_steps
-   use cnn_atomic_file, only : same_file
+   use cnn_atomic_file, only : check_place, same_file
    use cnn_error, only : error_type, fail
    use cnn_exchange, only : fixture_type, result_type
    use cnn_kinds, only : dp, dtype_from_name, dtype_none
@@ -12,7 +12,7 @@ module cnn_run_steps
    implicit none
    private
 
-   public :: prepare, read_all, run_steps
+   public :: check_result, prepare, read_all, run_steps
 
    abstract interface
       !> Told after every step, numbered from 0
@@ -37,10 +37,8 @@ contains
       type(result_type) :: result
       type(network_type) :: network
 
-      if (same_file(fixture_path, result_path)) then
-         call fail(error, result_path//": the result would replace the fixture, expected two files")
-         return
-      end if
+      call check_result(fixture_path, result_path, error)
+      if (allocated(error)) return
       call fixture%open(fixture_path, error)
       if (.not. allocated(error)) call prepare(fixture, device, precision, network, error)
       if (.not. allocated(error)) call result%create(result_path, "cnn_step "//version, network, fixture%sgd, error)
@@ -49,6 +47,19 @@ contains
       if (allocated(error)) call result%abandon()
       call fixture%close()
    end subroutine run_steps
+
+   !> Refuse a result that cannot be written, or that would replace the fixture, before any work
+   subroutine check_result(fixture_path, result_path, error)
+      !> The two files, by any of their names
+      character(len=*), intent(in) :: fixture_path, result_path
+      !> What is wrong with the result
+      type(error_type), allocatable, intent(out) :: error
+      if (same_file(fixture_path, result_path)) then
+         call fail(error, result_path//": the result would replace the fixture, expected two files")
+      else
+         call check_place(result_path, error)
+      end if
+   end subroutine check_result
 
    !> Read all that `run_steps` reads, into host memory, and forget it with what was wrong
    subroutine read_all(fixture_path)
