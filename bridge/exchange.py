@@ -115,6 +115,24 @@ class ExchangeFile:
                 return None
         return here if isinstance(here, h5py.Dataset) else None
 
+    def is_frozen(self, parameter: str) -> bool:
+        """Does no step change this parameter ("conv1/weight"), as the attribute of its first weights says?
+
+        Raises
+        ------
+        FileError
+            If the attribute is neither 0 nor 1.
+        """
+        dataset = self._find(f"steps/0/weights/{parameter}")
+        try:
+            found = 0 if dataset is None or "frozen" not in dataset.attrs else plain(dataset.attrs, "frozen")
+        except HDF5_ERRORS as error:
+            raise FileError(f"{self.path}: steps/0/weights/{parameter} is unreadable ({one_line(error)})") from None
+        if found not in (0, 1):
+            raise FileError(f"{self.path}: attribute frozen of steps/0/weights/{parameter} is {shortened(found)}, "
+                            "expected 0 or 1")
+        return bool(found)
+
     def tensor(self, name: str, shape: tuple[int, ...]) -> h5py.Dataset:
         """A dataset of real numbers, checked but not read.
 

@@ -35,6 +35,7 @@ class Pair:
     batch_shape : (n, c, h, w) of every batch's input
     shapes : shape of every tensor of a step by name, in data-flow order
     start : first weights, in the candidate's precision
+    frozen : names of the parameters that no step may change
 
     Raises
     ------
@@ -67,6 +68,11 @@ class Pair:
         if start is None:
             raise FileError(f"{reference.path}: steps/0/weights is missing or incomplete")
         self.start = {name: w.astype(self.dtype) for name, w in start.items()}
+        self.frozen = frozenset(name for name in start if reference.is_frozen(name))
+
+    def sgd_of(self, parameter: str) -> Sgd:
+        """The settings that a parameter is updated with: by those of a frozen one it stays as it is."""
+        return Sgd(0.0) if parameter in self.frozen else self.sgd
 
     @property
     def dtype(self) -> np.dtype:

@@ -42,6 +42,9 @@ class UpdateCheck:
         sums : the oracle's gradients
         """
         for name, w in weights.items():
+            if name in self.pair.frozen:
+                self._frozen(k, name, w)
+                continue
             own = self._own_direction(k, name, w)
             gradient = gradient_bound(sums.gradients[name], self.pair.u, self.pair.operand)
             oracle = self.oracle.direction(self.pair.sgd, name, w, gradient, self.pair.u)
@@ -57,6 +60,14 @@ class UpdateCheck:
                 self._against_oracle(k, name, w, after, oracle)
             else:
                 self.comparison.skip(f"update/{name}", k, "an earlier step, whose momentum it carries, is missing")
+
+    def _frozen(self, k: int, name: str, w: np.ndarray) -> None:
+        path = f"steps/{k + 1}/weights/{name}"
+        if not self.pair.candidate.has(path):
+            self.comparison.skip(f"update/{name}", k, "the weights after this step are not in the file")
+            return
+        statistic = measure(self.pair.candidate.read(path, w.shape), w, np.zeros(1))
+        self.comparison.judged.append(Judged(f"update/{name}", k, statistic, 1.0, "frozen: no step may change it"))
 
     def _own_direction(self, k: int, name: str, w: np.ndarray) -> updates.Bounded | None:
         path = f"steps/{k}/grads/{name}"

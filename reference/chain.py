@@ -154,10 +154,6 @@ def _check_parameters(root: nn.Module, leaves: dict[str, nn.Module]) -> None:
             shared = owner.setdefault(id(parameter), name)
             if shared != name:
                 raise InputError(f"layers '{shared}' and '{name}' share their {part}: {SUPPORTED}")
-            if not parameter.requires_grad:
-                raise InputError(
-                    f"layer '{name}': {part} is frozen (requires_grad is False); all layers are trained"
-                )
             if not bool(torch.isfinite(parameter).all()):
                 raise InputError(f"layer '{name}': {part} has values that are not finite")
     for name, parameter in root.named_parameters():

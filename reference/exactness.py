@@ -108,7 +108,8 @@ class ExactSteps:
             _check(f"the input gradient of {name}", next(sums), after)
             for (part, parameter), absolute in zip(layer.named_parameters(), sums, strict=True):
                 _check(f"grads/{name}/{part}", absolute, quanta[part])
-                self._update(f"{name}/{part}", parameter.detach(), absolute, quanta[part], lr)
+                if parameter.requires_grad:
+                    self._update(f"{name}/{part}", parameter.detach(), absolute, quanta[part], lr)
             quantum = after
 
     def _update(
@@ -125,7 +126,7 @@ class ExactSteps:
 
 def _absolute(layer: nn.Conv2d) -> nn.Conv2d:
     """The layer with absolute values of its weights."""
-    found = copy.deepcopy(layer)
+    found = copy.deepcopy(layer).requires_grad_()
     with torch.no_grad():
         for parameter in found.parameters():
             parameter.abs_()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator
 
@@ -31,7 +32,7 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
     reduction : "mean" or "sum"
     sink : callable
         Gets ``forward/<layer>``, ``loss``, ``grads/<layer>/output``, ``grads/<layer>/weight``,
-        ``grads/<layer>/bias`` and ``grads/input``.
+        ``grads/<layer>/bias`` and ``grads/input``; those of frozen parameters too.
 
     Returns
     -------
@@ -41,15 +42,16 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
         layer.zero_grad(set_to_none=True)
     start = batch.detach().clone().requires_grad_()
     value = start
-    for name, layer in layers:
-        value = layer(value)
-        sink(f"forward/{name}", value)
-        # A hook, and not retain_grad(): the gradient is written and gone before the next one comes.
-        value.register_hook(_shown(sink, f"grads/{name}/output"))
-    loss = functional.mse_loss(value, target, reduction=reduction)
-    del value
-    sink("loss", loss)
-    loss.backward()
+    with _all_gradients(layers):
+        for name, layer in layers:
+            value = layer(value)
+            sink(f"forward/{name}", value)
+            # A hook, and not retain_grad(): the gradient is written and gone before the next one comes.
+            value.register_hook(_shown(sink, f"grads/{name}/output"))
+        loss = functional.mse_loss(value, target, reduction=reduction)
+        del value
+        sink("loss", loss)
+        loss.backward()
     for name, part, parameter in parameters(layers):
         sink(f"grads/{name}/{part}", parameter.grad)
     sink("grads/input", start.grad)
@@ -61,6 +63,19 @@ def parameters(layers: Layers) -> Iterator[tuple[str, str, nn.Parameter]]:
     for name, layer in layers:
         for part, parameter in layer.named_parameters():
             yield name, part, parameter
+
+
+@contextlib.contextmanager
+def _all_gradients(layers: Layers) -> Iterator[None]:
+    """Backward passes inside compute the gradients of frozen parameters too, so that a candidate's can be judged."""
+    frozen = [parameter for *_, parameter in parameters(layers) if not parameter.requires_grad]
+    for parameter in frozen:
+        parameter.requires_grad_()
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
 
 
 def un_reduced(name: str) -> bool:
@@ -78,13 +93,13 @@ def double_twin(layers: Layers) -> Layers:
 
 
 class Optimizer:
-    """torch's SGD over all parameters: what ``torch.optim.SGD.step`` calls, to the bit.
+    """torch's SGD over all parameters that are not frozen: what ``torch.optim.SGD.step`` calls, to the bit.
 
     The class itself imports the compiler of torch when it is made, two seconds for nothing.
     """
 
     def __init__(self, layers: Layers, settings: ExportSettings) -> None:
-        self._parameters = [parameter for _, _, parameter in parameters(layers)]
+        self._parameters = [parameter for _, _, parameter in parameters(layers) if parameter.requires_grad]
         self._buffers: list[torch.Tensor | None] = [None] * len(self._parameters)
         self._numbers = {
             name: getattr(settings, name) for name in ("lr", "momentum", "dampening", "weight_decay", "nesterov")

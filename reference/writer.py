@@ -144,9 +144,11 @@ def mark_probe(file: h5py.File, operand_bits: int) -> None:
 
 
 def write_weights(file: h5py.File, step: int, layers: Layers) -> None:
-    """``/steps/<step>/weights``: those before that step."""
+    """``/steps/<step>/weights``: those before that step, and which of them are frozen."""
     for name, part, parameter in parameters(layers):
         write_tensor(file, f"steps/{step}/weights/{name}/{part}", parameter)
+        if not parameter.requires_grad:
+            file[f"steps/{step}/weights/{name}/{part}"].attrs["frozen"] = 1
 
 
 def write_tensor(file: h5py.File, name: str, tensor: torch.Tensor) -> None:

@@ -209,8 +209,6 @@ class Odd(ThreeLayerCNN):
             self.relu1 = nn.BatchNorm2d(16)
         if kind == "reflect":
             self.conv2 = nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect")
-        if kind == "frozen":
-            self.conv2.requires_grad_(False)
         if kind == "scale":
             self.scale = nn.Parameter(torch.ones(()))
         if kind == "shared":
@@ -242,7 +240,6 @@ class Odd(ThreeLayerCNN):
         ("unused", "'spare' is never used"),
         ("norm", "'relu1' is BatchNorm2d"),
         ("reflect", "'conv2': padding_mode 'reflect'"),
-        ("frozen", "'conv2': weight is frozen"),
         ("scale", "'scale' belongs to no layer"),
         ("shared", "share their weight"),
         ("hook", "'conv2' does not compute"),

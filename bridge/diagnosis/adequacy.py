@@ -135,6 +135,8 @@ class _Reckoner:
     def _updates(self) -> None:
         """The optimiser's faults, on the fixture's own weights and gradients of the first two steps."""
         for name in self.pair.start:
+            if name in self.pair.frozen:
+                continue
             steps = [k for k in (0, 1) if self.pair.candidate.has(f"steps/{k + 1}/weights/{name}")]
             if steps != list(range(min(2, self.pair.steps))):
                 continue

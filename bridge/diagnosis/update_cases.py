@@ -46,7 +46,8 @@ def new_weights_case(
         if other != parameter and w.shape == shape and pair.candidate.has(f"steps/{step}/grads/{other}"):
             others[other] = pair.candidate.read(f"steps/{step}/grads/{other}", shape).astype(np.float64)
     after = pair.candidate.read(f"steps/{step + 1}/weights/{parameter}", shape).astype(np.float64)
-    updating = Updating(pair.sgd, parameter, weights, gradients, errors, others, after, pair.u)
+    trained = pair.sgd if parameter in pair.frozen else None
+    updating = Updating(pair.sgd_of(parameter), parameter, weights, gradients, errors, others, after, pair.u, trained)
     right = updating.right()
     return Case(f"optimizer/{parameter}", chain, right, after, updating=updating)
 

@@ -33,6 +33,7 @@ class Updating:
     others : gradients of this step of parameters of the same shape, by name
     found : the weights after the step
     u : unit roundoff
+    trained : of a frozen parameter, the settings that all others are updated with
     """
 
     sgd: Sgd
@@ -43,6 +44,7 @@ class Updating:
     others: dict[str, Array]
     found: Array
     u: float
+    trained: Sgd | None = None
 
     def right(self) -> Given:
         """The new weights by the right rule."""
@@ -79,6 +81,9 @@ class Updating:
 
 def update_faults(case: Updating) -> Hypotheses:
     """What an update may do instead."""
+    if case.trained is not None:
+        yield hypothesis("wrong_tensor", "updated, although it is frozen", case.by(case.trained))
+        return
     yield hypothesis("wrong_tensor", "not updated", Given(case.found.shape, case.weights[-1]))
     yield from _rates(case)
     yield from _decays(case)
