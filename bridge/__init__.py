@@ -5,6 +5,11 @@
 >>> bridge.conv2d(np.ones((1, 1, 2, 2), np.float32), np.ones((1, 1, 2, 2), np.float32)).item()
 4.0
 """
+# ruff: noqa: E402  What is missing is said before it is imported
+
+from bridge.requirements import check_requirements
+
+check_requirements()
 
 from bridge.device_array import DeviceArray
 from bridge.errors import ArgumentError, ArgumentTypeError, BridgeError, DivergenceError, EngineError, FileError

@@ -4,3 +4,7 @@
 Needs torch, numpy, h5py and rich, and knows nothing of the Fortran side: the two meet in the exchange file
 alone (`docs/exchange-file.md`). Start with ``python -m reference.export --help``.
 """
+
+from reference.requirements import check_requirements
+
+check_requirements()
