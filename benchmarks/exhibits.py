@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The exhibits of `benchmarks.gallery`: two published mistakes, planted in right programs.
+"""The exhibits of `benchmarks.gallery`: two published mistakes, planted in right programs, and one that is of no kind.
 
 The first is a training step whose weight gradients were said to differ from PyTorch's by rounding. Our right float32
 step is given its three faults, and then asked what its author asked:
@@ -11,7 +11,8 @@ B. the library convolves in place of correlating. The weights are flipped when t
 C. the loss is the sum of all squares, one after the other in float32, on both sides.
 
 The second is its next mistake: ``real :: beta = 0.0`` in a declaration is an implicit SAVE, so that from the second
-call on gradients are added to the old ones. docs/gallery.md tells both.
+call on gradients are added to the old ones. The third is nobody's: a filter gradient lacks a tile of the images, which
+no hypothesis predicts. docs/gallery.md tells all.
 """
 
 from __future__ import annotations
@@ -147,9 +148,28 @@ def spoil(fixture: Path, result: Path) -> None:
         for name in LAYERS:
             gradient = file[f"steps/0/grads/{name}/weight"]
             gradient[...] = misread(gradient[()])
-            before = reference[f"steps/0/weights/{name}/weight"][()]
-            file[f"steps/1/weights/{name}/weight"][...] = before - np.float32(LR) * gradient[()]
+            _take_the_step(reference, file, name)
         file["steps/0/loss"][...] = sequential_mean(_errors(file, reference))
+
+
+def _take_the_step(reference: h5py.File, file: h5py.File, name: str) -> None:
+    """The new weights of a layer follow from its gradient."""
+    before = reference[f"steps/0/weights/{name}/weight"][()]
+    file[f"steps/1/weights/{name}/weight"][...] = before - np.float32(LR) * file[f"steps/0/grads/{name}/weight"][()]
+
+
+def lose_a_tile(fixture: Path, result: Path) -> None:
+    """Leave a tile, a quarter of the height and width, out of conv2's filter gradient in a right result of one step."""
+    with h5py.File(fixture) as reference, h5py.File(result, "r+") as file:
+        dz, x = file["steps/0/grads/conv2/output"], file["steps/0/forward/relu1"]
+        (i, rows), (j, columns) = ((n // 2, n // 4) for n in dz.shape[2:])
+        tile = dz[:, :, i : i + rows, j : j + columns].astype(np.float64)
+        seen = x[:, :, i - 1 : i + rows + 1, j - 1 : j + columns + 1].astype(np.float64)
+        lost = np.zeros(file["steps/0/grads/conv2/weight"].shape)
+        for r, s in np.ndindex(*lost.shape[2:]):
+            lost[:, :, r, s] = np.einsum("nkij,ncij->kc", tile, seen[:, :, r : r + rows, s : s + columns])
+        file["steps/0/grads/conv2/weight"][...] = (file["steps/0/grads/conv2/weight"][()] - lost).astype(np.float32)
+        _take_the_step(reference, file, "conv2")
 
 
 def _errors(file: h5py.File, reference: h5py.File) -> Array:
@@ -188,6 +208,20 @@ def published(folder: Path, size: int = 1024, *, whole: bool = True) -> Exhibit:
         gradients = [_gradient(name, comparison, candidate, reference) for name in LAYERS]
     title = f"Exhibit 1: the rounding that was not, 2 x {size} x {size}"
     return Exhibit(title, comparison, verdict, repaired, evidence, gradients)
+
+
+def unknown(folder: Path, size: int = 1024, *, seconds: float = PATIENCE) -> Exhibit:
+    """The third exhibit, on the fixture of the first, which is made where it is not there; `seconds` for the search."""
+    fixture, result = folder / "published.h5", folder / "result.h5"
+    if not fixture.exists():
+        export(fixture, ExportSettings(height=size, width=size, steps=1, lr=LR, oracle_steps=0))
+    engine.run_file(fixture, result)
+    lose_a_tile(fixture, result)
+    comparison, verdict = judge(fixture, result, diagnosing=False)
+    verdict = named(verdict, comparison, diagnose(fixture, result, comparison, seconds))
+    with h5py.File(fixture) as reference, h5py.File(result) as candidate:
+        gradients = [_gradient("conv2", comparison, candidate, reference)]
+    return Exhibit(f"Exhibit 3: of no known kind, 2 x {size} x {size}", comparison, verdict, None, [], gradients)
 
 
 def saved(folder: Path, size: tuple[int, int] = (40, 48)) -> Exhibit:

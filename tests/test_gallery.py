@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gallery
-from benchmarks.exhibits import BYTES_PER_PIXEL, LAYERS, Evidence, Exhibit, published, saved
+from benchmarks.exhibits import BYTES_PER_PIXEL, LAYERS, Evidence, Exhibit, published, saved, unknown
 from benchmarks.gallery import PUBLISHED, SAVED
 from bridge.diagnosis.records import Finding
 from bridge.outcome import Outcome
@@ -21,10 +21,17 @@ MARGIN = 2600
 
 
 @pytest.fixture(scope="module")
-def exhibit() -> Iterator[Exhibit]:
-    """Of 2 x 1024 x 1024 pixels, one step."""
+def exhibits() -> Iterator[tuple[Exhibit, Exhibit]]:
+    """The first and the third, of 2 x 1024 x 1024 pixels, one step."""
     with workspace(None, BYTES_PER_PIXEL * 2 * 1024**2) as folder:
-        yield published(folder, whole=False)
+        first = published(folder, whole=False)
+        yield first, unknown(folder, seconds=5)
+
+
+@pytest.fixture(scope="module")
+def exhibit(exhibits: tuple[Exhibit, Exhibit]) -> Exhibit:
+    """The first."""
+    return exhibits[0]
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +67,17 @@ def test_what_was_looked_at_would_have_been_content(exhibit: Exhibit) -> None:
     assert wrong == {"loss"} | {f"{sort}/{name}/weight" for sort in ("grads", "update") for name in LAYERS}
 
 
+def test_what_is_of_no_kind_is_found_where_it_is(exhibits: tuple[Exhibit, Exhibit]) -> None:
+    """At full size, in the time that it was given: a bug, in the right tensor, and no wrong name."""
+    third = exhibits[1]
+    assert gallery.found(third) and third.verdict.missing == []
+    assert third.gradients[0].t > 10
+    # A search that nobody could bound took minutes; one prediction that was begun is finished
+    assert third.verdict.diagnosis is not None and not third.verdict.diagnosis.complete
+    for other in (exhibits[0], replace(third, verdict=replace(third.verdict, diagnosis=None))):
+        assert not gallery.found(other)
+
+
 def test_gradients_that_are_added_up_pass_the_first_step(small: Exhibit) -> None:
     assert small.evidence[0].content and "RIGHT" in small.evidence[0].truth
     assert small.verdict.exit_code == 1 and small.repaired.outcome is Outcome.ROUNDING
@@ -84,6 +102,6 @@ def test_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert gallery.main(["--size", "32", "--json", str(tmp_path / "gallery.json")]) == 1
     out = capsys.readouterr().out
     assert out.count("repaired: RIGHT") == 2
-    for words in ("Exhibit 1", "weights after the step", "Kernel flipped and memory right", "Exhibit 2"):
+    for words in ("Exhibit 1", "weights after the step", "Kernel flipped and memory right", "Exhibit 2", "Exhibit 3"):
         assert words in out
     assert '"named"' in (tmp_path / "gallery.json").read_text(encoding="utf-8")

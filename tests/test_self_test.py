@@ -28,7 +28,7 @@ from bridge.self_test.candidate import train
 from bridge.self_test.fixtures import Data, Fixtures
 from bridge.self_test.judging import Healthily, Told
 from bridge.self_test.plan import Case, quick
-from bridge.self_test.plants import CATALOGUE, Scene, layouts, numbers, sums
+from bridge.self_test.plants import CATALOGUE, UNKNOWN, Plant, Scene, layouts, numbers, sums
 from bridge.self_test.summary import OURS, Summary
 from bridge.verdict import Verdict
 from reference import cli
@@ -83,6 +83,26 @@ def test_other_data(fixtures: Fixtures, data: Data) -> None:
     told = asked(fixtures, Case(FLIP, data, "plain"))
     assert isinstance(told, Told) and told.caught and told.named, told.said
     assert asked(fixtures, Case("torch, channels_last", data, "momentum", True)).code == 0
+
+
+@pytest.mark.parametrize("plant", [UNKNOWN[0], *UNKNOWN[3:]], ids=lambda plant: plant.name)
+def test_what_is_of_no_kind_is_a_bug_in_the_right_tensor(
+    fixtures: Fixtures, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a size where the search takes few channels for all, and comes to pairs of faults."""
+    monkeypatch.setattr("bridge.diagnosis.search.TWO_FAULTS", 1.0)
+    told = asked(fixtures, Case(f"{plant.kind} {plant.name}", plan.COSTLY, "plain"))
+    assert isinstance(told, Told) and told.caught and told.named and told.code == 1, told.said
+
+
+def test_a_search_that_fails_is_missed(fixtures: Fixtures, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict stands without it; the self-test does not."""
+    def fail(*given: object, **more: object) -> None:
+        raise ValueError("planted")
+
+    monkeypatch.setattr("bridge.diagnosis.search.Search.run", fail)
+    told = asked(fixtures, Case(FLIP, plan.SMALL, "plain"))
+    assert isinstance(told, Told) and told.code == 1 and not told.caught and "planted" in told.said
 
 
 @pytest.mark.parametrize("scale", [2.0**-12, 2.0**15])

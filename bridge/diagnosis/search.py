@@ -282,6 +282,9 @@ class Search:
         # Where bounds differ much between elements, those of the right places say little of other places
         if not likely or self.late:
             likely = known[:NEAREST]
+        if self.late and self.costly:
+            # To confirm one takes seconds, and there the bounds of a sample are those of all
+            likely = [one for one in likely if one.t <= REJECTED]
         chosen = {id(one) for one in likely}
         # Of faults that are as simple a precision comes first: it is the only one that many operations share
         return sorted(

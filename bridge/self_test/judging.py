@@ -16,6 +16,7 @@ from bridge.outcome import Outcome
 from bridge.self_test import naive
 from bridge.self_test.healthy import Healthy
 from bridge.self_test.plants import Plant, Scene
+from bridge.self_test.plants.unknown import TENSOR, UNKNOWN_KIND
 from bridge.verdict import named
 from bridge.wording import short
 
@@ -32,7 +33,8 @@ class Told:
     kind, name, data, setting : the fault, and the fixture
     code : the exit code
     caught : it is one of those that were expected
-    named : its number is among the kinds of the first explanation of the first finding
+    named : its number is among the kinds of the first explanation of the first finding; what is of no kind was found in
+        the right tensor
     in_class : it is among those of any explanation of any finding
     said : the first finding, in words
     t : largest T
@@ -138,6 +140,9 @@ def _one_run(told: Told, plant: Plant, scene: Scene) -> None:
         _diagnosed(told, plant, diagnosis)
     told.code = verdict.exit_code
     told.caught = told.code in plant.codes
+    if verdict.diagnosis is not None and verdict.diagnosis.missing:
+        # A search that fails is a fault of ours, though no verdict goes with it
+        told.caught, told.said = False, verdict.diagnosis.missing[0]
 
 
 def _diagnosed(told: Told, plant: Plant, diagnosis: Diagnosis) -> None:
@@ -149,6 +154,9 @@ def _diagnosed(told: Told, plant: Plant, diagnosis: Diagnosis) -> None:
     told.said = f"{first.name} step {first.step}: {_words(numbers, first)}"
     if diagnosis.pattern:
         told.said += f" ({diagnosis.pattern})"
+    if plant.kind == UNKNOWN_KIND:
+        told.named = told.in_class = first.name == TENSOR
+        return
     if plant.kind == EVERYWHERE:
         told.named = told.in_class = bool(diagnosis.pattern)
         return

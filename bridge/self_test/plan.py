@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from bridge.self_test.fixtures import BRIGHT, SETTINGS, Data
 from bridge.self_test.healthy import HEALTHY, Healthy
-from bridge.self_test.plants import CATALOGUE, Plant
+from bridge.self_test.plants import CATALOGUE, UNKNOWN, Plant
 
 SMALL = Data("20x24", 3)
+#: Where few channels of a filter gradient stand for all, and the size of micrographs
+COSTLY, WHOLE = Data("256x256", 2), Data("1024x1024", 2)
 #: Other sizes, loss scales and images
 OTHERS = (
     Data("20x24", 3, scale=2.0**-12),
@@ -17,7 +19,7 @@ OTHERS = (
     Data("20x24", 3, smooth=True),
     Data("64x48", 2),
     Data("64x48", 2, smooth=True, scale=2.0**-12),
-    Data("256x256", 2),
+    COSTLY,
 )
 
 
@@ -41,9 +43,9 @@ class Case:
         return _HEALTHY[self.name] if self.right else None
 
 
-_PLANTS = {f"{one.kind} {one.name}": one for one in CATALOGUE}
+_PLANTS = {f"{one.kind} {one.name}": one for one in (*CATALOGUE, *UNKNOWN)}
 _HEALTHY = {one.name: one for one in HEALTHY}
-assert len(_PLANTS) == len(CATALOGUE), "two faults of one name"
+assert len(_PLANTS) == len(CATALOGUE) + len(UNKNOWN), "two faults of one name"
 
 
 def planted(plants: list[Plant], data: Data) -> list[Case]:
@@ -74,11 +76,11 @@ def quick() -> list[Case]:
 
 
 def full() -> list[Case]:
-    """Everything on small images; one of each kind with every other size, loss scale and images."""
+    """Everything on small images; one of each kind with every other size, loss scale and images; and what has none."""
     every = tuple(name for name in SETTINGS if name not in BRIGHT)
     cases = planted(list(CATALOGUE), SMALL) + running(HEALTHY, SMALL, *every)
     short = tuple(one for one in CATALOGUE if one.setting not in BRIGHT)
     for turn, data in enumerate(OTHERS):
         cases += planted(one_of_each(short, turn), data)
-        cases += running(HEALTHY, data, "plain", *(() if data.size == "256x256" else ("strided",)))
-    return cases
+        cases += running(HEALTHY, data, "plain", *(() if data == COSTLY else ("strided",)))
+    return cases + planted(list(UNKNOWN), COSTLY) + planted([UNKNOWN[0], UNKNOWN[-1]], WHOLE)

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from bridge.diagnosis import KINDS
 from bridge.self_test.judging import Healthily, Told
+from bridge.self_test.plants.unknown import UNKNOWN_KIND
 from bridge.self_test.summary import NAMED, OURS, Summary
 from bridge.wording import short
 
@@ -31,7 +32,8 @@ def by_kind(summary: Summary) -> Table:
     for name in ("planted", "caught", "named first", "in its class", "not visible"):
         table.add_column(name, justify="right")
     for number, row in summary.kinds().items():
-        table.add_row(str(number), KINDS[number - 1].title, *(str(value) for value in row.values()))
+        title = KINDS[number - 1].title if number != UNKNOWN_KIND else "of no known kind, found in the right tensor"
+        table.add_row(str(number), title, *(str(value) for value in row.values()))
     return table
 
 
@@ -54,7 +56,7 @@ def tolerances(summary: Summary) -> Table:
 
 def conclusion(summary: Summary) -> str:
     """One sentence."""
-    kinds = {one.kind for one in summary.visible}
+    kinds = {one.kind for one in summary.visible} - {UNKNOWN_KIND}
     whole = {kind for kind in kinds if all(one.caught for one in summary.visible if one.kind == kind)}
     said = "SELF-TEST PASSED" if summary.passed else "SELF-TEST FAILED"
     return (

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from bridge.self_test.plants import corruption, geometry, layouts, memory, numbers, optimiser, relus, sums
+from bridge.self_test.plants import corruption, geometry, layouts, memory, numbers, optimiser, relus, sums, unknown
 from bridge.self_test.plants.record import Plant, Scene
 
 _MODULES = (layouts, geometry, sums, relus, memory, corruption, numbers, optimiser)
@@ -12,4 +12,7 @@ CATALOGUE: tuple[Plant, ...] = tuple(
     sorted((plant for module in _MODULES for plant in module.PLANTS), key=lambda plant: plant.kind)
 )
 
-__all__ = ["CATALOGUE", "Plant", "Scene"]
+#: Mistakes that are of no kind
+UNKNOWN: tuple[Plant, ...] = tuple(unknown.PLANTS)
+
+__all__ = ["CATALOGUE", "UNKNOWN", "Plant", "Scene"]
