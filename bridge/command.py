@@ -12,11 +12,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import IO, Any
 
 from rich.console import Console, ConsoleDimensions
 
+from bridge.ending import Ended, end_by, signals_raise
 from bridge.errors import BridgeError
 from bridge.version import version
 
@@ -64,13 +65,14 @@ def new_parser(name: str, **given: Any) -> argparse.ArgumentParser:
     return p
 
 
-def run(name: str, work: Callable[[], int]) -> int:
+def run(name: str, work: Callable[[], int], *, at_once: bool = False) -> int:
     """Exit code of a program: what `work` returns, or that of the exception it ended with, said in one line.
 
     Parameters
     ----------
     name : of the program, before each message
     work : returns the exit code
+    at_once : a signal ends the process without cleaning up: `work` is one call of the library, which does that itself
 
     Examples
     --------
@@ -78,11 +80,15 @@ def run(name: str, work: Callable[[], int]) -> int:
     0
     """
     try:
-        code = work()
+        with nullcontext() if at_once else signals_raise():
+            code = work()
     except (BridgeError, OSError) as error:
         code = complain(name, str(error))
     except KeyboardInterrupt:
         code = complain(name, "interrupted", INTERRUPTED)
+    except Ended as ended:
+        code = complain(name, f"ended by {ended}")
+        end_by(ended.number)
     except MemoryError as error:
         code = complain(name, f"not enough memory ({error})" if str(error) else "not enough memory")
     except Exception:

@@ -17,6 +17,9 @@ from bridge.errors import BridgeError
 from bridge.memory import child_environment
 from bridge.optional import require
 
+#: Seconds that a child has to end after it was told to
+PATIENCE = 10.0
+
 
 def export_fixture(fixture: Path, *options: str) -> str:
     """Write a fixture with PyTorch; `options` are those of ``python -m reference.export``. Returns what it printed.
@@ -45,13 +48,27 @@ def run_cnn_step(fixture: Path, result: Path, device: str = "cpu", precision: st
 
 def _run(command: list[str], what: str, *, quiet: bool = False) -> str:
     """Run a program and return what it printed: our reader may be gone. Its own message is the error."""
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE if quiet else None,
-                          text=True, errors="replace", env=child_environment())
-    if done.returncode != 0:
-        said = (done.stderr or "").strip()
-        raise BridgeError(said if done.returncode == 2 and said else
-                          f"{what} failed with the exit status {done.returncode} {said}".strip())
-    return done.stdout.rstrip("\n")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE if quiet else None, text=True,
+                          errors="replace", env=child_environment()) as child:
+        try:
+            printed, said = child.communicate()
+        except BaseException:
+            _end(child)
+            raise
+    if child.returncode != 0:
+        said = (said or "").strip()
+        raise BridgeError(said if child.returncode == 2 and said else
+                          f"{what} failed with the exit status {child.returncode} {said}".strip())
+    return printed.rstrip("\n")
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Let it clean up, within reason."""
+    child.terminate()
+    try:
+        child.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        child.kill()
 
 
 def cnn_step() -> str:

@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run; 0 done, 2 bad input, 130 interrupted."""
     a = parser().parse_args(arguments)
-    return run("bridge.step", lambda: _step(a))
+    return run("bridge.step", lambda: _step(a), at_once=True)
 
 
 def _step(a: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from reference.ending import Ended, end_by, signals_raise
 from reference.errors import InputError, one_line
 from reference.export import ExportReport, export
 from reference.settings import PRECISIONS, REDUCTIONS, ExportSettings
@@ -66,11 +67,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
         path, settings = _settings(argv)
-        report = export(path, settings, quiet=False)
+        with signals_raise():
+            report = export(path, settings, quiet=False)
     except InputError as error:
         return _complain(str(error), 2)
     except KeyboardInterrupt:
         return _complain("interrupted, nothing is written", 130)
+    except Ended as ended:
+        code = _complain(f"ended by {ended}, nothing is written", 2)
+        end_by(ended.number)
+        return code
     except (MemoryError, RuntimeError) as error:
         # torch says "can't allocate memory" with a RuntimeError; any other is a bug and keeps its traceback.
         if isinstance(error, RuntimeError) and "allocate memory" not in str(error):

@@ -57,7 +57,7 @@ COMMANDS = {"program": [cnn_step()], "extension": [sys.executable, "-m", "bridge
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("wait", [0, 0.01, 0.03])
+@pytest.mark.parametrize("wait", [0, 0.03])
 def test_a_signal_leaves_nothing(command: str, number: int, wait: float, long_fixture: Path, tmp_path: Path) -> None:
     """The old file stays, the part is gone, and the exit status says which signal it was."""
     target = tmp_path / "r.h5"
@@ -215,3 +215,39 @@ def test_a_part_of_our_own_number_is_replaced(tmp_path: Path) -> None:
         assert not part.exists() and (tmp_path / "v.json").exists()
     with opened_part(str(tmp_path / "v.json")) as name:
         assert name == str(part)
+
+
+EXPORT = ["reference.export", "--size", "256", "--steps", "9"]
+VALIDATE = ["bridge.validate", "--size", "256", "--steps", "3"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_export_that_is_ended_leaves_nothing(number: int, tmp_path: Path) -> None:
+    (tmp_path / "f.h5").write_bytes(b"the old one")
+    process = begun([sys.executable, "-m", *EXPORT, tmp_path / "f.h5"], tmp_path)
+    errors = ended(process, number)
+    assert process.returncode == -number
+    assert errors == f"reference.export: ended by {signal.Signals(number).name}, nothing is written\n"
+    assert (tmp_path / "f.h5").read_bytes() == b"the old one" and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("wait", [0.0, 2.5])
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_validation_that_is_ended_leaves_nothing(keep: bool, wait: float, tmp_path: Path) -> None:
+    """Neither its folder, which may be in memory, nor a child at work."""
+    folder = tmp_path / "keep"
+    options = ["--keep", str(folder)] if keep else []
+    process = subprocess.Popen([sys.executable, "-m", *VALIDATE, *options], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)})
+    line = process.stderr.readline() if process.stderr else ""
+    assert line.startswith("files in ")
+    work = Path(line.removeprefix("files in ").partition(" (")[0])
+    while process.poll() is None and not parts(work):
+        time.sleep(0.005)
+    time.sleep(wait)
+    errors = ended(process, signal.SIGTERM)
+    assert process.returncode == -signal.SIGTERM and errors.splitlines()[-1] == "bridge.validate: ended by SIGTERM"
+    if keep:
+        assert not parts(folder)
+    else:
+        assert not work.exists()

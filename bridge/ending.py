@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""A program that is told to end by a signal cleans up, and then ends by that signal.
+
+Python's own answer to SIGTERM and SIGHUP is to be gone at once: gigabytes stay in a folder for temporary files, and
+the child that is at work goes on. Ctrl-C needs nothing here, it raises KeyboardInterrupt.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Ended(BaseException):
+    """A signal wants the end of the program; raised wherever the main thread is."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+@contextmanager
+def signals_raise() -> Iterator[None]:
+    """Let `SIGNALS` raise `Ended` meanwhile, each once; not one that is ignored or handled otherwise.
+
+    Does nothing in other threads than the main one, where Python lets nobody say what a signal does.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    mine = [number for number in SIGNALS if ours and signal.getsignal(number) is signal.SIG_DFL]
+    for number in mine:
+        signal.signal(number, _raise)
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def end_by(number: int) -> None:
+    """End this process as if nobody had been told of the signal; what was printed is kept."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    # A second one does not wait
+    signal.signal(number, signal.SIG_DFL)
+    raise Ended(number)
