@@ -8,12 +8,26 @@ from typing import Any
 
 from bridge import engine
 from bridge.errors import ArgumentError
+from bridge.exchange import ExchangeFile
 from bridge.model import Model
 from bridge.places import Place
 from bridge.views import Tensors, parameter_places
 
 #: numpy.ndarray or DeviceArray
 Array = Any
+
+
+def lost(file: ExchangeFile, step: int) -> bool:
+    """Do the weights before a step come from a training with momentum whose momenta are not in the file?
+
+    So are those of a later step of `cnn_step` or the reference, and what `Network.save` wrote before it wrote momenta.
+    """
+    if file.model is None or file.sgd is None or not file.sgd.momentum:
+        return False
+    if any(file.has(f"steps/{step}/momenta/{name}") for name in file.model.parameter_shapes()):
+        return False
+    saved = str(file.attributes.get("producer")).startswith("bridge.Network")
+    return step > 0 or (saved and "first_step" not in file.attributes)
 
 
 class Momenta(MutableMapping[str, Array]):

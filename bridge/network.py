@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from bridge.device import DeviceSpec
 from bridge.errors import ArgumentError, ArgumentTypeError, EngineError, FileError
 from bridge.exchange import ExchangeFile, Sgd
 from bridge.model import Conv2d, Model, Relu
-from bridge.momenta import Momenta
+from bridge.momenta import Momenta, lost
 from bridge.network_arguments import checked_model, flag, parameter_names, sgd_settings, step_number
 from bridge.on_device import to_host
 from bridge.operand import Operand
@@ -101,8 +102,9 @@ class Network:
         """The network of an exchange file with its weights before step `step`, frozen where the file says so.
 
         It goes on where the one that was saved stopped: with its `momenta`, and the number of its steps. A parameter
-        whose momentum is not in the file has none, as in a new network: where nothing was trained with momentum, or the
-        file was written before momenta were saved.
+        whose momentum is not in the file has none, and begins with the gradient alone, as torch's without the
+        optimiser's state. That is a warning where the file has had steps with momentum: `save` of an earlier version
+        left momenta out, and so do results of ``cnn_step`` and fixtures, whose later steps have weights only.
 
         Parameters
         ----------
@@ -118,12 +120,15 @@ class Network:
         """
         name, number = engine.path_text("path", path), step_number(step)
         with ExchangeFile(name) as file:
-            model, precision = file.model, file.precision
+            model, precision, without = file.model, file.precision, lost(file, number)
         if model is None:
             raise FileError(f"{name}: /model is missing")
         network = cls(model, precision if dtype is None else dtype, device, fuse, lean)
         with network._place.working():
             engine.call("network_read_weights", network._handle, name, number)
+        if without:
+            warnings.warn(f"{name}: the momenta before step {number} are not in the file: momentum begins anew with "
+                          "the first gradient", stacklevel=2)
         return network
 
     @classmethod

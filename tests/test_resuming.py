@@ -179,15 +179,29 @@ def test_an_old_file_begins_without(tmp_path: Path) -> None:
     path = saved(net, tmp_path)
     with h5py.File(path, "r+") as file:
         del file["steps/0/momenta"], file.attrs["first_step"]
-    old, new = bridge.Network.from_file(path), bridge.Network(net.model)
+    with pytest.warns(UserWarning, match=r"net\.h5: the momenta before step 0 are not in the file: momentum beg"):
+        old = bridge.Network.from_file(path)
+    new = bridge.Network(net.model)
     for name, array in net.parameters.items():
         new.parameters[name][...] = array
     assert old.steps == 0 and not old.momenta
     assert train(old, range(3), MOMENTUM) == train(new, range(3), MOMENTUM) and state(old) == state(new)
 
 
-def test_steps_of_a_fixture_are_counted(small_result: Path) -> None:
-    assert [bridge.Network.from_file(small_result, k).steps for k in (0, 2)] == [0, 2]
+def test_steps_of_a_result_are_counted(small_fixture: Path, small_result: Path) -> None:
+    """Its later steps have no momenta, which is said; its first has had none."""
+    for path in (small_fixture, small_result):
+        assert bridge.Network.from_file(path).steps == 0
+        with pytest.warns(UserWarning, match=r"the momenta before step 2 are not in the file"):
+            assert bridge.Network.from_file(path, 2).steps == 2
+
+
+def test_who_never_had_momenta_misses_none(tmp_path: Path) -> None:
+    """No warning: where nothing was trained, and where it was without momentum."""
+    net = network("cpu", "")
+    for steps in (0, 2):
+        train(net, range(steps), {"lr": 0.1})
+        assert not bridge.Network.from_file(saved(net, tmp_path)).momenta
 
 
 def test_the_number_of_a_diverging_step_goes_on(tmp_path: Path) -> None:
@@ -210,6 +224,16 @@ def test_momenta_of_nan_are_not_saved(cuda: str, tmp_path: Path, device: str) ->
     with pytest.raises(bridge.EngineError, match=r"not written, as /steps/0/momenta/conv3/bias holds NaN"):
         saved(net, tmp_path)
     assert (tmp_path / "net.h5").read_bytes() == good
+
+
+@pytest.mark.parametrize("bad", [{"lr": np.nan}, {"lr": -1.0}, {"lr": 0.1, "momentum": np.inf},
+                                 {"lr": 0.1, "nesterov": True}], ids=str)
+def test_settings_that_no_reader_takes_are_not_saved(tmp_path: Path, bad: dict[str, Any]) -> None:
+    net = network("cpu", "")
+    good = saved(net, tmp_path).read_bytes()
+    with pytest.raises(bridge.EngineError, match=r"^sgd: "):
+        net.save(tmp_path / "net.h5", bridge.Sgd(**bad))
+    assert (tmp_path / "net.h5").read_bytes() == good and len(list(tmp_path.iterdir())) == 1
 
 
 def damage(file: h5py.File, name: str, value: object) -> None:

@@ -303,6 +303,9 @@ contains
       type(network_type), intent(in) :: network
       type(sgd_type), intent(in) :: sgd
       type(error_type), allocatable, intent(out) :: error
+      ! A reader would refuse what no training can use
+      call sgd%check(error)
+      if (allocated(error)) return
       self%path = path
       call self%part%begin(path, error)
       if (allocated(error)) return
