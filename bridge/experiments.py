@@ -24,7 +24,7 @@ from bridge.errors import BridgeError
 from bridge.identities import adjoint_identities
 from bridge.identities import conclusion as adjoint_conclusion
 from bridge.outcome import Outcome, worst
-from bridge.plots import plot_sizes
+from bridge.plots import drawn, plot_sizes
 from bridge.programs import run_cnn_step
 from bridge.progress import stage
 from bridge.report.files import write_json
@@ -58,11 +58,9 @@ def sizes(a: argparse.Namespace) -> int:
                 files.remove()
     console.print(scaling.table())
     console.print(scaling.conclusion, highlight=False, style="bold")
-    if a.plot:
-        plot_sizes(a.plot, scaling, a.precision)
-        console.print(f"  plot in {a.plot}", style="dim", highlight=False, soft_wrap=True)
+    unplotted = drawn(console, a.plot, lambda: plot_sizes(a.plot, scaling, a.precision)) if a.plot else []
     validation.print_end(console, start)
-    return _finish(a.json, scaling.to_dict())
+    return _finish(a.json, scaling.to_dict()) or BAD_INPUT * bool(unplotted)
 
 
 def probes(a: argparse.Namespace) -> int:

@@ -6,10 +6,14 @@ from __future__ import annotations
 import math
 import os
 import textwrap
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from bridge.arithmetic import UNIT_ROUNDOFF, rounding_factor
 from bridge.atomic_file import replacing
+from bridge.attempt import attempt
 from bridge.errors import BridgeError
 from bridge.falling import ROUNDING_FALLS, Fall, conclusion, of_worst_step
 from bridge.optional import require
@@ -38,6 +42,15 @@ def check_plot(path: str | None) -> None:
     if os.path.splitext(path)[1].lower() not in FORMATS:
         raise BridgeError(f"--plot {path}: expected a name that ends with {', '.join(FORMATS)}")
     require("matplotlib", "--plot draws with it (the tables are printed without it)")
+
+
+def drawn(console: Console, path: str, draw: Callable[[], None]) -> list[str]:
+    """Draw a plot and say where it is; a line where that fails, which takes no verdict with it."""
+    failed: list[str] = []
+    attempt(failed, f"--plot {path}", draw, None)
+    said = f"MISSING: {failed[0]}" if failed else f"  plot in {path}"
+    console.print(said, style="yellow" if failed else "dim", highlight=False, markup=False, soft_wrap=True)
+    return failed
 
 
 def plot_sizes(path: str, scaling: Scaling, precision: str = "float32") -> None:

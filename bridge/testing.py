@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bridge.errors import ArgumentError
+from bridge.attempt import attempt
+from bridge.errors import ArgumentError, FileError
 from bridge.files import check_files
 from bridge.judge import judge
 from bridge.judged import Comparison
 from bridge.outcome import Outcome
-from bridge.report.facts import finding_lines, pattern_lines
+from bridge.report.facts import finding_lines, missing_lines, pattern_lines
 from bridge.report.files import write_text
 from bridge.report.html_page import page
 from bridge.verdict import Verdict
@@ -59,7 +60,8 @@ def assert_step_matches(
     BridgeError
         If `report` cannot be written, or would replace one of the other files.
     FileError
-        If a file is unreadable, the two do not belong together, or there is nothing to compare.
+        If a file is unreadable, the two do not belong together, or there is nothing to compare; if the report of a
+        right result cannot be written.
 
     Examples
     --------
@@ -89,11 +91,16 @@ def assert_step_matches(
 def _assert(fixture: StrPath, result: StrPath, allow_lower_precision: bool, report: StrPath | None) -> Comparison:
     __tracebackhide__ = True
     comparison, verdict = judge(fixture, result)
+    failed: list[str] = []
     if report is not None:
-        write_text(report, page(comparison, verdict, (fixture, result)))
+        attempt(failed, f"report {os.fspath(report)}",
+                lambda: write_text(report, page(comparison, verdict, (fixture, result))), None)
     right = {Outcome.ROUNDING, Outcome.PRECISION} if allow_lower_precision else {Outcome.ROUNDING}
     if verdict.outcome not in right:
+        verdict.missing.extend(failed)
         raise AssertionError(message(comparison, verdict))
+    if failed:
+        raise FileError(failed[0])
     return comparison
 
 
@@ -105,6 +112,7 @@ def message(comparison: Comparison, verdict: Verdict) -> str:
         for number, finding in enumerate(verdict.diagnosis.findings, 1):
             lines += finding_lines(number, finding)
     lines += verdict.hints
+    lines += missing_lines(verdict)
     failures = comparison.failures
     for one in failures[:MOST_LISTED]:
         s = one.statistic

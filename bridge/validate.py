@@ -17,7 +17,7 @@ from typing import Any
 
 from bridge import engine, experiments, falling, validation
 from bridge.attempt import attempt
-from bridge.command import Output, new_parser, run
+from bridge.command import BAD_INPUT, Output, new_parser, run
 from bridge.compare import EXIT_CODES
 from bridge.device import HELP, DeviceSpec
 from bridge.files import image_file
@@ -25,7 +25,7 @@ from bridge.judged import Comparison
 from bridge.memory import brief_waits, keep_freed_memory
 from bridge.outcome import Outcome
 from bridge.outputs import add_output_arguments, check_outputs, finish
-from bridge.plots import check_plot, plot_precisions
+from bridge.plots import check_plot, drawn, plot_precisions
 from bridge.report import print_report
 from bridge.validation import Files, with_defaults
 from bridge.verdict import Verdict, unanswered
@@ -144,7 +144,7 @@ def _single(a: argparse.Namespace) -> int:
         console.print(validation.export(files, a), highlight=False, markup=False, soft_wrap=True)
         comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors,
                                                        diagnosing=not a.no_diagnosis, seconds=a.diagnosis_time)
-        failed: list[str] = []
+        failed, unplotted = list[str](), list[str]()
         again = attempt(failed, "the same steps through the Python extension",
                         lambda: validation.repeated(files, a.device, errors), None)
         if again is None:
@@ -160,14 +160,18 @@ def _single(a: argparse.Namespace) -> int:
             extra["bitwise"] = {"compared": compared, "differing": different}
         if a.precision == "float64":
             both = attempt(failed, "the same in float32",
-                           lambda: _in_float32_too(a, files, (comparison, verdict), (console, errors)), None)
+                           lambda: _in_float32_too(a, files, (comparison, verdict), (console, errors), unplotted), None)
+            if both is None:
+                console.print(f"MISSING: {failed[-1]}", style="yellow", highlight=False, markup=False)
             extra["float64_test"], verdict = both or (None, unanswered(verdict, failed[-1:]))
+            verdict.missing.extend(unplotted)
         extra["seconds"] = round(validation.print_end(console, start), 2)
-        return finish("bridge.validate", a, (files.fixture, files.result), (comparison, verdict), **extra)
+        code = finish("bridge.validate", a, (files.fixture, files.result), (comparison, verdict), **extra)
+        return code or BAD_INPUT * bool(unplotted)
 
 
 def _in_float32_too(a: argparse.Namespace, files: Files, double: tuple[Comparison, Verdict],
-                    consoles: tuple[Output, Output]) -> tuple[dict[str, Any], Verdict]:
+                    consoles: tuple[Output, Output], unplotted: list[str]) -> tuple[dict[str, Any], Verdict]:
     """The same fixture in float32, and what the two together say; a verdict against float32 counts, too."""
     console, errors = consoles
     single, verdict = validation.run_and_judge(files.in_float32, a.device, "float32", errors, "float32 too: ")
@@ -175,8 +179,7 @@ def _in_float32_too(a: argparse.Namespace, files: Files, double: tuple[Compariso
     console.print(falling.table(found))
     console.print(falling.conclusion(found), style="bold", highlight=False)
     if a.plot:
-        plot_precisions(a.plot, found)
-        console.print(f"  plot in {a.plot}", style="dim", highlight=False, soft_wrap=True)
+        unplotted += drawn(console, a.plot, lambda: plot_precisions(a.plot, found))
     if double[1].outcome is not Outcome.ROUNDING or verdict.outcome is Outcome.ROUNDING:
         return falling.to_dict(found), double[1]
     return falling.to_dict(found), replace(verdict, words=f"In float32: {verdict.words}")

@@ -23,6 +23,7 @@ from bridge.errors import FileError
 from bridge.judge import judge
 from bridge.judged import Comparison
 from bridge.outcome import Outcome
+from bridge.testing import assert_step_matches
 from bridge.verdict import Verdict, unanswered
 
 GRADIENT = "steps/0/grads/conv2/weight"
@@ -147,6 +148,31 @@ def test_validate_goes_on_without_its_second_run(tmp_path: Path, monkeypatch: py
     assert "CANNOT TELL: the same steps through the Python extension: ValueError: planted" in " ".join(said.split())
     found = json.loads(document.read_text())
     assert found["verdict"] == "cannot_tell" and "bitwise" not in found and "RIGHT" in found["hints"][0]
+
+
+@pytest.mark.parametrize(("options", "function"), [
+    (["--size", "10x12", "--precision", "float64"], "plot_precisions"),
+    (["--sizes", "8x10,10x12"], "plot_sizes"),
+])
+def test_a_plot_that_fails_takes_no_json_with_it(options: list[str], function: str, tmp_path: Path,
+                                                 monkeypatch: pytest.MonkeyPatch,
+                                                 capsys: pytest.CaptureFixture[str]) -> None:
+    broken(monkeypatch, "bridge.validate" if "precisions" in function else "bridge.experiments", function)
+    document, plot = tmp_path / "out.json", tmp_path / "out.png"
+    given = [*options, "--steps", "1", "--no-diagnosis", "--plot", str(plot), "--json", str(document)]
+    assert validate.main(given) == 2
+    assert f"MISSING: --plot {plot}: ValueError: planted" in capsys.readouterr().out
+    assert json.loads(document.read_text())["verdict"] == "rounding" and not plot.exists()
+
+
+def test_a_report_that_cannot_be_written_hides_no_bug(small_fixture: Path, small_result: Path, wrong: Path,
+                                                      tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a test of one's own: the verdict and what is missing, or what is missing."""
+    broken(monkeypatch, "bridge.testing", "page")
+    with pytest.raises(AssertionError, match=r"(?s)BUG: grads/conv2/weight.*MISSING: report .*planted"):
+        assert_step_matches(small_fixture, wrong, report=tmp_path / "out.html")
+    with pytest.raises(FileError, match=r"report .*out\.html: ValueError: planted"):
+        assert_step_matches(small_fixture, small_result, report=tmp_path / "out.html")
 
 
 @pytest.mark.parametrize("function", ["page", "suite", "to_dict"])
