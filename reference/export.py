@@ -16,15 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
-
-try:
-    import torch
-except ModuleNotFoundError as error:
-    missing = "reference.export: PyTorch is not installed: pip install 'torch>=2.5'"
-    if __name__ != "__main__":
-        raise ModuleNotFoundError(missing, name=error.name) from None
-    print(missing, file=sys.stderr)
-    sys.exit(2)
+import torch
 
 from reference.chain import Layers
 from reference.disk import check_place, check_separate
