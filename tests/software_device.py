@@ -41,7 +41,9 @@ Settings, all by environment variables
 ``STRICT_FUSION=0``             cuDNN's convolution with bias and activation is NOT_SUPPORTED
 ``STRICT_GRAPHS=0``             cuDNN's graph API offers no engine for any graph
 ``STRICT_GRAPH_FUSION=0``       it offers engines for graphs of a single operation only
-``STRICT_COMPILED=0``           it has no engine that is compiled later, as without a driver
+``STRICT_HEURISTICS=0``         of its two lists of engines the first fails, with an internal error
+``STRICT_COMPILED=0``           it has no engine that is compiled later, as without a driver; 2: it has a second one
+``STRICT_SLOW_ENGINES=BITS``    engines, 1 for the first and 64 for number 6, whose plans take 3 ms longer
 ``STRICT_PLANS=0``              none of them becomes a plan, as where cuDNN cannot compile
 ``STRICT_CAPTURE=0``            a call of cuDNN fails while its stream captures, and invalidates the capture; 2: it only
                                 invalidates it, and the end of the capture is the first to say so

@@ -340,14 +340,16 @@ contains
       has_started = .not. allocated(error)
       call self%device%leave_idle(error)
       ! A caller that is told of an error does not stop it
-      if (has_started .and. allocated(error)) call self%recording%stop(self%device, ignored)
+      if (has_started .and. allocated(error)) call self%stop_recording(ignored)
    end subroutine cuda_start_recording
 
    subroutine cuda_stop_recording(self, error)
       class(cuda_type), intent(inout) :: self
       type(error_type), allocatable, intent(out) :: error
-      type(error_type), allocatable :: failure
+      type(error_type), allocatable :: failure, ignored
       call self%device%enter(error)
+      ! It has to be stopped
+      if (allocated(error)) call self%device%enter(ignored)
       call self%recording%stop(self%device, failure)
       if (.not. allocated(error)) call move_alloc(failure, error)
       call self%device%leave_idle(error)

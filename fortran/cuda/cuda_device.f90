@@ -5,13 +5,15 @@
 !>           on a new stream waits, on the device, for what was queued before. The host waits in `synchronize` only, and
 !>           in cnn_cuda_feeder.
 !>           A caller's stream may be gone when it is not the present one any more: it is not touched then.
-!> Current device.  Between `enter` and `leave` this device is the calling thread's; before and after, the caller's.
+!> Current device.  Between `enter` and `leave` this device is the calling thread's, whichever thread that is; before
+!>                  and after, the caller's.
 !> Source.   CUDA runtime API and cuDNN 9 API reference.
 module cnn_cuda_device
    use, intrinsic :: iso_c_binding, only : c_associated, c_double, c_int, c_null_ptr, c_ptr, c_size_t
    use cnn_conv_plan, only : conv_plan_type, free_plan
    use cnn_cublas, only : cublas_type
    use cnn_cuda_buffers, only : buffers_type
+   use cnn_cuda_context, only : cuda_context_type
    use cnn_cuda_kernels, only : kernels_type
    use cnn_cudart, only : cudart_type
    use cnn_cudart_enums, only : cudaEventDisableTiming, cudaStreamNonBlocking
@@ -46,8 +48,8 @@ module cnn_cuda_device
       type(buffers_type) :: buffers
       type(c_ptr) :: own_stream = c_null_ptr
       type(c_ptr), private :: last_work = c_null_ptr
-      !> The caller's current device, for `leave`, and whether ours is the current one
-      integer(c_int), private :: before = 0
+      !> Our place in the thread, and whether we are in it
+      type(cuda_context_type), private :: context
       logical, private :: inside = .false.
    contains
       procedure :: enter
@@ -155,6 +157,7 @@ contains
       self%blas_handle = c_null_ptr
       self%dnn_handle = c_null_ptr
       call self%leave_idle(ignored)
+      call self%context%close()
    end subroutine close
 
    !> Wait for all work without touching a caller's stream, which may be gone
@@ -181,13 +184,7 @@ contains
    subroutine enter(self, error)
       class(cuda_device_type), intent(inout) :: self
       type(error_type), allocatable, intent(out) :: error
-      self%inside = .false.
-      call self%check(self%rt%get_device(self%before), "cudaGetDevice", error)
-      ! Nothing to give back
-      if (allocated(error)) self%before = int(self%ordinal, c_int)
-      if (.not. allocated(error) .and. self%before /= self%ordinal) then
-        call self%check(self%rt%set_device(int(self%ordinal, c_int)), "cudaSetDevice", error)
-      end if
+      call self%context%enter(self%rt, self%ordinal, error)
       self%inside = .not. allocated(error)
    end subroutine enter
 
@@ -209,11 +206,8 @@ contains
    subroutine leave_idle(self, error)
       class(cuda_device_type), intent(inout) :: self
       type(error_type), allocatable, intent(inout) :: error
-      type(error_type), allocatable :: failure
       self%inside = .false.
-      if (self%before == self%ordinal) return
-      call self%check(self%rt%set_device(self%before), "cudaSetDevice", failure)
-      if (allocated(failure) .and. .not. allocated(error)) call move_alloc(failure, error)
+      call self%context%leave(self%ordinal, error)
    end subroutine leave_idle
 
    !> Queue work on this stream from now on; `own` for the device's own one

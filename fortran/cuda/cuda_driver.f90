@@ -1,9 +1,10 @@
 ! SPDX-License-Identifier: MIT
-!> The CUDA driver, opened when it is first needed: only for reports, which want its version and the names of devices.
+!> The CUDA driver, opened when it is first needed: for reports, which want its version and the names of devices, and
+!> for a device that is not the calling thread's current one.
 !>
 !> Source.  CUDA Driver API reference.
 module cnn_cuda_driver
-   use, intrinsic :: iso_c_binding, only : c_char, c_f_procpointer, c_int
+   use, intrinsic :: iso_c_binding, only : c_char, c_f_procpointer, c_int, c_ptr
    use cnn_cuda_libraries, only : find_library
    use cnn_error, only : error_type, fail
    use cnn_shared_library, only : shared_library_type
@@ -11,7 +12,8 @@ module cnn_cuda_driver
    implicit none
    private
 
-   public :: cuInit, cuDriverGetVersion, cuDeviceGet, cuDeviceGetName
+   public :: cuInit, cuDriverGetVersion, cuDeviceGet, cuDeviceGetName, cuDevicePrimaryCtxRetain, &
+      & cuDevicePrimaryCtxRelease_v2, cuCtxPushCurrent_v2, cuCtxPopCurrent_v2
 
    !> `CUresult`
    integer(c_int), parameter, public :: CUDA_SUCCESS = 0
@@ -22,6 +24,10 @@ module cnn_cuda_driver
       procedure(cuDriverGetVersion), pointer, nopass :: driver_get_version => null()
       procedure(cuDeviceGet), pointer, nopass :: device_get => null()
       procedure(cuDeviceGetName), pointer, nopass :: device_get_name => null()
+      procedure(cuDevicePrimaryCtxRetain), pointer, nopass :: device_primary_ctx_retain => null()
+      procedure(cuDevicePrimaryCtxRelease_v2), pointer, nopass :: device_primary_ctx_release => null()
+      procedure(cuCtxPushCurrent_v2), pointer, nopass :: ctx_push_current => null()
+      procedure(cuCtxPopCurrent_v2), pointer, nopass :: ctx_pop_current => null()
    contains
       procedure :: load
       procedure :: check
@@ -58,6 +64,35 @@ module cnn_cuda_driver
          character(kind=c_char), intent(out) :: name(len)
          integer(c_int) :: status
       end function cuDeviceGetName
+      !> The context that the runtime uses for a device, made when it is not there, until it is released as often
+      function cuDevicePrimaryCtxRetain(pctx, dev) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), intent(out) :: pctx
+         integer(c_int), value :: dev
+         integer(c_int) :: status
+      end function cuDevicePrimaryCtxRetain
+      !> Give it back
+      function cuDevicePrimaryCtxRelease_v2(dev) result(status) bind(C)
+         import :: c_int
+         implicit none
+         integer(c_int), value :: dev
+         integer(c_int) :: status
+      end function cuDevicePrimaryCtxRelease_v2
+      !> Make a context the calling thread's, and its device the runtime's current one
+      function cuCtxPushCurrent_v2(ctx) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), value :: ctx
+         integer(c_int) :: status
+      end function cuCtxPushCurrent_v2
+      !> What was the thread's before, a context or none, is so again
+      function cuCtxPopCurrent_v2(pctx) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         type(c_ptr), intent(out) :: pctx
+         integer(c_int) :: status
+      end function cuCtxPopCurrent_v2
    end interface
 
 contains
@@ -79,6 +114,10 @@ contains
       call c_f_procpointer(self%library%symbol("cuDriverGetVersion"), self%driver_get_version)
       call c_f_procpointer(self%library%symbol("cuDeviceGet"), self%device_get)
       call c_f_procpointer(self%library%symbol("cuDeviceGetName"), self%device_get_name)
+      call c_f_procpointer(self%library%symbol("cuDevicePrimaryCtxRetain"), self%device_primary_ctx_retain)
+      call c_f_procpointer(self%library%symbol("cuDevicePrimaryCtxRelease_v2"), self%device_primary_ctx_release)
+      call c_f_procpointer(self%library%symbol("cuCtxPushCurrent_v2"), self%ctx_push_current)
+      call c_f_procpointer(self%library%symbol("cuCtxPopCurrent_v2"), self%ctx_pop_current)
    end subroutine bind_functions
 
    !> No error for success

@@ -5,7 +5,6 @@
 #include <string.h>
 #include "device.h"
 
-__thread int current_device;
 static __thread cudaError_t last_error;
 static cudaError_t fatal;
 
@@ -126,24 +125,6 @@ cudaError_t cudaGetDeviceCount(int *n)
       return cuda_failed(cudaErrorInsufficientDriver);
    *n = device_count();
    return *n ? cudaSuccess : cuda_failed(cudaErrorNoDevice);
-}
-
-cudaError_t cudaSetDevice(int device)
-{
-   CUDA_CALL;
-   if (device_count() == 0) return cuda_failed(cudaErrorNoDevice);
-   if (device < 0 || device >= device_count()) return cuda_failed(cudaErrorInvalidDevice);
-   current_device = device;
-   return cudaSuccess;
-}
-
-cudaError_t cudaGetDevice(int *device)
-{
-   CUDA_CALL;
-   if (!device) return cuda_failed(cudaErrorInvalidValue);
-   if (device_count() == 0) return cuda_failed(cudaErrorNoDevice);
-   *device = current_device;
-   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)

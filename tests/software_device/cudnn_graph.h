@@ -81,7 +81,7 @@ enum place place_of_result(const struct pattern *p);
 void recognise(const struct operation *operations, int n, struct pattern *p);
 
 // --- cudnn_graph_engines.c
-enum { ENGINES = 8 };
+enum { ENGINES = 9 };
 struct engine {
    int number;
    struct pattern pattern;
@@ -96,6 +96,7 @@ st finalize_configuration(struct part *part);
 bool engine_takes(const struct pattern *p, int number);
 bool engine_becomes_plan(int number);
 bool engine_is_random(int number);
+bool engine_is_compiled(int number);
 bool engine_uses_tensor_cores(int number);
 size_t engine_workspace(const struct engine *e);
 int engine_numerical_notes(int number, cudnnBackendNumericalNote_t *notes);

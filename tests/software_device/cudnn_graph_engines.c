@@ -6,7 +6,7 @@
 #include <string.h>
 #include "cudnn_graph.h"
 
-enum { COMPILED = 6 };
+enum { COMPILED = 6, COMPILED_TOO = 8 };
 
 static const struct entry {
    enum family family;
@@ -23,16 +23,17 @@ static const struct entry {
    {PLAIN, .space = true},
    {PLAIN, .space = true},
    {PLAIN, .no_plan = true},
+   {PLAIN, .space = true},
 };
-static const int best[] = {0, 7, 1, 3, 2, 5, 4, COMPILED}, fallback[] = {1, 4};
+static const int best[] = {0, 7, 1, 3, 2, 5, 4, COMPILED, COMPILED_TOO}, fallback[] = {1, 4};
 
 bool engine_takes(const struct pattern *p, int number)
 {
    if (number < 0 || number >= ENGINES || !p->known || !setting("STRICT_GRAPHS", 1)) return false;
    if (is_fused(p) && !setting("STRICT_GRAPH_FUSION", 1)) return false;
    bool is_double = p->g.x.type == CUDNN_DATA_DOUBLE, compiled_only = p->sum || p->at[AT_MASK].used;
-   if (number == COMPILED) {
-      if (!setting("STRICT_COMPILED", 1)) return false;
+   if (engine_is_compiled(number)) {
+      if (setting("STRICT_COMPILED", 1) < (number == COMPILED ? 1 : 2)) return false;
       bool layout = !compiled_only || p->layouts & 1u << CUDNN_TENSOR_NHWC;
       return (p->sum || is_fused(p)) && layout && !is_double;
    }
@@ -48,6 +49,11 @@ bool engine_becomes_plan(int number)
 bool engine_is_random(int number)
 {
    return entries[number].random;
+}
+
+bool engine_is_compiled(int number)
+{
+   return number == COMPILED || number == COMPILED_TOO;
 }
 
 bool engine_uses_tensor_cores(int number)
@@ -70,7 +76,7 @@ int engine_numerical_notes(int number, cudnnBackendNumericalNote_t *notes)
 int engine_behavior_notes(int number, cudnnBackendBehaviorNote_t *notes)
 {
    notes[0] = CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
-   return number == COMPILED;
+   return engine_is_compiled(number);
 }
 
 st finalize_heuristic(struct part *part)
@@ -81,6 +87,8 @@ st finalize_heuristic(struct part *part)
       return refuse(CUDNN_STATUS_NOT_INITIALIZED, "heuristic: neither device properties nor a device");
    offers->pattern = part_of(part, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)->content->pattern;
    bool few = integer_of(part, CUDNN_ATTR_ENGINEHEUR_MODE, 0) == CUDNN_HEUR_MODE_FALLBACK;
+   if (!few && !setting("STRICT_HEURISTICS", 1))
+      return refuse(CUDNN_STATUS_INTERNAL_ERROR, "heuristic: failed, by STRICT_HEURISTICS");
    size_t n = few ? sizeof fallback / sizeof *fallback : sizeof best / sizeof *best;
    for (size_t i = 0; i < n; i++) {
       int number = few ? fallback[i] : best[i];

@@ -105,6 +105,12 @@ st finalize_plan(struct part *part)
       return refuse(CUDNN_STATUS_NOT_SUPPORTED, "plan: engine %d has none for this graph", plan->engine.number);
    if (!setting("STRICT_PLANS", 1))
       return refuse(CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED, "plan: no compiler, by STRICT_PLANS");
+   if (handle && !context_is_bound()) {
+      complain("plan: no context is current to this thread, and kernels would be loaded");
+      return refuse(CUDNN_STATUS_INTERNAL_ERROR, "%s", explanation());
+   }
+   count("plans made", 1);
+   if (engine_is_compiled(plan->engine.number)) count("plans compiled", 1);
    plan->has_handle = handle != NULL;
    if (handle) plan->device = (*handle)->object.device;
    return CUDNN_STATUS_SUCCESS;

@@ -73,6 +73,7 @@ st cudnnCreate(cudnnHandle_t *handle)
       return refuse(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, "a stream captures");
    if (current_device >= device_count())
       return refuse(CUDNN_STATUS_NOT_INITIALIZED, "cudaGetDeviceCount(&count) != cudaSuccess");
+   bind_context();
    *handle = object_new(A_CUDNN_HANDLE, sizeof **handle);
    return CUDNN_STATUS_SUCCESS;
 }

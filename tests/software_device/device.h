@@ -98,8 +98,21 @@ void needs(const void *object, enum object_kind kind);
 struct recording;
 cudaGraph_t graph_new(struct recording *recording);
 
-// --- cudart.c
+// --- contexts.c
 extern __thread int current_device;
+void bind_context(void); // as every call does that needs the device
+bool context_is_bound(void);
+int contexts_pushed(void);
+int contexts_retained(void);
+
+// --- driver.c
+CUresult driver_begun(int planted);
+#define DRIVER_CALL                                                                                                   \
+   CALL;                                                                                                              \
+   CUresult begun = driver_begun(call.planted);                                                                       \
+   if (begun) return begun
+
+// --- cudart.c
 int device_count(void);
 cudaError_t cuda_failed(cudaError_t status);
 cudaError_t cuda_begun(int planted);

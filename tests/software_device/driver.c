@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The few driver functions that the project asks for the device's name.
+// The few driver functions that the project asks for the device's name; those about contexts are in contexts.c.
 #include <stdio.h>
 #include "device.h"
 
 static bool initialised;
+
+CUresult driver_begun(int planted)
+{
+   if (planted) return (CUresult)planted;
+   return initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
 
 CUresult cuInit(unsigned int flags)
 {

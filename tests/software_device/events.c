@@ -8,6 +8,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
    if (!event || (flags != cudaEventDefault && flags != cudaEventDisableTiming))
       return cuda_failed(cudaErrorInvalidValue);
    if (current_device >= device_count()) return cuda_failed(cudaErrorNoDevice);
+   bind_context();
    *event = object_new(AN_EVENT, sizeof **event);
    return cudaSuccess;
 }

@@ -31,6 +31,7 @@ static cudaError_t allocate(void **address, size_t bytes, bool pinned)
 {
    if (!address) return cuda_failed(cudaErrorInvalidValue);
    *address = NULL;
+   bind_context();
    if (bytes == 0) return cudaSuccess;
    size_t limit = (size_t)setting("STRICT_MEMORY", 1 << 30), rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
    if (rounded < bytes || (!pinned && in_use[current_device] + rounded > limit)) {
@@ -142,6 +143,7 @@ cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
    CUDA_CALL;
    if (!unused || !total) return cuda_failed(cudaErrorInvalidValue);
    if (current_device >= device_count()) return cuda_failed(cudaErrorNoDevice);
+   bind_context();
    *total = (size_t)setting("STRICT_MEMORY", 1 << 30);
    *unused = *total - in_use[current_device];
    return cudaSuccess;

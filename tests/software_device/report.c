@@ -45,6 +45,8 @@ int64_t strict_report(char *text, int64_t size)
       snprintf(what, sizeof what, "%s alive", object_names[kind]);
       total += line(text, size, objects_alive((enum object_kind)kind), what);
    }
+   total += line(text, size, contexts_pushed(), "contexts pushed and never popped");
+   total += line(text, size, contexts_retained(), "contexts retained");
    total += line(text, size, captures_open(), "captures never ended");
    total += line(text, size, pending_operations(), "operations queued and never waited for");
    total += line(text, size, n_complaints, "complaints:");

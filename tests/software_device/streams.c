@@ -120,6 +120,7 @@ cudaError_t enqueue(int lane, const char *name, const struct range *ranges, int 
                     size_t bytes)
 {
    forget_appended();
+   bind_context();
    cudaError_t forbidden = capture_forbids_use(lane, name);
    if (forbidden) return forbidden;
    if (lanes[lane].capture) {
@@ -166,6 +167,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
    CUDA_CALL;
    if (!stream || flags > cudaStreamNonBlocking) return cuda_failed(cudaErrorInvalidValue);
    if (current_device >= device_count()) return cuda_failed(cudaErrorNoDevice);
+   bind_context();
    int lane = MAX_DEVICES;
    while (lane < MAX_LANES && (lanes[lane].used || lanes[lane].head)) lane++;
    if (lane == MAX_LANES) return cuda_failed(cudaErrorMemoryAllocation);
@@ -199,6 +201,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
    int lane = lane_of(stream, current_device);
    cudaError_t forbidden = capture_forbids_wait(lane, call.name);
    if (forbidden) return cuda_failed(forbidden);
+   bind_context();
    count("host synchronisations", 1);
    legacy_order(lane);
    finish_lane(lane);

@@ -8,7 +8,8 @@
 // "kernel launches", "operations", "default stream operations", "complaints", "device bytes",
 // "device bytes, most", "bytes to device", "bytes to host",
 // "nodes captured", "nodes replayed", "graph launches" (of CUDA graphs; captured work is counted when it is replayed),
-// "graph engine 0" and so on: plans of that engine that were executed
+// "graph engine 0" and so on: plans of that engine that were executed; "plans made", and of these "plans compiled";
+// "contexts made": on how many devices
 int64_t strict_counter(const char *name);
 // The n-th call from now of this function returns `status` (0: every call); a null name forgets all
 void strict_fail(const char *name, int64_t from_now, int status);
