@@ -11,6 +11,7 @@
 ``workspace``           MiB that one convolution may use (default 256)
 ``transforms``          no (default), yes: FFT and Winograd too, which round differently from a sum of products
 ``graphs``              yes (default): cuDNN's graph API where it has a plan, no: its convolution calls only
+``compile``             no (default), yes: an engine that cuDNN compiles for each shape, too, which takes many seconds
 ``record``              yes (default): steps of the same shapes are recorded as a CUDA graph and run again, no
 ======================= ==============================================================================================
 
@@ -32,14 +33,15 @@ OPTIONS = {
     "workspace": ("[0-9]{1,6}", "0 to 999999, in MiB"),
     "transforms": ("yes|no", "yes or no"),
     "graphs": ("yes|no", "yes or no"),
+    "compile": ("yes|no", "yes or no"),
     "record": ("yes|no", "yes or no"),
 }
 
 #: For the help of programs
 HELP = ("cpu (default); cuda, cuda:1, ...: an NVIDIA GPU, with options as in cuda,math=tf32,workspace=512 (math="
         "fp32|tf32|fp16|bf16, algorithm=heuristic|measured, deterministic=yes|no, workspace=MiB, transforms=no|yes, "
-        "graphs=yes|no, record=yes|no; the first is the default, of workspace 256); naive: plain loops, slow, for "
-        "tests")
+        "graphs=yes|no, compile=no|yes, record=yes|no; the first is the default, of workspace 256); naive: plain "
+        "loops, slow, for tests")
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def _check_option(text: str, kind: str, option: str) -> None:
     name, _, value = option.partition("=")
     if name not in OPTIONS or "=" not in option:
         raise ArgumentError(f'device {text}: unknown option "{option}", expected math=, algorithm=, deterministic=, '
-                            "workspace=, transforms=, graphs= or record=")
+                            "workspace=, transforms=, graphs=, compile= or record=")
     pattern, words = OPTIONS[name]
     if not re.fullmatch(pattern, value):
         raise ArgumentError(f'device {text}: {name} is "{value}", expected {words}')

@@ -61,6 +61,8 @@ contains
       type(conv_request_type) :: graph
       type(device_name_type) :: name
       integer :: status, n, c, h, w, k, r, s, stride(2), padding(2), dilation(2), groups
+      ! All that is offered
+      name%compile = .true.
       do
          read (input_unit, *, iostat=status) graph%operation, graph%layout, graph%dtype, name%math, graph%bias, &
             & graph%relu, graph%mask, n, c, h, w, k, r, s, stride, padding, dilation, groups

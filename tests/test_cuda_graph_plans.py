@@ -2,7 +2,7 @@
 """Which of cuDNN's engines and calls a training step uses, on the strict software device; its results stay right.
 
 The device has engines for every trap: 0 TF32, 1 not deterministic, 2 FFT, 3 Winograd, 4 plain, 5 plain with workspace,
-6 compiled later, 7 refused when its plan is made. Each check is a process of its own.
+6 compiled later (test_cuda_compiled.py), 7 refused when its plan is made. Each check is a process of its own.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_a_step_goes_through_graphs(fixture: Path, fuse: bool) -> None:
     assert counts[GRAPHS] == 3 + 3 + 3  # three layers: forward, data and filter gradients
     assert not any(counts[name] for name in (*CALLS, FUSED_CALL, "cudnnAddTensor"))
     assert counts["cudnnActivationForward"] == (0 if fuse else 2)
-    assert engines(found) <= {4, 5, 6}
+    assert engines(found) <= {4, 5}
     assert by_calls["counts"][GRAPHS] == 0 and all(by_calls["counts"][name] for name in CALLS)
     same(found, by_calls, 1e-6)
 
@@ -88,8 +88,8 @@ def test_what_has_no_plan_goes_through_calls(fixture: Path, setting: str) -> Non
 
 
 @pytest.mark.parametrize(("options", "allowed", "wanted"), [
-    ("", {4, 5, 6}, set()), ("math=tf32", {0, 4, 5, 6}, {0}), ("deterministic=no", {1, 4, 5, 6}, {1}),
-    ("transforms=yes", {2, 3, 4, 5, 6}, {3}), ("workspace=0", {4, 6}, {4})])
+    ("", {4, 5}, set()), ("math=tf32", {0, 4, 5}, {0}), ("deterministic=no", {1, 4, 5}, {1}),
+    ("transforms=yes", {2, 3, 4, 5}, {3}), ("workspace=0", {4}, {4})])
 def test_options_choose_the_engines(fixture: Path, options: str, allowed: set[int], wanted: set[int]) -> None:
     """What an option forbids never runs; what it allows and is offered first does."""
     found = step(fixture, f"cuda,{options}" if options else "cuda")
@@ -100,7 +100,7 @@ def test_options_choose_the_engines(fixture: Path, options: str, allowed: set[in
 def test_measured_plans(fixture: Path) -> None:
     """Each allowed engine runs in the trial, none that is not."""
     found = step(fixture, "cuda,algorithm=measured")
-    assert {4, 5} <= engines(found) <= {4, 5, 6}
+    assert {4, 5} <= engines(found) <= {4, 5}
     assert found["counts"][GRAPHS] > 9 * 6
     same(found, step(fixture, "cuda,graphs=no"), 1e-5)
 
@@ -131,6 +131,30 @@ def test_a_fused_plan_that_does_not_run(fixture: Path, fails: str, goes_on: bool
     assert json.loads(done.stdout)["out"] == pytest.approx(json.loads(right.stdout)["out"], rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.parametrize(("function", "status"), [
+    ("CreateDescriptor", 4000), ("SetAttribute", 2000), ("GetAttribute", 5000), ("Finalize", 4000)])
+def test_where_graphs_fail_calls_do_the_work(fixture: Path, function: str, status: int) -> None:
+    """Whatever fails, and with whatever status: building a graph, its heuristics, its plans."""
+    found = step(fixture, "cuda", fuse=True, STRICT_FAIL=f"cudnnBackend{function}:0:{status}")
+    counts = found["counts"]
+    assert counts[GRAPHS] == 0 and counts[FUSED_CALL] == 2 and counts["cudnnConvolutionBackwardData"] == 3
+    same(found, step(fixture, "cuda,graphs=no", fuse=True), 1e-6)
+
+
+def test_where_a_heuristic_fails_the_other_is_asked(fixture: Path) -> None:
+    """Its engines do all the work."""
+    found = step(fixture, "cuda", STRICT_HEURISTICS="0")
+    assert found["counts"][GRAPHS] == 9 and engines(found) == {4}
+    same(found, step(fixture, "cuda"), 1e-5)
+
+
+def test_plans_of_which_none_runs(fixture: Path) -> None:
+    """When they are measured: cuDNN's calls do the work, too."""
+    found = step(fixture, "cuda,algorithm=measured", STRICT_FAIL="cudnnBackendExecute:0:5000")
+    assert engines(found) == set() and found["counts"]["cudnnConvolutionBackwardData"] == 3
+    same(found, step(fixture, "cuda,graphs=no"), 1e-5)
+
+
 def test_plans_that_cannot_be_compiled(fixture: Path) -> None:
     """Every plan's Finalize fails, as without NVRTC: cuDNN's calls do the work, and nothing is left of the failures."""
     right = step(fixture, "cuda")
@@ -143,5 +167,5 @@ def test_plans_that_cannot_be_compiled(fixture: Path) -> None:
 def test_notes_that_cannot_be_read_allow_nothing(fixture: Path, call: int) -> None:
     """Reading an attribute is not supported, always or once: what an engine's arithmetic is must be known."""
     found = step(fixture, "cuda", STRICT_FAIL=f"cudnnBackendGetAttribute:{call}:3000")
-    assert engines(found) <= {4, 5, 6}
+    assert engines(found) <= {4, 5}
     same(found, step(fixture, "cuda"), 1e-6)

@@ -19,6 +19,7 @@ CHECKS = {
     "large_copies": ("new",), "streams_in_order": ("new", "old"), "chain_over_streams": ("new",),
     "two_networks": ("new", "old"), "destroyed_streams": ("new", "old"), "chosen_again": ("new",),
     "errors_are_marked": ("new",), "failures_to_change": ("new", "old"), "two_devices": ("new",),
+    "trials_give_memory_back": ("new",), "threads": ("new",), "other_devices": ("new", "old"),
     "memory_of_the_other_device": ("new",), "errors_are_not_left_behind": ("new",),
     "opened_and_closed": ("new", "old"), "options_make_plans": ("new",), "descriptors_are_few": ("old",),
     "half_done_steps": ("new", "old"), "more_than_all_memory": ("new",),

@@ -79,14 +79,24 @@ def test_the_table(cudnn: None, capsys: pytest.CaptureFixture[str], tmp_path: Pa
 
 
 def test_the_gpu_that_is_here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The software device has the mask in NHWC alone, compiled when it is made."""
+    """The software device has the mask in NHWC alone, compiled when it is made; unless asked nothing is."""
     monkeypatch.setenv("CNN_CUDA_PATH", str(software_device.build()))
-    found = plans(capsys, "cuda", "--size", "32")
+    assert plans(capsys, "cuda", "--size", "32")["conv2", MASKED] == {"NCHW": "", "NHWC": ""}
+    found = plans(capsys, "cuda,compile=yes", "--size", "32")
     assert found["conv2", MASKED]["NCHW"] == "" and found["conv2", MASKED]["NHWC"].endswith("compiled when it is made")
     for option, words in (("deterministic=no", "not deterministic"), ("transforms=yes", "transforms"),
                           ("math=tf32", "tensor cores"), ("deterministic=yes", "bytes")):
         found = plans(capsys, f"cuda,{option}", "--size", "32")
         assert found["conv2", "data gradient"]["NCHW"].endswith(words), option
+
+
+def test_an_error_of_the_graph_api_is_said(capsys: pytest.CaptureFixture[str],
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network goes on by cuDNN's calls; who asks for plans is told why there are none."""
+    monkeypatch.setenv("CNN_CUDA_PATH", str(software_device.build()))
+    monkeypatch.setenv("STRICT_FAIL", "cudnnBackendFinalize:0:4000")
+    assert main(["--plans", "cuda", "--size", "16"]) != 0
+    assert "CUDNN_STATUS_INTERNAL_ERROR (4000)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

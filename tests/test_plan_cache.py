@@ -47,7 +47,7 @@ def start(fixture: Path, device: str, path: Path | str, room: int = -1, **settin
                              env=environment("new", CNN_PLAN_CACHE=os.fspath(path), **settings),
                              preexec_fn=little_room if room >= 0 else None)
     assert child.stdin
-    child.stdin.write(json.dumps([GRAPHS, *FINDS, *(f"graph engine {i}" for i in range(8))]))
+    child.stdin.write(json.dumps([GRAPHS, *FINDS, "plans made", *(f"graph engine {i}" for i in range(8))]))
     child.stdin.close()
     child.stdin = None
     return child
@@ -124,15 +124,16 @@ def test_the_second_process_measures_nothing(device: str, fixture: Path, right: 
     assert all(step(fixture, device, "")["measured"] for _ in range(2))
 
 
-@pytest.mark.parametrize("chosen", [4, 5])
-def test_the_choice_on_file_is_taken(chosen: int, fixture: Path, right: dict[str, Any], on_file: bytes,
+@pytest.mark.parametrize(("chosen", "made"), [(5, 1), (4, 2)])
+def test_the_choice_on_file_is_taken(chosen: int, made: int, fixture: Path, right: dict[str, Any], on_file: bytes,
                                      tmp_path: Path) -> None:
-    """Whichever of the allowed engines it names."""
+    """Whichever of the allowed engines it names; plans are made until it is found, in the order of cuDNN's offers."""
     path = tmp_path / "choices"
     path.write_bytes(on_file)
     rewrite(path, name_of(chosen))
     found = step(fixture, MEASURED, path)
     assert found["engines"] == {chosen} and found["counts"][GRAPHS] == CHOICES and close(found, right)
+    assert found["counts"]["plans made"] == made * CHOICES
 
 
 def test_choices_that_are_not_offered(fixture: Path, right: dict[str, Any], on_file: bytes, tmp_path: Path) -> None:

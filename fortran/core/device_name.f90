@@ -11,6 +11,8 @@
 !> workspace      MiB that one convolution may use
 !> transforms     yes: FFT and Winograd too, whose rounding errors are not those of a sum of products
 !> graphs         yes: through cuDNN's graph API what it has a plan for; no: its convolution calls only
+!> compile        yes: of the graph API also an engine that cuDNN compiles when its plan is made, which takes many
+!>                seconds for each shape
 !> record         yes: a network's steps of the same shapes are recorded as a CUDA graph and run again
 module cnn_device_name
    use cnn_error, only : error_type, fail
@@ -35,6 +37,7 @@ module cnn_device_name
       logical :: deterministic = .true.
       logical :: transforms = .false.
       logical :: graphs = .true.
+      logical :: compile = .false.
       logical :: record = .true.
       integer(i8) :: workspace_limit = 256*mebibyte
    end type device_name_type
@@ -126,6 +129,9 @@ contains
        case ("graphs")
          device%graphs = value == "yes"
          if (.not. device%graphs .and. value /= "no") wanted = "yes or no"
+       case ("compile")
+         device%compile = value == "yes"
+         if (.not. device%compile .and. value /= "no") wanted = "yes or no"
        case ("record")
          device%record = value == "yes"
          if (.not. device%record .and. value /= "no") wanted = "yes or no"
@@ -134,7 +140,7 @@ contains
          if (device%workspace_limit < 0) wanted = "0 to 999999, in MiB"
        case default
          call fail(error, "device "//text//": unknown option """//word//""", expected math=, algorithm=, "// &
-            & "deterministic=, workspace=, transforms=, graphs= or record=")
+            & "deterministic=, workspace=, transforms=, graphs=, compile= or record=")
       end select
       if (len(wanted) > 0) call fail(error, "device "//text//": "//name//" is """//value//""", expected "//wanted)
    end subroutine set_option

@@ -36,8 +36,10 @@ module cnn_conv_plan
       integer(c_size_t) :: workspace_bytes = 0
       !> Whether there is anything: cuDNN need not know a fusion
       logical :: exists = .false.
-      !> Whether the call that fuses convolution, bias and ReLU may be tried
+      !> Whether a fused one may be tried: cuDNN has not refused to run it, and its parts are not faster
       logical :: may_fuse = .true.
+      !> Whether it is known to be the fastest way: another process has measured it
+      logical :: is_settled = .false.
    end type conv_plan_type
 
 contains

@@ -1,8 +1,9 @@
 ! SPDX-License-Identifier: MIT
 !> The plans of a device: found again by what was asked for, or made when it is the first time.
 !>
-!> A plan of the graph API is taken where cuDNN has one that the options allow. Else it is one of the convolution
-!> calls, which know convolutions, and forward ones with bias and ReLU; for other fusions there is none.
+!> A plan of the graph API is taken where cuDNN has one that the options allow. Else, and where the graph API fails, it
+!> is one of the convolution calls, which know convolutions, and forward ones with bias and ReLU; for other fusions
+!> there is none.
 module cnn_conv_plans
    use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_size_t
    use cnn_conv_algorithm, only : choose_algorithm, recall_algorithm
@@ -12,10 +13,11 @@ module cnn_conv_plans
    use cnn_cuda_device, only : cuda_device_type
    use cnn_device_name, only : device_name_type
    use cnn_error, only : error_type
-   use cnn_graph_plan, only : find_graph_plans, free_graph_plan, graph_plan_type, plan_name
+   use cnn_graph_plan, only : free_graph_plan, graph_plan_type, plan_name
+   use cnn_graph_search, only : find_graph_plans
    use cnn_graph_timing, only : find_fastest
    use cnn_kinds, only : bytes_of, i8
-   use cnn_measured_choice, only : choice_key, find_measured, most_measured
+   use cnn_measured_choice, only : choice_key, choice_parts, most_measured
    use cnn_plan_cache, only : find_choice, keep_choice
    use cnn_tensor, only : address_after, aligned, shape_text
    implicit none
@@ -32,6 +34,7 @@ contains
       type(conv_request_type), intent(in) :: request
       integer, intent(out) :: i
       type(error_type), allocatable, intent(out) :: error
+      type(error_type), allocatable :: failure
       type(conv_plan_type) :: plan
       integer :: known
 
@@ -42,14 +45,15 @@ contains
          return
       end do
       i = 0
-      if (name%graphs) call choose_graph(device, name, request, plan%graph, error)
-      if (allocated(error)) error%message = error%message//" (graphs=no does without cuDNN's graph API)"
+      if (name%graphs) call choose_graph(device, name, request, plan, failure)
       plan%exists = c_associated(plan%graph%address)
-      if (.not. allocated(error) .and. .not. plan%exists .and. has_call(request)) then
+      if (.not. plan%exists .and. has_call(request)) then
          call choose_call(device, name, request, plan, error)
          plan%exists = .true.
       end if
       if (allocated(error)) then
+         ! Of an error of the graph API alone nobody is told: the calls remain, or the parts of what was fused
+         if (allocated(failure)) error%message = error%message//"; before it "//failure%message
          error%message = error%message//"; input "//shape_text(request%x)//", weight "//shape_text(request%w)
          call free_plan(plan, device%dnn, device%graphs)
          return
@@ -59,28 +63,28 @@ contains
    end subroutine find_plan
 
    !> The first plan of the graph API that is offered, or the fastest of several, which is measured where no process has
-   !> done so before; null when there is none
+   !> done so before; null when there is none, or an error kept cuDNN from giving or running any
    subroutine choose_graph(device, name, request, plan, error)
       type(cuda_device_type), intent(inout) :: device
       type(device_name_type), intent(in) :: name
       type(conv_request_type), intent(in) :: request
-      type(graph_plan_type), intent(out) :: plan
+      type(conv_plan_type), intent(inout) :: plan
       type(error_type), allocatable, intent(out) :: error
       type(graph_plan_type), allocatable :: plans(:)
-      character(len=:), allocatable :: key
+      character(len=:), allocatable :: key, wanted
       integer(c_int) :: status
       integer :: i, best
 
+      key = ""
+      if (name%measured) key = choice_key(device, name, request)
+      wanted = find_choice(key)
+      if (request%mask .and. wanted == choice_parts) return
       call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, &
-         & merge(most_measured, 1, name%measured), plans, error)
+         & merge(most_measured, 1, name%measured), wanted, plans, plan%is_settled, error)
       best = 0
       if (size(plans) > 1) then
-         key = choice_key(device, name, request)
-         best = find_measured(device, key, plans)
-         if (best == 0) then
-            call find_fastest(device, request, plans, graph_ids(request), best, error)
-            if (best > 0) call keep_choice(key, plan_name(device%graphs, plans(best)))
-         end if
+         call find_fastest(device, request, plans, graph_ids(request), best, error)
+         if (best > 0) call keep_choice(key, plan_name(device%graphs, plans(best)))
       end if
       ! One alone, or no room to try them: then what cuDNN expects to be the best
       if (best == 0 .and. .not. allocated(error)) best = min(1, size(plans))
@@ -88,7 +92,7 @@ contains
          if (i == best) cycle
          call free_graph_plan(device%graphs, plans(i))
       end do
-      if (best > 0) plan = plans(best)
+      if (best > 0) plan%graph = plans(best)
       ! Plans that could not be made may leave an error to the next of the thread that asks
       if (best == 0) status = device%rt%get_last_error()
    end subroutine choose_graph
@@ -127,14 +131,16 @@ contains
          if (known) return
          tensors = room(request%x, request%dtype) + room(request%w, request%dtype) + room(request%y, request%dtype)
          bytes = min(int(name%workspace_limit, c_size_t), free/2)
-         call device%reserve(tensors + bytes, base, error)
+         call device%buffers%reserve_trial(device%rt, tensors + bytes, base, error)
          if (allocated(error)) return
       end if
       at_w = address_after(base, room(request%x, request%dtype))
       at_y = address_after(at_w, room(request%w, request%dtype))
       call choose_algorithm(plan, device%dnn, device%dnn_handle, request%operation, name, base, at_w, at_y, &
          & address_after(base, tensors), bytes, chosen, error)
-      if (name%measured .and. .not. allocated(error)) call keep_choice(key, chosen)
+      if (.not. name%measured) return
+      call device%buffers%end_trial(device%rt)
+      if (.not. allocated(error)) call keep_choice(key, chosen)
    end subroutine choose_call
 
    !> Bytes that a tensor takes in the workspace

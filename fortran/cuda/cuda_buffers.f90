@@ -15,7 +15,7 @@ module cnn_cuda_buffers
    !> Pieces of 16 MiB: large enough that the copies run at full speed
    integer(c_size_t), parameter :: staging_size = 2_c_size_t**24, loss_size = 8_c_size_t
 
-   !> Device memory that grows and is never made smaller
+   !> Device memory that grows
    type :: growing_type
       type(c_ptr) :: address = c_null_ptr
       integer(c_size_t) :: bytes = 0
@@ -32,13 +32,15 @@ module cnn_cuda_buffers
       integer :: live = 0
       !> How often memory below has moved: who has kept an address must ask
       integer :: moves = 0
-      !> For one call at a time, and for what several calls hand on
-      type(growing_type), private :: workspace, scratch
+      !> For one call at a time, for what several calls hand on, and for as long as plans are measured
+      type(growing_type), private :: workspace, scratch, trial
    contains
       procedure :: open
       procedure :: close
       procedure :: reserve
       procedure :: reserve_scratch
+      procedure :: reserve_trial
+      procedure :: end_trial
    end type buffers_type
 
 contains
@@ -72,6 +74,7 @@ contains
       type(cudart_type), intent(in) :: rt
       call give_back(rt, rt%free, self%workspace%address, self%live)
       call give_back(rt, rt%free, self%scratch%address, self%live)
+      call self%end_trial(rt)
       call give_back(rt, rt%free_host, self%loss, self%live)
       call give_back(rt, rt%free_host, self%staging, self%live)
       self%workspace%bytes = 0
@@ -116,6 +119,28 @@ contains
       call grow(rt, bytes, self%scratch, self%live, self%moves, error)
       address = self%scratch%address
    end subroutine reserve_scratch
+
+   !> Memory to measure plans with, until `end_trial`: operands of each, and room for any of them, which is more than a
+   !> step needs. The other memory stays where it is
+   subroutine reserve_trial(self, rt, bytes, address, error)
+      class(buffers_type), intent(inout) :: self
+      type(cudart_type), intent(in) :: rt
+      integer(c_size_t), intent(in) :: bytes
+      type(c_ptr), intent(out) :: address
+      type(error_type), allocatable, intent(out) :: error
+      integer :: moves
+      moves = 0
+      call grow(rt, bytes, self%trial, self%live, moves, error)
+      address = self%trial%address
+   end subroutine reserve_trial
+
+   !> Give it back, after all work that is queued
+   subroutine end_trial(self, rt)
+      class(buffers_type), intent(inout) :: self
+      type(cudart_type), intent(in) :: rt
+      call give_back(rt, rt%free, self%trial%address, self%live)
+      self%trial%bytes = 0
+   end subroutine end_trial
 
    !> Only when it is too small: cudaFree waits for the device
    subroutine grow(rt, bytes, memory, live, moves, error)

@@ -4,25 +4,22 @@
 !> Inside.  What one convolution hands to the next is NHWC and of the type that is multiplied: float32 with tf32, else
 !>          float16 or bfloat16. Outside it is NCHW and float32: input, output and parameters go through gates, at the
 !>          ends where there is little to copy, or with one channel in float32 nothing.
-!> Plans.   All of the graph API. Forward convolutions take bias and ReLU, data gradients the ReLU's mask where cuDNN
-!>          offers that; else the mask is applied by the kernel that sums the bias gradient.
+!> Plans.   All of the graph API. Forward convolutions take bias and ReLU, data gradients the ReLU's mask where that is
+!>          offered and faster; else the mask is applied by the kernel that sums the bias gradient.
 !> Sums.    Bias gradients are float64 sums of what is stored.
 module cnn_cuda_chain
-   use, intrinsic :: iso_c_binding, only : c_associated, c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_ptr, c_size_t
    use cnn_conv_gate, only : bring_in, bring_out, gate_type, places_type
-   use cnn_conv_graph, only : graph_ids
-   use cnn_conv_plans, only : find_plan
-   use cnn_conv_request, only : conv_data, conv_filter, conv_forward, conv_names, conv_request_type, layout_nhwc, &
-      & multiplied_as
+   use cnn_conv_request, only : conv_data, conv_filter, conv_forward, conv_request_type, layout_nhwc, multiplied_as
    use cnn_conv_step, only : conv_step_type
    use cnn_cuda_device, only : cuda_device_type
-   use cnn_cuda_last, only : bias_gradient_last, relu_backward_last
+   use cnn_cuda_masked, only : backward_relu
    use cnn_cuda_sums, only : most_rows
    use cnn_device_name, only : device_name_type, math_fp32
-   use cnn_error, only : error_type, fail
-   use cnn_graph_plan, only : run_graph_plan
+   use cnn_error, only : error_type
    use cnn_kinds, only : dtype_float32, i8
-   use cnn_tensor, only : shape_text, tensor_type
+   use cnn_last_plans, only : has_plan, run
+   use cnn_tensor, only : tensor_type
    implicit none
    private
 
@@ -55,17 +52,6 @@ contains
       end do
       dtype = multiplied_as(dtype, name%math)
    end subroutine find_form
-
-   logical function has_plan(device, name, request, error)
-      type(cuda_device_type), intent(inout) :: device
-      type(device_name_type), intent(in) :: name
-      type(conv_request_type), intent(in) :: request
-      type(error_type), allocatable, intent(out) :: error
-      integer :: i
-      call find_plan(device, name, request, i, error)
-      has_plan = i > 0
-      if (has_plan) has_plan = c_associated(device%plans(i)%graph%address) .and. device%plans(i)%may_fuse
-   end function has_plan
 
    pure function request_of(step, operation, dtype) result(request)
       type(conv_step_type), intent(in) :: step
@@ -206,55 +192,5 @@ contains
       if (b%inside%count() > largest%count()) largest = b%inside
       largest%dtype = dtype
    end function largest
-
-   !> dx from w and dy, 0 where `a`, which a ReLU gave, is not positive; and db = sums of dx when it is not empty
-   subroutine backward_relu(device, name, request, w, dy, a, dx, db, error)
-      type(cuda_device_type), intent(inout) :: device
-      type(device_name_type), intent(in) :: name
-      type(conv_request_type), intent(in) :: request
-      type(tensor_type), intent(in) :: w, dy, a, dx, db
-      type(error_type), allocatable, intent(out) :: error
-      type(conv_request_type) :: masked
-      logical :: refused
-
-      masked = request
-      masked%mask = .true.
-      refused = .not. has_plan(device, name, masked, error)
-      if (.not. (allocated(error) .or. refused)) then
-         call run(device, name, masked, [dx%address, w%address, dy%address, a%address], error, refused)
-      end if
-      if (allocated(error)) return
-      if (refused) then
-         call run(device, name, request, [dx%address, w%address, dy%address], error)
-         if (.not. allocated(error)) call relu_backward_last(device, a, dx, dx, db, error)
-      else if (db%is_allocated()) then
-         call bias_gradient_last(device, dx, db, error)
-      end if
-   end subroutine backward_relu
-
-   !> Queue the plan of a request; addresses in the order of `graph_ids`. With `refused` it is no error that cuDNN does
-   !> not support it after all; it is not asked again then
-   subroutine run(device, name, request, addresses, error, refused)
-      type(cuda_device_type), intent(inout) :: device
-      type(device_name_type), intent(in) :: name
-      type(conv_request_type), intent(in) :: request
-      type(c_ptr), intent(in) :: addresses(:)
-      type(error_type), allocatable, intent(out) :: error
-      logical, intent(out), optional :: refused
-      type(c_ptr) :: workspace
-      integer :: i
-
-      if (present(refused)) refused = .false.
-      call find_plan(device, name, request, i, error)
-      if (.not. allocated(error) .and. i == 0) call fail(error, "no plan for the "// &
-         & trim(conv_names(request%operation))//" of "//shape_text(request%x)//" any more")
-      if (allocated(error)) return
-      call device%reserve(int(device%plans(i)%graph%workspace_bytes, c_size_t), workspace, error)
-      if (.not. allocated(error)) call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, &
-         & graph_ids(request), addresses, workspace, error, refused)
-      if (present(refused)) device%plans(i)%may_fuse = .not. refused
-      if (allocated(error)) error%message = error%message//" ("//trim(conv_names(request%operation))// &
-         & ", channels last; graphs=no does without)"
-   end subroutine run
 
 end module cnn_cuda_chain

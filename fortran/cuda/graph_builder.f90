@@ -38,6 +38,8 @@ module cnn_graph_builder
       !> The first that occurred, and its status
       type(error_type), allocatable :: error
       integer(c_int) :: status = 0
+      !> The first of those that were set aside
+      type(error_type), allocatable :: aside
       type(made_type), allocatable, private :: made(:)
    contains
       procedure :: open => open_builder
@@ -45,6 +47,7 @@ module cnn_graph_builder
       procedure :: ok
       procedure :: refused
       procedure :: forget_error
+      procedure :: set_aside
       procedure :: check
       procedure :: descriptor
       procedure :: finalize
@@ -69,6 +72,7 @@ contains
       type(cudnn_graph_type), intent(inout), target :: graphs
       self%graphs => graphs
       if (allocated(self%error)) deallocate (self%error)
+      if (allocated(self%aside)) deallocate (self%aside)
       if (allocated(self%made)) deallocate (self%made)
       allocate (self%made(0))
    end subroutine open_builder
@@ -105,6 +109,14 @@ contains
       class(graph_builder_type), intent(inout) :: self
       if (allocated(self%error)) deallocate (self%error)
    end subroutine forget_error
+
+   !> Go on after an error that matters only where nothing else is found
+   subroutine set_aside(self)
+      class(graph_builder_type), intent(inout) :: self
+      if (self%refused() .or. self%ok()) return
+      if (.not. allocated(self%aside)) self%aside = self%error
+      call self%forget_error()
+   end subroutine set_aside
 
    !> Keep the first error
    subroutine check(self, status, what)

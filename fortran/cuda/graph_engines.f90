@@ -2,7 +2,8 @@
 !> What cuDNN offers to compute a graph with, and which of it a device's options allow.
 !>
 !> Notes.   Each engine says of itself what its arithmetic is. math=fp32 takes none with tensor cores, whose products of
-!>          float32 are TF32; transforms=no none with FFT or Winograd; deterministic=yes none that is not.
+!>          float32 are TF32; transforms=no none with FFT or Winograd; deterministic=yes none that is not; compile=no
+!>          none that is compiled when its plan is made.
 !> Device.  Heuristics and plans are for the handle's GPU, or for one that a device-properties descriptor tells of: then
 !>          no GPU is needed.
 !> Source.  cuDNN 9 backend API reference: cudnnBackendNumericalNote_t, cudnnBackendBehaviorNote_t.
@@ -59,7 +60,8 @@ contains
       call b%finalize(it)
    end function describe_device
 
-   !> What a heuristic (CUDNN_HEUR_MODE_...) offers for a graph, the best first; none where cuDNN has none
+   !> What a heuristic (CUDNN_HEUR_MODE_...) offers for a graph, the best first; none where cuDNN has none, or after an
+   !> error of the heuristic itself
    subroutine find_engines(b, graph, device, mode, engines)
       type(graph_builder_type), intent(inout) :: b
       !> `device` is null for the GPU that is the thread's
@@ -81,13 +83,12 @@ contains
          configurations(i) = b%descriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "an engine's configuration")
       end do
       call b%get_descriptors(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, configurations, found)
-      if (b%refused()) return
+      if (b%refused() .or. .not. b%ok()) return
       do i = 1, found
          engine = engine_of(b, configurations(i))
+         if (b%ok()) engines = [engines, engine]
          ! One that does not say what its arithmetic is, is none
-         if (b%refused()) cycle
-         if (.not. b%ok()) return
-         engines = [engines, engine]
+         call b%set_aside()
       end do
    end subroutine find_engines
 
@@ -122,7 +123,7 @@ contains
    pure logical function allowed(engine, name)
       type(engine_type), intent(in) :: engine
       type(device_name_type), intent(in) :: name
-      allowed = .not. engine%short_sums
+      allowed = .not. engine%short_sums .and. (name%compile .or. .not. engine%compiled_later)
       if (name%math == math_fp32) allowed = allowed .and. .not. engine%tensor_cores
       if (name%deterministic) allowed = allowed .and. engine%deterministic
       if (.not. name%transforms) allowed = allowed .and. .not. engine%transforms

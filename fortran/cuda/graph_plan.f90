@@ -1,27 +1,23 @@
 ! SPDX-License-Identifier: MIT
-!> Plans of cuDNN's graph API: engines offered that the device's options allow, and their execution.
+!> Plans of cuDNN's graph API: their names, and their execution.
 !>
-!> No plan.  Where cuDNN offers none, or does not know the graph, that is no error.
-!> Source.   cuDNN 9 backend API reference: execution plan and its JSON, variant pack.
+!> Source.  cuDNN 9 backend API reference: execution plan and its JSON, variant pack.
 module cnn_graph_plan
    use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr
-   use cnn_conv_graph, only : build_graph
-   use cnn_conv_request, only : conv_request_type
    use cnn_cudnn, only : is_unsupported
    use cnn_cudnn_graph, only : cudnn_graph_type
    use cnn_cudnn_graph_enums, only : CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, &
       & CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &
-      & CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK
-   use cnn_device_name, only : device_name_type
+      & CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR
    use cnn_digest, only : digest
    use cnn_error, only : error_type
    use cnn_graph_builder, only : graph_builder_type
-   use cnn_graph_engines, only : allowed, engine_type, find_engines, make_plan
+   use cnn_graph_engines, only : engine_type
    use cnn_kinds, only : i8
    implicit none
    private
 
-   public :: find_graph_plans, free_graph_plan, plan_name, run_graph_plan
+   public :: free_graph_plan, plan_name, run_graph_plan
 
    !> Of a graph, in memory
    integer, parameter :: most_tensors = 4
@@ -37,67 +33,6 @@ module cnn_graph_plan
    end type graph_plan_type
 
 contains
-
-   !> Plans for the request that the options allow, at most `most`, the best first by cuDNN's heuristics; the caller
-   !> frees them. None after an error
-   subroutine find_graph_plans(graphs, handle, device, name, request, most, plans, error)
-      type(cudnn_graph_type), intent(inout), target :: graphs
-      !> A cuDNN handle, or the description of a GPU that need not be there; the other is null
-      type(c_ptr), intent(in) :: handle, device
-      type(device_name_type), intent(in) :: name
-      type(conv_request_type), intent(in) :: request
-      integer, intent(in) :: most
-      type(graph_plan_type), allocatable, intent(out) :: plans(:)
-      type(error_type), allocatable, intent(out) :: error
-      type(graph_builder_type) :: builder
-      type(c_ptr) :: graph
-      integer(c_int), parameter :: modes(2) = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK]
-      integer :: i
-
-      allocate (plans(0))
-      call builder%open(graphs)
-      call build_graph(request, builder, handle, graph)
-      if (.not. builder%refused()) then
-         do i = 1, size(modes)
-            if (builder%ok()) call add_plans(builder, graph, handle, device, modes(i), name, most, plans)
-         end do
-      end if
-      call builder%close(error)
-      if (.not. allocated(error)) return
-      do i = 1, size(plans)
-         call free_graph_plan(graphs, plans(i))
-      end do
-      deallocate (plans)
-      allocate (plans(0))
-   end subroutine find_graph_plans
-
-   !> Of what one heuristic offers
-   subroutine add_plans(builder, graph, handle, device, mode, name, most, plans)
-      type(graph_builder_type), intent(inout) :: builder
-      type(c_ptr), intent(in) :: graph, handle, device
-      integer(c_int), intent(in) :: mode
-      type(device_name_type), intent(in) :: name
-      integer, intent(in) :: most
-      type(graph_plan_type), allocatable, intent(inout) :: plans(:)
-      type(engine_type), allocatable :: engines(:)
-      type(graph_plan_type) :: plan
-      integer :: i
-
-      if (size(plans) == most) return
-      call find_engines(builder, graph, device, mode, engines)
-      do i = 1, size(engines)
-         if (.not. allowed(engines(i), name)) cycle
-         call make_plan(builder, engines(i), device, handle, plan%address, plan%workspace_bytes)
-         if (.not. c_associated(plan%address)) cycle
-         plan%engine = engines(i)
-         if (plan%workspace_bytes > name%workspace_limit) then
-            call free_graph_plan(builder%graphs, plan)
-         else
-            plans = [plans, plan]
-         end if
-         if (size(plans) == most) return
-      end do
-   end subroutine add_plans
 
    subroutine free_graph_plan(graphs, plan)
       type(cudnn_graph_type), intent(in) :: graphs

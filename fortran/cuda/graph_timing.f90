@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> The fastest of several plans, by running each on memory of no other use. Waits for the device.
+!> The fastest of several plans, by running each on memory of no other use, which is given back. Waits for the device.
 !>
 !> Time is the host's, from an idle stream until it is idle again: what launching costs is part of it.
 module cnn_graph_timing
@@ -43,7 +43,7 @@ contains
       do i = 1, size(ids)
          offset = offset + room(request, ids(i))
       end do
-      call device%reserve(offset + maxval(plans%workspace_bytes), base, error)
+      call device%buffers%reserve_trial(device%rt, offset + maxval(plans%workspace_bytes), base, error)
       if (allocated(error)) then
          deallocate (error)
          status = device%rt%get_last_error()
@@ -65,6 +65,7 @@ contains
          if (ticks < least) best = i
          least = min(least, ticks)
       end do
+      call device%buffers%end_trial(device%rt)
       if (best == 0) call move_alloc(failure, error)
    end subroutine find_fastest
 

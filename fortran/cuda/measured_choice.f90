@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> What a choice that was measured depends on, and the plan that another process has chosen.
+!> What a choice that was measured depends on.
 module cnn_measured_choice
    use, intrinsic :: iso_c_binding, only : c_int, c_size_t
    use cnn_conv_request, only : conv_request_type, key_length, request_key
@@ -9,17 +9,19 @@ module cnn_measured_choice
    use cnn_device_facts, only : device_label
    use cnn_device_name, only : device_name_type
    use cnn_error, only : error_type
-   use cnn_graph_plan, only : graph_plan_type, plan_name
    use cnn_kinds, only : i8
-   use cnn_plan_cache, only : cache_path, find_choice
+   use cnn_plan_cache, only : cache_path
    use cnn_text, only : to_text
    implicit none
    private
 
-   public :: choice_key, find_measured
+   public :: choice_key
 
    !> Plans of a graph that are measured: cuDNN offers the best first
    integer, parameter, public :: most_measured = 12
+
+   !> The choice on file where the parts of something fused are faster one after the other
+   character(len=*), parameter, public :: choice_parts = "parts"
 
 contains
 
@@ -56,20 +58,5 @@ contains
          & " multiprocessors "//to_text(int(facts(3)))//" memory "//to_text(int(total, i8))//" "// &
          & device_label(device%ordinal)
    end function choice_key
-
-   !> The plan that was the fastest in another process; 0 where that is not known, or it is not among these
-   integer function find_measured(device, key, plans) result(best)
-      type(cuda_device_type), intent(inout) :: device
-      character(len=*), intent(in) :: key
-      type(graph_plan_type), intent(in) :: plans(:)
-      character(len=:), allocatable :: choice
-      choice = find_choice(key)
-      if (len(choice) > 0) then
-         do best = 1, size(plans)
-            if (plan_name(device%graphs, plans(best)) == choice) return
-         end do
-      end if
-      best = 0
-   end function find_measured
 
 end module cnn_measured_choice

@@ -13,8 +13,10 @@ module cnn_plan_facts
    use cnn_error, only : error_type, fail
    use cnn_graph_builder, only : graph_builder_type
    use cnn_graph_engines, only : describe_device
-   use cnn_graph_plan, only : find_graph_plans, free_graph_plan, graph_plan_type
-   use cnn_measured_choice, only : choice_key, find_measured, most_measured
+   use cnn_graph_plan, only : free_graph_plan, graph_plan_type
+   use cnn_graph_search, only : find_graph_plans
+   use cnn_measured_choice, only : choice_key, choice_parts, most_measured
+   use cnn_plan_cache, only : find_choice
    use cnn_text, only : to_text
    implicit none
    private
@@ -57,19 +59,24 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(cuda_device_type), pointer :: device
       type(graph_plan_type), allocatable :: plans(:)
-      integer :: best
+      character(len=:), allocatable :: wanted
+      logical :: is_measured
 
       plan_text = ""
       call open_cuda_device(name%ordinal, device, error)
       if (allocated(error)) return
       call device%enter(error)
       if (.not. allocated(error)) then
-         call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, &
-            & merge(most_measured, 1, name%measured), plans, error)
-         best = 0
-         if (size(plans) > 1) best = find_measured(device, choice_key(device, name, request), plans)
-         plan_text = words(device%graphs, plans, max(best, 1))
-         if (best > 0) plan_text = plan_text//", measured before"
+         wanted = ""
+         if (name%measured) wanted = find_choice(choice_key(device, name, request))
+         if (request%mask .and. wanted == choice_parts) then
+            plan_text = "its parts one after the other, measured before"
+         else
+            call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, &
+               & merge(most_measured, 1, len(wanted) > 0), wanted, plans, is_measured, error)
+            plan_text = words(device%graphs, plans, 1)
+            if (is_measured) plan_text = plan_text//", measured before"
+         end if
       end if
       call device%leave_idle(error)
    end subroutine describe_near
@@ -86,6 +93,7 @@ contains
       type(graph_plan_type), allocatable :: plans(:)
       type(error_type), allocatable :: failure
       type(c_ptr) :: device
+      logical :: is_measured
 
       plan_text = ""
       call dnn%load(error)
@@ -94,7 +102,7 @@ contains
       call builder%open(graphs)
       device = describe_device(builder, json)
       if (builder%ok()) then
-         call find_graph_plans(graphs, c_null_ptr, device, name, request, 1, plans, failure)
+         call find_graph_plans(graphs, c_null_ptr, device, name, request, 1, "", plans, is_measured, failure)
          plan_text = words(graphs, plans, 1)
       end if
       call builder%close(error)
