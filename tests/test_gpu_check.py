@@ -37,7 +37,8 @@ def plan(tmp_path: Path) -> Plan:
     for name in ("one step", "small", "tiny"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "fixture.h5").touch()
-    return Plan(tmp_path, "software device", "cuda", "24x20", "23x18", [], dict(os.environ))
+    (tmp_path / "logs").mkdir()
+    return Plan(tmp_path, tmp_path / "logs", "software device", "cuda", "24x20", "23x18", [], dict(os.environ))
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,9 @@ def test_a_software_device_is_called_one(libraries: Path, tmp_path: Path) -> Non
     assert cross["largest_T"]["loss"] < 1 and cross["again"]["changed"]
     assert repeat["equal"] >= 18 and repeat["changed"] == 0
     assert tests["passed"] >= 4 and tests["wrong"] == []
+    # What child processes have said is beside the JSON
+    logs = [one.name for one in (tmp_path / "check.logs").iterdir()]
+    assert "01-reference.export.out" in logs and sum(name.endswith("-pytest.out") for name in logs) == 1
     assert "/" not in document["cuda"]["cudnn library"] and document["packages"]["numpy"]
     assert str(ROOT) not in json.dumps(document)
 
@@ -155,6 +159,43 @@ def test_children_are_told_of_nvidias_wheels(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setattr(wheels, "name_wheels", lambda: os.environ.update({VARIABLE: "/a/lib"}))
     assert program.environment(None)[VARIABLE] == "/a/lib"
+
+
+def test_what_a_stage_had_said_is_kept(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end in the JSON, without the names of folders; and each stage is on file before the next one begins."""
+    path, seen = tmp_path / "check.json", []
+
+    def late(plan: Plan, _: float) -> Found:
+        raise StageError("no end within 9 s", f"began\n\n{plan.folder}/a.h5 and {ROOT}/tests/b.py\n")
+
+    def reads(*_: object) -> Found:
+        seen.append(json.loads(path.read_text(encoding="utf-8")))
+        return Found("passed", "read")
+
+    monkeypatch.setattr(program, "doctor", lambda *_: stages.Seen(True, "a software device", {}, {}))
+    monkeypatch.setitem(stages.STAGES, "tf32", late)
+    monkeypatch.setitem(stages.STAGES, "cross", reads)
+    (tmp_path / "check.logs").mkdir()
+    for name in ("01-pytest.out", "mine.txt"):
+        (tmp_path / "check.logs" / name).write_text("of another run")
+    assert program.main(["--pretend", str(libraries), "--output", str(path), "--stages", "tf32,cross"]) == 1
+    tf32, cross = json.loads(path.read_text(encoding="utf-8"))["stages"]
+    assert tf32["words"] == "no end within 9 s" and "said" not in cross
+    assert tf32["said"] == ["began", "FOLDER/a.h5 and tests/b.py"]
+    assert (seen[0]["words"], seen[0]["exit_code"]) == ("software device: not finished", 1)
+    assert [one["name"] for one in seen[0]["stages"]] == ["tf32"]
+    assert [one.name for one in (tmp_path / "check.logs").iterdir()] == ["mine.txt"]
+
+
+def test_what_a_child_says_is_there_as_it_comes(plan: Plan) -> None:
+    """Also when it is ended in the middle: in the files, and in the error."""
+    program = "import sys, time; print('out'); print('error', file=sys.stderr); time.sleep(60)"
+    with pytest.raises(StageError, match="no end within 5 s") as raised:
+        plan.run(5.0, sys.executable, "-c", program)
+    assert raised.value.said == "out\nerror\n"
+    assert {one.suffix: one.read_text() for one in plan.logs.iterdir()} == {".out": "out\n", ".err": "error\n"}
+    plan.run(60.0, sys.executable, "-m", "platform")
+    assert (plan.logs / "02-platform.out").read_text() and not (plan.logs / "02-platform.err").exists()
 
 
 def test_a_child_with_children_ends_in_time(plan: Plan) -> None:
@@ -233,3 +274,67 @@ def test_memcheck(plan: Plan, tmp_path: Path, code: int | None, outcome: str) ->
         script.chmod(0o755)
     found = stages.attempt("memcheck", plan, 60.0)
     assert found.outcome == outcome and found.words
+
+
+def test_plugins_of_others_are_not_loaded(plan: Plan, tmp_path: Path) -> None:
+    """They may warn, which is an error in the tests, or worse; pytest-xdist is taken where it is."""
+    (tmp_path / "foreign_plugin.py").write_text("raise RuntimeError('a foreign plugin was loaded')\n")
+    metadata = tmp_path / "foreign-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: foreign\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[pytest11]\nforeign = foreign_plugin\n")
+    path = tmp_path / "test_some.py"
+    path.write_text(PASSES)
+    plan.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    found = stages.tests(replace(plan, tests=[str(path)]), 100.0)
+    assert found.outcome == "passed", found.said
+
+
+@pytest.mark.parametrize(("cores", "threads", "expected"), [
+    (16, "", (["-p", "xdist.plugin", "-n", "8"], {"OMP_NUM_THREADS": "2"})),
+    (2, "3", (["-p", "xdist.plugin", "-n", "2"], {"OMP_NUM_THREADS": "3"})), (1, "", ([], {}))])
+def test_processes_that_share_the_tests(monkeypatch: pytest.MonkeyPatch, cores: int, threads: str,
+                                        expected: tuple[list[str], dict[str, str]]) -> None:
+    """Eight at most, and none where there is no pytest-xdist."""
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    assert stages.workers() == expected
+    monkeypatch.setattr(stages.importlib.util, "find_spec", lambda _: None)
+    assert stages.workers() == ([], {})
+
+
+@pytest.mark.parametrize("lines", [
+    ["[gw0] [  1%] PASSED tests/a.py::b ", "tests/a.py::c[x y] ", "[gw11] [ 99%] FAILED tests/a.py::c[x y] "],
+    ["tests/a.py::b PASSED                  [  1%]", "tests/a.py::c[x y] FAILED   [ 99%]", "tests/a.py::d "]])
+def test_tests_whose_time_was_up(lines: list[str]) -> None:
+    """What had failed until then is named, with several processes and with one."""
+    found = stages.unfinished(StageError("python: no end within 240 s", "\n".join(lines)))
+    assert (found.outcome, found.words) == ("failed", "python: no end within 240 s; until then 1 passed, 1 failed")
+    assert found.numbers == {"passed": 1, "failed": 1, "wrong": ["FAILED tests/a.py::c[x y]"]}
+    assert found.said == "\n".join(lines)
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+@pytest.mark.parametrize("name", ["gpu-check", "gpu-bench"])
+def test_make_where_nothing_can_be_set_up(tmp_path: Path, name: str) -> None:
+    """The Python at hand is taken where it has the package; else it is said what to do."""
+    for one in ("Makefile", "benchmarks", "bridge", "reference"):
+        (tmp_path / one).symlink_to(ROOT / one)
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "gpu", tmp_path / ".ci")
+    (tmp_path / ".ci" / "setup").write_text("#!/bin/sh\necho no network >&2\nexit 1\n")
+    (tmp_path / ".ci" / "setup").chmod(0o755)
+    empty = tmp_path / "python-without-it"
+    empty.write_text("#!/bin/sh\nexit 1\n")
+    empty.chmod(0o755)
+
+    def make(python: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["make", name, "ARGS=--help"], cwd=tmp_path, text=True, capture_output=True, check=False,
+                              env=os.environ | {"PYTHON": python})
+
+    done = make(sys.executable)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert "nothing is set up" in done.stdout and f"usage: python -m benchmarks.{name.replace('-', '_')}" in done.stdout
+    done = make(str(empty))
+    assert done.returncode != 0 and "no network" in done.stderr
+    assert f"{empty} -m benchmarks.{name.replace('-', '_')}" in done.stderr

@@ -100,16 +100,19 @@ def _main(a: argparse.Namespace) -> int:
         return int(a.require)
     if SOFTWARE in seen.words and not a.pretend:
         raise BridgeError(f"found {seen.words}, expected a GPU: CNN_CUDA_PATH names a software device (--pretend)")
-    request = Request(path, clock, minutes, a.device, spec.index, tuple(a.precisions), tuple(names), a.quick,
-                      bool(a.pretend), variables)
     console.print(Text(f"{'pretended' if a.pretend else 'GPU'}: {seen.words}"), soft_wrap=True)
-    return Bench(request, seen, console).run(require=a.require)
+    with tempfile.TemporaryDirectory(prefix="gpu-bench-") as folder:
+        # What one of ours has measured the others need not measure again. It begins empty, and nobody else gets it
+        variables |= {"CNN_PLAN_CACHE": str(Path(folder) / "plans.txt")}
+        request = Request(path, clock, minutes, a.device, spec.index, tuple(a.precisions), tuple(names), a.quick,
+                          bool(a.pretend), variables)
+        return Bench(request, seen, console).run(require=a.require)
 
 
 def _seen(device: str, variables: dict[str, str], limit: float) -> Seen:
     """What the doctor says of the GPU."""
     with tempfile.TemporaryDirectory(prefix="gpu-bench-") as folder:
-        return doctor(Plan(Path(folder), "", device, "", "", (), variables), limit)
+        return doctor(Plan(Path(folder), Path(folder), "", device, "", "", (), variables), limit)
 
 
 if __name__ == "__main__":

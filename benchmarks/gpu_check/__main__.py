@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ PACKAGES = ("fortran-torch-bridge", "torch", "numpy", "h5py", "nvidia-cudnn-cu13
 RESULTS = ROOT / "benchmarks" / "results"
 #: What the software device says of itself in its name
 SOFTWARE = "(no GPU)"
+#: Of what was said by a stage that failed: so many lines are in the JSON
+LAST_LINES, LONGEST_LINE = 60, 300
 #: Room for the files of a run: a fixture of a step and three results at the default size
 ROOM = 8 * 2**30
 
@@ -104,7 +107,8 @@ def _check(a: argparse.Namespace) -> int:
     kind = "software device" if a.pretend else "GPU"
     with tempfile.TemporaryDirectory(prefix="gpu-check-", dir=_roomy()) as folder:
         size, small = ("24x20", "23x18") if a.pretend else ("1024", "256")
-        plan = Plan(Path(folder), kind, a.device, a.size or size, a.small or small, a.tests, environment(a.pretend))
+        plan = Plan(Path(folder), Path(folder), kind, a.device, a.size or size, a.small or small, a.tests,
+                    environment(a.pretend))
         try:
             seen = doctor(plan, min(clock.left, 120.0))
         except StageError as error:
@@ -119,15 +123,29 @@ def _check(a: argparse.Namespace) -> int:
                     "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                     "packages": versions(), "cuda": seen.facts, "environment": seen.environment,
                     "sizes": {"validate": plan.size, "small": plan.small}}
-        stages = [_stage(name, plan, clock, console) for name in a.stages]
+        plan = replace(plan, logs=fresh_folder(path.with_suffix(".logs")))
+        stages: list[dict[str, Any]] = []
+        document |= {"words": f"{kind}: not finished", "exit_code": 1, "seconds": 0.0, "stages": stages}
+        for name in a.stages:
+            stages.append(_stage(name, plan, clock, console))
+            document["seconds"] = round(a.budget - clock.left, 1)
+            # Whoever ends us leaves what was found until then
+            write_json(path, document)
     failed = [one["name"] for one in stages if one["outcome"] == "failed"]
     words = f"{kind}: " + (f"failed: {', '.join(failed)}" if failed else "no stage failed")
-    document |= {"words": words, "exit_code": int(bool(failed)), "seconds": round(a.budget - clock.left, 1),
-                 "stages": stages}
+    document |= {"words": words, "exit_code": int(bool(failed))}
     write_json(path, document)
     show(console, stages)
-    console.print(Text(f"gpu-check: {words}; {path}"), soft_wrap=True)
+    console.print(Text(f"gpu-check: {words}; {path}, what was said in {plan.logs}"), soft_wrap=True)
     return int(bool(failed))
+
+
+def fresh_folder(path: Path) -> Path:
+    """A folder for what child processes say, without what those of an older run have said."""
+    path.mkdir(exist_ok=True)
+    for old in [*path.glob("[0-9][0-9]-*.out"), *path.glob("[0-9][0-9]-*.err")]:
+        old.unlink()
+    return path
 
 
 def _roomy() -> str | None:
@@ -144,8 +162,21 @@ def _stage(name: str, plan: Plan, clock: Clock, console: Output) -> dict[str, An
     found = attempt(name, plan, limit) if limit > 0 else Found("failed", "not run: the time was up")
     seconds = round(time.monotonic() - start, 1)
     console.print(Text(f"{name:<10}{found.outcome:<8}{seconds:7.1f} s  {found.words}"), soft_wrap=True)
+    said = tail(found.said, {str(plan.folder): "FOLDER", f"{ROOT}/": "", sys.prefix: "PREFIX"})
     return {"name": name, "outcome": found.outcome, "seconds": seconds, "words": found.words,
-            "numbers": found.numbers}
+            "numbers": found.numbers} | ({"said": said} if said else {})
+
+
+def tail(text: str, names: dict[str, str]) -> list[str]:
+    """The last lines of what was said, with other names for folders of this machine.
+
+    >>> tail("first\\n\\nin /a/b/c.py\\n", {"/a/b/": ""})
+    ['first', 'in c.py']
+    """
+    for old, new in names.items():
+        text = text.replace(old, new)
+    lines = [line.rstrip()[:LONGEST_LINE] for line in text.splitlines()]
+    return [line for line in lines if line][-LAST_LINES:]
 
 
 def versions() -> dict[str, str]:

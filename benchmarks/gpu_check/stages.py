@@ -7,12 +7,14 @@ function of a `Plan` and the seconds that it may take, and gives a `Found`.
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import re
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ TESTS = ("tests/parity", "tests/test_network_cuda.py", "tests/test_device_arrays
 OPTIONS: dict[str, int | None] = {
     "algorithm=measured": 0, "deterministic=no": 0, "graphs=no": 0, "graphs=no,algorithm=measured": 0, "math=fp16": 3,
     "math=bf16": 3, "algorithm=measured,transforms=yes": None}
+#: Processes that share the tests: each has a context of its own on the GPU
+MOST_WORKERS = 8
 #: Device options whose plans are recorded
 PLANS = ("", "math=tf32", "deterministic=no")
 
@@ -79,14 +83,47 @@ def tests(plan: Plan, limit: float) -> Found:
     chosen = [name for name in plan.tests if (ROOT / name).exists()]
     if not chosen:
         return Found("failed", f"no tests below {ROOT}, expected {', '.join(plan.tests)}")
-    done = plan.run(limit, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen)
+    options, variables = workers()
+    # Plugins that are not ours would be loaded, and may warn, which is an error in the tests
+    variables |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-v", "--color=no", "-p", "no:cacheprovider", *options, *chosen]
+    try:
+        done = replace(plan, environment=plan.environment | variables).run(limit, *command)
+    except StageError as late:
+        return unfinished(late)
     lines = done.out.strip().splitlines()
     counts = {word: int(number) for number, word in
               re.findall(r"(\d+) (passed|failed|skipped|errors?)", lines[-1] if lines else "")}
     wrong = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     right = done.code == 0 and counts.get("passed", 0) > 0
     said = lines or done.errors.strip().splitlines() or [f"exit code {done.code}"]
-    return Found.of(right, said[-1].strip("= "), counts | {"wrong": wrong[:50]})
+    return Found.of(right, said[-1].strip("= "), counts | {"wrong": wrong[:50]}, done.out + done.errors)
+
+
+def workers() -> tuple[list[str], dict[str, str]]:
+    """Options of pytest and variables that share the tests among processes, where pytest-xdist is installed.
+
+    Most of a test's time is the host's: plans are made, and their results judged.
+    """
+    cores = os.cpu_count() or 1
+    number = min(MOST_WORKERS, cores)
+    if number < 2 or importlib.util.find_spec("xdist") is None:
+        return [], {}
+    threads = os.environ.get("OMP_NUM_THREADS") or str(cores // number)
+    return ["-p", "xdist.plugin", "-n", str(number)], {"OMP_NUM_THREADS": threads}
+
+
+def unfinished(late: StageError) -> Found:
+    """Of tests whose time was up: what had passed and failed until then, one line for each by `pytest -v`."""
+    outcomes = re.findall(r"^(?:\[gw\d+\] \[ *\d+%\] )?(PASSED|FAILED|ERROR|SKIPPED) (.+)|"
+                          r"^(\S+::.+) (PASSED|FAILED|ERROR|SKIPPED)\b", late.said, re.M)
+    by_word: dict[str, list[str]] = {}
+    for before, name, other, after in outcomes:
+        by_word.setdefault(before or after, []).append((name or other).strip())
+    wrong = [f"{word} {name}" for word in ("FAILED", "ERROR") for name in by_word.get(word, [])]
+    counts = {word.lower(): len(names) for word, names in by_word.items()}
+    words = f"{late}; until then {counts.get('passed', 0)} passed, {len(wrong)} failed"
+    return Found("failed", words, counts | {"wrong": wrong[:50]}, late.said)
 
 
 def validate(plan: Plan, limit: float) -> Found:
@@ -145,7 +182,7 @@ def double(plan: Plan, limit: float) -> Found:
 
 def options(plan: Plan, limit: float) -> Found:
     """Verdicts on other algorithms and precisions."""
-    clock, verdicts, wrong = Clock(limit), {}, []
+    clock, verdicts, wrong, last = Clock(limit), {}, [], ""
     fixture, result = plan.fixture("small", plan.small, limit), plan.folder / "option.h5"
     for text, expected in OPTIONS.items():
         try:
@@ -155,9 +192,10 @@ def options(plan: Plan, limit: float) -> Found:
             right = expected is None or found["exit_code"] == expected
         except StageError as failure:
             verdicts[text], right = {"words": str(failure)}, False
+            last = failure.said
         wrong += [] if right else [text]
     said = ", ".join(f"{text} {one.get('verdict', 'did not run')}" for text, one in verdicts.items())
-    return Found.of(not wrong, said, {"verdicts": verdicts, "wrong": wrong})
+    return Found.of(not wrong, said, {"verdicts": verdicts, "wrong": wrong}, last)
 
 
 def plans(plan: Plan, limit: float) -> Found:
@@ -184,7 +222,7 @@ def memcheck(plan: Plan, limit: float) -> Found:
                     programs.cnn_step(), fixture, result, "--device", plan.device)
     lines = [line for line in done.out.splitlines() if line.startswith("=========")]
     return Found.of(done.code == 0, lines[-1].strip("= ") if lines else f"exit code {done.code}",
-                    {"report": lines[:60]})
+                    {"report": lines[:60]}, done.out + done.errors)
 
 
 STAGES: dict[str, Callable[[Plan, float], Found]] = {
@@ -200,6 +238,6 @@ def attempt(name: str, plan: Plan, limit: float) -> Found:
     try:
         return STAGES[name](plan, min(limit, LONGEST.get(name, 180.0)))
     except (StageError, BridgeError, OSError) as failure:
-        return Found("failed", " ".join(str(failure).split()))
+        return Found("failed", " ".join(str(failure).split()), said=getattr(failure, "said", ""))
     except Exception as failure:  # the other stages are to be run, and what they find is to be written
         return Found("failed", f"a fault of the check: {type(failure).__name__}: {failure}")
