@@ -25,14 +25,14 @@ lint: test-setup  ## ruff for Python; fortitude, and flang where it is, for Fort
 doctor: setup  ## what works on this machine, what does not, and what would help (ARGS="--device cuda" etc.)
 	@$(PYTHON_ENV) -m bridge.doctor $(ARGS)
 
-gpu-check: test-setup  ## all that only a GPU can show; without one it says so (ARGS="--stages tests,validate" etc.)
-	@$(PYTHON_ENV) -m benchmarks.gpu_check $(ARGS)
+gpu-check:  ## all that only a GPU can show; without one it says so (ARGS="--stages tests,validate" etc.)
+	@.ci/gpu tests benchmarks.gpu_check $(ARGS)
 
 bench: setup  ## speed and memory beside PyTorch, JAX and the machine's peak (ARGS="step layers", "--quick" etc.)
 	@$(PYTHON_ENV) -m benchmarks $(ARGS)
 
-gpu-bench: setup  ## a training step on a GPU beside PyTorch and the floor; without one it says so (ARGS="--minutes 25" etc.)
-	@$(PYTHON_ENV) -m benchmarks.gpu_bench $(ARGS)
+gpu-bench:  ## a training step on a GPU beside PyTorch and the floor; without one it says so (ARGS="--minutes 25" etc.)
+	@.ci/gpu "" benchmarks.gpu_bench $(ARGS)
 
 clean:  ## remove what was built, not the virtual environment
 	rm -rf build
