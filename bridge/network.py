@@ -12,7 +12,7 @@ import numpy as np
 
 from bridge import engine, places
 from bridge.device import DeviceSpec
-from bridge.errors import ArgumentError, ArgumentTypeError, EngineError, FileError
+from bridge.errors import ArgumentError, ArgumentTypeError, DivergenceError, EngineError, FileError
 from bridge.exchange import ExchangeFile, Sgd
 from bridge.model import Conv2d, Model, Relu
 from bridge.momenta import Momenta, lost
@@ -296,12 +296,17 @@ class Network:
         wanted = flag("read_loss", read_loss)
         self._has_gradients = False
         with self._place.working(*given):
-            if given:
-                self._hold(given[0])
-                places = [part for one in given for part in (one.address, one.extent)]
-                loss = engine.call("network_step", self._handle, *places, *settings, int(wanted))
-            else:
-                loss = engine.call("network_step_fed", self._handle, *settings, int(wanted))
+            try:
+                if given:
+                    self._hold(given[0])
+                    places = [part for one in given for part in (one.address, one.extent)]
+                    loss = engine.call("network_step", self._handle, *places, *settings, int(wanted))
+                else:
+                    loss = engine.call("network_step_fed", self._handle, *settings, int(wanted))
+            except DivergenceError:
+                # It has come as far as the update
+                self._spent = self.lean
+                raise
         self._inputs, self._has_gradients, self._spent = given[:1], True, self.lean
         return float(loss) if wanted else None
 

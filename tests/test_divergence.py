@@ -69,6 +69,17 @@ def test_a_step_says_when_the_training_diverges(cuda: str, device: str, lean: bo
 
 
 @DEVICES
+def test_a_diverging_step_uses_outputs_up(cuda: str, device: str) -> None:
+    """As a step that goes well does: the backward pass has been there."""
+    net = network(device, cuda, lean=True)
+    net.parameters["conv3.bias"][...] = np.full(1, np.inf, np.float32)
+    with pytest.raises(bridge.DivergenceError, match=r"^step 0: the loss is Infinity"):
+        net.step(*given(net), lr=0.5)
+    with pytest.raises(bridge.EngineError, match="'relu1' was used up by backward"):
+        net.output("relu1")
+
+
+@DEVICES
 def test_a_diverging_batch_that_was_fed(cuda: str, device: str) -> None:
     """An infinite weight makes the loss infinite or NaN; the next good step is as if nothing had been."""
     net = network(device, cuda)
