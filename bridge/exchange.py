@@ -73,6 +73,8 @@ class ExchangeFile:
             raise FileError(f"{self.path}: {'not a file' if os.path.exists(self.path) else 'no such file'}")
         try:
             self.file = h5py.File(self.path, "r")
+        except PermissionError:
+            raise FileError(f"{self.path}: permission denied, expected a file that this user may read") from None
         except HDF5_ERRORS as error:
             reason = one_line(error).partition("(")[2].rstrip(")") or one_line(error)
             raise FileError(f"{self.path}: not a readable HDF5 file ({reason})") from None

@@ -67,6 +67,18 @@ def image_file(image: str | None) -> str | None:
     return match["file"] if match else image
 
 
+def size_text(size: float) -> str:
+    """A number of bytes with three digits, in the unit that has them; as in reference.disk.
+
+    >>> size_text(4_980_000_000), size_text(621_000_000), size_text(1500), size_text(0)
+    ('4.98 GB', '621 MB', '1.50 kB', '0 bytes')
+    """
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= 0.9995 * factor:
+            return f"{size / factor:.{2 - (size >= 9.995 * factor) - (size >= 99.95 * factor)}f} {unit}"
+    return f"{size:.0f} bytes"
+
+
 def _check_writable(name: str, path: StrPath) -> None:
     """The very file that will be needed is made, and removed."""
     given, goal = f"{name} {os.fspath(path)}", target(path)

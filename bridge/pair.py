@@ -66,7 +66,10 @@ class Pair:
         self._check_batches()
         start = self.parameters(reference, 0)
         if start is None:
-            raise FileError(f"{reference.path}: steps/0/weights is missing or incomplete")
+            shapes = self.model.parameter_shapes()
+            name = next(name for name in shapes if not reference.has(f"steps/0/weights/{name}"))
+            expected = f"expected a dataset of shape {shapes[name]} (weights before the first step)"
+            raise FileError(f"{reference.path}: steps/0/weights/{name} is missing, {expected}")
         self.start = {name: w.astype(self.dtype) for name, w in start.items()}
         self.frozen = frozenset(name for name in start if reference.is_frozen(name))
 

@@ -9,6 +9,7 @@ the verdict.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from bridge.attempt import attempt
 from bridge.command import BAD_INPUT, Output, new_parser, run
 from bridge.compare import EXIT_CODES
 from bridge.device import HELP, DeviceSpec
-from bridge.files import image_file
+from bridge.files import image_file, size_text
 from bridge.judged import Comparison
 from bridge.memory import brief_waits, keep_freed_memory
 from bridge.outcome import Outcome
@@ -103,10 +104,13 @@ def _add_experiments(group: argparse._ArgumentGroup) -> None:
 
 
 def _sizes(text: str) -> list[str]:
-    """From "64,128,48x64"; each is checked by reference.export."""
+    """From "64,128,48x64"; all are looked at before the first is run."""
     found = [part.strip() for part in text.split(",")]
     if len(set(found)) < 2 or len(set(found)) < len(found) or not all(found):
         raise argparse.ArgumentTypeError(f"expected two or more different sizes, S,S,..., found '{text}'")
+    for one in found:
+        if not re.fullmatch(r"0*[1-9][0-9]*(x0*[1-9][0-9]*)?", one, re.IGNORECASE):
+            raise argparse.ArgumentTypeError(f"expected HxW or one number in each place, found '{one}'")
     return found
 
 
@@ -140,6 +144,8 @@ def _single(a: argparse.Namespace) -> int:
     with workspace(a.keep, validation.bytes_needed(a)) as folder:
         files = Files.of(folder)
         fate = "kept" if a.keep else "removed afterwards; --keep DIR keeps them"
+        # For another net only its export knows, and says it
+        fate += "" if a.model else f"; at most {size_text(validation.bytes_needed(a))}"
         errors.print(f"files in {folder} ({fate})", style="dim", highlight=False, soft_wrap=True)
         console.print(validation.export(files, a), highlight=False, markup=False, soft_wrap=True)
         comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors,

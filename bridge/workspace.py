@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bridge.errors import BridgeError
+from bridge.files import size_text
 
 #: Memory that the comparison itself needs, left free when files are kept in memory
 RESERVE = 8 * 2**30
@@ -47,10 +48,16 @@ def workspace(keep: str | None, needed: int) -> Iterator[Path]:
 
 
 def _check_room(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise BridgeError(f"{folder}: {free / 2**30:.1f} GiB free, expected {needed / 2**30:.1f} GiB for the fixture "
-                          "and the result; choose another folder with --keep, or a smaller --size")
+    disk = shutil.disk_usage(folder)
+    if disk.total == 0:
+        # One that says nothing of its size is tried; /proc and the like take no files
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise BridgeError(f"{folder}: takes no files ({error.strerror}); choose another with --keep") from None
+    elif disk.free < needed:
+        raise BridgeError(f"{folder}: {size_text(disk.free)} free, expected {size_text(needed)} for the fixture and "
+                          "the result; choose another folder with --keep, or a smaller --size")
 
 
 def _fits_in_memory(needed: int) -> bool:

@@ -19,7 +19,7 @@ import h5py
 import torch
 
 from reference.chain import Layers
-from reference.disk import check_place, check_separate
+from reference.disk import check_place, check_separate, size_text
 from reference.images import image_file
 from reference.micrograph import Source, fit_target, make_source, target_text
 from reference.model import build_layers, model_file, output_shapes
@@ -92,8 +92,12 @@ def export(path: str | Path, settings: ExportSettings | None = None, *, quiet: b
     check_place(path)
     with _computing(settings.threads):
         work = _Work(settings)
+        needed = work.expected_bytes()
+        goal = check_place(path, needed)
+        if not quiet:
+            print(f"will write {size_text(needed)} to {goal}", flush=True)
         with (
-            new_file(path, work.expected_bytes()) as file,
+            new_file(path, needed) as file,
             Stages(settings.steps + work.computed_twins, quiet) as stages,
         ):
             losses = work.write(file, stages)

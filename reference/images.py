@@ -40,6 +40,10 @@ def load_image(path: str | Path) -> np.ndarray:
     """
     file, dataset = _split(str(path))
     suffix = file.suffix.lower()
+    if file.is_dir():
+        raise InputError(f"image {path}: a folder, expected a file: {READABLE}")
+    if not suffix:
+        raise InputError(f"image {path}: a name without an ending, expected {READABLE}")
     if suffix not in _READERS:
         raise InputError(f"image {file.name}: cannot read '{suffix}'; expected {READABLE}")
     if not file.is_file():

@@ -19,7 +19,7 @@ module cnn_atomic_file
    implicit none
    private
 
-   public :: check_place, is_replaceable, make_folders, same_file
+   public :: check_place, is_replaceable, make_folders, may_read, same_file
 
    !> As in part_file.c
    integer, parameter :: longest_path = 4096
@@ -66,6 +66,13 @@ module cnn_atomic_file
          character(kind=c_char), intent(in) :: a(*), b(*)
          integer(c_int) :: same
       end function c_same_file
+      function c_may_read(path) result(may) bind(C, name="cnn_may_read")
+         import :: c_char, c_int
+         implicit none
+         !> A file name
+         character(kind=c_char), intent(in) :: path(*)
+         integer(c_int) :: may
+      end function c_may_read
       function c_watch(name) result(watch) bind(C, name="cnn_part_watch")
          import :: c_char, c_int
          implicit none
@@ -181,6 +188,13 @@ contains
       character(len=*), intent(in) :: a, b
       same_file = c_same_file(a//c_null_char, b//c_null_char) /= 0
    end function same_file
+
+   !> May this user read a file?
+   logical function may_read(path)
+      !> A file name
+      character(len=*), intent(in) :: path
+      may_read = c_may_read(path//c_null_char) /= 0
+   end function may_read
 
    !> Reserve a name beside `path` (same file system, so that the rename is atomic), unique to this process
    subroutine begin(self, path, error)

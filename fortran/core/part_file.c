@@ -250,3 +250,5 @@ int cnn_same_file(const char *a, const char *b)
     struct stat one, other;
     return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
+
+int cnn_may_read(const char *path) { return access(path, R_OK) == 0; }

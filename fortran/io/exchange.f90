@@ -122,8 +122,7 @@ contains
       class(fixture_type), intent(inout) :: self
       character(len=*), intent(in) :: path
       type(error_type), allocatable, intent(out) :: error
-      character(len=:), allocatable :: format
-      character(len=32) :: found
+      character(len=:), allocatable :: format, found
       real(dp) :: version
 
       call self%file%open_to_read(path, error)
@@ -138,9 +137,9 @@ contains
       if (allocated(error)) return
       ! written so that NaN is refused
       if (.not. abs(version - format_version) <= 0.0_dp) then
-         write (found, "(g0)") version
-         call fail(error, path//": format_version is "//trim(found)//", this program reads version "// &
-            & to_text(format_version))
+         found = to_text(version)
+         if (abs(version - anint(version)) <= 0.0_dp .and. abs(version) < huge(1)) found = to_text(nint(version))
+         call fail(error, path//": format_version is "//found//", this program reads version "//to_text(format_version))
          return
       end if
       self%precision = "float32"

@@ -10,6 +10,7 @@
 module cnn_hdf5_file
    use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_f_pointer, c_loc, c_null_char, c_null_ptr, &
       & c_ptr, c_size_t
+   use cnn_atomic_file, only : may_read
    use cnn_error, only : error_type, fail
    use cnn_kinds, only : dp, dtype_float32, i8
    use cnn_tensor, only : tensor_type
@@ -72,6 +73,10 @@ contains
          call self%fail_with("empty, or not a regular file", error)
       end if
       if (allocated(error)) return
+      if (.not. may_read(path)) then
+         call self%fail_with("permission denied, expected a file that this user may read", error)
+         return
+      end if
       call h5fopen_f(path, H5F_ACC_RDONLY_F, self%id, status)
       if (status /= 0) then
          self%id = -1
