@@ -7,6 +7,7 @@ The packages come with PyTorch for CUDA, or by ``pip install nvidia-cudnn-cu13 n
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,24 @@ def require(kind: str, name: str) -> list[Path]:
     if not any(True for folder in found for _ in folder.glob(name)):
         pytest.skip(f"{PACKAGES}: no {name}")
     return found
+
+
+def require_cudnn(major: int, minor: int) -> None:
+    """Skips the test, with the reason, where the packages' cuDNN is older than this."""
+    found = tuple(_defined("cudnn_version.h", f"CUDNN_{name}") for name in ("MAJOR", "MINOR"))
+    if found < (major, minor):
+        pytest.skip(f"NVIDIA's packages have cuDNN {found[0]}.{found[1]}, the test needs {major}.{minor} or newer")
+
+
+def require_cuda(major: int) -> None:
+    """Skips the test, with the reason, where the packages' CUDA runtime is older than this."""
+    found = _defined("cuda_runtime_api.h", "CUDART_VERSION") // 1000
+    if found < major:
+        pytest.skip(f"NVIDIA's packages are of CUDA {found}, the test needs {major} or newer")
+
+
+def _defined(header: str, name: str) -> int:
+    """A number that one of the packages' headers defines; a skipped test without it."""
+    (file, *_) = [folder / header for folder in require("include", header) if (folder / header).is_file()]
+    (number,) = re.findall(rf"^#define {name}\s+(\d+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return int(number)

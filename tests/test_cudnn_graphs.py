@@ -78,6 +78,8 @@ def say(program: Path, lines: Sequence[str], device: Path = DEVICE, *words: str)
     """What it prints; it must end in order."""
     folders = nvidia_packages.require("lib", "libcudnn.so.9")
     nvidia_packages.require("lib", "libcublasLt.so.*")
+    # The first that takes the description of a device
+    nvidia_packages.require_cudnn(9, 8)
     environment = {name: value for name, value in os.environ.items()
                    if name != "LD_LIBRARY_PATH" and not name.startswith("CNN_CUDA")}
     environment["CNN_CUDA_WHEELS"] = ":".join(map(str, folders))

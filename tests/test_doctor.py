@@ -462,7 +462,7 @@ def test_two_devices_of_which_one_fails(device: None, monkeypatch: pytest.Monkey
     ({"STRICT_FAIL": "cuInit:0:7"}, "GPU driver: CUDA driver: start the driver"),
     ({"STRICT_FAIL": "cudaGetDeviceCount:0:35"}, "the GPU driver serves CUDA 13.0, the runtime is CUDA 13.0"),
     ({"STRICT_CUDNN_VERSION": "81000"}, "cuDNN: "),
-    ({"STRICT_CUDNN_CUDART_VERSION": "12080"}, "so.12"),
+    ({"STRICT_CUDNN_CUDART_VERSION": "12080", "CNN_CUDA_WHEELS": ""}, "so.12"),
     ({"STRICT_CUDART_VERSION": "11080"}, "CUDA runtime: "),
 ])
 def test_a_device_that_does_not_work(settings: dict[str, str], words: str, device: None,

@@ -21,6 +21,8 @@ def cudnn() -> None:
     """The real one, or a skipped test."""
     nvidia_packages.require("lib", "libcudnn.so.9")
     nvidia_packages.require("lib", "libcublasLt.so.*")
+    # The first that takes the description of a device
+    nvidia_packages.require_cudnn(9, 8)
 
 
 def plans(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[tuple[str, str], dict[str, str]]:

@@ -32,6 +32,7 @@ def compiler(*, real: bool) -> list[str]:
         return command
     folders = nvidia_packages.require("include", "cudnn.h")
     nvidia_packages.require("include", "cublas_v2.h")
+    nvidia_packages.require_cuda(13)
     # half types need C++ headers that are not in these packages, and nothing here uses them
     command += ["-DREAL_HEADERS", "-D__CUDA_FP16_H__", "-D__CUDA_BF16_H__"]
     command += [f"-isystem{folder}" for folder in folders]

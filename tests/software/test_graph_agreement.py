@@ -106,6 +106,7 @@ def test_as_the_real_cudnn(folder: Path) -> None:
     """Statuses, counts, texts, and what may be destroyed when."""
     found = nvidia_packages.require("lib", "libcudnn.so.9")
     nvidia_packages.require("lib", "libcublasLt.so.*")
+    nvidia_packages.require_cudnn(9, 8)
     both = ("libcublasLt.so.*", "libcudnn.so.9")
     real = asked([next(path for place in found for path in place.glob(name)) for name in both])
     device = asked([folder / "libcudnn.so.9"])
