@@ -65,11 +65,12 @@ def test_the_library_is_loaded_with_them(wheels: list[str], monkeypatch: pytest.
 
 def test_the_program_is_told(wheels: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, str]] = []
+    begin = subprocess.Popen
 
-    def record(command: list[str], **given: Any) -> subprocess.CompletedProcess[str]:
+    def record(command: list[str], **given: Any) -> subprocess.Popen[str]:
         seen.append(given["env"])
-        return subprocess.CompletedProcess(command, 0, "", "")
+        return begin([sys.executable, "-c", ""], **given)
 
-    monkeypatch.setattr(subprocess, "run", record)
+    monkeypatch.setattr(subprocess, "Popen", record)
     programs.run_cnn_step(Path("a.h5"), Path("b.h5"), "cuda")
     assert seen[0][VARIABLE].split(os.pathsep) == wheels
