@@ -82,6 +82,12 @@ class Adjoint:
         return max(self.t(*pair) for pair in self._pairs)
 
     @property
+    def gap(self) -> float:
+        """Between the smallest and the largest product, as a part of C."""
+        values = [side.value for side in self.sides.values()]
+        return (max(values) - min(values)) / self.scale if self.scale else 0.0
+
+    @property
     def outcome(self) -> Outcome:
         """Rounding, a bug, or cannot tell."""
         if all(self.t(*pair) <= 1 for pair in self._pairs):

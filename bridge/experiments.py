@@ -12,25 +12,30 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
 from bridge import validation
+from bridge.attempt import attempt
 from bridge.checks import Check, self_checks
-from bridge.command import BAD_INPUT, Output, complain
+from bridge.command import BAD_INPUT, Output
 from bridge.errors import BridgeError
 from bridge.identities import adjoint_identities
 from bridge.identities import conclusion as adjoint_conclusion
+from bridge.judged import Comparison
 from bridge.outcome import Outcome, worst
+from bridge.outputs import finish_series
 from bridge.plots import drawn, plot_sizes
 from bridge.programs import run_cnn_step
 from bridge.progress import stage
-from bridge.report.files import write_json
+from bridge.report.html_page import run_of_several
+from bridge.report.junit import Answer
+from bridge.report.series import Series
 from bridge.scaling import Scaling
 from bridge.validation import Files, with_defaults
-from bridge.wording import short
+from bridge.verdict import Verdict
+from bridge.wording import count, short
 from bridge.workspace import workspace
 
 #: What an exact probe is asked for, where nothing else is: the default net, its memory between steps, all options
@@ -44,7 +49,7 @@ PROBES = {
 def sizes(a: argparse.Namespace) -> int:
     """``--sizes``: validate at every size; the exit code is the worst."""
     start, console, errors = time.monotonic(), Output(), Output(stderr=True)
-    scaling = Scaling()
+    scaling, keeper = Scaling(), _Worst(a.report is not None)
     runs = [with_defaults(argparse.Namespace(**vars(a) | {"size": size}), steps=1) for size in a.sizes]
     needed = [validation.bytes_needed(one) for one in runs]
     with workspace(a.keep, sum(needed) if a.keep else max(needed)) as folder:
@@ -54,19 +59,23 @@ def sizes(a: argparse.Namespace) -> int:
                 validation.export(files, one)
             comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors, what)
             scaling.add(one.size, comparison, verdict)
+            keeper.look(one.size, files, comparison, verdict)
             if a.keep is None:
                 files.remove()
     console.print(scaling.table())
     console.print(scaling.conclusion, highlight=False, style="bold")
     unplotted = drawn(console, a.plot, lambda: plot_sizes(a.plot, scaling, a.precision)) if a.plot else []
     validation.print_end(console, start)
-    return _finish(a.json, scaling.to_dict()) or BAD_INPUT * bool(unplotted)
+    answers = [Answer(size.name, size.outcome, size.words) for size in scaling.sizes]
+    series = Series("sizes", _title("The error against the size of the images", a), scaling.outcome, scaling.conclusion,
+                    answers, *scaling.cells(), keeper.shown)
+    return finish_series("bridge.validate", a, series, scaling.to_dict()) or BAD_INPUT * bool(unplotted)
 
 
 def probes(a: argparse.Namespace) -> int:
     """``--probe``: run exact probes; the exit code is the worst."""
     start, console, errors = time.monotonic(), Output(), Output(stderr=True)
-    found = []
+    found, keeper = [], _Worst(a.report is not None)
     with workspace(a.keep, 2**27 + validation.bytes_needed(with_defaults(a, size="64x128"))) as folder:
         wanted = _wanted_probes(a)
         for number, (name, given) in enumerate(wanted.items(), 1):
@@ -75,16 +84,22 @@ def probes(a: argparse.Namespace) -> int:
             what = f"[{number}/{len(wanted)}] "
             with stage(errors, f"{what}reference.export --probe"):
                 validation.export(files, one)
-            _, verdict = validation.run_and_judge(files, a.device, a.precision, errors, what)
-            found.append((name, verdict))
+            comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors, what)
+            found.append(Answer(name, verdict.outcome, verdict.words, verdict.hints))
+            keeper.look(name, files, comparison, verdict)
             console.print(f"[bold]{name}[/bold]: {escape(verdict.words)}", highlight=False)
             for hint in verdict.hints:
                 console.print(f"  {hint}", highlight=False, markup=False)
     validation.print_end(console, start)
-    zone = worst(verdict.outcome for _, verdict in found)
-    probes = [{"name": name, "verdict": v.outcome.label, "words": v.words, "hints": v.hints} for name, v in found]
-    document = {"json_version": 1, "verdict": zone.label, "exit_code": zone.value, "probes": probes}
-    return _finish(a.json, document)
+    zone = worst(one.outcome for one in found)
+    exact = sum(one.outcome is Outcome.ROUNDING for one in found)
+    first = next((one for one in found if one.outcome is zone), found[0])
+    words = f"{exact} of {count(len(found), 'probe')} exact."
+    words += f" {first.name}: {first.words}" if exact < len(found) else ""
+    probes = [{"name": one.name, "verdict": one.outcome.label, "words": one.words, "hints": one.hints} for one in found]
+    series = Series("probes", _title("Exact probes, in which nothing is rounded", a), zone, words, found,
+                    worst=keeper.shown)
+    return finish_series("bridge.validate", a, series, {"probes": probes})
 
 
 def _wanted_probes(a: argparse.Namespace) -> dict[str, dict[str, object]]:
@@ -109,7 +124,7 @@ def checks(a: argparse.Namespace) -> int:
             run_cnn_step(files.fixture, files.result, a.device, a.precision)
         with stage(errors, "adjoint identities of the step") as progress:
             adjoint = adjoint_identities(files.fixture, files.result, progress)
-    zone = worst([Outcome.ROUNDING if all(c.passed for c in own) else Outcome.BUG, *(one.outcome for one in adjoint)])
+    zones = [Outcome.ROUNDING if one.passed else Outcome.BUG for one in own] + [one.outcome for one in adjoint]
     found = own + [
         Check(f"cnn_step, {a.precision}: adjoint identity of {one.layer}, step {one.step}", f"T = {short(one.largest)}",
               one.outcome is Outcome.ROUNDING)
@@ -122,9 +137,13 @@ def checks(a: argparse.Namespace) -> int:
     words += f" {adjoint_conclusion(adjoint)}" if any(one.implicated for one in adjoint) else ""
     console.print(words, style="bold", highlight=False)
     validation.print_end(console, start)
-    document = {"json_version": 1, "verdict": zone.label, "exit_code": zone.value, "words": words,
-                "checks": [vars(check) for check in found]}
-    return _finish(a.json, document)
+    answers = [Answer(check.name, zone, check.found) for check, zone in zip(found, zones, strict=True)]
+    series = Series("checks", _title("Identities that need no reference", a), worst(zones), words, answers)
+    return finish_series("bridge.validate", a, series, {"checks": [vars(check) for check in found]})
+
+
+def _title(what: str, a: argparse.Namespace) -> str:
+    return f"{what}: device {a.device}, {a.precision}"
 
 
 def _checks_table(found: list[Check]) -> Table:
@@ -134,15 +153,28 @@ def _checks_table(found: list[Check]) -> Table:
     return rows
 
 
-def _finish(path: str | None, document: dict[str, Any]) -> int:
-    """Write the JSON file, if one is wanted; the exit code. A verdict against the candidate stays, whatever fails."""
-    code = int(document["exit_code"])
-    try:
-        if path is not None:
-            write_json(path, document)
-    except OSError as error:
-        return complain("bridge.validate", f"--json {path}: {error.strerror}", code or BAD_INPUT)
-    return code
+class _Worst:
+    """HTML of the worst run so far, made while its files are there.
+
+    Parameters
+    ----------
+    wanted : somebody asked for a report
+    """
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted, self.shown = wanted, ("", "")
+        self._outcome, self._t = Outcome.ROUNDING, -1.0
+
+    def look(self, name: str, files: Files, comparison: Comparison, verdict: Verdict) -> None:
+        """Keep this one, if it is worse."""
+        t = max((judged.t for judged in comparison.computed), default=0.0)
+        same = verdict.outcome is self._outcome
+        worse = not t <= self._t if same else worst([verdict.outcome, self._outcome]) is verdict.outcome
+        if self.wanted and worse:
+            self._outcome, self._t = verdict.outcome, t
+            made = attempt(verdict.missing, "the run, in the report",
+                           lambda: run_of_several(comparison, verdict, (files.fixture, files.result)), "")
+            self.shown = (name, made)
 
 
 def refuse_together(a: argparse.Namespace) -> None:
@@ -157,7 +189,7 @@ def refuse_together(a: argparse.Namespace) -> None:
     if len(chosen) > 1:
         raise BridgeError(f"{' and '.join(chosen)}: one experiment at a time")
     for name in ("report", "junit", "all"):
-        if chosen and getattr(a, name):
+        if getattr(a, name) and (a.self_test or (chosen and name == "all")):
             raise BridgeError(f"--{name} belongs to a single comparison, expected no {chosen[0]}")
     if a.quick and not a.self_test:
         raise BridgeError("--quick shortens --self-test, which is missing")

@@ -23,6 +23,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from rich.table import Table
@@ -35,8 +36,12 @@ from bridge.errors import FileError
 from bridge.exchange import ExchangeFile
 from bridge.model import Conv2d
 from bridge.outcome import Outcome, worst
+from bridge.outputs import add_file_arguments, check_outputs, finish_series
 from bridge.pair import Pair, Parameters
 from bridge.progress import Report, stage
+from bridge.report.json_report import number
+from bridge.report.junit import Answer
+from bridge.report.series import Series
 from bridge.wording import short
 
 Array = np.ndarray
@@ -157,19 +162,39 @@ def _sum(values: Array) -> float:
     return float(np.sum(np.ascontiguousarray(values)))
 
 
+HEADINGS = ("layer", "step", FORWARD, FILTER, DATA, "gap / C", "T", "wrong")
+
+
+def cells(one: Adjoint) -> list[str]:
+    """A row of the table: a convolution of a step."""
+    shown = [f"{one.sides[name].value:.7g}" if name in one.sides else "" for name in MADE_BY]
+    return [one.layer, str(one.step), *shown, f"{one.gap:.1e}", short(one.largest), one.implicated]
+
+
 def table(found: list[Adjoint]) -> Table:
     """One row for each convolution and step."""
     rows = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("layer", "step", FORWARD, FILTER, DATA, "gap / C", "T", "wrong"):
+    for heading in HEADINGS:
         rows.add_column(heading, justify="left" if heading in ("layer", "wrong") else "right", overflow="fold")
     for one in found:
-        values = [one.sides[name].value if name in one.sides else None for name in MADE_BY]
-        given = [value for value in values if value is not None]
-        gap = (max(given) - min(given)) / one.scale if one.scale else 0.0
-        shown = ["" if value is None else f"{value:.7g}" for value in values]
-        style = "" if one.outcome is Outcome.ROUNDING else "red"
-        rows.add_row(one.layer, str(one.step), *shown, f"{gap:.1e}", short(one.largest), one.implicated, style=style)
+        rows.add_row(*cells(one), style="" if one.outcome is Outcome.ROUNDING else "red")
     return rows
+
+
+def series(found: list[Adjoint]) -> Series:
+    """For the reports."""
+    answers = [Answer(f"{one.layer}, step {one.step}", one.outcome,
+                      f"T = {short(one.largest)}{f': {one.implicated}' if one.implicated else ''}") for one in found]
+    zone = worst(one.outcome for one in found)
+    return Series("identities", "<dz, z - b> = <w, dw> = <x, dx>, for every convolution", zone, conclusion(found),
+                  answers, HEADINGS, [cells(one) for one in found])
+
+
+def to_dict(one: Adjoint) -> dict[str, Any]:
+    """For JSON; infinite and undefined numbers are null."""
+    return {"layer": one.layer, "step": one.step, "verdict": one.outcome.label, "T": number(one.largest),
+            "gap": number(one.gap), "implicated": one.implicated,
+            "products": {name: number(side.value) for name, side in one.sides.items()}}
 
 
 def conclusion(found: list[Adjoint]) -> str:
@@ -194,6 +219,7 @@ def parser() -> argparse.ArgumentParser:
                "One projection of each tensor is seen: consistent is weaker than right (python -m bridge.compare).")
     p.add_argument("fixture", metavar="FIXTURE", help="exchange file with the batches and first weights")
     p.add_argument("result", metavar="RESULT", help="exchange file of the candidate")
+    add_file_arguments(p, "conclusion and all products", "convolution of each step")
     return p
 
 
@@ -204,12 +230,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(a: argparse.Namespace) -> int:
+    check_outputs(a, [("FIXTURE", a.fixture), ("RESULT", a.result)])
     with stage(Output(stderr=True), "adjoint identities") as progress:
         found = adjoint_identities(a.fixture, a.result, progress)
     console = Output()
     console.print(table(found))
     console.print(conclusion(found), highlight=False)
-    return worst(one.outcome for one in found).value
+    return finish_series("bridge.identities", a, series(found), {"identities": [to_dict(one) for one in found]})
 
 
 if __name__ == "__main__":

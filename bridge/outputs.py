@@ -15,10 +15,12 @@ from bridge.diagnosis import BUDGET
 from bridge.files import Named, check_files
 from bridge.judged import Comparison
 from bridge.progress import stage
+from bridge.report.environment import environment
 from bridge.report.files import write_json, write_text
 from bridge.report.html_page import page
 from bridge.report.json_report import to_dict
 from bridge.report.junit import suite
+from bridge.report.series import Series, series_page, series_suite
 from bridge.verdict import Verdict
 
 #: Options that name a file
@@ -34,9 +36,20 @@ def add_output_arguments(p: argparse.ArgumentParser) -> None:
                    "can show")
     p.add_argument("--diagnosis-time", type=_seconds, default=BUDGET, metavar="S",
                    help="seconds for the search for the fault (default %(default)g)")
+    add_file_arguments(p, "verdict, table, error maps, adequacy", "tensor of each step")
+
+
+def add_file_arguments(p: argparse.ArgumentParser, shown: str, case: str) -> None:
+    """The files that a command with a conclusion writes.
+
+    Parameters
+    ----------
+    shown : what stands in the HTML file
+    case : for what there is a test case
+    """
     p.add_argument("--json", metavar="FILE", help="write the verdict and every number as JSON too (docs/json.md)")
-    p.add_argument("--report", metavar="FILE", help="write one HTML file: verdict, table, error maps, adequacy")
-    p.add_argument("--junit", metavar="FILE", help="write JUnit XML: a test case for each tensor of each step")
+    p.add_argument("--report", metavar="FILE", help=f"write one HTML file: {shown}")
+    p.add_argument("--junit", metavar="FILE", help=f"write JUnit XML: a test case for each {case}")
 
 
 def _seconds(text: str) -> float:
@@ -55,7 +68,7 @@ def check_outputs(a: argparse.Namespace, reads: Named = (), writes: Named = ()) 
 
     Parameters
     ----------
-    a : with the options of `add_output_arguments`
+    a : with the options of `add_file_arguments`
     reads : what else the command reads, as `bridge.files.check_files` takes it
     writes : what else it writes
 
@@ -84,7 +97,31 @@ def finish(name: str, a: argparse.Namespace, files: Paths, judged: tuple[Compari
         "report": lambda path: _write_page(path, files, comparison, verdict),
         "junit": lambda path: write_text(path, suite(comparison, verdict)),
     }
-    code = verdict.exit_code
+    return _write(name, a, work, verdict.exit_code)
+
+
+def finish_series(name: str, a: argparse.Namespace, series: Series, found: dict[str, Any]) -> int:
+    """The same for a command with several answers.
+
+    Parameters
+    ----------
+    name : of the program, before a message
+    a : with the options of `add_file_arguments`
+    series : the answers
+    found : keys of the JSON besides the version, verdict, exit code and words
+    """
+    head = {"json_version": 1, "verdict": series.outcome.label, "exit_code": series.outcome.value,
+            "words": series.words}
+    work: dict[str, Callable[[str], None]] = {
+        "json": lambda path: write_json(path, head | found | {"environment": environment()}),
+        "report": lambda path: write_text(path, series_page(series)),
+        "junit": lambda path: write_text(path, series_suite(series)),
+    }
+    return _write(name, a, work, series.outcome.value)
+
+
+def _write(name: str, a: argparse.Namespace, work: dict[str, Callable[[str], None]], code: int) -> int:
+    """The exit code; a file that is missing spoils only a good one."""
     for option in FILES:
         path = getattr(a, option)
         if path is None:

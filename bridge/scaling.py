@@ -149,11 +149,8 @@ class Scaling:
                 f"what rounding can do{rest}.")
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON document of ``validate --sizes``."""
+        """What the JSON document of ``validate --sizes`` says besides the verdict."""
         return {
-            "json_version": 1,
-            "verdict": self.outcome.label,
-            "exit_code": self.outcome.value,
             "conclusion": self.conclusion,
             "sizes": [
                 {"size": s.name, "pixels": s.pixels, "verdict": s.outcome.label, "words": s.words} for s in self.sizes
@@ -166,21 +163,26 @@ class Scaling:
             ],
         }
 
-    def table(self) -> Table:
-        """Relative errors by tensor and size."""
-        rows = Table(box=None, header_style="bold", pad_edge=False)
-        rows.add_column("error / norm", no_wrap=True)
-        for size in self.sizes:
-            rows.add_column(size.name, justify="right", no_wrap=True)
-        rows.add_column("~ n^", justify="right", no_wrap=True)
-        rows.add_column("max T", justify="right", no_wrap=True)
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Headings and rows of the table: relative errors by tensor and size."""
+        rows = []
         for g in self.growths:
             t = max(size.t[g.name] for size in self.sizes)
             exponent = f"{g.exponent:.2f}" if math.isfinite(g.exponent) else ""
-            errors = [f"{size.relative[g.name]:.1e}" for size in self.sizes]
-            rows.add_row(g.name, *errors, exponent, short(t) if math.isfinite(t) else str(t),
-                         style="" if t <= 1 else "red")
-        return rows
+            rows.append([g.name, *(f"{size.relative[g.name]:.1e}" for size in self.sizes), exponent, short(t)])
+        return ["error / norm", *(size.name for size in self.sizes), "~ n^", "max T"], rows
+
+    def table(self) -> Table:
+        """The same for the terminal."""
+        (first, *headings), rows = self.cells()
+        made = Table(box=None, header_style="bold", pad_edge=False)
+        made.add_column(first, no_wrap=True)
+        for heading in headings:
+            made.add_column(heading, justify="right", no_wrap=True)
+        for g, row in zip(self.growths, rows, strict=True):
+            right = all(size.t[g.name] <= 1 for size in self.sizes)
+            made.add_row(*row, style="" if right else "red")
+        return made
 
 
 def _jumps(growth: Growth) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import doctest
 import importlib
 import inspect
@@ -20,12 +21,14 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import bridge
-from bridge import engine, functional, model
+from bridge import engine, functional, model, outputs
 from bridge.errors import ArgumentError, ArgumentTypeError, FileError
 from bridge.gradcheck import GradcheckReport, Verdict, gradcheck, operations
 from bridge.gradcheck import __main__ as command
 from bridge.gradcheck.networks import NetworkFunctions
 from bridge.gradcheck.operations import OPERATIONS, Operation, Settings
+from bridge.outcome import Outcome
+from bridge.report.series import Series
 
 Array = np.ndarray
 Gradients = tuple[Array, Array, Array]
@@ -542,9 +545,11 @@ def test_a_verdict_against_a_gradient_stays_when_the_file_cannot_be_written(monk
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(command, "write_json", fail)
-    for code, expected in ((0, 2), (1, 1), (4, 4)):
-        assert command._finish("a.json", {"exit_code": code}) == expected
+    monkeypatch.setattr(outputs, "write_json", fail)
+    wanted = argparse.Namespace(json="a.json", report=None, junit=None)
+    for outcome, expected in ((Outcome.ROUNDING, 2), (Outcome.BUG, 1), (Outcome.CANNOT_TELL, 4)):
+        series = Series("gradients", "", outcome, "", [])
+        assert outputs.finish_series("bridge.gradcheck", wanted, series, {}) == expected
 
 
 @pytest.mark.parametrize("name", ["check", "differences", "gradient_noise", "networks", "operations", "results",

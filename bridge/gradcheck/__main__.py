@@ -14,19 +14,17 @@ from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from bridge import engine
-from bridge.command import BAD_INPUT, Output, complain, new_parser, run
+from bridge.command import Output, new_parser, run
 from bridge.device import HELP
 from bridge.errors import ArgumentError
-from bridge.files import check_files
 from bridge.gradcheck.operations import OPERATIONS, Settings, check_fixture
 from bridge.gradcheck.results import GradcheckReport, InputReport, Verdict
+from bridge.outcome import Outcome
+from bridge.outputs import add_file_arguments, check_outputs, finish_series
 from bridge.progress import stage
-from bridge.report.environment import environment
-from bridge.report.files import write_json
+from bridge.report.junit import Answer
+from bridge.report.series import Series
 from bridge.wording import short
-
-#: Version of the JSON; a key is added without a new one, never renamed or removed
-JSON_VERSION = 1
 
 ABOUT = """Check gradients by central differences, without any reference.
 
@@ -46,6 +44,7 @@ EXIT_CODES = """exit codes:
 
 #: Columns of the table besides the name, and their widths
 COLUMNS = {"checked": 7, "left out": 8, "eps": 7, "error": 7, "bound": 7, "sees": 5, "verdict": 11}
+OUTCOMES = {Verdict.RIGHT: Outcome.ROUNDING, Verdict.WRONG: Outcome.BUG, Verdict.CANNOT_TELL: Outcome.CANNOT_TELL}
 STYLES = {Verdict.RIGHT: "bold green", Verdict.WRONG: "bold red", Verdict.CANNOT_TELL: "bold yellow"}
 
 
@@ -61,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seed", type=int, default=0, help="of all random numbers (default: 0)")
     p.add_argument("--points", type=int, default=32, help="elements of each tensor (default: 32); small tensors: all")
     p.add_argument("--directions", type=int, default=4, help="random directions of each tensor (default: 4)")
-    p.add_argument("--json", metavar="FILE", help="write every number as JSON too")
+    add_file_arguments(p, "conclusion and all differences", "gradient")
     p.add_argument("--list", action="store_true", help="list the operations and stop")
     return p
 
@@ -85,13 +84,13 @@ def _check(a: argparse.Namespace) -> int:
         raise ArgumentError(f"OPERATION: {unknown[0]!r}, expected one of {', '.join(OPERATIONS)}")
     if a.fixture is not None and a.operations:
         raise ArgumentError(f"--fixture: given together with {a.operations[0]!r}, expected one of both")
-    check_files([("--fixture", a.fixture)], [("--json", a.json)])
+    check_outputs(a, [("--fixture", a.fixture)])
     engine.check_device(a.device)
     reports = _reports(a, Settings(a.dtype, a.device, a.seed, a.points, a.directions))
     verdict = overall(reports)
     words = _conclusion(reports, verdict, a.dtype)
     _print(Output(), reports, Text(words, style=STYLES[verdict]))
-    return _finish(a.json, _document(a, reports, verdict, words))
+    return finish_series("bridge.gradcheck", a, _series(reports, verdict, words), _found(a, reports, verdict))
 
 
 def _reports(a: argparse.Namespace, settings: Settings) -> list[GradcheckReport]:
@@ -146,21 +145,18 @@ def _cells(one: InputReport) -> tuple[str, ...]:
             one.verdict.label)
 
 
-def _document(a: argparse.Namespace, reports: list[GradcheckReport], verdict: Verdict, words: str) -> dict[str, Any]:
-    return {"json_version": JSON_VERSION, "verdict": verdict.label, "exit_code": verdict.value, "words": words,
-            "dtype": a.dtype, "device": a.device, "seed": a.seed, "reports": [report.to_dict() for report in reports],
-            "environment": environment()}
+def _series(reports: list[GradcheckReport], verdict: Verdict, words: str) -> Series:
+    """For the reports: an answer and a row of numbers for each gradient."""
+    named = [(f"{report.title}: {one.name}", one) for report in reports for one in report.inputs]
+    answers = [Answer(name, OUTCOMES[one.verdict], one.words) for name, one in named]
+    return Series("gradients", "Central differences against the gradients", OUTCOMES[verdict], words, answers,
+                  ("gradient of", *COLUMNS), [[name, *_cells(one)] for name, one in named])
 
 
-def _finish(path: str | None, document: dict[str, Any]) -> int:
-    """Write the JSON file, if one is wanted; the exit code. A verdict against a gradient stays, whatever fails."""
-    code = int(document["exit_code"])
-    try:
-        if path is not None:
-            write_json(path, document)
-    except OSError as error:
-        return complain("bridge.gradcheck", f"--json {path}: {error.strerror}", code or BAD_INPUT)
-    return code
+def _found(a: argparse.Namespace, reports: list[GradcheckReport], verdict: Verdict) -> dict[str, Any]:
+    """What the JSON says; its verdicts are words of their own."""
+    return {"verdict": verdict.label, "dtype": a.dtype, "device": a.device, "seed": a.seed,
+            "reports": [report.to_dict() for report in reports]}
 
 
 if __name__ == "__main__":

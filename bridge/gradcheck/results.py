@@ -89,6 +89,11 @@ class InputReport:
             return Verdict.RIGHT
         return Verdict.CANNOT_TELL
 
+    @property
+    def words(self) -> str:
+        """In one line."""
+        return _wrong(self) if self.verdict is Verdict.WRONG else _line(self)
+
     def _size(self, probe: Probe) -> float:
         """Typical gradient among the elements, or among the directions."""
         return self._sizes[probe.at is None]

@@ -48,6 +48,25 @@ def page(
     ----------
     files : fixture and result; with them the worst tensor is computed once more, and drawn
     """
+    body = [*_sections(comparison, verdict, files), section("How to read this", paragraphs(HOW_TO_READ))]
+    versions = attempt(verdict.missing, "Environment, in the report", lambda: _environment(files), "")
+    body.append(section("Environment", versions))
+    # Last, because it says what all others miss
+    body = [_banner(comparison, verdict), section("Missing", paragraphs(verdict.missing)), *body]
+    return document(HEADLINES[verdict.outcome], "\n".join(filter(None, body)))
+
+
+def run_of_several(
+    comparison: Comparison, verdict: Verdict, files: tuple[str | os.PathLike[str], str | os.PathLike[str]]
+) -> str:
+    """What stands in the document of a single comparison, without what it shares with others."""
+    said = paragraphs([verdict.words, *verdict.hints]) + paragraphs([title(comparison)], "soft")
+    return "\n".join(filter(None, [said, *_sections(comparison, verdict, files)]))
+
+
+def _sections(
+    comparison: Comparison, verdict: Verdict, files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None
+) -> list[str]:
     wanted: dict[str, Callable[[], str]] = {
         "What is wrong": lambda: faults(verdict),
         "Tensors": lambda: "\n".join(filter(None, [paragraphs(step_lines(comparison)), _tables(comparison)])),
@@ -56,13 +75,13 @@ def page(
         "What these data can show": lambda: _adequacy(verdict),
         "Not judged": lambda: paragraphs(not_judged_lines(comparison)),
         "Besides": lambda: paragraphs(facts(comparison)),
-        "How to read this": lambda: paragraphs(HOW_TO_READ),
-        "Environment": lambda: _environment(files),
     }
     missing = verdict.missing
-    body = [section(title, attempt(missing, f"{title}, in the report", part, "")) for title, part in wanted.items()]
-    body = [_banner(comparison, verdict), section("Missing", paragraphs(missing)), *body]
-    content = "\n".join(part for part in body if part)
+    return [section(title, attempt(missing, f"{title}, in the report", part, "")) for title, part in wanted.items()]
+
+
+def document(headline: str, content: str) -> str:
+    """A whole page."""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -70,7 +89,7 @@ def page(
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<title>{escape(HEADLINES[verdict.outcome])}</title>
+<title>{escape(headline)}</title>
 <style>{STYLE}</style>
 </head>
 <body>

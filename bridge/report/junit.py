@@ -7,7 +7,8 @@ Source: the elements that Jenkins' and GitLab's readers share (testsuite, testca
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from xml.etree import ElementTree
 
@@ -29,9 +30,39 @@ def suite(comparison: Comparison, verdict: Verdict) -> str:
         "what was not judged": lambda: list(map(_skipped, comparison.not_judged)),
     }
     found = [attempt(verdict.missing, f"{name}, in the JUnit file", make, []) for name, make in kinds.items()]
-    cases = [_verdict(verdict), *chain.from_iterable(found)]
+    return _document("bridge", [_verdict(verdict), *chain.from_iterable(found)])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One of several questions, answered.
+
+    Attributes
+    ----------
+    name : which question
+    outcome, words, hints : the answer
+    """
+
+    name: str
+    outcome: Outcome
+    words: str
+    hints: Sequence[str] = ()
+
+
+def answers(found: Sequence[Answer], name: str) -> str:
+    """The XML document of several answers, a test case for each; `name` is what they have in common."""
+    cases = []
+    for one in found:
+        case = _case(name, one.name)
+        if one.outcome is not Outcome.ROUNDING:
+            _fail(case, one.outcome, one.words, "\n".join([one.words, *one.hints]))
+        cases.append(case)
+    return _document(f"bridge.{name}", cases)
+
+
+def _document(name: str, cases: list[ElementTree.Element]) -> str:
     attributes = {
-        "name": "bridge",
+        "name": _plain(name),
         "tests": str(len(cases)),
         "failures": str(sum(case.find("failure") is not None for case in cases)),
         "errors": "0",
