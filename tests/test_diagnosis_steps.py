@@ -228,4 +228,5 @@ def test_budget_is_kept(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) 
     part = keep(wrong, tmp_path / "part.h5", lambda name: name == "steps/0/grads/one/weight", head=False)
     for budget, limit in ((0.0, 2.0), (1.5, 6.0)):
         diagnosis = said(fixture, part, budget)
-        assert diagnosis.findings[0].explanations == () and diagnosis.seconds < limit
+        assert not any(finding.explanations for finding in diagnosis.findings) and diagnosis.seconds < limit
+        assert (len(diagnosis.findings), diagnosis.not_searched) == ((1, 0) if budget else (0, 1))

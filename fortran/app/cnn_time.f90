@@ -17,8 +17,8 @@ program cnn_time
    character(len=*), parameter :: nl = new_line("a")
    character(len=*), parameter :: usage = &
       & "usage: cnn_time FIXTURE STEPS [DEVICE]"//nl//nl// &
-      & "Train STEPS steps on the first batch of the exchange file FIXTURE, as a program that only trains would,"//nl// &
-      & "and print the seconds of each, one in a line. Nothing is written."//nl//nl// &
+      & "Train STEPS steps on the first batch of the exchange file FIXTURE, as a program that only trains"//nl// &
+      & "would, and print the seconds of each, one in a line. Nothing is written."//nl//nl// &
       & "  DEVICE       cpu (default), cuda, ..., as of cnn_step --device"//nl// &
       & "  --version    print the version"//nl// &
       & "  --help       print this"//nl//nl// &
