@@ -57,7 +57,8 @@ def sizes(a: argparse.Namespace) -> int:
             files, what = Files.of(folder, f"-{one.size}"), f"[{number}/{len(runs)}] {one.size}: "
             with stage(errors, f"{what}reference.export"):
                 validation.export(files, one)
-            comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors, what)
+            comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors, what,
+                                                           **validation.judging(a))
             scaling.add(one.size, comparison, verdict)
             keeper.look(one.size, files, comparison, verdict)
             if a.keep is None:
@@ -84,7 +85,8 @@ def probes(a: argparse.Namespace) -> int:
             what = f"[{number}/{len(wanted)}] "
             with stage(errors, f"{what}reference.export --probe"):
                 validation.export(files, one)
-            comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors, what)
+            comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors, what,
+                                                           **validation.judging(a))
             found.append(Answer(name, verdict.outcome, verdict.words, verdict.hints))
             keeper.look(name, files, comparison, verdict)
             console.print(f"[bold]{name}[/bold]: {escape(verdict.words)}", highlight=False)

@@ -149,7 +149,7 @@ def _single(a: argparse.Namespace) -> int:
         errors.print(f"files in {folder} ({fate})", style="dim", highlight=False, soft_wrap=True)
         console.print(validation.export(files, a), highlight=False, markup=False, soft_wrap=True)
         comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors,
-                                                       diagnosing=not a.no_diagnosis, seconds=a.diagnosis_time)
+                                                       **validation.judging(a))
         failed, unplotted = list[str](), list[str]()
         again = attempt(failed, "the same steps through the Python extension",
                         lambda: validation.repeated(files, a.device, errors), None)
@@ -180,7 +180,8 @@ def _in_float32_too(a: argparse.Namespace, files: Files, double: tuple[Compariso
                     consoles: tuple[Output, Output], unplotted: list[str]) -> tuple[dict[str, Any], Verdict]:
     """The same fixture in float32, and what the two together say; a verdict against float32 counts, too."""
     console, errors = consoles
-    single, verdict = validation.run_and_judge(files.in_float32, a.device, "float32", errors, "float32 too: ")
+    single, verdict = validation.run_and_judge(files.in_float32, a.device, "float32", errors, "float32 too: ",
+                                                **validation.judging(a))
     found = falling.falls(single, double[0])
     console.print(falling.table(found))
     console.print(falling.conclusion(found), style="bold", highlight=False)

@@ -81,6 +81,11 @@ def export(files: Files, a: argparse.Namespace) -> str:
     return export_fixture(files.fixture, *export_options(a))
 
 
+def judging(a: argparse.Namespace) -> dict[str, Any]:
+    """What the options say of a judgement: keywords of `bridge.judge.judge`."""
+    return {"diagnosing": not a.no_diagnosis, "seconds": a.diagnosis_time}
+
+
 def run_and_judge(
     files: Files, device: str, precision: str, errors: Output, what: str = "", **judging: Any
 ) -> tuple[Comparison, Verdict]:

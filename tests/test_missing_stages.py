@@ -262,3 +262,18 @@ def test_the_sample_of_a_costly_gradient_is_enough(small_fixture: Path, small_re
     assert verdict.outcome is Outcome.BUG and verdict.missing == []
     assert seen and seen[0] < 16 * 16 * 9
     assert verdict.diagnosis is not None and not verdict.diagnosis.findings[0].explanations
+
+
+@pytest.mark.parametrize("options", [["--sizes", "8x10,10x12"], ["--probe", "--size", "8x8", "--batch", "4"],
+                                     ["--size", "8x10", "--precision", "float64"]])
+def test_every_run_of_a_validation_is_judged_as_asked(options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run of an experiment is searched that was not to be, or longer."""
+    asked: list[dict[str, object]] = []
+
+    def seen(*given: object, **judging: object) -> tuple[Comparison, Verdict]:
+        asked.append(judging)
+        return judge(*given, **judging)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("bridge.validation.judge", seen)
+    assert validate.main([*options, "--steps", "1", "--no-diagnosis", "--diagnosis-time", "7"]) == 0
+    assert asked and all(one == {"diagnosing": False, "seconds": 7.0} for one in asked)
