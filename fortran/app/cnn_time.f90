@@ -32,6 +32,7 @@ program cnn_time
 contains
 
    subroutine time_steps(error)
+      !> What is wrong with the command line or the fixture, or why a step failed
       type(error_type), allocatable, intent(out) :: error
       type(fixture_type) :: fixture
       type(network_type) :: network
@@ -60,10 +61,17 @@ contains
    end subroutine time_steps
 
    subroutine run(network, fixture, input, target, steps, error)
+      !> Prepared, with the fixture's weights; trained
       type(network_type), intent(inout) :: network
+      !> Open; its SGD settings are used
       type(fixture_type), intent(in) :: fixture
-      type(tensor_type), intent(in) :: input, target
+      !> The batch, on the network's device
+      type(tensor_type), intent(in) :: input
+      !> What its output should be, on the network's device
+      type(tensor_type), intent(in) :: target
+      !> How many times
       integer, intent(in) :: steps
+      !> Why a step failed
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: before, after, rate
       real(dp) :: loss
@@ -86,7 +94,9 @@ contains
 
    !> 0 for what is no number
    subroutine read_number(text, number)
+      !> A word of the command line
       character(len=*), intent(in) :: text
+      !> At most 999999
       integer, intent(out) :: number
       integer :: stat
       number = 0

@@ -38,7 +38,9 @@ module cnn_command_line
 contains
 
    subroutine read_arguments(arguments, error)
+      !> Files and options; device cpu and precision empty where not named
       type(arguments_type), intent(out) :: arguments
+      !> What is missing or unknown
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: word
       integer :: i
@@ -68,8 +70,11 @@ contains
    end subroutine read_arguments
 
    subroutine take_path(word, arguments, error)
+      !> A word that is no known option
       character(len=*), intent(in) :: word
+      !> Where the path is put: fixture first, then result
       type(arguments_type), intent(inout) :: arguments
+      !> An unknown option, or a third path
       type(error_type), allocatable, intent(out) :: error
       if (index(word, "--") == 1) then
          call fail(error, "unknown option "//word//" (cnn_step --help)")

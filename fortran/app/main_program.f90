@@ -16,6 +16,7 @@ module cnn_main_program
       subroutine c_exit(status) bind(C, name="exit")
          import :: c_int
          implicit none
+         !> For the shell: 0 done, 2 bad input or usage
          integer(c_int), value :: status
       end subroutine c_exit
    end interface
@@ -24,6 +25,7 @@ contains
 
    !> An argument of the command line; empty when there is none
    function argument(i) result(text)
+      !> Position, from 1
       integer, intent(in) :: i
       character(len=:), allocatable :: text
       integer :: length
@@ -57,7 +59,9 @@ contains
 
    !> Close the devices; say what went wrong, and then end with status 2
    subroutine end_program(name, error)
+      !> Of the program
       character(len=*), intent(in) :: name
+      !> What went wrong, where something did
       type(error_type), allocatable, intent(in) :: error
       type(error_type), allocatable :: ignored
       ! The result is written: what a device does not take back goes with the process

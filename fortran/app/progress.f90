@@ -11,7 +11,11 @@ module cnn_progress
 contains
 
    subroutine print_step(step, steps, loss)
-      integer, intent(in) :: step, steps
+      !> Which one has been taken, from 0
+      integer, intent(in) :: step
+      !> How many there are
+      integer, intent(in) :: steps
+      !> Of this step
       real(dp), intent(in) :: loss
       write (output_unit, "(a, i0, a, i0, a, es14.7)") "step ", step, " of 0..", steps - 1, "   loss ", loss
       flush (output_unit)

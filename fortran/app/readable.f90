@@ -29,6 +29,7 @@ module cnn_readable
       function c_alarm(after) result(before) bind(C, name="alarm")
          import :: c_int
          implicit none
+         !> Seconds; 0 cancels the alarm
          integer(c_int), value :: after
          integer(c_int) :: before
       end function c_alarm
@@ -36,7 +37,11 @@ module cnn_readable
       function c_waitpid(child, status, options) result(found) bind(C, name="waitpid")
          import :: c_int
          implicit none
-         integer(c_int), value :: child, options
+         !> Process id, as `c_fork` gave it
+         integer(c_int), value :: child
+         !> 0: wait until it has ended
+         integer(c_int), value :: options
+         !> How it ended: the signal in the low seven bits, 0 where it left by itself
          integer(c_int), intent(out) :: status
          integer(c_int) :: found
       end function c_waitpid
@@ -44,6 +49,7 @@ module cnn_readable
       function c_close(file) result(status) bind(C, name="close")
          import :: c_int
          implicit none
+         !> Descriptor; 2 is standard error
          integer(c_int), value :: file
          integer(c_int) :: status
       end function c_close
@@ -51,6 +57,7 @@ module cnn_readable
       subroutine c_exit_at_once(status) bind(C, name="_exit")
          import :: c_int
          implicit none
+         !> Of the process
          integer(c_int), value :: status
       end subroutine c_exit_at_once
    end interface
@@ -58,7 +65,9 @@ module cnn_readable
 contains
 
    subroutine check_readable(path, error)
+      !> The fixture
       character(len=*), intent(in) :: path
+      !> The library crashed on it, or did not come to an end
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: child, status, ignored
       integer(int64) :: bytes

@@ -62,8 +62,10 @@ module cnn_atomic_file
       function c_same_file(a, b) result(same) bind(C, name="cnn_same_file")
          import :: c_char, c_int
          implicit none
-         !> File names
-         character(kind=c_char), intent(in) :: a(*), b(*)
+         !> A file name, ended by NUL
+         character(kind=c_char), intent(in) :: a(*)
+         !> Another
+         character(kind=c_char), intent(in) :: b(*)
          integer(c_int) :: same
       end function c_same_file
       function c_may_read(path) result(may) bind(C, name="cnn_may_read")
@@ -101,8 +103,10 @@ module cnn_atomic_file
       function c_commit(name, goal) result(outcome) bind(C, name="cnn_part_commit")
          import :: c_char, c_int
          implicit none
-         !> The part, and the file that it replaces
-         character(kind=c_char), intent(in) :: name(*), goal(*)
+         !> The part, ended by NUL
+         character(kind=c_char), intent(in) :: name(*)
+         !> The file that it replaces
+         character(kind=c_char), intent(in) :: goal(*)
          integer(c_int) :: outcome
       end function c_commit
       function c_remove(path) result(status) bind(C, name="remove")
@@ -184,8 +188,10 @@ contains
 
    !> Do two names lead to one file, through symbolic or hard links too? A name without a file leads nowhere.
    logical function same_file(a, b)
-      !> File names
-      character(len=*), intent(in) :: a, b
+      !> A file name
+      character(len=*), intent(in) :: a
+      !> Another
+      character(len=*), intent(in) :: b
       same_file = c_same_file(a//c_null_char, b//c_null_char) /= 0
    end function same_file
 

@@ -40,9 +40,15 @@ contains
 
    !> Shape of y for x and w (extents in Fortran order); an error when they do not fit together
    subroutine output_extent(self, x, w, y, error)
+      !> Stride, padding, dilation and groups
       class(conv_type), intent(in) :: self
-      integer, intent(in) :: x(4), w(4)
+      !> Extents of the input (w, h, c, n)
+      integer, intent(in) :: x(4)
+      !> Extents of the weights (s, r, c/groups, k)
+      integer, intent(in) :: w(4)
+      !> Extents of the result (q, p, k, n); 0 where there is none
       integer, intent(out) :: y(4)
+      !> Which value or shape is wrong, and what was expected
       type(error_type), allocatable, intent(out) :: error
 
       y = 0
@@ -78,7 +84,14 @@ contains
    !> BLAS and our kernels count the pixels of one image, the weights, one unfolded row, and the rows of the batch
    !> in 32 bits
    pure logical function fits_32_bits(x, w, y, groups)
-      integer, intent(in) :: x(4), w(4), y(4), groups
+      !> Extents of the input (w, h, c, n)
+      integer, intent(in) :: x(4)
+      !> Extents of the weights (s, r, c/groups, k)
+      integer, intent(in) :: w(4)
+      !> Extents of the result (q, p, k, n)
+      integer, intent(in) :: y(4)
+      !> Groups of channels that are convolved apart
+      integer, intent(in) :: groups
       integer(i8) :: unfolded_row
       unfolded_row = product(int(w(1:2), i8))*max(w(3), w(4))
       fits_32_bits = unfolded_row <= huge(1)/int(max(x(1), y(1)), i8)
@@ -88,7 +101,9 @@ contains
    end function fits_32_bits
 
    subroutine check_parameters(self, error)
+      !> Stride, padding, dilation and groups
       class(conv_type), intent(in) :: self
+      !> Which of them is out of its range
       type(error_type), allocatable, intent(out) :: error
       call at_least("stride", [self%stride_h, self%stride_w], 1, error)
       if (allocated(error)) return
@@ -100,8 +115,13 @@ contains
    end subroutine check_parameters
 
    subroutine at_least(name, found, lowest, error)
+      !> What the values are, for the message
       character(len=*), intent(in) :: name
-      integer, intent(in) :: found(:), lowest
+      !> Along h and w, or one value
+      integer, intent(in) :: found(:)
+      !> The smallest value that is allowed
+      integer, intent(in) :: lowest
+      !> What was found, and the range
       type(error_type), allocatable, intent(out) :: error
       ! The upper limit keeps every index computation inside 32 bits
       if (any(found < lowest) .or. any(found > 32767)) call fail(error, "conv2d: "//name//" is "// &
@@ -110,7 +130,16 @@ contains
 
    !> Output positions along one axis; below 1 when the kernel does not fit
    pure integer function positions(n, kernel, stride, pad, dilation)
-      integer, intent(in) :: n, kernel, stride, pad, dilation
+      !> Input pixels along the axis
+      integer, intent(in) :: n
+      !> Taps along the axis
+      integer, intent(in) :: kernel
+      !> Input pixels from one output position to the next
+      integer, intent(in) :: stride
+      !> Zeros on each side, in pixels
+      integer, intent(in) :: pad
+      !> Input pixels from one tap to the next
+      integer, intent(in) :: dilation
       integer(i8) :: room
       room = n + 2_i8*pad - int(dilation, i8)*(kernel - 1) - 1
       positions = 0
@@ -119,7 +148,18 @@ contains
 
    !> All taps of one axis: tap t pairs output o (from 0) with input o*stride - pad + (t-1)*dilation
    pure function taps_along(n_in, n_out, kernel, stride, pad, dilation) result(taps)
-      integer, intent(in) :: n_in, n_out, kernel, stride, pad, dilation
+      !> Input pixels along the axis
+      integer, intent(in) :: n_in
+      !> Output pixels along the axis
+      integer, intent(in) :: n_out
+      !> Taps along the axis
+      integer, intent(in) :: kernel
+      !> Input pixels from one output position to the next
+      integer, intent(in) :: stride
+      !> Zeros on each side, in pixels
+      integer, intent(in) :: pad
+      !> Input pixels from one tap to the next
+      integer, intent(in) :: dilation
       type(tap_type) :: taps(kernel)
       integer :: t, offset, first, last
       do t = 1, kernel

@@ -45,8 +45,11 @@ module cnn_device_name
 contains
 
    subroutine parse_device(text, device, error)
+      !> What follows `--device`, such as cuda:1,math=tf32
       character(len=*), intent(in) :: text
+      !> Its parts; options that are not named have their defaults
       type(device_name_type), intent(out) :: device
+      !> Which part is unknown, and what was expected
       type(error_type), allocatable, intent(out) :: error
       integer :: first, last
 
@@ -61,7 +64,9 @@ contains
 
    !> Where the word that starts at `first` ends: before the next comma
    pure integer function word_end(text, first)
+      !> Words with commas between them
       character(len=*), intent(in) :: text
+      !> Position of the word's first character, from 1
       integer, intent(in) :: first
       word_end = index(text(min(first, len(text) + 1):), ",")
       if (word_end == 0) then
@@ -72,8 +77,13 @@ contains
    end function word_end
 
    subroutine parse_kind(text, word, device, error)
-      character(len=*), intent(in) :: text, word
+      !> The whole name, for messages
+      character(len=*), intent(in) :: text
+      !> The first word: the kind, with the ordinal after a colon
+      character(len=*), intent(in) :: word
+      !> Where the value is put
       type(device_name_type), intent(inout) :: device
+      !> An unknown kind, or an ordinal that is no number
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: ordinal
 
@@ -93,8 +103,13 @@ contains
    end subroutine parse_kind
 
    subroutine parse_option(text, word, device, error)
-      character(len=*), intent(in) :: text, word
+      !> The whole name, for messages
+      character(len=*), intent(in) :: text
+      !> One option, as name=value
+      character(len=*), intent(in) :: word
+      !> Where the value is put
       type(device_name_type), intent(inout) :: device
+      !> An unknown option or value, or a kind that has no options
       type(error_type), allocatable, intent(out) :: error
       integer :: equals
 
@@ -107,8 +122,17 @@ contains
    end subroutine parse_option
 
    subroutine set_option(text, word, name, value, device, error)
-      character(len=*), intent(in) :: text, word, name, value
+      !> The whole name, for messages
+      character(len=*), intent(in) :: text
+      !> One option, as name=value
+      character(len=*), intent(in) :: word
+      !> What stands before the equals sign
+      character(len=*), intent(in) :: name
+      !> What stands after it
+      character(len=*), intent(in) :: value
+      !> Where the value is put
       type(device_name_type), intent(inout) :: device
+      !> An unknown name, or a value that the option does not have
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: wanted
 
@@ -147,6 +171,7 @@ contains
 
    !> A decimal number of at most 6 digits; -1 for anything else
    pure integer(i8) function number(text)
+      !> Digits
       character(len=*), intent(in) :: text
       integer :: stat
       number = -1_i8

@@ -28,7 +28,9 @@ contains
 
    !> Make `error` a failure that says `message`, in one line: a text that comes out of a file may hold anything
    subroutine fail(error, message)
+      !> Allocated from now on
       type(error_type), allocatable, intent(out) :: error
+      !> One sentence: the object, what was found, what was expected; cut after 1000 characters
       character(len=*), intent(in) :: message
       allocate (error)
       error%message = printable(message(:min(len(message), longest)))
@@ -46,6 +48,7 @@ contains
 
    !> With ? for what a terminal would act on
    pure function printable(text) result(safe)
+      !> Any bytes
       character(len=*), intent(in) :: text
       character(len=len(text)) :: safe
       integer :: i

@@ -53,8 +53,11 @@ contains
 
    !> Read a whole document
    subroutine parse(self, text, error)
+      !> The document; what it held before is dropped
       class(json_type), intent(inout) :: self
+      !> JSON
       character(len=*), intent(in) :: text
+      !> Where the text is no JSON, or past the limits on depth and number of values
       type(error_type), allocatable, intent(out) :: error
       self%text = text
       self%at = 1
@@ -69,14 +72,18 @@ contains
 
    !> Is there a value at this path?
    logical function has(self, path)
+      !> The document
       class(json_type), intent(in) :: self
+      !> Keys and positions from the root, with dots between them, as layers.0.name
       character(len=*), intent(in) :: path
       has = self%find(path) > 0
    end function has
 
    !> Number of items of an array; -1 when there is no array at this path
    integer function length(self, path)
+      !> The document
       class(json_type), intent(in) :: self
+      !> Keys and positions from the root, with dots between them
       character(len=*), intent(in) :: path
       integer :: i
       length = -1
@@ -87,8 +94,12 @@ contains
 
    !> A key of the object at this path that is not among `known`; empty when there is none
    function other_key(self, path, known) result(key)
+      !> The document
       class(json_type), intent(in) :: self
-      character(len=*), intent(in) :: path, known(:)
+      !> Of the object
+      character(len=*), intent(in) :: path
+      !> Keys, padded with blanks
+      character(len=*), intent(in) :: known(:)
       character(len=:), allocatable :: key
       character(len=:), allocatable :: prefix
       integer :: i
@@ -103,9 +114,13 @@ contains
    end function other_key
 
    subroutine get_string(self, path, value, error)
+      !> The document
       class(json_type), intent(in) :: self
+      !> Keys and positions from the root, with dots between them
       character(len=*), intent(in) :: path
+      !> Without quotes and escapes
       character(len=:), allocatable, intent(out) :: value
+      !> No value there, or not a string
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       call self%expect(path, kind_string, i, error)
@@ -114,9 +129,13 @@ contains
    end subroutine get_string
 
    subroutine get_integer(self, path, value, error)
+      !> The document
       class(json_type), intent(in) :: self
+      !> Keys and positions from the root, with dots between them
       character(len=*), intent(in) :: path
+      !> 0 where there is an error
       integer, intent(out) :: value
+      !> No value there, or not an integer
       type(error_type), allocatable, intent(out) :: error
       integer :: i, status
       value = 0
@@ -132,9 +151,13 @@ contains
    end subroutine get_integer
 
    subroutine get_logical(self, path, value, error)
+      !> The document
       class(json_type), intent(in) :: self
+      !> Keys and positions from the root, with dots between them
       character(len=*), intent(in) :: path
+      !> False where there is an error
       logical, intent(out) :: value
+      !> No value there, or neither true nor false
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       value = .false.
@@ -147,7 +170,9 @@ contains
 
    !> Index of a path, 0 when absent
    integer function find(self, path)
+      !> The document
       class(json_type), intent(in) :: self
+      !> Keys and positions from the root, with dots between them
       character(len=*), intent(in) :: path
       do find = 1, self%used
          if (self%entries(find)%path == path) return
@@ -157,10 +182,15 @@ contains
 
    !> Index of a path that must be there with this kind
    subroutine expect(self, path, kind, i, error)
+      !> The document
       class(json_type), intent(in) :: self
+      !> Keys and positions from the root, with dots between them
       character(len=*), intent(in) :: path
+      !> One of the `kind_` codes
       integer, intent(in) :: kind
+      !> Index of the entry; 0 where there is none
       integer, intent(out) :: i
+      !> No value there, or one of another kind
       type(error_type), allocatable, intent(out) :: error
       i = self%find(path)
       if (i == 0) then
@@ -172,8 +202,13 @@ contains
    end subroutine expect
 
    subroutine add(self, path, kind, value)
+      !> The document
       class(json_type), intent(inout) :: self
-      character(len=*), intent(in) :: path, value
+      !> Keys and positions from the root, with dots between them
+      character(len=*), intent(in) :: path
+      !> Text of a string, number or word; number of items of an array; empty for an object
+      character(len=*), intent(in) :: value
+      !> One of the `kind_` codes
       integer, intent(in) :: kind
       type(entry_type), allocatable :: larger(:)
       if (self%used == size(self%entries)) then
@@ -188,9 +223,13 @@ contains
    end subroutine add
 
    recursive subroutine value(self, path, depth, error)
+      !> The document
       class(json_type), intent(inout) :: self
+      !> Keys and positions from the root, with dots between them
       character(len=*), intent(in) :: path
+      !> Nesting of the value, 0 for the root
       integer, intent(in) :: depth
+      !> Where the text is no JSON, or nested too deep
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: text
       if (depth > max_depth) then
@@ -216,9 +255,13 @@ contains
    end subroutine value
 
    recursive subroutine object(self, path, depth, error)
+      !> The document
       class(json_type), intent(inout) :: self
+      !> Keys and positions from the root, with dots between them
       character(len=*), intent(in) :: path
+      !> Nesting of the value, 0 for the root
       integer, intent(in) :: depth
+      !> Where the text is no JSON, or nested too deep
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: key
       call self%add(path, kind_object, "")
@@ -258,9 +301,13 @@ contains
    end subroutine object
 
    recursive subroutine array(self, path, depth, error)
+      !> The document
       class(json_type), intent(inout) :: self
+      !> Keys and positions from the root, with dots between them
       character(len=*), intent(in) :: path
+      !> Nesting of the value, 0 for the root
       integer, intent(in) :: depth
+      !> Where the text is no JSON, or nested too deep
       type(error_type), allocatable, intent(out) :: error
       integer :: items, mine
       call self%add(path, kind_array, "0")
@@ -289,8 +336,11 @@ contains
    end subroutine array
 
    subroutine string(self, text, error)
+      !> The document
       class(json_type), intent(inout) :: self
+      !> Without quotes and escapes
       character(len=:), allocatable, intent(out) :: text
+      !> Not a string of plain ASCII
       type(error_type), allocatable, intent(out) :: error
       character(len=1) :: c
       text = ""
@@ -318,7 +368,9 @@ contains
    end subroutine string
 
    subroutine number(self, path)
+      !> The document
       class(json_type), intent(inout) :: self
+      !> Keys and positions from the root, with dots between them
       character(len=*), intent(in) :: path
       integer :: first, n
       first = self%at
@@ -328,8 +380,11 @@ contains
    end subroutine number
 
    subroutine word(self, path, error)
+      !> The document
       class(json_type), intent(inout) :: self
+      !> Keys and positions from the root, with dots between them
       character(len=*), intent(in) :: path
+      !> Neither true, false nor null
       type(error_type), allocatable, intent(out) :: error
       character(len=5), parameter :: words(3) = [character(len=5) :: "true", "false", "null"]
       integer :: i, last
@@ -345,6 +400,7 @@ contains
    end subroutine word
 
    subroutine skip_blanks(self)
+      !> The document
       class(json_type), intent(inout) :: self
       integer :: n
       if (self%at > len(self%text)) return
@@ -354,20 +410,27 @@ contains
 
    !> The next character; NUL at the end of the text
    character(len=1) function peek(self)
+      !> The document
       class(json_type), intent(in) :: self
       peek = achar(0)
       if (self%at <= len(self%text)) peek = self%text(self%at:self%at)
    end function peek
 
    subroutine syntax_error(self, expected, error)
+      !> The document
       class(json_type), intent(in) :: self
+      !> What should stand where the reader is
       character(len=*), intent(in) :: expected
+      !> Says so, with the position in the text
       type(error_type), allocatable, intent(out) :: error
       call fail(error, "model description: not JSON at character "//to_text(self%at)//", expected "//expected)
    end subroutine syntax_error
 
    pure function join(path, key) result(joined)
-      character(len=*), intent(in) :: path, key
+      !> Of an object or array; empty for the root
+      character(len=*), intent(in) :: path
+      !> A key, or a position from 0
+      character(len=*), intent(in) :: key
       character(len=:), allocatable :: joined
       joined = key
       if (len(path) > 0) joined = path//"."//key

@@ -28,6 +28,7 @@ contains
 
    !> Bytes of one element; 0 for `dtype_none`
    pure integer(i8) function bytes_of(dtype)
+      !> `dtype_float32` and so on
       integer, intent(in) :: dtype
       select case (dtype)
        case (dtype_float32)
@@ -43,6 +44,7 @@ contains
 
    !> `dtype_float32` for "float32" and so on; `dtype_none` for any other name
    pure integer function dtype_from_name(name)
+      !> As in numpy and torch
       character(len=*), intent(in) :: name
       select case (name)
        case ("float32")
@@ -56,6 +58,7 @@ contains
 
    !> The name used in messages and in exchange files, as in numpy and torch
    pure function dtype_name(dtype) result(name)
+      !> `dtype_float32` and so on
       integer, intent(in) :: dtype
       character(len=:), allocatable :: name
       select case (dtype)

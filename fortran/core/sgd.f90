@@ -28,7 +28,9 @@ contains
 
    !> The same refusals as torch.optim.SGD, and non-finite settings
    subroutine check(self, error)
+      !> The settings of one optimizer
       class(sgd_type), intent(in) :: self
+      !> Which setting is out of its range
       type(error_type), allocatable, intent(out) :: error
       call not_negative("lr", self%lr, error)
       if (allocated(error)) return
@@ -44,8 +46,11 @@ contains
    end subroutine check
 
    subroutine not_negative(name, value, error)
+      !> Of the setting
       character(len=*), intent(in) :: name
+      !> Its value
       real(dp), intent(in) :: value
+      !> Negative, infinite or NaN
       type(error_type), allocatable, intent(out) :: error
       character(len=32) :: found
       if (value >= 0.0_dp .and. value <= huge(1.0_dp)) return

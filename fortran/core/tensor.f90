@@ -39,12 +39,14 @@ contains
 
    !> Number of elements
    pure integer(i8) function tensor_count(self)
+      !> The tensor
       class(tensor_type), intent(in) :: self
       tensor_count = product(int(self%extent, i8))
    end function tensor_count
 
    !> Size of the elements, in bytes; 2**62, for which there is no memory, when it is that or more
    pure integer(i8) function tensor_bytes(self)
+      !> The tensor
       class(tensor_type), intent(in) :: self
       integer(i8), parameter :: too_many = 2_i8**62
       tensor_bytes = too_many
@@ -54,19 +56,26 @@ contains
    end function tensor_bytes
 
    logical function tensor_is_allocated(self)
+      !> The tensor
       class(tensor_type), intent(in) :: self
       tensor_is_allocated = c_associated(self%address)
    end function tensor_is_allocated
 
    pure logical function same_shape(a, b)
-      type(tensor_type), intent(in) :: a, b
+      !> A tensor; its elements are not looked at
+      type(tensor_type), intent(in) :: a
+      !> Another, compared by element type and extents
+      type(tensor_type), intent(in) :: b
       same_shape = a%dtype == b%dtype .and. all(a%extent == b%extent)
    end function same_shape
 
    !> A tensor inside the memory of another, `offset` bytes after its start
    function part_of(whole, offset, extent) result(part)
+      !> The tensor whose memory it is
       type(tensor_type), intent(in) :: whole
+      !> Bytes
       integer(i8), intent(in) :: offset
+      !> Of the part, in Fortran order; the element type is that of the whole
       integer, intent(in) :: extent(4)
       type(tensor_type) :: part
       part%address = address_after(whole%address, offset)
@@ -76,6 +85,7 @@ contains
 
    !> Bytes, rounded up to where the next tensor in the same piece of memory may start: 256, as CUDA's allocations do
    pure integer(i8) function aligned(bytes)
+      !> Size of a tensor
       integer(i8), intent(in) :: bytes
       integer(i8), parameter :: alignment = 256_i8
       aligned = (bytes + alignment - 1)/alignment*alignment
@@ -83,15 +93,20 @@ contains
 
    !> The address `bytes` bytes after this one
    pure type(c_ptr) function address_after(address, bytes)
+      !> Host or device memory
       type(c_ptr), intent(in) :: address
+      !> May be negative
       integer(i8), intent(in) :: bytes
       address_after = transfer(transfer(address, 0_c_intptr_t) + int(bytes, c_intptr_t), address)
    end function address_after
 
    !> No NaN and no infinity among n elements in host memory
    logical function all_finite(address, dtype, n)
+      !> The first element, host memory
       type(c_ptr), intent(in) :: address
+      !> `dtype_float32` or `dtype_float64`
       integer, intent(in) :: dtype
+      !> Number of elements
       integer(i8), intent(in) :: n
       real(sp), pointer, contiguous :: single(:)
       real(dp), pointer, contiguous :: double(:)
@@ -116,6 +131,7 @@ contains
 
    !> x - x is 0, or NaN where x is not finite: summed in several chains, each a vector or two wide
    pure logical function finite_sp(x)
+      !> A block of the elements
       real(sp), contiguous, intent(in) :: x(:)
       real(sp) :: nothing(chains)
       integer :: i, j
@@ -133,6 +149,7 @@ contains
    end function finite_sp
 
    pure logical function finite_dp(x)
+      !> A block of the elements
       real(dp), contiguous, intent(in) :: x(:)
       real(dp) :: nothing(chains)
       integer :: i, j
@@ -151,19 +168,24 @@ contains
 
    !> The shape as numpy and torch print it: `(n, c, h, w)`
    pure function shape_text(extent) result(text)
+      !> In Fortran order (w, h, c, n)
       integer, intent(in) :: extent(4)
       character(len=:), allocatable :: text
       text = to_text(extent(4:1:-1))
    end function shape_text
 
    subroutine as_vector_sp(tensor, vector)
+      !> Of dtype float32, host memory
       type(tensor_type), intent(in) :: tensor
+      !> Its elements in the order of memory
       real(sp), pointer, contiguous, intent(out) :: vector(:)
       call c_f_pointer(tensor%address, vector, [tensor%count()])
    end subroutine as_vector_sp
 
    subroutine as_vector_dp(tensor, vector)
+      !> Of dtype float64, host memory
       type(tensor_type), intent(in) :: tensor
+      !> Its elements in the order of memory
       real(dp), pointer, contiguous, intent(out) :: vector(:)
       call c_f_pointer(tensor%address, vector, [tensor%count()])
    end subroutine as_vector_dp

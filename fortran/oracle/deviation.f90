@@ -23,14 +23,25 @@ module cnn_deviation
 
 contains
 
-   !> Deviations of tensors of `n` elements from a value, in units of a float64 bound of `bounds` elements, n or 1.
-   !> `tensors`: their addresses; `dtypes`, `value_dtype`: of cnn_kinds
+   !> Deviations of tensors from a value, in units of a bound
    subroutine deviations(dtypes, tensors, n, value_dtype, value, bound, bounds, found, error)
-      integer, intent(in) :: dtypes(:), value_dtype
+      !> Element types of the tensors, of cnn_kinds
+      integer, intent(in) :: dtypes(:)
+      !> That of the value
+      integer, intent(in) :: value_dtype
+      !> Addresses of the tensors, host memory, `n` elements each
       type(c_ptr), intent(in) :: tensors(:)
-      integer(i8), intent(in) :: n, bounds
-      type(c_ptr), intent(in) :: value, bound
+      !> Elements of each tensor and of the value
+      integer(i8), intent(in) :: n
+      !> Elements of the bound: n, or 1 for all
+      integer(i8), intent(in) :: bounds
+      !> What the tensors should be, host memory, `n` elements
+      type(c_ptr), intent(in) :: value
+      !> E, float64, host memory, `bounds` elements
+      type(c_ptr), intent(in) :: bound
+      !> Of each tensor
       type(deviation_type), intent(out) :: found(:)
+      !> No memory for the runs, or an unknown instruction set
       type(error_type), allocatable, intent(out) :: error
       procedure(look_type), pointer :: look
       real(dp), pointer, contiguous :: e(:)

@@ -12,6 +12,7 @@ contains
 
    !> That of a level of cnn_cpu_levels
    function look_of(level) result(look)
+      !> 1, the only one
       integer, intent(in) :: level
       procedure(look_type), pointer :: look
       nullify (look)

@@ -14,6 +14,7 @@ contains
 
    !> That of a level of cnn_cpu_levels
    function look_of(level) result(look)
+      !> 1 for any x86-64, 2 for AVX2, 3 for AVX-512
       integer, intent(in) :: level
       procedure(look_type), pointer :: look
       select case (level)

@@ -32,10 +32,21 @@ module cnn_deviation_type
       subroutine look_type(dtypes, tensor, value, n, e, first, last, found)
          import :: c_ptr, deviation_type, dp, i8
          implicit none
+         !> Element types of the tensor and of the value, of cnn_kinds
          integer, intent(in) :: dtypes(2)
-         type(c_ptr), intent(in) :: tensor, value
-         integer(i8), intent(in) :: n, first, last
+         !> The tensor, host memory
+         type(c_ptr), intent(in) :: tensor
+         !> What it should be, host memory
+         type(c_ptr), intent(in) :: value
+         !> Elements of each
+         integer(i8), intent(in) :: n
+         !> First element of the run, from 1
+         integer(i8), intent(in) :: first
+         !> Its last element
+         integer(i8), intent(in) :: last
+         !> Bounds E of all `n` elements, or one for all
          real(dp), intent(in), contiguous :: e(:)
+         !> Of these elements
          type(deviation_type), intent(out) :: found
       end subroutine look_type
    end interface
@@ -44,7 +55,9 @@ contains
 
    !> A later run of the same tensor
    elemental subroutine join(self, other)
+      !> What is found so far
       class(deviation_type), intent(inout) :: self
+      !> Of elements that come after them
       type(deviation_type), intent(in) :: other
       if (other%t > self%t) then
          self%t = other%t
@@ -59,6 +72,7 @@ contains
 
    !> Something is not finite, outside its bound, or so small that the search might have been misled
    elemental logical function unclear(self)
+      !> What is found of a whole tensor
       class(deviation_type), intent(in) :: self
       real(dp), parameter :: smallest_bound = 1.0e-250_dp, smallest_t = 1.0e-50_dp
       unclear = .not. (ieee_is_finite(self%finite) .and. all(ieee_is_finite(self%sums)) .and. self%least >= 0.0_dp)
