@@ -38,6 +38,7 @@ module cnn_cuda_driver
       function cuInit(flags) result(status) bind(C)
          import :: c_int
          implicit none
+         !> 0
          integer(c_int), value :: flags
          integer(c_int) :: status
       end function cuInit
@@ -45,6 +46,7 @@ module cnn_cuda_driver
       function cuDriverGetVersion(driver_version) result(status) bind(C)
          import :: c_int
          implicit none
+         !> 1000 times the major version, and 10 times the minor
          integer(c_int), intent(out) :: driver_version
          integer(c_int) :: status
       end function cuDriverGetVersion
@@ -52,7 +54,9 @@ module cnn_cuda_driver
       function cuDeviceGet(device, ordinal) result(status) bind(C)
          import :: c_int
          implicit none
+         !> A `CUdevice`
          integer(c_int), intent(out) :: device
+         !> From 0
          integer(c_int), value :: ordinal
          integer(c_int) :: status
       end function cuDeviceGet
@@ -60,7 +64,11 @@ module cnn_cuda_driver
       function cuDeviceGetName(name, len, dev) result(status) bind(C)
          import :: c_char, c_int
          implicit none
-         integer(c_int), value :: len, dev
+         !> Room in `name`
+         integer(c_int), value :: len
+         !> A `CUdevice`
+         integer(c_int), value :: dev
+         !> Ends in a NUL
          character(kind=c_char), intent(out) :: name(len)
          integer(c_int) :: status
       end function cuDeviceGetName
@@ -68,7 +76,9 @@ module cnn_cuda_driver
       function cuDevicePrimaryCtxRetain(pctx, dev) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The device's primary context
          type(c_ptr), intent(out) :: pctx
+         !> A `CUdevice`
          integer(c_int), value :: dev
          integer(c_int) :: status
       end function cuDevicePrimaryCtxRetain
@@ -76,6 +86,7 @@ module cnn_cuda_driver
       function cuDevicePrimaryCtxRelease_v2(dev) result(status) bind(C)
          import :: c_int
          implicit none
+         !> A `CUdevice`
          integer(c_int), value :: dev
          integer(c_int) :: status
       end function cuDevicePrimaryCtxRelease_v2
@@ -83,6 +94,7 @@ module cnn_cuda_driver
       function cuCtxPushCurrent_v2(ctx) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> Goes on top of the thread's stack of contexts
          type(c_ptr), value :: ctx
          integer(c_int) :: status
       end function cuCtxPushCurrent_v2
@@ -90,6 +102,7 @@ module cnn_cuda_driver
       function cuCtxPopCurrent_v2(pctx) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> What was on top
          type(c_ptr), intent(out) :: pctx
          integer(c_int) :: status
       end function cuCtxPopCurrent_v2
@@ -99,7 +112,9 @@ contains
 
    !> Find and open the library; nothing happens the second time
    subroutine load(self, error)
+      !> The driver; open after no error
       class(cuda_driver_type), intent(inout) :: self
+      !> Not found, or without one of the functions
       type(error_type), allocatable, intent(out) :: error
       if (self%library%is_open()) return
       call find_library(["libcuda.so.1"], self%library, error)
@@ -109,6 +124,7 @@ contains
    end subroutine load
 
    subroutine bind_functions(self)
+      !> The driver, whose library is open
       type(cuda_driver_type), intent(inout) :: self
       call c_f_procpointer(self%library%symbol("cuInit"), self%init)
       call c_f_procpointer(self%library%symbol("cuDriverGetVersion"), self%driver_get_version)
@@ -122,10 +138,13 @@ contains
 
    !> No error for success
    subroutine check(self, status, what, error)
+      !> The driver that gave the status
       class(cuda_driver_type), intent(in) :: self
+      !> A `CUresult`
       integer(c_int), intent(in) :: status
       !> What was tried
       character(len=*), intent(in) :: what
+      !> Names the call and the status
       type(error_type), allocatable, intent(out) :: error
       if (status /= CUDA_SUCCESS) call fail(error, "CUDA driver: "//what//": "//self%library%path// &
          & " gave CUresult "//to_text(int(status)))

@@ -24,7 +24,11 @@ module cnn_cuda_memory
       subroutine c_memcpy(to, from, bytes) bind(C, name="memcpy")
          import :: c_ptr, c_size_t
          implicit none
-         type(c_ptr), value :: to, from
+         !> The first byte written, *host*
+         type(c_ptr), value :: to
+         !> The first byte read, *host*; the two do not overlap
+         type(c_ptr), value :: from
+         !> How many are copied
          integer(c_size_t), value :: bytes
       end subroutine c_memcpy
    end interface
@@ -33,8 +37,11 @@ contains
 
    !> Memory of its own for `tensor`, whose dtype and extent are set; its values are undefined
    subroutine allocate_tensor(device, tensor, error)
+      !> Entered, whose stream the work is queued on
       type(cuda_device_type), intent(inout) :: device
+      !> Dtype and extents are read, the address is set, *device*
       type(tensor_type), intent(inout) :: tensor
+      !> The device has not that much memory
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: address
       tensor%address = c_null_ptr
@@ -47,8 +54,11 @@ contains
 
    !> Give the memory back, after all work that is queued; nothing happens for an empty tensor
    subroutine free_tensor(device, tensor, error)
+      !> Entered, whose stream the work is queued on
       type(cuda_device_type), intent(inout) :: device
+      !> One of `allocate_tensor`; its address is null afterwards
       type(tensor_type), intent(inout) :: tensor
+      !> From cudaFree, which may be of work queued before
       type(error_type), allocatable, intent(out) :: error
       if (.not. tensor%is_allocated()) return
       call device%check(device%rt%free(tensor%address), "cudaFree of a tensor "//shape_text(tensor%extent), error)
@@ -57,17 +67,24 @@ contains
    end subroutine free_tensor
 
    subroutine clear_tensor(device, tensor, error)
+      !> Entered, whose stream the work is queued on
       type(cuda_device_type), intent(in) :: device
+      !> Device memory; all its bytes become 0
       type(tensor_type), intent(in) :: tensor
+      !> From cudaMemsetAsync
       type(error_type), allocatable, intent(out) :: error
       call device%check(device%rt%memset_async(tensor%address, 0_c_int, int(tensor%bytes(), c_size_t), &
          & device%stream), "cudaMemsetAsync of a tensor "//shape_text(tensor%extent), error)
    end subroutine clear_tensor
 
    subroutine copy_from_host(device, host, tensor, error)
+      !> Entered, whose stream the work is queued on
       type(cuda_device_type), intent(inout) :: device
+      !> As many bytes as the tensor has, *host*, pinned or not
       type(c_ptr), intent(in) :: host
+      !> Where they go, *device*
       type(tensor_type), intent(in) :: tensor
+      !> From a copy, or from work queued before
       type(error_type), allocatable, intent(out) :: error
       integer(c_size_t) :: done, piece, bytes
 
@@ -88,9 +105,13 @@ contains
    end subroutine copy_from_host
 
    subroutine copy_to_host(device, tensor, host, error)
+      !> Entered, whose stream the work is queued on
       type(cuda_device_type), intent(inout) :: device
+      !> What is copied, *device*
       type(tensor_type), intent(in) :: tensor
+      !> Room for as many bytes, *host*, pinned or not
       type(c_ptr), intent(in) :: host
+      !> From a copy, or from work queued before
       type(error_type), allocatable, intent(out) :: error
       integer(c_size_t) :: done, piece, bytes
 
@@ -110,9 +131,15 @@ contains
 
    !> Queue a copy inside the device
    subroutine copy_device(device, from, to, bytes, error)
+      !> Entered, whose stream the work is queued on
       type(cuda_device_type), intent(in) :: device
-      type(c_ptr), intent(in) :: from, to
+      !> The first byte read, *device*
+      type(c_ptr), intent(in) :: from
+      !> The first byte written, *device*; the two do not overlap
+      type(c_ptr), intent(in) :: to
+      !> How many are copied
       integer(c_size_t), intent(in) :: bytes
+      !> From cudaMemcpyAsync
       type(error_type), allocatable, intent(out) :: error
       call device%check(device%rt%memcpy_async(to, from, bytes, cudaMemcpyDeviceToDevice, device%stream), &
          & "copy inside the device", error)

@@ -37,8 +37,11 @@ contains
 
    !> Work queued from now on is recorded; after no error, `stop` follows in any case
    subroutine start(self, device, error)
+      !> Empty afterwards, whatever it held
       class(recording_type), intent(inout) :: self
+      !> Entered; on its own stream while recording
       type(cuda_device_type), intent(inout) :: device
+      !> The capture did not begin; the stream is what it was
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: ignored
       call self%drop(device)
@@ -54,8 +57,11 @@ contains
 
    !> Make what was queued ready to run; after an error there is nothing
    subroutine stop_recording(self, device, error)
+      !> What `start` began; ready to run after no error
       class(recording_type), intent(inout) :: self
+      !> On the caller's stream again
       type(cuda_device_type), intent(inout) :: device
+      !> Something was queued that cannot be recorded, or the device is out of memory
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: failure
       type(c_ptr) :: graph
@@ -75,8 +81,11 @@ contains
 
    !> Queue all of it on the present stream
    subroutine replay(self, device, error)
+      !> A recording that is current
       class(recording_type), intent(in) :: self
+      !> Entered, whose present stream it is queued on
       type(cuda_device_type), intent(inout) :: device
+      !> From cudaGraphLaunch
       type(error_type), allocatable, intent(out) :: error
       call device%check(device%rt%graph_launch(self%executable, device%stream), "a recorded step (cudaGraphLaunch)", &
          & error)
@@ -84,14 +93,18 @@ contains
 
    !> Whether there is a recording, and the device's memory is where it was
    pure logical function is_current(self, device)
+      !> A recording, or an empty one
       class(recording_type), intent(in) :: self
+      !> The one it was made on
       type(cuda_device_type), intent(in) :: device
       is_current = c_associated(self%executable) .and. self%moves == device%buffers%moves
    end function is_current
 
    !> Forget it; what is queued of it runs to its end
    subroutine drop(self, device)
+      !> Empty afterwards
       class(recording_type), intent(inout) :: self
+      !> The one it was made on
       type(cuda_device_type), intent(in) :: device
       integer(c_int) :: ignored
       if (.not. c_associated(self%executable)) return

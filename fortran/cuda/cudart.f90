@@ -80,7 +80,9 @@ contains
 
    !> Find and open the library; nothing happens the second time
    subroutine load(self, error)
+      !> The runtime; open after no error
       class(cudart_type), intent(inout) :: self
+      !> Not found, older than CUDA 12, or without one of the functions
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: version
       if (self%library%is_open()) return
@@ -100,6 +102,7 @@ contains
 
    !> The functions cudaLibrary... came with CUDA 12.8; with an older runtime their pointers stay null
    subroutine bind_functions(self)
+      !> The runtime, whose library is open
       type(cudart_type), intent(inout) :: self
       call c_f_procpointer(self%library%symbol("cudaRuntimeGetVersion"), self%runtime_get_version)
       call c_f_procpointer(self%library%symbol("cudaDriverGetVersion"), self%driver_get_version)
@@ -137,6 +140,7 @@ contains
 
    !> Stream capture, and the graphs that it makes
    subroutine bind_graphs(self)
+      !> The runtime, whose library is open
       type(cudart_type), intent(inout) :: self
       call c_f_procpointer(self%library%symbol("cudaStreamBeginCapture"), self%stream_begin_capture)
       call c_f_procpointer(self%library%symbol("cudaStreamEndCapture"), self%stream_end_capture)
@@ -150,10 +154,13 @@ contains
 
    !> No error for success, else what CUDA says of the status
    subroutine check(self, status, what, error)
+      !> The runtime that gave the status
       class(cudart_type), intent(in) :: self
+      !> A `cudaError_t`
       integer(c_int), intent(in) :: status
       !> What was tried
       character(len=*), intent(in) :: what
+      !> Names the call, the status and its meaning
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: ignored
       if (status == cudaSuccess) return

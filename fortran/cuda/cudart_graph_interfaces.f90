@@ -19,7 +19,9 @@ module cnn_cudart_graph_interfaces
       function cudaStreamBeginCapture(stream, mode) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> Not the default one
          type(c_ptr), value :: stream
+         !> A `cudaStreamCaptureMode`: whose other calls are forbidden meanwhile
          integer(c_int), value :: mode
          integer(c_int) :: status
       end function cudaStreamBeginCapture
@@ -27,7 +29,9 @@ module cnn_cudart_graph_interfaces
       function cudaStreamEndCapture(stream, p_graph) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The one whose capture began, in the same thread
          type(c_ptr), value :: stream
+         !> The captured work, which the caller frees by cudaGraphDestroy
          type(c_ptr), intent(out) :: p_graph
          integer(c_int) :: status
       end function cudaStreamEndCapture
@@ -35,7 +39,9 @@ module cnn_cudart_graph_interfaces
       function cudaStreamIsCapturing(stream, p_capture_status) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The one that is asked about
          type(c_ptr), value :: stream
+         !> A `cudaStreamCaptureStatus`: none, active, or invalidated by a wrong call
          integer(c_int), intent(out) :: p_capture_status
          integer(c_int) :: status
       end function cudaStreamIsCapturing
@@ -44,8 +50,11 @@ module cnn_cudart_graph_interfaces
       function cudaGraphInstantiate(p_graph_exec, graph, flags) result(status) bind(C)
          import :: c_int, c_long_long, c_ptr
          implicit none
+         !> The executable graph
          type(c_ptr), intent(out) :: p_graph_exec
+         !> What cudaStreamEndCapture gave
          type(c_ptr), value :: graph
+         !> A `cudaGraphInstantiateFlags`; 0 for none
          integer(c_long_long), value :: flags
          integer(c_int) :: status
       end function cudaGraphInstantiate
@@ -53,20 +62,27 @@ module cnn_cudart_graph_interfaces
       function cudaGraphUpload(graph_exec, stream) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: graph_exec, stream
+         !> What cudaGraphInstantiate gave
+         type(c_ptr), value :: graph_exec
+         !> The upload is queued there
+         type(c_ptr), value :: stream
          integer(c_int) :: status
       end function cudaGraphUpload
       !> Queues the whole graph, behind the work of the stream and behind its own launch before
       function cudaGraphLaunch(graph_exec, stream) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: graph_exec, stream
+         !> What cudaGraphInstantiate gave
+         type(c_ptr), value :: graph_exec
+         !> Any of the device; it need not be the one that was captured
+         type(c_ptr), value :: stream
          integer(c_int) :: status
       end function cudaGraphLaunch
       !> Does not wait: what is queued still runs
       function cudaGraphExecDestroy(graph_exec) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> What cudaGraphInstantiate gave
          type(c_ptr), value :: graph_exec
          integer(c_int) :: status
       end function cudaGraphExecDestroy
@@ -74,6 +90,7 @@ module cnn_cudart_graph_interfaces
       function cudaGraphDestroy(graph) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> What cudaStreamEndCapture gave
          type(c_ptr), value :: graph
          integer(c_int) :: status
       end function cudaGraphDestroy

@@ -32,6 +32,7 @@ module cnn_cudart_interfaces
       function cudaRuntimeGetVersion(runtime_version) result(status) bind(C)
          import :: c_int
          implicit none
+         !> 1000 times the major version, and 10 times the minor
          integer(c_int), intent(out) :: runtime_version
          integer(c_int) :: status
       end function cudaRuntimeGetVersion
@@ -39,6 +40,7 @@ module cnn_cudart_interfaces
       function cudaDriverGetVersion(driver_version) result(status) bind(C)
          import :: c_int
          implicit none
+         !> 1000 times the major version, and 10 times the minor; 0 without a driver
          integer(c_int), intent(out) :: driver_version
          integer(c_int) :: status
       end function cudaDriverGetVersion
@@ -46,6 +48,7 @@ module cnn_cudart_interfaces
       function cudaGetDeviceCount(count) result(status) bind(C)
          import :: c_int
          implicit none
+         !> Number of devices
          integer(c_int), intent(out) :: count
          integer(c_int) :: status
       end function cudaGetDeviceCount
@@ -53,6 +56,7 @@ module cnn_cudart_interfaces
       function cudaSetDevice(device) result(status) bind(C)
          import :: c_int
          implicit none
+         !> From 0
          integer(c_int), value :: device
          integer(c_int) :: status
       end function cudaSetDevice
@@ -60,6 +64,7 @@ module cnn_cudart_interfaces
       function cudaGetDevice(device) result(status) bind(C)
          import :: c_int
          implicit none
+         !> From 0
          integer(c_int), intent(out) :: device
          integer(c_int) :: status
       end function cudaGetDevice
@@ -67,15 +72,21 @@ module cnn_cudart_interfaces
       function cudaDeviceGetAttribute(value, attr, device) result(status) bind(C)
          import :: c_int
          implicit none
+         !> Of the attribute
          integer(c_int), intent(out) :: value
-         integer(c_int), value :: attr, device
+         !> A `cudaDeviceAttr`
+         integer(c_int), value :: attr
+         !> From 0
+         integer(c_int), value :: device
          integer(c_int) :: status
       end function cudaDeviceGetAttribute
       !> Memory of `size` bytes on the current device, with undefined values; the caller frees it by cudaFree
       function cudaMalloc(dev_ptr, size) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
+         !> Where the memory starts, *device*, aligned to 256 bytes or more
          type(c_ptr), intent(out) :: dev_ptr
+         !> Bytes
          integer(c_size_t), value :: size
          integer(c_int) :: status
       end function cudaMalloc
@@ -83,6 +94,7 @@ module cnn_cudart_interfaces
       function cudaFree(dev_ptr) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> What cudaMalloc gave, *device*; null is no error
          type(c_ptr), value :: dev_ptr
          integer(c_int) :: status
       end function cudaFree
@@ -90,7 +102,9 @@ module cnn_cudart_interfaces
       function cudaMallocHost(ptr, size) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
+         !> Where the memory starts, *host*
          type(c_ptr), intent(out) :: ptr
+         !> Bytes
          integer(c_size_t), value :: size
          integer(c_int) :: status
       end function cudaMallocHost
@@ -98,6 +112,7 @@ module cnn_cudart_interfaces
       function cudaFreeHost(ptr) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> What cudaMallocHost gave, *host*
          type(c_ptr), value :: ptr
          integer(c_int) :: status
       end function cudaFreeHost
@@ -105,8 +120,15 @@ module cnn_cudart_interfaces
       function cudaMemcpyAsync(dst, src, count, kind, stream) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
-         type(c_ptr), value :: dst, src, stream
+         !> The first byte written, host or device memory by `kind`
+         type(c_ptr), value :: dst
+         !> The first byte read, host or device memory by `kind`; the two must not overlap
+         type(c_ptr), value :: src
+         !> The copy starts after all that is queued there; null is the default stream
+         type(c_ptr), value :: stream
+         !> Bytes
          integer(c_size_t), value :: count
+         !> A `cudaMemcpyKind`: from where to where
          integer(c_int), value :: kind
          integer(c_int) :: status
       end function cudaMemcpyAsync
@@ -114,8 +136,13 @@ module cnn_cudart_interfaces
       function cudaMemsetAsync(dev_ptr, value, count, stream) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
-         type(c_ptr), value :: dev_ptr, stream
+         !> The first byte, *device*
+         type(c_ptr), value :: dev_ptr
+         !> It starts after all that is queued there; null is the default stream
+         type(c_ptr), value :: stream
+         !> Of each byte; only the lowest eight bits count
          integer(c_int), value :: value
+         !> Bytes
          integer(c_size_t), value :: count
          integer(c_int) :: status
       end function cudaMemsetAsync
@@ -123,14 +150,19 @@ module cnn_cudart_interfaces
       function cudaMemGetInfo(free, total) result(status) bind(C)
          import :: c_int, c_size_t
          implicit none
-         integer(c_size_t), intent(out) :: free, total
+         !> Bytes that can still be allocated
+         integer(c_size_t), intent(out) :: free
+         !> Bytes that the device has
+         integer(c_size_t), intent(out) :: total
          integer(c_int) :: status
       end function cudaMemGetInfo
       !> A queue of work for the current device, which the caller frees by cudaStreamDestroy
       function cudaStreamCreateWithFlags(p_stream, flags) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The new stream
          type(c_ptr), intent(out) :: p_stream
+         !> cudaStreamNonBlocking: it does not wait for the default stream
          integer(c_int), value :: flags
          integer(c_int) :: status
       end function cudaStreamCreateWithFlags
@@ -138,6 +170,7 @@ module cnn_cudart_interfaces
       function cudaStreamDestroy(stream) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> Not used any more
          type(c_ptr), value :: stream
          integer(c_int) :: status
       end function cudaStreamDestroy
@@ -145,6 +178,7 @@ module cnn_cudart_interfaces
       function cudaStreamSynchronize(stream) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> Null is the default stream
          type(c_ptr), value :: stream
          integer(c_int) :: status
       end function cudaStreamSynchronize
@@ -152,7 +186,11 @@ module cnn_cudart_interfaces
       function cudaStreamWaitEvent(stream, event, flags) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: stream, event
+         !> The one that waits
+         type(c_ptr), value :: stream
+         !> Recorded, perhaps on another stream
+         type(c_ptr), value :: event
+         !> 0
          integer(c_int), value :: flags
          integer(c_int) :: status
       end function cudaStreamWaitEvent
@@ -160,7 +198,9 @@ module cnn_cudart_interfaces
       function cudaEventCreateWithFlags(event, flags) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The new event, not recorded yet
          type(c_ptr), intent(out) :: event
+         !> cudaEventDisableTiming: without a time stamp, which costs less
          integer(c_int), value :: flags
          integer(c_int) :: status
       end function cudaEventCreateWithFlags
@@ -168,13 +208,17 @@ module cnn_cudart_interfaces
       function cudaEventRecord(event, stream) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: event, stream
+         !> The mark
+         type(c_ptr), value :: event
+         !> Whose work it marks, of the event's device; null is the default stream
+         type(c_ptr), value :: stream
          integer(c_int) :: status
       end function cudaEventRecord
       !> cudaErrorNotReady, which is no failure, while work that the event marks is not done
       function cudaEventQuery(event) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The mark
          type(c_ptr), value :: event
          integer(c_int) :: status
       end function cudaEventQuery
@@ -182,6 +226,7 @@ module cnn_cudart_interfaces
       function cudaEventSynchronize(event) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The mark
          type(c_ptr), value :: event
          integer(c_int) :: status
       end function cudaEventSynchronize
@@ -189,6 +234,7 @@ module cnn_cudart_interfaces
       function cudaEventDestroy(event) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The mark
          type(c_ptr), value :: event
          integer(c_int) :: status
       end function cudaEventDestroy
@@ -202,6 +248,7 @@ module cnn_cudart_interfaces
       function cudaGetErrorName(error) result(text) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> A `cudaError_t`
          integer(c_int), value :: error
          type(c_ptr) :: text
       end function cudaGetErrorName
@@ -209,6 +256,7 @@ module cnn_cudart_interfaces
       function cudaGetErrorString(error) result(text) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> A `cudaError_t`
          integer(c_int), value :: error
          type(c_ptr) :: text
       end function cudaGetErrorString
@@ -216,7 +264,9 @@ module cnn_cudart_interfaces
       function cudaPointerGetAttributes(attributes, ptr) result(status) bind(C)
          import :: c_int, c_ptr, cuda_pointer_attributes_type
          implicit none
+         !> What the memory is: host, device or unregistered, and on which device
          type(cuda_pointer_attributes_type), intent(out) :: attributes
+         !> Any address; it is not read
          type(c_ptr), value :: ptr
          integer(c_int) :: status
       end function cudaPointerGetAttributes
@@ -225,17 +275,33 @@ module cnn_cudart_interfaces
             & library_options, library_option_values, num_library_options) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The loaded code
          type(c_ptr), intent(out) :: library
-         type(c_ptr), value :: code, jit_options, jit_options_values, library_options, library_option_values
-         integer(c_int), value :: num_jit_options, num_library_options
+         !> PTX text that ends in a NUL, or a binary, *host*
+         type(c_ptr), value :: code
+         !> `cudaJitOption` of the compiler, *host*; null for none
+         type(c_ptr), value :: jit_options
+         !> Their values, *host*; null for none
+         type(c_ptr), value :: jit_options_values
+         !> `cudaLibraryOption` of the loader, *host*; null for none
+         type(c_ptr), value :: library_options
+         !> Their values, *host*; null for none
+         type(c_ptr), value :: library_option_values
+         !> How many there are
+         integer(c_int), value :: num_jit_options
+         !> How many there are
+         integer(c_int), value :: num_library_options
          integer(c_int) :: status
       end function cudaLibraryLoadData
       !> The kernel of this name, which must end in a NUL; it is freed with its library
       function cudaLibraryGetKernel(p_kernel, library, name) result(status) bind(C)
          import :: c_char, c_int, c_ptr
          implicit none
+         !> A handle of the kernel
          type(c_ptr), intent(out) :: p_kernel
+         !> What cudaLibraryLoadData gave
          type(c_ptr), value :: library
+         !> As in the code, ended by NUL
          character(kind=c_char), intent(in) :: name(*)
          integer(c_int) :: status
       end function cudaLibraryGetKernel
@@ -243,6 +309,7 @@ module cnn_cudart_interfaces
       function cudaLibraryUnload(library) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> What cudaLibraryLoadData gave
          type(c_ptr), value :: library
          integer(c_int) :: status
       end function cudaLibraryUnload
@@ -250,9 +317,17 @@ module cnn_cudart_interfaces
       function cudaLaunchKernel(func, grid_dim, block_dim, args, shared_mem, stream) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t, dim3_type
          implicit none
-         type(c_ptr), value :: func, stream
-         type(dim3_type), value :: grid_dim, block_dim
+         !> A kernel of cudaLibraryGetKernel
+         type(c_ptr), value :: func
+         !> It starts after all that is queued there; null is the default stream
+         type(c_ptr), value :: stream
+         !> Number of blocks along x, y, z
+         type(dim3_type), value :: grid_dim
+         !> Number of threads in a block along x, y, z
+         type(dim3_type), value :: block_dim
+         !> Host addresses of the arguments' values, in the kernel's order
          type(c_ptr), intent(in) :: args(*)
+         !> Bytes of dynamic shared memory of each block
          integer(c_size_t), value :: shared_mem
          integer(c_int) :: status
       end function cudaLaunchKernel

@@ -109,7 +109,9 @@ contains
 
    !> Find and open the library with all its parts; nothing happens the second time
    subroutine load(self, error)
+      !> cuDNN; open after no error
       class(cudnn_type), intent(inout) :: self
+      !> Not found, not cuDNN 9, or without one of its parts or of the functions
       type(error_type), allocatable, intent(out) :: error
       if (self%library%is_open()) return
       call find_library(["libcudnn.so.9"], self%library, error)
@@ -124,7 +126,9 @@ contains
    end subroutine load
 
    subroutine check_version(self, error)
+      !> cuDNN, just opened; its versions are set
       type(cudnn_type), intent(inout) :: self
+      !> Another major version
       type(error_type), allocatable, intent(out) :: error
       self%version = int(self%get_version())
       self%cuda_version = int(self%get_cudart_version())
@@ -134,14 +138,18 @@ contains
 
    !> An error unless this cuDNN was built for the CUDA runtime that is there, 13000 for CUDA 13.0
    subroutine check_cuda(self, runtime, error)
+      !> cuDNN, open
       class(cudnn_type), intent(in) :: self
+      !> Version of the CUDA runtime, 13000 for CUDA 13.0
       integer, intent(in) :: runtime
+      !> Another major version of CUDA
       type(error_type), allocatable, intent(out) :: error
       if (self%cuda_version/1000 /= runtime/1000) call fail(error, self%library%path//": built for CUDA "// &
          & to_text(self%cuda_version/1000)//", found the runtime of CUDA "//to_text(runtime/1000))
    end subroutine check_cuda
 
    subroutine bind_functions(self)
+      !> cuDNN, whose library is open
       type(cudnn_type), intent(inout) :: self
       call c_f_procpointer(self%library%symbol("cudnnGetVersion"), self%get_version)
       call c_f_procpointer(self%library%symbol("cudnnGetCudartVersion"), self%get_cudart_version)
@@ -204,10 +212,13 @@ contains
 
    !> No error for success, else what cuDNN says of the status
    subroutine check(self, status, what, error)
+      !> The cuDNN that gave the status
       class(cudnn_type), intent(in) :: self
+      !> A `cudnnStatus_t`
       integer(c_int), intent(in) :: status
       !> What was tried
       character(len=*), intent(in) :: what
+      !> Names the call, the status and its meaning
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: why
       if (status == CUDNN_STATUS_SUCCESS) return
@@ -218,6 +229,7 @@ contains
    end subroutine check
 
    function last_error(self) result(text)
+      !> The cuDNN whose call failed
       class(cudnn_type), intent(in) :: self
       character(len=:), allocatable :: text
       character(kind=c_char) :: message(512)
@@ -235,12 +247,14 @@ contains
 
    !> CUDNN_STATUS_NOT_SUPPORTED or one of its kind
    pure logical function is_unsupported(status)
+      !> A `cudnnStatus_t`
       integer(c_int), intent(in) :: status
       is_unsupported = status/kind_length == CUDNN_STATUS_NOT_SUPPORTED/kind_length
    end function is_unsupported
 
    !> CUDNN_STATUS_BAD_PARAM or one of its kind
    pure logical function is_bad_parameter(status)
+      !> A `cudnnStatus_t`
       integer(c_int), intent(in) :: status
       is_bad_parameter = status/kind_length == CUDNN_STATUS_BAD_PARAM/kind_length
    end function is_bad_parameter

@@ -30,9 +30,21 @@ module cnn_cudnn_algorithm_interfaces
             & requested_algo_count, returned_algo_count, perf_results) result(status) bind(C)
          import :: c_int, c_ptr, cudnn_algo_perf_type
          implicit none
-         type(c_ptr), value :: handle, src_desc, filter_desc, conv_desc, dest_desc
+         !> Of the library; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Of x (n, c, h, w)
+         type(c_ptr), value :: src_desc
+         !> Of w (k, c/groups, r, s)
+         type(c_ptr), value :: filter_desc
+         !> Padding, strides, dilation, groups and math
+         type(c_ptr), value :: conv_desc
+         !> Of y (n, k, p, q)
+         type(c_ptr), value :: dest_desc
+         !> Room in `perf_results`
          integer(c_int), value :: requested_algo_count
+         !> How many of them are filled
          integer(c_int), intent(out) :: returned_algo_count
+         !> Algorithms with status, workspace, determinism and math, the fastest first
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
          integer(c_int) :: status
       end function cudnnGetConvolutionForwardAlgorithm_v7
@@ -41,9 +53,21 @@ module cnn_cudnn_algorithm_interfaces
             & requested_algo_count, returned_algo_count, perf_results) result(status) bind(C)
          import :: c_int, c_ptr, cudnn_algo_perf_type
          implicit none
-         type(c_ptr), value :: handle, filter_desc, diff_desc, conv_desc, grad_desc
+         !> Of the library; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Of w (k, c/groups, r, s)
+         type(c_ptr), value :: filter_desc
+         !> Of dy (n, k, p, q)
+         type(c_ptr), value :: diff_desc
+         !> Padding, strides, dilation, groups and math
+         type(c_ptr), value :: conv_desc
+         !> Of dx (n, c, h, w)
+         type(c_ptr), value :: grad_desc
+         !> Room in `perf_results`
          integer(c_int), value :: requested_algo_count
+         !> How many of them are filled
          integer(c_int), intent(out) :: returned_algo_count
+         !> Algorithms with status, workspace, determinism and math, the fastest first
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
          integer(c_int) :: status
       end function cudnnGetConvolutionBackwardDataAlgorithm_v7
@@ -52,9 +76,21 @@ module cnn_cudnn_algorithm_interfaces
             & requested_algo_count, returned_algo_count, perf_results) result(status) bind(C)
          import :: c_int, c_ptr, cudnn_algo_perf_type
          implicit none
-         type(c_ptr), value :: handle, src_desc, diff_desc, conv_desc, grad_desc
+         !> Of the library; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Of x (n, c, h, w)
+         type(c_ptr), value :: src_desc
+         !> Of dy (n, k, p, q)
+         type(c_ptr), value :: diff_desc
+         !> Padding, strides, dilation, groups and math
+         type(c_ptr), value :: conv_desc
+         !> Of dw (k, c/groups, r, s)
+         type(c_ptr), value :: grad_desc
+         !> Room in `perf_results`
          integer(c_int), value :: requested_algo_count
+         !> How many of them are filled
          integer(c_int), intent(out) :: returned_algo_count
+         !> Algorithms with status, workspace, determinism and math, the fastest first
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
          integer(c_int) :: status
       end function cudnnGetConvolutionBackwardFilterAlgorithm_v7
@@ -64,10 +100,31 @@ module cnn_cudnn_algorithm_interfaces
             & work_space_size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t, cudnn_algo_perf_type
          implicit none
-         type(c_ptr), value :: handle, x_desc, x, w_desc, w, conv_desc, y_desc, y, work_space
+         !> Of the library; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Of x (n, c, h, w)
+         type(c_ptr), value :: x_desc
+         !> Input, *device*
+         type(c_ptr), value :: x
+         !> Of w (k, c/groups, r, s)
+         type(c_ptr), value :: w_desc
+         !> Filter, *device*
+         type(c_ptr), value :: w
+         !> Padding, strides, dilation, groups and math
+         type(c_ptr), value :: conv_desc
+         !> Of y (n, k, p, q)
+         type(c_ptr), value :: y_desc
+         !> Result, *device*; overwritten
+         type(c_ptr), value :: y
+         !> Scratch memory, *device*, at least `work_space_size_in_bytes` bytes
+         type(c_ptr), value :: work_space
+         !> Room in `perf_results`
          integer(c_int), value :: requested_algo_count
+         !> How many of them are filled
          integer(c_int), intent(out) :: returned_algo_count
+         !> What an algorithm may take; those that need more are not run
          integer(c_size_t), value :: work_space_size_in_bytes
+         !> Algorithms with status, workspace, determinism and math, the fastest first
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
          integer(c_int) :: status
       end function cudnnFindConvolutionForwardAlgorithmEx
@@ -77,10 +134,31 @@ module cnn_cudnn_algorithm_interfaces
             & work_space_size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t, cudnn_algo_perf_type
          implicit none
-         type(c_ptr), value :: handle, w_desc, w, dy_desc, dy, conv_desc, dx_desc, dx, work_space
+         !> Of the library; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Of w (k, c/groups, r, s)
+         type(c_ptr), value :: w_desc
+         !> Filter, *device*
+         type(c_ptr), value :: w
+         !> Of dy (n, k, p, q)
+         type(c_ptr), value :: dy_desc
+         !> Gradient of y, *device*
+         type(c_ptr), value :: dy
+         !> Padding, strides, dilation, groups and math
+         type(c_ptr), value :: conv_desc
+         !> Of dx (n, c, h, w)
+         type(c_ptr), value :: dx_desc
+         !> Gradient of x, *device*; overwritten
+         type(c_ptr), value :: dx
+         !> Scratch memory, *device*, at least `work_space_size_in_bytes` bytes
+         type(c_ptr), value :: work_space
+         !> Room in `perf_results`
          integer(c_int), value :: requested_algo_count
+         !> How many of them are filled
          integer(c_int), intent(out) :: returned_algo_count
+         !> What an algorithm may take; those that need more are not run
          integer(c_size_t), value :: work_space_size_in_bytes
+         !> Algorithms with status, workspace, determinism and math, the fastest first
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
          integer(c_int) :: status
       end function cudnnFindConvolutionBackwardDataAlgorithmEx
@@ -90,10 +168,31 @@ module cnn_cudnn_algorithm_interfaces
             & work_space_size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t, cudnn_algo_perf_type
          implicit none
-         type(c_ptr), value :: handle, x_desc, x, dy_desc, y, conv_desc, dw_desc, dw, work_space
+         !> Of the library; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Of x (n, c, h, w)
+         type(c_ptr), value :: x_desc
+         !> Input, *device*
+         type(c_ptr), value :: x
+         !> Of dy (n, k, p, q)
+         type(c_ptr), value :: dy_desc
+         !> Gradient of y, *device*
+         type(c_ptr), value :: y
+         !> Padding, strides, dilation, groups and math
+         type(c_ptr), value :: conv_desc
+         !> Of dw (k, c/groups, r, s)
+         type(c_ptr), value :: dw_desc
+         !> Gradient of w, *device*; overwritten
+         type(c_ptr), value :: dw
+         !> Scratch memory, *device*, at least `work_space_size_in_bytes` bytes
+         type(c_ptr), value :: work_space
+         !> Room in `perf_results`
          integer(c_int), value :: requested_algo_count
+         !> How many of them are filled
          integer(c_int), intent(out) :: returned_algo_count
+         !> What an algorithm may take; those that need more are not run
          integer(c_size_t), value :: work_space_size_in_bytes
+         !> Algorithms with status, workspace, determinism and math, the fastest first
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
          integer(c_int) :: status
       end function cudnnFindConvolutionBackwardFilterAlgorithmEx
@@ -102,8 +201,19 @@ module cnn_cudnn_algorithm_interfaces
             & size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
-         type(c_ptr), value :: handle, x_desc, w_desc, conv_desc, y_desc
+         !> Of the library; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Of x (n, c, h, w)
+         type(c_ptr), value :: x_desc
+         !> Of w (k, c/groups, r, s)
+         type(c_ptr), value :: w_desc
+         !> Padding, strides, dilation, groups and math
+         type(c_ptr), value :: conv_desc
+         !> Of y (n, k, p, q)
+         type(c_ptr), value :: y_desc
+         !> A `cudnnConvolutionFwdAlgo_t`
          integer(c_int), value :: algo
+         !> Of the workspace, device memory
          integer(c_size_t), intent(out) :: size_in_bytes
          integer(c_int) :: status
       end function cudnnGetConvolutionForwardWorkspaceSize
@@ -112,8 +222,19 @@ module cnn_cudnn_algorithm_interfaces
             & size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
-         type(c_ptr), value :: handle, w_desc, dy_desc, conv_desc, dx_desc
+         !> Of the library; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Of w (k, c/groups, r, s)
+         type(c_ptr), value :: w_desc
+         !> Of dy (n, k, p, q)
+         type(c_ptr), value :: dy_desc
+         !> Padding, strides, dilation, groups and math
+         type(c_ptr), value :: conv_desc
+         !> Of dx (n, c, h, w)
+         type(c_ptr), value :: dx_desc
+         !> A `cudnnConvolutionBwdDataAlgo_t`
          integer(c_int), value :: algo
+         !> Of the workspace, device memory
          integer(c_size_t), intent(out) :: size_in_bytes
          integer(c_int) :: status
       end function cudnnGetConvolutionBackwardDataWorkspaceSize
@@ -122,8 +243,19 @@ module cnn_cudnn_algorithm_interfaces
             & size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
-         type(c_ptr), value :: handle, x_desc, dy_desc, conv_desc, grad_desc
+         !> Of the library; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Of x (n, c, h, w)
+         type(c_ptr), value :: x_desc
+         !> Of dy (n, k, p, q)
+         type(c_ptr), value :: dy_desc
+         !> Padding, strides, dilation, groups and math
+         type(c_ptr), value :: conv_desc
+         !> Of dw (k, c/groups, r, s)
+         type(c_ptr), value :: grad_desc
+         !> A `cudnnConvolutionBwdFilterAlgo_t`
          integer(c_int), value :: algo
+         !> Of the workspace, device memory
          integer(c_size_t), intent(out) :: size_in_bytes
          integer(c_int) :: status
       end function cudnnGetConvolutionBackwardFilterWorkspaceSize

@@ -34,6 +34,7 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnGetErrorString(status) result(text) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> A `cudnnStatus_t`
          integer(c_int), value :: status
          type(c_ptr) :: text
       end function cudnnGetErrorString
@@ -41,13 +42,16 @@ module cnn_cudnn_descriptor_interfaces
       subroutine cudnnGetLastErrorString(message, max_size) bind(C)
          import :: c_char, c_size_t
          implicit none
+         !> Room in `message`, the NUL at the end included
          integer(c_size_t), value :: max_size
+         !> Ends in a NUL
          character(kind=c_char), intent(out) :: message(max_size)
       end subroutine cudnnGetLastErrorString
       !> A handle for the current device, where it takes memory; it is slow, and the caller frees it by cudnnDestroy
       function cudnnCreate(handle) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The new handle
          type(c_ptr), intent(out) :: handle
          integer(c_int) :: status
       end function cudnnCreate
@@ -55,6 +59,7 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnDestroy(handle) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> Not used any more
          type(c_ptr), value :: handle
          integer(c_int) :: status
       end function cudnnDestroy
@@ -62,13 +67,17 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnSetStream(handle, stream_id) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: handle, stream_id
+         !> The one whose work it is
+         type(c_ptr), value :: handle
+         !> A stream of the handle's device, or null
+         type(c_ptr), value :: stream_id
          integer(c_int) :: status
       end function cudnnSetStream
       !> Host memory for shape, element type and format of a tensor; cudnnSetTensor4dDescriptor fills it
       function cudnnCreateTensorDescriptor(tensor_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The new descriptor, not filled yet
          type(c_ptr), intent(out) :: tensor_desc
          integer(c_int) :: status
       end function cudnnCreateTensorDescriptor
@@ -76,6 +85,7 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnDestroyTensorDescriptor(tensor_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> What cudnnCreateTensorDescriptor gave
          type(c_ptr), value :: tensor_desc
          integer(c_int) :: status
       end function cudnnDestroyTensorDescriptor
@@ -83,6 +93,7 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnCreateFilterDescriptor(filter_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The new descriptor, not filled yet
          type(c_ptr), intent(out) :: filter_desc
          integer(c_int) :: status
       end function cudnnCreateFilterDescriptor
@@ -90,6 +101,7 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnDestroyFilterDescriptor(filter_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> What cudnnCreateFilterDescriptor gave
          type(c_ptr), value :: filter_desc
          integer(c_int) :: status
       end function cudnnDestroyFilterDescriptor
@@ -97,6 +109,7 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnCreateConvolutionDescriptor(conv_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The new descriptor, not filled yet
          type(c_ptr), intent(out) :: conv_desc
          integer(c_int) :: status
       end function cudnnCreateConvolutionDescriptor
@@ -104,6 +117,7 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnDestroyConvolutionDescriptor(conv_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> What cudnnCreateConvolutionDescriptor gave
          type(c_ptr), value :: conv_desc
          integer(c_int) :: status
       end function cudnnDestroyConvolutionDescriptor
@@ -111,6 +125,7 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnCreateActivationDescriptor(activation_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The new descriptor, not filled yet
          type(c_ptr), intent(out) :: activation_desc
          integer(c_int) :: status
       end function cudnnCreateActivationDescriptor
@@ -118,6 +133,7 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnDestroyActivationDescriptor(activation_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> What cudnnCreateActivationDescriptor gave
          type(c_ptr), value :: activation_desc
          integer(c_int) :: status
       end function cudnnDestroyActivationDescriptor
@@ -125,6 +141,7 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnCreateOpTensorDescriptor(op_tensor_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The new descriptor, not filled yet
          type(c_ptr), intent(out) :: op_tensor_desc
          integer(c_int) :: status
       end function cudnnCreateOpTensorDescriptor
@@ -132,6 +149,7 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnDestroyOpTensorDescriptor(op_tensor_desc) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> What cudnnCreateOpTensorDescriptor gave
          type(c_ptr), value :: op_tensor_desc
          integer(c_int) :: status
       end function cudnnDestroyOpTensorDescriptor
@@ -139,16 +157,40 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnSetTensor4dDescriptor(tensor_desc, format, data_type, n, c, h, w) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The descriptor that is filled
          type(c_ptr), value :: tensor_desc
-         integer(c_int), value :: format, data_type, n, c, h, w
+         !> A `cudnnTensorFormat_t`: NCHW or NHWC, without gaps
+         integer(c_int), value :: format
+         !> A `cudnnDataType_t`
+         integer(c_int), value :: data_type
+         !> Images
+         integer(c_int), value :: n
+         !> Channels of each
+         integer(c_int), value :: c
+         !> Rows, in pixels
+         integer(c_int), value :: h
+         !> Columns, in pixels
+         integer(c_int), value :: w
          integer(c_int) :: status
       end function cudnnSetTensor4dDescriptor
       !> Note: the element type before the format
       function cudnnSetFilter4dDescriptor(filter_desc, data_type, format, k, c, h, w) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The descriptor that is filled
          type(c_ptr), value :: filter_desc
-         integer(c_int), value :: data_type, format, k, c, h, w
+         !> A `cudnnDataType_t`
+         integer(c_int), value :: data_type
+         !> A `cudnnTensorFormat_t`: KCRS for NCHW, KRSC for NHWC
+         integer(c_int), value :: format
+         !> Channels of y
+         integer(c_int), value :: k
+         !> Channels of x, of one group
+         integer(c_int), value :: c
+         !> Rows r of the filter
+         integer(c_int), value :: h
+         !> Columns s of the filter
+         integer(c_int), value :: w
          integer(c_int) :: status
       end function cudnnSetFilter4dDescriptor
       !> `u` and `v` are the strides of h and w
@@ -156,15 +198,33 @@ module cnn_cudnn_descriptor_interfaces
             & compute_type) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The descriptor that is filled
          type(c_ptr), value :: conv_desc
-         integer(c_int), value :: pad_h, pad_w, u, v, dilation_h, dilation_w, mode, compute_type
+         !> Zeros above and below, in pixels
+         integer(c_int), value :: pad_h
+         !> Zeros on the left and on the right, in pixels
+         integer(c_int), value :: pad_w
+         !> Stride along h, in pixels
+         integer(c_int), value :: u
+         !> Stride along w, in pixels
+         integer(c_int), value :: v
+         !> Rows of x from one tap to the next; 1 for a dense filter
+         integer(c_int), value :: dilation_h
+         !> Columns of x from one tap to the next
+         integer(c_int), value :: dilation_w
+         !> A `cudnnConvolutionMode_t`: cross-correlation, or with the filter rotated
+         integer(c_int), value :: mode
+         !> A `cudnnDataType_t`: in what products are summed
+         integer(c_int), value :: compute_type
          integer(c_int) :: status
       end function cudnnSetConvolution2dDescriptor
       !> Whether tensor cores may be used, and with which rounding; CUDNN_DEFAULT_MATH without this call
       function cudnnSetConvolutionMathType(conv_desc, math_type) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The descriptor that is changed
          type(c_ptr), value :: conv_desc
+         !> A `cudnnMathType_t`
          integer(c_int), value :: math_type
          integer(c_int) :: status
       end function cudnnSetConvolutionMathType
@@ -172,7 +232,9 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnSetConvolutionGroupCount(conv_desc, group_count) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The descriptor that is changed
          type(c_ptr), value :: conv_desc
+         !> A divisor of the channels of x and of y
          integer(c_int), value :: group_count
          integer(c_int) :: status
       end function cudnnSetConvolutionGroupCount
@@ -180,8 +242,13 @@ module cnn_cudnn_descriptor_interfaces
       function cudnnSetActivationDescriptor(activation_desc, mode, relu_nan_opt, coef) result(status) bind(C)
          import :: c_double, c_int, c_ptr
          implicit none
+         !> The descriptor that is filled
          type(c_ptr), value :: activation_desc
-         integer(c_int), value :: mode, relu_nan_opt
+         !> A `cudnnActivationMode_t`
+         integer(c_int), value :: mode
+         !> A `cudnnNanPropagation_t`: whether a ReLU gives NaN for NaN
+         integer(c_int), value :: relu_nan_opt
+         !> The bound of a clipped ReLU; 0 for a plain one
          real(c_double), value :: coef
          integer(c_int) :: status
       end function cudnnSetActivationDescriptor
@@ -190,8 +257,14 @@ module cnn_cudnn_descriptor_interfaces
             & op_tensor_nan_opt) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The descriptor that is filled
          type(c_ptr), value :: op_tensor_desc
-         integer(c_int), value :: op_tensor_op, op_tensor_comp_type, op_tensor_nan_opt
+         !> A `cudnnOpTensorOp_t`, such as a sum or a product
+         integer(c_int), value :: op_tensor_op
+         !> A `cudnnDataType_t`: in what it calculates
+         integer(c_int), value :: op_tensor_comp_type
+         !> A `cudnnNanPropagation_t`
+         integer(c_int), value :: op_tensor_nan_opt
          integer(c_int) :: status
       end function cudnnSetOpTensorDescriptor
       !> The extents that y must have; nothing is run
@@ -199,8 +272,20 @@ module cnn_cudnn_descriptor_interfaces
             & w) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: conv_desc, input_tensor_desc, filter_desc
-         integer(c_int), intent(out) :: n, c, h, w
+         !> Padding, strides, dilation and groups
+         type(c_ptr), value :: conv_desc
+         !> Of x (n, c, h, w)
+         type(c_ptr), value :: input_tensor_desc
+         !> Of w (k, c/groups, r, s)
+         type(c_ptr), value :: filter_desc
+         !> Images
+         integer(c_int), intent(out) :: n
+         !> Channels of y
+         integer(c_int), intent(out) :: c
+         !> Rows p, in pixels
+         integer(c_int), intent(out) :: h
+         !> Columns q, in pixels
+         integer(c_int), intent(out) :: w
          integer(c_int) :: status
       end function cudnnGetConvolution2dForwardOutputDim
    end interface

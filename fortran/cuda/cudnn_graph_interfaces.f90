@@ -16,13 +16,16 @@ module cnn_cudnn_graph_interfaces
       function cudnnBackendCreateDescriptor(descriptor_type, descriptor) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> A `cudnnBackendDescriptorType_t`
          integer(c_int), value :: descriptor_type
+         !> The new descriptor, in host memory
          type(c_ptr), intent(out) :: descriptor
          integer(c_int) :: status
       end function cudnnBackendCreateDescriptor
       function cudnnBackendDestroyDescriptor(descriptor) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> What cudnnBackendCreateDescriptor gave, finalized or not
          type(c_ptr), value :: descriptor
          integer(c_int) :: status
       end function cudnnBackendDestroyDescriptor
@@ -30,6 +33,7 @@ module cnn_cudnn_graph_interfaces
       function cudnnBackendFinalize(descriptor) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> One whose attributes are set
          type(c_ptr), value :: descriptor
          integer(c_int) :: status
       end function cudnnBackendFinalize
@@ -38,8 +42,15 @@ module cnn_cudnn_graph_interfaces
             & array_of_elements) result(status) bind(C)
          import :: c_int, c_int64_t, c_ptr
          implicit none
-         type(c_ptr), value :: descriptor, array_of_elements
-         integer(c_int), value :: attribute_name, attribute_type
+         !> One that is not finalized
+         type(c_ptr), value :: descriptor
+         !> The first of them, *host*
+         type(c_ptr), value :: array_of_elements
+         !> A `cudnnBackendAttributeName_t`
+         integer(c_int), value :: attribute_name
+         !> The `cudnnBackendAttributeType_t` of the elements
+         integer(c_int), value :: attribute_type
+         !> Number of elements
          integer(c_int64_t), value :: element_count
          integer(c_int) :: status
       end function cudnnBackendSetAttribute
@@ -48,9 +59,17 @@ module cnn_cudnn_graph_interfaces
             & element_count, array_of_elements) result(status) bind(C)
          import :: c_int, c_int64_t, c_ptr
          implicit none
-         type(c_ptr), value :: descriptor, array_of_elements
-         integer(c_int), value :: attribute_name, attribute_type
+         !> One that is finalized
+         type(c_ptr), value :: descriptor
+         !> Where they are written, *host*; descriptors among them must be made already
+         type(c_ptr), value :: array_of_elements
+         !> A `cudnnBackendAttributeName_t`
+         integer(c_int), value :: attribute_name
+         !> The `cudnnBackendAttributeType_t` of the elements
+         integer(c_int), value :: attribute_type
+         !> Room in `array_of_elements`, in elements
          integer(c_int64_t), value :: requested_element_count
+         !> How many elements the attribute has
          integer(c_int64_t), intent(out) :: element_count
          integer(c_int) :: status
       end function cudnnBackendGetAttribute
@@ -58,7 +77,12 @@ module cnn_cudnn_graph_interfaces
       function cudnnBackendExecute(handle, execution_plan, variant_pack) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: handle, execution_plan, variant_pack
+         !> Of the library, whose stream it is
+         type(c_ptr), value :: handle
+         !> A finalized plan
+         type(c_ptr), value :: execution_plan
+         !> A finalized list of the tensors' device addresses, and of the workspace's
+         type(c_ptr), value :: variant_pack
          integer(c_int) :: status
       end function cudnnBackendExecute
    end interface

@@ -19,6 +19,7 @@ contains
 
    !> Makes a context on each of them, which takes some of its memory until the process ends
    subroutine add_devices(facts)
+      !> The report; lines about each device are added
       type(fact_list_type), intent(inout) :: facts
       type(cudart_type) :: rt
       type(error_type), allocatable :: error
@@ -38,8 +39,11 @@ contains
    end subroutine add_devices
 
    subroutine add_device(facts, rt, device)
+      !> The report
       type(fact_list_type), intent(inout) :: facts
+      !> The CUDA runtime, open
       type(cudart_type), intent(in) :: rt
+      !> From 0; current afterwards
       integer(c_int), intent(in) :: device
       type(error_type), allocatable :: error
       character(len=:), allocatable :: name, label
@@ -69,6 +73,7 @@ contains
 
    !> The name of the GPU, which only the driver tells; empty where it does not
    function device_label(ordinal) result(name)
+      !> From 0
       integer, intent(in) :: ordinal
       character(len=:), allocatable :: name
       type(cuda_driver_type) :: driver
@@ -91,6 +96,7 @@ contains
 
    !> Products that the hardware offers, by compute capability * 10 (CUDA C++ Programming Guide, arithmetic)
    pure function math_modes(capability) result(text)
+      !> 10 times the major number, and the minor
       integer, intent(in) :: capability
       character(len=:), allocatable :: text
       text = "fp32"

@@ -17,23 +17,33 @@ module cnn_fact_list
 contains
 
    subroutine add(self, name, value)
+      !> The report; one line longer afterwards
       class(fact_list_type), intent(inout) :: self
-      character(len=*), intent(in) :: name, value
+      !> Of the fact
+      character(len=*), intent(in) :: name
+      !> On one line
+      character(len=*), intent(in) :: value
       self%text = self%text//name//": "//value//new_line("a")
    end subroutine add
 
    !> Nothing where there is no error
    subroutine add_error(self, name, error)
+      !> The report
       class(fact_list_type), intent(inout) :: self
+      !> Of what failed
       character(len=*), intent(in) :: name
+      !> May be not allocated
       type(error_type), allocatable, intent(in) :: error
       if (allocated(error)) call self%add(name//" error", error%message)
    end subroutine add_error
 
    !> Of a library that was found, though it may be the wrong one
    subroutine add_path(self, name, library)
+      !> The report
       class(fact_list_type), intent(inout) :: self
+      !> Of the library, as in "cuDNN"
       character(len=*), intent(in) :: name
+      !> One that was looked for
       type(shared_library_type), intent(in) :: library
       if (.not. allocated(library%path)) return
       if (index(library%path, "/") > 0) call self%add(name//" library", library%path)

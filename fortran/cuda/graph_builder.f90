@@ -68,7 +68,9 @@ module cnn_graph_builder
 contains
 
    subroutine open_builder(self, graphs)
+      !> The builder; without descriptors and errors afterwards
       class(graph_builder_type), intent(inout) :: self
+      !> The graph API, loaded; must live as long
       type(cudnn_graph_type), intent(inout), target :: graphs
       self%graphs => graphs
       if (allocated(self%error)) deallocate (self%error)
@@ -79,7 +81,9 @@ contains
 
    !> Destroy what was made, last first; `error` is the first that occurred
    subroutine close_builder(self, error)
+      !> The builder; to be opened again before its next use
       class(graph_builder_type), intent(inout) :: self
+      !> The first one; those forgotten or set aside are none
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: ignored
       integer :: i
@@ -93,12 +97,14 @@ contains
 
    !> Whether everything went well so far
    pure logical function ok(self)
+      !> The builder
       class(graph_builder_type), intent(in) :: self
       ok = .not. allocated(self%error)
    end function ok
 
    !> Whether cuDNN has nothing for what was asked for: that error is gone then, and the answer is no
    logical function refused(self)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
       refused = .not. self%ok() .and. is_unsupported(self%status)
       if (refused) deallocate (self%error)
@@ -106,12 +112,14 @@ contains
 
    !> Go on after an error that does not matter
    subroutine forget_error(self)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
       if (allocated(self%error)) deallocate (self%error)
    end subroutine forget_error
 
    !> Go on after an error that matters only where nothing else is found
    subroutine set_aside(self)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
       if (self%refused() .or. self%ok()) return
       if (.not. allocated(self%aside)) self%aside = self%error
@@ -120,8 +128,11 @@ contains
 
    !> Keep the first error
    subroutine check(self, status, what)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> A `cudnnStatus_t`
       integer(c_int), intent(in) :: status
+      !> What was tried, for the message
       character(len=*), intent(in) :: what
       if (.not. self%ok()) return
       call self%graphs%check(status, "graph: "//what, self%error)
@@ -130,8 +141,11 @@ contains
 
    !> A new descriptor of a type CUDNN_BACKEND_..._DESCRIPTOR; null after an error
    function descriptor(self, kind, what) result(address)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> A `cudnnBackendDescriptorType_t`
       integer(c_int), intent(in) :: kind
+      !> What it is, for messages
       character(len=*), intent(in) :: what
       type(c_ptr) :: address
       address = c_null_ptr
@@ -145,14 +159,18 @@ contains
    end function descriptor
 
    subroutine finalize(self, address)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor whose attributes are set
       type(c_ptr), intent(in) :: address
       if (self%ok()) call self%check(self%graphs%backend_finalize(address), self%name_of(address))
    end subroutine finalize
 
    !> `close` leaves this descriptor alone: the caller destroys it
    subroutine keep(self, address)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor made here
       type(c_ptr), intent(in) :: address
       integer :: i
       do i = 1, size(self%made)
@@ -163,9 +181,13 @@ contains
    end subroutine keep
 
    subroutine set_integers(self, address, attribute, values)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
+      !> A `cudnnBackendAttributeName_t`
       integer(c_int), intent(in) :: attribute
+      !> All of the attribute's elements, as int64
       integer(i8), intent(in) :: values(:)
       integer(c_int64_t), target :: elements(size(values))
       elements = values
@@ -173,9 +195,13 @@ contains
    end subroutine set_integers
 
    subroutine set_flag(self, address, attribute, value)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
+      !> A `cudnnBackendAttributeName_t`
       integer(c_int), intent(in) :: attribute
+      !> The attribute's only element
       logical, intent(in) :: value
       logical(c_bool), target :: element
       element = logical(value, c_bool)
@@ -183,9 +209,13 @@ contains
    end subroutine set_flag
 
    subroutine set_descriptors(self, address, attribute, values)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
+      !> A `cudnnBackendAttributeName_t`
       integer(c_int), intent(in) :: attribute
+      !> Other descriptors, finalized
       type(c_ptr), intent(in) :: values(:)
       type(c_ptr), target :: elements(size(values))
       elements = values
@@ -194,9 +224,13 @@ contains
 
    !> Device addresses
    subroutine set_addresses(self, address, attribute, values)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
+      !> A `cudnnBackendAttributeName_t`
       integer(c_int), intent(in) :: attribute
+      !> Device addresses
       type(c_ptr), intent(in) :: values(:)
       type(c_ptr), target :: elements(size(values))
       elements = values
@@ -204,9 +238,13 @@ contains
    end subroutine set_addresses
 
    subroutine set_text(self, address, attribute, text)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
+      !> A `cudnnBackendAttributeName_t`
       integer(c_int), intent(in) :: attribute
+      !> Without a NUL at the end
       character(len=*), intent(in) :: text
       character(kind=c_char), target :: elements(len(text))
       integer :: i
@@ -218,9 +256,16 @@ contains
 
    !> One value of an enumeration, of a type CUDNN_TYPE_...
    subroutine set_enum(self, address, attribute, kind, value)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
-      integer(c_int), intent(in) :: attribute, kind, value
+      !> A `cudnnBackendAttributeName_t`
+      integer(c_int), intent(in) :: attribute
+      !> The `cudnnBackendAttributeType_t` of the elements
+      integer(c_int), intent(in) :: kind
+      !> The enumerator
+      integer(c_int), intent(in) :: value
       integer(c_int), target :: element
       element = value
       call self%set_elements(address, attribute, kind, 1, c_loc(element))
@@ -228,8 +273,13 @@ contains
 
    !> A cudnnHandle_t
    subroutine set_handle(self, address, attribute, handle)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
-      type(c_ptr), intent(in) :: address, handle
+      !> Descriptor, *host*
+      type(c_ptr), intent(in) :: address
+      !> Of cuDNN
+      type(c_ptr), intent(in) :: handle
+      !> A `cudnnBackendAttributeName_t`
       integer(c_int), intent(in) :: attribute
       type(c_ptr), target :: element
       element = handle
@@ -238,10 +288,15 @@ contains
 
    !> A factor, as float64 or float32
    subroutine set_number(self, address, attribute, value, double)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
+      !> A `cudnnBackendAttributeName_t`
       integer(c_int), intent(in) :: attribute
+      !> The factor
       real(dp), intent(in) :: value
+      !> Whether as float64
       logical, intent(in) :: double
       real(c_double), target :: long
       real(c_float), target :: short
@@ -255,9 +310,17 @@ contains
    end subroutine set_number
 
    subroutine set_elements(self, address, attribute, kind, count, elements)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
-      type(c_ptr), intent(in) :: address, elements
-      integer(c_int), intent(in) :: attribute, kind
+      !> Descriptor, *host*
+      type(c_ptr), intent(in) :: address
+      !> The first of them, *host*
+      type(c_ptr), intent(in) :: elements
+      !> A `cudnnBackendAttributeName_t`
+      integer(c_int), intent(in) :: attribute
+      !> The `cudnnBackendAttributeType_t` of the elements
+      integer(c_int), intent(in) :: kind
+      !> Number of elements
       integer, intent(in) :: count
       if (.not. self%ok()) return
       call self%check(self%graphs%backend_set_attribute(address, attribute, kind, int(count, c_int64_t), elements), &
@@ -266,10 +329,15 @@ contains
 
    !> Fill descriptors that are made already, such as a heuristic's results; `count` of them are filled
    subroutine get_descriptors(self, address, attribute, values, count)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
+      !> A `cudnnBackendAttributeName_t`
       integer(c_int), intent(in) :: attribute
+      !> Made already, of the type that the attribute has
       type(c_ptr), intent(in) :: values(:)
+      !> How many of them are filled; 0 after an error
       integer, intent(out) :: count
       type(c_ptr), target :: elements(size(values))
       elements = values
@@ -278,10 +346,17 @@ contains
 
    !> The first of the enumerators that the attribute has
    subroutine get_enums(self, address, attribute, kind, values, count)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
-      integer(c_int), intent(in) :: attribute, kind
+      !> A `cudnnBackendAttributeName_t`
+      integer(c_int), intent(in) :: attribute
+      !> The `cudnnBackendAttributeType_t` of the elements
+      integer(c_int), intent(in) :: kind
+      !> The enumerators; -1 behind the last one
       integer(c_int), intent(out) :: values(:)
+      !> How many there are, at most the size of `values`; 0 after an error
       integer, intent(out) :: count
       integer(c_int), target :: elements(size(values))
       elements = -1_c_int
@@ -290,8 +365,11 @@ contains
    end subroutine get_enums
 
    integer(i8) function get_integer(self, address, attribute)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
+      !> A `cudnnBackendAttributeName_t`
       integer(c_int), intent(in) :: attribute
       integer(c_int64_t), target :: element
       integer :: count
@@ -302,8 +380,11 @@ contains
 
    !> Of whatever length; empty after an error
    function get_text(self, address, attribute) result(text)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
+      !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
+      !> A `cudnnBackendAttributeName_t`
       integer(c_int), intent(in) :: attribute
       character(len=:), allocatable :: text
       character(kind=c_char), allocatable, target :: letters(:)
@@ -328,10 +409,19 @@ contains
 
    !> `count` is how many elements were written, at most `room`
    subroutine get_elements(self, address, attribute, kind, room, elements, count)
+      !> The builder
       class(graph_builder_type), intent(inout) :: self
-      type(c_ptr), intent(in) :: address, elements
-      integer(c_int), intent(in) :: attribute, kind
+      !> Descriptor, *host*
+      type(c_ptr), intent(in) :: address
+      !> Where they are written, *host*
+      type(c_ptr), intent(in) :: elements
+      !> A `cudnnBackendAttributeName_t`
+      integer(c_int), intent(in) :: attribute
+      !> The `cudnnBackendAttributeType_t` of the elements
+      integer(c_int), intent(in) :: kind
+      !> Elements that there is place for
       integer, intent(in) :: room
+      !> How many were written, at most `room`; 0 after an error
       integer, intent(out) :: count
       integer(c_int64_t) :: there
       count = 0
@@ -344,7 +434,9 @@ contains
 
    !> What a descriptor was made as
    function name_of(self, address) result(what)
+      !> The builder
       class(graph_builder_type), intent(in) :: self
+      !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
       character(len=:), allocatable :: what
       integer :: i

@@ -52,7 +52,9 @@ contains
 
    !> A GPU that need not be there, from cuDNN's description of it in JSON
    function describe_device(b, json) result(it)
+      !> Where the descriptor is made
       type(graph_builder_type), intent(inout) :: b
+      !> cuDNN's device properties
       character(len=*), intent(in) :: json
       type(c_ptr) :: it
       it = b%descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "device properties")
@@ -63,10 +65,15 @@ contains
    !> What a heuristic (CUDNN_HEUR_MODE_...) offers for a graph, the best first; none where cuDNN has none, or after an
    !> error of the heuristic itself
    subroutine find_engines(b, graph, device, mode, engines)
+      !> Where the descriptors are made
       type(graph_builder_type), intent(inout) :: b
-      !> `device` is null for the GPU that is the thread's
-      type(c_ptr), intent(in) :: graph, device
+      !> A finalized operation graph
+      type(c_ptr), intent(in) :: graph
+      !> Properties of a GPU; null for the one that is the thread's
+      type(c_ptr), intent(in) :: device
+      !> A CUDNN_HEUR_MODE_...
       integer(c_int), intent(in) :: mode
+      !> With configurations that live as long as the builder's descriptors
       type(engine_type), allocatable, intent(out) :: engines(:)
       type(engine_type) :: engine
       type(c_ptr) :: heuristic, configurations(most_engines)
@@ -94,7 +101,9 @@ contains
 
    !> An engine and its notes
    function engine_of(b, configuration) result(engine)
+      !> Where the descriptors are made
       type(graph_builder_type), intent(inout) :: b
+      !> Of the engine, finalized
       type(c_ptr), intent(in) :: configuration
       type(engine_type) :: engine
       type(c_ptr) :: address
@@ -121,7 +130,9 @@ contains
 
    !> Whether the options of a device allow an engine
    pure logical function allowed(engine, name)
+      !> With what its notes say
       type(engine_type), intent(in) :: engine
+      !> The options: math, deterministic, transforms, compile
       type(device_name_type), intent(in) :: name
       allowed = .not. engine%short_sums .and. (name%compile .or. .not. engine%compiled_later)
       if (name%math == math_fp32) allowed = allowed .and. .not. engine%tensor_cores
@@ -132,11 +143,17 @@ contains
    !> A plan of this engine and the workspace it needs; the caller destroys it. Null where cuDNN cannot make it, or
    !> cannot compile it, which is no error: there are other engines
    subroutine make_plan(b, engine, device, handle, plan, workspace)
+      !> Where the plan is made
       type(graph_builder_type), intent(inout) :: b
+      !> With its configuration
       type(engine_type), intent(in) :: engine
-      !> One of them is null
-      type(c_ptr), intent(in) :: device, handle
+      !> Properties of a GPU that need not be there; null where `handle` is given
+      type(c_ptr), intent(in) :: device
+      !> Of cuDNN, for the thread's GPU; null where `device` is given
+      type(c_ptr), intent(in) :: handle
+      !> Null where there is none
       type(c_ptr), intent(out) :: plan
+      !> Bytes of device memory
       integer(i8), intent(out) :: workspace
 
       workspace = 0

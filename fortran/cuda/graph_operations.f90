@@ -73,10 +73,19 @@ contains
 
    !> `extent` is [w, h, c, n], of a filter [s, r, c, k]; `dtype` is cuDNN's; `id` is its name in the variant pack
    function tensor(b, what, id, dtype, extent, layout, virtual) result(it)
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
+      !> For messages
       character(len=*), intent(in) :: what
-      integer, intent(in) :: id, extent(4), layout
+      !> Its name in the variant pack, unique in the graph
+      integer, intent(in) :: id
+      !> (w, h, c, n), of a filter (s, r, c/groups, k)
+      integer, intent(in) :: extent(4)
+      !> `layout_nchw` or `layout_nhwc`
+      integer, intent(in) :: layout
+      !> A `cudnnDataType_t`
       integer(c_int), intent(in) :: dtype
+      !> Whether it is never in memory
       logical, intent(in) :: virtual
       type(c_ptr) :: it
       integer(i8) :: w, h, c, n, strides(4)
@@ -99,8 +108,11 @@ contains
 
    !> Padding, stride and dilation of a cross-correlation whose sums are of the type `compute`
    function convolution_description(b, conv, compute) result(it)
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
+      !> Padding, stride and dilation
       type(conv_type), intent(in) :: conv
+      !> A `cudnnDataType_t`: in what products are summed
       integer(c_int), intent(in) :: compute
       type(c_ptr) :: it
       integer(i8) :: padding(2)
@@ -119,9 +131,19 @@ contains
    !> y = conv(x, w); in a data gradient x is the result, in a filter gradient w, and y is dy. The result is 1 * the sum
    !> + 0 * what was there; these factors are of the type of the sums
    function convolution_operation(b, operation, conv, compute, x, w, y) result(it)
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
+      !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
-      type(c_ptr), intent(in) :: conv, x, w, y
+      !> What `convolution_description` gave
+      type(c_ptr), intent(in) :: conv
+      !> Descriptor of x, or of dx (n, c, h, w)
+      type(c_ptr), intent(in) :: x
+      !> Descriptor of w, or of dw (k, c/groups, r, s)
+      type(c_ptr), intent(in) :: w
+      !> Descriptor of y, or of dy (n, k, p, q)
+      type(c_ptr), intent(in) :: y
+      !> A `cudnnDataType_t`: in what products are summed
       integer(c_int), intent(in) :: compute
       type(c_ptr) :: it
       it = b%descriptor(kinds(operation), "an operation, "//trim(conv_names(operation)))
@@ -136,9 +158,16 @@ contains
 
    !> y = x + bias, where a dimension of 1 of the bias serves all of x
    function add_operation(b, compute, x, bias, y) result(it)
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
+      !> A `cudnnDataType_t`: in what it calculates
       integer(c_int), intent(in) :: compute
-      type(c_ptr), intent(in) :: x, bias, y
+      !> Descriptor of a summand (n, c, h, w)
+      type(c_ptr), intent(in) :: x
+      !> Descriptor of the other (1, c, 1, 1)
+      type(c_ptr), intent(in) :: bias
+      !> Descriptor of the sum (n, c, h, w)
+      type(c_ptr), intent(in) :: y
       type(c_ptr) :: it, mode
       mode = pointwise(b, CUDNN_POINTWISE_ADD, compute)
       it = b%descriptor(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "adding the bias")
@@ -151,9 +180,14 @@ contains
 
    !> y = max(x, 0); NaN stays NaN
    function relu_operation(b, compute, x, y) result(it)
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
+      !> A `cudnnDataType_t`: in what it calculates
       integer(c_int), intent(in) :: compute
-      type(c_ptr), intent(in) :: x, y
+      !> Descriptor of the input
+      type(c_ptr), intent(in) :: x
+      !> Descriptor of the result, of the same shape
+      type(c_ptr), intent(in) :: y
       type(c_ptr) :: it, mode
       mode = pointwise(b, CUDNN_POINTWISE_RELU_FWD, compute)
       it = b%descriptor(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a ReLU")
@@ -165,9 +199,16 @@ contains
 
    !> dx = dy where x > 0, else 0; x may be the ReLU's output, which is positive at the same places
    function relu_backward_operation(b, compute, x, dy, dx) result(it)
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
+      !> A `cudnnDataType_t`: in what it calculates
       integer(c_int), intent(in) :: compute
-      type(c_ptr), intent(in) :: x, dy, dx
+      !> Descriptor of the input, or of the result, of the ReLU
+      type(c_ptr), intent(in) :: x
+      !> Descriptor of the gradient of its result
+      type(c_ptr), intent(in) :: dy
+      !> Descriptor of the gradient of its input
+      type(c_ptr), intent(in) :: dx
       type(c_ptr) :: it, mode
       mode = pointwise(b, CUDNN_POINTWISE_RELU_BWD, compute)
       it = b%descriptor(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a ReLU's gradient")
@@ -179,8 +220,12 @@ contains
    end function relu_backward_operation
 
    function pointwise(b, mode, compute) result(it)
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
-      integer(c_int), intent(in) :: mode, compute
+      !> A `cudnnPointwiseMode_t`
+      integer(c_int), intent(in) :: mode
+      !> A `cudnnDataType_t`: in what it calculates
+      integer(c_int), intent(in) :: compute
       type(c_ptr) :: it
       it = b%descriptor(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "a pointwise operation")
       call b%set_enum(it, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode)
@@ -192,9 +237,14 @@ contains
 
    !> y = sum of x over the dimensions that are 1 in y
    function reduction_operation(b, compute, x, y) result(it)
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
+      !> A `cudnnDataType_t`: in what it calculates
       integer(c_int), intent(in) :: compute
-      type(c_ptr), intent(in) :: x, y
+      !> Descriptor of what is summed
+      type(c_ptr), intent(in) :: x
+      !> Descriptor of the sums, with an extent of 1 for each that is summed over
+      type(c_ptr), intent(in) :: y
       type(c_ptr) :: it, sum
       sum = b%descriptor(CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "a sum")
       call b%set_enum(sum, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, CUDNN_REDUCE_TENSOR_ADD)
@@ -209,9 +259,12 @@ contains
 
    !> Operations that are to be one plan
    function operation_graph(b, handle, operations) result(it)
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
-      !> Null without a GPU; cuDNN before 9.8 needs it
-      type(c_ptr), intent(in) :: handle, operations(:)
+      !> Of cuDNN, which cuDNN before 9.8 needs; null without a GPU
+      type(c_ptr), intent(in) :: handle
+      !> Descriptors of one or more operations
+      type(c_ptr), intent(in) :: operations(:)
       type(c_ptr) :: it
       it = b%descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "an operation graph")
       if (c_associated(handle)) call b%set_handle(it, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)

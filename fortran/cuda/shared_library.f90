@@ -47,14 +47,18 @@ module cnn_shared_library
       function c_dlopen(path, mode) result(handle) bind(C, name="dlopen")
          import :: c_char, c_int, c_ptr
          implicit none
+         !> A path, or a name that the loader looks for; ended by NUL
          character(kind=c_char), intent(in) :: path(*)
+         !> Bits RTLD_...
          integer(c_int), value :: mode
          type(c_ptr) :: handle
       end function c_dlopen
       function c_dlsym(handle, name) result(address) bind(C, name="dlsym")
          import :: c_char, c_funptr, c_ptr
          implicit none
+         !> What `c_dlopen` gave
          type(c_ptr), value :: handle
+         !> Of a function, ended by NUL
          character(kind=c_char), intent(in) :: name(*)
          type(c_funptr) :: address
       end function c_dlsym
@@ -66,13 +70,16 @@ module cnn_shared_library
       function c_dladdr(address, info) result(found) bind(C, name="dladdr")
          import :: c_funptr, c_int, dl_info_type
          implicit none
+         !> Of a function
          type(c_funptr), value :: address
+         !> Which file it came from, and its nearest symbol
          type(dl_info_type), intent(out) :: info
          integer(c_int) :: found
       end function c_dladdr
       function c_strlen(text) result(length) bind(C, name="strlen")
          import :: c_ptr, c_size_t
          implicit none
+         !> C string, ended by NUL
          type(c_ptr), value :: text
          integer(c_size_t) :: length
       end function c_strlen
@@ -82,8 +89,11 @@ contains
 
    !> By its path, or by its name alone wherever the loader looks; the error is the loader's own sentence
    subroutine open_library(self, path, error)
+      !> The library, whatever it was before
       class(shared_library_type), intent(inout) :: self
+      !> With a folder, or a name alone
       character(len=*), intent(in) :: path
+      !> What the loader says
       type(error_type), allocatable, intent(out) :: error
       self%path = path
       self%missing = ""
@@ -92,18 +102,21 @@ contains
    end subroutine open_library
 
    logical function is_open(self)
+      !> The library
       class(shared_library_type), intent(in) :: self
       is_open = c_associated(self%handle)
    end function is_open
 
    !> As if it had not been opened: it turned out to be the wrong one
    subroutine forget(self)
+      !> The library; the process keeps it
       class(shared_library_type), intent(inout) :: self
       self%handle = c_null_ptr
    end subroutine forget
 
    !> Is this the file of the library, under whatever name?
    logical function lies_at(self, path)
+      !> The library, open or not
       class(shared_library_type), intent(in) :: self
       !> With its folder; nothing is opened that is not open yet
       character(len=*), intent(in) :: path
@@ -113,9 +126,12 @@ contains
 
    !> Where another library of this name lies that the process opened earlier; empty when there is none
    function rival(self, name, function) result(path)
+      !> The library that is wanted
       class(shared_library_type), intent(in) :: self
-      !> A function that it has
-      character(len=*), intent(in) :: name, function
+      !> A file name without a folder, such as libcudnn.so.9
+      character(len=*), intent(in) :: name
+      !> One that every such library has
+      character(len=*), intent(in) :: function
       character(len=:), allocatable :: path
       type(c_ptr) :: first
       path = ""
@@ -126,7 +142,9 @@ contains
 
    !> Is this function there? For those that only newer versions have
    logical function has(self, name)
+      !> The library, open or not
       class(shared_library_type), intent(in) :: self
+      !> Of a function
       character(len=*), intent(in) :: name
       has = .false.
       if (self%is_open()) has = c_associated(c_dlsym(self%handle, name//c_null_char))
@@ -134,7 +152,9 @@ contains
 
    !> The address of a function; `check_symbols` tells of those that are missing
    function symbol(self, name) result(address)
+      !> The library, open or not; a name that it lacks is kept
       class(shared_library_type), intent(inout) :: self
+      !> Of a function
       character(len=*), intent(in) :: name
       type(c_funptr) :: address
       address = c_null_funptr
@@ -148,7 +168,9 @@ contains
 
    !> An error that names every symbol asked for in vain; the library then counts as not opened
    subroutine check_symbols(self, error)
+      !> The library whose functions have been asked for
       class(shared_library_type), intent(inout) :: self
+      !> Names those that it lacks
       type(error_type), allocatable, intent(out) :: error
       if (len(self%missing) == 0) return
       call self%forget()
@@ -157,7 +179,9 @@ contains
 
    !> The file that a function came from, `name` where the loader does not tell
    function path_of(address, name) result(path)
+      !> Of a function
       type(c_funptr), intent(in) :: address
+      !> What is given where the loader does not know
       character(len=*), intent(in) :: name
       character(len=:), allocatable :: path
       type(dl_info_type) :: info
@@ -167,6 +191,7 @@ contains
 
    !> A C string as Fortran text; empty for a null pointer
    function c_text(address) result(text)
+      !> C string, *host*, ended by NUL; may be null
       type(c_ptr), intent(in) :: address
       character(len=:), allocatable :: text
       character(kind=c_char), pointer :: letters(:)

@@ -31,10 +31,17 @@ contains
 
    !> The descriptor of dense NCHW tensors of this type and extent [w, h, c, n]
    subroutine find(self, dnn, dtype, extent, descriptor, error)
+      !> The descriptors known so far, and this one
       class(tensor_descriptors_type), intent(inout) :: self
+      !> Makes a descriptor where it is new
       type(cudnn_type), intent(in) :: dnn
-      integer, intent(in) :: dtype, extent(4)
+      !> Of cnn_kinds
+      integer, intent(in) :: dtype
+      !> Of the tensor (w, h, c, n)
+      integer, intent(in) :: extent(4)
+      !> cuDNN's; owned by `self`; null after an error
       type(c_ptr), intent(out) :: descriptor
+      !> Where cuDNN makes none
       type(error_type), allocatable, intent(out) :: error
       integer :: i
 
@@ -62,7 +69,9 @@ contains
 
    !> Give all back
    subroutine free(self, dnn)
+      !> The descriptors; none is known afterwards
       class(tensor_descriptors_type), intent(inout) :: self
+      !> The cuDNN that made them
       type(cudnn_type), intent(in) :: dnn
       integer :: i
       do i = 1, most
@@ -71,7 +80,9 @@ contains
    end subroutine free
 
    subroutine forget(one, dnn)
+      !> One place of the table; free afterwards
       type(described_type), intent(inout) :: one
+      !> The cuDNN that made the descriptor
       type(cudnn_type), intent(in) :: dnn
       call free_tensor_descriptor(dnn, one%descriptor)
       one%dtype = 0
