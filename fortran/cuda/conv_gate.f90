@@ -36,9 +36,13 @@ contains
 
    !> Where the tensor that stands for `outside` lies
    subroutine place(self, gate, outside, dtype)
+      !> Memory, or a count; longer by one tensor where one is needed
       class(places_type), intent(inout) :: self
+      !> Both its tensors are set
       type(gate_type), intent(inout) :: gate
+      !> In the network's element type and layout; may be empty
       type(tensor_type), intent(in) :: outside
+      !> Element type inside, of cnn_kinds
       integer, intent(in) :: dtype
       gate%outside = outside
       gate%inside = outside
@@ -48,8 +52,12 @@ contains
 
    !> A tensor in the next free memory
    function room(self, extent, dtype) result(tensor)
+      !> Memory, or a count; longer by the tensor
       class(places_type), intent(inout) :: self
-      integer, intent(in) :: extent(4), dtype
+      !> (w, h, c, n)
+      integer, intent(in) :: extent(4)
+      !> Element type, of cnn_kinds
+      integer, intent(in) :: dtype
       type(tensor_type) :: tensor
       tensor%dtype = dtype
       tensor%extent = extent
@@ -59,16 +67,22 @@ contains
 
    !> Whether a tensor has other bytes inside; one without memory stands for itself
    logical function is_changed(outside, dtype)
+      !> The tensor
       type(tensor_type), intent(in) :: outside
+      !> Element type inside, of cnn_kinds
       integer, intent(in) :: dtype
       is_changed = outside%is_allocated() .and. (outside%dtype /= dtype .or. .not. is_flat(outside%extent))
    end function is_changed
 
    !> From outside to inside; `between` has room for the tensor inside
    subroutine bring_in(device, gate, between, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Of `place`, with memory
       type(gate_type), intent(in) :: gate
+      !> Scratch memory, *device*, for the tensor inside
       type(c_ptr), intent(in) :: between
+      !> From a conversion or a launch
       type(error_type), allocatable, intent(out) :: error
       if (.not. is_changed(gate%outside, gate%inside%dtype)) return
       call to_channels_last(device, gate%outside, gate%inside, between, error)
@@ -76,9 +90,13 @@ contains
 
    !> From inside to outside
    subroutine bring_out(device, gate, between, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Of `place`, with memory
       type(gate_type), intent(in) :: gate
+      !> Scratch memory, *device*, for the tensor inside
       type(c_ptr), intent(in) :: between
+      !> From a conversion or a launch
       type(error_type), allocatable, intent(out) :: error
       if (.not. is_changed(gate%outside, gate%inside%dtype)) return
       call to_pixels_last(device, gate%inside, gate%outside, between, error)

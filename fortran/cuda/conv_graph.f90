@@ -27,10 +27,13 @@ contains
 
    !> The operation graph, not yet a plan; the builder's error says whether it stands
    subroutine build_graph(request, builder, handle, address)
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: builder
       !> Of cuDNN, or null when only a description of the GPU is there
       type(c_ptr), intent(in) :: handle
+      !> The finalized graph; null after an error
       type(c_ptr), intent(out) :: address
       type(c_ptr) :: operations(3)
       integer :: last
@@ -49,6 +52,7 @@ contains
 
    !> The names of the tensors in memory, in the order x, w, y, bias or mask, as far as the request has them
    pure function graph_ids(request) result(ids)
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
       integer, allocatable :: ids(:)
       ids = [id_x, id_w, id_y]
@@ -58,9 +62,13 @@ contains
    end function graph_ids
 
    subroutine build_forward(request, b, operations, last)
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
+      !> Descriptors of the operations, in order
       type(c_ptr), intent(out) :: operations(:)
+      !> How many there are
       integer, intent(out) :: last
       type(c_ptr) :: x, w, from, to, bias, conv
       integer :: i
@@ -92,6 +100,7 @@ contains
 
       !> In memory after the last operation only
       function step_result(number) result(it)
+         !> Of the operation, from 1
          integer, intent(in) :: number
          type(c_ptr) :: it
          if (number == last) then
@@ -104,9 +113,13 @@ contains
    end subroutine build_forward
 
    subroutine build_data(request, b, operations, last)
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
+      !> Descriptors of the operations, in order
       type(c_ptr), intent(out) :: operations(:)
+      !> How many there are
       integer, intent(out) :: last
       type(c_ptr) :: dx, w, dy, mask, unmasked, conv
       integer(c_int) :: compute
@@ -129,9 +142,13 @@ contains
    end subroutine build_data
 
    subroutine build_filter(request, b, operations, last)
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
+      !> Descriptors of the operations, in order
       type(c_ptr), intent(out) :: operations(:)
+      !> How many there are
       integer, intent(out) :: last
       type(c_ptr) :: x, dw, dy, conv
       integer(c_int) :: compute
@@ -146,9 +163,13 @@ contains
    end subroutine build_filter
 
    subroutine build_bias(request, b, operations, last)
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
+      !> Descriptors of the operations, in order
       type(c_ptr), intent(out) :: operations(:)
+      !> How many there are
       integer, intent(out) :: last
       type(c_ptr) :: dy, db
       integer(c_int) :: compute
@@ -162,19 +183,30 @@ contains
 
    !> A tensor in memory
    function stored(request, b, what, id, extent) result(it)
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
+      !> For messages
       character(len=*), intent(in) :: what
-      integer, intent(in) :: id, extent(4)
+      !> An `id_...`
+      integer, intent(in) :: id
+      !> (w, h, c, n), of a filter (s, r, c/groups, k)
+      integer, intent(in) :: extent(4)
       type(c_ptr) :: it
       it = tensor(b, what, id, cudnn_dtype(request%dtype), extent, request%layout, .false.)
    end function stored
 
    !> What one operation hands to the next, in the type of the sums
    function between(request, b, id, extent) result(it)
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
+      !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
-      integer, intent(in) :: id, extent(4)
+      !> `id_first_virtual`, or above
+      integer, intent(in) :: id
+      !> (w, h, c, n)
+      integer, intent(in) :: extent(4)
       type(c_ptr) :: it
       it = tensor(b, "between two operations", id, compute_type(request%dtype), extent, request%layout, .true.)
    end function between

@@ -46,11 +46,23 @@ contains
 
    !> Descriptors for these extents; the algorithm is still to be chosen
    subroutine make_plan(plan, dnn, dtype, math, conv, x, w, y, error)
+      !> Its descriptors are set, after an error some of them
       type(conv_plan_type), intent(inout) :: plan
+      !> cuDNN, open
       type(cudnn_type), intent(in) :: dnn
-      integer, intent(in) :: dtype, math
+      !> Element type of the tensors, of cnn_kinds
+      integer, intent(in) :: dtype
+      !> A `math_...` of cnn_device_name
+      integer, intent(in) :: math
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      integer, intent(in) :: x(4), w(4), y(4)
+      !> Extents of the input (w, h, c, n)
+      integer, intent(in) :: x(4)
+      !> Extents of the filter (s, r, c/groups, k)
+      integer, intent(in) :: w(4)
+      !> Extents of the result (q, p, k, n)
+      integer, intent(in) :: y(4)
+      !> Where cuDNN refuses a descriptor
       type(error_type), allocatable, intent(out) :: error
 
       call make_tensor_descriptor(dnn, dtype, x, plan%x, error)
@@ -62,9 +74,15 @@ contains
 
    !> A dense NCHW tensor; `extent` is [w, h, c, n]. A descriptor that is not null is to be freed, after errors too
    subroutine make_tensor_descriptor(dnn, dtype, extent, descriptor, error)
+      !> cuDNN, open
       type(cudnn_type), intent(in) :: dnn
-      integer, intent(in) :: dtype, extent(4)
+      !> Element type of the tensors, of cnn_kinds
+      integer, intent(in) :: dtype
+      !> (w, h, c, n)
+      integer, intent(in) :: extent(4)
+      !> A `cudnnTensorDescriptor_t`
       type(c_ptr), intent(inout) :: descriptor
+      !> Where cuDNN refuses a descriptor
       type(error_type), allocatable, intent(out) :: error
       call dnn%check(dnn%create_tensor_descriptor(descriptor), "cudnnCreateTensorDescriptor", error)
       if (allocated(error)) then
@@ -78,9 +96,15 @@ contains
 
    !> KCRS; `extent` is [s, r, c, k]. Here the element type comes before the format
    subroutine make_filter_descriptor(dnn, dtype, extent, descriptor, error)
+      !> cuDNN, open
       type(cudnn_type), intent(in) :: dnn
-      integer, intent(in) :: dtype, extent(4)
+      !> Element type of the tensors, of cnn_kinds
+      integer, intent(in) :: dtype
+      !> (s, r, c/groups, k)
+      integer, intent(in) :: extent(4)
+      !> A `cudnnFilterDescriptor_t`
       type(c_ptr), intent(inout) :: descriptor
+      !> Where cuDNN refuses a descriptor
       type(error_type), allocatable, intent(out) :: error
       call dnn%check(dnn%create_filter_descriptor(descriptor), "cudnnCreateFilterDescriptor", error)
       if (allocated(error)) then
@@ -93,10 +117,17 @@ contains
    end subroutine make_filter_descriptor
 
    subroutine make_conv_descriptor(dnn, dtype, math, conv, descriptor, error)
+      !> cuDNN, open
       type(cudnn_type), intent(in) :: dnn
-      integer, intent(in) :: dtype, math
+      !> Element type of the tensors, of cnn_kinds
+      integer, intent(in) :: dtype
+      !> A `math_...` of cnn_device_name
+      integer, intent(in) :: math
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
+      !> A `cudnnConvolutionDescriptor_t`
       type(c_ptr), intent(inout) :: descriptor
+      !> Where cuDNN refuses a descriptor
       type(error_type), allocatable, intent(out) :: error
       call dnn%check(dnn%create_convolution_descriptor(descriptor), "cudnnCreateConvolutionDescriptor", error)
       if (allocated(error)) then
@@ -115,8 +146,11 @@ contains
 
    !> Give the descriptors back
    subroutine free_plan(plan, dnn, graphs)
+      !> Without descriptors afterwards
       type(conv_plan_type), intent(inout) :: plan
+      !> The cuDNN that made the descriptors
       type(cudnn_type), intent(in) :: dnn
+      !> Its graph API
       type(cudnn_graph_type), intent(in) :: graphs
       call free_graph_plan(graphs, plan%graph)
       call free_tensor_descriptor(dnn, plan%x)
@@ -127,20 +161,27 @@ contains
    end subroutine free_plan
 
    subroutine free_tensor_descriptor(dnn, descriptor)
+      !> The cuDNN that made it
       type(cudnn_type), intent(in) :: dnn
+      !> A `cudnnTensorDescriptor_t`, or null; null afterwards
       type(c_ptr), intent(inout) :: descriptor
       if (c_associated(descriptor)) call free_descriptor(dnn%destroy_tensor_descriptor(descriptor), descriptor)
    end subroutine free_tensor_descriptor
 
    !> A descriptor is host memory: that destroying it failed concerns nobody
    subroutine free_descriptor(status, descriptor)
+      !> Of the call that destroyed it
       integer(c_int), intent(in) :: status
+      !> Null afterwards
       type(c_ptr), intent(inout) :: descriptor
       if (status >= 0) descriptor = c_null_ptr
    end subroutine free_descriptor
 
    pure integer(c_int) function math_type(dtype, math)
-      integer, intent(in) :: dtype, math
+      !> Element type of the tensors, of cnn_kinds
+      integer, intent(in) :: dtype
+      !> A `math_...` of cnn_device_name
+      integer, intent(in) :: math
       math_type = CUDNN_FMA_MATH
       if (math == math_fp32 .or. dtype == dtype_float64) return
       math_type = CUDNN_TENSOR_OP_MATH

@@ -29,10 +29,15 @@ contains
 
    !> The number of the plan for a request; 0 when there is none, which for a convolution alone is an error
    subroutine find_plan(device, name, request, i, error)
+      !> An entered device, which keeps the plans
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
+      !> Number of the plan in `device%plans`
       integer, intent(out) :: i
+      !> A convolution that cuDNN has no plan for, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: failure
       type(conv_plan_type) :: plan
@@ -65,10 +70,15 @@ contains
    !> The first plan of the graph API that is offered, or the fastest of several, which is measured where no process has
    !> done so before; null when there is none, or an error kept cuDNN from giving or running any
    subroutine choose_graph(device, name, request, plan, error)
+      !> An entered device, which keeps the plans
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
+      !> Its graph plan is set, where there is one
       type(conv_plan_type), intent(inout) :: plan
+      !> Why no plan could be made or run
       type(error_type), allocatable, intent(out) :: error
       type(graph_plan_type), allocatable :: plans(:)
       character(len=:), allocatable :: key, wanted
@@ -99,6 +109,7 @@ contains
 
    !> Whether one of cuDNN's convolution calls does it
    pure logical function has_call(request)
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
       has_call = request%operation /= conv_bias .and. request%layout == layout_nchw .and. .not. request%mask .and. &
          & (request%bias .eqv. request%relu)
@@ -106,10 +117,15 @@ contains
 
    !> Descriptors and the algorithm; measuring needs memory for tensors, which may have none yet, and for the workspace
    subroutine choose_call(device, name, request, plan, error)
+      !> An entered device, which keeps the plans
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
+      !> Descriptors, algorithm and workspace are set
       type(conv_plan_type), intent(inout) :: plan
+      !> From cuDNN, no memory to measure with, or no algorithm that is allowed
       type(error_type), allocatable, intent(out) :: error
       integer(c_size_t) :: free, total, tensors, bytes
       type(c_ptr) :: base, at_w, at_y
@@ -145,12 +161,17 @@ contains
 
    !> Bytes that a tensor takes in the workspace
    pure integer(i8) function room(extent, dtype)
-      integer, intent(in) :: extent(4), dtype
+      !> (w, h, c, n)
+      integer, intent(in) :: extent(4)
+      !> Element type, of cnn_kinds
+      integer, intent(in) :: dtype
       room = aligned(product(int(extent, i8))*bytes_of(dtype))
    end function room
 
    subroutine keep_plan(device, plan)
+      !> An entered device, which keeps the plans
       type(cuda_device_type), intent(inout) :: device
+      !> The next one
       type(conv_plan_type), intent(in) :: plan
       type(conv_plan_type), allocatable :: larger(:)
       if (.not. allocated(device%plans)) allocate (device%plans(16))

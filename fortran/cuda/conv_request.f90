@@ -43,13 +43,16 @@ contains
 
    !> Whether it is more than a convolution
    pure logical function is_fused(self)
+      !> The request
       class(conv_request_type), intent(in) :: self
       is_fused = self%bias .or. self%relu .or. self%mask
    end function is_fused
 
    !> Requests of a device with the same key have the same plan
    pure function request_key(request, name) result(key)
+      !> What is asked of cuDNN
       type(conv_request_type), intent(in) :: request
+      !> The device's options, of which those matter that change a plan
       type(device_name_type), intent(in) :: name
       integer(i8) :: key(key_length)
       associate (conv => request%conv)
@@ -65,6 +68,7 @@ contains
 
    !> Flags as a number
    pure integer function bits(flags)
+      !> At most 30
       logical, intent(in) :: flags(:)
       integer :: i
       bits = sum([(merge(2**(i - 1), 0, flags(i)), i=1, size(flags))])
@@ -72,7 +76,10 @@ contains
 
    !> The element type in which operands of this one are multiplied
    pure integer function multiplied_as(dtype, math)
-      integer, intent(in) :: dtype, math
+      !> Element type of the tensors, of cnn_kinds
+      integer, intent(in) :: dtype
+      !> A `math_...` of cnn_device_name
+      integer, intent(in) :: math
       multiplied_as = dtype
       if (dtype /= dtype_float32) return
       if (math == math_fp16) multiplied_as = dtype_float16

@@ -31,11 +31,23 @@ contains
 
    !> y = conv(x, w) + bias, then max(y, 0) with `relu`; no bias when it is empty
    subroutine forward(device, name, conv, x, w, bias, relu, y, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, w, bias, y
+      !> Input (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: x
+      !> Filter (s, r, c/groups, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> (k, 1, 1, 1), *device*; may be empty
+      type(tensor_type), intent(in) :: bias
+      !> Result (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: y
+      !> Whether negative results become 0
       logical, intent(in) :: relu
+      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       logical :: done
 
@@ -51,20 +63,38 @@ contains
 
    !> dx from w and dy
    subroutine backward_data(device, name, conv, w, dy, dx, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: w, dy, dx
+      !> Filter (s, r, c/groups, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> Gradient of y (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: dy
+      !> Gradient of x (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: dx
+      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       call convolve(device, name, conv_data, conv, dx, w, dy, error)
    end subroutine backward_data
 
    !> dw from x and dy
    subroutine backward_filter(device, name, conv, x, dy, dw, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, dy, dw
+      !> Input (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: x
+      !> Gradient of y (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: dy
+      !> Gradient of w (s, r, c/groups, k), *device*
+      type(tensor_type), intent(in) :: dw
+      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       call convolve(device, name, conv_filter, conv, x, dw, dy, error)
    end subroutine backward_filter
@@ -73,12 +103,25 @@ contains
    !> The ReLU asked for passes NaN on. Frameworks ask for one that makes NaN 0, and a cuDNN that has only that says
    !> "not supported": then the three after each other, for a NaN must stay one
    subroutine forward_fused(device, name, conv, x, w, bias, relu, y, done, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, w, bias, y
+      !> Input (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: x
+      !> Filter (s, r, c/groups, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> (k, 1, 1, 1), *device*; may be empty
+      type(tensor_type), intent(in) :: bias
+      !> Result (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: y
+      !> Whether negative results become 0
       logical, intent(in) :: relu
+      !> Whether y is filled
       logical, intent(out) :: done
+      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       integer, parameter :: ids(4) = [id_x, id_w, id_y, id_bias]
       type(conv_request_type) :: request
@@ -107,11 +150,23 @@ contains
 
    !> `forward_fused` by the call that has all three, where cuDNN does not refuse it
    subroutine call_fused(device, plan, x, w, bias, y, workspace, refused, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
+      !> For these shapes
       type(conv_plan_type), intent(in) :: plan
-      type(tensor_type), intent(in) :: x, w, bias, y
+      !> Input (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: x
+      !> Filter (s, r, c/groups, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> (k, 1, 1, 1), *device*; may be empty
+      type(tensor_type), intent(in) :: bias
+      !> Result (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: y
+      !> Scratch memory, *device*, as large as the plan wants
       type(c_ptr), intent(in) :: workspace
+      !> cuDNN does not support it; nothing is queued
       logical, intent(out) :: refused
+      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: status
 
@@ -126,11 +181,21 @@ contains
 
    !> One of the three operations; its result is y, x or w
    subroutine convolve(device, name, operation, conv, x, w, y, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, w, y
+      !> Input, or its gradient (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: x
+      !> Filter, or its gradient (s, r, c/groups, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> Result, or its gradient (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: y
+      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: low(3)
       type(c_ptr) :: base, workspace
@@ -166,11 +231,17 @@ contains
 
    !> Places for x, w, y in the lower type, from `base` on, and the two operands rounded into theirs
    subroutine round_operands(device, operation, tensors, base, low, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
+      !> x, w, y, *device*
       type(tensor_type), intent(in) :: tensors(3)
+      !> Scratch memory for all three, *device*
       type(c_ptr), intent(in) :: base
+      !> The same in the lower type; their addresses are set
       type(tensor_type), intent(inout) :: low(3)
+      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       integer, parameter :: result_of(3) = [3, 1, 2]
       integer(c_size_t) :: bytes
@@ -186,10 +257,21 @@ contains
 
    !> By plan i
    subroutine execute(device, i, operation, x, w, y, workspace, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      integer, intent(in) :: i, operation
-      type(tensor_type), intent(in) :: x, w, y
+      !> Number of the plan in `device%plans`
+      integer, intent(in) :: i
+      !> `conv_forward`, `conv_data` or `conv_filter`
+      integer, intent(in) :: operation
+      !> Input, or its gradient (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: x
+      !> Filter, or its gradient (s, r, c/groups, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> Result, or its gradient (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: y
+      !> Scratch memory, *device*, as large as the plan wants
       type(c_ptr), intent(in) :: workspace
+      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       if (is_graph(device%plans(i))) then
          call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, [id_x, id_w, id_y], &
@@ -200,11 +282,21 @@ contains
    end subroutine execute
 
    subroutine call_convolution(device, plan, operation, x, w, y, workspace, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
+      !> For these shapes
       type(conv_plan_type), intent(in) :: plan
+      !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
-      type(tensor_type), intent(in) :: x, w, y
+      !> Input, or its gradient (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: x
+      !> Filter, or its gradient (s, r, c/groups, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> Result, or its gradient (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: y
+      !> Scratch memory, *device*, as large as the plan wants
       type(c_ptr), intent(in) :: workspace
+      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: alpha, beta
       integer(c_int) :: status
@@ -227,11 +319,13 @@ contains
 
    !> Whether a plan is one of the graph API
    logical function is_graph(plan)
+      !> For these shapes
       type(conv_plan_type), intent(in) :: plan
       is_graph = c_associated(plan%graph%address)
    end function is_graph
 
    integer(c_size_t) function workspace_of(plan)
+      !> For these shapes
       type(conv_plan_type), intent(in) :: plan
       workspace_of = plan%workspace_bytes
       if (is_graph(plan)) workspace_of = plan%graph%workspace_bytes

@@ -46,8 +46,11 @@ module cnn_cuda_buffers
 contains
 
    subroutine open(self, rt, error)
+      !> The device's buffers
       class(buffers_type), intent(inout) :: self
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
+      !> No pinned memory
       type(error_type), allocatable, intent(out) :: error
       self%staging_bytes = staging_size
       call keep(rt%malloc_host(self%staging, staging_size), self%staging)
@@ -57,7 +60,9 @@ contains
    contains
 
       subroutine keep(status, address)
+         !> Of the call that allocated
          integer(c_int), intent(in) :: status
+         !> What it gave; null where it failed
          type(c_ptr), intent(inout) :: address
          call rt%check(status, "memory for the device's buffers", error)
          if (allocated(error)) then
@@ -70,7 +75,9 @@ contains
    end subroutine open
 
    subroutine close(self, rt)
+      !> The device's buffers
       class(buffers_type), intent(inout) :: self
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
       call give_back(rt, rt%free, self%workspace%address, self%live)
       call give_back(rt, rt%free, self%scratch%address, self%live)
@@ -83,8 +90,11 @@ contains
 
    !> A failure has nobody to hear it
    subroutine give_back(rt, free, address, live)
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
+      !> cudaFree, or cudaFreeHost
       procedure(cudaFree) :: free
+      !> What is freed, or null; null afterwards
       type(c_ptr), intent(inout) :: address
       !> Allocations alive
       integer, intent(inout) :: live
@@ -100,10 +110,15 @@ contains
 
    !> At least `bytes` bytes of device memory that nobody needs after the calls queued next
    subroutine reserve(self, rt, bytes, address, error)
+      !> The device's buffers
       class(buffers_type), intent(inout) :: self
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
+      !> How many bytes, at least
       integer(c_size_t), intent(in) :: bytes
+      !> Where they start, *device*; null after an error
       type(c_ptr), intent(out) :: address
+      !> No device memory; the memory before is given back already
       type(error_type), allocatable, intent(out) :: error
       call grow(rt, bytes, self%workspace, self%live, self%moves, error)
       address = self%workspace%address
@@ -111,10 +126,15 @@ contains
 
    !> The same once more, for what one convolution hands to the next: `reserve` leaves it alone
    subroutine reserve_scratch(self, rt, bytes, address, error)
+      !> The device's buffers
       class(buffers_type), intent(inout) :: self
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
+      !> How many bytes, at least
       integer(c_size_t), intent(in) :: bytes
+      !> Where they start, *device*; null after an error
       type(c_ptr), intent(out) :: address
+      !> No device memory; the memory before is given back already
       type(error_type), allocatable, intent(out) :: error
       call grow(rt, bytes, self%scratch, self%live, self%moves, error)
       address = self%scratch%address
@@ -123,10 +143,15 @@ contains
    !> Memory to measure plans with, until `end_trial`: operands of each, and room for any of them, which is more than a
    !> step needs. The other memory stays where it is
    subroutine reserve_trial(self, rt, bytes, address, error)
+      !> The device's buffers
       class(buffers_type), intent(inout) :: self
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
+      !> How many bytes, at least
       integer(c_size_t), intent(in) :: bytes
+      !> Where they start, *device*; null after an error
       type(c_ptr), intent(out) :: address
+      !> No device memory; the memory before is given back already
       type(error_type), allocatable, intent(out) :: error
       integer :: moves
       moves = 0
@@ -136,7 +161,9 @@ contains
 
    !> Give it back, after all work that is queued
    subroutine end_trial(self, rt)
+      !> The device's buffers
       class(buffers_type), intent(inout) :: self
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
       call give_back(rt, rt%free, self%trial%address, self%live)
       self%trial%bytes = 0
@@ -144,10 +171,17 @@ contains
 
    !> Only when it is too small: cudaFree waits for the device
    subroutine grow(rt, bytes, memory, live, moves, error)
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
+      !> How many bytes, at least
       integer(c_size_t), intent(in) :: bytes
+      !> Grown to `bytes`, if it was smaller; what it held is lost
       type(growing_type), intent(inout) :: memory
-      integer, intent(inout) :: live, moves
+      !> Allocations alive
+      integer, intent(inout) :: live
+      !> How often memory has moved
+      integer, intent(inout) :: moves
+      !> No device memory; the memory before is given back already
       type(error_type), allocatable, intent(out) :: error
       if (bytes <= memory%bytes) return
       memory%bytes = 0

@@ -29,11 +29,17 @@ contains
 
    !> Whether the chain is computed with channels last, and then in which element type; only extents of tensors matter
    subroutine find_form(device, name, steps, last, dtype, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> The chain's convolutions, first to last
       type(conv_step_type), intent(in) :: steps(:)
+      !> Whether with channels last
       logical, intent(out) :: last
+      !> Element type of what lies between, of cnn_kinds
       integer, intent(out) :: dtype
+      !> From the search for plans
       type(error_type), allocatable, intent(out) :: error
       integer :: i, operation
 
@@ -54,8 +60,12 @@ contains
    end subroutine find_form
 
    pure function request_of(step, operation, dtype) result(request)
+      !> A convolution of the chain
       type(conv_step_type), intent(in) :: step
-      integer, intent(in) :: operation, dtype
+      !> `conv_forward`, `conv_data` or `conv_filter`
+      integer, intent(in) :: operation
+      !> Element type inside, of cnn_kinds
+      integer, intent(in) :: dtype
       type(conv_request_type) :: request
       request = conv_request_type(operation=operation, dtype=dtype, layout=layout_nhwc, conv=step%conv, &
          & x=step%x%extent, w=step%w%extent, y=step%y%extent)
@@ -66,11 +76,15 @@ contains
 
    !> y of all steps, those between in the chain's form
    subroutine forward_last(device, name, steps, dtype, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> The chain's convolutions, first to last
       type(conv_step_type), intent(in) :: steps(:)
       !> Inside
       integer, intent(in) :: dtype
+      !> No plan any more, no memory, or an error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       type(gate_type) :: x, y, w(size(steps)), bias(size(steps))
       type(places_type) :: places
@@ -123,11 +137,17 @@ contains
    !> dw of all steps and db of all but the last, from the gradient dy of the last output; the steps' outputs between
    !> are used up
    subroutine backward_last(device, name, steps, dtype, dy, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> The chain's convolutions, first to last
       type(conv_step_type), intent(in) :: steps(:)
+      !> Element type inside, of cnn_kinds
       integer, intent(in) :: dtype
+      !> Gradient of the last output (q, p, k, n), *device*
       type(tensor_type), intent(in) :: dy
+      !> No plan any more, no memory, or an error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       type(gate_type) :: x, dz, w(size(steps)), dw(size(steps))
       type(places_type) :: places
@@ -154,7 +174,9 @@ contains
    contains
 
       subroutine filter_gradient(k, input)
+         !> Number of the convolution
          integer, intent(in) :: k
+         !> Its input in the chain's form, *device*
          type(tensor_type), intent(in) :: input
          call run(device, name, request_of(steps(k), conv_filter, dtype), [input%address, dw(k)%inside%address, &
             & gradient%address], error)
@@ -186,7 +208,11 @@ contains
 
    !> Of two tensors inside the one with more elements
    type(tensor_type) function largest(a, b, dtype)
-      type(gate_type), intent(in) :: a, b
+      !> With both its tensors
+      type(gate_type), intent(in) :: a
+      !> Another
+      type(gate_type), intent(in) :: b
+      !> Element type inside, of cnn_kinds
       integer, intent(in) :: dtype
       largest = a%inside
       if (b%inside%count() > largest%count()) largest = b%inside

@@ -38,10 +38,13 @@ contains
 
    !> After an error the thread's current device is as it was
    subroutine enter(self, rt, ordinal, error)
+      !> The device's place in the calling thread
       class(cuda_context_type), intent(inout) :: self
+      !> The CUDA runtime, open
       type(cudart_type), intent(in) :: rt
       !> Which device, from 0
       integer, intent(in) :: ordinal
+      !> No such device, or no driver
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: before
       self%is_pushed = .false.
@@ -56,8 +59,11 @@ contains
 
    !> The thread's current device is what it was before `enter`; an error that is there already stays
    subroutine leave(self, ordinal, error)
+      !> The device's place in the calling thread
       class(cuda_context_type), intent(inout) :: self
+      !> Which device, from 0
       integer, intent(in) :: ordinal
+      !> What has gone wrong so far, and in leaving
       type(error_type), allocatable, intent(inout) :: error
       type(error_type), allocatable :: failure
       type(c_ptr) :: ignored
@@ -69,6 +75,7 @@ contains
 
    !> Give the context back, outside of `enter` and `leave`; a failure has nobody to hear it
    subroutine close(self)
+      !> The device's place in the calling thread
       class(cuda_context_type), intent(inout) :: self
       integer(c_int) :: ignored
       if (c_associated(self%primary)) ignored = self%driver%device_primary_ctx_release(self%device)
@@ -76,8 +83,11 @@ contains
    end subroutine close
 
    subroutine push(self, ordinal, error)
+      !> The device's place in the calling thread
       class(cuda_context_type), intent(inout) :: self
+      !> Which device, from 0
       integer, intent(in) :: ordinal
+      !> From the driver
       type(error_type), allocatable, intent(out) :: error
       if (.not. c_associated(self%primary)) call self%retain(ordinal, error)
       if (allocated(error)) return
@@ -87,8 +97,11 @@ contains
 
    !> The context, once for all times
    subroutine retain(self, ordinal, error)
+      !> The device's place in the calling thread
       class(cuda_context_type), intent(inout) :: self
+      !> Which device, from 0
       integer, intent(in) :: ordinal
+      !> No driver, or no context on the device
       type(error_type), allocatable, intent(out) :: error
       call self%driver%load(error)
       if (.not. allocated(error)) call self%driver%check(self%driver%init(0_c_int), named(ordinal)//"cuInit", error)
@@ -100,6 +113,7 @@ contains
    end subroutine retain
 
    pure function named(ordinal) result(text)
+      !> Which device, from 0
       integer, intent(in) :: ordinal
       character(len=:), allocatable :: text
       text = "cuda:"//to_text(ordinal)//": "

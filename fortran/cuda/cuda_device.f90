@@ -72,13 +72,19 @@ contains
 
    !> After an error, `close` gives back what was made
    subroutine open(self, ordinal, rt, dnn, graphs, blas, error)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
+      !> Which device, from 0
       integer, intent(in) :: ordinal
+      !> The CUDA runtime, open; must live as long
       type(cudart_type), intent(inout), target :: rt
+      !> cuDNN, open; must live as long
       type(cudnn_type), intent(inout), target :: dnn
+      !> Its graph API, open; must live as long
       type(cudnn_graph_type), intent(inout), target :: graphs
       !> Loaded when it is needed
       type(cublas_type), intent(inout), target :: blas
+      !> No such device, no memory on it, or a library that fails
       type(error_type), allocatable, intent(out) :: error
 
       self%ordinal = ordinal
@@ -104,8 +110,11 @@ contains
 
       !> What a failed call has written is nothing to give back
       subroutine made(status, object, what)
+         !> Of the call that made it
          integer(c_int), intent(in) :: status
+         !> What it gave; null where it failed
          type(c_ptr), intent(inout) :: object
+         !> For the message
          character(len=*), intent(in) :: what
          if (status /= 0) object = c_null_ptr
          if (.not. allocated(error)) call self%check(status, "making "//what, error)
@@ -114,8 +123,11 @@ contains
    end subroutine open
 
    subroutine make_relu_descriptor(dnn, descriptor, error)
+      !> cuDNN, open
       type(cudnn_type), intent(in) :: dnn
+      !> A `cudnnActivationDescriptor_t`; after an error null or to be freed
       type(c_ptr), intent(inout) :: descriptor
+      !> From cuDNN
       type(error_type), allocatable, intent(out) :: error
       call dnn%check(dnn%create_activation_descriptor(descriptor), "cudnnCreateActivationDescriptor", error)
       if (allocated(error)) then
@@ -128,6 +140,7 @@ contains
 
    !> What was made is given back, in the opposite order; failures here have nobody to hear them
    subroutine close(self)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
       type(error_type), allocatable :: ignored
       integer(c_int) :: status
@@ -162,6 +175,7 @@ contains
 
    !> Wait for all work without touching a caller's stream, which may be gone
    subroutine finish(self)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
       integer(c_int) :: status
       if (.not. c_associated(self%own_stream)) return
@@ -176,13 +190,16 @@ contains
 
    !> Tensors, workspace and buffers, on the device and pinned
    pure integer function live_allocations(self)
+      !> The device
       class(cuda_device_type), intent(in) :: self
       live_allocations = self%live + self%buffers%live
    end function live_allocations
 
    !> Make this the thread's device; before any other call
    subroutine enter(self, error)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
+      !> The thread's device is what it was
       type(error_type), allocatable, intent(out) :: error
       call self%context%enter(self%rt, self%ordinal, error)
       self%inside = .not. allocated(error)
@@ -190,7 +207,9 @@ contains
 
    !> Give the thread its device back; an error that is there already stays
    subroutine leave(self, error)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
+      !> What has gone wrong so far, and in leaving
       type(error_type), allocatable, intent(inout) :: error
       type(error_type), allocatable :: failure
       ! A caller's stream may be gone when the next one comes: what was queued on it is marked now, and what was
@@ -204,7 +223,9 @@ contains
 
    !> `leave` where nothing was queued
    subroutine leave_idle(self, error)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
+      !> What has gone wrong so far, and in leaving
       type(error_type), allocatable, intent(inout) :: error
       self%inside = .false.
       call self%context%leave(self%ordinal, error)
@@ -212,9 +233,13 @@ contains
 
    !> Queue work on this stream from now on; `own` for the device's own one
    subroutine use_stream(self, stream, own, error)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
+      !> A `cudaStream_t` of this device; null is the default stream
       type(c_ptr), intent(in) :: stream
+      !> Then `stream` is not looked at
       logical, intent(in) :: own
+      !> The work goes on where it was
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: next
       next = stream
@@ -237,8 +262,11 @@ contains
 
    !> The libraries too, all of them or none
    subroutine on_stream(self, stream, error)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
+      !> A `cudaStream_t` of this device
       type(c_ptr), intent(in) :: stream
+      !> The work goes on where it was
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: ignored
       if (same(stream, self%stream)) return
@@ -252,7 +280,9 @@ contains
 
    !> Wait for all that is queued
    subroutine synchronize(self, error)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
+      !> From the work that was queued, or from CUDA
       type(error_type), allocatable, intent(out) :: error
       call self%check(self%rt%stream_synchronize(self%stream), "cudaStreamSynchronize", error)
       if (.not. allocated(error)) self%buffers%staging_busy = .false.
@@ -260,7 +290,9 @@ contains
 
    !> The pinned buffer, free for a new use
    subroutine staging_ready(self, error)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
+      !> From the work that was queued, or from CUDA
       type(error_type), allocatable, intent(out) :: error
       if (.not. self%buffers%staging_busy) return
       call self%synchronize(error)
@@ -268,25 +300,35 @@ contains
 
    !> At least `bytes` bytes of device memory that nobody needs after the calls queued next
    subroutine reserve(self, bytes, address, error)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
+      !> How many bytes, at least
       integer(c_size_t), intent(in) :: bytes
+      !> Where they start, *device*
       type(c_ptr), intent(out) :: address
+      !> No device memory
       type(error_type), allocatable, intent(out) :: error
       call self%buffers%reserve(self%rt, bytes, address, error)
    end subroutine reserve
 
    !> The same once more, for what one convolution hands to the next: `reserve` leaves it alone
    subroutine reserve_scratch(self, bytes, address, error)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
+      !> How many bytes, at least
       integer(c_size_t), intent(in) :: bytes
+      !> Where they start, *device*
       type(c_ptr), intent(out) :: address
+      !> No device memory
       type(error_type), allocatable, intent(out) :: error
       call self%buffers%reserve_scratch(self%rt, bytes, address, error)
    end subroutine reserve_scratch
 
    !> cuBLAS, which only builds without kernels need; results stay on the device
    subroutine open_blas(self, error)
+      !> The device
       class(cuda_device_type), intent(inout) :: self
+      !> Not found, or it cannot be used on this device
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: handle
       integer(c_int) :: ignored
@@ -305,15 +347,22 @@ contains
 
    !> A CUDA status as an error that names the device
    subroutine check(self, status, what, error)
+      !> The device
       class(cuda_device_type), intent(in) :: self
+      !> A `cudaError_t`
       integer(c_int), intent(in) :: status
+      !> What was tried
       character(len=*), intent(in) :: what
+      !> Names the device, the call and the status
       type(error_type), allocatable, intent(out) :: error
       call self%rt%check(status, "cuda:"//to_text(self%ordinal)//": "//what, error)
    end subroutine check
 
    pure logical function same(a, b)
-      type(c_ptr), intent(in) :: a, b
+      !> An address or a stream
+      type(c_ptr), intent(in) :: a
+      !> Another; two nulls are the same
+      type(c_ptr), intent(in) :: b
       same = c_associated(a, b) .or. .not. (c_associated(a) .or. c_associated(b))
    end function same
 

@@ -33,8 +33,11 @@ contains
 
    !> The device of this number, opened when it is not open yet
    subroutine open_cuda_device(ordinal, device, error)
+      !> Which device, from 0
       integer, intent(in) :: ordinal
+      !> Kept by this module; null after an error
       type(cuda_device_type), pointer, intent(out) :: device
+      !> No libraries, no driver, no such device, or it cannot be used
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: devices
 
@@ -67,6 +70,7 @@ contains
 
    !> Give everything back; networks and tensors must be gone. An error says what is still alive
    subroutine close_cuda_devices(error)
+      !> Allocations that nobody has given back
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       do i = 0, most_devices - 1
@@ -90,8 +94,11 @@ contains
 
    !> The number of the device that the address belongs to, -1 for host memory
    subroutine find_cuda_device(address, ordinal, error)
+      !> *Host* or *device*; it is not read
       type(c_ptr), intent(in) :: address
+      !> From 0; -1 for host memory
       integer(c_int), intent(out) :: ordinal
+      !> No runtime, or an address that CUDA refuses
       type(error_type), allocatable, intent(out) :: error
       type(cuda_pointer_attributes_type) :: attributes
       ordinal = -1
@@ -105,7 +112,9 @@ contains
    end subroutine find_cuda_device
 
    subroutine count_devices(devices, error)
+      !> How many this process may use; 0 after an error
       integer(c_int), intent(out) :: devices
+      !> No usable GPU or driver
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: status, ignored
       devices = 0

@@ -35,7 +35,9 @@ contains
 
    !> One of `parts`, or all of them
    subroutine cuda_facts(text, part)
+      !> Lines of `name: value`, each ended by a new line
       character(len=:), allocatable, intent(out) :: text
+      !> One of `parts`; all of them without it
       character(len=*), intent(in), optional :: part
       type(fact_list_type) :: facts
       integer :: i
@@ -50,7 +52,9 @@ contains
    end subroutine cuda_facts
 
    subroutine add_part(facts, part)
+      !> The report; lines are added
       type(fact_list_type), intent(inout) :: facts
+      !> One of `parts`
       character(len=*), intent(in) :: part
       select case (part)
        case ("driver")
@@ -73,6 +77,7 @@ contains
    end subroutine add_part
 
    subroutine add_driver(facts)
+      !> The report; lines are added
       type(fact_list_type), intent(inout) :: facts
       type(cuda_driver_type) :: driver
       type(error_type), allocatable :: error
@@ -88,6 +93,7 @@ contains
    end subroutine add_driver
 
    subroutine add_cudart(facts)
+      !> The report; lines are added
       type(fact_list_type), intent(inout) :: facts
       type(cudart_type) :: rt
       type(error_type), allocatable :: error
@@ -98,6 +104,7 @@ contains
    end subroutine add_cudart
 
    subroutine add_cudnn(facts)
+      !> The report; lines are added
       type(fact_list_type), intent(inout) :: facts
       type(cudnn_type) :: dnn
       type(cudart_type) :: rt
@@ -114,6 +121,7 @@ contains
    end subroutine add_cudnn
 
    subroutine add_cublas(facts)
+      !> The report; lines are added
       type(fact_list_type), intent(inout) :: facts
       type(cublas_type) :: blas
       type(error_type), allocatable :: error
@@ -128,6 +136,7 @@ contains
    end subroutine add_cublas
 
    subroutine add_choices(facts)
+      !> The report; lines are added
       type(fact_list_type), intent(inout) :: facts
       character(len=:), allocatable :: path, why
       path = cache_path(why)
@@ -141,6 +150,7 @@ contains
 
    !> From the PTX text itself
    subroutine add_kernels(facts)
+      !> The report; lines are added
       type(fact_list_type), intent(inout) :: facts
       character(len=:), allocatable :: ptx
       ptx = kernels_text()
@@ -155,7 +165,10 @@ contains
 
    !> The word behind each `mark`, with blanks between
    pure function words_after(text, mark) result(words)
-      character(len=*), intent(in) :: text, mark
+      !> PTX
+      character(len=*), intent(in) :: text
+      !> What stands before each word
+      character(len=*), intent(in) :: mark
       character(len=:), allocatable :: words
       integer :: first, last, step
       words = ""
@@ -172,6 +185,7 @@ contains
 
    !> 13010 is 13.1
    pure function cuda_version(number) result(text)
+      !> 1000 times the major version, and 10 times the minor
       integer, intent(in) :: number
       character(len=:), allocatable :: text
       text = to_text(number/1000)//"."//to_text(mod(number, 1000)/10)
@@ -179,6 +193,7 @@ contains
 
    !> 91900 is 9.19.0
    pure function in_pairs(number) result(text)
+      !> 10000 times the major version, 100 times the minor, and the patch
       integer, intent(in) :: number
       character(len=:), allocatable :: text
       text = to_text(number/10000)//"."//to_text(mod(number, 10000)/100)//"."//to_text(mod(number, 100))

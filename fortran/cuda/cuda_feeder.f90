@@ -39,10 +39,15 @@ contains
 
    !> Start to fill the tensors, whose memory is the caller's, from host memory
    subroutine copy(self, device, hosts, tensors, error)
+      !> The feeder
       class(feeder_type), intent(inout) :: self
+      !> An entered device
       type(cuda_device_type), intent(inout) :: device
+      !> Addresses of the tensors' elements, *host*, pinned or not
       type(c_ptr), intent(in) :: hosts(:)
+      !> Where they go, *device*
       type(tensor_type), intent(in) :: tensors(:)
+      !> No pinned memory, or from CUDA; no copy is on its way then
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: place
       integer(i8) :: bytes
@@ -73,16 +78,22 @@ contains
 
    !> What is queued on the device from now on comes after the last `copy`
    subroutine await(self, device, error)
+      !> The feeder
       class(feeder_type), intent(in) :: self
+      !> An entered device, whose present stream waits
       type(cuda_device_type), intent(in) :: device
+      !> From CUDA
       type(error_type), allocatable, intent(out) :: error
       call device%check(device%rt%stream_wait_event(device%stream, self%filled, 0_c_int), "cudaStreamWaitEvent", error)
    end subroutine await
 
    !> The next `copy` comes after what is queued on the device by now
    subroutine release(self, device, error)
+      !> The feeder
       class(feeder_type), intent(inout) :: self
+      !> An entered device, whose present stream the next copy waits for
       type(cuda_device_type), intent(in) :: device
+      !> From CUDA
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: ignored
       call device%check(device%rt%event_record(self%free, device%stream), "cudaEventRecord", error)
@@ -93,8 +104,11 @@ contains
 
    !> A stream and events, the first time
    subroutine open(self, device, error)
+      !> The feeder
       class(feeder_type), intent(inout) :: self
+      !> An entered device
       type(cuda_device_type), intent(in) :: device
+      !> No stream or event
       type(error_type), allocatable, intent(out) :: error
       if (c_associated(self%free)) return
       if (.not. c_associated(self%stream)) call made(device%rt%stream_create_with_flags(self%stream, &
@@ -108,8 +122,11 @@ contains
 
       !> What a failed call has written is nothing to give back
       subroutine made(status, object, what)
+         !> Of the call that made it
          integer(c_int), intent(in) :: status
+         !> What it gave; null where it failed
          type(c_ptr), intent(inout) :: object
+         !> For the message
          character(len=*), intent(in) :: what
          if (status /= 0) object = c_null_ptr
          call device%check(status, "making "//what, error)
@@ -119,9 +136,13 @@ contains
 
    !> Pinned memory for a batch, of which nothing is being copied now
    subroutine grow(self, device, bytes, error)
+      !> The feeder
       class(feeder_type), intent(inout) :: self
+      !> An entered device
       type(cuda_device_type), intent(inout) :: device
+      !> Of a batch, each tensor aligned
       integer(i8), intent(in) :: bytes
+      !> No pinned memory
       type(error_type), allocatable, intent(out) :: error
       if (bytes <= self%pinned_bytes) return
       call free_pinned(self, device)
@@ -136,7 +157,9 @@ contains
    end subroutine grow
 
    subroutine free_pinned(self, device)
+      !> The feeder
       class(feeder_type), intent(inout) :: self
+      !> An entered device
       type(cuda_device_type), intent(inout) :: device
       integer(c_int) :: ignored
       self%pinned_bytes = 0
@@ -151,7 +174,9 @@ contains
 
    !> Give all back; failures have nobody to hear them
    subroutine close(self, device)
+      !> The feeder
       class(feeder_type), intent(inout) :: self
+      !> An entered device
       type(cuda_device_type), intent(inout) :: device
       integer(c_int) :: status
       status = 0

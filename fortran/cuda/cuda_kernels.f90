@@ -68,8 +68,11 @@ contains
 
    !> Compile all kernels for the current device
    subroutine load(self, rt, error)
+      !> The kernels
       class(kernels_type), intent(inout) :: self
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
+      !> The driver does not take the PTX, or a kernel is missing
       type(error_type), allocatable, intent(out) :: error
       integer :: i, k
 
@@ -102,16 +105,23 @@ contains
    end subroutine load
 
    subroutine get_kernel(rt, library, name, kernel, error)
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
+      !> What holds it
       type(c_ptr), intent(in) :: library
+      !> As in the PTX
       character(len=*), intent(in) :: name
+      !> Its handle
       type(c_ptr), intent(out) :: kernel
+      !> It is missing
       type(error_type), allocatable, intent(out) :: error
       call rt%check(rt%library_get_kernel(kernel, library, c_name(name)), "kernel "//name, error)
    end subroutine get_kernel
 
    subroutine unload(self, rt)
+      !> The kernels
       class(kernels_type), intent(inout) :: self
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
       integer(c_int) :: status
       self%available = .false.
@@ -124,11 +134,21 @@ contains
 
    !> Queue a kernel that exists for float32 and float64; `arguments` are the addresses of its arguments
    subroutine launch_typed(self, rt, kernel, dtype, blocks, arguments, stream, error)
+      !> The kernels
       class(kernels_type), intent(in) :: self
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
-      !> Blocks in x and in y
-      integer, intent(in) :: kernel, dtype, blocks(2)
-      type(c_ptr), intent(in) :: arguments(:), stream
+      !> A `kernel_...` of those for float32 and float64
+      integer, intent(in) :: kernel
+      !> `dtype_float32` or `dtype_float64`
+      integer, intent(in) :: dtype
+      !> In x and in y
+      integer, intent(in) :: blocks(2)
+      !> Host addresses of the arguments' values, in the kernel's order
+      type(c_ptr), intent(in) :: arguments(:)
+      !> A `cudaStream_t` of the device
+      type(c_ptr), intent(in) :: stream
+      !> From CUDA
       type(error_type), allocatable, intent(out) :: error
       call launch(rt, self%typed(kernel, merge(2, 1, dtype == dtype_float64)), trim(typed_names(kernel)), &
          & blocks, arguments, stream, error)
@@ -136,29 +156,58 @@ contains
 
    !> Queue a kernel for tensors with channels last
    subroutine launch_stored(self, rt, kernel, dtype, blocks, arguments, stream, error)
+      !> The kernels
       class(kernels_type), intent(in) :: self
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
-      integer, intent(in) :: kernel, dtype, blocks
-      type(c_ptr), intent(in) :: arguments(:), stream
+      !> A `kernel_...` of those for channels last
+      integer, intent(in) :: kernel
+      !> `dtype_float32`, `dtype_float16` or `dtype_bfloat16`
+      integer, intent(in) :: dtype
+      !> In x
+      integer, intent(in) :: blocks
+      !> Host addresses of the arguments' values, in the kernel's order
+      type(c_ptr), intent(in) :: arguments(:)
+      !> A `cudaStream_t` of the device
+      type(c_ptr), intent(in) :: stream
+      !> From CUDA
       type(error_type), allocatable, intent(out) :: error
       call launch(rt, self%stored(kernel, findloc(stored_types, dtype, dim=1)), trim(stored_names(kernel)), &
          & [blocks, 1], arguments, stream, error)
    end subroutine launch_stored
 
    subroutine launch_plain(self, rt, kernel, blocks, arguments, stream, error)
+      !> The kernels
       class(kernels_type), intent(in) :: self
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
-      integer, intent(in) :: kernel, blocks(2)
-      type(c_ptr), intent(in) :: arguments(:), stream
+      !> A `kernel_...` of those of one type
+      integer, intent(in) :: kernel
+      !> In x and in y
+      integer, intent(in) :: blocks(2)
+      !> Host addresses of the arguments' values, in the kernel's order
+      type(c_ptr), intent(in) :: arguments(:)
+      !> A `cudaStream_t` of the device
+      type(c_ptr), intent(in) :: stream
+      !> From CUDA
       type(error_type), allocatable, intent(out) :: error
       call launch(rt, self%plain(kernel), trim(plain_names(kernel)), blocks, arguments, stream, error)
    end subroutine launch_plain
 
    subroutine launch(rt, kernel, name, blocks, arguments, stream, error)
+      !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
-      type(c_ptr), intent(in) :: kernel, arguments(:), stream
+      !> Its handle
+      type(c_ptr), intent(in) :: kernel
+      !> Host addresses of the arguments' values, in the kernel's order
+      type(c_ptr), intent(in) :: arguments(:)
+      !> A `cudaStream_t` of the device
+      type(c_ptr), intent(in) :: stream
+      !> For the message
       character(len=*), intent(in) :: name
+      !> In x and in y
       integer, intent(in) :: blocks(2)
+      !> From CUDA
       type(error_type), allocatable, intent(out) :: error
       call rt%check(rt%launch_kernel(kernel, dim3_type(int(blocks(1), c_int), int(blocks(2), c_int), 1_c_int), &
          & dim3_type(int(threads_per_block, c_int), 1_c_int, 1_c_int), arguments, 0_c_size_t, stream), &
@@ -167,12 +216,15 @@ contains
 
    !> Blocks for n elements, at most `most`: the kernels go on in steps of the whole grid
    pure integer function blocks_for(n, most)
+      !> Elements
       integer(i8), intent(in) :: n
+      !> The largest number of blocks
       integer, intent(in) :: most
       blocks_for = int(max(1_i8, min(int(most, i8), (n + threads_per_block - 1)/threads_per_block)))
    end function blocks_for
 
    pure function c_name(name) result(letters)
+      !> Without a NUL
       character(len=*), intent(in) :: name
       character(kind=c_char) :: letters(len(name) + 1)
       integer :: i

@@ -23,15 +23,22 @@ contains
 
    !> Whether both layouts are the same bytes
    pure logical function is_flat(extent)
+      !> (w, h, c, n)
       integer, intent(in) :: extent(4)
       is_flat = extent(3) == 1 .or. product(extent(1:2)) == 1
    end function is_flat
 
    !> from (w, h, c, n) to (c, w, h, n), in another element type or the same; `between` has room in that of `to`
    subroutine to_channels_last(device, from, to, between, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: from, to
+      !> NCHW, *device*
+      type(tensor_type), intent(in) :: from
+      !> NHWC, *device*; the same extents (w, h, c, n)
+      type(tensor_type), intent(in) :: to
+      !> Scratch memory, *device*; not used where the types agree
       type(c_ptr), intent(in) :: between
+      !> From a conversion or a launch
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: source
       source = from
@@ -50,9 +57,15 @@ contains
 
    !> from (c, w, h, n) to (w, h, c, n); `between` has room in the element type of `from`
    subroutine to_pixels_last(device, from, to, between, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: from, to
+      !> NHWC, *device*
+      type(tensor_type), intent(in) :: from
+      !> NCHW, *device*; the same extents (w, h, c, n)
+      type(tensor_type), intent(in) :: to
+      !> Scratch memory, *device*; not used where the types agree
       type(c_ptr), intent(in) :: between
+      !> From a conversion or a launch
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: turned
       if (is_flat(from%extent)) then
@@ -70,9 +83,17 @@ contains
 
    !> Each image of `to` is the transpose of that of `from`, which is (rows, columns)
    subroutine turn(device, rows, columns, from, to, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      integer(i8), intent(in) :: rows, columns
-      type(tensor_type), intent(in) :: from, to
+      !> Elements that lie one after the other in `from`
+      integer(i8), intent(in) :: rows
+      !> How many such rows an image has
+      integer(i8), intent(in) :: columns
+      !> *Device*
+      type(tensor_type), intent(in) :: from
+      !> *Device*, of the same element type
+      type(tensor_type), intent(in) :: to
+      !> From a conversion or a launch
       type(error_type), allocatable, intent(out) :: error
       integer(c_int64_t), target :: r, c, images
       type(c_ptr), target :: source, destination
@@ -87,8 +108,17 @@ contains
 
    !> dz = da where z > 0, and db = sums of dz when `db` is not empty; dz may be z or da
    subroutine relu_backward_last(device, z, da, dz, db, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: z, da, dz, db
+      !> Input of the ReLU or its result, NHWC, *device*
+      type(tensor_type), intent(in) :: z
+      !> Gradient of its result, NHWC, *device*
+      type(tensor_type), intent(in) :: da
+      !> Gradient of its input, NHWC, *device*
+      type(tensor_type), intent(in) :: dz
+      !> Bias gradient (c, 1, 1, 1), *device*; may be empty
+      type(tensor_type), intent(in) :: db
+      !> No memory for the sums, or from a launch
       type(error_type), allocatable, intent(out) :: error
       integer(c_int64_t), target :: n, channels
       type(c_ptr), target :: z_address, da_address, dz_address, partial
@@ -111,8 +141,13 @@ contains
 
    !> db = sums of dz over n, h, w
    subroutine bias_gradient_last(device, dz, db, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: dz, db
+      !> NHWC, extents (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: dz
+      !> (c, 1, 1, 1), *device*
+      type(tensor_type), intent(in) :: db
+      !> No memory for the sums, or from a launch
       type(error_type), allocatable, intent(out) :: error
       integer(c_int64_t), target :: n, channels
       type(c_ptr), target :: address, partial
@@ -132,11 +167,17 @@ contains
    !> Blocks whose threads are a multiple of the channels, so that a thread meets only one; threads for each channel;
    !> and room for their sums
    subroutine prepare_sums(device, dz, blocks, threads, partial, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Only its extents matter
       type(tensor_type), intent(in) :: dz
+      !> Of the kernel
       integer, intent(out) :: blocks
+      !> How many partial sums each channel has
       integer(i8), intent(out) :: threads
+      !> Room for them, *device*
       type(c_ptr), intent(out) :: partial
+      !> No device memory
       type(error_type), allocatable, intent(out) :: error
       integer :: unit
       unit = dz%extent(3)/greatest_divisor(dz%extent(3), threads_per_block)
@@ -147,7 +188,10 @@ contains
 
    !> The greatest common divisor
    pure integer function greatest_divisor(a, b)
-      integer, intent(in) :: a, b
+      !> 1 or more
+      integer, intent(in) :: a
+      !> 1 or more
+      integer, intent(in) :: b
       integer :: rest, next
       greatest_divisor = a
       rest = b

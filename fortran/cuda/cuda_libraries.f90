@@ -25,8 +25,11 @@ contains
    !> Open the first of `names` that is found. A file in one of the folders that cannot be opened is an error at once:
    !> to go on to another one in silence would hide it.
    subroutine find_library(names, library, error)
+      !> File names, the newest version first
       character(len=*), intent(in) :: names(:)
+      !> Open after no error
       type(shared_library_type), intent(inout) :: library
+      !> Where it was looked for, or why a file that is there cannot be opened
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: refusal
       character(len=:), allocatable :: said
@@ -49,8 +52,13 @@ contains
 
    !> In each of the folders, separated by colons; `library` stays closed when there is none
    subroutine look_in(folders, names, library, error)
-      character(len=*), intent(in) :: folders, names(:)
+      !> Paths with colons between them; empty ones are left out
+      character(len=*), intent(in) :: folders
+      !> File names, the newest version first
+      character(len=*), intent(in) :: names(:)
+      !> Open where one was found
       type(shared_library_type), intent(inout) :: library
+      !> A file is there but cannot be opened
       type(error_type), allocatable, intent(out) :: error
       integer :: first, last, i
       first = 1
@@ -65,8 +73,13 @@ contains
    end subroutine look_in
 
    subroutine open_in(folder, name, library, error)
-      character(len=*), intent(in) :: folder, name
+      !> A path; with an empty one nothing happens
+      character(len=*), intent(in) :: folder
+      !> File name
+      character(len=*), intent(in) :: name
+      !> Open where the file is there
       type(shared_library_type), intent(inout) :: library
+      !> It is there but cannot be opened
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: refusal
       logical :: exists
@@ -80,7 +93,9 @@ contains
 
    !> cuDNN opens its parts when it first needs them, and ends the process when one is missing: ask before
    subroutine check_parts_of_cudnn(shim, error)
+      !> libcudnn, open
       type(shared_library_type), intent(in) :: shim
+      !> A part is missing, or another cuDNN is in the process
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: other
       integer :: i
@@ -98,6 +113,7 @@ contains
 
    !> Is it a cuDNN whose parts are the file itself? It opens none, and gets none of another one.
    logical function is_whole(shim)
+      !> libcudnn, open
       type(shared_library_type), intent(in) :: shim
       integer :: i
       is_whole = .false.
@@ -110,8 +126,11 @@ contains
    !> cuDNN ends the process likewise when it wants cuBLASLt for a convolution and does not find it. `cuda` is the
    !> major version that this cuDNN was built for.
    subroutine check_cublaslt(shim, cuda, error)
+      !> libcudnn, open
       type(shared_library_type), intent(in) :: shim
+      !> Major version of CUDA, 13 for CUDA 13.1
       integer, intent(in) :: cuda
+      !> It is not found
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: packages
       ! Where cuDNN itself looks: NVIDIA's packages lie side by side
@@ -121,8 +140,13 @@ contains
    end subroutine check_cublaslt
 
    subroutine check_part(shim, folders, name, error)
+      !> The library that needs it
       type(shared_library_type), intent(in) :: shim
-      character(len=*), intent(in) :: folders, name
+      !> Paths with colons between them, looked in before the loader does
+      character(len=*), intent(in) :: folders
+      !> File name of the part
+      character(len=*), intent(in) :: name
+      !> It is not found, or cannot be opened
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: refusal
       type(shared_library_type) :: part
@@ -134,6 +158,7 @@ contains
    end subroutine check_part
 
    pure function folder_of(path) result(folder)
+      !> Of a file
       character(len=*), intent(in) :: path
       character(len=:), allocatable :: folder
       folder = path(:max(scan(path, "/", back=.true.) - 1, 0))
@@ -141,6 +166,7 @@ contains
 
    !> Whom to ask for a library
    pure function source_of(name) result(text)
+      !> File name of a library
       character(len=*), intent(in) :: name
       character(len=:), allocatable :: text
       text = packages
@@ -148,6 +174,7 @@ contains
    end function source_of
 
    function value_of(variable) result(text)
+      !> Of the environment
       character(len=*), intent(in) :: variable
       character(len=:), allocatable :: text
       integer :: length, status
@@ -158,6 +185,7 @@ contains
 
    !> The value for a message
    function shown(variable) result(text)
+      !> Of the environment
       character(len=*), intent(in) :: variable
       character(len=:), allocatable :: text
       text = value_of(variable)
@@ -165,6 +193,7 @@ contains
    end function shown
 
    pure function listed(names) result(text)
+      !> One or more, padded with blanks
       character(len=*), intent(in) :: names(:)
       character(len=:), allocatable :: text
       integer :: i

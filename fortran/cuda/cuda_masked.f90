@@ -39,11 +39,23 @@ contains
 
    !> dx from w and dy, 0 where `a`, which a ReLU gave, is not positive; and db = sums of dx when it is not empty
    subroutine backward_relu(device, name, request, w, dy, a, dx, db, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
       !> The plain data gradient
       type(conv_request_type), intent(in) :: request
-      type(tensor_type), intent(in) :: w, dy, a, dx, db
+      !> Filter, *device*
+      type(tensor_type), intent(in) :: w
+      !> Gradient of the convolution's result, NHWC, *device*
+      type(tensor_type), intent(in) :: dy
+      !> Result of the ReLU, which the convolution took, NHWC, *device*
+      type(tensor_type), intent(in) :: a
+      !> Gradient of the ReLU's input, NHWC, *device*
+      type(tensor_type), intent(in) :: dx
+      !> (c, 1, 1, 1), *device*; may be empty
+      type(tensor_type), intent(in) :: db
+      !> No plan any more, no memory, or an error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
       logical :: in_one, refused
@@ -59,9 +71,13 @@ contains
    end subroutine backward_relu
 
    subroutine in_one_plan(device, name, work, error, refused)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> What is to be done
       type(work_type), intent(in) :: work
+      !> From cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       !> Not done: cuDNN does not support it after all
       logical, intent(out) :: refused
@@ -72,9 +88,13 @@ contains
    end subroutine in_one_plan
 
    subroutine in_two_steps(device, name, work, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> What is to be done
       type(work_type), intent(in) :: work
+      !> From cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       call run(device, name, work%plain, [work%dx%address, work%w%address, work%dy%address], error)
       if (.not. allocated(error)) call relu_backward_last(device, work%a, work%dx, work%dx, work%db, error)
@@ -83,10 +103,15 @@ contains
    !> Whether one plan is the faster way: both are timed, once for each shape, and the slower one is not taken any more.
    !> Waits for the device. The results are overwritten by the step itself, where what failed here is an error
    subroutine choose_way(device, name, work, in_one, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> What is to be done
       type(work_type), intent(in) :: work
+      !> Whether one plan is faster, or was found so before
       logical, intent(out) :: in_one
+      !> From the search for the plan
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: one, two
       integer :: i
@@ -111,9 +136,13 @@ contains
 
    !> Of the system clock, for `runs` runs of one way; the largest number when it cannot be run
    integer(i8) function ticks_of(device, name, work, in_one) result(ticks)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> What is to be done
       type(work_type), intent(in) :: work
+      !> Which way is timed
       logical, intent(in) :: in_one
       type(error_type), allocatable :: failure
       integer(i8) :: start, finish

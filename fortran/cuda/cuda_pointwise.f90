@@ -25,8 +25,13 @@ contains
 
    !> y(n,k,:,:) = y(n,k,:,:) + bias(k)
    subroutine add_bias(device, bias, y, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: bias, y
+      !> (k, 1, 1, 1), *device*
+      type(tensor_type), intent(in) :: bias
+      !> (w, h, k, n), *device*
+      type(tensor_type), intent(in) :: y
+      !> From cuDNN
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: of_bias, of_y
       call describe(device, bias_as_channels(bias), y, of_bias, of_y, error)
@@ -36,8 +41,13 @@ contains
 
    !> db(k) = sum of dy(n,k,:,:). bfloat16, of which neither cuDNN nor we have one, is widened, summed, and rounded
    subroutine bias_gradient(device, dy, db, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: dy, db
+      !> (w, h, k, n), *device*
+      type(tensor_type), intent(in) :: dy
+      !> (k, 1, 1, 1), *device*
+      type(tensor_type), intent(in) :: db
+      !> No device memory, or from a launch
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: wide_dy, wide_db
       integer(c_size_t) :: bytes
@@ -61,8 +71,13 @@ contains
 
    !> By our kernel, whose sums are float64, in a fixed order, and by many blocks also for one channel; else by cuDNN
    subroutine sum_channels(device, dy, db, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: dy, db
+      !> (w, h, k, n), *device*
+      type(tensor_type), intent(in) :: dy
+      !> (k, 1, 1, 1), *device*
+      type(tensor_type), intent(in) :: db
+      !> No device memory, or from a launch
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: of_dy, of_db
       if (device%kernels%available .and. dy%extent(3) <= most_rows .and. bytes_of(dy%dtype) >= 4) then
@@ -75,8 +90,13 @@ contains
    end subroutine sum_channels
 
    subroutine sum_by_kernel(device, dy, db, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: dy, db
+      !> (w, h, k, n), *device*
+      type(tensor_type), intent(in) :: dy
+      !> (k, 1, 1, 1), *device*
+      type(tensor_type), intent(in) :: db
+      !> No device memory, or from a launch
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: address, partial
       integer(c_int64_t), target :: pixels, channels, batch
@@ -96,8 +116,13 @@ contains
 
    !> a = max(z, 0); NaN stays NaN; a may be z
    subroutine relu_forward(device, z, a, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: z, a
+      !> Input, *device*
+      type(tensor_type), intent(in) :: z
+      !> Result of the same shape, *device*
+      type(tensor_type), intent(in) :: a
+      !> From cuDNN
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: of_z, of_a
       call describe(device, z, a, of_z, of_a, error)
@@ -107,8 +132,13 @@ contains
 
    !> to = from in another element type, rounded to nearest; a copy when the types agree
    subroutine convert(device, from, to, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
-      type(tensor_type), intent(in) :: from, to
+      !> *Device*
+      type(tensor_type), intent(in) :: from
+      !> *Device*, of the same extents
+      type(tensor_type), intent(in) :: to
+      !> No such conversion, or from a launch
       type(error_type), allocatable, intent(out) :: error
       integer(c_int64_t), target :: n
       type(c_ptr), target :: source, destination
@@ -134,7 +164,10 @@ contains
    end subroutine convert
 
    pure integer function conversion(from, to)
-      integer, intent(in) :: from, to
+      !> Element type, of cnn_kinds
+      integer, intent(in) :: from
+      !> Element type, of cnn_kinds
+      integer, intent(in) :: to
       conversion = 0
       if (from == dtype_float32 .and. to == dtype_float16) conversion = kernel_f32_to_f16
       if (from == dtype_float32 .and. to == dtype_bfloat16) conversion = kernel_f32_to_bf16
@@ -144,6 +177,7 @@ contains
 
    !> A bias [k, 1, 1, 1] as cuDNN wants it: one value for each channel
    pure function bias_as_channels(bias) result(channels)
+      !> (k, 1, 1, 1)
       type(tensor_type), intent(in) :: bias
       type(tensor_type) :: channels
       channels = bias
@@ -151,9 +185,17 @@ contains
    end function bias_as_channels
 
    subroutine describe(device, a, b, of_a, of_b, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: a, b
-      type(c_ptr), intent(out) :: of_a, of_b
+      !> Any tensor
+      type(tensor_type), intent(in) :: a
+      !> Another
+      type(tensor_type), intent(in) :: b
+      !> A `cudnnTensorDescriptor_t` for a
+      type(c_ptr), intent(out) :: of_a
+      !> A `cudnnTensorDescriptor_t` for b
+      type(c_ptr), intent(out) :: of_b
+      !> From cuDNN
       type(error_type), allocatable, intent(out) :: error
       of_b = c_null_ptr
       call device%descriptors%find(device%dnn, a%dtype, a%extent, of_a, error)

@@ -39,7 +39,7 @@ contains
    subroutine start(self, device, error)
       !> Empty afterwards, whatever it held
       class(recording_type), intent(inout) :: self
-      !> Entered; on its own stream while recording
+      !> An entered device; on its own stream while recording
       type(cuda_device_type), intent(inout) :: device
       !> The capture did not begin; the stream is what it was
       type(error_type), allocatable, intent(out) :: error
@@ -83,7 +83,7 @@ contains
    subroutine replay(self, device, error)
       !> A recording that is current
       class(recording_type), intent(in) :: self
-      !> Entered, whose present stream it is queued on
+      !> An entered device, on whose present stream it is queued
       type(cuda_device_type), intent(inout) :: device
       !> From cudaGraphLaunch
       type(error_type), allocatable, intent(out) :: error

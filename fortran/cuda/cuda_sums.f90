@@ -26,20 +26,32 @@ contains
 
    !> Workspace for partial sums of `n` threads in each of `rows` rows, for folding them, and for the totals
    subroutine reserve_sums(device, n, rows, address, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      integer(i8), intent(in) :: n, rows
+      !> Partial sums of each row
+      integer(i8), intent(in) :: n
+      !> How many sums are wanted
+      integer(i8), intent(in) :: rows
+      !> Where they start, *device*
       type(c_ptr), intent(out) :: address
+      !> No device memory
       type(error_type), allocatable, intent(out) :: error
       call device%reserve(sums_bytes(n, rows) + int(rows, c_size_t)*sum_bytes, address, error)
    end subroutine reserve_sums
 
    !> The same for a kernel with a row of `blocks` blocks, `n` threads, for each channel of a tensor (w, h, c, n)
    subroutine reserve_row_sums(device, extent, blocks, n, address, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> (w, h, c, n)
       integer, intent(in) :: extent(4)
+      !> Of each channel
       integer, intent(out) :: blocks
+      !> Threads of each channel, each with a partial sum
       integer(i8), intent(out) :: n
+      !> Where they start, *device*
       type(c_ptr), intent(out) :: address
+      !> No device memory
       type(error_type), allocatable, intent(out) :: error
       blocks = blocks_for(product(int(extent([1, 2, 4]), i8)), max(1, most_blocks/extent(3)))
       n = int(blocks, i8)*threads_per_block
@@ -47,21 +59,33 @@ contains
    end subroutine reserve_row_sums
 
    pure integer(c_size_t) function sums_bytes(n, rows)
-      integer(i8), intent(in) :: n, rows
+      !> Partial sums of each row
+      integer(i8), intent(in) :: n
+      !> How many sums are wanted
+      integer(i8), intent(in) :: rows
       sums_bytes = int((n + folded(n))*rows, c_size_t)*sum_bytes
    end function sums_bytes
 
    !> How many sums are left after one pass
    pure integer(i8) function folded(n)
+      !> Sums before it
       integer(i8), intent(in) :: n
       folded = (n + fold_length - 1)/fold_length
    end function folded
 
    !> totals(r) = sum of partial(:, r), in passes to and fro between the partial sums and the memory behind them
    subroutine fold_sums(device, partial, n, rows, totals, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
-      type(c_ptr), intent(in) :: partial, totals
-      integer(i8), intent(in) :: n, rows
+      !> float64 (n, rows), *device*, of `reserve_sums`; overwritten
+      type(c_ptr), intent(in) :: partial
+      !> float64 (rows), *device*
+      type(c_ptr), intent(in) :: totals
+      !> Partial sums of each row
+      integer(i8), intent(in) :: n
+      !> How many sums are wanted
+      integer(i8), intent(in) :: rows
+      !> From a launch
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: from, to, other
       integer(c_int64_t), target :: left, next
@@ -84,10 +108,17 @@ contains
 
    !> db(c) = sum of partial(:, c), rounded; `partial` is of `reserve_sums`
    subroutine sums_to_gradient(device, partial, n, channels, db, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
+      !> float64 (n, channels), *device*; overwritten
       type(c_ptr), intent(in) :: partial
-      integer(i8), intent(in) :: n, channels
+      !> Partial sums of each channel
+      integer(i8), intent(in) :: n
+      !> How many there are
+      integer(i8), intent(in) :: channels
+      !> (channels, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: db
+      !> From a launch
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: totals, address
       integer(c_int64_t), target :: count

@@ -32,10 +32,19 @@ contains
    !> dy = 2*scale*(y - target), total = sum of (y - target)**2, whose memory has room for a float64 and whose type says
    !> what it has become
    subroutine mse(device, y, target, scale, dy, total, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: y, target, dy
+      !> Output of the network, *device*
+      type(tensor_type), intent(in) :: y
+      !> What it should be, *device*, of the same shape
+      type(tensor_type), intent(in) :: target
+      !> Gradient of the loss with respect to y, *device*
+      type(tensor_type), intent(in) :: dy
+      !> 1/number of elements for a mean, 1 for a sum
       real(dp), intent(in) :: scale
+      !> One number, *device*
       type(tensor_type), intent(inout) :: total
+      !> No device memory, or from a launch
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: y_address, t_address, dy_address, partial
       integer(c_int64_t), target :: n
@@ -70,9 +79,13 @@ contains
 
    !> The total of `mse` as a number; the one place of a step where the host waits
    subroutine read_loss(device, total, loss, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Of `mse`, *device*
       type(tensor_type), intent(in) :: total
+      !> The total; 0 after an error
       real(dp), intent(out) :: loss
+      !> From the work that was queued, or from CUDA
       type(error_type), allocatable, intent(out) :: error
       real(c_double), pointer :: double
       real(c_float), pointer :: single
@@ -93,8 +106,17 @@ contains
 
    !> dz = da where z > 0, and db = sums of dz when `db` is not empty
    subroutine relu_backward(device, z, da, dz, db, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: z, da, dz, db
+      !> Input of the ReLU or its result (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: z
+      !> Gradient of its result, *device*
+      type(tensor_type), intent(in) :: da
+      !> Gradient of its input, *device*; may be z or da
+      type(tensor_type), intent(in) :: dz
+      !> Bias gradient (c, 1, 1, 1), *device*; may be empty
+      type(tensor_type), intent(in) :: db
+      !> No device memory, or from a launch
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: z_address, da_address, dz_address
       integer(c_int64_t), target :: n
@@ -116,8 +138,17 @@ contains
    end subroutine relu_backward
 
    subroutine relu_backward_bias(device, z, da, dz, db, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: z, da, dz, db
+      !> Input of the ReLU or its result (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: z
+      !> Gradient of its result, *device*
+      type(tensor_type), intent(in) :: da
+      !> Gradient of its input, *device*; may be z or da
+      type(tensor_type), intent(in) :: dz
+      !> Bias gradient (c, 1, 1, 1), *device*
+      type(tensor_type), intent(in) :: db
+      !> No device memory, or from a launch
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: z_address, da_address, dz_address, partial
       integer(c_int64_t), target :: pixels, channels, batch
@@ -140,10 +171,19 @@ contains
 
    !> One SGD step on all elements of w
    subroutine update(device, sgd, first, w, g, v, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Settings of the optimizer
       type(sgd_type), intent(in) :: sgd
+      !> Whether it is the first step, at which v becomes the gradient
       logical, intent(in) :: first
-      type(tensor_type), intent(in) :: w, g, v
+      !> Parameters, *device*; overwritten
+      type(tensor_type), intent(in) :: w
+      !> Their gradients, *device*
+      type(tensor_type), intent(in) :: g
+      !> Their momenta, *device*; empty without momentum
+      type(tensor_type), intent(in) :: v
+      !> From a launch
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: w_address, g_address, v_address
       real(c_double), target :: f64(4)

@@ -35,7 +35,9 @@ module cnn_graph_plan
 contains
 
    subroutine free_graph_plan(graphs, plan)
+      !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(in) :: graphs
+      !> Without a plan afterwards
       type(graph_plan_type), intent(inout) :: plan
       integer(c_int) :: ignored
       if (c_associated(plan%pack)) ignored = graphs%backend_destroy_descriptor(plan%pack)
@@ -47,7 +49,9 @@ contains
    !> A word for a plan's engine and knobs, the same in every process; empty where cuDNN does not tell. The rest of what
    !> it tells, which is of the graph and of the GPU's place in the machine, has no part in it
    function plan_name(graphs, plan) result(name)
+      !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(inout), target :: graphs
+      !> One that was made
       type(graph_plan_type), intent(in) :: plan
       character(len=:), allocatable :: name, part
       type(graph_builder_type) :: builder
@@ -61,6 +65,7 @@ contains
 
    !> From "engine": to the bracket that ends it, or to the end of the text; empty where there is no engine
    pure function engine_part(json) result(part)
+      !> cuDNN's description of a plan
       character(len=*), intent(in) :: json
       character(len=:), allocatable :: part
       integer :: first, last, depth
@@ -78,10 +83,19 @@ contains
 
    !> Queue the plan on the handle's stream; tensors by their names in the graph
    subroutine run_graph_plan(graphs, handle, plan, ids, addresses, workspace, error, refused)
+      !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(inout), target :: graphs
-      type(c_ptr), intent(in) :: handle, addresses(:), workspace
+      !> Of cuDNN, on whose stream it is queued
+      type(c_ptr), intent(in) :: handle
+      !> Of the same tensors, *device*
+      type(c_ptr), intent(in) :: addresses(:)
+      !> Scratch memory, *device*, of the plan's `workspace_bytes`
+      type(c_ptr), intent(in) :: workspace
+      !> One that was made; it keeps the list of its tensors
       type(graph_plan_type), intent(inout) :: plan
+      !> Names of the tensors in the graph
       integer, intent(in) :: ids(:)
+      !> From cuDNN
       type(error_type), allocatable, intent(out) :: error
       !> cuDNN does not support it after all; without this argument that is an error
       logical, intent(out), optional :: refused
@@ -102,8 +116,12 @@ contains
 
    !> Whether the plan's list names these
    pure logical function is_packed(plan, addresses, workspace)
+      !> One that was made
       type(graph_plan_type), intent(in) :: plan
-      type(c_ptr), intent(in) :: addresses(:), workspace
+      !> Of the same tensors, *device*
+      type(c_ptr), intent(in) :: addresses(:)
+      !> Scratch memory, *device*, of the plan's `workspace_bytes`
+      type(c_ptr), intent(in) :: workspace
       integer :: i
       is_packed = c_associated(plan%pack) .and. &
          & (c_associated(plan%packed(most_tensors + 1), workspace) .or. plan%workspace_bytes == 0)
@@ -113,10 +131,17 @@ contains
    end function is_packed
 
    subroutine pack_tensors(graphs, plan, ids, addresses, workspace, error)
+      !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(inout), target :: graphs
+      !> Its list is set
       type(graph_plan_type), intent(inout) :: plan
+      !> Names of the tensors in the graph
       integer, intent(in) :: ids(:)
-      type(c_ptr), intent(in) :: addresses(:), workspace
+      !> Of the same tensors, *device*
+      type(c_ptr), intent(in) :: addresses(:)
+      !> Scratch memory, *device*, of the plan's `workspace_bytes`
+      type(c_ptr), intent(in) :: workspace
+      !> From cuDNN
       type(error_type), allocatable, intent(out) :: error
       type(graph_builder_type) :: builder
       type(c_ptr) :: pack

@@ -40,16 +40,25 @@ contains
    !> Plans for the request that the options allow, at most `most`, the best first by cuDNN's heuristics; the caller
    !> frees them. None after an error, which is one only where no other engine has a plan
    subroutine find_graph_plans(graphs, handle, device, name, request, most, wanted, plans, is_wanted, error)
+      !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(inout), target :: graphs
-      !> A cuDNN handle, or the description of a GPU that need not be there; the other is null
-      type(c_ptr), intent(in) :: handle, device
+      !> Of cuDNN, for the current device; null where `device` is given
+      type(c_ptr), intent(in) :: handle
+      !> Descriptor of a GPU that need not be there; null where `handle` is given
+      type(c_ptr), intent(in) :: device
+      !> The options that say what is allowed
       type(device_name_type), intent(in) :: name
+      !> What is to be computed
       type(conv_request_type), intent(in) :: request
+      !> How many plans
       integer, intent(in) :: most
       !> The name of a plan that is enough, and where it is the only one given; empty for none
       character(len=*), intent(in) :: wanted
+      !> To be freed by `free_graph_plan`
       type(graph_plan_type), allocatable, intent(out) :: plans(:)
+      !> Whether the only plan is the one of that name
       logical, intent(out) :: is_wanted
+      !> Why there is none, where cuDNN failed
       type(error_type), allocatable, intent(out) :: error
       type(graph_builder_type) :: builder
       type(search_type) :: search
@@ -78,9 +87,13 @@ contains
 
    !> Of what one heuristic offers
    subroutine add_plans(builder, graph, mode, search)
+      !> Where the descriptors are made
       type(graph_builder_type), intent(inout) :: builder
+      !> Descriptor of the operation graph, finalized
       type(c_ptr), intent(in) :: graph
+      !> A CUDNN_HEUR_MODE_...
       integer(c_int), intent(in) :: mode
+      !> The plans are added to it
       type(search_type), intent(inout) :: search
       type(engine_type), allocatable :: engines(:)
       type(graph_plan_type) :: plan
@@ -106,14 +119,18 @@ contains
 
    !> Whether there are enough
    pure logical function is_over(self)
+      !> The search
       class(search_type), intent(in) :: self
       is_over = self%is_wanted .or. size(self%plans) >= self%most
    end function is_over
 
    !> One more; the wanted one takes the place of all
    subroutine take(self, graphs, plan)
+      !> The search
       class(search_type), intent(inout) :: self
+      !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(inout), target :: graphs
+      !> Owned by the search from now on
       type(graph_plan_type), intent(in) :: plan
       integer :: i
       if (len(self%wanted) > 0) self%is_wanted = plan_name(graphs, plan) == self%wanted

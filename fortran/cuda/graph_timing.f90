@@ -24,12 +24,17 @@ contains
    !> The number of the plan that took the shortest time; 0 when none of them runs, with the last one's error, and
    !> without an error when there is no room to try them
    subroutine find_fastest(device, request, plans, ids, best, error)
+      !> An entered device; the host waits for it
       type(cuda_device_type), intent(inout) :: device
+      !> What the plans compute
       type(conv_request_type), intent(in) :: request
+      !> Of the same request
       type(graph_plan_type), intent(inout) :: plans(:)
       !> The tensors of the graph
       integer, intent(in) :: ids(:)
+      !> Number of the fastest, from 1
       integer, intent(out) :: best
+      !> Of the last plan, where none runs
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: failure
       type(c_ptr) :: base, addresses(size(ids))
@@ -71,11 +76,19 @@ contains
 
    !> `ticks` of the system clock for `runs` runs
    subroutine time_plan(device, plan, ids, addresses, workspace, ticks, error)
+      !> An entered device; the host waits for it
       type(cuda_device_type), intent(inout) :: device
+      !> One that was made
       type(graph_plan_type), intent(inout) :: plan
+      !> Names of the tensors in the graph
       integer, intent(in) :: ids(:)
-      type(c_ptr), intent(in) :: addresses(:), workspace
+      !> Of the same tensors, *device*
+      type(c_ptr), intent(in) :: addresses(:)
+      !> Scratch memory, *device*
+      type(c_ptr), intent(in) :: workspace
+      !> The largest number after an error
       integer(i8), intent(out) :: ticks
+      !> From cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: start
       integer :: i
@@ -98,7 +111,9 @@ contains
 
    !> Bytes of a tensor of the request, aligned
    pure integer(c_size_t) function room(request, id)
+      !> What is computed
       type(conv_request_type), intent(in) :: request
+      !> Name of the tensor in the graph
       integer, intent(in) :: id
       integer :: extent(4)
       extent = 1

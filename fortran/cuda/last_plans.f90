@@ -18,9 +18,13 @@ module cnn_last_plans
 contains
 
    logical function has_plan(device, name, request, error)
+      !> An entered device, which keeps the plans
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> What is to be computed, with channels last
       type(conv_request_type), intent(in) :: request
+      !> From the search for plans
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       call find_plan(device, name, request, i, error)
@@ -31,11 +35,17 @@ contains
    !> Queue the plan of a request; addresses in the order of `graph_ids`. With `refused` it is no error that cuDNN does
    !> not support it after all; it is not asked again then
    subroutine run(device, name, request, addresses, error, refused)
+      !> An entered device, which keeps the plans
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
       type(device_name_type), intent(in) :: name
+      !> What is to be computed, with channels last
       type(conv_request_type), intent(in) :: request
+      !> Tensors, *device*, in the order of `graph_ids`
       type(c_ptr), intent(in) :: addresses(:)
+      !> No plan any more, no memory for its workspace, or from cuDNN
       type(error_type), allocatable, intent(out) :: error
+      !> Nothing was queued
       logical, intent(out), optional :: refused
       type(c_ptr) :: workspace
       integer :: i

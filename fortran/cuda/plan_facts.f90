@@ -28,9 +28,15 @@ contains
    !> The plan that device `text` (as cuda,math=tf32) would take, as "engine 44, workspace 0 bytes"; empty without one.
    !> `json` describes another GPU; empty for the device's own
    subroutine describe_plan(text, json, request, plan_text, error)
-      character(len=*), intent(in) :: text, json
+      !> Name of the device with its options
+      character(len=*), intent(in) :: text
+      !> cuDNN's device properties of a GPU that need not be there, or empty
+      character(len=*), intent(in) :: json
+      !> One operation; its dtype is that of the tensors
       type(conv_request_type), intent(in) :: request
+      !> For a reader
       character(len=:), allocatable, intent(out) :: plan_text
+      !> Not a CUDA device, or its libraries or cuDNN fail
       type(error_type), allocatable, intent(out) :: error
       type(conv_request_type) :: asked
       type(device_name_type) :: name
@@ -53,9 +59,13 @@ contains
    end subroutine describe_plan
 
    subroutine describe_near(name, request, plan_text, error)
+      !> Kind, ordinal and options of the device
       type(device_name_type), intent(in) :: name
+      !> One operation, in the type that is multiplied
       type(conv_request_type), intent(in) :: request
+      !> For a reader; empty without a plan
       character(len=:), allocatable, intent(out) :: plan_text
+      !> The device cannot be opened, or cuDNN fails
       type(error_type), allocatable, intent(out) :: error
       type(cuda_device_type), pointer :: device
       type(graph_plan_type), allocatable :: plans(:)
@@ -82,10 +92,15 @@ contains
    end subroutine describe_near
 
    subroutine describe_far(name, json, request, plan_text, error)
+      !> Kind, ordinal and options of the device
       type(device_name_type), intent(in) :: name
+      !> cuDNN's device properties
       character(len=*), intent(in) :: json
+      !> One operation, in the type that is multiplied
       type(conv_request_type), intent(in) :: request
+      !> For a reader; empty without a plan
       character(len=:), allocatable, intent(out) :: plan_text
+      !> No libraries, or cuDNN fails
       type(error_type), allocatable, intent(out) :: error
       type(cudnn_type), target :: dnn
       type(cudnn_graph_type), target :: graphs
@@ -111,8 +126,11 @@ contains
 
    !> Of one plan; all are given back
    function words(graphs, plans, which) result(text)
+      !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(in) :: graphs
+      !> Freed afterwards
       type(graph_plan_type), intent(inout) :: plans(:)
+      !> Number of the plan that is described, from 1
       integer, intent(in) :: which
       character(len=:), allocatable :: text
       integer :: i
