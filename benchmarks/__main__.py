@@ -20,8 +20,8 @@ from benchmarks.document import Options, make
 from benchmarks.errors import BenchmarkError
 from benchmarks.sections import SECTIONS, module
 from benchmarks.tables import table
-from bridge.command import Output, complain, new_parser, run
-from bridge.report.files import write_json
+from bridge.common.atomic_file import write_json
+from bridge.common.cli import Output, complain, new_parser, run
 
 RESULTS = Path(__file__).resolve().parent / "results"
 #: Modules that are commands of their own

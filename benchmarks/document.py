@@ -11,8 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from benchmarks import processors
-from bridge import engine
-from bridge.errors import BridgeError
+from bridge.common.errors import BridgeError
+from bridge.engine.library import extension
 
 JSON_VERSION = 1
 PACKAGES = ("fortran-torch-bridge", "torch", "jax", "jaxlib", "numpy", "h5py", "f90wrap")
@@ -105,7 +105,7 @@ def _version(package: str) -> str | None:
 
 def _library() -> str | None:
     try:
-        return engine.fortran_version()
+        return extension.fortran_version()
     except BridgeError:
         return None
 

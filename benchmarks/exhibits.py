@@ -26,16 +26,16 @@ import h5py
 import numpy as np
 import torch
 
-from bridge import engine
-from bridge.diagnosis import diagnose
-from bridge.diagnosis.adequacy import reckon
-from bridge.judge import judge
-from bridge.judged import Comparison
-from bridge.model import Conv2d
-from bridge.self_test.candidate import train
-from bridge.self_test.naive import all_close, close, same_direction
-from bridge.self_test.operations import Operations
-from bridge.verdict import Verdict, named
+from bridge.engine.library import extension
+from bridge.exchange.model import Conv2d
+from bridge.judge.diagnosis import diagnose
+from bridge.judge.diagnosis.adequacy import reckon
+from bridge.judge.judge import judge
+from bridge.judge.measure.findings import Comparison
+from bridge.judge.verdict import Verdict, named
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.fixed_tolerances import all_close, close, same_direction
+from bridge.validate.self_test.operations import Operations
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -196,7 +196,7 @@ def published(folder: Path, size: int = 1024, *, whole: bool = True) -> Exhibit:
     """The first exhibit; without `whole` the repaired program is not judged, nor what the data can show."""
     fixture, result = folder / "published.h5", folder / "result.h5"
     export(fixture, ExportSettings(height=size, width=size, steps=1, lr=LR, oracle_steps=0))
-    engine.run_file(fixture, result)
+    extension.run_file(fixture, result)
     repaired = judge(fixture, result, diagnosing=False)[1] if whole else None
     spoil(fixture, result)
     comparison, verdict = judge(fixture, result, diagnosing=False)
@@ -215,7 +215,7 @@ def unknown(folder: Path, size: int = 1024, *, seconds: float = PATIENCE) -> Exh
     fixture, result = folder / "published.h5", folder / "result.h5"
     if not fixture.exists():
         export(fixture, ExportSettings(height=size, width=size, steps=1, lr=LR, oracle_steps=0))
-    engine.run_file(fixture, result)
+    extension.run_file(fixture, result)
     lose_a_tile(fixture, result)
     comparison, verdict = judge(fixture, result, diagnosing=False)
     verdict = named(verdict, comparison, diagnose(fixture, result, comparison, seconds))

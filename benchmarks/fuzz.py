@@ -25,12 +25,12 @@ import h5py
 import numpy as np
 from rich.table import Table
 
-from bridge import engine
-from bridge.command import Output, new_parser, run
-from bridge.files import check_files
-from bridge.programs import cnn_step
-from bridge.progress import stage
-from bridge.report.files import write_json
+from bridge.common.atomic_file import write_json
+from bridge.common.cli import Output, new_parser, run
+from bridge.common.command_files import check_files
+from bridge.common.progress import stage
+from bridge.engine.library import extension
+from bridge.engine.library.programs import cnn_step
 from tests.hostile import Answer, Judge, run_program, small_pair
 from tests.mutations import KINDS, VALUES_WRONG, mutate
 
@@ -166,7 +166,7 @@ def _main(a: argparse.Namespace) -> int:
         "kinds": [{"reader": reader, "mutation": kind, "exit_codes": dict(sorted(tally.codes.items())),
                    "worst_seconds": round(tally.seconds, 2), "worst_mib": round(tally.mib)}
                   for (reader, kind), tally in sorted(tallies.items())],
-        "versions": {"bridge": engine.fortran_version(), "h5py": h5py.__version__,
+        "versions": {"bridge": extension.fortran_version(), "h5py": h5py.__version__,
                      "hdf5_of_h5py": h5py.version.hdf5_version, "numpy": np.__version__,
                      "python": platform.python_version()},
     }

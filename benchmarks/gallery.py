@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.exhibits import BYTES_PER_PIXEL, LAYERS, RULES, Exhibit, published, saved, unknown
-from bridge.command import Output, new_parser, run
-from bridge.files import check_files
-from bridge.memory import brief_waits, keep_freed_memory
-from bridge.outcome import Outcome
+from bridge.common.atomic_file import write_json
+from bridge.common.cli import Output, new_parser, run
+from bridge.common.command_files import check_files
+from bridge.common.number_format import short
+from bridge.common.threads import brief_waits, keep_freed_memory
+from bridge.judge.measure.outcome import Outcome
 from bridge.report import print_report
-from bridge.report.files import write_json
-from bridge.wording import short
-from bridge.workspace import workspace
+from bridge.validate.workspace import workspace
 
 #: Numbers of the faults that must be named: sequential sum; kernel flipped and column-major; added to old contents
 PUBLISHED = {"loss": [32]} | {f"grads/{name}/weight": [1, 4] for name in LAYERS}

@@ -2,8 +2,8 @@
 """``python -m benchmarks.healthy``: right programs in random configurations; every alarm is a false one.
 
 Random chains of convolutions and ReLUs (depth, channels, groups, kernels, strides, dilations, paddings, biases), sizes,
-batches, reductions, optimisers and seeds; in each one a random right program of `bridge.self_test.healthy`. Prints the
-largest T by program and the false alarms of fixed tolerances beside, and writes all of it to
+batches, reductions, optimisers and seeds; in each one a random right program of `bridge.validate.self_test.healthy`.
+Prints the largest T by program and the false alarms of fixed tolerances beside, and writes all of it to
 ``benchmarks/results/healthy.json``. Exit code 1 when there was a false alarm.
 """
 
@@ -25,14 +25,14 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from bridge import command
-from bridge.files import check_files
-from bridge.progress import stage
-from bridge.report.files import write_json
-from bridge.self_test.healthy import HEALTHY
-from bridge.self_test.judging import Healthily, check
-from bridge.self_test.naive import RULES
-from bridge.self_test.plants import Scene
+from bridge.common import cli
+from bridge.common.atomic_file import write_json
+from bridge.common.command_files import check_files
+from bridge.common.progress import stage
+from bridge.validate.self_test.fixed_tolerances import RULES
+from bridge.validate.self_test.healthy import HEALTHY
+from bridge.validate.self_test.plants import Scene
+from bridge.validate.self_test.run_case import Healthily, check
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -49,7 +49,7 @@ class Configuration:
     ----------
     layers : arguments of nn.Conv2d, or None for a ReLU
     settings : of `reference.settings.ExportSettings`
-    program : index into `bridge.self_test.healthy.HEALTHY`
+    program : index into `bridge.validate.self_test.healthy.HEALTHY`
     """
 
     layers: tuple[dict[str, Any] | None, ...]
@@ -181,18 +181,18 @@ def by_program(found: list[Healthily]) -> dict[str, dict[str, Any]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Draw, run, judge, print, write."""
-    p = command.new_parser("benchmarks.healthy", description=__doc__)
+    p = cli.new_parser("benchmarks.healthy", description=__doc__)
     p.add_argument("--count", type=int, default=500, metavar="N")
     p.add_argument("--seed", type=int, default=0, metavar="S")
     p.add_argument("--json", metavar="FILE", default=str(RESULTS / "healthy.json"))
     a = p.parse_args(arguments)
-    return command.run("benchmarks.healthy", lambda: _main(a))
+    return cli.run("benchmarks.healthy", lambda: _main(a))
 
 
 def _main(a: argparse.Namespace) -> int:
     check_files([], [("--json", a.json)])
-    found = run(a.count, a.seed, command.Output(stderr=True))
-    show(command.Output(), found)
+    found = run(a.count, a.seed, cli.Output(stderr=True))
+    show(cli.Output(), found)
     alarms = [asdict(one) for one in found if one.code]
     document = {
         "count": a.count,

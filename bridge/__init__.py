@@ -7,17 +7,17 @@
 """
 # ruff: noqa: E402  What is missing is said before it is imported
 
-from bridge.requirements import check_requirements
+from bridge.common.requirements import check_requirements
 
 check_requirements()
 
-from bridge.device_array import DeviceArray
-from bridge.errors import ArgumentError, ArgumentTypeError, BridgeError, DivergenceError, EngineError, FileError
-from bridge.exchange import Sgd
-from bridge.functional import conv2d, conv2d_backward
+from bridge.common.errors import ArgumentError, ArgumentTypeError, BridgeError, DivergenceError, EngineError, FileError
+from bridge.engine.arrays.device_array import DeviceArray
+from bridge.engine.network.functional import conv2d, conv2d_backward
+from bridge.engine.network.network import Network
+from bridge.exchange.file import Sgd
+from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.gradcheck import gradcheck
-from bridge.model import Conv2d, Model, Relu
-from bridge.network import Network
 
 __all__ = [
     "ArgumentError",

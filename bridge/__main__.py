@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bridge.command import new_parser
+from bridge.common.cli import new_parser
 
 #: Every module that is a command, with one sentence; those of `bridge` first
 COMMANDS = {

@@ -8,16 +8,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bridge.again import compare_runs, refuse_the_same, with_runs
-from bridge.attempt import attempt
-from bridge.command import Output, new_parser, run
-from bridge.judge import judge
-from bridge.memory import brief_waits, keep_freed_memory
-from bridge.outputs import add_output_arguments, check_outputs, finish
-from bridge.progress import stage
-from bridge.readable import check_readable
+from bridge.common.cli import Output, new_parser, run
+from bridge.common.progress import stage
+from bridge.common.stages import attempt
+from bridge.common.threads import brief_waits, keep_freed_memory
+from bridge.exchange.crash_guard import check_readable
+from bridge.judge.judge import judge
+from bridge.judge.repeatability import compare_runs, refuse_the_same, with_runs
+from bridge.judge.verdict import Verdict, unanswered
 from bridge.report import print_report
-from bridge.verdict import Verdict, unanswered
+from bridge.report.outputs import add_output_arguments, check_outputs, finish
 
 EXIT_CODES = """exit codes:
   0  right: every difference is rounding

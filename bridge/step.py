@@ -7,9 +7,9 @@ import argparse
 import signal
 import sys
 
-from bridge import engine
-from bridge.command import new_parser, run
-from bridge.device import HELP
+from bridge.common.cli import new_parser, run
+from bridge.engine.library import extension
+from bridge.engine.library.device_spec import HELP
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _step(a: argparse.Namespace) -> int:
-    engine.run_file(a.fixture, a.result, a.device, a.precision)
+    extension.run_file(a.fixture, a.result, a.device, a.precision)
     return 0
 
 

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bridge.attempt import attempt
-from bridge.errors import ArgumentError, FileError
-from bridge.files import check_files
-from bridge.judge import judge
-from bridge.judged import Comparison
-from bridge.outcome import Outcome
+from bridge.common.atomic_file import write_text
+from bridge.common.command_files import check_files
+from bridge.common.errors import ArgumentError, FileError
+from bridge.common.number_format import short
+from bridge.common.stages import attempt
+from bridge.judge.judge import judge
+from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.verdict import Verdict
 from bridge.report.facts import finding_lines, missing_lines, pattern_lines
-from bridge.report.files import write_text
 from bridge.report.html_page import page
-from bridge.verdict import Verdict
-from bridge.wording import short
 
 #: Tensors that a message lists
 MOST_LISTED = 6
@@ -67,10 +67,10 @@ def assert_step_matches(
     --------
     >>> from reference.export import export                       # or any fixture.h5 that is there
     >>> from reference.settings import ExportSettings
-    >>> from bridge import engine                                 # or subprocess.run([your_program, ...])
+    >>> from bridge.engine.library.extension import run_file      # or subprocess.run([your_program, ...])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     fixture = export(Path(folder) / "fixture.h5", ExportSettings(height=8, width=9, steps=1)).path
-    ...     found = assert_step_matches(fixture, run=engine.run_file)
+    ...     found = assert_step_matches(fixture, run=run_file)
     >>> all(tensor.t <= 1 for tensor in found.judged)
     True
     """

@@ -2,7 +2,7 @@
 """A program that is told to end by a signal cleans up, and then ends by that signal.
 
 Python's own answer to SIGTERM and SIGHUP is to be gone at once: gigabytes stay as a file that is half written. Ctrl-C
-needs nothing here, it raises KeyboardInterrupt. As bridge/ending.py.
+needs nothing here, it raises KeyboardInterrupt. As bridge/common/signals.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """A file on its way: ``.NAME.PID.part`` beside the one that it will replace.
 
 Its writer holds a lock (flock) on it, HDF5's own or ours, which the kernel drops with the process: so the next writer
-of the same file can tell what a dead one left, and removes it. bridge/atomic_file.py and fortran/core/part_file.c do
-the same; the three agree on name and lock.
+of the same file can tell what a dead one left, and removes it. bridge/common/atomic_file.py and
+fortran/core/part_file.c do the same; the three agree on name and lock.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from typing import Any
 import h5py
 
 from bridge import compare
-from bridge.self_test.candidate import train
-from bridge.self_test.edits import plant
-from bridge.self_test.operations import Operations
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.edits import plant
+from bridge.validate.self_test.operations import Operations
 
 __all__ = ["Answer", "Operations", "ask", "keep", "plant", "train"]
 

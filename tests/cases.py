@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 import bridge
-from bridge import places
-from bridge.arithmetic import rounding_factor, total_roundoff
+from bridge.engine.arrays import dispatch
+from bridge.judge.oracle.error_model import rounding_factor, total_roundoff
 
 Array = np.ndarray
 Pair = tuple[int, int]
@@ -138,7 +138,7 @@ def fortran_convolution(case: Case, t: dict[str, Array], device: str = "cpu") ->
         return buffers[-1][GUARD:GUARD + size].reshape(shape)
 
     guarded = SimpleNamespace(**vars(np) | {"empty": empty})
-    with mock.patch.object(places, "np", guarded):
+    with mock.patch.object(dispatch, "np", guarded):
         y = bridge.conv2d(t["x"], t["w"], t.get("b"), **case.settings, device=device)
         dx, dw, db = bridge.conv2d_backward(t["dy"], t["x"], t["w"], **case.settings, device=device)
     assert len(buffers) == 4

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from bridge.model import Conv2d, Layer, Relu
+from bridge.exchange.model import Conv2d, Layer, Relu
 
 
 def chain(*convolutions: Conv2d) -> tuple[Layer, ...]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import software_device
 
-from bridge import engine
-from bridge.errors import EngineError
+from bridge.common.errors import EngineError
+from bridge.engine.library import extension
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -67,7 +67,7 @@ def cuda_libraries() -> CudaLibraries:
                 return CudaLibraries("", missing=f"the software device cannot be built: {error}")
             environment.setenv("CNN_CUDA_PATH", folder)
         try:
-            engine.check_device("cuda")
+            extension.check_device("cuda")
         except EngineError as error:
             return CudaLibraries(folder, broken=str(error))
     return CudaLibraries(folder)
@@ -102,7 +102,7 @@ def small_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_result(small_fixture: Path) -> Path:
     """What the Fortran library makes of it."""
     path = small_fixture.with_name("result.h5")
-    engine.run_file(small_fixture, path)
+    extension.run_file(small_fixture, path)
     return path
 
 

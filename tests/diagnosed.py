@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from bridge.arithmetic import Arithmetic
-from bridge.diagnosis.candidates import Case
-from bridge.diagnosis.chain import Chain
-from bridge.diagnosis.records import Explanation
-from bridge.diagnosis.search import Search
-from bridge.exchange import ExchangeFile
-from bridge.pair import Pair
-from bridge.self_test.candidate import train
-from bridge.self_test.operations import Operations
+from bridge.exchange.file import ExchangeFile
+from bridge.judge.diagnosis.candidates import Case
+from bridge.judge.diagnosis.records import Explanation
+from bridge.judge.diagnosis.search import Search
+from bridge.judge.diagnosis.step_graph import Chain
+from bridge.judge.measure.file_pair import Pair
+from bridge.judge.oracle.error_model import Arithmetic
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.operations import Operations
 from reference.export import export
 from reference.settings import ExportSettings
 

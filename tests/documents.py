@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridge.programs import program_path
+from bridge.engine.library.programs import program_path
 
 #: Lines of the shell that do not run here, by how they begin, and why
 LEFT_OUT = {

@@ -21,7 +21,8 @@ import h5py
 import numpy as np
 from software_device import SoftwareDevice
 
-from bridge import DeviceArray, EngineError, Network, engine
+from bridge import DeviceArray, EngineError, Network
+from bridge.engine.library import extension
 
 #: Statuses that these functions give; 4000, an internal error, for those of cuDNN and 13, a failed launch, of cuBLAS
 STATUSES = {"cudaMalloc": 2, "cudaMallocHost": 2, "cudaLibraryLoadData": 218}
@@ -59,7 +60,7 @@ def file_run(device: str, fixture: Path, folder: Path) -> np.ndarray:
     """The steps of the fixture; all of the result."""
     result = folder / "result.h5"
     try:
-        engine.run_file(fixture, result, device)
+        extension.run_file(fixture, result, device)
         return numbers_of(result)
     finally:
         result.unlink(missing_ok=True)
@@ -119,10 +120,10 @@ def attempts(strict: SoftwareDevice, functions: list[str], run: Callable[[], np.
         return found is not None and np.allclose(found, right, rtol=tolerance, atol=tolerance)
 
     right = run()
-    engine.close_devices()
+    extension.close_devices()
     before = {name: strict.counter(name) for name in functions}
     assert np.array_equal(run(), right)
-    engine.close_devices()
+    extension.close_devices()
     calls = {name: strict.counter(name) - before[name] for name in functions}
     found = []
     for name in functions:
@@ -133,7 +134,7 @@ def attempts(strict: SoftwareDevice, functions: list[str], run: Callable[[], np.
             strict.fail_no_more()
             left = sorted(os.listdir(folder))
             again, _ = attempt(run)
-            attempt(engine.close_devices)
+            attempt(extension.close_devices)
             found.append(Attempt(name, call, calls[name], error, np.array_equal(result, right), close(result), left,
                                  np.array_equal(again, right), close(again), strict.report()))
             strict.forget()

@@ -60,7 +60,7 @@ def small_pair(folder: Path) -> tuple[Path, Path]:
     """A right fixture and its right result, of 150 kB together: most of their bytes are structure."""
     from torch import nn
 
-    from bridge import engine
+    from bridge.engine.library import extension
     from reference.export import export
     from reference.settings import ExportSettings
 
@@ -69,7 +69,7 @@ def small_pair(folder: Path) -> tuple[Path, Path]:
 
     settings = ExportSettings(height=6, width=7, batch=2, steps=2, momentum=0.5, threads=1, model=model)
     fixture = export(folder / "fixture.h5", settings).path
-    engine.run_file(fixture, folder / "result.h5")
+    extension.run_file(fixture, folder / "result.h5")
     return fixture, folder / "result.h5"
 
 

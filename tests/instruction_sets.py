@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cases import Array, Case
 
-from bridge import engine
+from bridge.engine.library import extension
 
 VARIABLE = "CNN_CPU_LEVEL"
 #: As they are numbered in fortran/backend/cpu_levels.f90
@@ -21,7 +21,7 @@ X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 def facts() -> dict[str, str]:
     """What the library says of itself: level, best, threads."""
-    text = engine.call("cpu_facts")
+    text = extension.call("cpu_facts")
     text = text.decode() if isinstance(text, bytes) else str(text)
     return dict(word.split("=") for word in text.split())
 
@@ -44,7 +44,7 @@ def ways(case: Case, dtype: str) -> list[str]:
     """How the device cpu computes y, dx and dw."""
     params = np.array([*case.stride, *case.padding, *case.dilation, case.groups], np.int32)
     extents = (np.array(shape[::-1], np.int32) for shape in (case.x, case.w))
-    text = engine.call("conv2d_ways", engine.dtype_code("dtype", dtype), params, *extents)
+    text = extension.call("conv2d_ways", extension.dtype_code("dtype", dtype), params, *extents)
     return (text.decode() if isinstance(text, bytes) else str(text)).strip().split("; ")
 
 

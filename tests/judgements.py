@@ -8,13 +8,13 @@ from io import StringIO
 
 from rich.console import Console
 
-from bridge.diagnosis.records import Adequacy, Diagnosis, Explanation, Finding, Kind, Sight
-from bridge.exchange import Sgd
-from bridge.judged import Comparison, Judged
-from bridge.model import Conv2d, Model, Relu
+from bridge.exchange.file import Sgd
+from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.judge.diagnosis.records import Adequacy, Diagnosis, Explanation, Finding, Kind, Sight
+from bridge.judge.measure.error_statistics import Statistic
+from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.verdict import Verdict
 from bridge.report import print_report
-from bridge.statistic import Statistic
-from bridge.verdict import Verdict
 
 Pair = tuple[Comparison, Verdict]
 

@@ -16,7 +16,9 @@ from cases import Case, tensors
 from foreign_doubles import Capsules, CupyArray, Interface, TorchTensor
 
 import bridge
-from bridge import DeviceArray, dlpack, engine
+from bridge import DeviceArray
+from bridge.engine.arrays import dlpack
+from bridge.engine.library import extension
 
 CASE = Case("device arrays", (2, 3, 6, 7), (4, 3, 2, 5), padding=(1, 2))
 
@@ -40,7 +42,7 @@ def live(*, collect: bool = True) -> int:
     if collect:
         gc.collect()
     dlpack.drop_untaken()
-    return int(engine.call("devices_live"))
+    return int(extension.call("devices_live"))
 
 
 #: The same memory as the array of each kind of library
@@ -62,7 +64,7 @@ def read(array: Any) -> np.ndarray:
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What happens to streams from now on, and when work is queued: numbers, "wait", and names of calls."""
     seen: list[Any] = []
-    real = engine.call
+    real = extension.call
 
     def record(name: str, *given: Any) -> Any:
         if name == "device_stream":
@@ -73,7 +75,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             seen.append(name)
         return real(name, *given)
 
-    monkeypatch.setattr(engine, "call", record)
+    monkeypatch.setattr(extension, "call", record)
     return seen
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from cases import Array, Case
 
 import bridge
-from bridge.on_device import to_device, to_host, with_numpy
+from bridge.engine.arrays.transfer import to_device, to_host, with_numpy
 
 #: The software device is slow; a GPU takes images at which every algorithm has full tiles
 LARGE = os.environ.get("CNN_TEST_CUDA") == "real"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import nn
 
-from bridge.outcome import Outcome
+from bridge.judge.measure.outcome import Outcome
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ import pytest
 from failing_runs import status_of
 from software_device import SoftwareDevice
 
-from bridge import ArgumentError, DeviceArray, EngineError, Network, conv2d, conv2d_backward, engine
+from bridge import ArgumentError, DeviceArray, EngineError, Network, conv2d, conv2d_backward
+from bridge.engine.library import extension
 
 #: Shapes of a batch of the fixture's network
 X = (2, 1, 6, 7)
@@ -54,7 +55,7 @@ def destroy(*streams: int) -> None:
 
 
 def use(stream: int, device: str = "cuda") -> None:
-    engine.call("device_stream", device, stream)
+    extension.call("device_stream", device, stream)
 
 
 def device_now() -> int:
@@ -75,13 +76,13 @@ class Training:
         self.losses: list[float] = []
 
     def forward(self) -> None:
-        engine.call("network_forward", self.net._handle, self.x.operand.address, self.x.operand.extent)
+        extension.call("network_forward", self.net._handle, self.x.operand.address, self.x.operand.extent)
 
     def step(self, *, read: bool = True) -> None:
         """The loss is kept if it is read."""
         x, y = self.x.operand, self.y.operand
-        loss = engine.call("network_step", self.net._handle, x.address, x.extent, y.address, y.extent, *SETTINGS,
-                           int(read))
+        loss = extension.call("network_step", self.net._handle, x.address, x.extent, y.address, y.extent, *SETTINGS,
+                              int(read))
         self.losses += [loss] if read else []
 
     def result(self) -> bytes:
@@ -164,7 +165,7 @@ def recorded_steps_are_steps() -> None:
         use(0 if i == 4 else other if i == 6 else OWN)
         training.step(read=i != 5)
         if i == 5:
-            training.losses.append(engine.call("network_read_loss", training.net._handle))
+            training.losses.append(extension.call("network_read_loss", training.net._handle))
     assert training.result() == right
     # Once in the beginning, once after the workspace had moved
     assert strict.counter("cudaGraphInstantiate") == 2
@@ -182,7 +183,7 @@ def recordings_follow_memory() -> None:
             x, w = DeviceArray.from_numpy(batch(1, (2, 8, 60, 60))), DeviceArray.from_numpy(batch(2, (8, 8, 3, 3)))
             conv2d(x, w, device="cuda,math=bf16")
         if i == 7:
-            engine.call("network_forward", training.net._handle, larger.operand.address, larger.operand.extent)
+            extension.call("network_forward", training.net._handle, larger.operand.address, larger.operand.extent)
         assert (strict.counter("cudaFree") > before) == (i in (4, 7))
         training.step()
     assert training.result() == right
@@ -219,9 +220,9 @@ def fed_steps() -> None:
         training = Training(device)
         for i, (x, y) in enumerate(given):
             use((OWN, a, 0)[i % 3])
-            engine.call("network_feed", training.net._handle, x.ctypes.data, np.array(X[::-1], np.int32),
-                        y.ctypes.data, np.array(X[::-1], np.int32))
-            training.losses.append(engine.call("network_step_fed", training.net._handle, *SETTINGS, int(i == 3)))
+            extension.call("network_feed", training.net._handle, x.ctypes.data, np.array(X[::-1], np.int32),
+                           y.ctypes.data, np.array(X[::-1], np.int32))
+            training.losses.append(extension.call("network_step_fed", training.net._handle, *SETTINGS, int(i == 3)))
         right = right or training.result()
         assert training.result() == right
     use(OWN)
@@ -234,8 +235,8 @@ def feeding_does_not_wait_for_a_step() -> None:
     extent = np.array(X[::-1], np.int32)
     for i in range(6):
         before = counts(("cudaStreamSynchronize", "device synchronisations", WAITS))
-        engine.call("network_feed", training.net._handle, *(host.ctypes.data, extent) * 2)
-        engine.call("network_step_fed", training.net._handle, *SETTINGS, 0)
+        extension.call("network_feed", training.net._handle, *(host.ctypes.data, extent) * 2)
+        extension.call("network_step_fed", training.net._handle, *SETTINGS, 0)
         after = counts(before)
         if i > 2:
             assert {name: after[name] - before[name] for name in before} == {
@@ -273,7 +274,7 @@ def two_networks_recorded() -> None:
         for training in both:
             training.step(read=False)
         for training in reversed(both):
-            training.losses.append(engine.call("network_read_loss", training.net._handle))
+            training.losses.append(extension.call("network_read_loss", training.net._handle))
     assert [training.result() for training in both] == right
 
 
@@ -308,7 +309,7 @@ def steady_without_kernels() -> None:
 def first_step() -> None:
     """It waits once too, but for the copies before it."""
     training = Training()
-    engine.call("device_wait", "cuda")
+    extension.call("device_wait", "cuda")
     before = strict.counter(WAITS)
     training.step()
     assert strict.counter(WAITS) - before == 1
@@ -317,9 +318,9 @@ def first_step() -> None:
 def copies() -> None:
     """Those to the host wait once, those to the device not, but for the one before them."""
     a, host = DeviceArray.empty((5, 7)), batch(1, (5, 7))
-    engine.call("device_wait", "cuda")
+    extension.call("device_wait", "cuda")
     for work, waits in ((lambda: a._copy_in(host), 0), (lambda: a._copy_in(2 * host), 1), (a.numpy, 1),
-                        (lambda: a._copy_in(host), 0), (lambda: engine.call("device_wait", "cuda"), 1),
+                        (lambda: a._copy_in(host), 0), (lambda: extension.call("device_wait", "cuda"), 1),
                         (lambda: a._copy_in(3 * host), 0)):  # fmt: skip
         before = strict.counter(WAITS)
         work()
@@ -357,8 +358,8 @@ def chain_over_streams() -> None:
     before = strict.counter(WAITS)
     for stream, source, to in zip((a, b, 0, OWN), places, places[1:], strict=False):
         use(stream)
-        engine.call("conv2d_forward", "cuda", 1, params, 0, source.operand.address, source.operand.extent,
-                    w.operand.address, w.operand.extent, 0, to.operand.address)
+        extension.call("conv2d_forward", "cuda", 1, params, 0, source.operand.address, source.operand.extent,
+                       w.operand.address, w.operand.extent, 0, to.operand.address)
     assert strict.counter(WAITS) == before
     expected = batch(1, (1, 1, 9, 9))
     for _ in range(4):
@@ -383,7 +384,7 @@ def two_networks() -> None:
             use(stream)
             training.forward()
     use(OWN)
-    engine.call("device_wait", "cuda")
+    extension.call("device_wait", "cuda")
     destroy(*streams)
 
 
@@ -409,7 +410,7 @@ def destroyed_streams() -> None:
     destroy(c)
     del training
     gc.collect()
-    engine.close_devices()
+    extension.close_devices()
 
 
 def chosen_again() -> None:
@@ -489,12 +490,12 @@ def two_devices() -> None:
         assert device_now() == mine
         # The caller's device cannot be given back: nobody would know of the memory
         strict.fail("cuCtxPopCurrent_v2", status_of("cuCtxPopCurrent_v2"))
-        before = engine.call("devices_live")
+        before = extension.call("devices_live")
         with pytest.raises(EngineError, match=r"cuda:.: cuCtxPopCurrent: .* 999"):
             DeviceArray.empty((3,), device=f"cuda:{1 - mine}")
         strict.fail_no_more()
-        assert engine.call("devices_live") == before and set_device(mine) == 0
-    engine.close_devices()
+        assert extension.call("devices_live") == before and set_device(mine) == 0
+    extension.close_devices()
     assert device_now() == 1 and set_device(0) == 0
 
 
@@ -536,7 +537,7 @@ def other_devices() -> None:
     assert device_now() == 0 and strict.counter("contexts made") == 1
     del training
     gc.collect()
-    engine.close_devices()
+    extension.close_devices()
     assert device_now() == 0 and strict.counter("contexts made") == 1
 
 
@@ -568,11 +569,11 @@ def errors_are_not_left_behind() -> None:
 def more_than_all_memory() -> None:
     """Sizes in bytes that 64 bits cannot hold, and what would be left of them, 0 and 256 KiB."""
     DeviceArray.empty((1,))
-    before = engine.call("devices_live")
+    before = extension.call("devices_live")
     for shape in ((2**16,) * 4, (2**16, 50155733, 1403005)):
         with pytest.raises(EngineError, match=r"no memory for a float32 tensor .*\(2\): out of memory"):
             DeviceArray.empty(shape)
-    assert engine.call("devices_live") == before
+    assert extension.call("devices_live") == before
 
 
 def opened_and_closed() -> None:
@@ -581,8 +582,8 @@ def opened_and_closed() -> None:
     for _ in range(4):
         results.add(trained())
         gc.collect()
-        engine.close_devices()
-        assert strict.report() == "" and engine.call("devices_live") == 0
+        extension.close_devices()
+        assert strict.report() == "" and extension.call("devices_live") == 0
     assert len(results) == 1
 
 
@@ -656,7 +657,7 @@ def main(name: str, path: str) -> None:
     fixture = path
     globals()[name]()
     gc.collect()
-    engine.close_devices()
+    extension.close_devices()
     sys.stdout.write("done\n")
 
 

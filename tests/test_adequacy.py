@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import nn
 
-from bridge.diagnosis import excerpt
-from bridge.diagnosis.adequacy import reckon
-from bridge.diagnosis.excerpt import Excerpt
-from bridge.diagnosis.records import VISIBLE, Adequacy
-from bridge.exchange import ExchangeFile
-from bridge.pair import Pair
-from bridge.self_test.candidate import train
+from bridge.exchange.file import ExchangeFile
+from bridge.judge.diagnosis import crop
+from bridge.judge.diagnosis.adequacy import reckon
+from bridge.judge.diagnosis.crop import Excerpt
+from bridge.judge.diagnosis.records import VISIBLE, Adequacy
+from bridge.judge.measure.file_pair import Pair
+from bridge.validate.self_test.candidate import train
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.diagnosed import make
@@ -187,7 +187,7 @@ def test_an_excerpt_says_no_more_than_the_whole(large: tuple[Path, Path], monkey
     part = reckon(*large)
     assert time.process_time() - start < 6
     assert "reckoned on 2 x 128 x 128 pixels of the batch" in part.remarks
-    monkeypatch.setattr(excerpt, "SIDE", 256)
+    monkeypatch.setattr(crop, "SIDE", 256)
     whole = reckon(*large)
     assert not any("reckoned on" in remark for remark in whole.remarks)
     ratios = {(one.kind.key, one.detail, one.tensor): one.ratio for one in whole.sights}

@@ -17,7 +17,7 @@ import torch
 from cases import Array, Case, batch, one_layer, tensors
 
 import bridge
-from bridge import engine
+from bridge.engine.library import extension
 
 CASE = Case("arguments", (2, 3, 6, 7), (4, 3, 2, 5), padding=(1, 2))
 X, W, B, Y = CASE.x, CASE.w, CASE.w[:1], CASE.y
@@ -138,11 +138,11 @@ def test_not_finite_anywhere(size: int, value: float, dtype: str) -> None:
     """Arrays that the library searches in blocks, by one thread or several; large and tiny values are finite."""
     array = np.full(size, np.finfo(dtype).max, dtype)
     array[::3] = np.finfo(dtype).smallest_subnormal
-    engine.check_array("x", array, finite=True)
+    extension.check_array("x", array, finite=True)
     for place in (0, 31, 32, 4095, 4096, size // 2, size - 38, size - 32, size - 1):
         kept, array[place] = array[place], value
         with pytest.raises(bridge.ArgumentError, match=r"^x: holds NaN or infinity, expected finite values"):
-            engine.check_array("x", array, finite=True)
+            extension.check_array("x", array, finite=True)
         array[place] = kept
 
 
@@ -167,7 +167,7 @@ def test_what_is_not_read_may_be_anything() -> None:
     ("grad_output", (2, 4, 6, 7)), ("grad_output", (1, 4, 7, 7))])
 def test_shapes_that_do_not_fit(name: str, shape: tuple[int, ...]) -> None:
     """The message names the argument and gives the shape that was found."""
-    with pytest.raises(bridge.errors.BridgeError, match=rf"{name}.*{re.escape(str(shape))}"):
+    with pytest.raises(bridge.common.errors.BridgeError, match=rf"{name}.*{re.escape(str(shape))}"):
         call(name, lambda _: np.ones(shape, np.float32))
 
 
@@ -198,13 +198,13 @@ def test_inputs_are_read_only_and_not_copied(monkeypatch: pytest.MonkeyPatch) ->
         array.flags.writeable = False
     before = {name: array.tobytes() for name, array in inputs.items()}
     seen: dict[str, list[int]] = {}
-    real = engine.call
+    real = extension.call
 
     def record(name: str, *given: Any) -> Any:
         seen.setdefault(name, []).extend(value for value in given if isinstance(value, int))
         return real(name, *given)
 
-    monkeypatch.setattr(engine, "call", record)
+    monkeypatch.setattr(extension, "call", record)
     out = np.empty(Y, np.float32)
     bridge.conv2d(t["x"], t["w"], t["b"], padding=(1, 2), out=out)
     grads = bridge.conv2d_backward(t["dy"], t["x"], t["w"], padding=(1, 2))

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge import engine
-from bridge.diagnosis import aside
-from bridge.diagnosis.adequacy import reckon
-from bridge.diagnosis.aside import reckoning
-from bridge.errors import FileError
-from bridge.judge import judge
+from bridge.common.errors import FileError
+from bridge.engine.library import extension
+from bridge.judge.diagnosis import background
+from bridge.judge.diagnosis.adequacy import reckon
+from bridge.judge.diagnosis.background import reckoning
+from bridge.judge.judge import judge
 from reference.export import ExportSettings, export
 
 Files = tuple[Path, Path]
@@ -29,7 +29,7 @@ Files = tuple[Path, Path]
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     folder = tmp_path_factory.mktemp("aside")
     export(folder / "f.h5", ExportSettings(height=12, width=10, steps=2))
-    engine.run_file(folder / "f.h5", folder / "r.h5")
+    extension.run_file(folder / "f.h5", folder / "r.h5")
     return folder / "f.h5", folder / "r.h5"
 
 
@@ -43,8 +43,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
         found.append(real(*a, **k))  # type: ignore[call-overload]
         return found[-1]
 
-    monkeypatch.setattr(aside.subprocess, "Popen", start)
-    monkeypatch.setattr(aside, "LARGE", 0)
+    monkeypatch.setattr(background.subprocess, "Popen", start)
+    monkeypatch.setattr(background, "LARGE", 0)
     return found
 
 
@@ -78,7 +78,7 @@ def test_it_ends_with_the_comparison(files: Files, started: list[subprocess.Pope
 
 def test_small_results_start_nothing(files: Files, started: list[subprocess.Popen[bytes]],
                                      monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aside, "LARGE", 1 << 28)
+    monkeypatch.setattr(background, "LARGE", 1 << 28)
     with reckoning(*files) as adequacy:
         assert adequacy() == reckon(*files)
     assert not started
@@ -87,7 +87,7 @@ def test_small_results_start_nothing(files: Files, started: list[subprocess.Pope
 def test_a_signal_does_not_cut_what_the_process_says(files: Files) -> None:
     """It is stopped and goes on in the middle of a write, with a pipe that holds little and without a buffer."""
     fcntl = pytest.importorskip("fcntl")
-    command = [sys.executable, "-m", "bridge.diagnosis.aside", *map(str, files)]
+    command = [sys.executable, "-m", "bridge.judge.diagnosis.background", *map(str, files)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as child:
         assert child.stdout is not None
         if not hasattr(fcntl, "F_SETPIPE_SZ"):

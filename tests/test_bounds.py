@@ -12,18 +12,19 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from bridge import bounds, updates
-from bridge.arithmetic import Arithmetic, rounding_factor, total_roundoff
-from bridge.exchange import Sgd
-from bridge.judged import Comparison, Judged, bug_above
-from bridge.model import Conv2d, Model, Relu
-from bridge.operation import operation
+from bridge.common.number_format import short
+from bridge.exchange.file import Sgd
+from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.judge.measure.error_statistics import BLOCK, Statistic, measure
+from bridge.judge.measure.findings import Comparison, Judged, bug_above
+from bridge.judge.measure.operation_names import operation
+from bridge.judge.measure.sgd_update import OTHER_ORDER
+from bridge.judge.oracle import sgd as updates
+from bridge.judge.oracle import step as bounds
+from bridge.judge.oracle.error_model import Arithmetic, rounding_factor, total_roundoff
+from bridge.judge.oracle.reductions import Sums, gradient_bound, loss_bound
+from bridge.judge.verdict import Outcome, decide
 from bridge.report import print_report, to_dict
-from bridge.statistic import BLOCK, Statistic, measure
-from bridge.sums import Sums, gradient_bound, loss_bound
-from bridge.update_check import OTHER_ORDER
-from bridge.verdict import Outcome, decide
-from bridge.wording import short
 
 Array = np.ndarray
 U = total_roundoff("float32")
@@ -274,7 +275,7 @@ def lr_inside(sgd: Sgd, w: Array, g: Array, v: Array | None) -> tuple[Array, Arr
 )
 @pytest.mark.parametrize("size", [1e-6, 1e-2, 1.0])
 def test_other_orders_of_the_update_are_inside_the_bounds(way: Callable, sgd: Sgd, size: float) -> None:
-    """The orders that bridge.updates names, in float32, for gradients much smaller than the weights too."""
+    """The orders that bridge.judge.oracle.sgd names, in float32, for gradients much smaller than the weights too."""
     rng, momentum = np.random.default_rng(6), updates.Momentum()
     w, v = rng.standard_normal(20_000).astype(np.float32), None
     for _ in range(4):

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bridge import Network, conv2d, engine
-from bridge.model import Conv2d, Model
+from bridge import Network, conv2d
+from bridge.engine.library import extension
+from bridge.exchange.model import Conv2d, Model
 
 EXTENTS = [np.array(shape, np.int32) for shape in ([4, 4, 1, 1], [3, 3, 1, 1], [1, 1, 0, 0, 1, 1, 1], [0, 0, 0, 0])]
 
@@ -35,8 +36,8 @@ def python_calls(work: Callable[[], object]) -> int:
 
 def test_the_engine_adds_little_to_f90wraps_call() -> None:
     """Itself, the look at a table, and at the arguments' types."""
-    bare = python_calls(lambda: engine.api().conv2d_extent(*EXTENTS))
-    ours = python_calls(lambda: engine.call("conv2d_extent", *EXTENTS))
+    bare = python_calls(lambda: extension.api().conv2d_extent(*EXTENTS))
+    ours = python_calls(lambda: extension.call("conv2d_extent", *EXTENTS))
     assert ours <= bare + 2
 
 

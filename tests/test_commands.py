@@ -14,8 +14,12 @@ from pathlib import Path
 import h5py
 import pytest
 
-from bridge import command, compare, engine, outputs, step, validate
-from bridge.errors import FileError
+from bridge import compare, step
+from bridge.common import cli
+from bridge.common.errors import FileError
+from bridge.engine.library import extension
+from bridge.report import outputs
+from bridge.validate import __main__ as validate
 
 PROGRAMS = {"compare": compare, "validate": validate, "step": step}
 ENDS = [
@@ -43,7 +47,7 @@ def run_that_raises(name: str, error: BaseException, monkeypatch: pytest.MonkeyP
     def fail(*given: object, **named: object) -> None:
         raise error
 
-    for module, function in ((compare, "judge"), (engine, "run_file"), (engine, "check_device")):
+    for module, function in ((compare, "judge"), (extension, "run_file"), (extension, "check_device")):
         monkeypatch.setattr(module, function, fail)
     return PROGRAMS[name].main([] if name == "validate" else ["a.h5", "b.h5"])
 
@@ -155,10 +159,10 @@ def test_a_json_replaces_an_older_one(small_fixture: Path, small_result: Path, t
 
 @pytest.mark.parametrize("work", [lambda: 0, lambda: 3])
 def test_the_work_gives_the_exit_code(work: Callable[[], int]) -> None:
-    assert command.run("bridge.example", work) == work()
+    assert cli.run("bridge.example", work) == work()
 
 
 def test_a_message_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Even where a file's name or the error has several; blanks in names stay."""
-    assert command.complain("bridge.example", "two  blanks\nand a line") == 2
+    assert cli.complain("bridge.example", "two  blanks\nand a line") == 2
     assert capsys.readouterr().err == "bridge.example: two  blanks and a line\n"

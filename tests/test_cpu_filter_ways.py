@@ -15,8 +15,8 @@ from cases import GUARD, Array, Case, tensors, truth
 from instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, UNFOLDED, choose, integers, ways
 
 import bridge
-from bridge import engine
-from bridge.errors import EngineError
+from bridge.common.errors import EngineError
+from bridge.engine.library import extension
 
 ALL_DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 ALL_WAYS = pytest.mark.parametrize("way", ["pixels", "channels"])
@@ -37,8 +37,8 @@ def gradient(case: Case, t: dict[str, Array], device: str = "cpu") -> Array:
     dw = room[GUARD:GUARD + size].reshape(case.w)
     params = np.array([*case.stride, *case.padding, *case.dilation, case.groups], np.int32)
     extents = [np.array(shape[::-1], np.int32) for shape in (case.x, case.w)]
-    engine.call("conv2d_backward", device, engine.dtype_code("dtype", dw.dtype.name), params, t["x"].ctypes.data,
-                extents[0], dw.ctypes.data, extents[1], t["dy"].ctypes.data, 0, dw.ctypes.data, 0)
+    extension.call("conv2d_backward", device, extension.dtype_code("dtype", dw.dtype.name), params, t["x"].ctypes.data,
+                   extents[0], dw.ctypes.data, extents[1], t["dy"].ctypes.data, 0, dw.ctypes.data, 0)
     assert np.isnan(room[:GUARD]).all() and np.isnan(room[-GUARD:]).all()
     return dw
 

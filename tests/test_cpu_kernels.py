@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from instruction_sets import GROUPS, LEVELS, UNFOLDED, choose, integers, ways
 
 import bridge
-from bridge import engine
-from bridge.model import Conv2d, Model, Relu
+from bridge.engine.library import extension
+from bridge.exchange.model import Conv2d, Model, Relu
 
 DTYPES = ("float32", "float64")
 ALL_DTYPES = pytest.mark.parametrize("dtype", DTYPES)
@@ -146,11 +146,11 @@ def _raw(case: Case, t: dict[str, Array], device: str) -> tuple[Array, Array]:
     """y and dx by calls that look for no NaN in what they are given."""
     params = np.array([*case.stride, *case.padding, *case.dilation, case.groups], np.int32)
     y, dx = np.empty_like(t["dy"]), np.empty_like(t["x"])
-    dtype = engine.dtype_code("dtype", y.dtype.name)
+    dtype = extension.dtype_code("dtype", y.dtype.name)
     ex, ew = (np.array(shape[::-1], np.int32) for shape in (case.x, case.w))
     x, w, b, dy = (t[name].ctypes.data for name in ("x", "w", "b", "dy"))
-    engine.call("conv2d_forward", device, dtype, params, 0, x, ex, w, ew, b, y.ctypes.data)
-    engine.call("conv2d_backward", device, dtype, params, x, ex, w, ew, dy, dx.ctypes.data, 0, 0)
+    extension.call("conv2d_forward", device, dtype, params, 0, x, ex, w, ew, b, y.ctypes.data)
+    extension.call("conv2d_backward", device, dtype, params, x, ex, w, ew, dy, dx.ctypes.data, 0, 0)
     return y, dx
 
 

@@ -14,8 +14,8 @@ from instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, choose, ways
 from test_cpu_kernels import ALL_DTYPES, ALL_GROUPS, assert_exact
 from test_lean_network import assert_same_gradients, batch, networks
 
-from bridge import engine
-from bridge.model import Model
+from bridge.engine.library import extension
+from bridge.exchange.model import Model
 
 #: Panels of 4, 3, 2 and 1 vectors and results that fill none, several strips of pixels, groups, bands of rows
 SHAPES = (
@@ -109,9 +109,9 @@ def test_nan_reaches_what_reads_it(dtype: str, level: str, monkeypatch: pytest.M
     x, w = rng.normal(size=(1, 6, 9, 11)).astype(dtype), rng.normal(size=(20, 6, 3, 3)).astype(dtype)
     x[0, 2, 4, 10] = np.nan
     y = np.zeros((1, 20, 9, 11), dtype)
-    engine.call("conv2d_forward", "cpu", engine.DTYPES[dtype], np.array([1, 1, 1, 1, 1, 1, 1], np.int32), 0,
-                x.ctypes.data, np.array(x.shape[::-1], np.int32), w.ctypes.data, np.array(w.shape[::-1], np.int32), 0,
-                y.ctypes.data)
+    extension.call("conv2d_forward", "cpu", extension.DTYPES[dtype], np.array([1, 1, 1, 1, 1, 1, 1], np.int32), 0,
+                   x.ctypes.data, np.array(x.shape[::-1], np.int32), w.ctypes.data, np.array(w.shape[::-1], np.int32),
+                   0, y.ctypes.data)
     expected = np.zeros(y.shape, bool)
     expected[0, :, 3:6, 9:] = True
     assert np.array_equal(np.isnan(y), expected)

@@ -14,9 +14,9 @@ import pytest
 from instruction_sets import LEVELS, VARIABLE, X86, best, choose, facts
 
 import bridge
-from bridge import engine
-from bridge.errors import EngineError
-from bridge.programs import cnn_step
+from bridge.common.errors import EngineError
+from bridge.engine.library import extension
+from bridge.engine.library.programs import cnn_step
 
 ONES = np.ones((1, 1, 3, 3), np.float32)
 
@@ -54,7 +54,7 @@ def test_an_unknown_level_is_refused(name: str, monkeypatch: pytest.MonkeyPatch)
     """By everything that opens the device, in one sentence; the plain loops ask no more of it than others."""
     monkeypatch.setenv(VARIABLE, name)
     for use in (lambda: bridge.conv2d(ONES, ONES), lambda: bridge.Network(bridge.Model((bridge.Relu("r"),))),
-                lambda: engine.check_device("cpu"), lambda: engine.call("cpu_facts")):
+                lambda: extension.check_device("cpu"), lambda: extension.call("cpu_facts")):
         with pytest.raises(EngineError, match=f'^{VARIABLE} is "{name[:32]}", expected baseline, avx2 or avx512$'):
             use()
 
@@ -92,7 +92,7 @@ def test_a_network_keeps_the_level_that_it_was_made_with(level: str, monkeypatch
 def _extension() -> str:
     import _cnn_fortran
 
-    engine.api()
+    extension.api()
     return str(_cnn_fortran.__file__)
 
 

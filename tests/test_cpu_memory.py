@@ -19,7 +19,8 @@ from cases import Array, Case, fortran_convolution, tensors
 from instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, UNFOLDED, VARIABLE, choose, facts, integers
 
 import bridge
-from bridge import engine, places
+from bridge.engine.arrays import dispatch
+from bridge.engine.library import extension
 
 ALL_DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
@@ -43,8 +44,8 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 @pytest.fixture
 def anything_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs are not refused for NaN: a network may make some on its way."""
-    real = engine.check_array
-    monkeypatch.setattr(places.engine, "check_array",
+    real = extension.check_array
+    monkeypatch.setattr(dispatch.engine, "check_array",
                         lambda *given, **named: real(*given, **(named | {"finite": False})))
 
 

@@ -24,9 +24,9 @@ from test_cuda_failures import HERE, environment, fixture, skip_without_kernels
 from test_lean_network import ALL_CHAINS, CHAINS, batch
 
 import bridge
-from bridge.errors import EngineError
-from bridge.model import Model
-from bridge.on_device import to_device, to_host
+from bridge.common.errors import EngineError
+from bridge.engine.arrays.transfer import to_device, to_host
+from bridge.exchange.model import Model
 
 __all__ = ["fixture"]
 

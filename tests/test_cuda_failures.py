@@ -20,7 +20,7 @@ import pytest
 import software_device
 from failing_runs import status_of
 
-from bridge.programs import cnn_step
+from bridge.engine.library.programs import cnn_step
 from reference.export import export
 from reference.settings import ExportSettings
 

@@ -15,9 +15,9 @@ import pytest
 from chains import CHAINS, chain, conv
 from instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, UNFOLDED, choose
 
-from bridge.judge import judge
-from bridge.model import Conv2d, Model, Relu
-from bridge.verdict import Outcome
+from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.judge.judge import judge
+from bridge.judge.verdict import Outcome
 from reference.export import export
 from reference.settings import ExportSettings
 

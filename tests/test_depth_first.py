@@ -14,9 +14,9 @@ from instruction_sets import LEVELS, choose
 from test_lean_network import batch, networks, order_bounds
 
 import bridge
-from bridge import engine
-from bridge.errors import EngineError
-from bridge.model import Model, Relu
+from bridge.common.errors import EngineError
+from bridge.engine.library import extension
+from bridge.exchange.model import Model, Relu
 
 #: Images smaller than a window, of one chunk and of several, with rows of whole vectors and others, of many windows
 SHAPES = ((2, 3, 13, 19), (1, 3, 40, 17), (3, 3, 70, 33), (1, 3, 300, 50), (2, 3, 96, 256), (20, 3, 24, 24),
@@ -101,7 +101,7 @@ def test_a_nan_reaches_what_depends_on_it_and_nothing_else() -> None:
         lean.forward(x)
         x[0, 1, row, 20] = np.nan
         # Past the check that refuses such an input
-        engine.call("network_forward", lean._handle, x.ctypes.data, np.array(x.shape[::-1], np.int32))
+        extension.call("network_forward", lean._handle, x.ctypes.data, np.array(x.shape[::-1], np.int32))
         reached = np.zeros((100, 40), bool)
         reached[max(0, row - 3):row + 4, 17:24] = True
         assert np.array_equal(np.isnan(lean.output("c")[0, 0]), reached)

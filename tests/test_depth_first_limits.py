@@ -13,7 +13,7 @@ from chains import chain, conv
 from test_lean_network import assert_same_gradients, batch, networks
 
 import bridge
-from bridge.model import Model
+from bridge.exchange.model import Model
 
 #: A large batch of small images: more chunks than sums are kept of
 BATCH = (100, 64, 4, 4)
@@ -26,7 +26,7 @@ def pixels_in_the_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CNN_CPU_LANES", "pixels")
 
 
-def _way(*convolutions: bridge.model.Conv2d, shape: tuple[int, int, int, int]) -> str:
+def _way(*convolutions: bridge.exchange.model.Conv2d, shape: tuple[int, int, int, int]) -> str:
     way, = bridge.Network(Model(chain(*convolutions)), lean=True).ways(shape)
     return way
 

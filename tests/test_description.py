@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bridge import EngineError, FileError, Model, engine
+from bridge import EngineError, FileError, Model
+from bridge.engine.library import extension
 
 CONV = {"name": "a", "type": "conv2d", "in_channels": 2, "out_channels": 4, "kernel_size": [3, 1], "stride": [2, 1],
         "padding": [0, 1], "dilation": [1, 2], "groups": 2, "bias": False}
@@ -19,7 +20,7 @@ GOOD: dict[str, Any] = {"layers": [CONV, {"name": "r.1-x_", "type": "relu"}],
 
 
 def read_by_fortran(text: str) -> None:
-    engine.api().network_free(engine.call("network_create", text, 1, "cpu", 0))
+    extension.api().network_free(extension.call("network_create", text, 1, "cpu", 0))
 
 
 def test_a_good_one_is_taken_by_both() -> None:

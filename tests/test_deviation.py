@@ -9,10 +9,11 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from bridge import engine, statistic
-from bridge.deviation import LARGE, MOST, deviations
-from bridge.errors import OracleError
-from bridge.parallel import alone
+from bridge.common.errors import OracleError
+from bridge.common.parallel import alone
+from bridge.engine.library import extension
+from bridge.judge.measure import error_statistics
+from bridge.judge.measure.fast_statistics import LARGE, MOST, deviations
 
 Array = np.ndarray
 #: A prime number of elements: runs and vectors end in the middle
@@ -29,7 +30,7 @@ def tensors(dtype: str, n: int = ODD, seed: int = 0) -> tuple[Array, Array, Arra
     return candidate, value, bound
 
 
-def same(found: statistic.Statistic, expected: statistic.Statistic, rtol: float) -> bool:
+def same(found: error_statistics.Statistic, expected: error_statistics.Statistic, rtol: float) -> bool:
     """Equal to the bit in all but sums, whose order is another."""
     one, other = astuple(found), astuple(expected)
     return one[:8] == other[:8] and np.allclose(one[8:], other[8:], rtol=rtol, atol=0)
@@ -38,15 +39,15 @@ def same(found: statistic.Statistic, expected: statistic.Statistic, rtol: float)
 def both(candidates: list[Array], value: Array, bound: Array, rtol: float = 1e-12) -> None:
     """Our library takes the tensors, and finds what numpy finds."""
     assert deviations(candidates, value, bound) is not None
-    for one, other in zip(statistic.measure_all(candidates, value, bound), by_numpy(candidates, value, bound),
+    for one, other in zip(error_statistics.measure_all(candidates, value, bound), by_numpy(candidates, value, bound),
                           strict=True):
         assert same(one, other, rtol)
 
 
-def by_numpy(candidates: list[Array], value: Array, bound: Array) -> list[statistic.Statistic]:
+def by_numpy(candidates: list[Array], value: Array, bound: Array) -> list[error_statistics.Statistic]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CNN_ORACLE", "numpy")
-        return statistic.measure_all(candidates, value, bound)
+        return error_statistics.measure_all(candidates, value, bound)
 
 
 @pytest.mark.parametrize("n", [LARGE, ODD, LARGE + 65536 * 3 + 511])
@@ -55,8 +56,8 @@ def by_numpy(candidates: list[Array], value: Array, bound: Array) -> list[statis
 def test_it_finds_what_numpy_finds(dtype: str, n: int, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CNN_CPU_LEVEL", level)
     try:
-        engine.check_device("cpu")
-    except engine.EngineError as error:
+        extension.check_device("cpu")
+    except extension.EngineError as error:
         pytest.skip(f"skipped, because {error}")
     both([tensors(dtype, n)[0]], *tensors(dtype, n)[1:])
 
@@ -82,7 +83,7 @@ def test_the_worst_element_is_found_wherever_it_is(place: int) -> None:
     value[place], bound[place] = 1.0, 0.25
     candidate[place] = 1.0 + 0.25 * 0.99
     both([candidate], value, bound)
-    assert statistic.measure(candidate, value, bound).at == (place,)
+    assert error_statistics.measure(candidate, value, bound).at == (place,)
 
 
 def test_of_equal_ones_it_is_the_first() -> None:
@@ -90,13 +91,13 @@ def test_of_equal_ones_it_is_the_first() -> None:
     candidate = np.zeros(ODD, np.float32)
     candidate[[700_001, 700_000, ODD - 1]] = 0.5
     both([candidate], value, bound)
-    assert statistic.measure(candidate, value, bound).at == (700_000,)
+    assert error_statistics.measure(candidate, value, bound).at == (700_000,)
 
 
 def test_all_equal_is_zero_at_the_first_place() -> None:
     value = np.zeros(ODD)
     both([value.astype(np.float32)], value, np.zeros(ODD))
-    assert statistic.measure(value, value, np.zeros(1)).at == (0,)
+    assert error_statistics.measure(value, value, np.zeros(1)).at == (0,)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e300])
@@ -109,7 +110,7 @@ def test_what_is_not_finite_or_outside_is_left_to_numpy(wrong: float, whose: str
         # Finite, and no candidate is outside it
         return both([candidate], value, bound)
     assert deviations([candidate], value, bound) is None
-    found = statistic.measure(candidate, value, bound)
+    found = error_statistics.measure(candidate, value, bound)
     assert found.t == np.inf or found.t > 1
     if wrong != 1e300:
         assert found.at == (ODD - 2,)
@@ -121,7 +122,7 @@ def test_a_bound_that_is_zero_negative_or_tiny_is_left_to_numpy(bound_there: flo
     candidate, value, bound = tensors("float64")
     candidate[77], value[77], bound[77] = 1.0 + 2e-16, 1.0, bound_there
     assert deviations([candidate], value, bound) is None
-    assert not statistic.measure(candidate, value, bound).t <= 1
+    assert not error_statistics.measure(candidate, value, bound).t <= 1
 
 
 def test_small_tensors_shared_cores_and_other_layouts_are_left_to_numpy() -> None:
@@ -144,7 +145,7 @@ def test_the_environment_keeps_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("figure", "factor"), [(0, 0.5), (0, 1.0 + 1e-15), (1, 0.5), (2, 0.5)])
 def test_a_wrong_library_is_found_out(figure: int, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A smaller or larger T, another place, a smaller error."""
-    real = engine.call
+    real = extension.call
 
     def wrong(name: str, *arguments: object) -> object:
         done = real(name, *arguments)
@@ -154,7 +155,7 @@ def test_a_wrong_library_is_found_out(figure: int, factor: float, monkeypatch: p
         numbers[figure] = float(int(numbers[figure] * factor)) if figure == 1 else numbers[figure] * factor
         return done
 
-    monkeypatch.setattr(engine, "call", wrong)
+    monkeypatch.setattr(extension, "call", wrong)
     candidate, value, bound = tensors("float32")
     with pytest.raises(OracleError, match="our own comparison is wrong"):
         deviations([candidate], value, bound)

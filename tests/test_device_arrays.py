@@ -15,8 +15,9 @@ from foreign_doubles import Interface
 from on_cuda import live
 
 import bridge
-from bridge import DeviceArray, dlpack
-from bridge.host_conversion import readable, rounded
+from bridge import DeviceArray
+from bridge.engine.arrays import dlpack
+from bridge.engine.arrays.host_conversion import readable, rounded
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 

@@ -7,10 +7,10 @@ import subprocess
 
 import pytest
 
-from bridge import engine
-from bridge.device import HELP, OPTIONS, DeviceSpec
-from bridge.errors import ArgumentError, EngineError
-from bridge.programs import cnn_step
+from bridge.common.errors import ArgumentError, EngineError
+from bridge.engine.library import extension
+from bridge.engine.library.device_spec import HELP, OPTIONS, DeviceSpec
+from bridge.engine.library.programs import cnn_step
 
 #: A number that no machine has, so that nothing is opened
 FAR = "cuda:63"
@@ -19,7 +19,7 @@ FAR = "cuda:63"
 def fortran_says(text: str) -> str:
     """What Fortran has against this device; empty when it has it."""
     try:
-        engine.call("device_check", text)
+        extension.call("device_check", text)
     except EngineError as error:
         return str(error)
     return ""

@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bridge.diagnosis.layouts import Layout, Order, layouts
+from bridge.judge.diagnosis.layouts import Layout, Order, layouts
 
 Array = np.ndarray
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bridge.arithmetic import Arithmetic, total_roundoff
-from bridge.diagnosis.convolutions import Data, Filter, Forward
-from bridge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
-from bridge.diagnosis.hypothesis import Added, Framed, Moved, Passed, Read, Scaled, with_layer, with_operand
-from bridge.diagnosis.layouts import layouts
-from bridge.diagnosis.operations import Bounded, Given, Operation
-from bridge.diagnosis.window import MODES, window
-from bridge.model import Conv2d
+from bridge.exchange.model import Conv2d
+from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.hypothesis import Added, Framed, Moved, Passed, Read, Scaled, with_layer, with_operand
+from bridge.judge.diagnosis.layouts import layouts
+from bridge.judge.diagnosis.operations import Bounded, Given, Operation
+from bridge.judge.diagnosis.padding import MODES, window
+from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 
 Array = np.ndarray
 

@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from bridge.diagnosis.factors import factor_detail, fitted, is_count, is_named
-from bridge.diagnosis.hidden import hidden_operations
-from bridge.diagnosis.operations import Bounded
-from bridge.diagnosis.sampling import few_channels, sample
-from bridge.diagnosis.search import Search
-from bridge.memory import one_core
+from bridge.common.threads import one_core
+from bridge.judge.diagnosis.factors import factor_detail, fitted, is_count, is_named
+from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.sampling import few_channels, sample
+from bridge.judge.diagnosis.search import Search
+from bridge.judge.diagnosis.unobserved import hidden_operations
 from tests.diagnosed import Lab, keys, make
 
 Array = np.ndarray
@@ -258,7 +258,7 @@ def test_bounds_are_those_of_the_comparison(lab: Lab) -> None:
         def __call__(self, name: str, value: Array, error: Array, *_: object) -> None:
             images.setdefault(name, []).append((value.copy(), np.broadcast_to(error, value.shape).copy()))
 
-    from bridge.bounds import step_of_image
+    from bridge.judge.oracle.step import step_of_image
 
     chain = lab.chain()
     chain.hidden = frozenset(lab.pair.shapes)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from bridge.comparison import compare
-from bridge.diagnosis import Diagnosis, diagnose
-from bridge.self_test.candidate import train
-from bridge.self_test.edits import plant
-from bridge.self_test.operations import Operations, fed, only, replace
+from bridge.judge.diagnosis import Diagnosis, diagnose
+from bridge.judge.measure.comparison import compare
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.edits import plant
+from bridge.validate.self_test.operations import Operations, fed, only, replace
 from tests.candidates import keep
 from tests.diagnosed import keys, make
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bridge.diagnosis.operations import Bounded
-from bridge.diagnosis.structure import locate
+from bridge.judge.diagnosis.error_location import locate
+from bridge.judge.diagnosis.operations import Bounded
 
 Array = np.ndarray
 

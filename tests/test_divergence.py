@@ -13,9 +13,9 @@ import pytest
 from cases import Array, batch, three_layers
 
 import bridge
-from bridge import engine
-from bridge.exchange import ExchangeFile
-from bridge.on_device import to_device, to_host
+from bridge.engine.arrays.transfer import to_device, to_host
+from bridge.engine.library import extension
+from bridge.exchange.file import ExchangeFile
 
 SHAPE = (2, 1, 6, 7)
 DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda", "cuda,record=no"])
@@ -151,6 +151,6 @@ def test_a_diverging_fixture_still_runs(small_fixture: Path, tmp_path: Path) -> 
     shutil.copy(small_fixture, wild)
     with h5py.File(wild, "r+") as file:
         file["optimizer"].attrs["lr"] = 1e30
-    engine.run_file(wild, result)
+    extension.run_file(wild, result)
     with ExchangeFile(result) as file:
         assert not np.isfinite(file.read("steps/2/loss", ()))

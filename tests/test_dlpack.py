@@ -15,8 +15,8 @@ import pytest
 import torch
 from cases import batch
 
-from bridge import dlpack
-from bridge.errors import ArgumentTypeError
+from bridge.common.errors import ArgumentTypeError
+from bridge.engine.arrays import dlpack
 
 HOST = (1, 0)
 

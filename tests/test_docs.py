@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.diagnosis.kinds import KINDS
-from bridge.judge import judge
-from bridge.verdict import Outcome
+from bridge.judge.diagnosis.catalogue import KINDS
+from bridge.judge.judge import judge
+from bridge.judge.verdict import Outcome
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -21,10 +21,10 @@ from rich.console import Console
 from terminals import on_terminal
 
 import bridge
-from bridge.doctor import advice, apart, cpu, cuda, examine, inside, machine, probe, software
+from bridge.doctor import advice, cpu, cuda, examine, isolated, isolated_child, machine, probe, software
 from bridge.doctor.__main__ import main
-from bridge.doctor.apart import Answer, ask
 from bridge.doctor.cuda import Cuda
+from bridge.doctor.isolated import Answer, ask
 from bridge.doctor.machine import Machine
 from bridge.doctor.records import Examination, Problem, Readiness, Row, Section, State
 from bridge.doctor.show import show
@@ -71,19 +71,20 @@ def test_a_process_may_end_in_any_way(source: str, how: str, tmp_path: Path) -> 
     start = time.monotonic()
     with (tmp_path / "output").open("wb") as output:
         limit = 0.5 if "60" in source else 30
-        assert apart.how_it_ended(apart.run([sys.executable, "-c", source], limit, output), limit) == how
+        assert isolated.how_it_ended(isolated.run([sys.executable, "-c", source], limit, output), limit) == how
     assert time.monotonic() - start < 20
 
 
 def test_what_comes_after_a_death_is_still_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The question that the child died of gets the blame, with the last words; the next child goes on behind it."""
     program = tmp_path / "inside.py"
-    program.write_text("import sys\nfrom bridge.doctor import inside\nimport os\n"
+    program.write_text("import sys\nfrom bridge.doctor import isolated_child as inside\nimport os\n"
                        "def die(word):\n    print('first', file=sys.stderr)\n"
                        "    print(word, file=sys.stderr, flush=True)\n    os.abort()\n"
                        "inside.ANSWERS['die'] = die\nsys.exit(inside.main(sys.argv[1:]))\n", encoding="utf-8")
-    real = apart.run
-    monkeypatch.setattr(apart, "run", lambda command, *rest: real([sys.executable, str(program), *command[3:]], *rest))
+    real = isolated.run
+    monkeypatch.setattr(isolated, "run",
+                        lambda command, *rest: real([sys.executable, str(program), *command[3:]], *rest))
     found = ask(["echo:a", "die:last", "echo:b", "unknown", "echo:c"], 60)
     assert list(found) == ["echo:a", "die:last", "echo:b", "unknown", "echo:c"]
     assert [found[f"echo:{word}"].value for word in "abc"] == ["a", "b", "c"]
@@ -94,7 +95,7 @@ def test_what_comes_after_a_death_is_still_asked(monkeypatch: pytest.MonkeyPatch
 def test_a_half_written_answer_is_none(tmp_path: Path) -> None:
     path = tmp_path / "answers"
     path.write_text('{"question": "a", "value": 1, "error": ""}\n{"question": "b", "val', encoding="utf-8")
-    assert apart._read(path) == {"a": Answer(1, "")}
+    assert isolated._read(path) == {"a": Answer(1, "")}
 
 
 # --- the probe is right, and sees what is wrong
@@ -675,6 +676,6 @@ def test_compilers_of_all_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_child_answers_what_is_raised(tmp_path: Path) -> None:
-    assert inside.main([str(tmp_path / "a"), "nonsense", "echo:x"]) == 0
+    assert isolated_child.main([str(tmp_path / "a"), "nonsense", "echo:x"]) == 0
     lines = [json.loads(line) for line in (tmp_path / "a").read_text(encoding="utf-8").splitlines()]
     assert [one["value"] for one in lines] == [None, "x"] and lines[0]["error"]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from documents import LEFT_OUT, Reader, blocks, commands, here, left_out
 
-from bridge.model import Model
+from bridge.exchange.model import Model
 from reference.model import ThreeLayerCNN
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,11 +15,12 @@ import pytest
 
 import bridge.__main__
 from benchmarks.__main__ import OTHERS
-from bridge.programs import program_path
+from bridge.engine.library.programs import program_path
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Processes that a command starts for itself
-WORKERS = {"benchmarks.worker", "benchmarks.gpu_bench.worker", "bridge.diagnosis.aside", "bridge.doctor.inside"}
+WORKERS = {"benchmarks.worker", "benchmarks.gpu_bench.worker", "bridge.judge.diagnosis.background",
+           "bridge.doctor.isolated_child"}
 
 
 def doors() -> list[str]:

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 from candidates import ask
 
-from bridge import engine, step
-from bridge.errors import FileError
-from bridge.exchange import ExchangeFile
+from bridge import step
+from bridge.common.errors import FileError
+from bridge.engine.library import extension
+from bridge.exchange.file import ExchangeFile
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -34,7 +35,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         tmp_path_factory.mktemp("files") / "fixture.h5",
         ExportSettings(height=9, width=12, batch=2, steps=2, momentum=0.5, threads=1),
     ).path
-    engine.run_file(fixture, fixture.with_name("result.h5"))
+    extension.run_file(fixture, fixture.with_name("result.h5"))
     return fixture, fixture.with_name("result.h5")
 
 

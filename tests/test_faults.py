@@ -16,9 +16,9 @@ import wrong
 from candidates import Operations, ask, plant, train
 from torch import nn
 
-from bridge import engine
-from bridge.judge import judge
-from bridge.self_test.plants import numbers
+from bridge.engine.library import extension
+from bridge.judge.judge import judge
+from bridge.validate.self_test.plants import numbers
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -53,7 +53,7 @@ def right(fixtures: Callable[[str, str], Path]) -> tuple[Path, Path]:
     """A fixture and our own, right result."""
     fixture = fixtures("momentum", "small")
     result = fixture.with_name("right.h5")
-    engine.run_file(fixture, result)
+    extension.run_file(fixture, result)
     return fixture, result
 
 
@@ -69,7 +69,7 @@ def test_right_candidates_pass(fixtures: Callable, optimizer: str, size: str, tm
     fixture, path = fixtures(optimizer, size), tmp_path / "result.h5"
     for dtype in ("float32", "float64"):
         assert largest_t(fixture, train(fixture, path, dtype=dtype)) < 1
-        engine.run_file(fixture, path, precision=dtype)
+        extension.run_file(fixture, path, precision=dtype)
         assert largest_t(fixture, path) < 1
 
 

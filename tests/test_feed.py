@@ -13,7 +13,7 @@ from conftest import REAL_CUDA
 from on_cuda import live
 
 import bridge
-from bridge.on_device import to_device, to_host
+from bridge.engine.arrays.transfer import to_device, to_host
 
 X, Y = (3, 1, 11, 13), (3, 1, 11, 13)
 ALL_DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda", "cuda,record=no", "cuda,math=bf16"])
@@ -92,13 +92,13 @@ def test_what_is_refused(cuda: str, device: str) -> None:
         net.read_loss()
     for wrong, said in ((x.astype(np.float64), "float64, expected float32"), (x[0], "expected 4 dimensions"),
                         ([1.0], "list, expected")):
-        with pytest.raises(bridge.errors.BridgeError, match=rf"^input: .*{said}"):
+        with pytest.raises(bridge.common.errors.BridgeError, match=rf"^input: .*{said}"):
             net.feed(wrong, target)
     bad = target.copy()
     bad[1, 0, 2, 3] = np.nan
     with pytest.raises(bridge.ArgumentError, match=r"^target: .*finite"):
         net.feed(x, bad)
-    with pytest.raises(bridge.errors.BridgeError, match=r"^target: "):
+    with pytest.raises(bridge.common.errors.BridgeError, match=r"^target: "):
         net.step(to_device(x, net.device), **SGD)
     with pytest.raises(bridge.ArgumentTypeError, match=r"^read_loss: 0, expected a bool"):
         net.step(to_device(x, net.device), to_device(target, net.device), read_loss=0, **SGD)

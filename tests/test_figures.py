@@ -10,7 +10,7 @@ import numpy as np
 from judgements import stat
 from reading import decoded, unpacked
 
-from bridge.judged import Judged
+from bridge.judge.measure.findings import Judged
 from bridge.report.colours import LAST, MIDDLE, NOT_FINITE, NOTHING, PALETTE, decades_above, indices
 from bridge.report.error_map import ErrorMap
 from bridge.report.figures import curve, map_figure, scatter

@@ -15,11 +15,14 @@ from pathlib import Path
 import h5py
 import pytest
 
-from bridge import compare, programs, validate, validation
-from bridge.errors import BridgeError, FileError
-from bridge.exchange import ExchangeFile
-from bridge.programs import cnn_step
-from bridge.workspace import workspace
+from bridge import compare
+from bridge.common.errors import BridgeError, FileError
+from bridge.engine.library import programs
+from bridge.engine.library.programs import cnn_step
+from bridge.exchange.file import ExchangeFile
+from bridge.validate import __main__ as validate
+from bridge.validate import run as validation
+from bridge.validate.workspace import workspace
 from reference import cli
 from reference.disk import check_place
 from reference.errors import InputError

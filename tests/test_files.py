@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 from benchmarks import fuzz, gallery, healthy
-from bridge import compare, validate
-from bridge.atomic_file import replacing
+from bridge import compare
+from bridge.common.atomic_file import replacing, write_text
+from bridge.common.command_files import check_files
+from bridge.common.errors import BridgeError
 from bridge.doctor import __main__ as doctor
-from bridge.errors import BridgeError
-from bridge.falling import Fall
-from bridge.files import check_files
 from bridge.gradcheck import __main__ as gradcheck_main
-from bridge.plots import plot_precisions
-from bridge.report.files import write_text
-from bridge.self_test import run as self_test
 from bridge.testing import assert_step_matches
+from bridge.validate import __main__ as validate
+from bridge.validate.plots import plot_precisions
+from bridge.validate.precision_study import Fall
+from bridge.validate.self_test import run as self_test
 from reference import cli
 from reference.disk import check_place
 from reference.errors import InputError

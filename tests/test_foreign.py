@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from candidates import ask
 
-from bridge.errors import FileError
-from bridge.exchange import ExchangeFile
-from bridge.foreign import KeptTensors, axes_of
+from bridge.common.errors import FileError
+from bridge.exchange.file import ExchangeFile
+from bridge.exchange.memory_order import KeptTensors, axes_of
 
 Array = np.ndarray
 NAMES = {"NCHW": "steps/0/forward/conv1", "KCRS": "steps/0/grads/conv1/weight", "K": "steps/0/grads/conv1/bias"}

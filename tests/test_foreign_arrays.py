@@ -16,8 +16,10 @@ from foreign_doubles import Capsules, CupyArray, Interface, TorchTensor, put_cup
 from on_cuda import CASE, LIBRARIES, live, on_device, read
 
 import bridge
-from bridge import DeviceArray, dlpack, engine
-from bridge.on_device import to_device, to_host, with_numpy
+from bridge import DeviceArray
+from bridge.engine.arrays import dlpack
+from bridge.engine.arrays.transfer import to_device, to_host, with_numpy
+from bridge.engine.library import extension
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 
@@ -145,8 +147,8 @@ def call(target: str, change: Callable[[DeviceArray], Any], cuda: str) -> None:
 
 def test_the_memory_of_a_pointer_is_asked_for(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an array says of itself is not enough."""
-    t, real = on_device(CASE), engine.call
-    monkeypatch.setattr(engine, "call", lambda name, *given: 1 if name == "device_of" else real(name, *given))
+    t, real = on_device(CASE), extension.call
+    monkeypatch.setattr(extension, "call", lambda name, *given: 1 if name == "device_of" else real(name, *given))
     put_torch(monkeypatch)
     with pytest.raises(bridge.ArgumentError, match=r"^input: on cuda:1, expected cuda:0$"):
         bridge.conv2d(TorchTensor(t["x"]), t["w"], device=cuda)
@@ -168,7 +170,7 @@ def test_out(cuda: str, libraries: None) -> None:
 
 
 def test_neither_torch_nor_cupy_is_imported() -> None:
-    code = ("import sys, numpy as np, bridge, bridge.on_device\n"
+    code = ("import sys, numpy as np, bridge, bridge.engine.arrays.transfer\n"
             "class Strange:\n    def __dlpack_device__(self): return (1, 0)\n"
             "for x in (np.ones((1, 1, 2, 2)), [1.0], Strange(), memoryview(b'1234')):\n"
             "    try:\n        bridge.conv2d(x, x)\n    except bridge.ArgumentTypeError:\n        pass\n"

@@ -13,8 +13,8 @@ from cases import Array, batch, three_layers
 from torch import nn
 
 import bridge
-from bridge import engine
-from bridge.on_device import to_device, to_host
+from bridge.engine.arrays.transfer import to_device, to_host
+from bridge.engine.library import extension
 
 SHAPE = (2, 1, 6, 7)
 DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda", "cuda,record=no"])
@@ -134,7 +134,7 @@ def test_cnn_step_leaves_frozen_parameters(cuda: str, device: str, small_fixture
     with h5py.File(fixture, "r+") as file:
         for name in frozen:
             file[f"steps/0/weights/{name}"].attrs["frozen"] = 1
-    engine.run_file(fixture, result, device.replace("cuda", cuda))
+    extension.run_file(fixture, result, device.replace("cuda", cuda))
     with h5py.File(result) as file:
         for name in ("conv1/weight", "conv1/bias", "conv2/weight", "conv2/bias", "conv3/weight", "conv3/bias"):
             first, last = (file[f"steps/{k}/weights/{name}"] for k in (0, 3))

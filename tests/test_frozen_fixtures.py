@@ -12,11 +12,12 @@ import torch
 from cases import three_layers
 from torch import nn
 
-from bridge import compare, engine
-from bridge.errors import FileError
-from bridge.exchange import ExchangeFile
-from bridge.judge import judge
-from bridge.outcome import Outcome
+from bridge import compare
+from bridge.common.errors import FileError
+from bridge.engine.library import extension
+from bridge.exchange.file import ExchangeFile
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -43,7 +44,7 @@ def fixture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def result_of(fixture: Path, device: str = "cpu") -> Path:
     path = fixture.with_name(f"{device}.h5")
-    engine.run_file(fixture, path, device)
+    extension.run_file(fixture, path, device)
     return path
 
 
@@ -97,7 +98,7 @@ def test_a_layer_that_is_trained_all_the_same_is_named(fixture: Path, tmp_path: 
     other.write_bytes(fixture.read_bytes())
     with h5py.File(other, "r+") as file:
         del file[f"steps/0/weights/{name}"].attrs["frozen"]
-    engine.run_file(other, path)
+    extension.run_file(other, path)
     _, verdict = judge(fixture, path)
     assert verdict.outcome is Outcome.BUG and verdict.diagnosis is not None
     said = [one.detail for finding in verdict.diagnosis.findings for one in finding.explanations]
@@ -118,7 +119,7 @@ def test_a_damaged_mark_is_refused(fixture: Path, tmp_path: Path, capsys: pytest
 def test_a_probe_with_frozen_parameters(tmp_path: Path) -> None:
     """Nothing is rounded, and a step that leaves them is right to the bit."""
     export(tmp_path / "probe.h5", ExportSettings(height=16, width=16, batch=2, steps=1, model=frozen_model, probe=True))
-    engine.run_file(tmp_path / "probe.h5", tmp_path / "result.h5")
+    extension.run_file(tmp_path / "probe.h5", tmp_path / "result.h5")
     comparison, verdict = judge(tmp_path / "probe.h5", tmp_path / "result.h5")
     assert verdict.outcome is Outcome.ROUNDING and not comparison.failures
     assert "update/conv1/weight" in {one.name for one in comparison.judged}

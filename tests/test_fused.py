@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import bridge
-from bridge.errors import EngineError
-from bridge.model import Conv2d, Model, Relu
+from bridge.common.errors import EngineError
+from bridge.exchange.model import Conv2d, Model, Relu
 
 #: ReLU first, twice in a row and last; a convolution without bias, and one without ReLU
 MODEL = Model((Relu("first"), Conv2d("a", 3, 5, (3, 3), padding=(1, 1)), Relu("b"), Relu("c"),

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mutations import KINDS, VALUES_WRONG, mutate
 
-from bridge.errors import FileError
-from bridge.programs import cnn_step
-from bridge.readable import check_readable
+from bridge.common.errors import FileError
+from bridge.engine.library.programs import cnn_step
+from bridge.exchange.crash_guard import check_readable
 
 #: The same files in every run; the benchmark looks for new ones
 FUZZ = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -88,7 +88,7 @@ def test_a_spoilt_fixture_for_the_fortran_reader(pair: tuple[Path, Path], kind: 
 def test_a_library_that_crashes_or_hangs(pair: tuple[Path, Path], how: str, words: str,
                                          monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours did not in thousands of files, but for one circle; another build of it may."""
-    monkeypatch.setattr("bridge.readable._touch", lambda path: exec("import os\n" + how))
+    monkeypatch.setattr("bridge.exchange.crash_guard._touch", lambda path: exec("import os\n" + how))
     with pytest.raises(FileError, match=r"result\.h5: damaged, the HDF5 library") as caught:
         check_readable(pair[1], seconds=1)
     assert words in str(caught.value)

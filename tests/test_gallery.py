@@ -12,9 +12,9 @@ import pytest
 from benchmarks import gallery
 from benchmarks.exhibits import BYTES_PER_PIXEL, LAYERS, Evidence, Exhibit, published, saved, unknown
 from benchmarks.gallery import PUBLISHED, SAVED
-from bridge.diagnosis.records import Finding
-from bridge.outcome import Outcome
-from bridge.workspace import workspace
+from bridge.judge.diagnosis.records import Finding
+from bridge.judge.measure.outcome import Outcome
+from bridge.validate.workspace import workspace
 
 #: T of the next best explanation over that of the right one, at least
 MARGIN = 2600

@@ -19,8 +19,8 @@ import software_device
 from benchmarks.gpu_check import __main__ as program
 from benchmarks.gpu_check import stages
 from benchmarks.gpu_check.plan import ROOT, Done, Found, Plan, StageError
-from bridge import wheels
-from bridge.wheels import VARIABLE
+from bridge.engine.library import nvidia_wheels
+from bridge.engine.library.nvidia_wheels import VARIABLE
 
 RIGHT = {"exit_code": 0, "words": "RIGHT", "largest_T": {}, "lower_precisions": [],
          "again": {"changed": [], "equal": 9}}
@@ -157,7 +157,7 @@ def test_children_are_told_of_nvidias_wheels(monkeypatch: pytest.MonkeyPatch) ->
     """The program cnn_step cannot look for them itself."""
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.delenv(VARIABLE)
-    monkeypatch.setattr(wheels, "name_wheels", lambda: os.environ.update({VARIABLE: "/a/lib"}))
+    monkeypatch.setattr(nvidia_wheels, "name_wheels", lambda: os.environ.update({VARIABLE: "/a/lib"}))
     assert program.environment(None)[VARIABLE] == "/a/lib"
 
 

@@ -21,13 +21,16 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import bridge
-from bridge import engine, functional, model, outputs
-from bridge.errors import ArgumentError, ArgumentTypeError, FileError
+from bridge.common.errors import ArgumentError, ArgumentTypeError, FileError
+from bridge.engine.library import extension
+from bridge.engine.network import functional
+from bridge.exchange import model
 from bridge.gradcheck import GradcheckReport, Verdict, gradcheck, operations
 from bridge.gradcheck import __main__ as command
 from bridge.gradcheck.networks import NetworkFunctions
 from bridge.gradcheck.operations import OPERATIONS, Operation, Settings
-from bridge.outcome import Outcome
+from bridge.judge.measure.outcome import Outcome
+from bridge.report import outputs
 from bridge.report.series import Series
 
 Array = np.ndarray
@@ -42,7 +45,7 @@ X, W, GIVEN = (2, 3, 6, 6), (3, 3, 3, 3), {"padding": 1}
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
     """Thousands of tiny operations: threads would only wait for each other. Loaded libraries alone can be told so."""
-    engine.api()
+    extension.api()
     with threadpool_limits(1):
         yield
 

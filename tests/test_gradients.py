@@ -23,7 +23,7 @@ from cases import (
 )
 
 import bridge
-from bridge.arithmetic import UNIT_ROUNDOFF, rounding_factor
+from bridge.judge.oracle.error_model import UNIT_ROUNDOFF, rounding_factor
 
 U = UNIT_ROUNDOFF["float64"]
 SMALL = (

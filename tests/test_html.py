@@ -13,16 +13,16 @@ from candidates import plant
 from judgements import ADEQUACY, DIAGNOSIS, FLIPPED, assert_in_order, of, printed, stat
 from reading import Balanced, decoded
 
-from bridge.diagnosis.records import Adequacy, Sight
-from bridge.judge import judge
-from bridge.judged import NO_STEP, Comparison, Judged
-from bridge.outcome import Outcome
+from bridge.judge.diagnosis.records import Adequacy, Sight
+from bridge.judge.judge import judge
+from bridge.judge.measure.findings import NO_STEP, Comparison, Judged
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.verdict import Verdict
 from bridge.report.colours import NOT_FINITE
 from bridge.report.error_map import error_map, worth_a_map
 from bridge.report.figures import map_figure
 from bridge.report.html_page import page
 from bridge.report.html_parts import adequacy_tables
-from bridge.verdict import Verdict
 
 Array = np.ndarray
 Pair = tuple[Comparison, Verdict]

@@ -15,12 +15,14 @@ import wrong
 from candidates import Operations, keep, plant, train
 from test_probe import LowOperands
 
-from bridge import checks, engine, identities
-from bridge.adjoint import MADE_BY
-from bridge.again import compare_runs
-from bridge.errors import FileError
-from bridge.identities import adjoint_identities, conclusion
-from bridge.outcome import Outcome, worst
+from bridge.common.errors import FileError
+from bridge.engine.library import extension
+from bridge.identities import __main__ as identities
+from bridge.identities import self_checks
+from bridge.identities.adjoint import MADE_BY
+from bridge.identities.adjoint_check import adjoint_identities, conclusion
+from bridge.judge.measure.outcome import Outcome, worst
+from bridge.judge.repeatability import compare_runs
 from reference.export import export
 from reference.model import VariedCNN
 from reference.settings import ExportSettings
@@ -39,7 +41,7 @@ def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def result(fixture: Path) -> Path:
     """Our own, right result."""
     path = fixture.with_name("result.h5")
-    engine.run_file(fixture, path)
+    extension.run_file(fixture, path)
     return path
 
 
@@ -52,7 +54,7 @@ def outcome(fixture: Path, result: Path) -> Outcome:
 def test_right_tensors_are_consistent(given: dict[str, Any], precision: str, tmp_path: Path) -> None:
     """With room to spare."""
     path = export(tmp_path / "f.h5", ExportSettings(height=20, width=24, batch=3, steps=2, **given)).path
-    engine.run_file(path, tmp_path / "r.h5", precision=precision)
+    extension.run_file(path, tmp_path / "r.h5", precision=precision)
     found = adjoint_identities(path, tmp_path / "r.h5")
     assert len(found) == 6
     assert max(one.largest for one in found) < 0.1
@@ -95,7 +97,7 @@ def test_a_symmetric_kernel_hides_a_flip(fixture: Path, result: Path, tmp_path: 
     """One projection is seen, and not the tensor: this is what the check cannot do."""
     symmetric = plant(fixture, tmp_path / "f.h5", {
         "steps/0/weights/conv1/weight": lambda w: (w + w[..., ::-1, ::-1]) / 2})
-    engine.run_file(symmetric, tmp_path / "r.h5")
+    extension.run_file(symmetric, tmp_path / "r.h5")
     planted = plant(tmp_path / "r.h5", tmp_path / "w.h5", {
         "steps/0/grads/conv1/weight": lambda g: g[..., ::-1, ::-1]})
     assert outcome(symmetric, planted) is Outcome.ROUNDING
@@ -123,7 +125,7 @@ def test_the_command(fixture: Path, result: Path, tmp_path: Path, capsys: pytest
 
 
 def test_two_right_runs_are_equal(fixture: Path, result: Path, tmp_path: Path) -> None:
-    engine.run_file(fixture, tmp_path / "again.h5")
+    extension.run_file(fixture, tmp_path / "again.h5")
     runs = compare_runs(fixture, result, tmp_path / "again.h5")
     assert (runs.outcome, runs.equal, runs.changed, runs.left_out) == (Outcome.ROUNDING, 36, [], 0)
     assert "agree to the bit in all 36 tensors" in runs.words
@@ -169,23 +171,24 @@ def test_runs_that_cannot_be_compared(fixture: Path, result: Path, tmp_path: Pat
     empty = keep(result, tmp_path / "empty.h5", lambda name: False)
     with pytest.raises(FileError, match="nothing was compared"):
         compare_runs(fixture, result, empty)
-    engine.run_file(fixture, tmp_path / "double.h5", precision="float64")
+    extension.run_file(fixture, tmp_path / "double.h5", precision="float64")
     with pytest.raises(FileError, match="its precision is float64"):
         compare_runs(fixture, result, tmp_path / "double.h5")
 
 
 @pytest.mark.parametrize("device", ["cpu", "naive"])
 def test_our_convolutions_pass(device: str) -> None:
-    found = list(checks.self_checks(device))
+    found = list(self_checks.self_checks(device))
     assert len(found) == 22
     assert all(check.passed for check in found), [check for check in found if not check.passed]
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable) -> set[str]:
     """What fails when a function's result is changed."""
-    right = getattr(checks, name)
-    monkeypatch.setattr(checks, name, lambda *arguments, **given: change(right(*arguments, **given), arguments, given))
-    return {check.name.rpartition(": ")[2] for check in checks.self_checks() if not check.passed}
+    right = getattr(self_checks, name)
+    monkeypatch.setattr(self_checks, name,
+                        lambda *arguments, **given: change(right(*arguments, **given), arguments, given))
+    return {check.name.rpartition(": ")[2] for check in self_checks.self_checks() if not check.passed}
 
 
 def test_accumulation_into_old_memory_fails_homogeneity(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +228,7 @@ def test_a_wrong_gradient_fails_its_difference(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_buffer_that_remembers_fails_the_poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = checks.Network.backward
+    right = self_checks.Network.backward
 
     def remembering(self: Any) -> Array:
         before = [array.copy() for array in self.gradients.values()]
@@ -234,8 +237,8 @@ def test_a_buffer_that_remembers_fails_the_poison(monkeypatch: pytest.MonkeyPatc
             array += 1e-3 * old
         return dx
 
-    monkeypatch.setattr(checks.Network, "backward", remembering)
-    failed = {check.name for check in checks.self_checks() if not check.passed}
+    monkeypatch.setattr(self_checks.Network, "backward", remembering)
+    failed = {check.name for check in self_checks.self_checks() if not check.passed}
     assert "network, float32: after NaN in every buffer" in failed
 
 

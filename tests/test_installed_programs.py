@@ -16,7 +16,7 @@ from pathlib import Path
 import cnn_programs
 import pytest
 
-from bridge.programs import program_path
+from bridge.engine.library.programs import program_path
 
 PROGRAMS = ("cnn_step", "cnn_time")
 ELF = b"\x7fELF"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.atomic_file import opened_part, replacing
-from bridge.programs import cnn_step
+from bridge.common.atomic_file import opened_part, replacing
+from bridge.engine.library.programs import cnn_step
 from reference.export import export
 from reference.settings import ExportSettings
 from reference.writer import new_file

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Comparison, decision and diagnosis together: what `bridge.judge.judge` and ``bridge.compare`` make of them."""
+"""Comparison, decision and diagnosis together: what `bridge.judge.judge.judge` and ``bridge.compare`` make of them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from candidates import ask, keep, plant
 
-from bridge.again import compare_runs
-from bridge.diagnosis.chain import Chain
-from bridge.errors import FileError
-from bridge.exchange import ExchangeFile
-from bridge.judge import judge
-from bridge.outcome import Outcome
-from bridge.pair import Pair
-from bridge.programs import cnn_step
+from bridge.common.errors import FileError
+from bridge.engine.library.programs import cnn_step
+from bridge.exchange.file import ExchangeFile
+from bridge.judge.diagnosis.step_graph import Chain
+from bridge.judge.judge import judge
+from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.repeatability import compare_runs
 
 GRADIENT = "steps/0/grads/conv2/weight"
 

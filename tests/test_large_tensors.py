@@ -12,10 +12,14 @@ import pytest
 import torch
 from torch import nn
 
-from bridge import engine, exchange, hdf5_values, parallel, statistic
+from bridge.common import parallel
+from bridge.common.errors import FileError
 from bridge.compare import main
-from bridge.errors import FileError
-from bridge.exchange import ExchangeFile
+from bridge.engine.library import extension
+from bridge.exchange import file as exchange
+from bridge.exchange import hdf5_values
+from bridge.exchange.file import ExchangeFile
+from bridge.judge.measure import error_statistics
 from reference import strips, writer
 from reference.export import export
 from reference.settings import ExportSettings
@@ -63,7 +67,7 @@ def test_a_fixture_is_the_same_and_is_judged(
 ) -> None:
     settings = ExportSettings(height=12, width=14, batch=2, steps=2)
     export(tmp_path / "threads.h5", settings)
-    engine.run_file(tmp_path / "threads.h5", tmp_path / "result.h5")
+    extension.run_file(tmp_path / "threads.h5", tmp_path / "result.h5")
     assert main([str(tmp_path / "threads.h5"), str(tmp_path / "result.h5")]) == 0, capsys.readouterr()
     monkeypatch.setattr(writer, "LARGE", 2**40)
     export(tmp_path / "h5py.h5", settings)
@@ -117,13 +121,13 @@ def test_a_statistic_does_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch)
     rng = np.random.default_rng(1)
     value = rng.standard_normal((5, 40, 60))
     candidate, bound = (value + 1e-7 * rng.standard_normal(value.shape)).astype(np.float32), 1e-6 * np.abs(value)
-    threads = statistic.measure(candidate, value, bound)
-    alone = parallel.alone(lambda _: statistic.measure(candidate, value, bound))(0)
+    threads = error_statistics.measure(candidate, value, bound)
+    alone = parallel.alone(lambda _: error_statistics.measure(candidate, value, bound))(0)
     assert threads == alone
     ratio = np.abs(candidate - value) / bound
     assert threads.t == ratio.max()
     assert threads.at == np.unravel_index(ratio.argmax(), ratio.shape)
     # The first of what is not finite, wherever the largest ratio is
     candidate[1, 2, 3] = candidate[4, 0, 0] = np.nan
-    found = statistic.measure(candidate, value, bound)
+    found = error_statistics.measure(candidate, value, bound)
     assert (found.at, found.nonfinite) == ((1, 2, 3), 2)

@@ -7,17 +7,25 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from graphlib import TopologicalSorter
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from bridge import engine
-from bridge.programs import cnn_step
+from bridge.engine.library import extension
+from bridge.engine.library.programs import cnn_step
 
 #: Fortran folders; each uses only itself and those before it. app and api do not use each other.
 FOLDERS = ["core", "cuda", "backend", "oracle", "model", "io", "app", "api"]
+
+#: What `bridge` consists of; ``__init__`` is its public face. Each uses only itself and those before it.
+ROOMS = ["common", "exchange", "engine", "judge", "report", "step", "compare", "testing", "identities", "gradcheck",
+         "__init__", "validate", "doctor"]
+
+#: The same inside a room; what else lies in it may use all of them
+INNER_ROOMS = {"engine": ["library", "arrays", "network"], "judge": ["oracle", "measure", "diagnosis"]}
 
 #: Files that hold one module of two machines, or of a build with and without a library
 ALTERNATIVES = ["openblas", "none", "x86", "other"]
@@ -162,7 +170,7 @@ def test_only_the_program_may_stop(root: Path) -> None:
 def test_only_the_engine_touches_the_extension(root: Path) -> None:
     for path in (root / "bridge").rglob("*.py"):
         touches = "cnn_fortran" in python_imports(path)
-        assert touches == (path.name == "engine.py"), path
+        assert touches == (path == root / "bridge/engine/library/extension.py"), path
 
 
 def test_reference_and_bridge_meet_in_the_file_alone(root: Path) -> None:
@@ -190,11 +198,68 @@ def test_every_module_is_installed(root: Path) -> None:
         assert listed == {p.name for p in folder.glob("*.py")}, folder
 
 
+def python_modules(root: Path, package: str) -> dict[str, Path]:
+    """Every module of a package by its name; a package's ``__init__`` by the package's."""
+    return {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+            for path in (root / package).rglob("*.py")}
+
+
+def wrong_arrows(arrows: Iterable[tuple[str, str]]) -> list[str]:
+    """Pairs (module, module that it imports) in which a room uses one that lies above it."""
+    found = []
+    for user, used in arrows:
+        theirs, mine = used.split(".")[1:], user.split(".")[1:]
+        order, place, there = ROOMS, *(part[0] if part else "__init__" for part in (mine, theirs))
+        if place == there and place in INNER_ROOMS:
+            # What lies in no inner room stands above all of them
+            order = [*INNER_ROOMS[place], ""]
+            place, there = (part[1] if len(part) > 1 and part[1] in order else "" for part in (mine, theirs))
+        if there not in order or place not in order or order.index(there) > order.index(place):
+            found.append(f"{user} uses {used}")
+    return found
+
+
+def test_the_rooms_of_bridge_are_those_that_were_decided_on(root: Path) -> None:
+    """A new one is a sentence in the architecture: it has its place in `ROOMS`, and in CONTRIBUTING.md."""
+    there = {path.stem for path in (root / "bridge").iterdir() if path.name != "__pycache__"}
+    assert there == {*ROOMS, "__main__", "meson", "py"}
+    assert len({*ROOMS} - {"__init__"}) <= 12
+    for room, inner in INNER_ROOMS.items():
+        assert {path.name for path in (root / "bridge" / room).iterdir() if path.is_dir()} - {"__pycache__"} == {*inner}
+
+
+def test_bridge_arrows_go_one_way(root: Path) -> None:
+    modules = python_modules(root, "bridge")
+    arrows = [(user, used) for user, path in modules.items() if user != "bridge.__main__"
+              for used in python_imports(path) & set(modules)]
+    assert len(arrows) > 500
+    assert not wrong_arrows(arrows)
+
+
+@pytest.mark.parametrize(("user", "used", "wrong"), [
+    ("bridge.common.errors", "bridge.exchange.file", True),
+    ("bridge.judge.judge", "bridge.report.junit", True),
+    ("bridge.judge.oracle.step", "bridge.judge.measure.findings", True),
+    ("bridge.judge.measure.findings", "bridge.judge.verdict", True),
+    ("bridge.engine.arrays.operand", "bridge.engine.network.network", True),
+    ("bridge.exchange.file", "bridge", True),
+    ("bridge.exchange.file", "bridge.novelty.file", True),
+    ("bridge.judge.judge", "bridge.judge.oracle.step", False),
+    ("bridge.report.junit", "bridge.judge.verdict", False),
+    ("bridge.validate.run", "bridge.compare", False),
+    ("bridge", "bridge.validate.run", True),
+    ("bridge", "bridge.gradcheck", False),
+    ("bridge.doctor.probe", "bridge", False),
+])
+def test_a_wrong_arrow_would_be_found(user: str, used: str, wrong: bool) -> None:
+    assert bool(wrong_arrows([(user, used)])) == wrong
+
+
 def test_judging_needs_no_fortran() -> None:
     """A stranger's file is compared where nothing was compiled."""
     code = ("import sys; sys.modules['cnn_fortran'] = None\n"
-            "import bridge.compare, bridge.engine\n"
-            "try:\n    bridge.engine.api()\nexcept bridge.EngineError as error:\n    print(error)")
+            "import bridge.compare, bridge.engine.library.extension\n"
+            "try:\n    bridge.engine.library.extension.api()\nexcept bridge.EngineError as error:\n    print(error)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("the Fortran extension cnn_fortran cannot be loaded")
 
@@ -205,7 +270,7 @@ def test_all_versions_agree(root: Path) -> None:
     said = subprocess.run([cnn_step(), "--version"], capture_output=True, text=True, check=True).stdout
     newest = re.search(r"^## (?!Unreleased)(\S+)", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert newest
-    assert {version("fortran-torch-bridge"), engine.fortran_version(), said.split()[1], newest[1]} == {declared}
+    assert {version("fortran-torch-bridge"), extension.fortran_version(), said.split()[1], newest[1]} == {declared}
 
 
 def test_tracked_text_names_no_machine(root: Path) -> None:

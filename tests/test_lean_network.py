@@ -12,8 +12,8 @@ import pytest
 from cases import Array
 
 import bridge
-from bridge.errors import EngineError
-from bridge.model import Conv2d, Layer, Model, Relu
+from bridge.common.errors import EngineError
+from bridge.exchange.model import Conv2d, Layer, Model, Relu
 
 ALL_DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 ALL_DEVICES = pytest.mark.parametrize("device", ["cpu", "naive"])
@@ -211,7 +211,7 @@ def test_a_lean_network_is_fused_and_says_so(small_fixture: str) -> None:
     plain = bridge.Network.from_file(small_fixture)
     assert all(np.array_equal(values, read.parameters[name]) for name, values in plain.parameters.items())
     assert bridge.Network.from_torch(net.to_torch(), lean=True).lean
-    with pytest.raises(bridge.errors.ArgumentTypeError, match="lean"):
+    with pytest.raises(bridge.common.errors.ArgumentTypeError, match="lean"):
         bridge.Network(model, lean=1)  # type: ignore[arg-type]
 
 

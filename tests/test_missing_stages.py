@@ -16,24 +16,24 @@ import numpy as np
 import pytest
 from candidates import ask, plant
 
-from bridge import validate
-from bridge.attempt import attempt
-from bridge.diagnosis.search import Search
-from bridge.errors import FileError
-from bridge.judge import judge
-from bridge.judged import Comparison
-from bridge.outcome import Outcome
+from bridge.common.errors import FileError
+from bridge.common.stages import attempt
+from bridge.judge.diagnosis.search import Search
+from bridge.judge.judge import judge
+from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.verdict import Verdict, unanswered
 from bridge.testing import assert_step_matches
-from bridge.verdict import Verdict, unanswered
+from bridge.validate import __main__ as validate
 
 GRADIENT = "steps/0/grads/conv2/weight"
 
 #: Module, function, and what the line says that is missing
 STAGES = [
-    ("bridge.judge", "diagnose", "the search for the fault"),
-    ("bridge.diagnosis.diagnose", "Search", "the search for the fault in grads/conv2/weight of step 0"),
-    ("bridge.diagnosis.diagnose", "pattern", "the search for the fault"),
-    ("bridge.diagnosis.aside", "reckon", "what these data can show"),
+    ("bridge.judge.judge", "diagnose", "the search for the fault"),
+    ("bridge.judge.diagnosis.diagnose", "Search", "the search for the fault in grads/conv2/weight of step 0"),
+    ("bridge.judge.diagnosis.diagnose", "pattern", "the search for the fault"),
+    ("bridge.judge.diagnosis.background", "reckon", "what these data can show"),
     ("bridge.report.terminal", "finding_lines", "the faults, on the terminal"),
     ("bridge.report.terminal", "table", "the table, on the terminal"),
     ("bridge.report.terminal", "facts", "the facts, on the terminal"),
@@ -102,7 +102,7 @@ def test_a_stage_that_fails_takes_nothing_with_it(
 def test_a_right_result_stays_right(small_fixture: Path, small_result: Path, tmp_path: Path,
                                     monkeypatch: pytest.MonkeyPatch) -> None:
     """What is only shown besides is no reason for another exit code."""
-    broken(monkeypatch, "bridge.diagnosis.aside", "reckon", MemoryError())
+    broken(monkeypatch, "bridge.judge.diagnosis.background", "reckon", MemoryError())
     answer = ask(small_fixture, small_result, "--json", str(tmp_path / "out.json"))
     assert answer.code == 0 and "Traceback" not in answer.errors
     assert json.loads((tmp_path / "out.json").read_text())["missing"] == ["what these data can show: not enough memory"]
@@ -113,7 +113,7 @@ def test_a_lower_precision_that_nobody_could_look_for_is_doubt(
     name: str, small_fixture: Path, wrong: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without that look a program in TF32 would be called wrong; what carries the verdict itself does fail."""
-    broken(monkeypatch, "bridge.judge", name)
+    broken(monkeypatch, "bridge.judge.judge", name)
     if name != "recognise":
         with pytest.raises(ValueError, match="planted"):
             judge(small_fixture, wrong)
@@ -141,7 +141,7 @@ def test_a_second_run_that_cannot_be_compared(error: Exception, small_fixture: P
 
 def test_validate_goes_on_without_its_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                  capsys: pytest.CaptureFixture[str]) -> None:
-    broken(monkeypatch, "bridge.validation", "repeated")
+    broken(monkeypatch, "bridge.validate.run", "repeated")
     document = tmp_path / "out.json"
     assert validate.main(["--size", "10x12", "--steps", "1", "--no-diagnosis", "--json", str(document)]) == 4
     said = capsys.readouterr().out
@@ -157,7 +157,8 @@ def test_validate_goes_on_without_its_second_run(tmp_path: Path, monkeypatch: py
 def test_a_plot_that_fails_takes_no_json_with_it(options: list[str], function: str, tmp_path: Path,
                                                  monkeypatch: pytest.MonkeyPatch,
                                                  capsys: pytest.CaptureFixture[str]) -> None:
-    broken(monkeypatch, "bridge.validate" if "precisions" in function else "bridge.experiments", function)
+    door = "bridge.validate.__main__" if "precisions" in function else "bridge.validate.experiments"
+    broken(monkeypatch, door, function)
     document, plot = tmp_path / "out.json", tmp_path / "out.png"
     given = [*options, "--steps", "1", "--no-diagnosis", "--plot", str(plot), "--json", str(document)]
     assert validate.main(given) == 2
@@ -179,7 +180,7 @@ def test_a_report_that_cannot_be_written_hides_no_bug(small_fixture: Path, small
 def test_a_file_that_cannot_be_made_at_all(function: str, small_fixture: Path, wrong: Path, tmp_path: Path,
                                            monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said, and the others are written."""
-    broken(monkeypatch, "bridge.outputs", function)
+    broken(monkeypatch, "bridge.report.outputs", function)
     options = [f"--{kind}" for kind in ("json", "report", "junit")]
     given = [text for option in options for text in (option, str(tmp_path / f"out{option}"))]
     answer = ask(small_fixture, wrong, *given)
@@ -245,8 +246,8 @@ def test_the_search_ends_in_time(small_fixture: Path, wrong: Path) -> None:
 def test_the_sample_of_a_costly_gradient_is_enough(small_fixture: Path, small_result: Path, tmp_path: Path,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise in a filter gradient that counts as costly reaches the search for two faults, which reads all elements."""
-    monkeypatch.setattr("bridge.diagnosis.search.COSTLY", 1)
-    monkeypatch.setattr("bridge.diagnosis.search.TWO_FAULTS", 2.0)
+    monkeypatch.setattr("bridge.judge.diagnosis.search.COSTLY", 1)
+    monkeypatch.setattr("bridge.judge.diagnosis.search.TWO_FAULTS", 2.0)
     seen: list[int] = []
     original = Search._all_layouts
 
@@ -274,6 +275,6 @@ def test_every_run_of_a_validation_is_judged_as_asked(options: list[str], monkey
         asked.append(judging)
         return judge(*given, **judging)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("bridge.validation.judge", seen)
+    monkeypatch.setattr("bridge.validate.run.judge", seen)
     assert validate.main([*options, "--steps", "1", "--no-diagnosis", "--diagnosis-time", "7"]) == 0
     assert asked and all(one == {"diagnosing": False, "seconds": 7.0} for one in asked)

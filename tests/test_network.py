@@ -89,7 +89,7 @@ def test_a_relu_in_two_places_is_two_layers() -> None:
 ])
 def test_torch_modules_that_are_refused(module: nn.Module, message: str) -> None:
     """What cannot be the same network is refused with its name."""
-    with pytest.raises(bridge.errors.BridgeError, match=message):
+    with pytest.raises(bridge.common.errors.BridgeError, match=message):
         bridge.Network.from_torch(module)
     with pytest.raises(bridge.ArgumentError, match="reduction: 'none', expected 'mean' or 'sum'"):
         bridge.Network.from_torch(three_layers(), reduction="none")
@@ -131,7 +131,7 @@ def test_file_round_trip(tmp_path: Path, dtype: str) -> None:
     again = bridge.Network.from_file(saved)
     assert again.model == net.model
     assert all(again.parameters[name].tobytes() == net.parameters[name].tobytes() for name in net.parameters)
-    with pytest.raises(bridge.errors.BridgeError, match=re.escape(str(path))):
+    with pytest.raises(bridge.common.errors.BridgeError, match=re.escape(str(path))):
         bridge.Network.from_file(path, 2)
 
 

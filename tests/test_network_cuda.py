@@ -18,13 +18,15 @@ from foreign_doubles import Capsules, CupyArray, TorchTensor, put_cupy, put_torc
 from on_cuda import live, new_stream, recorded
 
 import bridge
-from bridge import DeviceArray, engine, validate
-from bridge.checks import self_checks
+from bridge import DeviceArray
+from bridge.engine.arrays.transfer import to_device, to_host
+from bridge.engine.library import extension
+from bridge.engine.network.network import OUTPUT
 from bridge.gradcheck.operations import OPERATIONS, Settings
 from bridge.gradcheck.results import Verdict
-from bridge.network import OUTPUT
-from bridge.on_device import to_device, to_host
-from bridge.rerun import differences
+from bridge.identities.self_checks import self_checks
+from bridge.validate import __main__ as validate
+from bridge.validate.cross_check import differences
 
 X, Y = (3, 1, 11, 13), (3, 1, 11, 13)
 
@@ -248,7 +250,7 @@ def test_program_and_extension_agree(cuda: str, small_fixture: Path, tmp_path: P
     """The steps of a file through Fortran alone and through Python, on the device: to the bit."""
     for precision in ("float32", "float64"):
         result = tmp_path / f"{precision}.h5"
-        engine.run_file(small_fixture, result, cuda, precision)
+        extension.run_file(small_fixture, result, cuda, precision)
         compared, differing = differences(small_fixture, result, cuda)
         assert compared > 50 and not differing
 

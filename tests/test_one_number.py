@@ -12,13 +12,13 @@ import pytest
 from judgements import printed
 from torch import Tensor
 
-from bridge.judge import judge
+from bridge.common.number_format import short
+from bridge.judge.judge import judge
 from bridge.report.html_page import page
 from bridge.report.junit import suite
-from bridge.self_test.candidate import train
-from bridge.self_test.operations import Operations
 from bridge.testing import message
-from bridge.wording import short
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.operations import Operations
 
 
 class Flipped(Operations):

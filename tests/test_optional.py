@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.errors import BridgeError
-from bridge.optional import INSTALLED, require
+from bridge.common.errors import BridgeError
+from bridge.common.optional_packages import INSTALLED, require
 
 #: Run with a package as if it were not installed
 WITHOUT = """
@@ -35,7 +35,8 @@ def said(package: str, code: str) -> str:
 @pytest.mark.parametrize(("code", "expected"), [
     (NET + "net.to_torch()", "BridgeError: PyTorch is not installed, and to_torch makes a torch.nn.Sequential: pip"),
     ("bridge.Network.from_torch(None)", "BridgeError: PyTorch is not installed, and from_torch takes a torch.nn.Mod"),
-    ("import bridge.self_test", "BridgeError: PyTorch is not installed, and the self-test's programs are PyTorch: pip"),
+    ("import bridge.validate.self_test",
+     "BridgeError: PyTorch is not installed, and the self-test's programs are PyTorch: pip"),
     ("import reference.export", "ModuleNotFoundError: reference: the package torch is missing in "),
     (NET + "print(net.step(np.ones((1, 1, 2, 2), 'f4'), np.ones((1, 1, 2, 2), 'f4'), lr=0.5))", "1.0"),
 ])

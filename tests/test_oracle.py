@@ -12,9 +12,10 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from bridge import bounds, oracle
-from bridge.model import Conv2d, Model, Relu
-from bridge.sums import Sums, loss_bound
+from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.judge.oracle import convolution
+from bridge.judge.oracle import step as bounds
+from bridge.judge.oracle.reductions import Sums, loss_bound
 
 Array = np.ndarray
 MANY = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -84,13 +85,13 @@ def by_torch(case: Case, x: Array, w: Array, dy: Array) -> tuple[Array, Array, A
 def test_convolutions_equal_torch(case: Case) -> None:
     x, w, dy = case.random()
     y, dx, dw = by_torch(case, x, w, dy)
-    both = oracle.forward(x, [w, np.abs(w)], case.layer)
+    both = convolution.forward(x, [w, np.abs(w)], case.layer)
     np.testing.assert_allclose(both[0], y, rtol=0, atol=1e-13 * (1 + np.abs(y).max()))
     np.testing.assert_allclose(both[1], by_torch(case, x, np.abs(w), dy)[0], rtol=0, atol=1e-12)
     np.testing.assert_allclose(
-        oracle.backward_data(dy, w, case.layer, case.size), dx, rtol=0, atol=1e-13 * (1 + np.abs(dx).max())
+        convolution.backward_data(dy, w, case.layer, case.size), dx, rtol=0, atol=1e-13 * (1 + np.abs(dx).max())
     )
-    found = oracle.backward_filter(x, [dy, 2 * dy], case.layer)
+    found = convolution.backward_filter(x, [dy, 2 * dy], case.layer)
     np.testing.assert_allclose(found[0], dw, rtol=0, atol=1e-13 * (1 + np.abs(dw).max()))
     np.testing.assert_allclose(found[1], 2 * dw, rtol=0, atol=2e-13 * (1 + np.abs(dw).max()))
 
@@ -102,9 +103,9 @@ def test_numbers_of_products_are_exact(case: Case) -> None:
     ones = [np.ones_like(array) for array in case.random()]
     y, dx, dw = by_torch(case, *ones)
     for counted, torchs in (
-        (oracle.products_forward(case.layer, case.size, case.out), y),
-        (oracle.products_data(case.layer, case.size, case.out), dx),
-        (oracle.products_filter(case.layer, case.size, case.out), dw),
+        (convolution.products_forward(case.layer, case.size, case.out), y),
+        (convolution.products_data(case.layer, case.size, case.out), dx),
+        (convolution.products_filter(case.layer, case.size, case.out), dw),
     ):
         np.testing.assert_array_equal(np.broadcast_to(counted, torchs.shape), torchs)
 
@@ -123,9 +124,9 @@ def test_a_tiny_case_by_hand() -> None:
             dx[channel, i, j] += w[k, c, r, s] * dy[k, p, q]
             dw[k, c, r, s] += dy[k, p, q] * x[channel, i, j]
     for found, wanted in (
-        (oracle.forward(x, [w], layer)[0], y),
-        (oracle.backward_data(dy, w, layer, (5, 4)), dx),
-        (oracle.backward_filter(x, [dy], layer)[0], dw),
+        (convolution.forward(x, [w], layer)[0], y),
+        (convolution.backward_data(dy, w, layer, (5, 4)), dx),
+        (convolution.backward_filter(x, [dy], layer)[0], dw),
     ):
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-14)
 
@@ -134,9 +135,9 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images are unfolded a few rows at a time; with one row at a time nothing else comes out."""
     case = Case(Conv2d("a", 2, 3, (3, 2), (2, 1), (2, 1), (2, 1)), (17, 9))
     x, w, dy = case.random()
-    whole = oracle.forward(x, [w], case.layer)[0], oracle.backward_filter(x, [dy], case.layer)[0]
-    monkeypatch.setattr(oracle, "BLOCK", 1)
-    rows = oracle.forward(x, [w], case.layer)[0], oracle.backward_filter(x, [dy], case.layer)[0]
+    whole = convolution.forward(x, [w], case.layer)[0], convolution.backward_filter(x, [dy], case.layer)[0]
+    monkeypatch.setattr(convolution, "BLOCK", 1)
+    rows = convolution.forward(x, [w], case.layer)[0], convolution.backward_filter(x, [dy], case.layer)[0]
     for a, b in zip(whole, rows, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bridge import engine, oracle, oracle_kernels, projection
-from bridge.arithmetic import rounding_factor
+from bridge.common.errors import ArgumentError, OracleError
+from bridge.common.parallel import BLOCK, GRAIN
 from bridge.compare import main
-from bridge.errors import ArgumentError, OracleError
-from bridge.model import Conv2d, Model
-from bridge.parallel import BLOCK, GRAIN
+from bridge.engine.library import extension
+from bridge.exchange.model import Conv2d, Model
+from bridge.judge.oracle import convolution, fast_convolution, freivalds
+from bridge.judge.oracle.error_model import rounding_factor
 
 Array = np.ndarray
 U = 2.0**-24
@@ -46,19 +47,19 @@ def arrays(layer: Conv2d, size: tuple[int, int]) -> dict[str, Array]:
     w, dy = rng.standard_normal(layer.weight_shape), rng.standard_normal(shape)
     dy *= (rng.random(shape) < 0.7) * 1e-6
     dy[0, 0, 0] = 1e-6
-    found = {"x": x, "w": w, "dy": dy, "y": oracle.forward(x, [w], layer)[0]}
-    found["dx"] = oracle.backward_data(dy, w, layer, size)
-    found["dw"] = oracle.backward_filter(x, [dy], layer)[0]
+    found = {"x": x, "w": w, "dy": dy, "y": convolution.forward(x, [w], layer)[0]}
+    found["dx"] = convolution.backward_data(dy, w, layer, size)
+    found["dw"] = convolution.backward_filter(x, [dy], layer)[0]
     return found
 
 
 def check(layer: Conv2d, a: dict[str, Array], name: str) -> bool:
     """The projection that belongs to a result."""
     if name == "y":
-        return projection.agrees_forward(a["x"], [a["w"]], [a["y"]], layer, "y")
+        return freivalds.agrees_forward(a["x"], [a["w"]], [a["y"]], layer, "y")
     if name == "dx":
-        return projection.agrees_data(a["dy"], a["w"], a["dx"], layer, "dx")
-    return projection.agrees_filter(a["x"], [a["dy"]], [a["dw"]], layer, "dw")
+        return freivalds.agrees_data(a["dy"], a["w"], a["dx"], layer, "dx")
+    return freivalds.agrees_filter(a["x"], [a["dy"]], [a["dw"]], layer, "dw")
 
 
 @pytest.mark.parametrize("name", ["y", "dx", "dw"])
@@ -75,14 +76,17 @@ def test_one_element_off_by_a_tenth_of_a_float32_bound_is_seen(
     absolute = {key: np.abs(a[key]) for key in ("x", "w", "dy")}
     size, out = a["x"].shape[1:], a["dy"].shape[1:]
     n, c = {
-        "y": lambda: (oracle.products_forward(layer, size, out), oracle.forward(absolute["x"], [absolute["w"]], layer)),
+        "y": lambda: (
+            convolution.products_forward(layer, size, out),
+            convolution.forward(absolute["x"], [absolute["w"]], layer),
+        ),
         "dx": lambda: (
-            oracle.products_data(layer, size, out),
-            [oracle.backward_data(absolute["dy"], absolute["w"], layer, size)],
+            convolution.products_data(layer, size, out),
+            [convolution.backward_data(absolute["dy"], absolute["w"], layer, size)],
         ),
         "dw": lambda: (
-            oracle.products_filter(layer, size, out),
-            oracle.backward_filter(absolute["x"], [absolute["dy"]], layer),
+            convolution.products_filter(layer, size, out),
+            convolution.backward_filter(absolute["x"], [absolute["dy"]], layer),
         ),
     }[name]()
     bound = np.broadcast_to(rounding_factor(n, U), a[name].shape) * c[0]
@@ -97,23 +101,27 @@ def test_one_element_off_by_a_tenth_of_a_float32_bound_is_seen(
 
 
 MISTAKES: dict[str, tuple[str, Callable[[Conv2d, dict[str, Array]], Array]]] = {
-    "kernel flipped": ("y", lambda one, a: oracle.forward(a["x"], [a["w"][..., ::-1, ::-1]], one)[0]),
-    "taps transposed": ("y", lambda one, a: oracle.forward(a["x"], [a["w"].swapaxes(2, 3)], one)[0]),
+    "kernel flipped": ("y", lambda one, a: convolution.forward(a["x"], [a["w"][..., ::-1, ::-1]], one)[0]),
+    "taps transposed": ("y", lambda one, a: convolution.forward(a["x"], [a["w"].swapaxes(2, 3)], one)[0]),
     "channels reversed": ("y", lambda _, a: a["y"][::-1]),
     "pixel moved": ("y", lambda _, a: np.roll(a["y"], 1, axis=2)),
     "row moved": ("y", lambda _, a: np.roll(a["y"], 1, axis=1)),
-    "wrong padding": ("y", lambda one, a: oracle.forward(np.pad(a["x"], ((0, 0), (1, 1), (1, 1)), "edge"),
-                                                         [a["w"]], unpadded(one))[0]),
+    "wrong padding": ("y", lambda one, a: convolution.forward(np.pad(a["x"], ((0, 0), (1, 1), (1, 1)), "edge"),
+                                                              [a["w"]], unpadded(one))[0]),
     "two rows swapped": ("y", lambda _, a: a["y"][:, [1, 0, *range(2, a["y"].shape[1])]]),
     "one row twice": ("y", lambda _, a: a["y"][:, [0, 0, *range(2, a["y"].shape[1])]]),
-    "float32 inside": ("y", lambda one, a: oracle.forward(a["x"].astype(np.float32), [a["w"]], one)[0]),
-    "gradient not turned": ("dx", lambda one, a: oracle.backward_data(a["dy"], a["w"][..., ::-1, ::-1], one, (40, 50))),
+    "float32 inside": ("y", lambda one, a: convolution.forward(a["x"].astype(np.float32), [a["w"]], one)[0]),
+    "gradient not turned": (
+        "dx", lambda one, a: convolution.backward_data(a["dy"], a["w"][..., ::-1, ::-1], one, (40, 50))
+    ),
     "gradient moved": ("dx", lambda _, a: np.roll(a["dx"], 1, axis=2)),
     "gradient scaled": ("dx", lambda _, a: a["dx"] * (1 + 1e-9)),
     "filter flipped": ("dw", lambda _, a: a["dw"][..., ::-1, ::-1]),
     "filter transposed": ("dw", lambda _, a: a["dw"].swapaxes(2, 3)),
     "filter channels swapped": ("dw", lambda _, a: a["dw"][:, ::-1]),
-    "filter of a part": ("dw", lambda one, a: oracle.backward_filter(a["x"], [a["dy"] * (np.arange(50) < 49)], one)[0]),
+    "filter of a part": (
+        "dw", lambda one, a: convolution.backward_filter(a["x"], [a["dy"] * (np.arange(50) < 49)], one)[0]
+    ),
     "filter scaled": ("dw", lambda _, a: a["dw"] * (1 + 1e-9)),
 }
 
@@ -145,7 +153,7 @@ def test_what_is_not_finite_cannot_be_told(value: float, given: str, name: str) 
 
 def test_images_of_several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As large ones are divided: several parts, the last one shorter."""
-    monkeypatch.setattr(projection, "CACHED", 128)
+    monkeypatch.setattr(freivalds, "CACHED", 128)
     layer, size = LAYERS["strided"]
     a = arrays(layer, size)
     assert all(check(layer, a, name) for name in ("y", "dx", "dw"))
@@ -160,15 +168,15 @@ def test_images_of_several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let everything be large enough for our own kernels."""
-    monkeypatch.setattr(oracle_kernels, "LARGE", 0)
-    monkeypatch.delenv(oracle_kernels.CHOICE, raising=False)
+    monkeypatch.setattr(fast_convolution, "LARGE", 0)
+    monkeypatch.delenv(fast_convolution.CHOICE, raising=False)
 
 
 def results(layer: Conv2d, a: dict[str, Array]) -> dict[str, Array]:
     return {
-        "y": oracle_kernels.forward(a["x"], [a["w"], 2 * a["w"]], layer)[0],
-        "dx": oracle_kernels.backward_data(a["dy"], a["w"], layer, a["x"].shape[1:]),
-        "dw": oracle_kernels.backward_filter(a["x"], [2 * a["dy"], a["dy"]], layer)[1],
+        "y": fast_convolution.forward(a["x"], [a["w"], 2 * a["w"]], layer)[0],
+        "dx": fast_convolution.backward_data(a["dy"], a["w"], layer, a["x"].shape[1:]),
+        "dw": fast_convolution.backward_filter(a["x"], [2 * a["dy"], a["dy"]], layer)[1],
     }
 
 
@@ -177,11 +185,11 @@ def test_kernels_equal_numpy(case: tuple[Conv2d, dict[str, Array]], monkeypatch:
     layer, a = case
     calls = []
 
-    def counted(name: str, *given: object, call: Callable = engine.call) -> object:
+    def counted(name: str, *given: object, call: Callable = extension.call) -> object:
         calls.append(name)
         return call(name, *given)
 
-    monkeypatch.setattr(engine, "call", counted)
+    monkeypatch.setattr(extension, "call", counted)
     for name, found in results(layer, a).items():
         np.testing.assert_allclose(found, a[name], rtol=0, atol=1e-13 * np.abs(a[name]).max() + 1e-300)
     assert calls == ["conv2d_forward"] * 2 + ["conv2d_backward"] * 3
@@ -194,7 +202,7 @@ def test_a_wrong_kernel_is_an_error_of_the_oracle(name: str, monkeypatch: pytest
     layer, size = LAYERS["default"]
     a = arrays(layer, size)
 
-    def wrong(called: str, *given: object, call: Callable = engine.call) -> object:
+    def wrong(called: str, *given: object, call: Callable = extension.call) -> object:
         found = call(called, *given)
         for address in [given[-1]] if called == "conv2d_forward" else [given[-3], given[-2]]:
             if address:
@@ -202,13 +210,13 @@ def test_a_wrong_kernel_is_an_error_of_the_oracle(name: str, monkeypatch: pytest
                 first *= 1 + 1e-8
         return found
 
-    monkeypatch.setattr(engine, "call", wrong)
+    monkeypatch.setattr(extension, "call", wrong)
     said = {"y": "the output", "dx": "the data gradient", "dw": "the filter gradient"}[name]
     with pytest.raises(OracleError, match=f"our own float64 kernel is wrong in {said} of a"):
         {
-            "y": lambda: oracle_kernels.forward(a["x"], [a["w"]], layer),
-            "dx": lambda: oracle_kernels.backward_data(a["dy"], a["w"], layer, size),
-            "dw": lambda: oracle_kernels.backward_filter(a["x"], [a["dy"]], layer),
+            "y": lambda: fast_convolution.forward(a["x"], [a["w"]], layer),
+            "dx": lambda: fast_convolution.backward_data(a["dy"], a["w"], layer, size),
+            "dw": lambda: fast_convolution.backward_filter(a["x"], [a["dy"]], layer),
         }[name]()
 
 
@@ -217,29 +225,29 @@ def test_what_is_not_finite_is_computed_by_numpy() -> None:
     layer, size = LAYERS["gaps"]
     a = arrays(layer, size)
     a["x"][0, 2, 2] = np.nan  # between the taps
-    assert np.isfinite(oracle_kernels.forward(a["x"], [a["w"]], layer)[0]).all()
+    assert np.isfinite(fast_convolution.forward(a["x"], [a["w"]], layer)[0]).all()
     a["x"][0, 0, 0] = np.inf
     np.testing.assert_array_equal(
-        oracle_kernels.forward(a["x"], [a["w"]], layer)[0], oracle.forward(a["x"], [a["w"]], layer)[0]
+        fast_convolution.forward(a["x"], [a["w"]], layer)[0], convolution.forward(a["x"], [a["w"]], layer)[0]
     )
 
 
 @pytest.mark.usefixtures("large")
 def test_numpy_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "call", lambda *_: pytest.fail("our kernels were called"))
+    monkeypatch.setattr(extension, "call", lambda *_: pytest.fail("our kernels were called"))
     layer, size = LAYERS["default"]
-    monkeypatch.setenv(oracle_kernels.CHOICE, "numpy")
+    monkeypatch.setenv(fast_convolution.CHOICE, "numpy")
     results(layer, arrays(layer, size))
-    monkeypatch.setenv(oracle_kernels.CHOICE, "fortran")
+    monkeypatch.setenv(fast_convolution.CHOICE, "fortran")
     with pytest.raises(ArgumentError, match="CNN_ORACLE: 'fortran', expected 'numpy' or nothing"):
         results(layer, arrays(layer, size))
 
 
 def test_small_images_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "call", lambda *_: pytest.fail("our kernels were called"))
+    monkeypatch.setattr(extension, "call", lambda *_: pytest.fail("our kernels were called"))
     layer, size = LAYERS["default"]
     results(layer, arrays(layer, size))
-    assert not oracle_kernels.wanted(Model((layer,)), (2, 3, *size))
+    assert not fast_convolution.wanted(Model((layer,)), (2, 3, *size))
 
 
 @pytest.mark.usefixtures("large")
@@ -247,8 +255,8 @@ def test_the_same_verdict_and_numbers(
     small_fixture: Path, small_result: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Printed to the last digit; with images in parts, as large ones are."""
-    monkeypatch.setattr("bridge.parallel.GRAIN", 512)
-    monkeypatch.setattr("bridge.parallel.BLOCK", 128)
+    monkeypatch.setattr("bridge.common.parallel.GRAIN", 512)
+    monkeypatch.setattr("bridge.common.parallel.BLOCK", 128)
 
     def judged() -> tuple[int, list[str]]:
         code = main([str(small_fixture), str(small_result), "--all"])
@@ -256,9 +264,9 @@ def test_the_same_verdict_and_numbers(
         return code, [line for line in capsys.readouterr().out.splitlines() if "in float64" not in line]
 
     ours = judged()
-    monkeypatch.setenv(oracle_kernels.CHOICE, "numpy")
-    monkeypatch.setattr("bridge.parallel.GRAIN", GRAIN)
-    monkeypatch.setattr("bridge.parallel.BLOCK", BLOCK)
+    monkeypatch.setenv(fast_convolution.CHOICE, "numpy")
+    monkeypatch.setattr("bridge.common.parallel.GRAIN", GRAIN)
+    monkeypatch.setattr("bridge.common.parallel.BLOCK", BLOCK)
     assert judged() == ours
     assert ours[0] == 0
 
@@ -267,6 +275,6 @@ def test_the_same_verdict_and_numbers(
 def test_a_wrong_kernel_is_no_verdict(
     small_fixture: Path, small_result: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(projection, "SAFETY", 1e-9)
+    monkeypatch.setattr(freivalds, "SAFETY", 1e-9)
     assert main([str(small_fixture), str(small_result)]) == 2
     assert "says nothing about the candidate" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from bridge.parallel import BLOCK, alone, anything, in_order, shared
+from bridge.common.parallel import BLOCK, alone, anything, in_order, shared
 
 
 def test_results_keep_their_order() -> None:

@@ -8,7 +8,7 @@ import pytest
 from chains import chain, conv
 from test_lean_network import assert_same_gradients, batch, networks
 
-from bridge.model import Layer, Model, Relu
+from bridge.exchange.model import Layer, Model, Relu
 
 #: 8 MiB in four channels of float32, in rows of whole cache lines
 SHAPE = (1, 1, 512, 1024)

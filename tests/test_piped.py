@@ -13,7 +13,7 @@ import pytest
 from rich.table import Table
 from terminals import on_terminal, piped
 
-from bridge.command import Output
+from bridge.common.cli import Output
 
 WORDS = "BUG: a sentence that is longer than any terminal is wide, " * 8
 

@@ -23,7 +23,7 @@ from test_cuda_failures import HERE, environment, fixture, skip_without_kernels
 from test_cuda_graph_plans import GRAPHS, PROGRAM
 from test_plan_cache_file import HEADER, entry, fnv
 
-from bridge.doctor import cuda, inside
+from bridge.doctor import cuda, isolated_child
 from bridge.doctor.__main__ import main
 from bridge.doctor.cuda import Cuda
 
@@ -317,7 +317,7 @@ def test_the_doctor_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (row["value"], row["note"]) == (f"{CHOICES} choices on file", str(path))
 
     def said() -> tuple[str, str]:
-        (found,) = (one for one in cuda.section(Cuda(inside.ANSWERS["facts"]("choices"), {})).rows
+        (found,) = (one for one in cuda.section(Cuda(isolated_child.ANSWERS["facts"]("choices"), {})).rows
                     if one.name == "measured plans")
         return found.value, found.note
 

@@ -19,8 +19,8 @@ import pytest
 import software_device
 from planted_in_cuda import PLANTS, Plant, model, plant
 
-from bridge.judge import judge
-from bridge.outcome import Outcome
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
 from reference.export import export
 from reference.settings import ExportSettings
 

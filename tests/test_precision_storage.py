@@ -16,10 +16,10 @@ import software_device
 import torch
 from candidates import Operations, ask, plant, train
 
-from bridge.judge import judge
-from bridge.lowering import HALF, HYPOTHESES, round_fraction, to_bf16, to_fp16
-from bridge.outcome import Outcome
-from bridge.programs import cnn_step
+from bridge.engine.library.programs import cnn_step
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.oracle.reduced_precision import HALF, HYPOTHESES, round_fraction, to_bf16, to_fp16
 from reference.export import export
 from reference.model import ThreeLayerCNN
 from reference.settings import ExportSettings

@@ -15,9 +15,9 @@ import wrong
 from candidates import Operations, ask, plant, train
 from torch import nn
 
-from bridge import engine
-from bridge.judge import judge
-from bridge.lowering import round_fraction
+from bridge.engine.library import extension
+from bridge.judge.judge import judge
+from bridge.judge.oracle.reduced_precision import round_fraction
 from reference.cli import main as export_main
 from reference.errors import InputError
 from reference.exactness import LIMIT, ExactSteps
@@ -61,7 +61,7 @@ SETTINGS = [
 def test_our_step_is_exact(probe: Callable[..., Path], given: dict[str, Any], tmp_path: Path) -> None:
     fixture, path = probe(**given), tmp_path / "result.h5"
     for device, precision in (("cpu", "float32"), ("naive", "float32"), ("cpu", "float64"), ("naive", "float64")):
-        engine.run_file(fixture, path, device, precision)
+        extension.run_file(fixture, path, device, precision)
         _, verdict = judge(fixture, path)
         assert (verdict.exit_code, verdict.words[:10]) == (0, "EXACT: all"), verdict
 
@@ -112,7 +112,7 @@ def test_a_wrong_operation_is_caught(probe: Callable[..., Path], fault: wrong.Fa
 ])
 def test_the_last_bit_is_a_bug(probe: Callable[..., Path], name: str, edit: Callable, tmp_path: Path) -> None:
     fixture = probe()
-    engine.run_file(fixture, tmp_path / "right.h5")
+    extension.run_file(fixture, tmp_path / "right.h5")
     said = ask(fixture, plant(tmp_path / "right.h5", tmp_path / "wrong.h5", {name: edit}))
     assert said.code == 1
     assert f"of {name.split('/', 2)[2]} of step" in said.words
@@ -123,7 +123,7 @@ def test_the_last_bit_is_a_bug(probe: Callable[..., Path], name: str, edit: Call
 
 def test_minus_zero_is_zero(probe: Callable[..., Path], tmp_path: Path) -> None:
     fixture = probe()
-    engine.run_file(fixture, tmp_path / "right.h5")
+    extension.run_file(fixture, tmp_path / "right.h5")
     turned = plant(tmp_path / "right.h5", tmp_path / "minus.h5", {
         "steps/0/grads/input": lambda g: np.where(g == 0, np.float32(-0.0), g)})
     assert ask(fixture, turned).code == 0
@@ -132,7 +132,7 @@ def test_minus_zero_is_zero(probe: Callable[..., Path], tmp_path: Path) -> None:
 def test_a_probe_that_was_tampered_with_judges_nobody(probe: Callable[..., Path], tmp_path: Path) -> None:
     """Its own tensors must be exact, too."""
     fixture = probe()
-    engine.run_file(fixture, tmp_path / "right.h5")
+    extension.run_file(fixture, tmp_path / "right.h5")
     other = plant(fixture, tmp_path / "tampered.h5", {
         "steps/0/forward/conv2": lambda z: np.nextafter(z, np.float32(999), dtype=np.float32)})
     said = ask(other, tmp_path / "right.h5")

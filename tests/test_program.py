@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bridge import Network, step
-from bridge.programs import cnn_step, program_path
+from bridge.engine.library.programs import cnn_step, program_path
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:

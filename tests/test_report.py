@@ -21,18 +21,19 @@ from candidates import Operations, ask, keep, plant, train
 from judgements import ADEQUACY, DIAGNOSIS, EXPLAINED, UNKNOWN, assert_in_order, of, printed, stat
 from reading import Balanced
 
-from bridge import compare, engine, outputs
-from bridge.diagnosis.records import Adequacy, Diagnosis
-from bridge.judge import judge
-from bridge.judged import NO_STEP, Comparison, Judged
-from bridge.lowering import round_fraction
-from bridge.model import Conv2d, Model
-from bridge.outcome import Outcome
-from bridge.report import to_dict
+from bridge import compare
+from bridge.engine.library import extension
+from bridge.exchange.model import Conv2d, Model
+from bridge.judge.diagnosis.records import Adequacy, Diagnosis
+from bridge.judge.judge import judge
+from bridge.judge.measure.findings import NO_STEP, Comparison, Judged
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.oracle.reduced_precision import round_fraction
+from bridge.judge.verdict import Verdict, decide
+from bridge.report import outputs, to_dict
 from bridge.report.facts import finding_lines
 from bridge.report.junit import suite
 from bridge.report.rows import MOST_ROWS, compact
-from bridge.verdict import Verdict, decide
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -127,7 +128,7 @@ def test_a_probe_is_exact_on_a_terminal(tmp_path: Path) -> None:
     """No word of rounding but that there is none; the flipped gradient is a bug."""
     fixture, result = tmp_path / "probe.h5", tmp_path / "result.h5"
     export(fixture, ExportSettings(height=8, width=16, steps=1, probe=True))
-    engine.run_file(fixture, result)
+    extension.run_file(fixture, result)
     text = "\n".join(printed(judge(fixture, result), 160))
     assert "step 0: exact\n" in text and "\nNothing is rounded in this probe.\n" in text and "Probability" not in text
     wrong = plant(result, tmp_path / "wrong.h5", {"steps/0/grads/conv2/weight": lambda g: g[:, :, ::-1]})
@@ -290,7 +291,7 @@ def test_junit(wrong: Pair) -> None:
     assert int(found.get("failures")) == len(failed) == len(comparison.failures) + 1
     first = cases["bridge.grads", "grads/conv2/weight [step 1]"].find("failure")
     assert first.get("type") == "bug" and re.match(r"T = \S+ at \(.*right is", first.get("message"))
-    assert "Kernel flipped" in cases["bridge.verdict", "verdict"].find("failure").text
+    assert "Kernel flipped" in cases["bridge.judge.verdict", "verdict"].find("failure").text
     assert cases["bridge.grads", "grads/conv2/weight [step 0]"].find("failure") is None
     (skipped,) = (case for case in found if case.find("skipped") is not None)
     assert skipped.get("name") == "steps/0/what?<is>?" and skipped.find("skipped").get("message") == "unknown name"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from test_doors import doors
 
-import bridge.requirements
+import bridge.common.requirements
 import reference.requirements
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -69,9 +69,9 @@ def test_an_import_is_an_exception(package: str, bare: Path, clone: Path) -> Non
 
 
 def test_a_module_of_ours_that_is_missing_is_our_fault(clone: Path) -> None:
-    (clone / "bridge" / "exchange.py").unlink()
+    (clone / "bridge" / "exchange" / "file.py").unlink()
     done = start(Path(sys.executable), clone, "-m", "bridge.compare")
-    assert done.returncode == 1 and "ModuleNotFoundError: No module named 'bridge.exchange'" in done.stderr
+    assert done.returncode == 1 and "ModuleNotFoundError: No module named 'bridge.exchange.file'" in done.stderr
 
 
 def test_what_is_needed_is_what_is_installed() -> None:
@@ -79,5 +79,5 @@ def test_what_is_needed_is_what_is_installed() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (listed,) = re.findall(r"^dependencies = \[(.*)\]$", text, re.MULTILINE)
     names = set(re.findall(r'"([\w-]+)', listed))
-    assert {*bridge.requirements.NEEDED, "f90wrap"} == names
+    assert {*bridge.common.requirements.NEEDED, "f90wrap"} == names
     assert set(reference.requirements.NEEDED) <= names | {"torch"}

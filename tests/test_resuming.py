@@ -14,8 +14,9 @@ import pytest
 from cases import batch, three_layers
 
 import bridge
-from bridge import compare, engine
-from bridge.on_device import to_device, to_host
+from bridge import compare
+from bridge.engine.arrays.transfer import to_device, to_host
+from bridge.engine.library import extension
 
 SHAPE = (2, 1, 6, 7)
 DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda"])
@@ -268,6 +269,6 @@ def test_a_fixture_begins_without_momenta(small_fixture: Path, small_result: Pat
     with h5py.File(fixture, "r+") as file:
         file["steps/0/momenta/conv1/bias"] = np.zeros(16, np.float32)
     with pytest.raises(bridge.EngineError, match=r"/steps/0/momenta is there, expected a training that begins with"):
-        engine.run_file(fixture, tmp_path / "result.h5")
+        extension.run_file(fixture, tmp_path / "result.h5")
     assert compare.main([str(fixture), str(small_result)]) == 2
     assert "steps/0/momenta is there" in " ".join(capsys.readouterr().err.split())

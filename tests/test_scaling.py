@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 from test_validate import export_here
 
-from bridge import falling, plots, programs, validate, validation
-from bridge.falling import Fall
-from bridge.outcome import Outcome
-from bridge.scaling import Scaling, Size, fitted_exponent
+from bridge.engine.library import programs
+from bridge.judge.measure.outcome import Outcome
+from bridge.validate import __main__ as validate
+from bridge.validate import plots, precision_study
+from bridge.validate import run as validation
+from bridge.validate.precision_study import Fall
+from bridge.validate.size_study import Scaling, Size, fitted_exponent
 
 Say = pytest.CaptureFixture[str]
 
@@ -112,11 +115,12 @@ def test_a_bug_stays(wrong_program: Callable, line: str, words: str, capsys: Say
 def test_conclusions_about_a_fall() -> None:
     """Those that no program of ours gives."""
     exact = Fall("forward/a", 0, 0.0, 0.0, 0.0, 0.0)
-    assert falling.conclusion([exact]) == "EXACT in both precisions."
+    assert precision_study.conclusion([exact]) == "EXACT in both precisions."
     little = Fall("forward/a", 1, 1e-3, 1e-9, 1e4, 1e7)
-    assert "BUG: the error of forward/a in step 1 falls by 2^19.9, and is still more" in falling.conclusion([little])
+    said = precision_study.conclusion([little])
+    assert "BUG: the error of forward/a in step 1 falls by 2^19.9, and is still more" in said
     nan = Fall("loss", 0, float("nan"), float("nan"), float("inf"), float("inf"))
-    assert falling.conclusion([exact, nan]).startswith("BUG: the error of loss in step 0 does not fall")
+    assert precision_study.conclusion([exact, nan]).startswith("BUG: the error of loss in step 0 does not fall")
 
 
 def size(name: str, pixels: int, error: float, t: float) -> Size:

@@ -18,19 +18,19 @@ import numpy as np
 import pytest
 import torch
 
-from bridge import validate
-from bridge.diagnosis import KINDS, Diagnosis
-from bridge.judged import Comparison
-from bridge.outcome import Outcome
-from bridge.self_test import fixtures as making
-from bridge.self_test import judging, naive, plan, run
-from bridge.self_test.candidate import train
-from bridge.self_test.fixtures import Data, Fixtures
-from bridge.self_test.judging import Healthily, Told
-from bridge.self_test.plan import Case, quick
-from bridge.self_test.plants import CATALOGUE, UNKNOWN, Plant, Scene, layouts, numbers, sums
-from bridge.self_test.summary import OURS, Summary
-from bridge.verdict import Verdict
+from bridge.judge.diagnosis import KINDS, Diagnosis
+from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.verdict import Verdict
+from bridge.validate import __main__ as validate
+from bridge.validate.self_test import fixed_tolerances, run, run_case, selection
+from bridge.validate.self_test import fixtures as making
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.fixtures import Data, Fixtures
+from bridge.validate.self_test.plants import CATALOGUE, UNKNOWN, Plant, Scene, layouts, numbers, sums
+from bridge.validate.self_test.run_case import Healthily, Told
+from bridge.validate.self_test.selection import Case, quick
+from bridge.validate.self_test.summary import OURS, Summary
 from reference import cli
 
 QUICK = quick()
@@ -40,7 +40,7 @@ FLIP = "1 filter gradient flipped"
 
 
 def exported(path: Path, *options: str) -> None:
-    """In this process, as `bridge.programs.export_fixture` in another one."""
+    """In this process, as `bridge.engine.library.programs.export_fixture` in another one."""
     with redirect_stdout(StringIO()):
         assert cli.main([str(path), *options]) == 0
 
@@ -67,7 +67,7 @@ def test_a_fault_of_each_kind_is_caught_and_named(fixtures: Fixtures, case: Case
     told = asked(fixtures, case)
     assert isinstance(told, Told)
     assert told.caught and told.named and told.in_class, f"exit code {told.code}: {told.said}"
-    assert set(told.naive) == (set() if case.plant.runs else {name for name, *_ in naive.RULES})
+    assert set(told.naive) == (set() if case.plant.runs else {name for name, *_ in fixed_tolerances.RULES})
 
 
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
@@ -77,7 +77,7 @@ def test_right_programs_pass(fixtures: Fixtures, case: Case) -> None:
     assert 0 < found.t < 1
 
 
-@pytest.mark.parametrize("data", plan.OTHERS[:3], ids=str)
+@pytest.mark.parametrize("data", selection.OTHERS[:3], ids=str)
 def test_other_data(fixtures: Fixtures, data: Data) -> None:
     """Loss scales and smooth images: a fault is named there too, and a right program passes."""
     told = asked(fixtures, Case(FLIP, data, "plain"))
@@ -90,8 +90,8 @@ def test_what_is_of_no_kind_is_a_bug_in_the_right_tensor(
     fixtures: Fixtures, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At a size where the search takes few channels for all, and comes to pairs of faults."""
-    monkeypatch.setattr("bridge.diagnosis.search.TWO_FAULTS", 1.0)
-    told = asked(fixtures, Case(f"{plant.kind} {plant.name}", plan.COSTLY, "plain"))
+    monkeypatch.setattr("bridge.judge.diagnosis.search.TWO_FAULTS", 1.0)
+    told = asked(fixtures, Case(f"{plant.kind} {plant.name}", selection.COSTLY, "plain"))
     assert isinstance(told, Told) and told.caught and told.named and told.code == 1, told.said
 
 
@@ -100,8 +100,8 @@ def test_a_search_that_fails_is_missed(fixtures: Fixtures, monkeypatch: pytest.M
     def fail(*given: object, **more: object) -> None:
         raise ValueError("planted")
 
-    monkeypatch.setattr("bridge.diagnosis.search.Search.run", fail)
-    told = asked(fixtures, Case(FLIP, plan.SMALL, "plain"))
+    monkeypatch.setattr("bridge.judge.diagnosis.search.Search.run", fail)
+    told = asked(fixtures, Case(FLIP, selection.SMALL, "plain"))
     assert isinstance(told, Told) and told.code == 1 and not told.caught and "planted" in told.said
 
 
@@ -135,7 +135,7 @@ def test_smooth_images_are_smooth_and_not_symmetric() -> None:
 # --- fixed tolerances ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", [naive.close, naive.all_close, naive.same_direction])
+@pytest.mark.parametrize("rule", [fixed_tolerances.close, fixed_tolerances.all_close, fixed_tolerances.same_direction])
 def test_fixed_tolerances(rule: Callable[..., bool]) -> None:
     x = np.linspace(-1, 1, 11, dtype=np.float32)
     assert rule(x, x) and not rule(x[::-1].copy(), x) and not rule(np.full_like(x, np.nan), x)
@@ -144,15 +144,15 @@ def test_fixed_tolerances(rule: Callable[..., bool]) -> None:
 
 def test_what_fixed_tolerances_miss(fixtures: Fixtures) -> None:
     """With a loss of 2^-15 a flipped gradient is within every absolute tolerance."""
-    told = asked(fixtures, Case(FLIP, replace(plan.SMALL, scale=2.0**-15), "plain"))
+    told = asked(fixtures, Case(FLIP, replace(selection.SMALL, scale=2.0**-15), "plain"))
     assert told.caught and told.named
     assert told.naive["allclose 1e-3, 1e-5"] and not told.naive["cosine > 0.99"]
-    assert not asked(fixtures, Case(FLIP, plan.SMALL, "plain")).naive["allclose 1e-3, 1e-5"]
+    assert not asked(fixtures, Case(FLIP, selection.SMALL, "plain")).naive["allclose 1e-3, 1e-5"]
 
 
 # --- the self-test can fail ---------------------------------------------------------------------------------
 
-FEW = [Case(FLIP, plan.SMALL, "plain"), Case("torch", plan.SMALL, "plain", True)]
+FEW = [Case(FLIP, selection.SMALL, "plain"), Case("torch", selection.SMALL, "plain", True)]
 
 
 def summary() -> Summary:
@@ -166,7 +166,7 @@ def test_the_self_test_passes() -> None:
 
 
 def test_a_diagnosis_that_says_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "diagnose", lambda *_: Diagnosis())
+    monkeypatch.setattr(run_case, "diagnose", lambda *_: Diagnosis())
     found = summary()
     assert not found.passed and found.naming == 0 and not found.missed
 
@@ -177,16 +177,16 @@ def test_a_comparison_that_passes_everything_fails(monkeypatch: pytest.MonkeyPat
         comparison.judged.clear()
         return comparison, Verdict(Outcome.ROUNDING, "all is well")
 
-    judge = judging.judge
-    monkeypatch.setattr(judging, "judge", blind)
+    judge = run_case.judge
+    monkeypatch.setattr(run_case, "judge", blind)
     found = summary()
     assert not found.passed and len(found.missed) == 1
 
 
 def test_a_verdict_against_a_right_program_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     perturbed = layouts.filter_of("conv2", lambda g: g * (1 + 1e-3 * torch.sign(g)))
-    healthy = replace(plan._HEALTHY["torch"], make=lambda fixture, result: train(fixture, result, perturbed))
-    monkeypatch.setitem(plan._HEALTHY, "torch", healthy)
+    healthy = replace(selection._HEALTHY["torch"], make=lambda fixture, result: train(fixture, result, perturbed))
+    monkeypatch.setitem(selection._HEALTHY, "torch", healthy)
     found = summary()
     assert not found.passed and len(found.alarms) == 1 and found.alarms[0].code in (1, 4)
 
@@ -217,7 +217,7 @@ def test_when_it_passes(faults: list[Told], codes: list[int], passed: bool) -> N
 def test_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, caught: bool
 ) -> None:
-    healthy = Healthily("right", "data", "plain", naive={name: True for name, *_ in naive.RULES})
+    healthy = Healthily("right", "data", "plain", fixed_tolerances={name: True for name, *_ in fixed_tolerances.RULES})
     answers = Summary([told(caught=caught)], [healthy])
     monkeypatch.setattr(run, "run", lambda cases, **_: answers if len(cases) == len(QUICK) else None)
     code = validate.main(["--self-test", "--quick", "--json", str(tmp_path / "out.json")])
@@ -227,7 +227,8 @@ def test_the_command(
     assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["summary"]["passed"] is caught
 
 
-@pytest.mark.parametrize("module", [naive, numbers, sums, plan, making], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [fixed_tolerances, numbers, sums, selection, making],
+                         ids=lambda module: module.__name__)
 def test_docstrings(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0 and found.failed == 0

@@ -17,14 +17,17 @@ import pytest
 from candidates import keep
 from test_report import strict
 
-from bridge import experiments, identities, outputs, validate
-from bridge.functional import conv2d_backward
+from bridge.engine.network.functional import conv2d_backward
 from bridge.gradcheck import __main__ as gradcheck
-from bridge.outcome import Outcome
+from bridge.identities import __main__ as identities
+from bridge.judge.measure.outcome import Outcome
+from bridge.report import outputs
 from bridge.report.junit import Answer
 from bridge.report.series import Series, series_page, series_suite
-from bridge.self_test.candidate import train
-from bridge.self_test.operations import Operations
+from bridge.validate import __main__ as validate
+from bridge.validate import experiments
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.operations import Operations
 
 
 @dataclass
@@ -83,7 +86,7 @@ def flipped(monkeypatch: pytest.MonkeyPatch) -> None:
         right = "-8" in fixture.name or "probe1" in fixture.name
         train(fixture, result, Operations if right else Flipped)
 
-    monkeypatch.setattr("bridge.validation.run_cnn_step", program)
+    monkeypatch.setattr("bridge.validate.run.run_cnn_step", program)
     monkeypatch.setattr(experiments, "PROBES", {"first": {"size": "8x16", "steps": 1},
                                                 "second": {"size": "16x8", "steps": 1}})
 

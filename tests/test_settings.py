@@ -11,7 +11,7 @@ import pytest
 from cases import Case, one_layer, tensors
 
 import bridge
-from bridge import engine
+from bridge.engine.library import extension
 
 CASE = Case("arguments", (2, 3, 6, 7), (4, 3, 2, 5), padding=(1, 2))
 X = CASE.x
@@ -89,7 +89,7 @@ def test_names_of_paddings(given: dict[str, Any], w: tuple[int, ...]) -> None:
 def test_devices(device: Any, kind: type[Exception], message: str) -> None:
     """A device that cannot be is refused everywhere in the same words."""
     t = tensors(CASE, "float32")
-    for attempt in (lambda: bridge.conv2d(t["x"], t["w"], device=device), lambda: engine.check_device(device),
+    for attempt in (lambda: bridge.conv2d(t["x"], t["w"], device=device), lambda: extension.check_device(device),
                     lambda: bridge.conv2d_backward(t["dy"], t["x"], t["w"], padding=(1, 2), device=device),
                     lambda: bridge.Network(one_layer().model, device=device)):
         with pytest.raises(kind, match=message):
@@ -120,7 +120,7 @@ def layers(*given: Any) -> bridge.Model:
 ])
 def test_models(model: Any, message: str) -> None:
     """A description that is no network is refused with the layer's name."""
-    with pytest.raises(bridge.errors.BridgeError, match=message):
+    with pytest.raises(bridge.common.errors.BridgeError, match=message):
         bridge.Network(model)
     for dtype in ("float16", "f4", "", None, np.float32):
         with pytest.raises(bridge.ArgumentError, match=r"^dtype: .*expected 'float32' or 'float64'"):
@@ -195,7 +195,7 @@ def test_half_a_surrogate_is_no_file_name(tmp_path: Path) -> None:
         with pytest.raises(bridge.ArgumentError, match=r"^path: .* cannot be encoded"):
             one_layer().save(tmp_path / name)
         with pytest.raises(bridge.ArgumentError, match=r"^fixture: .* cannot be encoded"):
-            engine.run_file(name, tmp_path / "r.h5")
+            extension.run_file(name, tmp_path / "r.h5")
 
 
 @pytest.mark.parametrize(("model", "message"), [

@@ -11,7 +11,7 @@ import torch
 from cases import Array, batch, three_layers
 
 import bridge
-from bridge.arithmetic import total_roundoff
+from bridge.judge.oracle.error_model import total_roundoff
 
 Settings = dict[str, Any]
 COMBINATIONS: tuple[Settings, ...] = (

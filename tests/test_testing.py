@@ -11,9 +11,9 @@ import pytest
 import torch
 from candidates import Operations, plant, train
 
-from bridge import engine
-from bridge.errors import ArgumentError, FileError
-from bridge.lowering import round_fraction
+from bridge.common.errors import ArgumentError, FileError
+from bridge.engine.library import extension
+from bridge.judge.oracle.reduced_precision import round_fraction
 from bridge.testing import assert_step_matches
 
 
@@ -37,7 +37,7 @@ def test_a_result_is_made_on_the_way(small_fixture: Path) -> None:
 
     def run(fixture: Path, result: Path) -> None:
         made.append(result)
-        engine.run_file(fixture, result)
+        extension.run_file(fixture, result)
 
     assert_step_matches(str(small_fixture), run=run)
     assert len(made) == 1 and not made[0].parent.exists()
@@ -57,7 +57,7 @@ def test_a_bug_fails_with_the_verdict(small_fixture: Path, small_result: Path, t
 
 def test_a_wrong_program_fails(small_fixture: Path) -> None:
     def run(fixture: Path, result: Path) -> None:
-        engine.run_file(fixture, result)
+        extension.run_file(fixture, result)
         with h5py.File(result, "r+") as file:
             file["steps/0/loss"][...] *= 1.5
 
@@ -93,7 +93,7 @@ def test_wrong_use(small_fixture: Path, small_result: Path, tmp_path: Path) -> N
     with pytest.raises(ArgumentError, match="neither of result and run"):
         assert_step_matches(small_fixture)
     with pytest.raises(ArgumentError, match="both of result and run"):
-        assert_step_matches(small_fixture, small_result, run=engine.run_file)
+        assert_step_matches(small_fixture, small_result, run=extension.run_file)
     with pytest.raises(FileError, match="no such file"):
         assert_step_matches(small_fixture, tmp_path / "none.h5")
     with pytest.raises(FileError, match="no such file"):

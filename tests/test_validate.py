@@ -19,8 +19,10 @@ import pytest
 from candidates import Operations, ask, train
 
 import reference.cli
-from bridge import programs, validate, validation
-from bridge.errors import BridgeError
+from bridge.common.errors import BridgeError
+from bridge.engine.library import programs
+from bridge.validate import __main__ as validate
+from bridge.validate import run as validation
 from reference.export import export
 from reference.settings import ExportSettings
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from bridge import engine, programs
-from bridge.wheels import VARIABLE, name_wheels
+from bridge.engine.library import extension, programs
+from bridge.engine.library.nvidia_wheels import VARIABLE, name_wheels
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_nothing_is_named_where_nothing_is(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_library_is_loaded_with_them(wheels: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_api", None)
-    engine.api()
+    monkeypatch.setattr(extension, "_api", None)
+    extension.api()
     assert os.environ[VARIABLE].split(os.pathsep) == wheels
 
 

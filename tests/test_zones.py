@@ -13,17 +13,17 @@ import pytest
 import torch
 from judgements import of, printed, stat
 
-from bridge import oracle
-from bridge.exchange import Sgd
-from bridge.judge import judge
-from bridge.judged import Comparison, Judged
-from bridge.model import Conv2d, Model, Relu
-from bridge.outcome import Outcome
-from bridge.precision import Recognised
+from bridge.exchange.file import Sgd
+from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.judge.detect_precision import Recognised
+from bridge.judge.judge import judge
+from bridge.judge.measure.condition import false_alarm, kappa, roundings
+from bridge.judge.measure.error_statistics import measure
+from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.oracle import convolution
+from bridge.judge.verdict import Verdict, decide, excuse
 from bridge.report.rows import zones_of_steps
-from bridge.roundings import false_alarm, kappa, roundings
-from bridge.statistic import measure
-from bridge.verdict import Verdict, decide, excuse
 
 Array = np.ndarray
 Pair = tuple[Comparison, Verdict]
@@ -106,7 +106,7 @@ def test_kappa_is_the_condition_of_the_sum(right: Pair, small_fixture: Path) -> 
     with h5py.File(small_fixture) as file:
         x, w, b = (file[name][()].astype(float) for name in (
             "batches/0/input", "steps/0/weights/conv1/weight", "steps/0/weights/conv1/bias"))
-    (value,), (c,) = (oracle.forward(f(x[image]), [f(w)], layer) for f in (np.asarray, np.abs))
+    (value,), (c,) = (convolution.forward(f(x[image]), [f(w)], layer) for f in (np.asarray, np.abs))
     k = at[0]
     here = tuple(at)
     assert kappa(comparison, one) == pytest.approx((c[here] + abs(b[k])) / abs(value[here] + b[k]), rel=1e-9)

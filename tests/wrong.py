@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bridge.self_test.operations import Operations, fed, only, replace
-from bridge.self_test.plants import geometry, layouts, optimiser
-from bridge.self_test.plants.corruption import element, flipped_bit
-from bridge.self_test.plants.memory import remembering
-from bridge.self_test.plants.relus import FirstMask, PreviousMask
+from bridge.validate.self_test.operations import Operations, fed, only, replace
+from bridge.validate.self_test.plants import geometry, layouts, optimiser
+from bridge.validate.self_test.plants.corruption import element, flipped_bit
+from bridge.validate.self_test.plants.memory import remembering
+from bridge.validate.self_test.plants.relus import FirstMask, PreviousMask
 
 Array = np.ndarray
 Tensor = torch.Tensor

@@ -13,8 +13,8 @@ import bridge
 from benchmarks import data
 from benchmarks.contestants import KERNEL
 from benchmarks.work import Conv, Net
-from bridge import engine
-from bridge.model import Conv2d, Layer, Model, Relu
+from bridge.engine.library import extension
+from bridge.exchange.model import Conv2d, Layer, Model, Relu
 
 Array = np.ndarray
 
@@ -23,7 +23,7 @@ def prepare(threads: int) -> None:
     """Load the library; it takes its number of threads from the environment."""
     if os.environ.get("OMP_NUM_THREADS") != str(threads):
         raise ValueError("OMP_NUM_THREADS is not what this contest wants")
-    engine.fortran_version()
+    extension.fortran_version()
 
 
 def step(_: str, net: Net) -> Callable[[], float]:
@@ -79,7 +79,7 @@ class _Call:
         self._procedure, self._arguments, self._result, self._kept = procedure, arguments, result, kept
 
     def __call__(self) -> Array:
-        engine.call(self._procedure, *self._arguments)
+        extension.call(self._procedure, *self._arguments)
         return self._result
 
 
@@ -87,11 +87,11 @@ def _prepared(task: Conv, which: str) -> _Call:
     """The same procedures with addresses, as `bridge.Network` uses them between its layers."""
     x, w, dy = data.operands(task)
     params = np.array([*task.stride, *task.padding, *task.dilation, task.groups], np.int32)
-    operands = [part for one in (x, w) for part in (engine.address(one), np.array(one.shape[::-1], np.int32))]
+    operands = [part for one in (x, w) for part in (extension.address(one), np.array(one.shape[::-1], np.int32))]
     result = np.zeros({"forward": task.output, "data": task.input, "filter": task.weight}[which], task.dtype)
-    to, code = engine.address(result), engine.DTYPES[task.dtype]
+    to, code = extension.address(result), extension.DTYPES[task.dtype]
     if which == "forward":
         return _Call("conv2d_forward", ("cpu", code, params, 0, *operands, 0, to), result, (x, w))
     gradients = (to, 0, 0) if which == "data" else (0, to, 0)
-    arguments = ("cpu", code, params, *operands, engine.address(dy), *gradients)
+    arguments = ("cpu", code, params, *operands, extension.address(dy), *gradients)
     return _Call("conv2d_backward", arguments, result, (x, w, dy))

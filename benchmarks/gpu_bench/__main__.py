@@ -22,9 +22,9 @@ from benchmarks.gpu_bench.entries import NAMES, PRECISIONS
 from benchmarks.gpu_check.__main__ import RESULTS, SOFTWARE, environment, output_file
 from benchmarks.gpu_check.plan import Clock, Plan, StageError
 from benchmarks.gpu_check.stages import Seen, doctor
-from bridge.command import Output, complain, new_parser, run
-from bridge.device import DeviceSpec
-from bridge.errors import BridgeError
+from bridge.common.cli import Output, complain, new_parser, run
+from bridge.common.errors import BridgeError
+from bridge.engine.library.device_spec import DeviceSpec
 
 EXAMPLES = """
 examples:

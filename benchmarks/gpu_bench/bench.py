@@ -20,8 +20,8 @@ from benchmarks.gpu_bench.processes import LostError, Processes
 from benchmarks.gpu_check.__main__ import versions
 from benchmarks.gpu_check.plan import Clock
 from benchmarks.gpu_check.stages import Seen
-from bridge.command import complain
-from bridge.report.files import write_json
+from bridge.common.atomic_file import write_json
+from bridge.common.cli import complain
 
 Found = dict[str, Any]
 #: Nothing new is begun with less time left

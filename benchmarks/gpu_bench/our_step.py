@@ -14,7 +14,7 @@ import bridge
 from benchmarks.gpu_bench.entries import device_text
 from benchmarks.gpu_bench.steps import LR, batch, module_of
 from benchmarks.work import Net
-from bridge.on_device import to_host
+from bridge.engine.arrays.transfer import to_host
 
 
 class OurStep:

@@ -196,8 +196,8 @@ class Worker:
         """For everything that is queued."""
         if self._cuda:
             torch.cuda.synchronize()
-        elif "bridge.streams" in sys.modules:
-            from bridge import streams
+        elif "bridge.engine.arrays.streams" in sys.modules:
+            from bridge.engine.arrays import streams
 
             streams.wait("cuda")
 

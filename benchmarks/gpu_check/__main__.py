@@ -24,13 +24,13 @@ from rich.text import Text
 
 from benchmarks.gpu_check.plan import ROOT, Clock, Found, Plan, StageError
 from benchmarks.gpu_check.stages import STAGES, TESTS, attempt, doctor
-from bridge import wheels
-from bridge.command import Output, complain, new_parser, run
-from bridge.device import DeviceSpec
-from bridge.errors import BridgeError
-from bridge.files import check_files
-from bridge.report.files import write_json
-from bridge.wording import short
+from bridge.common.atomic_file import write_json
+from bridge.common.cli import Output, complain, new_parser, run
+from bridge.common.command_files import check_files
+from bridge.common.errors import BridgeError
+from bridge.common.number_format import short
+from bridge.engine.library import nvidia_wheels
+from bridge.engine.library.device_spec import DeviceSpec
 
 JSON_VERSION = 1
 PACKAGES = ("fortran-torch-bridge", "torch", "numpy", "h5py", "nvidia-cudnn-cu13", "nvidia-cuda-runtime",
@@ -94,7 +94,7 @@ def output_file(a: argparse.Namespace, name: str = "gpu_check.json") -> Path:
 def environment(pretend: str | None) -> dict[str, str]:
     """Variables of the child processes: real libraries for the tests, or those of a software device."""
     # cnn_step has no Python to find NVIDIA's wheels with
-    wheels.name_wheels()
+    nvidia_wheels.name_wheels()
     # Every check measures plans itself, and nobody else gets what was chosen on the way
     found = {name: value for name, value in os.environ.items() if name != "CNN_TEST_CUDA"} | {"CNN_PLAN_CACHE": ""}
     return found | ({"CNN_CUDA_PATH": str(Path(pretend).resolve())} if pretend else {"CNN_TEST_CUDA": "real"})

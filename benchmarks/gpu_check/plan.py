@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bridge import programs
+from bridge.engine.library import programs
 
 #: The checkout, with tests/ and benchmarks/
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_check.plan import ROOT, Clock, Found, Plan, StageError
-from bridge import programs
-from bridge.again import compare_runs
-from bridge.errors import BridgeError
+from bridge.common.errors import BridgeError
+from bridge.engine.library import programs
+from bridge.judge.repeatability import compare_runs
 
 #: Tests that run on the real libraries when CNN_TEST_CUDA=real
 TESTS = ("tests/parity", "tests/test_network_cuda.py", "tests/test_device_arrays.py", "tests/test_streams.py",

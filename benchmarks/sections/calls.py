@@ -27,9 +27,9 @@ from benchmarks.tables import table
 from benchmarks.timing import summary
 from benchmarks.turns import Contestant
 from benchmarks.work import Net
-from bridge import engine
-from bridge.programs import program_path
-from bridge.progress import stage
+from bridge.common.progress import stage
+from bridge.engine.library import extension
+from bridge.engine.library.programs import program_path
 
 CALL, CONV, TINY_STEP = "engine.call", "bridge.conv2d", "Network.step, 8 x 8"
 METHOD, PROGRAM = "Network.step", "Fortran program"
@@ -73,7 +73,7 @@ def time_calls(loops: int, rounds: int, size: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         tiny, large = (_Steps(Net(size=n), Path(folder, f"{n}.h5")) for n in (8, size))
         work: dict[str, Callable[[], float]] = {
-            CALL: lambda: _seconds(lambda: engine.call("device_check", "cpu"), loops),
+            CALL: lambda: _seconds(lambda: extension.call("device_check", "cpu"), loops),
             CONV: lambda: _seconds(lambda: bridge.conv2d(x, w), loops),
             TINY_STEP: lambda: _seconds(tiny.method, max(loops // 20, 1)),
             METHOD: lambda: statistics.median([_seconds(large.method, 1) for _ in range(LARGE_STEPS + 1)][1:]),

@@ -24,10 +24,11 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.tables import milliseconds, table
 from benchmarks.timing import summary
 from benchmarks.turns import Contestant
-from bridge import Network, engine
-from bridge.exchange import ExchangeFile
-from bridge.progress import stage
-from bridge.workspace import workspace
+from bridge import Network
+from bridge.common.progress import stage
+from bridge.engine.library import extension
+from bridge.exchange.file import ExchangeFile
+from bridge.validate.workspace import workspace
 
 Tensors = dict[str, np.ndarray]
 #: What h5py is told; that of `reference.writer`
@@ -108,7 +109,7 @@ def _work(folder: Path, size: int) -> tuple[dict[str, Callable[[], object]], dic
     fixture, result, new = folder / "fixture.h5", folder / "result.h5", folder / "new.h5"
     settings = ExportSettings(height=size, width=size, steps=1, oracle_steps=0)
     export(fixture, settings)
-    engine.run_file(fixture, result)
+    extension.run_file(fixture, result)
     whole, written = _tensors(fixture), _tensors(result)
     given = [name for name in whole if name.startswith(("batches/", "steps/0/weights/"))]
     sgd = {"lr": settings.lr}
@@ -122,7 +123,7 @@ def _work(folder: Path, size: int) -> tuple[dict[str, Callable[[], object]], dic
     return {
         WRITE: _reference_writer(new, whole), PLAIN_WRITE: lambda: _write(new, whole),
         READ: lambda: _exchange_read(fixture, whole), PLAIN_READ: lambda: _read(fixture, list(whole)),
-        RUN: lambda: engine.run_file(fixture, new),
+        RUN: lambda: extension.run_file(fixture, new),
         STEPS: lambda: Network.from_file(fixture).step(whole["batches/0/input"], whole["batches/0/target"], **sgd),
         PLAIN_RUN: plain_run,
     }, content

@@ -18,7 +18,7 @@ from benchmarks.tables import milliseconds, table
 from benchmarks.timing import ratios, slope
 from benchmarks.turns import compete, contestants
 from benchmarks.work import Net
-from bridge.progress import stage
+from bridge.common.progress import stage
 
 NAMES = (OURS, CHANNELS_LAST)
 #: A step that would take longer is not measured

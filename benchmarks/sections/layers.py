@@ -23,7 +23,7 @@ from benchmarks.tables import milliseconds, skipped, table, threads
 from benchmarks.timing import ratios
 from benchmarks.turns import compete, contestants
 from benchmarks.work import PASSES, Conv, Net
-from bridge.progress import stage
+from bridge.common.progress import stage
 
 PEERS = (EAGER, CHANNELS_LAST)
 THREADS = (1, 2)

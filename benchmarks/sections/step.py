@@ -21,7 +21,7 @@ from benchmarks.tables import milliseconds, skipped, table, title
 from benchmarks.timing import ratios
 from benchmarks.turns import compete, contestants
 from benchmarks.work import Net
-from bridge.progress import stage
+from bridge.common.progress import stage
 
 #: Those that PyTorch's users would change to, and JAX
 BEST = (CHANNELS_LAST, COMPILED, COMPILED_LAST, JAX_NCHW, JAX_NHWC)

@@ -18,7 +18,7 @@ from benchmarks.tables import milliseconds, skipped, table
 from benchmarks.timing import ratios
 from benchmarks.turns import Contestant, compete, contestants
 from benchmarks.work import PASSES, Conv
-from bridge.progress import stage
+from bridge.common.progress import stage
 
 PEERS = (CHANNELS_LAST, EAGER)
 THREADS = 2

@@ -16,7 +16,7 @@ from benchmarks.document import Goal, Options
 from benchmarks.errors import BenchmarkError
 from benchmarks.tables import table
 from benchmarks.turns import ROOT
-from bridge.progress import stage
+from bridge.common.progress import stage
 
 #: In seconds
 LONGEST = 20.0

@@ -11,13 +11,13 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from bridge.command import Output, complain, new_parser, run
+from bridge.common.atomic_file import write_json
+from bridge.common.cli import Output, complain, new_parser, run
+from bridge.common.command_files import check_files
+from bridge.common.progress import stage
 from bridge.doctor.examine import cuda_path, examine
 from bridge.doctor.plans import KNOWN, LEGEND, Wanted, find_plans, table, title
 from bridge.doctor.show import show, to_dict
-from bridge.files import check_files
-from bridge.progress import stage
-from bridge.report.files import write_json
 
 ABOUT = """Say what works on this machine: Python and its packages, the Fortran library, compilers, the
 CUDA libraries and where they were found, GPUs, our kernels. Each device that can be used computes

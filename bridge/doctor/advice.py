@@ -8,8 +8,8 @@ import re
 import sys
 
 from bridge.doctor import cuda
-from bridge.doctor.apart import Answer
 from bridge.doctor.cuda import Cuda
+from bridge.doctor.isolated import Answer
 from bridge.doctor.machine import Machine, driver_command, first_file, major
 from bridge.doctor.records import Problem
 from bridge.doctor.software import torch_build, version

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from bridge import engine
-from bridge.doctor.apart import Answer
+from bridge.doctor.isolated import Answer
 from bridge.doctor.records import Problem, Row, Section, State
-from bridge.model import Conv2d, Model, Relu
-from bridge.network import Network
+from bridge.engine.library import extension
+from bridge.engine.network.network import Network
+from bridge.exchange.model import Conv2d, Model, Relu
 
 VARIABLE = "CNN_CPU_LEVEL"
 #: As fortran/backend/cpu_levels.f90 names them, the lowest first
@@ -44,7 +44,7 @@ def facts(_: str = "") -> dict[str, str]:
     >>> facts()["conv2 filter gradient"].startswith("direct, in bands of ")
     True
     """
-    found = dict(word.partition("=")[::2] for word in _text(engine.call("cpu_facts")).split())
+    found = dict(word.partition("=")[::2] for word in _text(extension.call("cpu_facts")).split())
     for name, (channels, filters) in LAYERS.items():
         found |= {f"{name} {one}": way for one, way in zip(PASSES, _ways(channels, filters), strict=True)}
     found["training"] = "; ".join(Network(_model(), lean=True).ways((BATCH, 1, SIZE, SIZE)))
@@ -59,7 +59,7 @@ def _model() -> Model:
 def _ways(channels: int, filters: int) -> list[str]:
     settings = np.array([1, 1, 1, 1, 1, 1, 1], np.int32)
     x, w = (np.array(extent, np.int32) for extent in ([SIZE, SIZE, channels, BATCH], [3, 3, channels, filters]))
-    return _text(engine.call("conv2d_ways", engine.DTYPES["float32"], settings, x, w)).split("; ")
+    return _text(extension.call("conv2d_ways", extension.DTYPES["float32"], settings, x, w)).split("; ")
 
 
 def _text(value: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bridge.doctor import machine as machines
-from bridge.doctor.apart import Answer, ask
+from bridge.doctor.isolated import Answer, ask
 from bridge.doctor.records import Row, Section, State
 
 #: The first CUDA whose runtime has cudaLibraryLoadData

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bridge.doctor.apart import printable, run
+from bridge.doctor.isolated import printable, run
 from bridge.doctor.records import Row, Section, State
 
 NVIDIA = "0x10de"

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from bridge import engine
-from bridge.device import DeviceSpec
-from bridge.doctor.apart import ask
+from bridge.common.errors import BridgeError
 from bridge.doctor.cpu import LAYERS
-from bridge.errors import BridgeError
+from bridge.doctor.isolated import ask
+from bridge.engine.library import extension
+from bridge.engine.library.device_spec import DeviceSpec
 
 #: As fortran/cuda/conv_request.f90 numbers them
 OPERATIONS = {"forward": 1, "data gradient": 2, "filter gradient": 3, "bias gradient": 4}
@@ -117,9 +117,10 @@ def facts(text: str) -> list[dict[str, Any]]:
 def _plan(wanted: dict[str, Any], operation: str, layout: int, fused: tuple[int, ...], channels: int,
           filters: int) -> str:
     extents = ([wanted["size"]] * 2 + [channels, wanted["batch"]], [3, 3, channels, filters])
-    said = engine.call("plan_text", wanted["device"], wanted["gpu"], OPERATIONS[operation],
-                       engine.ALL_DTYPES[wanted["dtype"]], layout, np.array(fused, np.int32), np.ones(7, np.int32),
-                       *(np.array(extent, np.int32) for extent in extents))
+    said = extension.call("plan_text", wanted["device"], wanted["gpu"], OPERATIONS[operation],
+                          extension.ALL_DTYPES[wanted["dtype"]], layout, np.array(fused, np.int32),
+                          np.ones(7, np.int32),                           *(np.array(extent, np.int32) for extent in
+    extents))
     return (said.decode() if isinstance(said, bytes) else str(said)).strip()
 
 

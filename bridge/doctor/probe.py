@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 import bridge
-from bridge.on_device import to_device, to_host
+from bridge.engine.arrays.transfer import to_device, to_host
 
 Array = np.ndarray
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from bridge.doctor.apart import printable
+from bridge.doctor.isolated import printable
 from bridge.doctor.records import Examination, Problem, Row, Section, State
 from bridge.report.environment import environment
 

@@ -13,18 +13,18 @@ from rich.table import Table
 from rich.text import Text
 from threadpoolctl import threadpool_limits
 
-from bridge import engine
-from bridge.command import Output, new_parser, run
-from bridge.device import HELP
-from bridge.errors import ArgumentError
+from bridge.common.cli import Output, new_parser, run
+from bridge.common.errors import ArgumentError
+from bridge.common.number_format import short
+from bridge.common.progress import stage
+from bridge.engine.library import extension
+from bridge.engine.library.device_spec import HELP
 from bridge.gradcheck.operations import OPERATIONS, Settings, check_fixture
 from bridge.gradcheck.results import GradcheckReport, InputReport, Verdict
-from bridge.outcome import Outcome
-from bridge.outputs import add_file_arguments, check_outputs, finish_series
-from bridge.progress import stage
+from bridge.judge.measure.outcome import Outcome
 from bridge.report.junit import Answer
+from bridge.report.outputs import add_file_arguments, check_outputs, finish_series
 from bridge.report.series import Series
-from bridge.wording import short
 
 ABOUT = """Check gradients by central differences, without any reference.
 
@@ -85,7 +85,7 @@ def _check(a: argparse.Namespace) -> int:
     if a.fixture is not None and a.operations:
         raise ArgumentError(f"--fixture: given together with {a.operations[0]!r}, expected one of both")
     check_outputs(a, [("--fixture", a.fixture)])
-    engine.check_device(a.device)
+    extension.check_device(a.device)
     reports = _reports(a, Settings(a.dtype, a.device, a.seed, a.points, a.directions))
     verdict = overall(reports)
     words = _conclusion(reports, verdict, a.dtype)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bridge.arithmetic import UNIT_ROUNDOFF
-from bridge.errors import ArgumentError, ArgumentTypeError
+from bridge.common.errors import ArgumentError, ArgumentTypeError
 from bridge.gradcheck.differences import Forward, Functional, Probe, choose_steps, on_grid
 from bridge.gradcheck.gradient_noise import gradient_noise
 from bridge.gradcheck.results import GradcheckReport, InputReport
+from bridge.judge.oracle.error_model import UNIT_ROUNDOFF
 
 Array = np.ndarray
 Backward = Callable[..., "Array | Sequence[Array | None] | None"]

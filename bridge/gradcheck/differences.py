@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bridge.arithmetic import UNIT_ROUNDOFF, rounding_factor
-from bridge.errors import ArgumentError
+from bridge.common.errors import ArgumentError
+from bridge.judge.oracle.error_model import UNIT_ROUNDOFF, rounding_factor
 
 Array = np.ndarray
 Forward = Callable[..., object]
 
-#: How many standard deviations of rounding are allowed: s(n) of `bridge.arithmetic` has the same factor
+#: How many standard deviations of rounding are allowed: s(n) of `bridge.judge.oracle.error_model` has the same factor
 DEVIATIONS = 9.0
 #: Evaluations from which the noise of `forward` is estimated, and their distance as a part of a step
 EVALUATIONS = 12

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bridge.model import Relu
-from bridge.network import Network
-from bridge.on_device import to_device, to_host
+from bridge.engine.arrays.transfer import to_device, to_host
+from bridge.engine.network.network import Network
+from bridge.exchange.model import Relu
 
 Array = np.ndarray
 
@@ -28,7 +28,7 @@ class NetworkFunctions:
     Examples
     --------
     >>> from bridge.gradcheck import gradcheck
-    >>> from bridge.model import Conv2d, Model
+    >>> from bridge.exchange.model import Conv2d, Model
     >>> net = Network(Model((Conv2d("a", 1, 1, (1, 1)), Relu("r")), mean=False), "float64")
     >>> net.parameters["a.weight"][...] = 2
     >>> f = NetworkFunctions(net)

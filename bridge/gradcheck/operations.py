@@ -15,15 +15,15 @@ from zlib import crc32
 
 import numpy as np
 
-from bridge.errors import ArgumentError
-from bridge.exchange import ExchangeFile
-from bridge.functional import conv2d, conv2d_backward
+from bridge.common.errors import ArgumentError
+from bridge.engine.arrays.transfer import with_numpy
+from bridge.engine.network.functional import conv2d, conv2d_backward
+from bridge.engine.network.network import Network
+from bridge.exchange.file import ExchangeFile
+from bridge.exchange.model import Conv2d, Layer, Model, Relu
 from bridge.gradcheck.check import check_counts, gradcheck
 from bridge.gradcheck.networks import NetworkFunctions
 from bridge.gradcheck.results import GradcheckReport
-from bridge.model import Conv2d, Layer, Model, Relu
-from bridge.network import Network
-from bridge.on_device import with_numpy
 
 Array = np.ndarray
 

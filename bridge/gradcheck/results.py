@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from bridge.common.number_format import short
 from bridge.gradcheck.differences import Probe
-from bridge.wording import short
 
 #: A difference informs when its bound is below this part of the gradients of its kind
 INFORMS = 0.1

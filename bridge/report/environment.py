@@ -10,8 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bridge.exchange import ExchangeFile
-from bridge.version import version
+from bridge.common.version import version
+from bridge.exchange.file import ExchangeFile
 
 #: Attributes of an exchange file that tell where it comes from (docs/exchange-file.md)
 ORIGIN = ("producer", "role", "precision", "math_mode", "device", "torch_version", "numpy_version", "h5py_version",

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bridge import bounds
-from bridge.exchange import ExchangeFile
-from bridge.judged import Comparison, Judged
-from bridge.pair import Pair, Parameters
-from bridge.sums import Sums, gradient_bound, own_gradient_bound
-from bridge.visitor import ImageVisitor
+from bridge.exchange.file import ExchangeFile
+from bridge.judge.measure.file_pair import Pair, Parameters
+from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.measure.per_image import ImageVisitor
+from bridge.judge.oracle import step as bounds
+from bridge.judge.oracle.reductions import Sums, gradient_bound, own_gradient_bound
 
 Array = np.ndarray
 

@@ -7,18 +7,18 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from bridge.diagnosis.records import VISIBLE, Adequacy, Diagnosis, Explanation, Finding, Sight
-from bridge.judged import NO_STEP, NOT_IN_FILE, Comparison, Judged
+from bridge.common.number_format import count, short
+from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Diagnosis, Explanation, Finding, Sight
+from bridge.judge.measure.condition import DETERMINISTIC, LAMBDA, false_alarm
+from bridge.judge.measure.findings import NO_STEP, NOT_IN_FILE, Comparison, Judged
+from bridge.judge.verdict import Verdict
 from bridge.report.rows import zones_of_steps
-from bridge.roundings import DETERMINISTIC, LAMBDA, false_alarm
-from bridge.verdict import Verdict
-from bridge.wording import count, short
 
 #: Of a list of names so many are shown
 MOST_NAMES = 6
 #: Of faults that cannot be told apart, places to look at
 MOST_ADVICE = 3
-#: What `bridge.diagnosis.structure` says of errors that have no place, and of a single number
+#: What `bridge.judge.diagnosis.error_location` says of errors that have no place, and of a single number
 EVERYWHERE, THE_NUMBER = "spread over the whole tensor", "the number itself"
 #: Words that are no words
 SYMBOLS = ("b", "bf16", "da", "dz", "fp16", "lr", "v", "w")

@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable
 from html import escape
 
-from bridge.attempt import attempt
-from bridge.judged import Comparison
-from bridge.outcome import Outcome
+from bridge.common.stages import attempt
+from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.verdict import Verdict
 from bridge.report.environment import environment, origin
 from bridge.report.error_map import ErrorMap, error_map, worth_a_map
 from bridge.report.facts import adequacy_lines, facts, not_judged_lines, step_lines, title
@@ -17,7 +18,6 @@ from bridge.report.figures import curve, map_figure, scatter
 from bridge.report.html_parts import adequacy_tables, definitions, faults, figure, paragraphs, section, tensor_table
 from bridge.report.rows import compact, rows
 from bridge.report.style import STYLE
-from bridge.verdict import Verdict
 
 #: Sign and word: the colour alone tells nothing
 HEADLINES = {

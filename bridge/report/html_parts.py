@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from bridge.diagnosis.records import VISIBLE, Adequacy, Sight
-from bridge.judged import Comparison, Judged
+from bridge.common.number_format import short
+from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Sight
+from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.verdict import Verdict
 from bridge.report.facts import effort_lines, finding_lines, pattern_lines
 from bridge.report.table import NUMBERS
-from bridge.verdict import Verdict
-from bridge.wording import short
 
 #: A page with more rows is slow; JSON has them all
 MOST_ROWS = 2000

@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from bridge.attempt import attempt
-from bridge.diagnosis.records import VISIBLE, Adequacy, Explanation, Finding, Sight
-from bridge.judged import Comparison, Judged
-from bridge.precision import Recognised
+from bridge.common.number_format import number
+from bridge.common.stages import attempt
+from bridge.judge.detect_precision import Recognised
+from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Explanation, Finding, Sight
+from bridge.judge.measure.condition import false_alarm, kappa
+from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.verdict import Verdict
 from bridge.report.environment import environment, origin
 from bridge.report.rows import zones_of_steps
-from bridge.roundings import false_alarm, kappa
-from bridge.verdict import Verdict
 
 #: Version of the JSON; a key is added without a new one, never renamed or removed
 JSON_VERSION = 1
@@ -73,15 +73,6 @@ def _environment(files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | 
 def _diagnosis(verdict: Verdict) -> dict[str, Any] | None:
     found = verdict.diagnosis
     return None if found is None else _without(asdict(found), "findings")
-
-
-def number(value: float | None) -> float | None:
-    """JSON knows no infinity.
-
-    >>> number(float("inf")), number(2)
-    (None, 2.0)
-    """
-    return float(value) if value is not None and math.isfinite(value) else None
 
 
 def _tensor(comparison: Comparison, judged: Judged) -> dict[str, Any]:

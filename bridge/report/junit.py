@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import chain
 from xml.etree import ElementTree
 
-from bridge.attempt import attempt
-from bridge.judged import NO_STEP, Comparison, Judged, NotJudged
-from bridge.outcome import Outcome
+from bridge.common.number_format import short
+from bridge.common.stages import attempt
+from bridge.judge.measure.findings import NO_STEP, Comparison, Judged, NotJudged
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.verdict import Verdict
 from bridge.report.facts import finding_lines, missing_lines
-from bridge.verdict import Verdict
-from bridge.wording import short
 
 #: What XML 1.0 cannot hold
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

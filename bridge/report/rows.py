@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bridge.judged import Comparison, Judged
-from bridge.outcome import Outcome, worst
+from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.measure.outcome import Outcome, worst
 
 #: Without --all a table has at most so many rows
 MOST_ROWS = 20

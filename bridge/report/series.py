@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from bridge.outcome import Outcome
+from bridge.judge.measure.outcome import Outcome
 from bridge.report.environment import environment
 from bridge.report.html_page import HEADLINES, document
 from bridge.report.html_parts import definitions, paragraphs, scrolling, section

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from rich.table import Table
 from rich.text import Text
 
-from bridge.judged import Comparison, Judged
-from bridge.outcome import Outcome
-from bridge.roundings import kappa
-from bridge.wording import short
+from bridge.common.number_format import short
+from bridge.judge.measure.condition import kappa
+from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.measure.outcome import Outcome
 
 #: Of a long name at least so many characters are shown, however narrow the terminal
 SHORTEST_NAME = 12

@@ -8,10 +8,12 @@ import textwrap
 from rich.console import Console
 from rich.text import Text
 
-from bridge.attempt import attempt
-from bridge.diagnosis.records import Diagnosis
-from bridge.judged import Comparison
-from bridge.outcome import Outcome
+from bridge.common.number_format import count
+from bridge.common.stages import attempt
+from bridge.judge.diagnosis.records import Diagnosis
+from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.verdict import Verdict
 from bridge.report.facts import (
     adequacy_lines,
     effort_lines,
@@ -25,8 +27,6 @@ from bridge.report.facts import (
 )
 from bridge.report.rows import compact, rows
 from bridge.report.table import COLOURS, table
-from bridge.verdict import Verdict
-from bridge.wording import count
 
 #: So many faults are described, the others named: the first in the order of computation cause most of the rest
 MOST_WHOLE = 3

@@ -4,7 +4,7 @@
 !> Networks are numbered handles. Tensors are addresses with an element type (`dtype_*` of
 !> cnn_kinds) and an extent in Fortran order [w, h, c, n]; address 0 means "none". Every procedure ends
 !> with `ierr` (0 good, 1 failed, 2 a training diverges) and `errmsg`. Nothing here checks that an address is good: that
-!> is the work of `bridge/engine.py`, the only caller.
+!> is the work of `bridge/engine/library/extension.py`, the only caller.
 module cnn_api
    use, intrinsic :: iso_c_binding, only : c_double, c_f_pointer, c_int, c_int64_t, c_intptr_t, c_loc, c_null_ptr, &
       & c_ptr

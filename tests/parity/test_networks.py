@@ -14,7 +14,7 @@ from parity_tools import fused, loss_and_gradients, on_host, parameters, sized
 from torch import nn
 
 import bridge
-from bridge.on_device import to_device, to_host
+from bridge.engine.arrays.transfer import to_device, to_host
 
 Maker = Callable[[], nn.Sequential]
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])

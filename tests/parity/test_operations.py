@@ -10,7 +10,7 @@ import pytest
 from cases import CASES, Array, Case, check, tensors, torch_convolution, truth
 from parity_tools import LARGE, backward, convolution, forward, sized
 
-from bridge.arithmetic import UNIT_ROUNDOFF, rounding_factor, total_roundoff
+from bridge.judge.oracle.error_model import UNIT_ROUNDOFF, rounding_factor, total_roundoff
 
 #: Strides, paddings, dilations, groups and odd sizes; the long images of the others are for the CPU's blocks
 GEOMETRY = [case for case in CASES if LARGE or math.prod(case.x) < 6000]

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from parity_tools import LARGE
 
-from bridge import engine, programs, rerun
-from bridge.again import compare_runs
-from bridge.judge import judge
-from bridge.outcome import Outcome
+from bridge.engine.library import extension, programs
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.repeatability import compare_runs
+from bridge.validate import cross_check
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -50,7 +51,7 @@ def fixtures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_steps_are_right(name: str, fixtures: dict[str, Path], device: str, tmp_path: Path) -> None:
     """Outputs, gradients, loss, momentum buffers and weights of every step."""
-    engine.run_file(fixtures[name], tmp_path / "result.h5", device)
+    extension.run_file(fixtures[name], tmp_path / "result.h5", device)
     comparison, verdict = judge(fixtures[name], tmp_path / "result.h5", diagnosing=False)
     assert verdict.outcome is Outcome.ROUNDING, verdict.words
     assert comparison.steps == SETTINGS[name].get("steps", 3) and not comparison.not_judged
@@ -59,7 +60,7 @@ def test_steps_are_right(name: str, fixtures: dict[str, Path], device: str, tmp_
 def test_no_option_makes_it_wrong(fixtures: dict[str, Path], cuda: str, tmp_path: Path) -> None:
     """Which algorithms run is for the options to say. Transforms have other bounds than sums of products."""
     for options in ("algorithm=measured", "deterministic=no,workspace=0", "algorithm=measured,workspace=1"):
-        engine.run_file(fixtures["momentum"], tmp_path / "result.h5", f"{cuda},{options}")
+        extension.run_file(fixtures["momentum"], tmp_path / "result.h5", f"{cuda},{options}")
         _, verdict = judge(fixtures["momentum"], tmp_path / "result.h5", diagnosing=False)
         assert verdict.outcome is Outcome.ROUNDING, f"{options}: {verdict.words}"
 
@@ -67,7 +68,7 @@ def test_no_option_makes_it_wrong(fixtures: dict[str, Path], cuda: str, tmp_path
 def test_program_and_extension_agree(fixtures: dict[str, Path], device: str, tmp_path: Path) -> None:
     """To the bit; and the program leaves nothing behind."""
     programs.run_cnn_step(fixtures["nesterov"], tmp_path / "result.h5", device)
-    compared, differing = rerun.differences(fixtures["nesterov"], tmp_path / "result.h5", device)
+    compared, differing = cross_check.differences(fixtures["nesterov"], tmp_path / "result.h5", device)
     assert compared > 50 and differing == []
 
 
@@ -82,7 +83,7 @@ def test_two_runs_are_the_same(fixtures: dict[str, Path], cuda: str, tmp_path: P
 def test_devices_agree_to_rounding(fixtures: dict[str, Path], cuda: str, tmp_path: Path) -> None:
     """Held against each other, CPU and GPU differ by no more than two right computations may."""
     for device in ("cpu", cuda):
-        engine.run_file(fixtures["plain"], tmp_path / f"{device[:4]}.h5", device)
+        extension.run_file(fixtures["plain"], tmp_path / f"{device[:4]}.h5", device)
     runs = compare_runs(fixtures["plain"], tmp_path / "cpu.h5", tmp_path / f"{cuda[:4]}.h5")
     assert runs.outcome is Outcome.ROUNDING, runs.words
 
@@ -115,8 +116,8 @@ def test_validate_names_tf32(cuda: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("math", ["fp16", "bf16"])
 def test_sixteen_bits_are_named(math: str, fixtures: dict[str, Path], cuda: str, tmp_path: Path) -> None:
     try:
-        engine.run_file(fixtures["plain"], tmp_path / "result.h5", f"{cuda},math={math}")
-    except engine.EngineError as error:
+        extension.run_file(fixtures["plain"], tmp_path / "result.h5", f"{cuda},math={math}")
+    except extension.EngineError as error:
         assert "needs the CUDA Fortran kernels" in str(error)
         return
     _, verdict = judge(fixtures["plain"], tmp_path / "result.h5", diagnosing=False)

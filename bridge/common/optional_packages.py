@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: MIT
+"""Packages that only some of the work needs, and the one error where such a package is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from bridge.common.errors import BridgeError
+
+#: What is installed where a package is missing, as in pyproject.toml
+INSTALLED = {"torch": ("PyTorch", "torch>=2.5"), "matplotlib": ("matplotlib", "matplotlib>=3.7")}
+
+
+def require(package: str, why: str) -> None:
+    """Refuse work that needs a package which is not there; nothing is imported.
+
+    Parameters
+    ----------
+    package : as Python imports it, one of `INSTALLED`
+    why : who needs it, the end of a sentence
+
+    Raises
+    ------
+    BridgeError
+        With the command that installs it.
+    """
+    if importlib.util.find_spec(package) is None:
+        name, requirement = INSTALLED[package]
+        raise BridgeError(f"{name} is not installed, and {why}: pip install '{requirement}'")

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT
+"""Where an operation takes place: with numpy arrays on the host, or with CUDA arrays on a GPU.
+
+Both places check the same of every argument, give results, and never copy or convert an array to fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from bridge.common.errors import ArgumentError, ArgumentTypeError
+from bridge.engine.arrays import interop, streams
+from bridge.engine.arrays.device_array import DeviceArray, on_cuda
+from bridge.engine.arrays.device_checks import check_on_cuda
+from bridge.engine.arrays.operand import Operand
+from bridge.engine.library import extension
+from bridge.engine.library.device_spec import DeviceSpec
+
+#: Bytes of a cache line, and of results that are large (fortran/backend/kernels.f90.in)
+LINE, LARGE = 64, 1 << 23
+
+
+class Host:
+    """numpy arrays; inputs are checked for NaN and infinity."""
+
+    dtypes: Sequence[str] = tuple(extension.DTYPES)
+
+    def __init__(self, spec: DeviceSpec) -> None:
+        self.text = spec.text
+
+    def operand(self, name: str, array: Any, *, like: Operand | None = None, dtype: str | None = None,
+                ndim: int | None = None, shape: Sequence[int] | None = None, writable: bool = False,
+                values: bool = True) -> Operand:
+        """An argument as Fortran takes it, the same memory.
+
+        Parameters
+        ----------
+        name : how messages call it
+        like : an argument before it, with the same element type
+        dtype : the element type; None takes that of `like`, or any of `dtypes`
+        ndim, shape : what is expected
+        writable : it is a result
+        values : they are read, and not only the shape
+
+        Raises
+        ------
+        ArgumentTypeError, ArgumentError
+            Naming the argument, what was found and what was expected.
+        """
+        index = None if isinstance(array, np.ndarray) else index_of(array)
+        if index is not None:
+            raise ArgumentTypeError(f"{name}: {interop.type_name(array)} on cuda:{index}, expected "
+                                    f"numpy.ndarray for the device {self.text} (device='cuda:{index}' computes there)")
+        dtype = like.dtype if dtype is None and like is not None else dtype
+        found = extension.check_array(name, array, dtype=dtype, ndim=ndim, shape=shape, writable=writable,
+                                      finite=values and not writable)
+        return _of_numpy(found)
+
+    def empty(self, shape: tuple[int, ...], like: Operand) -> Operand:
+        """A new array for a result."""
+        return _of_numpy(_empty(shape, np.dtype(like.dtype)))
+
+    def working(self, *operands: Operand) -> AbstractContextManager[None]:
+        """Calls of Fortran that use these operands; nothing to prepare."""
+        return nullcontext()
+
+
+class Cuda:
+    """CUDA arrays of any library. They are not searched for NaN, which would wait for the device."""
+
+    dtypes: Sequence[str] = tuple(extension.ALL_DTYPES)
+
+    def __init__(self, spec: DeviceSpec) -> None:
+        self.text, self.index = spec.text, spec.index
+        extension.close_at_exit()
+
+    def operand(self, name: str, array: Any, *, like: Operand | None = None, dtype: str | None = None,
+                ndim: int | None = None, shape: Sequence[int] | None = None, writable: bool = False,
+                values: bool = True) -> Operand:
+        """As of `Host`."""
+        if index_of(array) is None:
+            raise ArgumentTypeError(f"{name}: {interop.type_name(array)}, expected an array on "
+                                    f"cuda:{self.index} ({interop.advice(name)})")
+        found = on_cuda(name, array, None if like is None else streams.stream_of(like)[0])
+        dtype = like.dtype if dtype is None and like is not None else dtype
+        if found.dtype != dtype and (dtype is not None or found.dtype not in self.dtypes):
+            raise ArgumentTypeError(f"{name}: {found.dtype}, expected {dtype or ', '.join(self.dtypes)}")
+        extension.check_shape(name, found.shape, ndim, shape)
+        check_on_cuda(name, found, self.index)
+        if writable and found.read_only:
+            raise ArgumentError(f"{name}: read-only, expected an array that can be written to")
+        return found
+
+    def empty(self, shape: tuple[int, ...], like: Operand) -> Operand:
+        """A new array of the library that `like` belongs to; of ours where it is neither torch nor cupy."""
+        found = interop.empty_like(like, shape)
+        return DeviceArray.empty(shape, like.dtype, f"cuda:{self.index}").operand if found is None else found
+
+    def working(self, *operands: Operand) -> AbstractContextManager[None]:
+        """Calls of Fortran that use these operands, on the stream of the first."""
+        return streams.working(self.text, self.index, *operands)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Undefined values. Large arrays begin with a cache line: then Fortran can write them past the cache."""
+    size = math.prod(shape)
+    if size * dtype.itemsize < LARGE:
+        return np.empty(shape, dtype)
+    memory = np.empty(size + LINE // dtype.itemsize, dtype)
+    start = -memory.ctypes.data % LINE // dtype.itemsize
+    return memory[start:start + size].reshape(shape)
+
+
+Place = Host | Cuda
+
+
+def of_text(device: str) -> Place:
+    """The place of a device's text."""
+    spec = DeviceSpec.parse(device)
+    return Cuda(spec) if spec.on_gpu else Host(spec)
+
+
+def of(device: str | None, array: Any) -> Place:
+    """The place of a device's text, or, where none is given, that of an array.
+
+    >>> of(None, np.zeros(1)).text
+    'cpu'
+    """
+    if device is not None:
+        return of_text(device)
+    index = None if isinstance(array, np.ndarray) else index_of(array)
+    return of_text("cpu" if index is None else f"cuda:{index}")
+
+
+def index_of(array: Any) -> int | None:
+    """The CUDA device that an array lies on; None if it is on none."""
+    return array.operand.index if isinstance(array, DeviceArray) else interop.cuda_index(array)
+
+
+def refuse_overlap(out: Operand, *others: Operand | None) -> None:
+    """`out` may not share a byte with an input.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if any(other is not None and out.overlaps(other) for other in others):
+        raise ArgumentError("out: shares memory with an input, expected separate memory")
+
+
+def _of_numpy(array: np.ndarray) -> Operand:
+    return Operand(array, extension.address(array), array.shape, extension.NAMES[array.dtype])

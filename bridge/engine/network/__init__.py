@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Networks and convolutions with the face of torch."""

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: MIT
+"""Convolution as functions, with torch's argument names, on numpy and CUDA arrays and without copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bridge.common.errors import ArgumentError, ArgumentTypeError
+from bridge.engine.arrays import dispatch
+from bridge.engine.arrays.dispatch import Place
+from bridge.engine.arrays.operand import Operand
+from bridge.engine.library import extension
+from bridge.engine.network import arguments as network_arguments
+
+#: numpy.ndarray, or on a CUDA device a bridge.DeviceArray, a tensor of torch, an array of cupy, or anything with
+#: DLPack or the CUDA array interface
+Array = Any
+PairLike = int | tuple[int, int]
+
+
+def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairLike = 1, padding: PairLike | str = 0,
+           dilation: PairLike = 1, groups: int = 1, *, relu: bool = False, out: Array | None = None,
+           device: str | None = None) -> Array:
+    """2-D convolution (cross-correlation), as ``torch.nn.functional.conv2d``.
+
+    ``out[n,k,p,q] = bias[k] + sum_crs weight[k,c,r,s] * input[n, c, p*stride + r*dilation - padding, ...]``
+
+    Parameters
+    ----------
+    input : float32 or float64, shape (n, c, h, w), C-contiguous, finite
+        On a CUDA device also float16 and bfloat16, and not checked for NaN and infinity, which would wait for it.
+    weight : same dtype, shape (k, c / groups, r, s)
+    bias : same dtype, shape (k,), or None
+    stride, padding, dilation : int or (height, width), in pixels
+        `padding` adds zeros on all four sides; "valid" means 0, "same" (stride 1) keeps the size.
+    groups : int
+    relu : bool
+        Give ``max(out, 0)``.
+    out : same dtype, shape (n, k, p, q), optional
+        Where to write; must not share memory with the inputs.
+    device : where all arrays are; None takes that of `input`
+        "cpu"; "cuda" or "cuda:N" with options (see `bridge.engine.library.device_spec`); "naive" runs the plain loops
+        that the tests compare with. Work on a CUDA device is queued (see `bridge.engine.arrays.streams`), and not
+        waited for.
+
+    Returns
+    -------
+    out : same dtype, shape (n, k, p, q)
+        Of numpy, torch or cupy as `input` is, else on a CUDA device a `bridge.DeviceArray`.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentError
+        For a wrong type, dtype, rank, shape, order, an array in another place, an empty, non-finite or read-only one.
+    EngineError
+        If the shapes do not fit together or the device does not exist.
+
+    Examples
+    --------
+    >>> x = np.arange(9, dtype=np.float32).reshape(1, 1, 3, 3)
+    >>> conv2d(x, np.ones((1, 1, 2, 2), np.float32))[0, 0]
+    array([[ 8., 12.],
+           [20., 24.]], dtype=float32)
+    """
+    place = dispatch.of(device, input)
+    x, w = _check_pair(place, input, weight)
+    params = _params(stride, padding, dilation, groups, w.shape[2:])
+    rectified = int(network_arguments.flag("relu", relu))
+    b = None if bias is None else place.operand("bias", bias, like=x, shape=w.shape[:1])
+    shape = _output_shape(x, w, params)
+    if out is None:
+        y = place.empty(shape, x)
+    else:
+        y = place.operand("out", out, like=x, shape=shape, writable=True)
+        dispatch.refuse_overlap(y, x, w, b)
+    with place.working(*_given(x, w, b, y)):
+        extension.call("conv2d_forward", place.text, extension.ALL_DTYPES[x.dtype], params, rectified, x.address,
+                       x.extent, w.address, w.extent, _address(b), y.address)
+    return y.array
+
+
+def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: PairLike = 1,
+                    padding: PairLike | str = 0, dilation: PairLike = 1, groups: int = 1, *,
+                    output_mask: tuple[bool, bool, bool] = (True, True, True),
+                    device: str | None = None) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of `conv2d` (without `relu`), as ``torch.ops.aten.convolution_backward``.
+
+    Parameters
+    ----------
+    grad_output : same dtype as `input`, shape (n, k, p, q)
+        Gradient of the loss with respect to the output.
+    input, weight, stride, padding, dilation, groups, device : as for `conv2d`
+    output_mask : three bool
+        Which of the three gradients to compute. Arrays whose values none of these needs are not searched for NaN.
+
+    Returns
+    -------
+    grad_input : shape (n, c, h, w), or None
+    grad_weight : shape (k, c / groups, r, s), summed over the batch, or None
+    grad_bias : shape (k,), summed over batch and pixels, or None
+
+    Raises
+    ------
+    As `conv2d`.
+
+    Examples
+    --------
+    >>> x = np.arange(4, dtype=np.float64).reshape(1, 1, 2, 2)
+    >>> dx, dw, db = conv2d_backward(np.ones((1, 1, 1, 1)), x, np.ones((1, 1, 2, 2)))
+    >>> dw[0, 0]
+    array([[0., 1.],
+           [2., 3.]])
+    """
+    _check_mask(output_mask)
+    place = dispatch.of(device, input)
+    x, w = _check_pair(place, input, weight, input_read=output_mask[1], weight_read=output_mask[0])
+    params = _params(stride, padding, dilation, groups, w.shape[2:])
+    shape = _output_shape(x, w, params)
+    dy = place.operand("grad_output", grad_output, like=x, shape=shape)
+    shapes = (x.shape, w.shape, w.shape[:1])
+    dx, dw, db = (place.empty(one, x) if wanted else None for one, wanted in zip(shapes, output_mask, strict=True))
+    with place.working(*_given(x, w, dy, dx, dw, db)):
+        extension.call("conv2d_backward", place.text, extension.ALL_DTYPES[x.dtype], params, x.address, x.extent,
+                       w.address, w.extent, *map(_address, (dy, dx, dw, db)))
+    return tuple(None if one is None else one.array for one in (dx, dw, db))
+
+
+def _given(*operands: Operand | None) -> list[Operand]:
+    return [one for one in operands if one is not None]
+
+
+def _address(operand: Operand | None) -> int:
+    """Fortran takes 0 for none."""
+    return 0 if operand is None else operand.address
+
+
+def _check_mask(mask: object) -> None:
+    if not isinstance(mask, (tuple, list)):
+        raise ArgumentTypeError(f"output_mask: {mask!r}, expected three bool")
+    if len(mask) != 3:
+        raise ArgumentError(f"output_mask: {mask!r}, expected three bool")
+    if not all(isinstance(one, (bool, np.bool_)) for one in mask):
+        raise ArgumentTypeError(f"output_mask: {mask!r}, expected three bool")
+
+
+def _check_pair(place: Place, input: Array, weight: Array, *, input_read: bool = True,
+                weight_read: bool = True) -> tuple[Operand, Operand]:
+    x = place.operand("input", input, ndim=4, values=input_read)
+    return x, place.operand("weight", weight, like=x, ndim=4, values=weight_read)
+
+
+def _params(stride: PairLike, padding: PairLike | str, dilation: PairLike, groups: int,
+            kernel: tuple[int, ...]) -> np.ndarray:
+    """stride, padding, dilation as (h, w) each, then groups, as cnn_api wants them."""
+    strides, dilations = _pair("stride", stride), _pair("dilation", dilation)
+    if isinstance(padding, str):
+        padding = _named_padding(padding, strides, dilations, kernel)
+    return np.array([*strides, *_pair("padding", padding), *dilations, _integer("groups", groups, "an int")],
+                    dtype=np.int32)
+
+
+def _named_padding(name: str, stride: tuple[int, int], dilation: tuple[int, int],
+                   kernel: tuple[int, ...]) -> tuple[int, int]:
+    if name == "valid":
+        return (0, 0)
+    total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    if name != "same" or stride != (1, 1) or any(t % 2 for t in total):
+        raise ArgumentError(f"padding: {name!r}, expected numbers, 'valid', or 'same' with stride 1 and a kernel "
+                            "whose padding is the same on both sides")
+    return (total[0] // 2, total[1] // 2)
+
+
+def _pair(name: str, value: PairLike) -> tuple[int, int]:
+    if isinstance(value, (tuple, list)):
+        if len(value) != 2:
+            raise ArgumentError(f"{name}: {value!r}, expected an int or a pair (height, width)")
+        return (_integer(name, value[0]), _integer(name, value[1]))
+    return (_integer(name, value), _integer(name, value))
+
+
+def _integer(name: str, value: object, expected: str = "an int or a pair (height, width)") -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ArgumentTypeError(f"{name}: {value!r}, expected {expected}")
+    if abs(int(value)) > extension.LARGEST:
+        raise ArgumentError(f"{name}: {value!r}, expected a number below 2**31")
+    return int(value)
+
+
+def _output_shape(x: Operand, w: Operand, params: np.ndarray) -> tuple[int, ...]:
+    found = np.zeros(4, np.int32)
+    extension.call("conv2d_extent", x.extent, w.extent, params, found)
+    return tuple(int(n) for n in found[::-1])

@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: MIT
+"""A network that lives in Fortran, with the face of a small torch module."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bridge.common.errors import ArgumentError, ArgumentTypeError, DivergenceError, EngineError, FileError
+from bridge.engine.arrays import dispatch as places
+from bridge.engine.arrays.operand import Operand
+from bridge.engine.arrays.transfer import to_host
+from bridge.engine.library import extension
+from bridge.engine.library.device_spec import DeviceSpec
+from bridge.engine.network.arguments import checked_model, flag, parameter_names, sgd_settings, step_number
+from bridge.engine.network.momenta import Momenta, lost
+from bridge.engine.network.parameter_views import Tensors, Views, parameter_places
+from bridge.engine.network.torch_modules import make_module, read_module
+from bridge.exchange.file import ExchangeFile, Sgd
+from bridge.exchange.model import Conv2d, Model, Relu
+
+if TYPE_CHECKING:
+    from torch import nn
+
+#: numpy.ndarray, or on a CUDA device an array as `bridge.conv2d` takes it
+Array = Any
+
+#: Numbers of `named_tensor` in cnn_api
+WEIGHT, _, WEIGHT_GRADIENT, _, OUTPUT, OUTPUT_GRADIENT, MOMENTUM = range(1, 8)
+
+
+class Network:
+    """A chain of convolutions and ReLUs with a mean-squared-error loss, computed in Fortran.
+
+    Make one with `from_torch`, `from_file`, or from a `Model`. Weights and gradients are **views** of Fortran's
+    memory, of numpy or on a CUDA device `bridge.DeviceArray`: writing ``net.parameters["conv1.weight"][...] = w``
+    changes the network. Views keep the network alive; their addresses never change.
+
+    On a CUDA device inputs and targets are CUDA arrays, and results are new arrays of the library of the last input if
+    that is torch or cupy, else `bridge.DeviceArray`.
+    Work is queued on that library's stream (see `bridge.engine.arrays.streams`); only what returns a number, as `loss`
+    and `step` do, waits for it. Inputs are not checked for NaN and infinity there, which would wait too.
+
+    Parameters
+    ----------
+    model : Model
+    dtype : "float32" or "float64"
+    device : "cpu", or "cuda", "cuda:N" with options (see `bridge.engine.library.device_spec`)
+    fuse : bool
+        Compute a ReLU together with the convolution before it; that convolution's own output does not exist then.
+    lean : bool
+        For training: `fuse`, and keep nothing that training does not need. There is no gradient with respect to the
+        input, and no `output_gradient`; `backward` uses up the outputs of inner layers, so that only the last layer's
+        can be had after it (on a CUDA device with tensor cores at any time). The least memory, and on the CPU the
+        fastest.
+
+    Attributes
+    ----------
+    parameters : mapping of str to array
+        ``conv1.weight`` (k, c / groups, r, s), ``conv1.bias`` (k,), ..., in torch's order. Zero at first.
+    gradients : mapping of str to array
+        The same names and shapes; valid after `backward`, those of frozen parameters too.
+    momenta : mutable mapping of str to array
+        The same for parameters that have a momentum: from their first update with momentum on, or since
+        ``net.momenta["conv1.weight"] = v``. `save` and `from_file` keep them; see `bridge.engine.network.momenta`.
+
+    Examples
+    --------
+    >>> from bridge.exchange.model import Conv2d
+    >>> net = Network(Model((Conv2d("a", 1, 1, (1, 1)),)))
+    >>> net.parameters["a.weight"][...] = 3
+    >>> float(net.forward(np.full((1, 1, 1, 1), 2, np.float32))[0, 0, 0, 0])
+    6.0
+    """
+
+    def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu", fuse: bool = False,
+                 lean: bool = False) -> None:
+        model, spec = checked_model(model), DeviceSpec.parse(device)
+        self.lean = flag("lean", lean)
+        self.model, self.dtype, self.device, self.fuse = model, dtype, spec.text, flag("fuse", fuse) or self.lean
+        code = extension.dtype_code("dtype", dtype)
+        what = 2 if self.lean else int(self.fuse)
+        self._handle = int(extension.call("network_create", model.to_json(), code, self.device, what))
+        self._tensors = Tensors(self._handle, dtype, spec)
+        self._place = places.of_text(device)
+        self._inputs: tuple[Operand, ...] = ()
+        self._has_gradients = False
+        # Whether a lean network's inner outputs are gone: from backward to the next forward
+        self._spent = False
+        self.parameters = Views(model, self._tensors, WEIGHT)
+        self.gradients = Views(model, self._tensors, WEIGHT_GRADIENT)
+        self.momenta = Momenta(model, self._tensors, self._place, MOMENTUM)
+        for array in (*self.parameters.values(), *self.gradients.values()):
+            array[...] = 0
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], step: int = 0, *, dtype: str | None = None,
+                  device: str = "cpu", fuse: bool = False, lean: bool = False) -> Network:
+        """The network of an exchange file with its weights before step `step`, frozen where the file says so.
+
+        It goes on where the one that was saved stopped: with its `momenta`, and the number of its steps. A parameter
+        whose momentum is not in the file has none, and begins with the gradient alone, as torch's without the
+        optimiser's state. That is a warning where the file has had steps with momentum: `save` of an earlier version
+        left momenta out, and so do results of ``cnn_step`` and fixtures, whose later steps have weights only.
+
+        Parameters
+        ----------
+        path : exchange file
+        step : which weights, from 0
+        dtype : precision to compute in; None takes the file's
+        device, fuse, lean : as of `Network`
+
+        Raises
+        ------
+        FileError, EngineError
+            If the file is unreadable, has no model, or lacks these weights.
+        """
+        name, number = extension.path_text("path", path), step_number(step)
+        with ExchangeFile(name) as file:
+            model, precision, without = file.model, file.precision, lost(file, number)
+        if model is None:
+            raise FileError(f"{name}: /model is missing")
+        network = cls(model, precision if dtype is None else dtype, device, fuse, lean)
+        with network._place.working():
+            extension.call("network_read_weights", network._handle, name, number)
+        if without:
+            warnings.warn(f"{name}: the momenta before step {number} are not in the file: momentum begins anew with "
+                          "the first gradient", stacklevel=2)
+        return network
+
+    @classmethod
+    def from_torch(cls, module: nn.Module, *, dtype: str | None = None, reduction: str = "mean",
+                   device: str = "cpu", fuse: bool = False, lean: bool = False) -> Network:
+        """The network of a torch module that is a chain of ``Conv2d`` and ``ReLU``, with copies of its weights.
+
+        Parameters with ``requires_grad=False`` are `frozen`.
+
+        That it is a chain is checked: a float64 copy of the module is run on small inputs, and must give, to the
+        bit, what its layers' descriptions and weights give one after the other.
+
+        Raises
+        ------
+        ArgumentError, ArgumentTypeError
+            If the module holds anything else (a subclass too), has hooks or parametrizations, is no plain chain, two
+            convolutions share a weight, or one pads with something other than zeros.
+        """
+        if reduction not in ("mean", "sum"):
+            raise ArgumentError(f"reduction: {reduction!r}, expected 'mean' or 'sum'")
+        found = read_module(module, mean=reduction == "mean")
+        network = cls(found.model, found.dtype if dtype is None else dtype, device, fuse, lean)
+        for name, array in network.parameters.items():
+            array[...] = found.weights[name]
+        network.frozen = found.frozen
+        return network
+
+    def to_torch(self) -> nn.Module:
+        """A torch ``Sequential`` on the CPU with the same layers, names and (copied) weights.
+
+        ``requires_grad`` is False where a parameter is `frozen`.
+
+        Raises
+        ------
+        BridgeError
+            If PyTorch is not installed.
+        """
+        weights = {name: to_host(array) for name, array in self.parameters.items()}
+        return make_module(self.model, self.dtype, weights, self.frozen)
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Names of the parameters that no update changes, in the order of `parameters`. Set it to freeze others.
+
+        As torch does where ``requires_grad`` is False, updates leave them out altogether: no weight decay, and no
+        momentum, which stays as it is. Their gradients are computed all the same.
+
+        Raises
+        ------
+        ArgumentTypeError, ArgumentError
+            If it is set to anything but names of parameters.
+
+        Examples
+        --------
+        >>> from bridge.exchange.model import Conv2d
+        >>> net = Network(Model((Conv2d("a", 1, 1, (1, 1)),)))
+        >>> net.frozen = ["a.weight"]
+        >>> net.frozen += ("a.bias",)
+        >>> net.frozen
+        ('a.weight', 'a.bias')
+        >>> net.frozen = ()
+        """
+        return tuple(name for name, place in parameter_places(self.model).items()
+                     if extension.call("network_frozen", self._handle, *place))
+
+    @frozen.setter
+    def frozen(self, names: Iterable[str]) -> None:
+        chosen = parameter_names("frozen", names, self.parameters)
+        for name, place in parameter_places(self.model).items():
+            extension.call("network_freeze", self._handle, *place, int(name in chosen))
+
+    def forward(self, input: Array) -> Array:
+        """Output of the last layer, a new array (n, k, p, q).
+
+        `input`: the network's dtype, (n, c, h, w), C-contiguous, finite; kept (not copied) until the next call, and
+        not to be changed before `backward`.
+        """
+        x = self._place.operand("input", input, dtype=self.dtype, ndim=4)
+        self._has_gradients = self._spent = False
+        self._hold(x)
+        with self._place.working(x):
+            extension.call("network_forward", self._handle, x.address, x.extent)
+        self._inputs = (x,)
+        return self._copy(len(self.model.layers), OUTPUT)
+
+    def loss(self, target: Array) -> float:
+        """Mean or sum of (output - target)**2 of the last `forward`; `target` has the output's shape.
+
+        Waits for a CUDA device, to read the number back.
+        """
+        t = self._place.operand("target", target, dtype=self.dtype, ndim=4)
+        self._has_gradients = False
+        with self._place.working(t):
+            return float(extension.call("network_loss", self._handle, t.address, t.extent))
+
+    def backward(self) -> Array | None:
+        """Fill `gradients`, and return the gradient of the last `loss` with respect to the input, a new array.
+
+        None for a `lean` network, which has none.
+        """
+        with self._place.working(*self._inputs[-1:]):
+            extension.call("network_backward", self._handle)
+        self._has_gradients, self._spent = True, self.lean
+        return None if self.lean else self._copy(0, OUTPUT_GRADIENT)
+
+    @property
+    def steps(self) -> int:
+        """Updates so far, and so the number of the next step; `save` and `from_file` go on counting."""
+        return int(extension.call("network_steps_done", self._handle))
+
+    def update(self, *, lr: float, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
+               nesterov: bool = False) -> None:
+        """One step of SGD with the last gradients, exactly as ``torch.optim.SGD``, on all that is not `frozen`."""
+        settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
+        with self._place.working(*self._inputs[-1:]):
+            extension.call("network_update", self._handle, *settings)
+
+    def feed(self, input: np.ndarray, target: np.ndarray) -> None:
+        """Input and target of the next `step`, numpy arrays on any device; copied, and free to change on return.
+
+        On a CUDA device what is queued goes on meanwhile: from pinned memory, on a stream of its own, the next batch
+        arrives while a recorded step runs (behind one that is not, which reads the batch itself). Values are checked as
+        on the CPU.
+
+        Examples
+        --------
+        >>> from bridge.exchange.model import Conv2d
+        >>> net, x = Network(Model((Conv2d("a", 1, 1, (1, 1)),))), np.ones((1, 1, 2, 2), np.float32)
+        >>> net.feed(x, 2 * x)
+        >>> for _ in range(2):
+        ...     net.step(lr=0.125, read_loss=False)
+        ...     net.feed(x, 2 * x)
+        >>> net.read_loss()
+        1.0
+        """
+        x, t = (extension.check_array(name, array, dtype=self.dtype, ndim=4, finite=True) for name, array in
+                (("input", input), ("target", target)))
+        extents = [np.array(array.shape[::-1], np.int32) for array in (x, t)]
+        with self._place.working():
+            extension.call("network_feed", self._handle, x.ctypes.data, extents[0], t.ctypes.data, extents[1])
+
+    def step(self, input: Array | None = None, target: Array | None = None, *, lr: float, momentum: float = 0.0,
+             dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False,
+             read_loss: bool = True) -> float | None:
+        """Forward, loss, backward, update in one call; returns the loss before the update.
+
+        Without input and target it takes, and uses up, those of the last `feed`.
+
+        Waits for a CUDA device once, before the update, to read the loss back. With ``read_loss=False`` it does not
+        wait and returns None: `read_loss` reads the loss when it is wanted.
+
+        On a CUDA device the second step of a shape is recorded, and from then on input and target are copied inside the
+        device and the rest is one launch (a CUDA graph) and the update; the option ``record=no`` leaves that out.
+        Another shape in between, of a `forward` too, means to begin anew.
+
+        Raises
+        ------
+        DivergenceError
+            If the loss is NaN or infinite: it names the step, counted from 0, and there is no update, so that weights
+            and momenta are those before it. With ``read_loss=False`` on a CUDA device nobody looks: the update is made,
+            and `read_loss` raises.
+        """
+        given = () if input is None and target is None else self._batch(input, target)
+        settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
+        wanted = flag("read_loss", read_loss)
+        self._has_gradients = False
+        with self._place.working(*given):
+            try:
+                if given:
+                    self._hold(given[0])
+                    places = [part for one in given for part in (one.address, one.extent)]
+                    loss = extension.call("network_step", self._handle, *places, *settings, int(wanted))
+                else:
+                    loss = extension.call("network_step_fed", self._handle, *settings, int(wanted))
+            except DivergenceError:
+                # It has come as far as the update
+                self._spent = self.lean
+                raise
+        self._inputs, self._has_gradients, self._spent = given[:1], True, self.lean
+        return float(loss) if wanted else None
+
+    def _batch(self, input: Array, target: Array) -> tuple[Operand, Operand]:
+        """Checked."""
+        x = self._place.operand("input", input, dtype=self.dtype, ndim=4)
+        return x, self._place.operand("target", target, dtype=self.dtype, ndim=4, like=x)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the last `step` was replayed from a recording, as on a CUDA device from the second of a shape on."""
+        return bool(extension.call("network_recorded", self._handle))
+
+    def read_loss(self) -> float:
+        """The loss of the last `loss` or `step`, before its update. Waits for a CUDA device.
+
+        Raises
+        ------
+        DivergenceError
+            If it is NaN or infinite, and that of a step with ``read_loss=False``.
+        """
+        with self._place.working(*self._inputs[-1:]):
+            return float(extension.call("network_read_loss", self._handle))
+
+    def output(self, layer: str) -> Array:
+        """Output of a layer in the last forward pass, a new array."""
+        number = self._number(layer)
+        after = self.model.layers[number] if number < len(self.model.layers) else None
+        if self.fuse and isinstance(self.model.layers[number - 1], Conv2d) and isinstance(after, Relu):
+            raise EngineError(f"output: {layer!r} is computed together with its ReLU and does not exist, expected "
+                              f"{after.name!r}, or a network with fuse=False")
+        if self._spent and after is not None:
+            raise EngineError(f"output: {layer!r} was used up by backward, expected {self.model.layers[-1].name!r}, "
+                              "or a network with lean=False")
+        return self._copy(number, OUTPUT)
+
+    def output_gradient(self, layer: str) -> Array:
+        """Gradient of the last `backward` with respect to a layer's output, a new array; "input" names the input's."""
+        if self.lean:
+            raise EngineError(f"output_gradient: a lean network does not keep that of {layer!r}, expected lean=False")
+        if not self._has_gradients:
+            raise EngineError("output_gradient: no gradients yet, call backward first")
+        return self._copy(0 if layer == "input" else self._number(layer), OUTPUT_GRADIENT)
+
+    def ways(self, shape: tuple[int, int, int, int]) -> list[str]:
+        """How this network's convolutions are computed for an input of a shape, in words: one for each chain of them.
+
+        Nothing is computed. With `fuse`, convolutions with only ReLUs between them are a chain, which the device cpu
+        takes depth first where it can (docs/cpu.md).
+
+        Raises
+        ------
+        ArgumentError
+            If the shape is not of four sizes.
+        EngineError
+            If it does not fit the network.
+
+        Examples
+        --------
+        >>> from bridge.exchange.model import Conv2d, Relu
+        >>> layers = Conv2d("a", 1, 8, (3, 3)), Relu("r"), Conv2d("b", 8, 1, (3, 3))
+        >>> Network(Model(layers), lean=True).ways((2, 1, 64, 64))[0][:27]
+        'a .. b: outputs depth first'
+        """
+        if len(shape) != 4:
+            raise ArgumentError(f"shape: {tuple(shape)}, expected (n, c, h, w)")
+        text = extension.call("network_ways", self._handle, np.array(shape[::-1], np.int32))
+        return text.decode("utf-8").strip().split("\n")
+
+    def save(self, path: str | os.PathLike[str], sgd: Sgd | None = None) -> None:
+        """Write model and weights, which are frozen, momenta and `steps` to an exchange file, whole or not at all.
+
+        With the same settings of SGD, which `update` and `step` are given, `from_file` goes on from there to the bit.
+
+        Parameters
+        ----------
+        path : file name; an older file is replaced
+        sgd : optimiser settings to record; lr = 0 when left out
+
+        Raises
+        ------
+        EngineError
+            If a weight or a momentum is NaN or infinite, or the file cannot be written: an older file stays as it was.
+        """
+        s = Sgd(0.0) if sgd is None else sgd
+        if not isinstance(s, Sgd):
+            raise ArgumentTypeError(f"sgd: {s!r}, expected bridge.Sgd")
+        settings = sgd_settings(self.dtype, s.lr, s.momentum, s.dampening, s.weight_decay, s.nesterov)
+        with self._place.working():
+            extension.call("network_save", self._handle, extension.path_text("path", path), *settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise ArgumentTypeError("a Network cannot be copied or pickled; expected save and from_file")
+
+    def _hold(self, x: Operand) -> None:
+        """Fortran keeps the input's address even when it then fails: keep the new input alive, and the one before."""
+        self._inputs = (*self._inputs[-1:], x)
+
+    def _number(self, layer: str) -> int:
+        names = [one.name for one in self.model.layers]
+        if layer not in names:
+            raise ArgumentError(f"layer: {layer!r}, expected one of {', '.join(names)}")
+        return names.index(layer) + 1
+
+    def _copy(self, number: int, which: int) -> Array:
+        place, shape = self._tensors.find(number, which)
+        if place == 0:
+            raise EngineError("this tensor does not exist yet: call forward, loss or backward first")
+        found = self._place.empty(shape, self._inputs[-1] if self._inputs else Operand(None, 0, (), self.dtype))
+        with self._place.working(found):
+            if isinstance(self._place, places.Host):
+                extension.call("network_copy", self._handle, number, which, found.address)
+            else:
+                code = extension.dtype_code("dtype", self.dtype)
+                extension.call("device_convert", self.device, found.size, code, place, code, found.address)
+        return found.array

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: MIT
+"""The model description of an exchange file, read and checked (docs/exchange-file.md, ``/model``)."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.common.errors import FileError
+
+Pair = tuple[int, int]
+Shape = tuple[int, int, int, int]
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Conv2d:
+    """A convolution layer. Pairs are (height, width)."""
+
+    name: str
+    in_channels: int
+    out_channels: int
+    kernel_size: Pair
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    bias: bool = True
+
+    @property
+    def weight_shape(self) -> Shape:
+        """Shape of the filter bank, (k, c / groups, r, s)."""
+        return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Shape (n, k, p, q) for an input (n, c, h, w).
+
+        Raises
+        ------
+        FileError
+            If the channels differ or the kernel is larger than the padded input.
+        """
+        n, c, *size = shape
+        if c != self.in_channels:
+            raise FileError(f"layer {self.name}: input {shape} has {c} channels, expected {self.in_channels}")
+        p, q = (
+            (length + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
+            for length, pad, dilation, kernel, stride in zip(
+                size, self.padding, self.dilation, self.kernel_size, self.stride, strict=True
+            )
+        )
+        if p < 1 or q < 1:
+            raise FileError(f"layer {self.name}: the kernel {self.kernel_size} is larger than the padded input {shape}")
+        return (n, self.out_channels, p, q)
+
+
+@dataclass(frozen=True)
+class Relu:
+    """A rectifier, ``max(z, 0)``."""
+
+    name: str
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """The shape of the input."""
+        return shape
+
+
+Layer = Conv2d | Relu
+
+
+@dataclass(frozen=True)
+class Model:
+    """A chain of layers with a mean-squared-error loss.
+
+    Examples
+    --------
+    >>> text = '{"layers": [{"name": "a", "type": "relu"}], "loss": {"type": "mse", "reduction": "sum"}}'
+    >>> Model.from_json(text).layers
+    (Relu(name='a'),)
+    """
+
+    layers: tuple[Layer, ...]
+    mean: bool = True
+
+    @classmethod
+    def from_json(cls, text: str) -> Model:
+        """Read the text of ``/model``.
+
+        Raises
+        ------
+        FileError
+            If the text is not JSON, a layer or a key is unknown, or a name is not allowed.
+        """
+        try:
+            content = json.loads(text, object_pairs_hook=_unique)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise FileError(f"model description: not JSON ({error})") from None
+        if not isinstance(content, dict) or not isinstance(content.get("layers"), list) or not content["layers"]:
+            raise FileError("model description: layers is missing or empty, expected an array of layers")
+        _only_keys("the model", content, {"layers", "loss"})
+        layers = tuple(_layer(entry) for entry in content["layers"])
+        names = [layer.name for layer in layers]
+        if len(set(names)) != len(names):
+            raise FileError("model description: two layers have the same name")
+        loss = content.get("loss")
+        if not isinstance(loss, dict) or loss.get("type") != "mse" or loss.get("reduction") not in ("mean", "sum"):
+            raise FileError(f"model description: loss is {loss}, expected mse with the reduction mean or sum")
+        _only_keys("loss", loss, {"type", "reduction"})
+        return cls(layers, loss["reduction"] == "mean")
+
+    def to_json(self) -> str:
+        """The text that `from_json` reads."""
+        layers: list[dict[str, Any]] = []
+        for layer in self.layers:
+            if isinstance(layer, Relu):
+                layers.append({"name": layer.name, "type": "relu"})
+            else:
+                layers.append({"name": layer.name, "type": "conv2d"} | {
+                    key: list(value) if isinstance(value, tuple) else value
+                    for key, value in vars(layer).items() if key != "name"
+                })
+        loss = {"type": "mse", "reduction": "mean" if self.mean else "sum"}
+        return json.dumps({"layers": layers, "loss": loss})
+
+    @property
+    def convolutions(self) -> tuple[Conv2d, ...]:
+        """The layers that have parameters."""
+        return tuple(layer for layer in self.layers if isinstance(layer, Conv2d))
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes by name, ``conv1/weight``, ``conv1/bias``, ..., in the order of the layers."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for layer in self.convolutions:
+            shapes[f"{layer.name}/weight"] = layer.weight_shape
+            if layer.bias:
+                shapes[f"{layer.name}/bias"] = (layer.out_channels,)
+        return shapes
+
+    def output_shapes(self, shape: Shape) -> list[Shape]:
+        """Shape of every layer's output for an input (n, c, h, w)."""
+        shapes = []
+        for layer in self.layers:
+            shape = layer.output_shape(shape)
+            shapes.append(shape)
+        return shapes
+
+
+def _layer(entry: object) -> Layer:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise FileError(f"model description: a layer is {entry!r}, expected an object with a name")
+    name = entry["name"]
+    if not NAME.fullmatch(name) or name == "input":
+        raise FileError(f"model description: layer name {name!r} is not allowed "
+                        "(1 to 64 letters, digits, '_', '.', '-'; not 'input')")
+    kind = entry.get("type")
+    if kind == "relu":
+        _only_keys(f"layer {name}", entry, {"name", "type"})
+        return Relu(name)
+    if kind != "conv2d":
+        raise FileError(f"model description: layer {name} has type {kind!r}, expected conv2d or relu")
+    return _conv2d(name, entry)
+
+
+def _conv2d(name: str, entry: dict[str, Any]) -> Conv2d:
+    _only_keys(f"layer {name}", entry, set(Conv2d.__dataclass_fields__) | {"type"})
+    bias = entry.get("bias")
+    if not isinstance(bias, bool):
+        raise FileError(f"model description: layer {name} has bias {bias!r}, expected true or false")
+    layer = Conv2d(
+        name,
+        _integer(name, entry, "in_channels", 1),
+        _integer(name, entry, "out_channels", 1),
+        _pair(name, entry, "kernel_size", 1, None),
+        _pair(name, entry, "stride", 1, (1, 1)),
+        _pair(name, entry, "padding", 0, (0, 0)),
+        _pair(name, entry, "dilation", 1, (1, 1)),
+        _integer(name, entry | {"groups": entry.get("groups", 1)}, "groups", 1),
+        bias,
+    )
+    if layer.in_channels % layer.groups or layer.out_channels % layer.groups:
+        raise FileError(f"model description: layer {name} has {layer.in_channels} and {layer.out_channels} "
+                        f"channels, expected multiples of groups = {layer.groups}")
+    return layer
+
+
+def _only_keys(what: str, entry: dict[str, Any], known: set[str]) -> None:
+    """An unknown key might change what is computed: it is refused."""
+    if unknown := sorted(set(entry) - known):
+        raise FileError(f"model description: {what} has the unknown key {unknown[0]!r}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON readers differ in which of two equal keys they take: neither is taken."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise FileError("model description: a key stands twice in one object")
+    return found
+
+
+def _integer(name: str, entry: dict[str, Any], key: str, lowest: int) -> int:
+    value = entry.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= 65536:
+        raise FileError(f"model description: layer {name} has {key} {value!r}, "
+                        f"expected an integer from {lowest} to 65536")
+    return value
+
+
+def _pair(name: str, entry: dict[str, Any], key: str, lowest: int, default: Pair | None) -> Pair:
+    value = entry.get(key, default)
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        raise FileError(f"model description: layer {name} has {key} {value!r}, expected [height, width]")
+    first, second = (_integer(name, {key: item}, key, lowest) for item in value)
+    return (first, second)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Identities that hold whatever the numbers are: no reference is needed."""

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""``python -m bridge.identities FIXTURE RESULT``: do the candidate's own tensors agree with each other?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from bridge.common.cli import Output, new_parser, run
+from bridge.common.number_format import number, short
+from bridge.common.progress import stage
+from bridge.identities.adjoint import DATA, FILTER, FORWARD, MADE_BY, Adjoint
+from bridge.identities.adjoint_check import adjoint_identities, conclusion
+from bridge.judge.measure.outcome import Outcome, worst
+from bridge.report.junit import Answer
+from bridge.report.outputs import add_file_arguments, check_outputs, finish_series
+from bridge.report.series import Series
+
+HEADINGS = ("layer", "step", FORWARD, FILTER, DATA, "gap / C", "T", "wrong")
+
+
+def cells(one: Adjoint) -> list[str]:
+    """A row of the table: a convolution of a step."""
+    shown = [f"{one.sides[name].value:.7g}" if name in one.sides else "" for name in MADE_BY]
+    return [one.layer, str(one.step), *shown, f"{one.gap:.1e}", short(one.largest), one.implicated]
+
+
+def table(found: list[Adjoint]) -> Table:
+    """One row for each convolution and step."""
+    rows = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in HEADINGS:
+        rows.add_column(heading, justify="left" if heading in ("layer", "wrong") else "right", overflow="fold")
+    for one in found:
+        rows.add_row(*cells(one), style="" if one.outcome is Outcome.ROUNDING else "red")
+    return rows
+
+
+def series(found: list[Adjoint]) -> Series:
+    """For the reports."""
+    answers = [Answer(f"{one.layer}, step {one.step}", one.outcome,
+                      f"T = {short(one.largest)}{f': {one.implicated}' if one.implicated else ''}") for one in found]
+    zone = worst(one.outcome for one in found)
+    return Series("identities", "<dz, z - b> = <w, dw> = <x, dx>, for every convolution", zone, conclusion(found),
+                  answers, HEADINGS, [cells(one) for one in found])
+
+
+def to_dict(one: Adjoint) -> dict[str, Any]:
+    """For JSON; infinite and undefined numbers are null."""
+    return {"layer": one.layer, "step": one.step, "verdict": one.outcome.label, "T": number(one.largest),
+            "gap": number(one.gap), "implicated": one.implicated,
+            "products": {name: number(side.value) for name, side in one.sides.items()}}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    p = new_parser(
+        "bridge.identities",
+        description="Check a candidate's tensors against each other, without an oracle: for every convolution\n"
+                    "<dz, z - b> = <w, dw> = <x, dx> up to rounding. If two agree, the third is wrong.",
+        epilog="exit codes:\n  0  consistent\n  1  a bug\n  2  bad input or usage\n  4  cannot tell\n\n"
+               "One projection of each tensor is seen: consistent is weaker than right (python -m bridge.compare).")
+    p.add_argument("fixture", metavar="FIXTURE", help="exchange file with the batches and first weights")
+    p.add_argument("result", metavar="RESULT", help="exchange file of the candidate")
+    add_file_arguments(p, "conclusion and all products", "convolution of each step")
+    return p
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; the exit code is the verdict."""
+    a = parser().parse_args(arguments)
+    return run("bridge.identities", lambda: _main(a))
+
+
+def _main(a: argparse.Namespace) -> int:
+    check_outputs(a, [("FIXTURE", a.fixture), ("RESULT", a.result)])
+    with stage(Output(stderr=True), "adjoint identities") as progress:
+        found = adjoint_identities(a.fixture, a.result, progress)
+    console = Output()
+    console.print(table(found))
+    console.print(conclusion(found), highlight=False)
+    return finish_series("bridge.identities", a, series(found), {"identities": [to_dict(one) for one in found]})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""Do the candidate's own tensors agree with each other? The adjoint identity of every convolution.
+
+A convolution ``z = conv(x, w) + b`` is linear in x and in w, so for right tensors
+
+    <dz, z - b> = <w, dw> = <x, dx>          (the adjoint identity)
+
+up to rounding, whatever the weights are. No oracle is asked, and no reference: if two of the three agree, the third
+names the wrong operation. One projection of each tensor is seen, not the tensor: an error at right angles to it stays
+unseen, and where the kernels are symmetric under a flip, so does a flipped gradient.
+
+Rounding. All three have the same sum of absolute values C. Each is a sum of the tensor's rounding errors, weighted;
+with independent errors of mean 0 (the model of `bridge.judge.oracle.step`) it stays below 9 u sqrt(n) times the
+Euclidean norm of the weighted sums of absolute values: T <= 1. A bug is certain beyond s(n) C, and beyond what bfloat16
+operands would do; between, nobody can tell.
+
+Source: the definition of an adjoint; N. J. Higham and T. Mary, SIAM J. Sci. Comput. 41 (2019) A2815.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from bridge.common.errors import FileError
+from bridge.common.number_format import short
+from bridge.common.progress import Report
+from bridge.exchange.file import ExchangeFile
+from bridge.exchange.model import Conv2d
+from bridge.identities.adjoint import DATA, FILTER, FORWARD, LAMBDA, Adjoint, Projection
+from bridge.judge.measure.file_pair import Pair, Parameters
+from bridge.judge.measure.outcome import Outcome, worst
+from bridge.judge.oracle import convolution
+from bridge.judge.oracle.error_model import rounding_factor
+
+Array = np.ndarray
+
+#: Relative error of one of our own float64 sums: numpy adds pairwise
+OWN_SUM = 32 * 2.0**-53
+
+
+def adjoint_identities(
+    fixture: str | os.PathLike[str], result: str | os.PathLike[str], progress: Report | None = None
+) -> list[Adjoint]:
+    """The identity of every convolution in every step for which the files hold enough.
+
+    Parameters
+    ----------
+    fixture : gives the batches and the first weights
+    result : the candidate's file
+    progress : called as ``progress(done, total)`` after every convolution
+
+    Raises
+    ------
+    FileError
+        If a file is unreadable, the two do not belong together, or there is no convolution to check.
+    """
+    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, np.errstate(all="ignore"):
+        pair = Pair(reference, candidate)
+        work = [(k, layer) for k in range(pair.steps) for layer in pair.model.convolutions]
+        found = []
+        for done, (k, layer) in enumerate(work):
+            weights = pair.start if k == 0 else pair.parameters(candidate, k)
+            one = None if weights is None else _Layer(pair, k, layer, weights).identity()
+            found += [one] if one else []
+            if progress:
+                progress(done + 1, len(work))
+    if not found:
+        raise FileError(
+            f"{os.fspath(result)}: the adjoint identity needs a convolution's dz (grads/<layer>/output), its input and "
+            "two of its output, weight gradient and input gradient: no layer has them"
+        )
+    return found
+
+
+class _Layer:
+    """One convolution of one step: its tensors, image by image."""
+
+    def __init__(self, pair: Pair, step: int, layer: Conv2d, weights: Parameters) -> None:
+        self.pair, self.layer, self.step = pair, layer, step
+        self.w = weights[f"{layer.name}/weight"].astype(np.float64)
+        self.b = weights[f"{layer.name}/bias"].astype(np.float64)[:, None, None] if layer.bias else np.zeros((1, 1, 1))
+        names = [one.name for one in pair.model.layers]
+        before = names.index(layer.name) - 1
+        self.first = before < 0
+        self.input = "input" if self.first else f"forward/{names[before]}"
+        self.input_gradient = "grads/input" if self.first else f"grads/{names[before]}/output"
+
+    def identity(self) -> Adjoint | None:
+        """None where the file holds too little."""
+        name = self.layer.name
+        wanted = {FORWARD: f"forward/{name}", FILTER: f"grads/{name}/weight", DATA: self.input_gradient}
+        sides = {side: Projection() for side, tensor in wanted.items() if self._has(tensor)}
+        if len(sides) < 2 or not self._has(f"grads/{name}/output") or not (self.first or self._has(self.input)):
+            return None
+        absolute, scale = np.zeros_like(self.w), 0.0
+        for image in range(self.pair.batch_shape[0]):
+            x, dz = self._input(image), self._read(f"grads/{name}/output", image)
+            c = convolution.backward_filter(np.abs(x), [np.abs(dz)], self.layer)[0]
+            absolute, scale = absolute + c, scale + _sum(np.abs(self.w) * c)
+            if FORWARD in sides:
+                sides[FORWARD].add(self._forward(image, x, dz))
+            if DATA in sides:
+                sides[DATA].add(self._data(image, x, dz))
+        if FILTER in sides:
+            sides[FILTER] = self._filter(absolute, x.shape[1:], dz.shape[1:])
+        return Adjoint(name, self.step, sides, scale)
+
+    def _forward(self, image: int, x: Array, dz: Array) -> Projection:
+        z = self._read(f"forward/{self.layer.name}", image)
+        c = convolution.forward(np.abs(x), [np.abs(self.w)], self.layer)[0] + np.abs(self.b)
+        n = convolution.products_forward(self.layer, x.shape[1:], z.shape[1:]) + self.layer.bias
+        return self._projection(dz, z - self.b, c, n)
+
+    def _data(self, image: int, x: Array, dz: Array) -> Projection:
+        dx = self._read(self.input_gradient, image)
+        size = (x.shape[1], x.shape[2])
+        c = convolution.backward_data(np.abs(dz), np.abs(self.w), self.layer, size)
+        return self._projection(x, dx, c, convolution.products_data(self.layer, size, dz.shape[1:]))
+
+    def _filter(self, c: Array, size_in: tuple[int, ...], size_out: tuple[int, ...]) -> Projection:
+        path = f"steps/{self.step}/grads/{self.layer.name}/weight"
+        dw = self.pair.candidate.read(path, self.w.shape).astype(np.float64)
+        n = convolution.products_filter(self.layer, size_in, size_out) * self.pair.batch_shape[0]
+        return self._projection(self.w, dw, c, n)
+
+    def _projection(self, a: Array, b: Array, c: Array, n: Array) -> Projection:
+        """<a, b>, where b was rounded: n roundings for each element, sum of absolute values c."""
+        u, products = self.pair.u, a * b
+        own = OWN_SUM * _sum(np.abs(products))
+        weighted = np.abs(a) * c
+        return Projection(
+            _sum(products),
+            u**2 * _sum(n * np.square(weighted)) + (own / LAMBDA) ** 2,
+            _sum(rounding_factor(n, u) * weighted) + own,
+            _sum(np.square(weighted)),
+        )
+
+    def _has(self, name: str) -> bool:
+        return self.pair.candidate.has(f"steps/{self.step}/{name}")
+
+    def _read(self, name: str, image: int) -> Array:
+        path = f"steps/{self.step}/{name}"
+        return self.pair.candidate.read(path, self.pair.shapes[name], image).astype(np.float64)
+
+    def _input(self, image: int) -> Array:
+        return self.pair.batch(self.step, "input", image) if self.first else self._read(self.input, image)
+
+
+def _sum(values: Array) -> float:
+    return float(np.sum(np.ascontiguousarray(values)))
+
+
+def conclusion(found: list[Adjoint]) -> str:
+    """One line."""
+    zone = worst(one.outcome for one in found)
+    if zone is Outcome.ROUNDING:
+        largest = max(one.largest for one in found)
+        return f"CONSISTENT: the adjoint identity holds in all {len(found)} convolutions; largest T = {short(largest)}."
+    first = next(one for one in found if one.outcome is zone)
+    word = "BUG" if zone is Outcome.BUG else "CANNOT TELL"
+    lower = "" if zone is Outcome.BUG else " A lower precision than declared can do this, too."
+    return f"{word}: the adjoint identity fails in step {first.step}; implicated is {first.implicated}.{lower}"

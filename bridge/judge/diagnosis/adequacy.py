@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: MIT
+"""What the data at hand can show: every fault planted in the oracle, and its deviation measured in units of E.
+
+A deviation below 3 E could hide behind rounding: these data cannot see that fault in that tensor. Of large images a
+part is taken, and the ratios of its sums are scaled by the share of the terms, as if all deviations were incoherent.
+That is an estimate: deviations of the border only shrink faster, and what depends on a few small numbers (underflow)
+differs from one part of the images to another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from bridge.common.threads import one_core
+from bridge.exchange.file import ExchangeFile
+from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
+from bridge.judge.diagnosis.catalogue import KINDS, kind
+from bridge.judge.diagnosis.convolutions import Filter
+from bridge.judge.diagnosis.crop import Excerpt
+from bridge.judge.diagnosis.hypothesis import Hypothesis, hypothesis
+from bridge.judge.diagnosis.operations import Bounded, Operation
+from bridge.judge.diagnosis.output_faults import changed_numbers, moved, read_wrongly
+from bridge.judge.diagnosis.records import Adequacy, Kind, Sight
+from bridge.judge.diagnosis.sampling import few_channels, sample
+from bridge.judge.diagnosis.step_graph import Chain
+from bridge.judge.diagnosis.update_faults import Updating, update_faults
+from bridge.judge.measure.file_pair import Pair
+
+Array = np.ndarray
+
+#: Ratios above it say no more
+LARGEST = 1e16
+#: Of a sample every other element will do
+SPARSE = 2
+#: Faults that need two steps, and those that no data show, but a second run or a look at memory
+MEMORY = ("accumulated", "state", "previous_step")
+BESIDE = {
+    "race": "only a second run shows it: --again",
+    "uninitialised": "seen wherever a tensor is judged; poison outputs with NaN to be sure",
+    "overwritten": "seen wherever a tensor is judged",
+    "library_constant": "seen where the fault of the single layers is",
+}
+
+
+def reckon(fixture: str | os.PathLike[str], result: str | os.PathLike[str]) -> Adequacy:
+    """What a fixture can show of a candidate that writes what `result` holds.
+
+    Parameters
+    ----------
+    fixture, result : exchange files; of the result only the names of its tensors and its precision count
+    """
+    quiet = np.errstate(all="ignore")
+    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, quiet, one_core():
+        return _Reckoner(Pair(reference, candidate)).run()
+
+
+class _Reckoner:
+    """The first step of a fixture in float64, with every fault planted in every operation."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair, self.excerpt = pair, Excerpt(pair)
+        weights = {name: w.astype(np.float64) for name, w in pair.start.items()}
+        everything = frozenset(self.excerpt.shapes)
+        self.chain = Chain(self.excerpt, 0, weights, hidden=everything)  # type: ignore[arg-type]
+        self.adequacy = Adequacy()
+
+    def run(self) -> Adequacy:
+        self._known_inputs()
+        for name in self.excerpt.shapes:
+            if self.pair.candidate.has(f"steps/0/{name}"):
+                self._tensor(name)
+            else:
+                self.adequacy.remarks.append(f"{name} is not in the file: faults of it show only in what follows")
+        if self.excerpt.share < 1:
+            self._long_sums()
+        self._updates()
+        self._not_applicable()
+        if self.excerpt.share < 1:
+            n, _, h, w = self.excerpt.batch_shape
+            self.adequacy.remarks.append(f"reckoned on {n} x {h} x {w} pixels of the batch")
+        return self.adequacy
+
+    def _known_inputs(self) -> None:
+        """Where the file holds a tensor, what follows is judged from that: it has no error there."""
+        for name in self.excerpt.shapes:
+            value = self.chain.value(name)
+            if self.pair.candidate.has(f"steps/0/{name}"):
+                self.chain.known[name] = Bounded(value.value)
+
+    def _tensor(self, name: str) -> None:
+        right = self.chain.operation(name)
+        truth = right.full(self.chain.arithmetic)
+        case = Case(name, self.chain, right, truth.value)
+        indices = few_channels(right.shape) if isinstance(right, Filter) else sample(right.shape)[::SPARSE]
+        # Of a sum over all pixels the excerpt has fewer terms
+        scale = self.excerpt.share if len(right.shape) < 4 or name.endswith("/weight") else 1.0
+        base = base_of(right)
+        for one in (*_common(operation_faults(case)), *_common(_of_output(case, base))):
+            # A sequential sum goes wrong by its length: what a part of it shows, the whole shows
+            long = one.kinds[0].key == "naive_sum"
+            if len(one.kinds) == 1 and not (long and name == "loss" and self.excerpt.share < 1):
+                ratio = _ratio(one.operation, truth, indices, self.chain.arithmetic.u)
+                self._note(one, name, ratio if long else scale * ratio)
+        self._scaled(name, truth, scale)
+
+    def _long_sums(self) -> None:
+        """A sequential sum of the loss is tried on all its terms, the candidate's own."""
+        chain = Chain(self.pair, 0, self.chain.weights)
+        if not chain.given("loss") or chain.own(chain.inputs("loss")[0]) is None:
+            return
+        right = chain.operation("loss")
+        truth = right.full(chain.arithmetic)
+        for one in operation_faults(Case("loss", chain, right, truth.value)):
+            if one.kinds[0].key == "naive_sum":
+                self._note(one, "loss", _ratio(one.operation, truth, np.arange(1), self.pair.u))
+
+    def _scaled(self, name: str, truth: Bounded, scale: float) -> None:
+        """Factors: the deviation is a multiple of the tensor; all zero is the factor 0, a bit of one element 1 %."""
+        largest = _largest(truth.value, truth.error)
+        n = self.pair.output_shape
+        self._add(kind("scale"), "times 2", name, scale * largest)
+        self._add(kind("stale"), "all zero", name, scale * largest)
+        self._add(kind("corrupted"), "one element 1 % off", name, scale * 0.01 * largest)
+        last = self.pair.model.layers[-1].name
+        if name in ("loss", f"grads/{last}/output"):
+            # E of the whole sum, not of the excerpt
+            self._add(kind("count"), "N off by one", name, (scale if name == "loss" else 1.0) * largest / np.prod(n))
+        if name == f"grads/{last}/output":
+            self._add(kind("factor_two"), "times 1/2", name, largest / 2)
+
+    def _updates(self) -> None:
+        """The optimiser's faults, on the fixture's own weights and gradients of the first two steps."""
+        for name in self.pair.start:
+            if name in self.pair.frozen:
+                continue
+            steps = [k for k in (0, 1) if self.pair.candidate.has(f"steps/{k + 1}/weights/{name}")]
+            if steps != list(range(min(2, self.pair.steps))):
+                continue
+            if not self._known_update(name, steps):
+                self.adequacy.remarks.append(f"optimizer/{name} is not reckoned: the fixture lacks its own gradients")
+                continue
+            case = self._updating(name, len(steps))
+            truth = case.right().full(self.chain.arithmetic)
+            decay = case.by(replace(self.pair.sgd, weight_decay=self.pair.sgd.weight_decay + 0.01))
+            more = [
+                hypothesis("learning_rate", "lr 1 % too large", case.by(self.pair.sgd, factor=1.01)),
+                hypothesis("update_sign", "w + lr*g", case.by(self.pair.sgd, factor=-1.0)),
+                hypothesis("weight_decay", "0.01 too much", decay),
+            ]
+            for one in (*_common(update_faults(case)), *more):
+                if len(one.kinds) == 1 and not one.fitted:
+                    ratio = _ratio(one.operation, truth, np.arange(case.found.size), self.pair.u)
+                    self._note(one, f"optimizer/{name}", ratio)
+
+    def _known_update(self, name: str, steps: list[int]) -> bool:
+        """The fixture holds what the updates were computed from, and what they gave."""
+        needed = [f"steps/{k}/grads/{other}" for k in steps for other in self.pair.start]
+        needed += [f"steps/{k + 1}/weights/{name}" for k in steps]
+        return all(self.pair.reference.has(one) for one in needed)
+
+    def _updating(self, name: str, steps: int) -> Updating:
+        reference, shape = self.pair.reference, self.pair.start[name].shape
+        weights = [reference.read(f"steps/{k}/weights/{name}", shape).astype(np.float64) for k in range(steps + 1)]
+        gradients = [reference.read(f"steps/{k}/grads/{name}", shape).astype(np.float64) for k in range(steps)]
+        last = f"steps/{steps - 1}/grads"
+        others = {
+            other: reference.read(f"{last}/{other}", shape).astype(np.float64)
+            for other, x in self.pair.start.items()
+            if x.shape == shape and other != name
+        }
+        exact = [np.zeros(shape)] * steps
+        return Updating(self.pair.sgd, name, weights[:-1], gradients, exact, others, weights[-1], self.pair.u)
+
+    def _note(self, one: Hypothesis, name: str, ratio: float) -> None:
+        self._add(one.kinds[0], one.detail, name, ratio)
+
+    def _add(self, which: Kind, detail: str, name: str, ratio: float) -> None:
+        self.adequacy.sights.append(Sight(which, detail, name, float(min(ratio, LARGEST))))
+
+    def _not_applicable(self) -> None:
+        """Kinds that met nothing to be planted in."""
+        seen = {sight.kind.number for sight in self.adequacy.sights}
+        for one in KINDS:
+            if one.number in seen:
+                continue
+            if one.key in BESIDE:
+                self.adequacy.remarks.append(f"{one.title}: {BESIDE[one.key]}")
+            elif one.key in MEMORY:
+                enough = self.pair.steps > 1 and self.pair.candidate.has("steps/1/loss")
+                self._add(one, "from the second step on", "", LARGEST if enough else 0.0)
+            else:
+                self._add(one, "there is nothing to show it on", "", 0.0)
+
+
+def _of_output(case: Case, base: Hypothesis) -> Iterator[Hypothesis]:
+    yield from read_wrongly(base, case.name)
+    yield from moved(base, case.name)
+    yield from changed_numbers(base)
+
+
+def _common(hypotheses: Iterator[Hypothesis]) -> Iterator[Hypothesis]:
+    """Without the layouts that hardly anybody writes: the simplest stand for them."""
+    for one in hypotheses:
+        if one.layout is None or one.layout.common:
+            yield one
+
+
+def _ratio(wrong: Operation, truth: Bounded, indices: Array, u: float) -> float:
+    """Largest deviation / E."""
+    right = truth.value.reshape(-1)[indices]
+    error = np.zeros(1) if truth.error is None else truth.error
+    bound = np.broadcast_to(error, truth.value.shape).reshape(-1)[indices]
+    deviation = np.abs(wrong.at(indices) - right)
+    return _worst(deviation, bound)
+
+
+def _largest(value: Array, error: Array | None) -> float:
+    bound = np.zeros(1) if error is None else error
+    return _worst(np.abs(value), np.broadcast_to(bound, value.shape))
+
+
+def _worst(deviation: Array, bound: Array) -> float:
+    ratio = deviation / bound
+    ratio[deviation == 0] = 0.0
+    worst = float(np.max(ratio, initial=0.0))
+    return worst if np.isfinite(worst) else LARGEST

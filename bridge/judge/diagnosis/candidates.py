@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT
+"""All hypotheses about one tensor: faults of the operation that makes it, and faults of what came out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bridge.judge.diagnosis.convolution_faults import data_faults, filter_faults, forward_faults
+from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, Relu, ReluBackward
+from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
+from bridge.judge.diagnosis.operations import Bounded, Operation
+from bridge.judge.diagnosis.other_faults import (
+    bias_gradient_faults,
+    loss_faults,
+    previous_mask,
+    relu_backward_faults,
+    relu_faults,
+)
+from bridge.judge.diagnosis.step_graph import Chain
+from bridge.judge.diagnosis.update_faults import Updating, update_faults
+
+Array = np.ndarray
+
+
+@dataclass
+class Case:
+    """One wrong tensor.
+
+    Attributes
+    ----------
+    name : of the tensor
+    chain : its step
+    right : the operation that should have made it
+    found : what the candidate has, float64
+    before : the step before; None at the first step
+    earlier : what the tensor was at earlier steps, by description
+    updating : of new weights, what they follow from
+    """
+
+    name: str
+    chain: Chain
+    right: Operation
+    found: Array
+    before: Chain | None = None
+    earlier: dict[str, Array] = field(default_factory=dict)
+    updating: Updating | None = None
+
+    @property
+    def dimensions(self) -> dict[str, int]:
+        """N elements of the output, B images, C channels, and so on."""
+        n, c, h, w = self.chain.pair.batch_shape
+        found = {"N": int(np.prod(self.chain.pair.output_shape)), "B": n, "H*W": h * w, "H": h, "W": w, "Cin": c}
+        shape = self.right.shape
+        if len(shape) == 4 and self.name.endswith("/weight"):
+            found |= {"K": shape[0], "C": shape[1], "R*S": shape[2] * shape[3]}
+        elif len(shape) == 4:
+            found |= {"C": shape[1]}
+        return found
+
+
+def operation_faults(case: Case) -> Hypotheses:
+    """Faults inside the operation."""
+    right = case.right
+    if case.updating is not None:
+        yield from update_faults(case.updating)
+    elif isinstance(right, Forward):
+        yield from forward_faults(right)
+        yield from _other_weights(case, right)
+    elif isinstance(right, Data):
+        yield from data_faults(right)
+        yield from _other_weights(case, right)
+    elif isinstance(right, Filter):
+        yield from filter_faults(right)
+        yield from _other_operands(case, right, ("x", "dz"))
+    elif isinstance(right, BiasGradient):
+        yield from bias_gradient_faults(right)
+        yield from _other_operands(case, right, ("dz",))
+    elif isinstance(right, Relu):
+        yield from relu_faults(right, case.found)
+    elif isinstance(right, ReluBackward):
+        yield from relu_backward_faults(right, case.found, case.chain, case.name)
+        yield from _previous_mask(case, right)
+    elif isinstance(right, Loss):
+        yield from loss_faults(right)
+
+
+def _other_weights(case: Case, right: Forward | Data) -> Hypotheses:
+    """Weights of the step before or after."""
+    layer = right.layer.name
+    pair, step = case.chain.pair, case.chain.step
+    for other, said in ((step - 1, "the weights of the step before"), (step + 1, "the weights after the update")):
+        found = pair.parameters(pair.candidate, other) if other >= 0 else None
+        if found is None or not all(np.isfinite(w).all() for w in found.values()):
+            continue
+        w = found[f"{layer}/weight"].astype(np.float64)
+        if isinstance(right, Forward) and right.b is not None:
+            b = found[f"{layer}/bias"].astype(np.float64)
+            yield hypothesis("previous_step", said, right.replaced(w=w, b=b))
+            yield hypothesis("previous_step", f"{said}, the bias excepted", right.replaced(w=w))
+        else:
+            yield hypothesis("previous_step", said, right.replaced(w=w))
+
+
+def _other_operands(case: Case, right: Filter | BiasGradient, operands: tuple[str, ...]) -> Hypotheses:
+    """An operand of the step before."""
+    if case.before is None:
+        return
+    names = case.chain.inputs(case.name)
+    for operand, name in zip(operands, names[-len(operands) :], strict=True):
+        old = case.before.own(name) if name != "input" else case.before.value(name).value
+        if old is not None:
+            said = "the input of the step before" if operand == "x" else "dz of the step before"
+            yield hypothesis("previous_step", said, right.replaced(**{operand: Bounded(old)}))
+
+
+def _previous_mask(case: Case, right: ReluBackward) -> Hypotheses:
+    source = case.chain.inputs(case.name)[1]
+    old = case.before.own(source) if case.before is not None else None
+    if old is not None:
+        yield from previous_mask(right, old)
+
+
+def base_of(operation: Operation) -> Hypothesis:
+    """The right operation, on which faults of the output are built."""
+    return Hypothesis((), "", operation)

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: MIT
+"""From a comparison that fails to the faults: which operations are wrong themselves, and what each does instead."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from bridge.common.stages import attempt
+from bridge.common.threads import one_core
+from bridge.exchange.file import ExchangeFile
+from bridge.judge.diagnosis.candidates import Case
+from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.operations import Given
+from bridge.judge.diagnosis.pattern import pattern
+from bridge.judge.diagnosis.records import Diagnosis, Explanation, Finding
+from bridge.judge.diagnosis.search import Search
+from bridge.judge.diagnosis.step_graph import INPUT, TARGET, Chain
+from bridge.judge.diagnosis.unobserved import search_hidden
+from bridge.judge.diagnosis.update_cases import new_weights_case
+from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.measure.operation_names import operation
+
+Array = np.ndarray
+
+#: Seconds for a diagnosis, where nobody asks for others
+BUDGET = 60.0
+#: Share of the time that is left which one tensor may take: another fault may wait behind it
+SHARE = 1 / 2
+#: Pixels below which products are too small to be shared by cores
+SMALL_BATCH = 2**17
+#: Operations that are diagnosed; the rest is counted
+MOST_FINDINGS = 12
+
+
+def diagnose(
+    fixture: str | os.PathLike[str],
+    result: str | os.PathLike[str],
+    comparison: Comparison,
+    budget: float = BUDGET,
+    lower: str | None = None,
+) -> Diagnosis:
+    """Name the faults of a result that fails.
+
+    Parameters
+    ----------
+    fixture, result : exchange files, as of `bridge.judge.measure.comparison.compare`
+    comparison : what that found
+    budget : seconds for the search; a prediction that was begun is finished
+    lower : a precision to judge by, as of `bridge.judge.measure.comparison.compare`
+    """
+    start = time.monotonic()
+    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, np.errstate(all="ignore"):
+        pair = Pair(reference, candidate, lower)
+        with one_core() if math.prod(pair.batch_shape) < SMALL_BATCH else nullcontext():
+            diagnosis = _Doctor(pair, comparison, start + budget).run()
+    diagnosis.seconds = time.monotonic() - start
+    return diagnosis
+
+
+#: Faults that have a memory of their own, and those that may strike at any step
+REMEMBERING = ("accumulated", "previous_step", "stale", "momentum", "mask_other", "state", "saved_weights", "storage")
+LOCAL = ("corrupted", "overwritten", "uninitialised")
+
+
+class _Doctor:
+    """The state of one diagnosis."""
+
+    def __init__(self, pair: Pair, comparison: Comparison, deadline: float) -> None:
+        self.pair, self.comparison, self.end = pair, comparison, deadline
+        #: of the tensor that is looked at
+        self.deadline = deadline
+        self.diagnosis = Diagnosis()
+        self.chains: dict[int, Chain] = {}
+        #: step of tensors with a finding, by name; at a later step they are not diagnosed again
+        self.found: dict[str, int] = {}
+        #: weights as they should have been stored, by step and name, where the file's are wrong
+        self.unsaved: dict[int, dict[str, Array]] = {}
+
+    def run(self) -> Diagnosis:
+        diagnosis = self.diagnosis
+        for judged in self.comparison.failures:
+            if len(diagnosis.findings) == MOST_FINDINGS:
+                break
+            if judged.name in self.found:
+                continue
+            now = time.monotonic()
+            if now > self.end:
+                diagnosis.not_searched += 1
+                continue
+            self.deadline = now + SHARE * (self.end - now)
+            what = f"the search for the fault in {judged.name} of step {judged.step}"
+            finding = attempt(diagnosis.missing, what, partial(self._finding, judged), None)
+            if finding is not None:
+                self.found[judged.name] = judged.step
+                diagnosis.findings.append(self._with_state(finding))
+        diagnosis.complete = diagnosis.complete and not diagnosis.not_searched
+        diagnosis.pattern = pattern(diagnosis.findings)
+        return diagnosis
+
+    def _finding(self, judged: Judged) -> Finding | None:
+        sort, _, parameter = judged.name.partition("/")
+        if sort == "weights":
+            return self._first_weights(judged, parameter) if judged.step == 0 else None
+        if sort == "optimizer":
+            return self._update(judged, parameter, own=True)
+        if sort == "update":
+            known = any(j.name == f"optimizer/{parameter}" and j.step == judged.step for j in self.comparison.judged)
+            return None if known or f"grads/{parameter}" in self.found else self._update(judged, parameter, own=False)
+        return self._tensor(judged)
+
+    def _tensor(self, judged: Judged) -> Finding | None:
+        """A tensor of a step: computed from the candidate's own inputs, is it wrong itself?"""
+        case = self._case(judged.name, judged.step)
+        if case is None:
+            return None if self.diagnosis.findings else self._said(judged, [], None, "")
+        search = Search(case, self.deadline)
+        if search.t <= 1 or _overflows(case.found, search.truth.value) or self._copied_wrongly(case):
+            return None
+        return self._searched(judged, search)
+
+    def _searched(self, judged: Judged, search: Search) -> Finding:
+        place = search.place
+        explanations, runner_up = search.run(place, None if self.diagnosis.findings else search_hidden)
+        self.diagnosis.hypotheses += search.count
+        self.diagnosis.complete = self.diagnosis.complete and not search.cut
+        if len(explanations) > 1:
+            explanations = self._also_later(judged, explanations)
+        said = self._said(judged, explanations, runner_up, place.said)
+        return replace(said, share=place.wrong / search.found.size)
+
+    def _also_later(self, judged: Judged, explanations: list[Explanation]) -> list[Explanation]:
+        """Of explanations that one step cannot tell apart those that a later wrong step confirms, if any."""
+        for other in self.comparison.failures:
+            if other.name == judged.name and other.step > judged.step:
+                updated = other.name.startswith(("optimizer/", "update/"))
+                case = self._update_case(other) if updated else self._case(other.name, other.step)
+                if case is None:
+                    continue
+                search = Search(case, self.deadline)
+                later = {(one.kinds, one.detail) for one in search.run(search.place)[0]}
+                explanations = [one for one in explanations if (one.kinds, one.detail) in later] or explanations
+                return explanations
+        return explanations
+
+    def _case(self, name: str, step: int) -> Case | None:
+        """None where its inputs are garbage: NaN is the fault of the first tensor that has it."""
+        chain = self._chain(step)
+        if chain is None:
+            return None
+        given = [other for other in chain.inputs(name) if other not in (INPUT, TARGET) and chain.given(other)]
+        if not all(np.isfinite(chain.found(other)).all() for other in given):
+            return None
+        before = Chain(self.pair, step - 1, self.pair.start) if step else None
+        return Case(name, chain, chain.operation(name), chain.found(name), before, self._earlier(name, step))
+
+    def _copied_wrongly(self, case: Case) -> bool:
+        """Right by the right inputs: only the file's copy of one is wrong, and that was found already."""
+        chain = case.chain
+        wrong = [name for name in chain.inputs(case.name) if name in self.found]
+        unsaved = self.unsaved.get(chain.step, {})
+        if not wrong and not unsaved:
+            return False
+        other = Chain(self.pair, chain.step, chain.weights | unsaved, hidden=frozenset(wrong))
+        return Search(Case(case.name, other, other.operation(case.name), case.found)).t <= 1
+
+    def _first_weights(self, judged: Judged, parameter: str) -> Finding | None:
+        chain = self._chain(0)
+        assert chain is not None
+        right = self.pair.start[parameter].astype(np.float64)
+        found = self.pair.candidate.read(f"steps/0/weights/{parameter}", right.shape).astype(np.float64)
+        search = Search(Case(judged.name, chain, Given(right.shape, right), found), self.deadline)
+        if not self._other_start():
+            return self._searched(judged, search)
+        finding = self._searched(judged, search) if not self.diagnosis.findings else None
+        if finding is None or finding.explanations:
+            return finding
+        stale = Explanation((kind("stale"),), "no first weights are the fixture's: a result of another fixture", 0.0)
+        return replace(finding, explanations=(stale,))
+
+    def _other_start(self) -> bool:
+        """All first weights are wrong."""
+        wrong = {j.name for j in self.comparison.failures if j.step == 0 and j.name.startswith("weights/")}
+        return len(wrong) == len(self.pair.start) > 1
+
+    def _update(self, judged: Judged, parameter: str, own: bool) -> Finding | None:
+        gradient = f"grads/{parameter}"
+        moved = [j for j in self.comparison.judged if j.name == f"update/{parameter}" and j.step == judged.step]
+        if own and gradient in self.found and moved and moved[0].passed:
+            # The weights moved by the right gradient: only the file's copy of it is wrong
+            return None
+        case = self._update_case(judged)
+        if case is None:
+            return None if self.diagnosis.findings else self._said(judged, [], None, "")
+        search = Search(case, self.deadline)
+        self.unsaved.setdefault(judged.step + 1, {})[parameter] = search.truth.value
+        return self._searched(judged, search)
+
+    def _update_case(self, judged: Judged) -> Case | None:
+        sort, _, parameter = judged.name.partition("/")
+        chain = self._chain(judged.step)
+        own = sort == "optimizer"
+        return None if chain is None else new_weights_case(self.pair, chain, judged.step, parameter, own, self._chain)
+
+    def _said(
+        self, judged: Judged, explanations: list[Explanation], runner_up: Explanation | None, where: str
+    ) -> Finding:
+        what = operation(self.comparison.model, judged.name, judged.step)
+        return Finding(judged.name, judged.step, what, judged.t, tuple(explanations), runner_up, where)
+
+    def _with_state(self, finding: Finding) -> Finding:
+        """Right at an earlier step, wrong now, without a memory in the fault itself: something lives between calls."""
+        earlier = [j for j in self.comparison.judged if j.name == finding.name and j.step < finding.step and j.passed]
+        if not earlier or not finding.explanations:
+            return finding
+        first = finding.explanations[0]
+        if {one.key for one in first.kinds} & {*REMEMBERING, *LOCAL}:
+            return finding
+        detail = f"right at step {earlier[0].step}, then: {first.detail}"
+        said = Explanation((kind("state"), *first.kinds), detail, first.t, first.by_place)
+        return replace(finding, explanations=(said, *finding.explanations[1:]))
+
+    def _chain(self, step: int) -> Chain | None:
+        """The chain of a step; None where its weights are not known."""
+        if step < 0:
+            return None
+        if step not in self.chains:
+            weights = self.pair.start if step == 0 else self.pair.parameters(self.pair.candidate, step)
+            if weights is None or not all(np.isfinite(w).all() for w in weights.values()):
+                return None
+            # One step at a time: its tensors may be gigabytes
+            self.chains = {step: Chain(self.pair, step, {name: w.astype(np.float64) for name, w in weights.items()})}
+        return self.chains[step]
+
+    def _earlier(self, name: str, step: int) -> dict[str, Array]:
+        """What the memory of a tensor held at earlier steps, by description."""
+        if name == "loss":
+            return {}
+        chains = [Chain(self.pair, k, self.pair.start) for k in range(step)]
+        olds = [chain.own(name) for chain in chains]
+        known = [old for old in olds if old is not None]
+        found: dict[str, Array] = {}
+        if step and olds[-1] is not None:
+            found["the step before"] = olds[-1]
+        if len(known) > 1 and len(known) == step:
+            found["all steps before"] = np.sum(known, axis=0)
+        for k, old in enumerate(olds[:-1]):
+            if old is not None:
+                found[f"step {k}"] = old
+        return found
+
+
+def _overflows(found: Array, right: Array) -> bool:
+    """Infinite where the right number is out of range too: a run that diverges, no fault of this operation."""
+    bad = ~np.isfinite(found)
+    return bool(bad.any() and not (np.abs(right.reshape(found.shape)[bad]) < np.finfo(np.float32).max).any())

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT
+"""Every way to read the memory of a tensor in another order: axes permuted, reversed, column-major.
+
+A layout is an index map: element i of what was read is element ``source[i]`` of what is right. So it can be tried on a
+few elements of a large tensor, and on all of a small one.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.records import Kind
+
+Array = np.ndarray
+Shape = tuple[int, ...]
+
+#: Orders of libraries that keep channels last, of filters and of images
+CHANNELS_LAST = ("krsc", "rsck", "nhwc", "hwcn")
+
+
+class IndexMap(ABC):
+    """A tensor whose elements are those of another one in some order."""
+
+    @abstractmethod
+    def source(self, indices: Array, shape: Shape) -> Array:
+        """Flat indices into the right tensor for flat indices of what was read."""
+
+    def __call__(self, array: Array) -> Array:
+        """The tensor as it is read."""
+        return array.reshape(-1)[self.source(np.arange(array.size), array.shape)].reshape(array.shape)
+
+
+@dataclass(frozen=True)
+class Order(IndexMap):
+    """Slices along one axis in another order: slice i of what was read is slice ``order[i]`` of what is right."""
+
+    axis: int
+    order: tuple[int, ...]
+
+    def source(self, indices: Array, shape: Shape) -> Array:
+        place = list(np.unravel_index(indices, shape))
+        place[self.axis] = np.asarray(self.order)[place[self.axis]]
+        return np.ravel_multi_index(tuple(place), shape)
+
+
+@dataclass(frozen=True)
+class Layout(IndexMap):
+    """Axes reversed, then permuted, then read as the declared shape.
+
+    Attributes
+    ----------
+    axes : order of the axes in memory
+    written : the memory holds the axes in this order and is read as if it held the declared one; else the other way
+    flips : axes that run backwards
+    names : letters of the axes
+    """
+
+    axes: tuple[int, ...]
+    written: bool
+    flips: tuple[int, ...]
+    names: str
+
+    def source(self, indices: Array, shape: Shape) -> Array:
+        permuted = tuple(shape[axis] for axis in self.axes)
+        if self.written:
+            place = zip(self.axes, np.unravel_index(indices, permuted), strict=True)
+        else:
+            read = np.unravel_index(indices, shape)
+            if list(self.axes) != sorted(self.axes):
+                flat = np.ravel_multi_index(tuple(read[axis] for axis in self.axes), permuted)
+                read = np.unravel_index(flat, shape)
+            place = zip(range(len(shape)), read, strict=True)
+        found = np.zeros(np.shape(indices), np.int64)
+        for axis, at in place:
+            stride = math.prod(shape[axis + 1 :])
+            found += stride * (shape[axis] - 1 - at if axis in self.flips else at)
+        return found
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The faults that make it."""
+        spatial = tuple(axis for axis in self.flips if self.names[axis] in "rshw")
+        found = []
+        if spatial:
+            found.append(kind("kernel_flipped" if "r" in self.names else "image_mirrored"))
+        if set(self.flips) - set(spatial):
+            found.append(kind("channels_permuted"))
+        if self.axes != tuple(range(len(self.axes))):
+            found.append(kind(self._permutation()))
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def common(self) -> bool:
+        """Somebody is likely to write it: axes reversed, or one of the usual orders."""
+        return self.axes == tuple(range(len(self.axes))) or (not self.flips and self.usual)
+
+    @property
+    def usual(self) -> bool:
+        """Its order of axes has a name."""
+        letters = "".join(self.names[axis] for axis in self.axes)
+        return letters in CHANNELS_LAST or self.axes in ((0, 1, 3, 2), (1, 0, 2, 3), (3, 2, 1, 0))
+
+    def _permutation(self) -> str:
+        ndim = len(self.axes)
+        letters = "".join(self.names[axis] for axis in self.axes)
+        if letters in CHANNELS_LAST:
+            return "nhwc"
+        return {
+            (0, 1, 3, 2): "taps_transposed" if "r" in self.names else "image_transposed",
+            (1, 0, 2, 3): "in_out_swapped" if "k" in self.names else "nhwc",
+            tuple(reversed(range(ndim))): "column_major",
+        }.get(self.axes, "column_major" if "k" in self.names else "nhwc")
+
+    @property
+    def detail(self) -> str:
+        """In words."""
+        said = []
+        if self.flips:
+            said.append("reversed along " + " and ".join(self.names[axis] for axis in self.flips))
+        if self.axes != tuple(range(len(self.axes))):
+            said.append(self._order())
+        return ", then ".join(said)
+
+    def _order(self) -> str:
+        axes, right = (",".join(self.names[axis] for axis in order) for order in (self.axes, range(len(self.axes))))
+        if self.axes == tuple(reversed(range(len(self.axes)))):
+            if self.written:
+                return f"memory that Fortran wrote as ({right}), column-major, read in C's order"
+            return f"memory in C's order ({right}), read column-major: declare it ({axes}) in Fortran, not ({right})"
+        return (
+            f"memory in the order ({axes}), read as ({right})"
+            if self.written
+            else (f"memory in the order ({right}), read as ({axes})")
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def layouts(shape: Shape, names: str, which: str = "all") -> tuple[Layout, ...]:
+    """Different layouts of a tensor, the simplest first; those that change nothing in this shape are left out.
+
+    Parameters
+    ----------
+    shape, names : of the axes, "kcrs" for filters, "nchw" for images, "k" for biases
+    which : "all"; "often" (every order, or one axis reversed), for large tensors; "common", for operands
+    """
+    ndim, chosen, seen = len(shape), [], set()
+    probe = _probe(shape)
+    seen.add(probe.tobytes())
+    for layout in sorted(_all(ndim, names, which), key=_complexity):
+        read = layout.source(probe, shape).tobytes()
+        if read not in seen:
+            seen.add(read)
+            chosen.append(layout)
+    return tuple(chosen)
+
+
+def _probe(shape: Shape) -> Array:
+    """Elements that tell layouts apart: all of a small tensor."""
+    size = int(np.prod(shape))
+    return np.arange(size) if size <= 4096 else np.random.default_rng(0).choice(size, 4096)
+
+
+def _all(ndim: int, names: str, which: str) -> list[Layout]:
+    flips = [f for count in range(ndim + 1) for f in itertools.combinations(range(ndim), count)]
+    orders = list(itertools.permutations(range(ndim)))
+    if which != "all":
+        flips = [f for f in flips if len(f) <= 1 or f == (2, 3)]
+    found = []
+    for axes, turned, written in itertools.product(orders, flips, (True, False)):
+        layout = Layout(axes, written, turned, names)
+        if which == "all" or not turned or axes == orders[0]:
+            found.append(layout)
+    return [layout for layout in found if layout.common] if which == "common" else found
+
+
+def _complexity(layout: Layout) -> tuple[int, int, bool, bool]:
+    return len(layout.kinds), len(layout.flips), not layout.usual, layout.written

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+"""Faults of sums, ReLUs and the loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bridge.judge.diagnosis.convolution_faults import part_detail, parts_of_batch
+from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, Relu, ReluBackward
+from bridge.judge.diagnosis.hypothesis import Hypotheses, hypothesis
+from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.step_graph import Chain
+
+Array = np.ndarray
+
+
+def bias_gradient_faults(db: BiasGradient) -> Hypotheses:
+    """What a sum over images and pixels may do instead."""
+    for images in parts_of_batch(db.dz.value.shape[0]):
+        yield hypothesis("part_of_batch", part_detail(images), db.replaced(images=images))
+    everything = slice(None)
+    for what, part in (
+        ("without the last row", (slice(-1), everything)),
+        ("without the first row", (slice(1, None), everything)),
+        ("without the last column", (everything, slice(-1))),
+        ("without the first column", (everything, slice(1, None))),
+        ("without the border", (slice(1, -1), slice(1, -1))),
+    ):
+        yield hypothesis("part_of_batch", what, db.replaced(part=part))
+    yield hypothesis("naive_sum", "a sequential float32 sum", db.replaced(sequential=True))
+
+
+def relu_faults(a: Relu, found: Array) -> Hypotheses:
+    """What a ReLU may do instead."""
+    yield hypothesis("relu", "no ReLU", a.replaced(slope=1.0))
+    yield hypothesis("relu", "absolute value", a.replaced(slope=-1.0))
+    for slope in _slopes(found, a.z.value, a.z.value < 0):
+        yield hypothesis("leaky", f"slope {slope:.4g} for negative values", a.replaced(slope=slope))
+
+
+def relu_backward_faults(dz: ReluBackward, found: Array, chain: Chain, name: str) -> Hypotheses:
+    """What the backward pass of a ReLU may do instead."""
+    yield hypothesis("mask_missing", "all gradients pass", dz.replaced(rule="all"))
+    yield hypothesis("mask_other", "the mask of the gradient itself (da > 0)", dz.replaced(source=dz.da))
+    yield hypothesis("mask_other", "the mask inverted", dz.replaced(rule="negative"))
+    yield hypothesis(
+        "mask_other", "elements that are exactly 0 pass (>= in place of >)", dz.replaced(rule="nonnegative")
+    )
+    right = chain.inputs(name)[1]
+    for other, shape in chain.pair.shapes.items():
+        # The output of this ReLU has the same signs as its input
+        same = other == right or right in chain.inputs(other)
+        if other.startswith("forward/") and shape == dz.shape and not same:
+            yield hypothesis("mask_other", f"the mask of {other}", dz.replaced(source=chain.value(other)))
+    for slope in _slopes(found, dz.da.value, dz.source.value < 0):
+        yield hypothesis("leaky", f"slope {slope:.4g} where the mask is 0", dz.replaced(slope=slope))
+
+
+def loss_faults(loss: Loss) -> Hypotheses:
+    """What the loss may be instead; factors are tried on what comes out."""
+    for images in parts_of_batch(loss.y.value.shape[0]):
+        yield hypothesis("part_of_batch", part_detail(images), loss.replaced(images=images))
+    yield hypothesis("naive_sum", "a sequential float32 sum", loss.replaced(sequential="plain"))
+    yield hypothesis("naive_sum", "a sequential float32 sum of scaled terms", loss.replaced(sequential="scaled"))
+
+
+def previous_mask(dz: ReluBackward, before: Array) -> Hypotheses:
+    """The mask of the step before."""
+    yield hypothesis("mask_other", "the mask of the previous batch", dz.replaced(source=Bounded(before)))
+
+
+def _slopes(found: Array, value: Array, chosen: Array) -> list[float]:
+    """The slope that fits best where a ReLU is off, else those that are often used."""
+    x, y = value[chosen], found.reshape(value.shape)[chosen]
+    square = float(np.vdot(x, x))
+    slope = float(np.vdot(x, y)) / square if square > 0 else 0.0
+    if not np.isfinite(slope) or abs(slope) < 1e-6 or abs(slope) == 1.0:
+        return [0.01, 0.1, 0.2]
+    for digits in (1, 2, 3):
+        # What somebody may have written
+        rounded = float(f"{slope:.{digits}g}")
+        if abs(rounded - slope) <= 1e-4 * abs(slope):
+            return [rounded]
+    return [slope]

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""What a diagnosis says: plain records, for the terminal, JSON and HTML alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to be wrong; the registry is `bridge.judge.diagnosis.catalogue.KINDS`.
+
+    Attributes
+    ----------
+    number : 1 .. 41, see docs/faults.md
+    key : stable name for JSON, ``kernel_flipped``
+    title : in words, "kernel flipped"
+    look_at : what a user should look at in their code
+    """
+
+    number: int
+    key: str
+    title: str
+    look_at: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One or two faults whose predicted tensor agrees with the candidate's.
+
+    Attributes
+    ----------
+    kinds : the faults; two where they compose
+    detail : what exactly, "flipped in h and w", "times 1/2"
+    t : T of the candidate against the prediction, largest |candidate - prediction| / E; at most 1 where accepted
+    by_place : only where the error lives betrays it. Nothing was predicted: it says where, not why, and its T is 0
+    """
+
+    kinds: tuple[Kind, ...]
+    detail: str
+    t: float
+    by_place: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One faulty operation.
+
+    Attributes
+    ----------
+    name, step : the tensor that it makes, as in `bridge.judge.measure.findings.Judged`
+    operation : in words, "the filter gradient of conv2"
+    t : T of the tensor, as the comparison has it
+    explanations : faults that explain it to rounding, the simplest first; more than one: these data cannot tell them
+        apart. Empty: the structure of the error is unknown.
+    runner_up : the best explanation that was rejected
+    where : where the error lives: "one image of the batch (1)", "the border", "spread over the whole tensor", ...
+    share : of its elements that are wrong; 1 where that is not known
+    """
+
+    name: str
+    step: int
+    operation: str
+    t: float
+    explanations: tuple[Explanation, ...] = ()
+    runner_up: Explanation | None = None
+    where: str = ""
+    share: float = 1.0
+
+
+@dataclass
+class Diagnosis:
+    """All faulty operations, in the order of computation.
+
+    Attributes
+    ----------
+    findings : one for each operation that is itself wrong, not for what follows from it
+    pattern : what they have in common, "the same fault in every convolution"; empty where there is nothing
+    hypotheses : number of predictions that were tried
+    seconds : time that the search took
+    complete : it ended before its time was up
+    not_searched : wrong tensors that nobody looked at, because time was up
+    missing : what failed in the search, a line each
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    pattern: str = ""
+    hypotheses: int = 0
+    seconds: float = 0.0
+    complete: bool = True
+    not_searched: int = 0
+    missing: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Whether these data can show one fault in one tensor.
+
+    Attributes
+    ----------
+    kind : the fault
+    detail : which variant
+    tensor : "grads/conv2/weight"
+    ratio : largest predicted deviation / E; below 3 these data cannot see it
+    """
+
+    kind: Kind
+    detail: str
+    tensor: str
+    ratio: float
+
+
+@dataclass
+class Adequacy:
+    """What the data can show, see `bridge.judge.diagnosis.adequacy`.
+
+    Attributes
+    ----------
+    sights : fault by tensor
+    remarks : why faults are invisible, "one input channel: ...", and what was not reckoned
+    """
+
+    sights: list[Sight] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def blind(self) -> list[Sight]:
+        """Faults that no tensor shows; of each the best chance."""
+        best: dict[tuple[int, str], Sight] = {}
+        for sight in self.sights:
+            key = (sight.kind.number, sight.detail)
+            if key not in best or sight.ratio > best[key].ratio:
+                best[key] = sight
+        return [sight for sight in best.values() if not sight.ratio >= VISIBLE]
+
+
+#: Predicted deviation / E from which on a fault is seen whatever rounding does
+VISIBLE = 3.0

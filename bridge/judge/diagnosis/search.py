@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: MIT
+"""Which hypothesis explains a wrong tensor: rejected by a sample, confirmed by all elements and the bound.
+
+One fault is tried before two. Everything that brings T to 1 or below is accepted; what these data cannot tell apart is
+named together, the simplest first.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bridge.judge.diagnosis import output_faults
+from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
+from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.convolutions import Filter
+from bridge.judge.diagnosis.error_location import Place, locate
+from bridge.judge.diagnosis.hypothesis import Hypothesis, Read, join, joined
+from bridge.judge.diagnosis.layouts import layouts
+from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.records import Explanation
+from bridge.judge.diagnosis.sampling import SAMPLE, SMALL, few_channels, sample
+from bridge.judge.measure.error_statistics import measure
+
+Array = np.ndarray
+
+#: T on the sample above which a hypothesis is rejected: the sample's bound is coarser than that of all elements
+REJECTED = 16.0
+#: Hypotheses that are confirmed although all were rejected
+NEAREST = 3
+#: A hypothesis must explain most of the error, also where that is hardly above the bound
+FRACTION = 1 / 3
+#: Multiplications of a filter gradient from which on hypotheses are tried on few channels first
+COSTLY = 2**28
+#: Explanations that are named together, and hypotheses that are confirmed; more would say no more
+MOST_NAMED, MOST_CONFIRMED = 12, 48
+#: Seconds for the search of two faults
+TWO_FAULTS = 20.0
+#: Share of the time in which hypotheses are made; in the rest the nearest are confirmed
+TRYING = 2 / 3
+
+
+@dataclass
+class Tried:
+    """A hypothesis, its T on the sample (of all elements once it is confirmed), and what it predicts there."""
+
+    hypothesis: Hypothesis
+    t: float
+    predicted: Array
+    confirmed: bool = False
+
+
+@dataclass
+class Search:
+    """For the faults that made one tensor.
+
+    Attributes
+    ----------
+    case : the tensor
+    deadline : `time.monotonic` at which the search ends
+    trying : the same of making hypotheses
+    cut : something was left out because time was up
+    t : T of the candidate
+    truth : the right tensor
+    place : where it is wrong
+    tried : hypotheses about the operation and what came out of it
+    elsewhere : what was rejected of operations before this one
+    count : their number, and those of layouts that were tried all at once
+    limit : T up to which a hypothesis is accepted
+    """
+
+    case: Case
+    deadline: float = math.inf
+    tried: list[Tried] = field(default_factory=list)
+    elsewhere: list[Explanation] = field(default_factory=list)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        now = time.monotonic()
+        self.trying, self.cut = now + TRYING * (self.deadline - now), False
+        case = self.case
+        self.arithmetic = case.chain.arithmetic
+        self.truth: Bounded = case.right.full(self.arithmetic)
+        self.found = case.found.reshape(-1)
+        self.t = self.t_of(self.truth)
+        self.limit = min(1.0, self.t * FRACTION)
+        self.sample = few_channels(case.right.shape) if self.costly else sample(case.right.shape)
+        self.target = self.found[self.sample]
+        error = np.zeros(1) if self.truth.error is None else self.truth.error
+        self.bound = np.broadcast_to(error, self.truth.value.shape).reshape(-1)[self.sample]
+        self.right = self.truth.value.reshape(-1)[self.sample]
+
+    @property
+    def place(self) -> Place:
+        """Where the tensor is wrong."""
+        return locate(self.case.found, self.truth, self.case.earlier.get("the step before"))
+
+    def run(
+        self, place: Place, hidden: Callable[[Search], list[Explanation]] | None = None
+    ) -> tuple[list[Explanation], Explanation | None]:
+        """Accepted explanations, and the best that was rejected.
+
+        One fault of the whole tensor; then the place, if it betrays its fault; then operations before this one whose
+        results the file lacks; then two faults.
+
+        Parameters
+        ----------
+        hidden : searches those operations
+        """
+        accepted: list[Explanation] = []
+        # A hypothesis that overflows is rejected
+        with np.errstate(all="ignore"):
+            if swapped := self._undone():
+                return [swapped], None
+            # Where NaN is, nothing can be predicted
+            if np.isfinite(self.target).all():
+                accepted = self._after(self._one_fault) or self._after(self._one_fault_and_a_factor)
+            if not accepted and place.explanation is not None:
+                accepted = [place.explanation]
+            if not accepted and np.isfinite(self.target).all():
+                accepted = (hidden(self) if hidden else []) or self._after(self._two_faults)
+        return accepted, self._runner_up(accepted)
+
+    @property
+    def late(self) -> bool:
+        """No further hypotheses are made."""
+        self.cut = self.cut or time.monotonic() > self.trying
+        return self.cut
+
+    def _after(self, stage: Callable[[], None]) -> list[Explanation]:
+        stage()
+        return self._accepted()
+
+    @property
+    def costly(self) -> bool:
+        """A hypothesis about the operation costs seconds."""
+        return isinstance(self.case.right, Filter) and self.case.right.products > COSTLY
+
+    def _one_fault(self) -> None:
+        """Of what came out first; of the operation too, unless that costs much and is not needed."""
+        base = base_of(self.case.right)
+        self._try(output_faults.underflown(base, self.right, self.found))
+        self._try(output_faults.changed_numbers(base, self.found))
+        self._try(output_faults.quantised(base, self.truth.value, self.found))
+        if self.case.updating is None:
+            self._try(_maybe(self._scaled(base, self.right)))
+            self._try(output_faults.read_wrongly(base, self.case.name))
+            self._try(output_faults.from_memory(base, self.case.earlier))
+            self._try(output_faults.moved(base, self.case.name))
+            self._try(output_faults.permuted(base, self.truth.value, self.found, self.case.name))
+        if not (self.costly and any(one.t <= REJECTED for one in self.tried)):
+            self._try(operation_faults(self.case))
+
+    def _undone(self) -> Explanation | None:
+        """Bytes that were mixed up are put right."""
+        right = self.truth.value.reshape(-1)
+        error = np.zeros(1) if self.truth.error is None else self.truth.error
+        bound = np.broadcast_to(error, self.truth.value.shape).reshape(-1)
+        for detail, first in output_faults.undone(self.found):
+            self.count += 1
+            # A NaN that was converted has lost its bytes
+            known = np.flatnonzero(np.isfinite(self.found)) if first.size == self.found.size else np.arange(first.size)
+            if 2 * known.size < first.size:
+                continue
+            start = measure(first[known[:SAMPLE]], right[known[:SAMPLE]], bound[known[:SAMPLE]]).t
+            t = start if start > 1 else measure(first[known], right[known], bound[known]).t
+            if t <= 1:
+                return Explanation((kind("storage"),), detail, t)
+        return None
+
+    def _one_fault_and_a_factor(self) -> None:
+        if self.case.updating is not None:
+            return
+        for one in list(self.tried):
+            self._try(_maybe(self._scaled(one.hypothesis, one.predicted)))
+
+    def _two_faults(self) -> None:
+        """Faults of the operation, each with every layout of what comes out, or with a second one of its own."""
+        self.trying = min(self.trying, time.monotonic() + TWO_FAULTS)
+        single = [one for one in self.tried if len(one.hypothesis.kinds) == 1 and not one.hypothesis.fitted]
+        if self.case.updating is not None:
+            return
+        if len(self.found) <= SMALL:
+            self._all_layouts(base_of(self.case.right), self.right)
+            for one in single:
+                # Layouts of what was read in a layout are layouts
+                if _is_common(one.hypothesis) and not isinstance(one.hypothesis.operation, Read):
+                    self._all_layouts(one.hypothesis, one.predicted)
+        self._twice([one.hypothesis for one in single if _is_common(one.hypothesis)])
+
+    def _all_layouts(self, base: Hypothesis, predicted: Array) -> None:
+        """Every layout of a small tensor at once; the best, and the best with a factor or old contents, are tried."""
+        shape, name = self.case.right.shape, self.case.name
+        names = output_faults.axis_names(shape, name)
+        if self.late or not np.isfinite(predicted).all():
+            return
+        if len(predicted) != len(self.found):
+            predicted = base.operation.at(np.arange(len(self.found)))
+        every = layouts(shape, names, output_faults.how_many(names))
+        if not every:
+            return
+        read = predicted[_sources(shape, names)]
+        self.count += len(every)
+        for old in (None, self.case.earlier.get("the step before"), self.case.earlier.get("all steps before")):
+            rest = self.found if old is None else self.found - old.reshape(-1)
+            best = int(np.linalg.norm(read - rest, axis=1).argmin())
+            one = next(output_faults.read_in(base, every[best]))
+            self._try([one] if old is None else output_faults.from_memory(one, self.case.earlier))
+        slope = (read @ self.found) / (read * read).sum(1)
+        best = int(np.linalg.norm(slope[:, None] * read - self.found, axis=1).argmin())
+        one = next(output_faults.read_in(base, every[best]))
+        self._try(_maybe(self._scaled(one, read[best][self.sample])))
+
+    def _twice(self, first: list[Hypothesis]) -> None:
+        """A second fault of the operation on top of a simple first one."""
+        nearest, done = math.inf, set()
+        for base in [base for base in first if isinstance(base.operation, type(self.case.right))]:
+            if self.late or nearest <= self.limit:
+                return
+            case = Case(self.case.name, self.case.chain, base.operation, self.case.found, self.case.before)
+            for one in filter(_is_common, operation_faults(case)):
+                both = Hypothesis(join(base.kinds, one.kinds), joined(base.detail, one.detail), one.operation)
+                pair = frozenset((base.detail, one.detail))
+                # Faults of an operation are changes of different operands: their order does not matter
+                if len(both.kinds) == 2 and pair not in done:
+                    done.add(pair)
+                    self._try([both])
+                    nearest = min(nearest, self.tried[-1].t)
+
+    def _try(self, hypotheses: Iterable[Hypothesis]) -> None:
+        for one in hypotheses:
+            if self.late:
+                return
+            self.count += 1
+            predicted = one.operation.at(self.sample)
+            self.tried.append(Tried(one, self.near(predicted, one.operation.slack(predicted)), predicted))
+
+    def _scaled(self, base: Hypothesis, predicted: Array) -> Hypothesis | None:
+        """The hypothesis times a fitted factor; `predicted` is what it gives at the sample."""
+        return output_faults.scaled(base, predicted, self.target, self.case.dimensions)
+
+    def near(self, predicted: Array, slack: Array | float = 0.0) -> float:
+        """T on the sample, by the right tensor's bound where the prediction is as large; `slack` widens that."""
+        size, right = float(np.abs(predicted).max(initial=0)), float(np.abs(self.right).max(initial=0))
+        larger = max(1.0, size / right) if right > 0 else 1.0
+        ratio = np.abs(self.target - predicted) / (
+            larger * self.bound + 4 * self.arithmetic.u * np.abs(predicted) + slack
+        )
+        ratio[self.target == predicted] = 0.0
+        worst = float(ratio.max(initial=0))
+        return worst if not math.isnan(worst) else math.inf
+
+    def _accepted(self) -> list[Explanation]:
+        """Confirmed by every element, the simplest first."""
+        accepted: list[Explanation] = []
+        for one in self._likely():
+            if len(accepted) == MOST_NAMED or (accepted and len(one.hypothesis.kinds) > len(accepted[0].kinds)):
+                break
+            if not one.confirmed:
+                if time.monotonic() > self.deadline:
+                    self.cut = True
+                    break
+                one.t, one.confirmed = self.t_of(one.hypothesis.operation.full(self.arithmetic)), True
+            if one.t <= self.limit:
+                accepted.append(Explanation(one.hypothesis.kinds, self._detail(one.hypothesis), one.t))
+        return accepted
+
+    def _detail(self, hypothesis: Hypothesis) -> str:
+        """A precision of which nothing is left says so."""
+        lost = not self.found.any() and self.truth.value.any() and hypothesis.kinds == (kind("precision"),)
+        return f"{hypothesis.detail}; all of it is below their range and became 0" if lost else hypothesis.detail
+
+    def _likely(self) -> list[Tried]:
+        """What the sample does not reject, the simplest first; when time is up, only the nearest few."""
+        known = sorted((one for one in self.tried if math.isfinite(one.t)), key=lambda one: one.t)
+        likely = [one for one in known if one.t <= REJECTED][:MOST_CONFIRMED]
+        # Where bounds differ much between elements, those of the right places say little of other places
+        if not likely or self.late:
+            likely = known[:NEAREST]
+        if self.late and self.costly:
+            # To confirm one takes seconds, and there the bounds of a sample are those of all
+            likely = [one for one in likely if one.t <= REJECTED]
+        chosen = {id(one) for one in likely}
+        # Of faults that are as simple a precision comes first: it is the only one that many operations share
+        return sorted(
+            (one for one in self.tried if id(one) in chosen),
+            key=lambda one: (*one.hypothesis.complexity, one.hypothesis.kinds != (kind("precision"),)),
+        )
+
+    def t_of(self, predicted: Bounded) -> float:
+        """T of the candidate against a prediction."""
+        error = np.zeros(1) if predicted.error is None else predicted.error
+        value = predicted.value.reshape(-1)
+        return measure(self.found, value, np.broadcast_to(error, predicted.value.shape).reshape(-1)).t
+
+    def _runner_up(self, accepted: list[Explanation]) -> Explanation | None:
+        said = {one.kinds for one in accepted}
+        tried = [Explanation(one.hypothesis.kinds, one.hypothesis.detail, one.t) for one in self.tried]
+        rest = [one for one in (*tried, *self.elsewhere) if one.kinds not in said and math.isfinite(one.t)]
+        return min(rest, key=lambda one: one.t, default=None)
+
+
+def _is_common(one: Hypothesis) -> bool:
+    """Of layouts those that somebody is likely to write."""
+    return one.layout is None or one.layout.common
+
+
+def _maybe(one: Hypothesis | None) -> Iterator[Hypothesis]:
+    if one is not None:
+        yield one
+
+
+@functools.lru_cache(maxsize=4)
+def _sources(shape: tuple[int, ...], names: str) -> Array:
+    """Index maps of all layouts, (layouts, elements)."""
+    indices = np.arange(int(np.prod(shape)))
+    return np.stack([layout.source(indices, shape) for layout in layouts(shape, names, output_faults.how_many(names))])

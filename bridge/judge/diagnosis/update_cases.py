@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""The case of new weights: what the optimiser made of known gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bridge.judge.diagnosis.candidates import Case
+from bridge.judge.diagnosis.step_graph import Chain
+from bridge.judge.diagnosis.update_faults import Updating
+from bridge.judge.measure.file_pair import Pair
+
+Array = np.ndarray
+
+
+def new_weights_case(
+    pair: Pair, chain: Chain, step: int, parameter: str, own: bool, chains: Callable[[int], Chain | None]
+) -> Case | None:
+    """The weights after a step as a case; None where what they follow from is not known.
+
+    Parameters
+    ----------
+    own : from the candidate's own gradients, else from the oracle's
+    chains : gives the chain of a step
+    """
+    shape = pair.start[parameter].shape
+    first = 0 if pair.sgd.momentum or step == 0 else step - 1
+    weights, gradients, errors = [], [], []
+    for k in range(first, step + 1):
+        before = pair.start if k == 0 else pair.parameters(pair.candidate, k)
+        gradient = _gradient(pair, k, parameter, own, chains)
+        if before is None or gradient is None:
+            weights, gradients, errors = [], [], []
+            if pair.sgd.momentum:
+                return None
+            continue
+        weights.append(before[parameter].astype(np.float64))
+        gradients.append(gradient[0])
+        errors.append(gradient[1])
+    if not gradients:
+        return None
+    others = {}
+    for other, w in pair.start.items():
+        if other != parameter and w.shape == shape and pair.candidate.has(f"steps/{step}/grads/{other}"):
+            others[other] = pair.candidate.read(f"steps/{step}/grads/{other}", shape).astype(np.float64)
+    after = pair.candidate.read(f"steps/{step + 1}/weights/{parameter}", shape).astype(np.float64)
+    trained = pair.sgd if parameter in pair.frozen else None
+    updating = Updating(pair.sgd_of(parameter), parameter, weights, gradients, errors, others, after, pair.u, trained)
+    right = updating.right()
+    return Case(f"optimizer/{parameter}", chain, right, after, updating=updating)
+
+
+def _gradient(
+    pair: Pair, k: int, parameter: str, own: bool, chains: Callable[[int], Chain | None]
+) -> tuple[Array, Array] | None:
+    """A gradient and its bound: the candidate's own is exact."""
+    name = f"grads/{parameter}"
+    if own:
+        shape = pair.start[parameter].shape
+        if not pair.candidate.has(f"steps/{k}/{name}"):
+            return None
+        g = pair.candidate.read(f"steps/{k}/{name}", shape).astype(np.float64)
+        return (g, np.zeros_like(g)) if np.isfinite(g).all() else None
+    chain = chains(k)
+    if chain is None:
+        return None
+    found = chain.operation(name).full(chain.arithmetic)
+    error = np.zeros_like(found.value) if found.error is None else found.error
+    return found.value, error

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: MIT
+"""Measure a candidate's file: every tensor of every step against float64 truth and its bound.
+
+Steps are *teacher-forced*: the oracle of step k starts from the candidate's own weights before step k, so the
+bounds stay those of one step, and a fault shows at the step where it happens.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+
+import numpy as np
+
+from bridge.common.errors import FileError
+from bridge.common.number_format import short
+from bridge.common.progress import Report
+from bridge.exchange.file import ExchangeFile
+from bridge.exchange.model import Conv2d
+from bridge.judge.measure.error_statistics import Statistic, measure
+from bridge.judge.measure.file_pair import Pair, Parameters, refuse_copy
+from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged, bug_above, sharper
+from bridge.judge.measure.per_image import ImageVisitor, reference_counts, visit_batch
+from bridge.judge.measure.sgd_update import UpdateCheck
+from bridge.judge.measure.unjudged import list_unjudged, list_unknown
+from bridge.judge.oracle.reductions import Local, Sums, gradient_bound, loss_bound, own_gradient_bound, own_loss_bound
+
+#: Torch's float64 and ours differ by float64 rounding, far below a float32 bound
+TWIN_LIMIT = {"float32": 1e-3, "float64": 1.0}
+
+
+def compare(
+    fixture: str | os.PathLike[str],
+    result: str | os.PathLike[str],
+    progress: Report | None = None,
+    lower: str | None = None,
+) -> Comparison:
+    """Compare a result with its fixture.
+
+    Parameters
+    ----------
+    fixture : exchange file of the reference
+    result : exchange file of the candidate, complete or partial
+    progress : called as ``progress(done, total)`` after every image
+    lower : judge by a lower precision than the declared one, a name of `bridge.judge.detect_precision`
+
+    Raises
+    ------
+    FileError
+        If a file is unreadable, the two do not belong together, nothing can be compared, or the fixture
+        disagrees with its own float64 oracle.
+    """
+    if os.path.exists(fixture) and os.path.exists(result) and os.path.samefile(fixture, result):
+        raise FileError(f"{os.fspath(result)}: the result is the fixture itself, there is nothing to compare")
+    # A candidate's NaN and infinity are judged, not warned of
+    quiet = np.errstate(over="ignore", invalid="ignore")
+    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, quiet:
+        pair = Pair(reference, candidate, lower)
+        refuse_copy(pair)
+        comparison = _Comparer(pair, progress).run()
+    if not comparison.says_something:
+        raise FileError(
+            f"{os.fspath(result)}: no tensor that {os.fspath(fixture)} asks for was computed: "
+            "nothing was compared" + _listed(comparison)
+        )
+    return comparison
+
+
+def _listed(comparison: Comparison) -> str:
+    unknown = [skipped.name for skipped in comparison.not_judged if skipped.unknown]
+    return f" (names that are unknown: {', '.join(unknown[:4])})" if unknown else ""
+
+
+class _Comparer:
+    """The state of one comparison: two files, the steps done so far."""
+
+    def __init__(self, pair: Pair, progress: Report | None) -> None:
+        self.pair, self.progress = pair, progress
+        self.comparison = Comparison(
+            pair.model,
+            pair.sgd,
+            pair.candidate.precision,
+            pair.steps,
+            pair.batch_shape,
+            declared="precision" in pair.candidate.attributes,
+        )
+        self.updates = UpdateCheck(pair, self.comparison)
+
+    def run(self) -> Comparison:
+        self._first_weights()
+        for k in range(self.pair.steps):
+            weights = self._weights(k)
+            if weights is None:
+                self.updates.forget()
+                continue
+            sums, visitor = visit_batch(self.pair, k, weights, lambda done, k=k: self._report(k, done))
+            self._unreduced(k, visitor)
+            self._summed(k, sums)
+            self.updates.run(k, weights, sums)
+        list_unjudged(self.pair, self.comparison)
+        list_unknown(self.pair, self.comparison)
+        self._divergence()
+        self.comparison.judged.sort(key=self._order)
+        return self.comparison
+
+    def _report(self, step: int, images: int) -> None:
+        if self.progress:
+            batch = self.pair.batch_shape[0]
+            self.progress(step * batch + images, self.pair.steps * batch)
+
+    def _first_weights(self) -> None:
+        """The candidate must start from the fixture's weights, to the bit."""
+        for name, w in self.pair.start.items():
+            path = f"steps/0/weights/{name}"
+            if not self.pair.candidate.has(path):
+                self.comparison.skip(f"weights/{name}", 0, NOT_IN_FILE)
+                continue
+            found = self.pair.candidate.read(path, w.shape)
+            statistic = measure(found, w.astype(np.float64), np.zeros(1))
+            self.comparison.judged.append(
+                Judged(f"weights/{name}", 0, statistic, bug_above=1.0, note="must be the fixture's, to the bit")
+            )
+
+    def _weights(self, k: int) -> Parameters | None:
+        """Float64 weights of step k: the fixture's at first, then the candidate's own."""
+        candidate = self.pair.candidate
+        before = self.pair.start if k == 0 else self.pair.parameters(candidate, k)
+        if before is None:
+            self.comparison.skip("all tensors", k, "the weights before this step are not in the file")
+            return None
+        if not any(candidate.has(f"steps/{k}/{name}") for name in self.pair.shapes) and not any(
+            candidate.has(f"steps/{k + 1}/weights/{name}") for name in before
+        ):
+            self.comparison.skip("all tensors", k, NOT_IN_FILE)
+            return None
+        if not all(np.isfinite(w).all() for w in before.values()):
+            # Judged where they came from: the update of the step before
+            self.comparison.skip("all tensors", k, "the weights before this step are not finite")
+            return None
+        return {name: w.astype(np.float64) for name, w in before.items()}
+
+    def _unreduced(self, k: int, visitor: ImageVisitor) -> None:
+        """Judge what was compared image by image, and check the fixture by its own oracle at step 0."""
+        first = self.pair.model.layers[0]
+        for name, statistic in visitor.candidate.items():
+            judged = Judged(name, k, statistic)
+            if name == f"forward/{first.name}":
+                n = math.prod(first.weight_shape[1:]) + first.bias if isinstance(first, Conv2d) else 0
+                judged.bug_above = bug_above(n)
+            self.comparison.judged.append(sharper(judged, visitor.local.get(name), visitor.roundings.get(name, 0)))
+        self._check_fixture("PyTorch's", visitor.reference, 1.0)
+        self._check_fixture("PyTorch's float64 twin", visitor.twin, TWIN_LIMIT[self.pair.precision])
+        self.comparison.note_reference(visitor.reference.values())
+        if visitor.twin:
+            self.comparison.twin_t = max(s.t for s in visitor.twin.values())
+
+    def _check_fixture(self, what: str, statistics: dict[str, Statistic], limit: float) -> None:
+        for name, statistic in statistics.items():
+            if not statistic.t <= limit:
+                wrong = "holds NaN or infinity" if statistic.nonfinite else f"disagrees (T = {short(statistic.t)})"
+                raise FileError(
+                    f"{self.pair.reference.path}: {what} steps/0/{name} {wrong} at {statistic.at}, judged "
+                    "by the float64 oracle: this fixture cannot judge anybody"
+                )
+
+    def _summed(self, k: int, sums: Sums) -> None:
+        """Judge the loss and the parameter gradients."""
+        pair = self.pair
+        elements = math.prod(pair.output_shape)
+        own = own_loss_bound(sums, pair.loss_scale, elements, pair.u)
+        self._judge_sum(k, "loss", loss_bound(sums, pair.loss_scale, elements, pair.u), own)
+        for name, parts in sums.gradients.items():
+            self._judge_sum(
+                k,
+                f"grads/{name}",
+                gradient_bound(parts, pair.u, pair.operand),
+                own_gradient_bound(parts, pair.u, pair.operand),
+            )
+        for name in pair.shapes:
+            if not pair.candidate.has(f"steps/{k}/{name}"):
+                self.comparison.skip(name, k, NOT_IN_FILE)
+
+    def _judge_sum(self, k: int, name: str, truth: tuple, own: Local | None) -> None:
+        """Against the oracle and, by a sharper bound, against the candidate's own inputs: both must hold."""
+        path, shape = f"steps/{k}/{name}", self.pair.shapes[name]
+        if reference_counts(self.pair, k) and self.pair.reference.has(path):
+            statistic = _measured(self.pair.reference.read(path, shape), truth)
+            self._check_fixture("PyTorch's", {name: statistic}, 1.0)
+            self.comparison.note_reference([statistic])
+        if not self.pair.candidate.has(path):
+            return
+        found = self.pair.candidate.read(path, shape)
+        judged = Judged(name, k, _measured(found, truth))
+        if own is not None and np.isfinite(own.value).all():
+            judged = sharper(judged, _measured(found, (own.value, own.bound)), own.n)
+        self.comparison.judged.append(judged)
+
+    def _order(self, judged: Judged) -> tuple[int, int]:
+        names = list(self.pair.shapes)
+        kind = judged.name.partition("/")[0]
+        place = {"weights": -1, "optimizer": len(names), "update": len(names) + 1}.get(kind)
+        return judged.step, names.index(judged.name) if place is None else place
+
+    def _divergence(self) -> None:
+        """Free-running distance after every step; none where weights were not judged."""
+        if any(skipped.name.startswith("weights/") and skipped.hidden for skipped in self.comparison.not_judged):
+            return
+        found = [self._distance(k) for k in range(1, self.pair.steps + 1)]
+        known = [distance for distance in found if math.isfinite(distance)]
+        self.comparison.divergences = found if known else []
+        self.comparison.divergence = known[-1] if known else None
+
+    def _distance(self, k: int) -> float:
+        """|w_k - w_k*| / |w_k* - w_0|; NaN where a file lacks weights, they are not finite, or w* has not moved."""
+        ours, theirs = (self.pair.parameters(file, k) for file in (self.pair.candidate, self.pair.reference))
+        if ours is None or theirs is None:
+            return math.nan
+        flat = [
+            np.concatenate([d[name].astype(np.float64).ravel() for name in self.pair.start])
+            for d in (ours, theirs, self.pair.start)
+        ]
+        moved = float(np.linalg.norm(flat[1] - flat[2]))
+        return float(np.linalg.norm(flat[0] - flat[1])) / moved if moved > 0 else math.nan
+
+
+def _measured(found: np.ndarray, truth: tuple) -> Statistic:
+    """Also of a scalar."""
+    return measure(*(np.atleast_1d(array) for array in (found, *truth)))

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: MIT
+"""A fixture and a result side by side: what both must agree on, and the tensors that they share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple
+
+import numpy as np
+
+from bridge.common.errors import FileError
+from bridge.exchange.file import ExchangeFile, Sgd
+from bridge.exchange.model import Model, Shape
+from bridge.judge.oracle.error_model import OPERAND_ROUNDOFF, UNIT_ROUNDOFF, total_roundoff
+
+Array = np.ndarray
+Parameters = dict[str, Array]
+
+
+class Pair:
+    """Two open files that belong together.
+
+    Parameters
+    ----------
+    reference, candidate : open files
+    lower : a precision lower than the declared one that the candidate is judged by, see `bridge.judge.detect_precision`
+
+    Attributes
+    ----------
+    model, sgd : the fixture's
+    lower : as given
+    precision, u, operand : in which the candidate computes, its unit roundoff, see `oracle.error_model`; in an exact
+        probe nothing is rounded, and u and operand are 0
+    steps : number of batches in the fixture
+    batch_shape : (n, c, h, w) of every batch's input
+    shapes : shape of every tensor of a step by name, in data-flow order
+    start : first weights, in the candidate's precision
+    frozen : names of the parameters that no step may change
+
+    Raises
+    ------
+    FileError
+        If the fixture is not complete and finite, or the two do not belong together.
+    """
+
+    def __init__(self, reference: ExchangeFile, candidate: ExchangeFile, lower: str | None = None) -> None:
+        self.reference, self.candidate, self.lower = reference, candidate, lower
+        self.model, self.sgd = _agreed(reference, candidate)
+        self.precision = lower if lower in UNIT_ROUNDOFF else candidate.precision
+        self.u, self.operand = total_roundoff(self.precision), OPERAND_ROUNDOFF.get(lower or "", 0.0)
+        if is_probe(reference):
+            self.u = self.operand = 0.0
+        self.steps = reference.batches()
+        if self.steps == 0:
+            raise FileError(f"{reference.path}: batches/0/input is missing, a fixture has it")
+        if any(reference.has(f"steps/0/momenta/{name}") for name in self.model.parameter_shapes()):
+            raise FileError(f"{reference.path}: steps/0/momenta is there, expected a training that begins with step 0")
+        shape = reference.shape("batches/0/input")
+        if len(shape) != 4 or 0 in shape:
+            raise FileError(f"{reference.path}: batches/0/input has the shape {shape}, expected (n, c, h, w)")
+        self.batch_shape: Shape = (shape[0], shape[1], shape[2], shape[3])
+        try:
+            self.shapes = tensor_shapes(self.model, self.batch_shape)
+        except FileError as error:
+            raise FileError(f"{reference.path}: {error}") from None
+        self._check_batches()
+        start = self.parameters(reference, 0)
+        if start is None:
+            shapes = self.model.parameter_shapes()
+            name = next(name for name in shapes if not reference.has(f"steps/0/weights/{name}"))
+            expected = f"expected a dataset of shape {shapes[name]} (weights before the first step)"
+            raise FileError(f"{reference.path}: steps/0/weights/{name} is missing, {expected}")
+        self.start = {name: w.astype(self.dtype) for name, w in start.items()}
+        self.frozen = frozenset(name for name in start if reference.is_frozen(name))
+
+    def sgd_of(self, parameter: str) -> Sgd:
+        """The settings that a parameter is updated with: by those of a frozen one it stays as it is."""
+        return Sgd(0.0) if parameter in self.frozen else self.sgd
+
+    @property
+    def dtype(self) -> np.dtype:
+        """In which the candidate computes, whatever it stores."""
+        return np.dtype(self.precision)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the network's output."""
+        return self.shapes[f"forward/{self.model.layers[-1].name}"]
+
+    @property
+    def loss_scale(self) -> float:
+        """Factor of the sum of squares."""
+        return 1.0 / math.prod(self.output_shape) if self.model.mean else 1.0
+
+    def parameters(self, file: ExchangeFile, k: int) -> Parameters | None:
+        """All parameters before step k; None when one is missing. The fixture's must be finite."""
+        shapes = self.model.parameter_shapes()
+        if not all(file.has(f"steps/{k}/weights/{name}") for name in shapes):
+            return None
+        found = {name: file.read(f"steps/{k}/weights/{name}", shape) for name, shape in shapes.items()}
+        if file is self.reference:
+            for name, values in found.items():
+                self._finite(f"steps/{k}/weights/{name}", values)
+        return found
+
+    def batch(self, k: int, name: str, image: int) -> Array:
+        """One image of an input or target, as the candidate's precision holds it, in float64."""
+        shape = self.batch_shape if name == "input" else self.output_shape
+        values = self.reference.read(f"batches/{k}/{name}", shape, image)
+        self._finite(f"batches/{k}/{name}", values)
+        return values.astype(self.dtype).astype(np.float64)
+
+    def _check_batches(self) -> None:
+        """Before minutes of work: every batch is there, has its shape, and holds data."""
+        for k in range(self.steps):
+            self.reference.tensor(f"batches/{k}/input", self.batch_shape)
+            self.reference.tensor(f"batches/{k}/target", self.output_shape)
+
+    def _finite(self, name: str, values: Array) -> None:
+        if not np.isfinite(values).all():
+            raise FileError(f"{self.reference.path}: {name} holds NaN or infinity, expected finite values")
+
+
+def is_probe(reference: ExchangeFile) -> bool:
+    """The fixture is an exact probe (``python -m reference.export --probe``)."""
+    return reference.attributes.get("probe") == 1
+
+
+def refuse_copy(pair: Pair) -> None:
+    """A copy of the fixture that calls itself a candidate: nothing was computed.
+
+    Its producer is the fixture's, and so is every number; one that differs is enough. (A program may copy the fixture
+    and write its own tensors into the copy.)
+
+    Raises
+    ------
+    FileError
+    """
+    one, other = pair.reference, pair.candidate
+    if one.attributes.get("producer") is None or one.attributes["producer"] != other.attributes.get("producer"):
+        return
+    for k in range(pair.steps):
+        for name, shape in pair.shapes.items():
+            path = f"steps/{k}/{name}"
+            if not (one.has(path) and other.has(path)):
+                continue
+            for part in range(shape[0]) if shape else [None]:
+                if not np.array_equal(one.read(path, shape, part), other.read(path, shape, part)):
+                    return
+    raise FileError(
+        f"{other.path}: it was written by {one.attributes['producer']!r}, and every number is the fixture's: a copy of "
+        f"{one.path}, which says nothing about a candidate"
+    )
+
+
+def tensor_shapes(model: Model, batch_shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Shape of every tensor of a step by its name under /steps/<k>, in data-flow order."""
+    layers = list(zip(model.layers, model.output_shapes(batch_shape), strict=True))
+    parameters = model.parameter_shapes()
+    shapes: dict[str, tuple[int, ...]] = {f"forward/{layer.name}": shape for layer, shape in layers}
+    shapes["loss"] = ()
+    for layer, shape in reversed(layers):
+        shapes[f"grads/{layer.name}/output"] = shape
+        for kind in ("weight", "bias"):
+            if f"{layer.name}/{kind}" in parameters:
+                shapes[f"grads/{layer.name}/{kind}"] = parameters[f"{layer.name}/{kind}"]
+    shapes["grads/input"] = batch_shape
+    return shapes
+
+
+def _agreed(reference: ExchangeFile, candidate: ExchangeFile) -> tuple[Model, Sgd]:
+    if reference.attributes.get("role") == "candidate":
+        raise FileError(
+            f"{reference.path}: its role is 'candidate', expected a fixture (role 'reference'); "
+            "the fixture comes first, then the result"
+        )
+    if candidate.attributes.get("role") == "reference":
+        raise FileError(
+            f"{candidate.path}: its role is 'reference', expected a result (role 'candidate'): "
+            "a fixture compared with a fixture says nothing about a candidate"
+        )
+    if reference.model is None or reference.sgd is None:
+        missing = "model" if reference.model is None else "optimizer"
+        raise FileError(f"{reference.path}: /{missing} is missing, a fixture has it")
+    if candidate.model not in (None, reference.model):
+        raise FileError(f"{candidate.path}: its /model is not that of {reference.path}")
+    if candidate.sgd is not None and not _same_sgd(reference.sgd, candidate.sgd):
+        raise FileError(
+            f"{candidate.path}: its /optimizer ({candidate.sgd}) is not that of {reference.path} ({reference.sgd})"
+        )
+    return reference.model, reference.sgd
+
+
+def _same_sgd(one: Sgd, other: Sgd) -> bool:
+    """Equal up to the float32 that a program may have kept its settings in."""
+    return all(abs(a - b) <= 2.0**-23 * abs(a) for a, b in zip(astuple(one), astuple(other), strict=True))

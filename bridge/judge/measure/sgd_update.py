@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""Judge the weights after every step: by the candidate's own gradients, and by the oracle's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bridge.judge.measure.error_statistics import measure
+from bridge.judge.measure.file_pair import Pair, Parameters
+from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged
+from bridge.judge.oracle import sgd
+from bridge.judge.oracle.reductions import Sums, gradient_bound
+
+#: Share of a tensor's elements that must show their gradient; below, the update is refused
+ENOUGH = 0.5
+#: T from which on new weights are a bug: below, an order of operations that `oracle.sgd` does not name may do it
+OTHER_ORDER = 4.0
+
+
+class UpdateCheck:
+    """The optimiser's memory over the steps, once from the candidate's own gradients, once from the oracle's."""
+
+    def __init__(self, pair: Pair, comparison: Comparison) -> None:
+        self.pair, self.comparison = pair, comparison
+        self.own, self.oracle = sgd.Momentum(), sgd.Momentum()
+        #: parameters whose momentum buffer is known
+        self.own_known = set(pair.start)
+        self.oracle_known = set(pair.start)
+
+    def forget(self) -> None:
+        """A step could not be followed: momentum buffers are unknown from here on."""
+        if self.pair.sgd.momentum:
+            self.own_known.clear()
+            self.oracle_known.clear()
+
+    def run(self, k: int, weights: Parameters, sums: Sums) -> None:
+        """Judge the weights after step k.
+
+        Parameters
+        ----------
+        weights : before the step, float64
+        sums : the oracle's gradients
+        """
+        for name, w in weights.items():
+            if name in self.pair.frozen:
+                self._frozen(k, name, w)
+                continue
+            own = self._own_direction(k, name, w)
+            gradient = gradient_bound(sums.gradients[name], self.pair.u, self.pair.operand)
+            oracle = self.oracle.direction(self.pair.sgd, name, w, gradient, self.pair.u)
+            path = f"steps/{k + 1}/weights/{name}"
+            if not self.pair.candidate.has(path):
+                self.comparison.skip(f"update/{name}", k, "the weights after this step are not in the file")
+                continue
+            after = self.pair.candidate.read(path, w.shape)
+            if own is not None:
+                value, bound = sgd.new_weights(self.pair.sgd, w, own, self.pair.u)
+                self.comparison.judged.append(Judged(f"optimizer/{name}", k, measure(after, value, bound), OTHER_ORDER))
+            if name in self.oracle_known:
+                self._against_oracle(k, name, w, after, oracle)
+            else:
+                self.comparison.skip(f"update/{name}", k, "an earlier step, whose momentum it carries, is missing")
+
+    def _frozen(self, k: int, name: str, w: np.ndarray) -> None:
+        path = f"steps/{k + 1}/weights/{name}"
+        if not self.pair.candidate.has(path):
+            self.comparison.skip(f"update/{name}", k, "the weights after this step are not in the file")
+            return
+        statistic = measure(self.pair.candidate.read(path, w.shape), w, np.zeros(1))
+        self.comparison.judged.append(Judged(f"update/{name}", k, statistic, 1.0, "frozen: no step may change it"))
+
+    def _own_direction(self, k: int, name: str, w: np.ndarray) -> sgd.Bounded | None:
+        path = f"steps/{k}/grads/{name}"
+        if not self.pair.candidate.has(path):
+            if self.pair.sgd.momentum:
+                self.own_known.discard(name)
+            self.comparison.skip(f"optimizer/{name}", k, f"its gradient is {NOT_IN_FILE}")
+            return None
+        g = self.pair.candidate.read(path, w.shape).astype(np.float64)
+        direction = self.own.direction(self.pair.sgd, name, w, (g, np.zeros_like(g)), self.pair.u)
+        if name not in self.own_known:
+            self.comparison.skip(f"optimizer/{name}", k, "an earlier gradient, whose momentum it carries, is missing")
+            return None
+        return direction
+
+    def _against_oracle(self, k: int, name: str, w: np.ndarray, after: np.ndarray, oracle: sgd.Bounded) -> None:
+        """(w0 - w1)/lr against the oracle's gradient; agreement counts only where lr lets the gradient be seen."""
+        lr = self.pair.sgd.lr
+        if lr == 0:
+            statistic = measure(after, w, np.zeros(1))
+            self.comparison.judged.append(Judged(f"update/{name}", k, statistic, 1.0, "lr = 0: no weight may move"))
+            return
+        w0, w1 = w.astype(self.pair.dtype), after.astype(self.pair.dtype)
+        found = sgd.taken(self.pair.sgd, w0, w1, oracle, self.pair.u)
+        statistic = measure(found.step, found.expected, found.bound)
+        if statistic.t <= 1 and found.visible < ENOUGH:
+            alone = (
+                "" if self.pair.candidate.has(f"steps/{k}/grads/{name}") else ", and that gradient is not in the file"
+            )
+            self.comparison.skip(
+                f"update/{name}",
+                k,
+                f"lr = {lr:g} is too small: the last digit of the weights hides "
+                f"the gradient; lr = {found.lr_needed:g} would do{alone}",
+                hidden=bool(alone),
+                measured=True,
+            )
+            return
+        note = "" if found.visible == 1 else f"{found.visible:.0%} of the elements can be seen at this lr"
+        self.comparison.judged.append(Judged(f"update/{name}", k, statistic, note=note))

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""What a candidate's file holds and nobody judged: misspelt names, and tensors whose inputs are missing.
+
+Neither may go unseen: a tensor that could not be judged must at least be finite, and without it nothing is right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from bridge.judge.measure.error_statistics import Statistic
+from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.findings import NO_STEP, Comparison, Judged
+
+#: Further unknown names are counted, not listed
+MOST_LISTED = 50
+
+
+def list_unknown(pair: Pair, comparison: Comparison) -> None:
+    """Put every dataset that belongs to no tensor of the model on the list of what was not judged.
+
+    Batches and float64 twins are the fixture's business; copies of them in a result are not read.
+    """
+    known = {f"steps/{k}/{name}" for k in range(pair.steps) for name in pair.shapes}
+    known |= {f"steps/{k}/weights/{name}" for k in range(pair.steps + 1) for name in pair.start}
+    unknown = [
+        name
+        for name in pair.candidate.datasets()
+        if name not in known and name != "model" and not name.startswith(("batches/", "oracle/"))
+    ]
+    for name in unknown[:MOST_LISTED]:
+        comparison.skip(name, NO_STEP, "unknown name", unknown=True)
+    if len(unknown) > MOST_LISTED:
+        comparison.skip(f"{len(unknown) - MOST_LISTED} more", NO_STEP, "unknown name", unknown=True)
+
+
+def list_unjudged(pair: Pair, comparison: Comparison) -> None:
+    """Put every dataset that is there, known and not judged on the list; NaN and infinity in it are failures."""
+    reasons = {(skipped.name, skipped.step): skipped.reason for skipped in comparison.not_judged}
+    for name, step, shape, why in list(_unjudged(pair, comparison)):
+        statistic = _nonfinite(pair, f"steps/{step}/{name}", shape)
+        if statistic.nonfinite:
+            comparison.judged.append(Judged(name, step, statistic))
+            continue
+        reason = next((reasons[one] for one in why if one in reasons), "what it follows from is not in the file")
+        comparison.skip(name, step, f"in the file, but could not be judged: {reason}", hidden=True)
+
+
+def _unjudged(pair: Pair, comparison: Comparison) -> Iterator[tuple[str, int, tuple[int, ...], list[tuple[str, int]]]]:
+    """Name, step and shape of what was not judged, and where the reason for it stands."""
+    seen = {(judged.name, judged.step) for judged in comparison.judged}
+    seen |= {(skipped.name, skipped.step) for skipped in comparison.not_judged if skipped.measured}
+    for k in range(pair.steps + 1):
+        for name, w in pair.start.items():
+            own, oracle = (f"optimizer/{name}", k - 1), (f"update/{name}", k - 1)
+            known = {own, oracle} & seen if k else True
+            if not known and pair.candidate.has(f"steps/{k}/weights/{name}"):
+                yield f"weights/{name}", k, w.shape, [("all tensors", k - 1), oracle, own]
+        for name, shape in pair.shapes.items():
+            if k < pair.steps and (name, k) not in seen and pair.candidate.has(f"steps/{k}/{name}"):
+                yield name, k, shape, [("all tensors", k)]
+
+
+def _nonfinite(pair: Pair, path: str, shape: tuple[int, ...]) -> Statistic:
+    """What is NaN or infinite in a tensor, read along its first axis one part at a time."""
+    total = Statistic()
+    for part in range(shape[0]) if shape else [None]:
+        found = pair.candidate.read(path, shape, part)
+        bad = np.argwhere(~np.isfinite(found))
+        if len(bad):
+            at = (() if part is None else (part,)) + tuple(int(i) for i in bad[0])
+            value = float(found[tuple(bad[0])])
+            total.merge(Statistic(math.inf, math.nan, at, value, math.nan, math.nan, found.size, len(bad)))
+        else:
+            total.merge(Statistic(elements=found.size))
+    return total

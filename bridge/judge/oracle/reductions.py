@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT
+"""What a step hands out image by image, and what it sums over the batch: loss and gradients, and their bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from bridge.judge.oracle.error_model import Arithmetic, rounding_factor
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Local:
+    """A tensor computed from the candidate's own inputs of one operation: E = s(n)*c, with nothing propagated.
+
+    Attributes
+    ----------
+    value, bound : arrays
+    n : int
+        Largest number of roundings; an error above n*u*c is a bug by theorem. 0 where numbers are only copied.
+    stored : int
+        Bytes of a number of the inputs as the candidate's file stores them; a copy of fewer bytes than the candidate
+        computes with says nothing to the last bit.
+    """
+
+    value: Array
+    bound: Array
+    n: int
+    stored: int = 8
+
+
+class Visitor(Protocol):
+    """Receives un-reduced tensors of one image."""
+
+    def __call__(self, name: str, value: Array, bound: Array, /, *local: Local) -> Array | None:
+        """Take a tensor by its name under /steps/<k>, with its value and bound.
+
+        The arrays are used again after the call. It may give back the candidate's own tensor; what is computed
+        from that comes as `local` too.
+        """
+
+
+@dataclass
+class GradientSums:
+    """One parameter's gradient, summed over images.
+
+    Attributes
+    ----------
+    value : the gradient
+    absolute : c, the same sum with absolute values
+    propagated : what errors of the inputs may change
+    n : number of terms in each element
+    own : the gradient from the candidate's own inputs of the operation; None where its file lacks them
+    products : the terms are products (filter) and not numbers (bias)
+    """
+
+    value: Array
+    absolute: Array
+    propagated: Array
+    n: Array
+    own: Array | None = None
+    products: bool = True
+
+    def __add__(self, other: GradientSums) -> GradientSums:
+        own = None if self.own is None or other.own is None else self.own + other.own
+        return GradientSums(
+            self.value + other.value,
+            self.absolute + other.absolute,
+            self.propagated + other.propagated,
+            self.n + other.n,
+            own,
+            self.products,
+        )
+
+
+@dataclass
+class Sums:
+    """Loss and gradients; parts of images are added in their order, so results do not depend on threads.
+
+    Attributes
+    ----------
+    loss : sum of squared differences
+    loss_propagated : what errors of the output may change in it
+    loss_own : the same sum over the candidate's own output; None where its file lacks a part of that
+    gradients : by parameter name
+    """
+
+    loss: float = 0.0
+    loss_propagated: float = 0.0
+    loss_own: float | None = 0.0
+    gradients: dict[str, GradientSums] = field(default_factory=dict)
+
+    def add(self, other: Sums) -> None:
+        """Add another image's part."""
+        self.loss += other.loss
+        self.loss_propagated += other.loss_propagated
+        self.loss_own = None if self.loss_own is None or other.loss_own is None else self.loss_own + other.loss_own
+        for name, part in other.gradients.items():
+            self.gradients[name] = self.gradients[name] + part if name in self.gradients else part
+
+
+def loss_bound(sums: Sums, scale: float, elements: int, u: float) -> tuple[float, float]:
+    """The loss of the batch and its bound; `elements` terms, each from 3 roundings (y - t, square, scale).
+
+    Each square may underflow, and each product with the scale.
+    """
+    bound = scale * ((rounding_factor(elements, u) + 3 * u) * sums.loss + sums.loss_propagated)
+    return scale * sums.loss, float(Arithmetic(u).with_underflow(np.atleast_1d(bound), _tiny(elements, scale))[0])
+
+
+def own_loss_bound(sums: Sums, scale: float, elements: int, u: float) -> Local | None:
+    """The loss that follows from the candidate's own output; None where its file lacks that."""
+    if sums.loss_own is None:
+        return None
+    bound = np.atleast_1d(scale * (rounding_factor(elements, u) + 3 * u) * sums.loss_own)
+    bound = Arithmetic(u).with_underflow(bound, _tiny(elements, scale))
+    return Local(np.float64(scale * sums.loss_own), bound, elements)
+
+
+def _tiny(elements: int, scale: float) -> float:
+    """Underflows of a loss, scaled term by term or at the end."""
+    return elements * (1 + scale) + 1
+
+
+def gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) -> tuple[Array, Array]:
+    """A parameter gradient of the batch and its bound, s(n)*c + propagated."""
+    arithmetic = Arithmetic(u, operand if parts.products else 0.0)
+    s = arithmetic.factor(parts.n)
+    return parts.value, arithmetic.with_underflow(s * parts.absolute + (1 + s) * parts.propagated, parts.n)
+
+
+def own_gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) -> Local | None:
+    """The gradient that follows from the candidate's own inputs; None where its file lacks them."""
+    if parts.own is None:
+        return None
+    arithmetic = Arithmetic(u, operand if parts.products else 0.0)
+    bound = arithmetic.factor(parts.n) * (parts.absolute + parts.propagated)
+    return Local(parts.own, arithmetic.with_underflow(bound, parts.n), int(np.max(parts.n)))

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: MIT
+"""Two runs of one program on one fixture: equal to the bit, or different by rounding, or by more than that.
+
+Sums in an order that depends on threads (atomic additions) differ in their last bits, by much less than the bound E.
+A race, a read before a kernel has finished, or memory that nobody has written differs by more, whether the tensors are
+right or wrong otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bridge.common.errors import FileError
+from bridge.common.number_format import number, short
+from bridge.common.progress import Report
+from bridge.exchange.file import ExchangeFile
+from bridge.judge.measure.error_statistics import Statistic, measure
+from bridge.judge.measure.file_pair import Pair, Parameters
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.oracle import step as bounds
+from bridge.judge.oracle.reductions import Local, Sums, gradient_bound, loss_bound, own_gradient_bound, own_loss_bound
+from bridge.judge.verdict import Verdict
+
+Array = np.ndarray
+StrPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A tensor that differs between two runs.
+
+    Attributes
+    ----------
+    name, step : as under /steps/<step>
+    statistic : the difference; its T is |run 1 - run 2| / 2E, since both runs may be E away from the truth
+    """
+
+    name: str
+    step: int
+    statistic: Statistic
+
+    @property
+    def within_rounding(self) -> bool:
+        """Rounding in another order explains it; false for NaN."""
+        return self.statistic.t <= 1
+
+
+@dataclass
+class Runs:
+    """What two runs have in common.
+
+    Attributes
+    ----------
+    equal : tensors that are equal to the bit
+    changed : the others, in the order of computation
+    left_out : steps that were not compared, since the runs entered them with different weights
+    """
+
+    equal: int = 0
+    changed: list[Changed] = field(default_factory=list)
+    left_out: int = 0
+
+    @property
+    def outcome(self) -> Outcome:
+        """Rounding, or a bug."""
+        return Outcome.ROUNDING if all(one.within_rounding for one in self.changed) else Outcome.BUG
+
+    @property
+    def words(self) -> str:
+        """One sentence."""
+        if not self.changed:
+            return f"REPEATABLE: two runs agree to the bit in all {self.equal} tensors."
+        rest = f" {self.left_out} later steps start from different weights and say no more." if self.left_out else ""
+        if self.outcome is Outcome.ROUNDING:
+            worst = max(self.changed, key=lambda one: one.statistic.t)
+            return (
+                f"NOT REPEATABLE, within rounding: {len(self.changed)} of {self.equal + len(self.changed)} tensors "
+                f"differ between two runs, by at most {worst.statistic.t:.1g} of the bound ({worst.name}, step "
+                f"{worst.step}): sums in another order, as from atomic additions.{rest}"
+            )
+        first = next(one for one in self.changed if not one.within_rounding)
+        s = first.statistic
+        return (
+            f"BUG: two runs of the same program differ in {first.name} of step {first.step} by more than rounding "
+            f"(T = {short(s.t)}; at {s.at} {s.found:.9g} and {s.expected:.9g}): a race, a read before the kernel has "
+            f"finished, or memory that nobody has written.{rest}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the JSON document."""
+        changed = [{"name": one.name, "step": one.step, "T": number(one.statistic.t)} for one in self.changed]
+        return {"words": self.words, "outcome": self.outcome.label, "equal": self.equal, "changed": changed,
+                "steps_left_out": self.left_out}
+
+
+def compare_runs(fixture: StrPath, first: StrPath, second: StrPath, progress: Report | None = None) -> Runs:
+    """Compare two results of one program on one fixture.
+
+    Parameters
+    ----------
+    fixture : exchange file of the reference
+    first, second : exchange files of the candidate
+    progress : called as ``progress(done, total)`` after every step
+
+    Raises
+    ------
+    FileError
+        If a file is unreadable, they do not belong together, or there is nothing to compare.
+    """
+    refuse_the_same(first, second)
+    with (
+        ExchangeFile(fixture) as reference,
+        ExchangeFile(first) as one,
+        ExchangeFile(second) as other,
+        np.errstate(over="ignore", invalid="ignore"),
+    ):
+        pairs = Pair(reference, one), Pair(reference, other)
+        if pairs[0].precision != pairs[1].precision:
+            raise FileError(
+                f"{other.path}: its precision is {pairs[1].precision}, that of {one.path} {pairs[0].precision}"
+            )
+        runs = Runs()
+        for k in range(pairs[0].steps):
+            weights = _common_weights(*pairs, k)
+            if weights is None:
+                runs.left_out = pairs[0].steps - k
+                break
+            _step(*pairs, k, weights, runs)
+            if progress:
+                progress(k + 1, pairs[0].steps)
+    if not runs.equal and not runs.changed:
+        raise FileError(f"{os.fspath(second)}: no tensor that {os.fspath(first)} has: nothing was compared")
+    return runs
+
+
+def refuse_the_same(first: StrPath, second: StrPath) -> None:
+    """Refuse one file as both runs.
+
+    Raises
+    ------
+    FileError
+        With the name of the second.
+    """
+    if os.path.exists(first) and os.path.exists(second) and os.path.samefile(first, second):
+        raise FileError(f"{os.fspath(second)}: the second result is the first one itself, expected another run's")
+
+
+def _common_weights(one: Pair, other: Pair, k: int) -> Parameters | None:
+    """Weights before step k, if both runs have the same."""
+    if k == 0:
+        return {name: w.astype(np.float64) for name, w in one.start.items()}
+    first, second = (pair.parameters(pair.candidate, k) for pair in (one, other))
+    if first is None or second is None or not all(np.array_equal(w, second[name]) for name, w in first.items()):
+        return None
+    return {name: w.astype(np.float64) for name, w in first.items()}
+
+
+def _step(one: Pair, other: Pair, k: int, weights: Parameters, runs: Runs) -> None:
+    """Compare bits first: the bounds take a hundred times as long."""
+    shared = [name for name in one.shapes if all(p.candidate.has(f"steps/{k}/{name}") for p in (one, other))]
+    differing = {name for name in shared if not _same(*_read(one, other, k, name))}
+    runs.equal += len(shared) - len(differing)
+    if not differing:
+        return
+    statistics: dict[str, Statistic] = {}
+    sums = Sums()
+    for image in range(one.batch_shape[0]):
+        x, target = (one.batch(k, name, image) for name in ("input", "target"))
+        visit = _Visitor(one, other, k, image, shared, differing, statistics)
+        sums.add(bounds.step_of_image(one.model, weights, x, target, one.loss_scale, one.u, visit))
+    for name, bound in _summed_bounds(one, sums):
+        if name in differing:
+            a, b = _read(one, other, k, name)
+            statistics[name] = measure(np.atleast_1d(a), np.atleast_1d(b.astype(np.float64)), 2 * np.atleast_1d(bound))
+    runs.changed += [Changed(name, k, statistics[name]) for name in shared if name in differing]
+
+
+class _Visitor:
+    """Measures the differences of one image's un-reduced tensors.
+
+    It gives back what is equal in both runs: an operation of equal inputs has its own, sharper bound.
+    """
+
+    def __init__(self, one: Pair, other: Pair, step: int, image: int, shared: list[str], differing: set[str],
+                 statistics: dict[str, Statistic]) -> None:
+        self.pairs, self.step, self.image = (one, other), step, image
+        self.shared, self.differing, self.statistics = shared, differing, statistics
+
+    def __call__(self, name: str, value: Array, bound: Array, /, *local: Local) -> Array | None:
+        if name not in self.shared:
+            return None
+        path, shape = f"steps/{self.step}/{name}", self.pairs[0].shapes[name]
+        a = self.pairs[0].candidate.read(path, shape, self.image)
+        if name not in self.differing:
+            return a
+        b = self.pairs[1].candidate.read(path, shape, self.image)
+        sharper = local[0].bound if local else bound
+        found = measure(a, b.astype(np.float64), 2 * sharper, image=self.image)
+        self.statistics.setdefault(name, Statistic()).merge(found)
+        return None
+
+
+def _summed_bounds(pair: Pair, sums: Sums) -> Iterator[tuple[str, Array]]:
+    """By the inputs that are equal in both runs, where they are."""
+    elements = math.prod(pair.output_shape)
+    loss = own_loss_bound(sums, pair.loss_scale, elements, pair.u)
+    yield "loss", np.float64(loss_bound(sums, pair.loss_scale, elements, pair.u)[1] if loss is None else loss.bound)
+    for name, parts in sums.gradients.items():
+        own = own_gradient_bound(parts, pair.u)
+        yield f"grads/{name}", gradient_bound(parts, pair.u)[1] if own is None else own.bound
+
+
+def _read(one: Pair, other: Pair, k: int, name: str) -> tuple[Array, Array]:
+    path, shape = f"steps/{k}/{name}", one.shapes[name]
+    return one.candidate.read(path, shape), other.candidate.read(path, shape)
+
+
+def _same(a: Array, b: Array) -> bool:
+    """Equal values; a NaN in the same place is repeatable, too."""
+    return a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=True))
+
+
+def with_runs(verdict: Verdict, runs: Runs) -> Verdict:
+    """The verdict on the first run, and what the second one says: runs that differ are a bug, whatever each is."""
+    if runs.outcome is Outcome.ROUNDING:
+        return replace(verdict, hints=[*verdict.hints, runs.words])
+    return replace(verdict, outcome=Outcome.BUG, words=runs.words, hints=[verdict.words, *verdict.hints])

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: MIT
+"""From a comparison to a decision: rounding, lower precision, a bug, or cannot tell.
+
+============  =========  ==================================================================================
+verdict       exit code  decided when
+============  =========  ==================================================================================
+rounding      0          every judged tensor has T <= 1
+bug           1          a tensor has T > 10, an error that a theorem excludes, or is not finite
+bad input     2          (raised as `BridgeError` before anything is decided)
+precision     3          the first convolution that fails is what operands of a lower precision give, and nothing
+                         is outside the bounds of that precision (where results are stored in 16 bits, too: every
+                         operation that fails gives that of the candidate's own inputs)
+cannot tell   4          the largest T lies between 1 and 10 (new weights: 4), or something is in the file that
+                         could not be judged: an update that a small lr hides and whose gradient is missing, or a
+                         tensor of a step whose weights are missing; or all errors are small and inside the bounds
+                         of a lower precision, which no forward convolution proves
+============  =========  ==================================================================================
+
+Between 1 and 10 the bound of long sums is only probabilistic (a strictly sequential float32 sum of millions of
+terms of one sign can get there): that is never a pass, and not yet a proof. New weights follow from known numbers by
+few operations, in an order that nobody knows: there the proof starts at 4.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from bridge.common.number_format import count, short
+from bridge.judge.detect_precision import Recognised
+from bridge.judge.diagnosis.records import Adequacy, Diagnosis, Finding
+from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.measure.operation_names import operation
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.oracle.reduced_precision import HALF
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A decision in one word, one sentence, and what to look at.
+
+    Attributes
+    ----------
+    outcome, words, hints : the word, the sentence, the rest
+    precisions : lower precisions that were recognised
+    diagnosis : which faults explain what is wrong; None where nobody searched
+    adequacy : which faults these data can show; None where nobody reckoned
+    missing : what was wanted besides and could not be had, a line each with the reason
+    """
+
+    outcome: Outcome
+    words: str
+    hints: list[str] = field(default_factory=list)
+    precisions: list[Recognised] = field(default_factory=list)
+    diagnosis: Diagnosis | None = None
+    adequacy: Adequacy | None = None
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 rounding, 1 bug, 2 bad input, 3 precision, 4 cannot tell."""
+        return self.outcome.value
+
+
+def decide(comparison: Comparison, recognised: Recognised | None = None, lowered: Comparison | None = None) -> Verdict:
+    """Draw the conclusion.
+
+    Parameters
+    ----------
+    comparison : what `bridge.judge.measure.comparison.compare` found
+    recognised : the lower precision that explains the first convolution that fails, if there is one
+    lowered : the comparison by the bounds of that precision
+    """
+    failures = comparison.failures
+    if not failures:
+        return _right(comparison)
+    if recognised is None:
+        return _wrong(comparison, failures)
+    if lowered is None or not lowered.failures:
+        return _lower_precision(comparison, recognised)
+    found = _wrong(lowered, lowered.failures)
+    besides = (
+        f"Besides, {recognised.layer} is computed with {recognised.said}; all this is judged by the bounds "
+        f"of that precision, and the table by those of {comparison.precision}."
+    )
+    return Verdict(found.outcome, found.words, [*found.hints, besides], [recognised])
+
+
+#: Fewer numbers than this agree with a factor by chance
+ENOUGH = 4
+#: T of a filter gradient from which on operands of a lower precision would show in most elements, and a share that
+#: is far below that
+FAR, FEW = 20.0, 0.25
+#: Explanations that are no bugs: legal arithmetic, if not what was declared
+LEGAL = {"precision", "naive_sum"}
+
+
+def named(verdict: Verdict, comparison: Comparison, diagnosis: Diagnosis) -> Verdict:
+    """The verdict with its diagnosis; a fault that explains what could have been poor arithmetic makes it a bug.
+
+    It must have been predicted: that errors live in one place does not tell what they are.
+    """
+    verdict = replace(verdict, diagnosis=diagnosis)
+    if verdict.outcome is not Outcome.CANNOT_TELL:
+        return verdict
+    elements = {(judged.name, judged.step): judged.statistic.elements for judged in comparison.judged}
+    for finding in diagnosis.findings:
+        predicted = [one for one in finding.explanations if not one.by_place]
+        kinds = {kind.key for one in predicted for kind in one.kinds}
+        if kinds and not kinds & LEGAL and elements.get((finding.name, finding.step), 0) >= ENOUGH:
+            first = predicted[0]
+            words = (
+                f"BUG: {finding.name} of step {finding.step} is wrong, T = {short(finding.t)}: rounding could hardly "
+                f"do this, and a fault explains it to T = {short(first.t)}: {first.kinds[0].title} ({first.detail})."
+            )
+            return replace(verdict, outcome=Outcome.BUG, words=words, hints=[verdict.words])
+        if verdict.precisions and _spares_most(finding):
+            words = (
+                f"BUG: {finding.name} of step {finding.step} is wrong, T = {short(finding.t)}, in "
+                f"{100 * finding.share:.2g} % of its elements, and right in all others: operands of a lower precision "
+                "would spare none."
+            )
+            return replace(verdict, outcome=Outcome.BUG, words=words, hints=[verdict.words])
+    return verdict
+
+
+def _spares_most(finding: Finding) -> bool:
+    """A filter gradient that is far off in few elements; each of them is a sum over the same pixels.
+
+    Where operands are rounded, error / E is normally distributed with about the same deviation in every element. Its
+    largest value among thousands is some four deviations, so that of `FAR` puts most of them above 1.
+    """
+    return finding.name.endswith("/weight") and finding.t >= FAR and finding.share <= FEW
+
+
+def in_doubt(verdict: Verdict, missing: list[str]) -> Verdict:
+    """The verdict where it could not be asked whether a lower precision, or the algorithm, excuses what fails."""
+    if verdict.outcome is not Outcome.BUG:
+        return replace(verdict, missing=missing)
+    words = f"CANNOT TELL: {verdict.words.removeprefix('BUG: ')} Whether lower precision explains it is not known."
+    return replace(verdict, outcome=Outcome.CANNOT_TELL, words=words, missing=missing)
+
+
+def unanswered(verdict: Verdict, failed: list[str]) -> Verdict:
+    """The verdict where a further question was asked and could not be answered: a right result is not yet right."""
+    verdict = replace(verdict, missing=[*verdict.missing, *failed])
+    if verdict.outcome is not Outcome.ROUNDING:
+        return verdict
+    return replace(verdict, outcome=Outcome.CANNOT_TELL, words=f"CANNOT TELL: {failed[0]}.", hints=[verdict.words])
+
+
+def excuse(comparison: Comparison, recognised: Recognised, lowered: Comparison) -> None:
+    """Mark what is outside its bound, but inside that of the lower precision: `Judged.excused`."""
+    inside = {(judged.name, judged.step) for judged in lowered.judged if judged.passed}
+    zone = Outcome.PRECISION if recognised.proven else Outcome.CANNOT_TELL
+    for judged in comparison.failures:
+        if (judged.name, judged.step) in inside:
+            judged.excused = zone
+
+
+def _wrong(comparison: Comparison, failures: list[Judged]) -> Verdict:
+    certain = [judged for judged in failures if judged.certain]
+    if certain:
+        return Verdict(Outcome.BUG, f"BUG: {_describe(certain[0])}", _hints(comparison, certain[0], failures))
+    worst = max(failures, key=lambda judged: judged.t)
+    words = (
+        f"CANNOT TELL: {count(len(failures), 'tensor')} of {len(comparison.judged)} outside the bound, but none far "
+        f"(largest T = {short(worst.t)}, {worst.name}, step {worst.step}; a bug is certain from "
+        f"T = {worst.bug_above:g})."
+    )
+    order = "An unusual order of the operations of the update" if worst.name.startswith("optimizer/") else ""
+    hint = (
+        f"{order or 'A long strictly sequential float32 sum'} can do this, and so can a small bug: "
+        f"run the candidate in float64{'' if order else ', or sum in blocks'}, and compare again."
+    )
+    return Verdict(Outcome.CANNOT_TELL, words, [hint])
+
+
+def _lower_precision(comparison: Comparison, recognised: Recognised) -> Verdict:
+    if not recognised.proven:
+        words = (
+            f"CANNOT TELL: {count(len(comparison.failures), 'tensor')} outside the {comparison.precision} bounds, "
+            f"first {recognised.layer} (T = {short(recognised.t)}); consistent with {recognised.said}, "
+            "not proven."
+        )
+        hint = f"A small bug can do this too: turn {recognised.name} off (PyTorch: allow_tf32 = False), compare again."
+        return Verdict(Outcome.CANNOT_TELL, words, [hint], [recognised])
+    half = HALF.get(recognised.name)
+    kind = half.type if half else recognised.name
+    words = (
+        f"LOWER PRECISION than declared: {recognised.layer} is exactly what {recognised.said} give "
+        f"(T = {short(recognised.t)}; as {comparison.precision}: T = {short(recognised.declared_t)}), and nothing "
+        f"is further off than {kind} explains."
+    )
+    off = "float32 tensors and FMA math; PyTorch: no autocast" if half else "FMA math; PyTorch: allow_tf32 = False"
+    hint = (
+        f"A bug smaller than the rounding of {kind} cannot be excluded: run in {comparison.precision} (cuDNN: {off}), "
+        "then compare again."
+    )
+    return Verdict(Outcome.PRECISION, words, [hint], [recognised])
+
+
+def _right(comparison: Comparison) -> Verdict:
+    hidden = [skipped for skipped in comparison.not_judged if skipped.hidden]
+    if hidden:
+        return Verdict(
+            Outcome.CANNOT_TELL,
+            (
+                f"CANNOT TELL: what could be judged is right, but {count(len(hidden), 'tensor')} could not be, first "
+                f"{hidden[0].name} of step {hidden[0].step}: {hidden[0].reason}."
+            ),
+        )
+    worst = max(comparison.computed, key=lambda judged: judged.t)
+    steps = len({judged.step for judged in comparison.computed})
+    words = (
+        f"RIGHT: every difference is rounding. {count(len(comparison.computed), 'tensor')} of "
+        f"{count(steps, 'step')} inside the {comparison.precision} bounds; "
+        f"largest T = {short(worst.t)} ({worst.name}, step {worst.step}; 1 is the limit)."
+    )
+    if comparison.not_judged:
+        words += f" Not judged: {len(comparison.not_judged)}, listed below{_unknown(comparison)}."
+    return Verdict(Outcome.ROUNDING, words)
+
+
+def _unknown(comparison: Comparison) -> str:
+    """Names that may be misspelt stand in the verdict itself."""
+    names = [skipped.name for skipped in comparison.not_judged if skipped.unknown]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"; {count(len(names), 'unknown name')}: {', '.join(names[:3])}{more}" if names else ""
+
+
+def _describe(judged: Judged) -> str:
+    s = judged.statistic
+    if s.nonfinite:
+        return (
+            f"{judged.name} of step {judged.step} is wrong: {count(s.nonfinite, 'value')} NaN or infinite, "
+            f"the first at {s.at}."
+        )
+    where = f"at {s.at} it is {s.found:.9g}, right is {s.expected:.9g}"
+    if s.bound == 0:
+        return f"{judged.name} of step {judged.step} is wrong: {where}, exactly: nothing is rounded there."
+    return (
+        f"{judged.name} of step {judged.step} is wrong, T = {short(s.t)}: {where} with at most {short(s.bound)} of "
+        f"rounding{f' ({judged.note})' if judged.note else ''}."
+    )
+
+
+def _hints(comparison: Comparison, first: Judged, failures: list[Judged]) -> list[str]:
+    """What to look at: the operation that made the first wrong tensor, and a common factor."""
+    before = comparison.judged[: comparison.judged.index(first)]
+    doubtful = [judged for judged in before if not judged.passed]
+    missing = [
+        skipped
+        for skipped in comparison.not_judged
+        if not skipped.unknown
+        and (
+            skipped.step < first.step
+            or (skipped.step == first.step and not skipped.name.startswith(("optimizer", "update")))
+        )
+    ]
+    hints = [
+        f"It is the first {'certainly ' if doubtful else ''}wrong tensor in the order of computation"
+        + _those_before(len(before), len(doubtful))
+        + (f"; {len(missing)} could not be judged, so the fault may be earlier." if missing else ".")
+        + f" Look at {operation(comparison.model, first.name, first.step)}."
+    ]
+    # The step that was taken shows a wrong factor, the weights after it do not
+    shown = first.name.replace("optimizer/", "update/", 1)
+    for judged in failures:
+        if (judged.name, judged.step) == (shown, first.step) and (factor := _factor(judged)):
+            hints.append(factor)
+    after = len(failures) - 1 - len(doubtful)
+    if after > 0:
+        hints.append(f"Wrong after it: {count(after, 'tensor')}; they may follow from the first.")
+    return hints
+
+
+def _those_before(n: int, doubtful: int) -> str:
+    if not doubtful:
+        return f"; the {count(n, 'tensor')} before it are right" if n else ""
+    return f"; of the {count(n, 'tensor')} before it, {doubtful} {'is' if doubtful == 1 else 'are'} in doubt"
+
+
+def _factor(judged: Judged) -> str | None:
+    """The tensor is the right one times a number: sums in place of means, a wrong lr, a factor 2."""
+    s = judged.statistic
+    if not s.norm_expected > 0 or not math.isfinite(s.dot) or s.elements < 2:
+        return None
+    slope = s.dot / s.norm_expected
+    residual = s.norm_found - slope * s.dot
+    # The factor must explain the tensor and nearly all of its error
+    if slope == 0 or not (residual <= 1e-6 * s.norm_found and residual <= 1e-3 * s.norm_error):
+        return None
+    what = "The step that was taken" if judged.name.startswith("update/") else judged.name
+    fraction = f" = 1/{1 / slope:.6g}" if 0 < abs(slope) < 0.999 else ""
+    wrong = "the sign" if slope < 0 and abs(slope + 1) < 1e-6 else "a scale"
+    return f"{what} is the right one times {slope:.6g}{fraction}: {wrong} is wrong, not the layout."

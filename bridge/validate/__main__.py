@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT
+"""``python -m bridge.validate``: is our Fortran step right?
+
+Exports a PyTorch fixture, runs ``cnn_step`` on it (a process without Python), repeats the steps through the
+extension (both must agree to the bit), compares every tensor with float64 truth, and decides. The exit code is
+the verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from bridge.common.cli import BAD_INPUT, Output, new_parser, run
+from bridge.common.command_files import image_file, size_text
+from bridge.common.stages import attempt
+from bridge.common.threads import brief_waits, keep_freed_memory
+from bridge.compare import EXIT_CODES
+from bridge.engine.library import extension
+from bridge.engine.library.device_spec import HELP, DeviceSpec
+from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.verdict import Verdict, unanswered
+from bridge.report import print_report
+from bridge.report.outputs import add_output_arguments, check_outputs, finish
+from bridge.validate import experiments, precision_study
+from bridge.validate import run as validation
+from bridge.validate.plots import check_plot, drawn, plot_precisions
+from bridge.validate.run import Files, with_defaults
+from bridge.validate.workspace import workspace
+
+EXAMPLES = """
+
+examples:
+  python -m bridge.validate                        2 images of 1024 x 1024, 3 steps
+  python -m bridge.validate --size 64x96           a quick look
+  python -m bridge.validate --image stack.mrc      on a real micrograph
+  python -m bridge.validate --momentum 0.9 --steps 10 --size 128
+                                                   a fault with a memory shows at the step where it happens
+
+the tests that a numerical analyst would ask for, each with a conclusion in one line:
+  python -m bridge.validate --size 128 --precision float64
+                                                   does the error fall by 2^29? rounding. does it stay? a bug
+  python -m bridge.validate --sizes 64,128,256,512 --plot sizes.png
+                                                   does the error grow like rounding?
+  python -m bridge.validate --probe                nothing is rounded: bit for bit, or a bug
+  python -m bridge.validate --checks               identities that need no reference"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    p = new_parser(
+        "bridge.validate",
+        description="Export a PyTorch fixture, run the Fortran step on it, compare every tensor of every step with\n"
+                    "float64 truth and its rounding bound, and decide: rounding, lower precision, or a bug.",
+        epilog=EXIT_CODES + EXAMPLES)
+    _add_data_options(p.add_argument_group("data and model (as python -m reference.export)"))
+    _add_optimiser_options(p.add_argument_group("optimiser (torch.optim.SGD)"))
+    own = p.add_argument_group("the Fortran side")
+    own.add_argument("--device", default="cpu", help=HELP)
+    own.add_argument("--precision", default="float32", choices=("float32", "float64"),
+                     help="default float32; float64 runs float32 too, and says by how much the error falls")
+    own.add_argument("--keep", metavar="DIR", help="keep fixture.h5 and result.h5 in this folder, and replace older "
+                     "ones")
+    _add_experiments(p.add_argument_group("tests that a numerical analyst would ask for (see below)"))
+    add_output_arguments(p)
+    return p
+
+
+def _add_data_options(group: argparse._ArgumentGroup) -> None:
+    """Nothing has a default here: a single run has those of `bridge.validate.run.DEFAULTS`, an experiment its own."""
+    group.add_argument("--size", metavar="HxW", help="image size (default 1024)")
+    group.add_argument("--batch", type=int, metavar="N", help="images in a batch (default 2)")
+    group.add_argument("--steps", type=int, metavar="K", help="SGD steps, a batch each (default 3; --sizes: 1)")
+    group.add_argument("--seed", type=int, metavar="S", help="of weights and images (default 0)")
+    group.add_argument("--image", metavar="MICROGRAPH", help=".mrc, .npy, .h5, .png or .tif (default: synthetic)")
+    group.add_argument("--model", metavar="PACKAGE.MODULE:FACTORY", help="a torch chain of Conv2d and ReLU "
+                       "(default: 1->16->16->1, 3x3)")
+    group.add_argument("--reduction", choices=("mean", "sum"), help="of the loss (default mean)")
+
+
+def _add_optimiser_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--lr", type=float, metavar="X", help="default 0.0625; a small one hides the gradient")
+    for name in ("momentum", "dampening", "weight-decay"):
+        group.add_argument(f"--{name}", type=float, metavar="X", help="default 0")
+    group.add_argument("--nesterov", action="store_true", help="Nesterov momentum (needs --momentum)")
+
+
+def _add_experiments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--sizes", type=_sizes, metavar="S,S,...", help="validate at each of these sizes (two or more, "
+                       "as --size), and fit how the error grows with the number of pixels")
+    group.add_argument("--probe", action="store_true", help="exact integer probes: of the default net, of its memory "
+                       "between steps, of strides, dilations and groups; or the one that --size, --model, ... ask for")
+    group.add_argument("--checks", action="store_true", help="homogeneity, second run, poison, differences with step "
+                       "1, adjoint identities")
+    group.add_argument("--self-test", action="store_true", help="plant faults of all kinds and run right programs: "
+                       "what is caught and named, what a false alarm? With --quick on one small fixture")
+    group.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)
+    group.add_argument("--plot", metavar="FILE", help="draw the result of --sizes or of --precision float64: .png, "
+                       ".svg or .pdf (needs matplotlib)")
+
+
+def _sizes(text: str) -> list[str]:
+    """From "64,128,48x64"; all are looked at before the first is run."""
+    found = [part.strip() for part in text.split(",")]
+    if len(set(found)) < 2 or len(set(found)) < len(found) or not all(found):
+        raise argparse.ArgumentTypeError(f"expected two or more different sizes, S,S,..., found '{text}'")
+    for one in found:
+        if not re.fullmatch(r"0*[1-9][0-9]*(x0*[1-9][0-9]*)?", one, re.IGNORECASE):
+            raise argparse.ArgumentTypeError(f"expected HxW or one number in each place, found '{one}'")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; the exit code is the verdict."""
+    a = parser().parse_args(arguments)
+    return run("bridge.validate", lambda: _main(a))
+
+
+def _main(a: argparse.Namespace) -> int:
+    keep_freed_memory()
+    brief_waits()
+    # Refused here, before minutes of work
+    extension.check_device(a.device)
+    experiments.refuse_together(a)
+    check_plot(a.plot)
+    check_outputs(a, [("--image", image_file(a.image))], [("--plot", a.plot), *validation.kept(a)])
+    if a.self_test:
+        # PyTorch is optional, and the programs of the self-test are PyTorch
+        from bridge.validate.self_test.run import main as self_test
+
+        return self_test(short=a.quick, json_file=a.json)
+    for name in ("sizes", "checks"):
+        if getattr(a, name):
+            return getattr(experiments, name)(a)
+    return experiments.probes(a) if a.probe else _single(with_defaults(a))
+
+
+def _single(a: argparse.Namespace) -> int:
+    start, console, errors = time.monotonic(), Output(), Output(stderr=True)
+    with workspace(a.keep, validation.bytes_needed(a)) as folder:
+        files = Files.of(folder)
+        fate = "kept" if a.keep else "removed afterwards; --keep DIR keeps them"
+        # For another net only its export knows, and says it
+        fate += "" if a.model else f"; at most {size_text(validation.bytes_needed(a))}"
+        errors.print(f"files in {folder} ({fate})", style="dim", highlight=False, soft_wrap=True)
+        console.print(validation.export(files, a), highlight=False, markup=False, soft_wrap=True)
+        comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors,
+                                                       **validation.judging(a))
+        failed, unplotted = list[str](), list[str]()
+        again = attempt(failed, "the same steps through the Python extension",
+                        lambda: validation.repeated(files, a.device, errors), None)
+        if again is None:
+            verdict = unanswered(verdict, failed)
+        elif again[1] and DeviceSpec.parse(a.device).repeatable:
+            verdict = validation.disagreement(again[1], verdict)
+        print_report(console, comparison, verdict, every_step=a.all)
+        extra: dict[str, Any] = {}
+        if again is not None:
+            compared, different = again[0], len(again[1])
+            agree = f"{compared - different} of {compared}"
+            console.print(f"  cnn_step and the Python extension agree to the bit in {agree} tensors.", highlight=False)
+            extra["bitwise"] = {"compared": compared, "differing": different}
+        if a.precision == "float64":
+            both = attempt(failed, "the same in float32",
+                           lambda: _in_float32_too(a, files, (comparison, verdict), (console, errors), unplotted), None)
+            if both is None:
+                console.print(f"MISSING: {failed[-1]}", style="yellow", highlight=False, markup=False)
+            extra["float64_test"], verdict = both or (None, unanswered(verdict, failed[-1:]))
+            verdict.missing.extend(unplotted)
+        extra["seconds"] = round(validation.print_end(console, start), 2)
+        code = finish("bridge.validate", a, (files.fixture, files.result), (comparison, verdict), **extra)
+        return code or BAD_INPUT * bool(unplotted)
+
+
+def _in_float32_too(a: argparse.Namespace, files: Files, double: tuple[Comparison, Verdict],
+                    consoles: tuple[Output, Output], unplotted: list[str]) -> tuple[dict[str, Any], Verdict]:
+    """The same fixture in float32, and what the two together say; a verdict against float32 counts, too."""
+    console, errors = consoles
+    single, verdict = validation.run_and_judge(files.in_float32, a.device, "float32", errors, "float32 too: ",
+                                                **validation.judging(a))
+    found = precision_study.falls(single, double[0])
+    console.print(precision_study.table(found))
+    console.print(precision_study.conclusion(found), style="bold", highlight=False)
+    if a.plot:
+        unplotted += drawn(console, a.plot, lambda: plot_precisions(a.plot, found))
+    if double[1].outcome is not Outcome.ROUNDING or verdict.outcome is Outcome.ROUNDING:
+        return precision_study.to_dict(found), double[1]
+    return precision_study.to_dict(found), replace(verdict, words=f"In float32: {verdict.words}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

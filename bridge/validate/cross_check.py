@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""The steps of a result once more, through the Python face: every tensor must come out the same, to the bit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bridge.common.parallel import blocks, in_order, runs
+from bridge.common.progress import Report
+from bridge.engine.arrays.transfer import to_device, to_host
+from bridge.engine.network.network import Network
+from bridge.exchange.file import ExchangeFile
+from bridge.exchange.model import Conv2d
+from bridge.judge.measure.findings import NotJudged
+
+Array = np.ndarray
+
+
+def differences(
+    fixture: str | os.PathLike[str], result: str | os.PathLike[str], device: str = "cpu", progress: Report | None = None
+) -> tuple[int, list[NotJudged]]:
+    """Repeat ``cnn_step FIXTURE RESULT`` in this process and compare with what the program wrote.
+
+    Returns
+    -------
+    compared : number of tensors
+    differing : those that are not equal to the bit
+    """
+    compared, differing = 0, []
+    with ExchangeFile(fixture) as source, ExchangeFile(result) as written:
+        network = Network.from_file(fixture, dtype=written.precision, device=device)
+        steps = source.batches()
+        for k in range(steps):
+            for name, found in _step(network, source, k):
+                compared, array = compared + 1, to_host(found)
+                if not _same_bits(array, written.read(f"steps/{k}/{name}", array.shape)):
+                    differing.append(NotJudged(name, k, "differs between cnn_step and the extension"))
+            if progress:
+                progress(k + 1, steps)
+        for name, found in _weights(network):
+            compared, array = compared + 1, to_host(found)
+            if not _same_bits(array, written.read(f"steps/{steps}/{name}", array.shape)):
+                differing.append(NotJudged(name, steps, "differs between cnn_step and the extension"))
+    return compared, differing
+
+
+def _step(network: Network, source: ExchangeFile, k: int) -> Iterator[tuple[str, Any]]:
+    """Every tensor of step k by its name in the file, one after the other, where the network has it."""
+    assert source.sgd is not None
+    batch = (
+        source.read(f"batches/{k}/{name}", source.shape(f"batches/{k}/{name}")).astype(network.dtype)
+        for name in ("input", "target")
+    )
+    x, target = (to_device(array, network.device) for array in batch)
+    yield from _weights(network)
+    network.forward(x)
+    for layer in network.model.layers:
+        yield f"forward/{layer.name}", network.output(layer.name)
+    yield "loss", np.asarray(network.loss(target))
+    yield "grads/input", network.backward()
+    for layer in network.model.layers:
+        yield f"grads/{layer.name}/output", network.output_gradient(layer.name)
+        if isinstance(layer, Conv2d):
+            yield f"grads/{layer.name}/weight", network.gradients[f"{layer.name}.weight"]
+            if layer.bias:
+                yield f"grads/{layer.name}/bias", network.gradients[f"{layer.name}.bias"]
+    network.update(**vars(source.sgd))
+
+
+def _weights(network: Network) -> Iterator[tuple[str, Any]]:
+    for name, array in network.parameters.items():
+        layer, _, kind = name.rpartition(".")
+        yield f"weights/{layer}/{kind}", array
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    """Equal bit patterns, so that -0 differs from 0 and NaN equals itself."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    kind = np.uint32 if a.dtype.itemsize == 4 else np.uint64
+    ours, theirs = (np.ascontiguousarray(array).reshape(-1).view(kind) for array in (a, b))
+    return all(in_order(lambda run: all(_equal(ours[part], theirs[part]) for part in blocks(run)), runs(a.size)))
+
+
+def _equal(a: Array, b: Array) -> bool:
+    return bool(np.array_equal(a, b))

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT
+"""Right programs that round differently: none of them may raise an alarm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+
+from bridge.engine.library import extension
+from bridge.exchange.model import Conv2d
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.operations import Operations
+
+Array = np.ndarray
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Healthy:
+    """A right program; `make` runs it on a fixture and writes its result."""
+
+    name: str
+    make: Callable[[Path, Path], object]
+
+
+def _torch(kind: type[Operations] = Operations, dtype: str = "float32", threads: int = 1) -> Callable[..., object]:
+    return lambda fixture, result: train(fixture, result, kind, dtype=dtype, threads=threads)
+
+
+def _fortran(device: str, precision: str = "float32") -> Callable[..., object]:
+    return lambda fixture, result: extension.run_file(fixture, result, device, precision)
+
+
+class ChannelsLast(Operations):
+    """Memory with the channels last, as torch and cuDNN often choose it; other kernels, other orders of sums."""
+
+    def conv(self, layer: Conv2d, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        return super().conv(layer, *_last(x, w), b).contiguous()
+
+    def data_gradient(self, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        return super().data_gradient(layer, *_last(dz, x, w)).contiguous()
+
+    def filter_gradient(self, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        return super().filter_gradient(layer, *_last(dz, x, w)).contiguous()
+
+
+def _last(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(x.contiguous(memory_format=torch.channels_last) for x in tensors)
+
+
+class Reversed(Operations):
+    """Every sum over images runs from the last to the first, every sum over channels, too."""
+
+    def conv(self, layer: Conv2d, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        if layer.groups == 1:
+            x, w = x.flip(1), w.flip(1)
+        return super().conv(layer, x.flip(0), w, b).flip(0)
+
+    def filter_gradient(self, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        return super().filter_gradient(layer, dz.flip(0), x.flip(0), w)
+
+    def bias_gradient(self, layer: Conv2d, dz: Tensor) -> Tensor:
+        return super().bias_gradient(layer, dz.flip(0, 2, 3))
+
+    def loss(self, y: Tensor, target: Tensor) -> Tensor:
+        return super().loss(y.flip(0, 2, 3), target.flip(0, 2, 3))
+
+
+class NoLibrary(Operations):
+    """Torch's own kernels in place of oneDNN's."""
+
+    def conv(self, layer: Conv2d, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        with _without_onednn():
+            return super().conv(layer, x, w, b)
+
+    def data_gradient(self, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        with _without_onednn():
+            return super().data_gradient(layer, dz, x, w)
+
+    def filter_gradient(self, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        with _without_onednn():
+            return super().filter_gradient(layer, dz, x, w)
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """`torch.backends.mkldnn.flags` warns of graphics cards that are not there."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before
+
+
+class Unfolded(Operations):
+    """Columns of what each output sees (im2col), and one matrix product for each group; numpy, float32."""
+
+    def conv(self, layer: Conv2d, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        columns, kernels = _columns(layer, x), _matrices(layer, w)
+        z = np.concatenate([k @ c for k, c in zip(kernels, columns, strict=True)], axis=1)
+        found = _image(z, x.shape[0], layer, x)
+        return torch.from_numpy(found) + (0 if b is None else b[:, None, None])
+
+    def filter_gradient(self, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        columns = _columns(layer, x)
+        rows = np.split(dz.numpy().reshape(dz.shape[0], dz.shape[1], -1), layer.groups, axis=1)
+        found = [(d @ c.transpose(0, 2, 1)).sum(0) for d, c in zip(rows, columns, strict=True)]
+        return torch.from_numpy(np.concatenate(found).reshape(w.shape))
+
+    def bias_gradient(self, layer: Conv2d, dz: Tensor) -> Tensor:
+        return torch.from_numpy(np.einsum("nkij->k", dz.numpy()))
+
+
+def _columns(layer: Conv2d, x: Tensor) -> list[Array]:
+    """By group, (n, c / groups * r * s, pixels)."""
+    seen = torch.nn.functional.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride).numpy()
+    return np.split(seen, layer.groups, axis=1)
+
+
+def _matrices(layer: Conv2d, w: Tensor) -> list[Array]:
+    return np.split(w.numpy().reshape(w.shape[0], -1), layer.groups)
+
+
+def _image(z: Array, n: int, layer: Conv2d, x: Tensor) -> Array:
+    return np.ascontiguousarray(z.reshape(n, *layer.output_shape(tuple(x.shape))[1:]))
+
+
+class Windows(Operations):
+    """A sum over windows with einsum, taps outermost; numpy, float32."""
+
+    def conv(self, layer: Conv2d, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        (top, left), (dh, dw), (sh, sw) = layer.padding, layer.dilation, layer.stride
+        padded = np.pad(x.numpy(), ((0, 0), (0, 0), (top, top), (left, left)))
+        reach = (layer.kernel_size[0] - 1) * dh + 1, (layer.kernel_size[1] - 1) * dw + 1
+        seen = sliding_window_view(padded, reach, axis=(2, 3))[:, :, ::sh, ::sw, ::dh, ::dw]
+        pairs = zip(np.split(seen, layer.groups, axis=1), np.split(w.numpy(), layer.groups), strict=True)
+        z = np.concatenate([np.einsum("ncijrs,kcrs->nkij", part, kernel) for part, kernel in pairs], axis=1)
+        return torch.from_numpy(np.ascontiguousarray(z)) + (0 if b is None else b[:, None, None])
+
+
+class DoubleInside(Operations):
+    """Sums in float64, results in float32: better than asked for."""
+
+    def conv(self, layer: Conv2d, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        return super().conv(layer, x.double(), w.double(), None if b is None else b.double()).float()
+
+    def data_gradient(self, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        return super().data_gradient(layer, dz.double(), x.double(), w.double()).float()
+
+    def filter_gradient(self, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        return super().filter_gradient(layer, dz.double(), x.double(), w.double()).float()
+
+    def bias_gradient(self, layer: Conv2d, dz: Tensor) -> Tensor:
+        return super().bias_gradient(layer, dz.double()).float()
+
+
+class OtherUpdate(Operations):
+    """The same optimiser, written down differently: lr*g first, decay and momentum folded into factors."""
+
+    def update(self, name: str, w: Tensor, g: Tensor) -> Tensor:
+        sgd = self.sgd
+        if sgd.momentum or sgd.weight_decay:
+            return super().update(name, w, g)
+        return w.add(g, alpha=-sgd.lr)
+
+
+HEALTHY: tuple[Healthy, ...] = (
+    Healthy("torch", _torch()),
+    Healthy("torch, 2 threads", _torch(threads=2)),
+    Healthy("torch, channels_last", _torch(ChannelsLast)),
+    Healthy("torch without oneDNN", _torch(NoLibrary)),
+    Healthy("torch, sums reversed", _torch(Reversed)),
+    Healthy("torch, float64", _torch(dtype="float64")),
+    Healthy("torch, sums in float64", _torch(DoubleInside)),
+    Healthy("torch, fused update", _torch(OtherUpdate)),
+    Healthy("im2col in numpy", _torch(Unfolded)),
+    Healthy("windows in numpy", _torch(Windows)),
+    Healthy("Fortran, cpu", _fortran("cpu")),
+    Healthy("Fortran, naive", _fortran("naive")),
+    Healthy("Fortran, float64", _fortran("cpu", "float64")),
+)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""The catalogue of planted faults."""
+
+from __future__ import annotations
+
+from bridge.validate.self_test.plants import (
+    corruption,
+    geometry,
+    layouts,
+    memory,
+    numbers,
+    optimiser,
+    relus,
+    sums,
+    unknown,
+)
+from bridge.validate.self_test.plants.record import Plant, Scene
+
+_MODULES = (layouts, geometry, sums, relus, memory, corruption, numbers, optimiser)
+
+CATALOGUE: tuple[Plant, ...] = tuple(
+    sorted((plant for module in _MODULES for plant in module.PLANTS), key=lambda plant: plant.kind)
+)
+
+#: Mistakes that are of no kind
+UNKNOWN: tuple[Plant, ...] = tuple(unknown.PLANTS)
+
+__all__ = ["CATALOGUE", "UNKNOWN", "Plant", "Scene"]

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""Which faults are planted in which fixtures, and which right programs are run on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bridge.validate.self_test.fixtures import BRIGHT, SETTINGS, Data
+from bridge.validate.self_test.healthy import HEALTHY, Healthy
+from bridge.validate.self_test.plants import CATALOGUE, UNKNOWN, Plant
+
+SMALL = Data("20x24", 3)
+#: Where few channels of a filter gradient stand for all, and the size of micrographs
+COSTLY, WHOLE = Data("256x256", 2), Data("1024x1024", 2)
+#: Other sizes, loss scales and images
+OTHERS = (
+    Data("20x24", 3, scale=2.0**-12),
+    Data("20x24", 3, scale=2.0**15),
+    Data("20x24", 3, smooth=True),
+    Data("64x48", 2),
+    Data("64x48", 2, smooth=True, scale=2.0**-12),
+    COSTLY,
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A wrong or a right program on a fixture; only names travel to another process."""
+
+    name: str
+    data: Data
+    setting: str
+    right: bool = False
+
+    @property
+    def plant(self) -> Plant:
+        """The fault."""
+        return _PLANTS[self.name]
+
+    @property
+    def healthy(self) -> Healthy | None:
+        """The right program, if it is one."""
+        return _HEALTHY[self.name] if self.right else None
+
+
+_PLANTS = {f"{one.kind} {one.name}": one for one in (*CATALOGUE, *UNKNOWN)}
+_HEALTHY = {one.name: one for one in HEALTHY}
+assert len(_PLANTS) == len(CATALOGUE) + len(UNKNOWN), "two faults of one name"
+
+
+def planted(plants: list[Plant], data: Data) -> list[Case]:
+    """Faults in one fixture."""
+    return [Case(f"{one.kind} {one.name}", data, one.setting) for one in plants]
+
+
+def one_of_each(plants: tuple[Plant, ...], turn: int = 0) -> list[Plant]:
+    """One plant of every kind, in every turn another one.
+
+    >>> len(one_of_each(CATALOGUE)), one_of_each(CATALOGUE, 1)[0].name
+    (41, 'filter gradient flipped in h')
+    """
+    kinds: dict[int, list[Plant]] = {}
+    for one in plants:
+        kinds.setdefault(one.kind, []).append(one)
+    return [group[turn % len(group)] for group in kinds.values()]
+
+
+def running(programs: tuple[Healthy, ...], data: Data, *settings: str) -> list[Case]:
+    """Right programs on fixtures of several settings."""
+    return [Case(one.name, data, setting, True) for setting in settings for one in programs]
+
+
+def quick() -> list[Case]:
+    """A fault of each kind and every right program, on small noisy images."""
+    return planted(one_of_each(CATALOGUE), SMALL) + running(HEALTHY, SMALL, "plain")
+
+
+def full() -> list[Case]:
+    """Everything on small images; one of each kind with every other size, loss scale and images; and what has none."""
+    every = tuple(name for name in SETTINGS if name not in BRIGHT)
+    cases = planted(list(CATALOGUE), SMALL) + running(HEALTHY, SMALL, *every)
+    short = tuple(one for one in CATALOGUE if one.setting not in BRIGHT)
+    for turn, data in enumerate(OTHERS):
+        cases += planted(one_of_each(short, turn), data)
+        cases += running(HEALTHY, data, "plain", *(() if data == COSTLY else ("strided",)))
+    return cases + planted(list(UNKNOWN), COSTLY) + planted([UNKNOWN[0], UNKNOWN[-1]], WHOLE)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""A folder for the large files of a validation, removed afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bridge.common.command_files import size_text
+from bridge.common.errors import BridgeError
+
+#: Memory that the comparison itself needs, left free when files are kept in memory
+RESERVE = 8 * 2**30
+
+
+@contextmanager
+def workspace(keep: str | None, needed: int) -> Iterator[Path]:
+    """A folder with room for `needed` bytes.
+
+    With `keep` it is that folder, and stays. Otherwise a temporary one: in memory (/dev/shm) when there is plenty,
+    so that nobody waits for a disk, else where temporary files go.
+
+    Raises
+    ------
+    BridgeError
+        If there is no room, or `keep` cannot be made.
+    """
+    if keep is not None:
+        folder = Path(keep)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BridgeError(f"--keep {keep}: {error.strerror}") from None
+        _check_room(folder, needed)
+        yield folder
+        return
+    parent = "/dev/shm" if _fits_in_memory(needed) else tempfile.gettempdir()
+    _check_room(Path(parent), needed)
+    folder = Path(tempfile.mkdtemp(prefix="bridge-validate-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    disk = shutil.disk_usage(folder)
+    if disk.total == 0:
+        # One that says nothing of its size is tried; /proc and the like take no files
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise BridgeError(f"{folder}: takes no files ({error.strerror}); choose another with --keep") from None
+    elif disk.free < needed:
+        raise BridgeError(f"{folder}: {size_text(disk.free)} free, expected {size_text(needed)} for the fixture and "
+                          "the result; choose another folder with --keep, or a smaller --size")
+
+
+def _fits_in_memory(needed: int) -> bool:
+    if not os.access("/dev/shm", os.W_OK):
+        return False
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return False
+    return available > needed + RESERVE and shutil.disk_usage("/dev/shm").free > needed
