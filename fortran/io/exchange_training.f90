@@ -7,9 +7,13 @@ submodule(cnn_exchange) cnn_exchange_training
 contains
 
    module subroutine read_training(self, step, network, error)
+      !> The fixture, open
       class(fixture_type), intent(inout) :: self
+      !> From whose momenta to go on, from 0
       integer, intent(in) :: step
+      !> Built; momenta and number of the next step are set
       type(network_type), intent(inout) :: network
+      !> A number or a tensor in the file that does not fit
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: path
       real(dp) :: first
@@ -51,8 +55,11 @@ contains
    end subroutine read_momentum
 
    module subroutine write_training(self, network, error)
+      !> The result, being written
       class(result_type), intent(inout) :: self
+      !> Whose momenta and number of the next step are written
       type(network_type), intent(in) :: network
+      !> From the file
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       call self%put_number("/", "first_step", real(network%steps_done, dp), error)

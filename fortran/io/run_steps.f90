@@ -19,7 +19,11 @@ module cnn_run_steps
       subroutine report_step(step, steps, loss)
          import :: dp
          implicit none
-         integer, intent(in) :: step, steps
+         !> Which one has been taken, from 0
+         integer, intent(in) :: step
+         !> How many there are
+         integer, intent(in) :: steps
+         !> Of this step
          real(dp), intent(in) :: loss
       end subroutine report_step
    end interface
@@ -27,11 +31,19 @@ module cnn_run_steps
 contains
 
    !> Run every batch of the fixture and write every tensor of every step.
-   !> `precision`: float32, float64, or empty for the fixture's own.
    !> Nothing is left under `result_path` unless all went well.
    subroutine run_steps(fixture_path, result_path, device, precision, error, report)
-      character(len=*), intent(in) :: fixture_path, result_path, device, precision
+      !> File with the network, its weights and batches
+      character(len=*), intent(in) :: fixture_path
+      !> File that is written
+      character(len=*), intent(in) :: result_path
+      !> As a user writes it: cpu, cuda, cuda:1,math=tf32
+      character(len=*), intent(in) :: device
+      !> float32, float64, or empty for the fixture's own
+      character(len=*), intent(in) :: precision
+      !> What is wrong with one of the files, or why a step failed
       type(error_type), allocatable, intent(out) :: error
+      !> Called after every step
       procedure(report_step), optional :: report
       type(fixture_type) :: fixture
       type(result_type) :: result
@@ -50,8 +62,10 @@ contains
 
    !> Refuse a result that cannot be written, or that would replace the fixture, before any work
    subroutine check_result(fixture_path, result_path, error)
-      !> The two files, by any of their names
-      character(len=*), intent(in) :: fixture_path, result_path
+      !> The fixture, by any of its names
+      character(len=*), intent(in) :: fixture_path
+      !> The result, by any of its names
+      character(len=*), intent(in) :: result_path
       !> What is wrong with the result
       type(error_type), allocatable, intent(out) :: error
       if (same_file(fixture_path, result_path)) then
@@ -63,6 +77,7 @@ contains
 
    !> Read all that `run_steps` reads, into host memory, and forget it with what was wrong
    subroutine read_all(fixture_path)
+      !> File with the network, its weights and batches
       character(len=*), intent(in) :: fixture_path
       type(error_type), allocatable :: error
       type(fixture_type) :: fixture
@@ -80,9 +95,15 @@ contains
 
    !> The network of the fixture with its first weights
    subroutine prepare(fixture, device, precision, network, error)
+      !> Open
       type(fixture_type), intent(inout) :: fixture
-      character(len=*), intent(in) :: device, precision
+      !> As a user writes it
+      character(len=*), intent(in) :: device
+      !> float32, float64, or empty for the fixture's own
+      character(len=*), intent(in) :: precision
+      !> Built, with the weights of step 0
       type(network_type), intent(inout) :: network
+      !> The fixture is not one to train on, or the device is not there
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: wanted
       wanted = fixture%precision
@@ -108,10 +129,15 @@ contains
    end subroutine prepare
 
    subroutine run_batches(fixture, result, network, error, report)
+      !> Open
       type(fixture_type), intent(inout) :: fixture
+      !> Being written
       type(result_type), intent(inout) :: result
+      !> Prepared; trained
       type(network_type), intent(inout) :: network
+      !> A batch that does not fit, a step that fails, or the file
       type(error_type), allocatable, intent(out) :: error
+      !> Called after every step
       procedure(report_step), optional :: report
       type(tensor_type) :: input, target
       real(dp) :: loss
@@ -130,12 +156,21 @@ contains
 
    !> forward, loss, backward, update; each tensor is written before the next call overwrites it
    subroutine run_one(step, result, network, fixture, input, target, loss, error)
+      !> Which one, from 0
       integer, intent(in) :: step
+      !> Being written
       type(result_type), intent(inout) :: result
+      !> With the weights before the step; with those after it
       type(network_type), intent(inout) :: network
+      !> Whose SGD settings are used
       type(fixture_type), intent(in) :: fixture
-      type(tensor_type), intent(in) :: input, target
+      !> The batch, in the network's memory
+      type(tensor_type), intent(in) :: input
+      !> What its output should be, in the network's memory
+      type(tensor_type), intent(in) :: target
+      !> Of the weights before the step
       real(dp), intent(out) :: loss
+      !> A batch that does not fit, a step that fails, or the file
       type(error_type), allocatable, intent(out) :: error
       loss = 0.0_dp
       call result%write_weights(step, network, error)
@@ -156,8 +191,11 @@ contains
 
    !> Say which batch of which file does not fit the model
    subroutine name_batch(fixture, step, error)
+      !> Where the batch is from
       type(fixture_type), intent(in) :: fixture
+      !> Its number, from 0
       integer, intent(in) :: step
+      !> The message is made longer, where there is one
       type(error_type), allocatable, intent(inout) :: error
       if (allocated(error)) error%message = fixture%file%path//": /batches/"//to_text(step)//": "//error%message
    end subroutine name_batch

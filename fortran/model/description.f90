@@ -42,8 +42,11 @@ contains
 
    !> Read and check a model description
    subroutine read_description(text, description, error)
+      !> JSON
       character(len=*), intent(in) :: text
+      !> What it says
       type(description_type), intent(out) :: description
+      !> What is missing, unknown, or does not fit
       type(error_type), allocatable, intent(out) :: error
       type(json_type) :: json
       integer :: i, layers
@@ -69,9 +72,13 @@ contains
    end subroutine read_description
 
    subroutine read_layer(json, path, layer, error)
+      !> The parsed text
       type(json_type), intent(in) :: json
+      !> Of the layer in the text, as layers.0
       character(len=*), intent(in) :: path
+      !> What it says
       type(layer_description_type), intent(out) :: layer
+      !> What is missing, unknown, or out of its range
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: kind
 
@@ -92,9 +99,13 @@ contains
    end subroutine read_layer
 
    subroutine read_conv2d(json, path, layer, error)
+      !> The parsed text
       type(json_type), intent(in) :: json
+      !> Of the layer in the text, as layers.0
       character(len=*), intent(in) :: path
+      !> A convolution, whose name is set
       type(layer_description_type), intent(inout) :: layer
+      !> What is missing, unknown, or out of its range
       type(error_type), allocatable, intent(out) :: error
       integer :: channels_in, channels_out, pair(2), extent(4)
 
@@ -153,8 +164,13 @@ contains
 
    !> An unknown key might change what the layer computes: it is refused
    subroutine only_keys(json, path, known, error)
+      !> The parsed text
       type(json_type), intent(in) :: json
-      character(len=*), intent(in) :: path, known(:)
+      !> Of an object in the text
+      character(len=*), intent(in) :: path
+      !> Keys that it may have, padded with blanks
+      character(len=*), intent(in) :: known(:)
+      !> Names another one
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: key
       key = json%other_key(path, known)
@@ -163,10 +179,15 @@ contains
 
    !> An optional pair of integers (height, width)
    subroutine read_pair(json, path, default, pair, error)
+      !> The parsed text
       type(json_type), intent(in) :: json
+      !> Of the pair in the text
       character(len=*), intent(in) :: path
+      !> Of both, where it is not there
       integer, intent(in) :: default
+      !> (height, width)
       integer, intent(out) :: pair(2)
+      !> Not two integers
       type(error_type), allocatable, intent(out) :: error
       pair = default
       if (.not. json%has(path)) return
@@ -180,8 +201,11 @@ contains
    end subroutine read_pair
 
    subroutine read_loss(json, mean, error)
+      !> The parsed text
       type(json_type), intent(in) :: json
+      !> Whether the loss is a mean over all elements, not their sum
       logical, intent(out) :: mean
+      !> What is missing or unknown
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: kind, reduction
       mean = .true.
@@ -202,7 +226,9 @@ contains
 
    !> Names are usable in a file, all different; channels of one layer fit the next
    subroutine check_chain(layers, error)
+      !> In the order in which they are computed
       type(layer_description_type), intent(in) :: layers(:)
+      !> Two layers that do not fit together, or no convolution
       type(error_type), allocatable, intent(out) :: error
       integer :: i, j, channels, expected
 
@@ -229,7 +255,9 @@ contains
    end subroutine check_chain
 
    subroutine check_name(name, error)
+      !> Of a layer
       character(len=*), intent(in) :: name
+      !> It cannot be a name in a file
       type(error_type), allocatable, intent(out) :: error
       logical :: good
       good = len(name) >= 1 .and. len(name) <= 64

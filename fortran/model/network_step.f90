@@ -14,11 +14,19 @@ submodule(cnn_network) cnn_network_step
 contains
 
    module subroutine step(self, x, target, sgd, read, loss, error)
+      !> The network
       class(network_type), intent(inout) :: self
-      type(tensor_type), intent(in) :: x, target
+      !> Input (w, h, c, n), in the network's memory
+      type(tensor_type), intent(in) :: x
+      !> What the output should be, in the network's memory
+      type(tensor_type), intent(in) :: target
+      !> Settings of the optimizer, for this step
       type(sgd_type), intent(in) :: sgd
+      !> Whether the loss is looked at, for which the host waits; on a device that does not queue it always is
       logical, intent(in) :: read
+      !> Of the weights before the update; 0 where it is not read
       real(dp), intent(out) :: loss
+      !> A tensor or setting that does not fit, a loss that is not finite, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       logical :: seen
 
@@ -64,8 +72,11 @@ contains
    end function is_finite
 
    module subroutine read_loss(self, loss, error)
+      !> The network
       class(network_type), intent(inout) :: self
+      !> Of the last `compute_loss` or step; 0 where there is none
       real(dp), intent(out) :: loss
+      !> There is no loss, or it is not finite and nobody has looked at it before
       type(error_type), allocatable, intent(out) :: error
       loss = 0.0_dp
       if (.not. self%has_loss) then
@@ -81,8 +92,13 @@ contains
    end subroutine read_loss
 
    module subroutine feed(self, input, target, error)
+      !> The network
       class(network_type), intent(inout) :: self
-      type(tensor_type), intent(in) :: input, target
+      !> Of the next step (w, h, c, n), *host*
+      type(tensor_type), intent(in) :: input
+      !> What its output should be, *host*
+      type(tensor_type), intent(in) :: target
+      !> No memory on the device, or an error of the copy
       type(error_type), allocatable, intent(out) :: error
       self%next%is_fed = .false.
       call self%resize(self%backend, input%extent, self%dtype, self%next%input, self%record%state, error)
@@ -94,10 +110,15 @@ contains
    end subroutine feed
 
    module subroutine step_fed(self, sgd, read, loss, error)
+      !> The network
       class(network_type), intent(inout) :: self
+      !> Settings of the optimizer, for this step
       type(sgd_type), intent(in) :: sgd
+      !> Whether the loss is looked at, for which the host waits; on a device that does not queue it always is
       logical, intent(in) :: read
+      !> Of the weights before the update; 0 where it is not read
       real(dp), intent(out) :: loss
+      !> No batch was fed, or as of `step`
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: failure
       loss = 0.0_dp
@@ -116,7 +137,9 @@ contains
 
    !> The next batch may come; nothing happens when that was said already
    subroutine leave_batch(self, error)
+      !> The network
       class(network_type), intent(inout) :: self
+      !> From the device
       type(error_type), allocatable, intent(out) :: error
       if (self%next%is_used) call self%backend%release_feed(error)
       self%next%is_used = .false.
@@ -124,8 +147,13 @@ contains
 
    !> Call by call
    subroutine run(self, x, target, error)
+      !> The network
       class(network_type), intent(inout) :: self
-      type(tensor_type), intent(in) :: x, target
+      !> Input (w, h, c, n), in the network's memory
+      type(tensor_type), intent(in) :: x
+      !> What the output should be, in the network's memory
+      type(tensor_type), intent(in) :: target
+      !> A tensor that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       call self%forward(x, error)
       if (.not. allocated(error)) call self%queue_loss(target, error)
@@ -134,15 +162,23 @@ contains
 
    !> Whether a step of these shapes may be recorded, or is
    logical function is_known(record, x, target)
+      !> What the network has recorded
       type(record_type), intent(in) :: record
-      type(tensor_type), intent(in) :: x, target
+      !> Input of a step; its values do not matter
+      type(tensor_type), intent(in) :: x
+      !> What the output should be; its values do not matter
+      type(tensor_type), intent(in) :: target
       is_known = record%state /= record_none .and. same_shape(record%input, x) .and. same_shape(record%target, target)
    end function is_known
 
    !> After a step that was run call by call: memory for the next ones, where the device records and has some left
    subroutine expect(self, x, target)
+      !> The network
       class(network_type), intent(inout) :: self
-      type(tensor_type), intent(in) :: x, target
+      !> Input of the step; only its shape matters
+      type(tensor_type), intent(in) :: x
+      !> What its output should be; only its shape matters
+      type(tensor_type), intent(in) :: target
       type(error_type), allocatable :: error
       if (.not. self%backend%records) return
       if (.not. (same_shape(self%record%input, x) .and. same_shape(self%record%target, target))) then
@@ -162,8 +198,13 @@ contains
 
    !> By replaying what is recorded, after recording it where that is not done yet
    subroutine run_recorded(self, x, target, error)
+      !> The network
       class(network_type), intent(inout) :: self
-      type(tensor_type), intent(in) :: x, target
+      !> Input (w, h, c, n), in the network's memory
+      type(tensor_type), intent(in) :: x
+      !> What the output should be, in the network's memory
+      type(tensor_type), intent(in) :: target
+      !> From the device
       type(error_type), allocatable, intent(out) :: error
       logical :: done
 
@@ -186,6 +227,7 @@ contains
 
    !> What cannot be recorded, as a library that waits for the device in between, is run call by call from then on
    subroutine make_record(self)
+      !> The network
       class(network_type), intent(inout) :: self
       type(error_type), allocatable :: error, failure
       call self%backend%start_recording(error)

@@ -15,9 +15,13 @@ contains
    !> A line for each run of convolutions that belong together: "conv1 .. conv3: depth first, ...". Nothing is computed
    !> and no tensor needed, only the extents (w, h, c, n) of an input
    subroutine describe_chains(network, extent, text, error)
+      !> Built; plans may be made on its device
       class(network_type), intent(inout) :: network
+      !> (w, h, c, n)
       integer, intent(in) :: extent(4)
+      !> Lines, separated by new lines
       character(len=:), allocatable, intent(out) :: text
+      !> The input does not fit, or a plan cannot be made
       type(error_type), allocatable, intent(out) :: error
       type(conv_step_type), allocatable :: steps(:)
       integer :: extents(4, 0:size(network%layers)), i, last

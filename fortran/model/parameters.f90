@@ -51,11 +51,19 @@ contains
 
    !> Allocate for these layers; `weights` and `biases` are empty where a layer has none
    subroutine build(self, backend, dtype, layers, weights, biases, error)
+      !> The parameters
       class(parameters_type), intent(inout) :: self
+      !> Where they are
       class(backend_type), intent(inout) :: backend
+      !> Of all numbers, of cnn_kinds
       integer, intent(in) :: dtype
+      !> In the network's order
       type(layer_description_type), intent(in) :: layers(:)
-      type(parameter_type), intent(out) :: weights(:), biases(:)
+      !> Of each layer; empty where it has none
+      type(parameter_type), intent(out) :: weights(:)
+      !> Of each layer; empty where it has none
+      type(parameter_type), intent(out) :: biases(:)
+      !> No memory on the device, or 2**31 parameters or more
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: bytes
       integer :: i
@@ -97,21 +105,30 @@ contains
 
    !> Bytes of a tensor up to where the next one may start
    pure integer(i8) function padded(dtype, extent)
-      integer, intent(in) :: dtype, extent(4)
+      !> Of cnn_kinds
+      integer, intent(in) :: dtype
+      !> In Fortran order
+      integer, intent(in) :: extent(4)
       padded = aligned(product(int(extent, i8))*bytes_of(dtype))
    end function padded
 
    pure function bias_extent(layer) result(extent)
+      !> A convolution with a bias
       type(layer_description_type), intent(in) :: layer
       integer :: extent(4)
       extent = [layer%weight_extent(4), 1, 1, 1]
    end function bias_extent
 
    subroutine allocate_vectors(self, backend, dtype, elements, error)
+      !> The parameters
       class(parameters_type), intent(inout) :: self
+      !> Where they are
       class(backend_type), intent(inout) :: backend
+      !> Of all numbers, of cnn_kinds
       integer, intent(in) :: dtype
+      !> Of each vector, the gaps included
       integer(i8), intent(in) :: elements
+      !> No memory on the device, or 2**31 elements or more
       type(error_type), allocatable, intent(out) :: error
       integer :: extent(4)
       if (elements > huge(1)) then
@@ -181,9 +198,13 @@ contains
 
    !> One SGD step on all parameters that are not frozen
    subroutine update(self, backend, sgd, error)
+      !> The parameters
       class(parameters_type), intent(inout) :: self
+      !> Where they are
       class(backend_type), intent(inout) :: backend
+      !> Settings of the optimizer, for this step
       type(sgd_type), intent(in) :: sgd
+      !> No memory for momenta, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       integer :: first, last
 
@@ -233,8 +254,10 @@ contains
       class(backend_type), intent(in) :: backend
       !> Of this step
       type(sgd_type), intent(in) :: sgd
-      !> Numbers of the parameters
-      integer, intent(in) :: first, last
+      !> Number of the first parameter
+      integer, intent(in) :: first
+      !> Number of the last
+      integer, intent(in) :: last
       !> Of the device
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: momenta
@@ -250,8 +273,10 @@ contains
       class(parameters_type), intent(in) :: self
       !> All values, gradients or momenta
       type(tensor_type), intent(in) :: vector
-      !> Numbers of the parameters
-      integer, intent(in) :: first, last
+      !> Number of the first parameter
+      integer, intent(in) :: first
+      !> Number of the last
+      integer, intent(in) :: last
       !> Of one dimension
       type(tensor_type) :: part
       integer(i8) :: bytes
@@ -260,7 +285,9 @@ contains
    end function part_of_run
 
    subroutine release(self, backend)
+      !> The parameters; empty afterwards
       class(parameters_type), intent(inout) :: self
+      !> Where they are
       class(backend_type), intent(inout) :: backend
       call backend%release(self%values)
       call backend%release(self%gradients)
