@@ -114,11 +114,8 @@ MISTAKES = {
         "cudnnSetActivationDescriptor: coef is integer(c_int),value, expected double",
     ),
     "bytes in 32 bits": (
-        "cuda_runtime_api.h", "cudaMallocHost(ptr, size) result(status) bind(C)\n"
-        "         import :: c_int, c_ptr, c_size_t\n         implicit none\n"
-        "         type(c_ptr), intent(out) :: ptr\n         integer(c_size_t), value :: size",
-        "cudaMallocHost(ptr, size) result(status) bind(C)\n"
-        "         type(c_ptr), intent(out) :: ptr\n         integer(c_int), value :: size",
+        "cuda_runtime_api.h", "type(c_ptr), intent(out) :: ptr\n         !> Bytes\n         integer(c_size_t), value",
+        "type(c_ptr), intent(out) :: ptr\n         integer(c_int), value",
         "cudaMallocHost: size is integer(c_int),value, expected size_t",
     ),
     "value forgotten": (
@@ -140,7 +137,8 @@ MISTAKES = {
     ),
     "a function that is not there": (
         "cuda.h", "function cuInit(flags) result(status) bind(C)\n         import :: c_int\n         implicit none\n"
-        "         integer(c_int), value :: flags\n         integer(c_int) :: status\n      end function cuInit",
+        "         !> 0\n         integer(c_int), value :: flags\n         integer(c_int) :: status\n"
+        "      end function cuInit",
         "function cuInnit(flags) result(status) bind(C)\n         integer(c_int), value :: flags\n"
         "         integer(c_int) :: status\n      end function cuInnit", "cuInnit is not in the headers",
     ),

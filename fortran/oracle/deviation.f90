@@ -1,9 +1,9 @@
 ! SPDX-License-Identifier: MIT
 !> How far tensors are from a value, in units of a bound: T = max |x - v| / E, and the sums that stand beside it.
 !>
-!> For the comparison of large tensors (bridge/judge/measure/fast_statistics.py), in one pass over memory. It shares nothing with the
-!> kernels that are judged, and condemns nobody: what is not finite, outside its bound, or near underflow is `unclear`,
-!> and left to numpy.
+!> For the comparison of large tensors (bridge/judge/measure/fast_statistics.py), in one pass over memory. It shares
+!> nothing with the kernels that are judged, and condemns nobody: what is not finite, outside its bound, or near
+!> underflow is `unclear`, and left to numpy.
 !>
 !> Order.  Sums of runs are added in the order of the runs, and a run does not depend on the number of threads.
 module cnn_deviation
