@@ -16,10 +16,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.document import Options, make
-from benchmarks.errors import BenchmarkError
-from benchmarks.sections import SECTIONS, module
-from benchmarks.tables import table
+from benchmarks.cpu import SECTIONS, module
+from benchmarks.harness.document import Options, make
+from benchmarks.harness.errors import BenchmarkError
+from benchmarks.harness.tables import table
 from bridge.common.atomic_file import write_json
 from bridge.common.cli import Output, complain, new_parser, run
 

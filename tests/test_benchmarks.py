@@ -20,16 +20,17 @@ import torch
 from rich.console import Console
 
 from benchmarks import __main__ as program
-from benchmarks import contestants, processors
-from benchmarks.contestants import CHANNELS_LAST, COMPILED, EAGER, JAX_NHWC, MEMORY_KEPT, OURS
-from benchmarks.document import Goal, Options
-from benchmarks.errors import BenchmarkError, NotHere
-from benchmarks.machine_peak import MachinePeak
-from benchmarks.sections import SECTIONS, files, growth, step, sweep
-from benchmarks.shapes import SHAPES, name
-from benchmarks.timing import slope, summary
-from benchmarks.turns import Contestant, check_agreement, compete
-from benchmarks.work import PASSES, Conv, Net
+from benchmarks.cpu import SECTIONS, files, growth, step, sweep
+from benchmarks.cpu.machine_peak import MachinePeak
+from benchmarks.cpu.runs import Contestant, check_agreement, compete
+from benchmarks.cpu.shapes import SHAPES, name
+from benchmarks.frameworks import cpu as contestants
+from benchmarks.frameworks.cpu import CHANNELS_LAST, COMPILED, EAGER, JAX_NHWC, MEMORY_KEPT, OURS
+from benchmarks.harness import processors
+from benchmarks.harness.document import Goal, Options
+from benchmarks.harness.errors import BenchmarkError, NotHere
+from benchmarks.harness.timing import slope, summary
+from benchmarks.harness.workloads import PASSES, Conv, Net
 
 Document = dict[str, Any]
 TINY = {"net": Net(size=6, batch=1).as_dict()}
@@ -341,7 +342,7 @@ def wait_for(pid: int, wanted: tuple[str, ...]) -> str:
 
 PARENT = """
 import sys, time
-from benchmarks.turns import Contestant
+from benchmarks.cpu.runs import Contestant
 one = Contestant("bridge", 1)
 one.ask("build", task={task})
 print(one._process.pid, flush=True)
@@ -418,6 +419,6 @@ def test_left_out_contestants_are_named() -> None:
 
 
 def test_every_pass_has_a_picture_and_a_name() -> None:
-    from benchmarks.pictures import MARKERS
+    from benchmarks.cpu.pictures import MARKERS
 
     assert tuple(MARKERS) == PASSES

@@ -19,7 +19,7 @@ from bridge.engine.library.programs import program_path
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Processes that a command starts for itself
-WORKERS = {"benchmarks.worker", "benchmarks.gpu_bench.worker", "bridge.judge.diagnosis.background",
+WORKERS = {"benchmarks.cpu.worker", "benchmarks.gpu.worker", "bridge.judge.diagnosis.background",
            "bridge.doctor.isolated_child"}
 
 

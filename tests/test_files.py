@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from benchmarks import fuzz, gallery, healthy
+from benchmarks.validator import fuzz, gallery, healthy
 from bridge import compare
 from bridge.common.atomic_file import replacing, write_text
 from bridge.common.command_files import check_files

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`benchmarks.floor`, held against counts by hand."""
+"""`benchmarks.harness.roofline`, held against counts by hand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.floor import H200, Rates, floor, operations, predictions
-from benchmarks.work import Conv, Net
+from benchmarks.harness.roofline import H200, Rates, floor, operations, predictions
+from benchmarks.harness.workloads import Conv, Net
 
 #: Pixels of the mission's two images
 PIXELS = 2 * 1024 * 1024

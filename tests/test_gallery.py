@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gallery
-from benchmarks.exhibits import BYTES_PER_PIXEL, LAYERS, Evidence, Exhibit, published, saved, unknown
-from benchmarks.gallery import PUBLISHED, SAVED
+from benchmarks.validator import gallery
+from benchmarks.validator.exhibits import BYTES_PER_PIXEL, LAYERS, Evidence, Exhibit, published, saved, unknown
+from benchmarks.validator.gallery import PUBLISHED, SAVED
 from bridge.judge.diagnosis.records import Finding
 from bridge.judge.measure.outcome import Outcome
 from bridge.validate.workspace import workspace

@@ -21,21 +21,22 @@ import pytest
 import software_device
 
 import bridge
-from benchmarks import data
-from benchmarks.floor import H200, Rates
-from benchmarks.gpu_bench import __main__ as program
-from benchmarks.gpu_bench import bench, cells, contest, document, processes
-from benchmarks.gpu_bench import worker as worker_module
-from benchmarks.gpu_bench.agreement import LIMITS, verdict
-from benchmarks.gpu_bench.cells import FULL, PRETENDED, Cell, Job, schedule
-from benchmarks.gpu_bench.contest import TIME_UP, Contest, judged
-from benchmarks.gpu_bench.entries import CHEAP, COMPILES, ENTRIES, NAMES, OURS, REFERENCE, TUNES, entry
-from benchmarks.gpu_bench.processes import LostError, Process, TimeUpError
-from benchmarks.gpu_bench.steps import LR, module_of
-from benchmarks.gpu_bench.torch_step import autocast, set_precision
-from benchmarks.gpu_bench.worker import Worker, checked
+from benchmarks.frameworks.gpu import CHEAP, COMPILES, ENTRIES, NAMES, OURS, REFERENCE, TUNES, entry
+from benchmarks.frameworks.gpu_step import LR, module_of
+from benchmarks.frameworks.torch_gpu import autocast, set_precision
+from benchmarks.gpu import bench, cells, document
+from benchmarks.gpu import cli as program
+from benchmarks.gpu import runs as contest
+from benchmarks.gpu import worker as worker_module
+from benchmarks.gpu.agreement import LIMITS, verdict
+from benchmarks.gpu.cells import FULL, PRETENDED, Cell, Job, schedule
+from benchmarks.gpu.runs import TIME_UP, Contest, judged
+from benchmarks.gpu.worker import Worker, checked
 from benchmarks.gpu_check.plan import ROOT, Clock
-from benchmarks.work import Net
+from benchmarks.harness import data, processes
+from benchmarks.harness.processes import LostError, Process, TimeUpError
+from benchmarks.harness.roofline import H200, Rates
+from benchmarks.harness.workloads import Net
 
 Found = dict[str, Any]
 WAITS, GRAPH = "bridge, loss read", "torch CUDA graph"
@@ -458,7 +459,7 @@ def test_the_step_is_large_enough_to_show_its_gradients() -> None:
 
 
 def _images(net: Net) -> list[np.ndarray]:
-    from benchmarks.gpu_bench.steps import batch
+    from benchmarks.frameworks.gpu_step import batch
 
     return [one.numpy() for one in batch(net, "cpu")]
 

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""The sections of ``python -m benchmarks``, a module each.
+
+A section has ``measure(options, console)``, which gives its part of the JSON and its goals, ``tables(document)``,
+which gives what is printed, and where there is something to see ``draw(document, folder)``, which gives the pictures.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+#: In the order in which they run: name, and what it says
+SECTIONS = {
+    "step": "a training step beside PyTorch and JAX: time and peak memory",
+    "layers": "the layers as a share of what the machine can do, with the roofline",
+    "sweep": "many shapes of convolutions beside PyTorch, pass by pass",
+    "growth": "how time and memory grow with size, channels, batch and threads",
+    "calls": "what a call from Python into Fortran costs",
+    "files": "HDF5 reading and writing beside plain h5py",
+    "validate": "how long python -m bridge.validate takes, stage by stage",
+}
+
+
+def module(name: str) -> ModuleType:
+    """The module of a section."""
+    return importlib.import_module(f"benchmarks.cpu.{name}")

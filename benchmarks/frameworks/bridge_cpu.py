@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""Our library: `bridge.Network` with ``lean=True``, `bridge.conv2d`, and the procedures under them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+import bridge
+from benchmarks.frameworks.cpu import KERNEL
+from benchmarks.harness import data
+from benchmarks.harness.workloads import Conv, Net
+from bridge.engine.library import extension
+from bridge.exchange.model import Conv2d, Layer, Model, Relu
+
+Array = np.ndarray
+
+
+def prepare(threads: int) -> None:
+    """Load the library; it takes its number of threads from the environment."""
+    if os.environ.get("OMP_NUM_THREADS") != str(threads):
+        raise ValueError("OMP_NUM_THREADS is not what this contest wants")
+    extension.fortran_version()
+
+
+def step(_: str, net: Net) -> Callable[[], float]:
+    """A training step; gives the loss before the update."""
+    network = network_of(net)
+    x, t = data.batch(net)
+    return lambda: network.step(x, t, lr=data.LR)
+
+
+def network_of(net: Net) -> bridge.Network:
+    """With the weights that all contestants begin with."""
+    layers: list[Layer] = []
+    for number, one in enumerate(net.layers, 1):
+        layers += [Conv2d(f"conv{number}", one.c, one.k, (one.r, one.s), padding=one.padding), Relu(f"relu{number}")]
+    network = bridge.Network(Model(tuple(layers[:-1])), net.dtype, lean=True)
+    for number, (weight, bias) in enumerate(data.weights(net), 1):
+        network.parameters[f"conv{number}.weight"][...] = weight
+        network.parameters[f"conv{number}.bias"][...] = bias
+    return network
+
+
+def conv(name: str, task: Conv, which: str) -> Callable[[], Array]:
+    """One pass of one convolution; gives its result."""
+    return _prepared(task, which) if name == KERNEL else _public(task, which)
+
+
+def _public(task: Conv, which: str) -> Callable[[], Array]:
+    """As a program calls it: arguments are checked, also for NaN."""
+    x, w, dy = data.operands(task)
+    options = {"stride": task.stride, "padding": task.padding, "dilation": task.dilation, "groups": task.groups}
+    if which == "forward":
+        out = np.empty(task.output, task.dtype)
+        return lambda: bridge.conv2d(x, w, **options, out=out)
+    mask = (which == "data", which == "filter", False)
+    if "out" in inspect.signature(bridge.conv2d_backward).parameters:
+        shape = task.input if which == "data" else task.weight
+        fresh = np.empty(shape, task.dtype)
+        options["out"] = tuple(fresh if wanted else None for wanted in mask)
+    return lambda: bridge.conv2d_backward(dy, x, w, **options, output_mask=mask)[mask.index(True)]
+
+
+class _Call:
+    """A procedure with its arguments; keeps alive what they point to.
+
+    Parameters
+    ----------
+    procedure, arguments : of `engine.call`
+    result : what it fills
+    kept : arrays whose addresses are among the arguments
+    """
+
+    def __init__(self, procedure: str, arguments: tuple[object, ...], result: Array, kept: tuple[Array, ...]) -> None:
+        self._procedure, self._arguments, self._result, self._kept = procedure, arguments, result, kept
+
+    def __call__(self) -> Array:
+        extension.call(self._procedure, *self._arguments)
+        return self._result
+
+
+def _prepared(task: Conv, which: str) -> _Call:
+    """The same procedures with addresses, as `bridge.Network` uses them between its layers."""
+    x, w, dy = data.operands(task)
+    params = np.array([*task.stride, *task.padding, *task.dilation, task.groups], np.int32)
+    operands = [part for one in (x, w) for part in (extension.address(one), np.array(one.shape[::-1], np.int32))]
+    result = np.zeros({"forward": task.output, "data": task.input, "filter": task.weight}[which], task.dtype)
+    to, code = extension.address(result), extension.DTYPES[task.dtype]
+    if which == "forward":
+        return _Call("conv2d_forward", ("cpu", code, params, 0, *operands, 0, to), result, (x, w))
+    gradients = (to, 0, 0) if which == "data" else (0, to, 0)
+    arguments = ("cpu", code, params, *operands, extension.address(dy), *gradients)
+    return _Call("conv2d_backward", arguments, result, (x, w, dy))

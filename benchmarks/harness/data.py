@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""The same numbers for every contestant, so that their results can be compared."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from benchmarks.harness.workloads import Conv, Net
+
+Array = np.ndarray
+#: Of the steps; small, so that no contestant diverges while it is timed
+LR = 2.0**-10
+
+
+def _normal(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    return generator.standard_normal(shape, dtype=np.dtype(dtype))
+
+
+def weights(net: Net) -> list[tuple[Array, Array]]:
+    """Filters (k, c, r, s) and biases (k,) of every layer, of torch's default size."""
+    generator, found = np.random.default_rng(1), []
+    for layer in net.layers:
+        largest = 1 / math.sqrt(layer.c * layer.r * layer.s)
+        filters, biases = (generator.uniform(-largest, largest, shape).astype(net.dtype)
+                           for shape in (layer.weight, (layer.k,)))
+        found.append((filters, biases))
+    return found
+
+
+def batch(net: Net) -> tuple[Array, Array]:
+    """Images and targets, (n, c, h, w)."""
+    generator = np.random.default_rng(2)
+    return (_normal(generator, (net.batch, net.channels[0], net.size, net.size), net.dtype),
+            _normal(generator, (net.batch, net.channels[-1], net.size, net.size), net.dtype))
+
+
+def operands(conv: Conv) -> tuple[Array, Array, Array]:
+    """Input, filters, and the gradient of the output."""
+    generator = np.random.default_rng(3)
+    x, w, dy = (_normal(generator, shape, conv.dtype) for shape in (conv.input, conv.weight, conv.output))
+    return x, w, dy

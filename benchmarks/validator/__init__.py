@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""How well the validator judges: published mistakes, right programs, broken files."""

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: MIT
+"""``python -m benchmarks.healthy``: right programs in random configurations; every alarm is a false one.
+
+Random chains of convolutions and ReLUs (depth, channels, groups, kernels, strides, dilations, paddings, biases), sizes,
+batches, reductions, optimisers and seeds; in each one a random right program of `bridge.validate.self_test.healthy`.
+Prints the largest T by program and the false alarms of fixed tolerances beside, and writes all of it to
+``benchmarks/results/healthy.json``. Exit code 1 when there was a false alarm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from bridge.common import cli
+from bridge.common.atomic_file import write_json
+from bridge.common.command_files import check_files
+from bridge.common.progress import stage
+from bridge.validate.self_test.fixed_tolerances import RULES
+from bridge.validate.self_test.healthy import HEALTHY
+from bridge.validate.self_test.plants import Scene
+from bridge.validate.self_test.run_case import Healthily, check
+from reference.export import export
+from reference.settings import ExportSettings
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+#: Until a chain fits its images
+MOST_DRAWS = 100
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A random model, its data, its optimiser, and a program.
+
+    Attributes
+    ----------
+    layers : arguments of nn.Conv2d, or None for a ReLU
+    settings : of `reference.settings.ExportSettings`
+    program : index into `bridge.validate.self_test.healthy.HEALTHY`
+    """
+
+    layers: tuple[dict[str, Any] | None, ...]
+    settings: dict[str, Any]
+    program: int
+
+    def model(self) -> nn.Module:
+        """A new module."""
+        return nn.Sequential(*(nn.ReLU() if one is None else nn.Conv2d(**one) for one in self.layers))
+
+    def __str__(self) -> str:
+        data = " ".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"{HEALTHY[self.program].name}; {data}; {self.model()}".replace("\n", " ")
+
+
+def draw(rng: np.random.Generator) -> Configuration:
+    """A configuration whose layers fit its images."""
+    for _ in range(MOST_DRAWS):
+        settings = _settings(rng)
+        layers = tuple(_layers(rng))
+        height, width = settings["height"], settings["width"]
+        for one in filter(None, layers):
+            height, width = (_length(n, one, axis) for axis, n in enumerate((height, width)))
+            if min(height, width) < 1:
+                break
+        else:
+            return Configuration(layers, settings, int(rng.integers(len(HEALTHY))))
+    raise AssertionError("no chain fits its images")
+
+
+def _layers(rng: np.random.Generator) -> Iterator[dict[str, Any] | None]:
+    """A chain of one to five convolutions, with ReLUs between most of them."""
+    depth, channels = int(rng.integers(1, 6)), int(rng.integers(1, 5))
+    for i in range(depth):
+        groups = int(rng.choice([g for g in (1, 1, 2, 3, 4) if channels % g == 0]))
+        out = groups * int(rng.integers(1, 1 + 12 // groups))
+        yield {
+            "in_channels": channels,
+            "out_channels": out,
+            "kernel_size": _pair(rng, (1, 2, 3, 3, 5)),
+            "stride": _pair(rng, (1, 1, 1, 2, 3)),
+            "padding": _pair(rng, (0, 1, 1, 2)),
+            "dilation": _pair(rng, (1, 1, 1, 2)),
+            "groups": groups,
+            "bias": bool(rng.random() < 0.7),
+        }
+        channels = out
+        if i < depth - 1 and rng.random() < 0.7:
+            yield None
+
+
+def _pair(rng: np.random.Generator, values: tuple[int, ...]) -> tuple[int, int]:
+    return int(rng.choice(values)), int(rng.choice(values))
+
+
+def _length(n: int, layer: dict[str, Any], axis: int) -> int:
+    kernel, stride, padding, dilation = (layer[k][axis] for k in ("kernel_size", "stride", "padding", "dilation"))
+    return (n + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def _settings(rng: np.random.Generator) -> dict[str, Any]:
+    height, width = (int(2 ** rng.uniform(2.5, 6)) for _ in range(2))
+    momentum = float(rng.choice([0.0, 0.5, 0.9]))
+    nesterov = bool(momentum and rng.random() < 0.3)
+    return {
+        "height": height,
+        "width": width,
+        "batch": int(rng.integers(1, 6)),
+        "steps": int(rng.integers(1, 4)),
+        "seed": int(rng.integers(2**31)),
+        "reduction": str(rng.choice(["mean", "mean", "sum"])),
+        "lr": float(2.0 ** -rng.integers(4, 9)),
+        "momentum": momentum,
+        "nesterov": nesterov,
+        "dampening": 0.0 if nesterov or not momentum else float(rng.choice([0.0, 0.1, 0.5])),
+        "weight_decay": float(rng.choice([0.0, 0.0, 1e-4, 1e-2])),
+    }
+
+
+def ask(one: Configuration, folder: Path) -> Healthily:
+    """Export, run and judge."""
+    fixture, path = folder / "fixture.h5", folder / "result.h5"
+    settings = dict(one.settings)
+    if settings["reduction"] == "sum":
+        settings["lr"] /= settings["height"] * settings["width"] * settings["batch"]
+    export(fixture, ExportSettings(**settings, model=one.model, threads=1, oracle_steps=1))
+    return check(HEALTHY[one.program], str(one), Scene(fixture, path, path, "random"))
+
+
+def run(count: int, seed: int, console: Console) -> list[Healthily]:
+    """Ask `count` times."""
+    rng, found = np.random.default_rng(seed), []
+    with tempfile.TemporaryDirectory() as folder, stage(console, f"{count} right programs") as report:
+        for i in range(count):
+            found.append(ask(draw(rng), Path(folder)))
+            report(i + 1, count)
+    return found
+
+
+def show(console: Console, found: list[Healthily]) -> None:
+    """Largest T by program, and the alarms."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("program", "runs", "false alarms", "largest T", *(f"alarms: {rule[0]}" for rule in RULES)):
+        table.add_column(name, justify="left" if name == "program" else "right")
+    for name, row in by_program(found).items():
+        table.add_row(name, *(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
+    console.print(table)
+    for one in found:
+        if one.code:
+            console.print(f"FALSE ALARM {one.code}: {one.said} {one.data}", highlight=False, markup=False)
+
+
+def by_program(found: list[Healthily]) -> dict[str, dict[str, Any]]:
+    """Counts by program, and of all."""
+    groups: dict[str, list[Healthily]] = defaultdict(list)
+    for one in found:
+        groups[one.name].append(one)
+        groups["all"].append(one)
+    return {
+        name: {
+            "runs": len(group),
+            "false_alarms": sum(one.code != 0 for one in group),
+            "largest_t": max(one.t for one in group),
+            **{rule[0]: sum(not one.naive[rule[0]] for one in group) for rule in RULES},
+        }
+        for name, group in sorted(groups.items(), key=lambda item: (item[0] == "all", item[0]))
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Draw, run, judge, print, write."""
+    p = cli.new_parser("benchmarks.healthy", description=__doc__)
+    p.add_argument("--count", type=int, default=500, metavar="N")
+    p.add_argument("--seed", type=int, default=0, metavar="S")
+    p.add_argument("--json", metavar="FILE", default=str(RESULTS / "healthy.json"))
+    a = p.parse_args(arguments)
+    return cli.run("benchmarks.healthy", lambda: _main(a))
+
+
+def _main(a: argparse.Namespace) -> int:
+    check_files([], [("--json", a.json)])
+    found = run(a.count, a.seed, cli.Output(stderr=True))
+    show(cli.Output(), found)
+    alarms = [asdict(one) for one in found if one.code]
+    document = {
+        "count": a.count,
+        "seed": a.seed,
+        "versions": {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": np.__version__},
+        "programs": by_program(found),
+        "alarms": alarms,
+    }
+    write_json(a.json, document)
+    print(f"{len(alarms)} false alarms in {len(found)} right programs")
+    return 1 if alarms else 0
