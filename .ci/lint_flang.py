@@ -47,15 +47,15 @@ def configured(folder: Path) -> list[Path]:
     paths += [_fill(FORTRAN / "oracle/deviation_runs.f90.in", folder / f"deviation_runs_{level}.f90", {"LEVEL": level})
               for level in LEVELS]
     tiles = _tiles()
-    for part, (precision, names), level in itertools.product(("tiles", "kernels"), PRECISIONS.items(), LEVELS):
+    for part, (precision, names), level in itertools.product(("tiles", "all"), PRECISIONS.items(), LEVELS):
         values = {"PRECISION": precision, "LEVEL": level, **names, **tiles}
-        paths.append(_fill(FORTRAN / f"backend/{part}.f90.in", folder / f"{part}_{precision}_{level}.f90", values))
+        paths.append(_fill(FORTRAN / f"cpu/kernels/{part}.f90.in", folder / f"{part}_{precision}_{level}.f90", values))
     return paths
 
 
 def _tiles() -> dict[str, str]:
     """Sizes of the tiles for 16 registers, as an example, from the build's own table."""
-    text = (FORTRAN / "backend/meson.build").read_text(encoding="utf-8")
+    text = (FORTRAN / "cpu/kernels/meson.build").read_text(encoding="utf-8")
     table = text.partition("tiles_of_16 = {")[2].partition("}")[0]
     return {"VECTOR_BYTES": "32", **dict(re.findall(r"'(\w+)': '(\d+)'", table))}
 
@@ -82,7 +82,7 @@ def main() -> int:
                 absent |= modules(text)
                 left_out += 1
                 continue
-            options = ["-module-dir", folder, "-I", folder, "-I", FORTRAN / "backend",
+            options = ["-module-dir", folder, "-I", folder, "-I", FORTRAN / "cpu/kernels",
                        *([] if path.suffix == ".cuf" else STANDARD)]
             done = subprocess.run([flang, "-fc1", "-fsyntax-only", *options, path],
                                   capture_output=True, text=True, check=False)

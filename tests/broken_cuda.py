@@ -31,8 +31,8 @@ def make_library(path: Path, *, when_loaded: str = "", functions: str = "") -> P
 
 
 def with_all_symbols(root: Path, binding: str, **values: int) -> str:
-    """Every function that a table of fortran/cuda binds, returning 0 or the value given."""
-    text = (root / "fortran" / "cuda" / f"{binding}.f90").read_text(encoding="utf-8")
+    """Every function that a table of fortran/cuda/bindings binds, returning 0 or the value given."""
+    text = (root / "fortran" / "cuda" / "bindings" / f"{binding}.f90").read_text(encoding="utf-8")
     names = re.findall(r'library%symbol\("(\w+)"\)', text)
     assert len(names) > 3
     return "".join(f"long {name}(void) {{ return {values.get(name, 0)}; }}\n" for name in names)

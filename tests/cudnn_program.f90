@@ -12,16 +12,16 @@
 program cudnn_program
    use, intrinsic :: iso_c_binding, only : c_associated, c_f_procpointer, c_int, c_null_ptr, c_ptr, c_size_t, c_sizeof
    use, intrinsic :: iso_fortran_env, only : input_unit
-   use cnn_conv_geometry, only : conv_type
-   use cnn_cublas, only : cublas_type
-   use cnn_cuda_driver, only : cuda_driver_type
-   use cnn_cudart, only : cuda_pointer_attributes_type, cudart_type, dim3_type
-   use cnn_cudnn, only : cudnn_algo_perf_type, cudnn_type
-   use cnn_cudnn_enums, only : CUDNN_ACTIVATION_RELU, CUDNN_CROSS_CORRELATION, CUDNN_DATA_BFLOAT16, &
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_error, only : error_type
+   use cnn_cuda_bindings_cublas, only : cublas_type
+   use cnn_cuda_bindings_cudart, only : cuda_pointer_attributes_type, cudart_type, dim3_type
+   use cnn_cuda_bindings_cudnn, only : cudnn_algo_perf_type, cudnn_type
+   use cnn_cuda_bindings_cudnn_enums, only : CUDNN_ACTIVATION_RELU, CUDNN_CROSS_CORRELATION, CUDNN_DATA_BFLOAT16, &
       & CUDNN_DATA_DOUBLE, CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_FMA_MATH, CUDNN_OP_TENSOR_ADD, &
       & CUDNN_PROPAGATE_NAN, CUDNN_STATUS_SUCCESS, CUDNN_TENSOR_NCHW
-   use cnn_error, only : error_type
-   use cnn_shared_library, only : c_text
+   use cnn_cuda_bindings_driver, only : cuda_driver_type
+   use cnn_cuda_bindings_shared_library, only : c_text
    implicit none
 
    abstract interface

@@ -16,7 +16,8 @@ FLAGS = ["-std=f2018", "-Wall", "-Wextra", "-Wimplicit-interface", "-Werror", "-
 
 def sources_of(program: Path) -> list[Path]:
     """The program and all sources that it uses, in the order of compilation; KeyError for an unknown module."""
-    modules = {"cnn_" + path.stem: path for path in FORTRAN.glob("*/*.f90")}
+    modules = {"_".join(("cnn", *path.relative_to(FORTRAN).with_suffix("").parts)): path
+               for path in FORTRAN.rglob("*.f90")}
     order: list[Path] = []
 
     def visit(path: Path) -> None:
@@ -45,7 +46,7 @@ def build(program: Path, folder: Path) -> Path:
 def _c_sources_of(sources: list[Path]) -> list[Path]:
     """Our C files with functions that these sources bind."""
     bound = {name for path in sources for name in re.findall(r'name="(cnn_\w+)"', path.read_text(encoding="utf-8"))}
-    return [path for path in FORTRAN.glob("*/*.c")
+    return [path for path in FORTRAN.rglob("*.c")
             if bound & set(re.findall(r"^\w[\w *]* \*?(cnn_\w+)\(", path.read_text(encoding="utf-8"), re.M))]
 
 

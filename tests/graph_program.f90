@@ -11,18 +11,18 @@
 program graph_program
    use, intrinsic :: iso_c_binding, only : c_associated, c_null_ptr, c_ptr
    use, intrinsic :: iso_fortran_env, only : input_unit
-   use cnn_conv_geometry, only : conv_type
-   use cnn_conv_graph, only : build_graph
-   use cnn_conv_request, only : conv_request_type
-   use cnn_cudnn, only : cudnn_type
-   use cnn_cudnn_graph, only : cudnn_graph_type
-   use cnn_cudnn_graph_enums, only : CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK
-   use cnn_device_name, only : device_name_type
-   use cnn_error, only : error_type
-   use cnn_graph_builder, only : graph_builder_type
-   use cnn_graph_engines, only : allowed, describe_device, engine_type, find_engines, make_plan
-   use cnn_graph_plan, only : free_graph_plan, graph_plan_type, plan_name
-   use cnn_kinds, only : i8
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_device_name, only : device_name_type
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : i8
+   use cnn_cuda_bindings_cudnn, only : cudnn_type
+   use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
+   use cnn_cuda_bindings_cudnn_graph_enums, only : CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK
+   use cnn_cuda_plans_graph, only : build_graph
+   use cnn_cuda_plans_graph_builder, only : graph_builder_type
+   use cnn_cuda_plans_graph_engines, only : allowed, describe_device, engine_type, find_engines, make_plan
+   use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type, plan_name
+   use cnn_cuda_plans_request, only : conv_request_type
    implicit none
 
    type(cudnn_type), target :: dnn

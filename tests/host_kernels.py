@@ -20,7 +20,7 @@ from types import ModuleType
 import numpy as np
 from ptx_as_c import ptx_as_c
 
-CUDA = Path(__file__).resolve().parents[1] / "fortran" / "cuda"
+KERNELS = Path(__file__).resolve().parents[1] / "fortran" / "cuda" / "kernels"
 LAUNCHER = Path(__file__).with_name("host_kernels.c")
 BLOCK = 256
 ROUTES = ("source", "ptx")
@@ -32,15 +32,15 @@ def flang() -> str | None:
 
 
 def builder() -> ModuleType:
-    """fortran/cuda/build_kernels.py as a module."""
-    spec = importlib.util.spec_from_file_location("build_kernels", CUDA / "build_kernels.py")
+    """fortran/cuda/kernels/build_kernels.py as a module."""
+    spec = importlib.util.spec_from_file_location("build_kernels", KERNELS / "build_kernels.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def build(folder: Path, route: str = "source", kernels: Path = CUDA / "kernels.cuf") -> Path:
+def build(folder: Path, route: str = "source", kernels: Path = KERNELS / "kernels.cuf") -> Path:
     """Shared library in `folder` with the kernels and ``cnn_host_launch``.
 
     Parameters

@@ -14,7 +14,7 @@ from cases import Array, Case
 from bridge.engine.library import extension
 
 VARIABLE = "CNN_CPU_LEVEL"
-#: As they are numbered in fortran/backend/cpu_levels.f90
+#: As they are numbered in fortran/cpu/instruction_sets.f90
 LEVELS = ("baseline", "avx2", "avx512")
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
@@ -48,7 +48,7 @@ def ways(case: Case, dtype: str) -> list[str]:
     return (text.decode() if isinstance(text, bytes) else str(text)).strip().split("; ")
 
 
-#: As fortran/backend/conv_choice.f90 reads it: what is in the vector lanes
+#: As fortran/cpu/plan/choice.f90 reads it: what is in the vector lanes
 LANES_VARIABLE = "CNN_CPU_LANES"
 
 

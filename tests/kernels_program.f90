@@ -8,10 +8,10 @@
 program kernels_program
    use, intrinsic :: iso_c_binding, only : c_loc
    use, intrinsic :: iso_fortran_env, only : error_unit, input_unit, output_unit
-   use cnn_error, only : error_type
-   use cnn_kinds, only : dp, dtype_float32, dtype_float64, i8, sp
-   use cnn_network, only : network_type
-   use cnn_tensor, only : as_vector, tensor_type
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : dp, dtype_float32, dtype_float64, i8, sp
+   use cnn_core_tensor, only : as_vector, tensor_type
+   use cnn_model_network, only : network_type
    implicit none
 
    character(len=4096) :: model

@@ -5,9 +5,9 @@
 !> `count`, `path`, `why`. Each but `keep` and `many` is answered by a line.
 program plan_cache_program
    use, intrinsic :: iso_fortran_env, only : input_unit
-   use cnn_digest, only : digest
-   use cnn_plan_cache, only : cache_path, count_choices, find_choice, keep_choice
-   use cnn_text, only : to_text
+   use cnn_core_digest, only : digest
+   use cnn_core_text, only : to_text
+   use cnn_cuda_plans_plan_cache, only : cache_path, count_choices, find_choice, keep_choice
    implicit none
 
    character(len=2000) :: line

@@ -144,7 +144,7 @@ def plant(sources: Path, change: Plant) -> dict[Path, str]:
     """
     before: dict[Path, str] = {}
     for old, new in change.changes:
-        texts = {path: path.read_text(encoding="utf-8") for path in sorted(sources.glob("*.f90"))}
+        texts = {path: path.read_text(encoding="utf-8") for path in sorted(sources.rglob("*.f90"))}
         found = [path for path, text in texts.items() for _ in range(text.count(old))]
         assert len(found) == 1, f"{change.name}: {old!r} occurs {len(found)} times, expected once"
         before.setdefault(found[0], texts[found[0]])

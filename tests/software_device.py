@@ -130,8 +130,8 @@ def _inputs(sources: Path, kernels: bool) -> list[Path]:
     """Every file that the library is made of."""
     files = sorted(file for kind in ("c", "h", "map") for file in sources.glob(f"*.{kind}"))
     if kernels:
-        cuda = host_kernels.CUDA
-        files += [host_kernels.LAUNCHER, cuda / "build_kernels.py", *sorted(cuda.glob("kernels*.[ci]*"))]
+        kernels = host_kernels.KERNELS
+        files += [host_kernels.LAUNCHER, kernels / "build_kernels.py", *sorted(kernels.glob("*.[ci]*"))]
     return files
 
 

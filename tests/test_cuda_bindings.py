@@ -15,12 +15,12 @@ import nvidia_packages
 import pytest
 from cuda_sources import Headers, Source, problems, read_source, short_name
 
-FOLDER = Path(__file__).resolve().parents[1] / "fortran" / "cuda"
+FOLDER = Path(__file__).resolve().parents[1] / "fortran" / "cuda" / "bindings"
 
 #: Header -> our files
 LIBRARIES = {
     "cuda_runtime_api.h": ("cudart", "cudart_enums", "cudart_interfaces", "cudart_graph_interfaces"),
-    "cuda.h": ("cuda_driver",),
+    "cuda.h": ("driver",),
     "cublas_v2.h": ("cublas",),
     "cudnn.h": (
         "cudnn", "cudnn_enums", "cudnn_algorithm_interfaces", "cudnn_descriptor_interfaces",

@@ -11,10 +11,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from host_kernels import CUDA, builder, flang
+from host_kernels import KERNELS, builder, flang
 
 build_kernels = builder()
-SOURCE = CUDA / "kernels.cuf"
+SOURCE = KERNELS / "kernels.cuf"
 needs_flang = pytest.mark.skipif(flang() is None, reason="no flang to compile the CUDA Fortran kernels")
 STRANGE = "@_QM__fortran_builtinsE__builtin_"
 
@@ -148,10 +148,10 @@ def test_unusable_ptx_is_refused(ptx: str, old: str, new: str, message: str) -> 
 def test_unusable_kernels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str,
                                       message: str) -> None:
     """A call of the run-time library, another name, a syntax error: the build stops, and writes no file."""
-    body = (CUDA / "kernels.inc").read_text(encoding="utf-8")
+    body = (KERNELS / "kernels.inc").read_text(encoding="utf-8")
     assert old in body
     (tmp_path / "kernels.inc").write_text(body.replace(old, new), encoding="utf-8")
-    for file in (SOURCE, CUDA / "kernels_last.inc"):
+    for file in (SOURCE, KERNELS / "nhwc.inc"):
         shutil.copy(file, tmp_path)
     output = tmp_path / "kernels_ptx.c"
     assert build_kernels.main(["--compiler", flang(), str(tmp_path / SOURCE.name), str(output)]) == 1

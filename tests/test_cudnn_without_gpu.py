@@ -23,7 +23,7 @@ from cases import CASES, Case
 from cuda_sources import read_source
 
 TESTS = Path(__file__).parent
-CUDA = TESTS.parent / "fortran" / "cuda"
+BINDINGS = TESTS.parent / "fortran" / "cuda" / "bindings"
 PARTS = ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engines_runtime_compiled")
 BYTES = {1: 4, 2: 8, 3: 2, 4: 2}
 
@@ -158,7 +158,7 @@ def test_shapes_are_those_of_cudnn(program: Path, packages: str) -> None:
 def symbols(*files: str) -> list[str]:
     """The functions that our tables ask for."""
     return [name for file in files
-            for name in read_source((CUDA / f"{file}.f90").read_text(encoding="utf-8")).symbols.values()]
+            for name in read_source((BINDINGS / f"{file}.f90").read_text(encoding="utf-8")).symbols.values()]
 
 
 def make_library(path: Path, functions: dict[str, str]) -> Path:

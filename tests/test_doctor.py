@@ -351,7 +351,7 @@ def test_a_library_that_ends_or_stops_the_process(harm: str, how: str, folder: P
 
 
 def test_the_library_that_is_blamed_is_the_one_that_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As fortran/cuda/cuda_libraries.f90 looks: variable by variable, folder by folder, name by name."""
+    """As fortran/cuda/bindings/libraries.f90 looks: variable by variable, folder by folder, name by name."""
     for number, name in (("1", "libcudart.so.12"), ("2", "libcudart.so.13"), ("3", "libcudnn.so.9")):
         (tmp_path / number).mkdir()
         (tmp_path / number / name).touch()

@@ -15,10 +15,10 @@ from bridge.engine.network.network import Network
 from bridge.exchange.model import Conv2d, Model, Relu
 
 VARIABLE = "CNN_CPU_LEVEL"
-#: As fortran/backend/cpu_levels.f90 names them, the lowest first
+#: As fortran/cpu/instruction_sets.f90 names them, the lowest first
 LEVELS = ("baseline", "avx2", "avx512")
 LANES_VARIABLE = "CNN_CPU_LANES"
-#: As fortran/backend/conv_choice.f90 names them
+#: As fortran/cpu/plan/choice.f90 names them
 LANES_WAYS = ("pixels", "channels")
 #: Channels in and out of the default model's layers; 3 x 3 filters with padding 1
 LAYERS = {"conv1": (1, 16), "conv2": (16, 16), "conv3": (16, 1)}

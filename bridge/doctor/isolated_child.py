@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _facts(part: str) -> dict[str, str]:
-    """A part of what ``fortran/cuda/cuda_facts.f90`` says."""
+    """A part of what ``fortran/cuda/info/report.f90`` says."""
     text = extension.call("cuda_facts", part)
     text = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
     lines = (line.partition(": ") for line in text.strip().splitlines())

@@ -20,7 +20,7 @@ from bridge.doctor.isolated import ask
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import DeviceSpec
 
-#: As fortran/cuda/conv_request.f90 numbers them
+#: As fortran/cuda/plans/request.f90 numbers them
 OPERATIONS = {"forward": 1, "data gradient": 2, "filter gradient": 3, "bias gradient": 4}
 LAYOUTS = {"NCHW": 1, "NHWC": 2}
 

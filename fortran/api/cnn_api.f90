@@ -2,32 +2,32 @@
 !> The flat face of the model that f90wrap wraps: numbers, addresses, texts; no logic.
 !>
 !> Networks are numbered handles. Tensors are addresses with an element type (`dtype_*` of
-!> cnn_kinds) and an extent in Fortran order [w, h, c, n]; address 0 means "none". Every procedure ends
+!> cnn_core_kinds) and an extent in Fortran order [w, h, c, n]; address 0 means "none". Every procedure ends
 !> with `ierr` (0 good, 1 failed, 2 a training diverges) and `errmsg`. Nothing here checks that an address is good: that
 !> is the work of `bridge/engine/library/extension.py`, the only caller.
 module cnn_api
    use, intrinsic :: iso_c_binding, only : c_double, c_f_pointer, c_int, c_int64_t, c_intptr_t, c_loc, c_null_ptr, &
       & c_ptr
-   use cnn_backend, only : backend_type
-   use cnn_conv_geometry, only : conv_type
-   use cnn_conv_request, only : conv_request_type
-   use cnn_cpu_facts, only : describe_cpu, describe_ways
-   use cnn_cuda_facts, only : list_facts => cuda_facts
-   use cnn_deviation, only : find_deviations => deviations
-   use cnn_deviation_type, only : deviation_type
+   use cnn_core_backend, only : backend_type
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dtype_name
+   use cnn_core_sgd, only : sgd_type
+   use cnn_core_tensor, only : all_finite, tensor_type
+   use cnn_core_text, only : to_text
+   use cnn_core_version, only : version
+   use cnn_cpu_info, only : describe_cpu, describe_ways
+   use cnn_cuda_info_plans, only : describe_plan
+   use cnn_cuda_info_report, only : list_facts => cuda_facts
+   use cnn_cuda_plans_request, only : conv_request_type
    use cnn_devices, only : close_cuda_devices, find_cuda_device, live_on_cuda_devices, open_device
-   use cnn_error, only : error_type, fail
-   use cnn_exchange, only : fixture_type, result_type
-   use cnn_kinds, only : dtype_name
-   use cnn_network, only : network_type
-   use cnn_network_ways, only : describe_chains
-   use cnn_parameters, only : parameter_type
-   use cnn_plan_facts, only : describe_plan
-   use cnn_run_steps, only : run_steps
-   use cnn_sgd, only : sgd_type
-   use cnn_tensor, only : all_finite, tensor_type
-   use cnn_text, only : to_text
-   use cnn_version, only : version
+   use cnn_io_exchange, only : fixture_type, result_type
+   use cnn_io_run_steps, only : run_steps
+   use cnn_model_network, only : network_type
+   use cnn_model_network_ways, only : describe_chains
+   use cnn_model_parameters, only : parameter_type
+   use cnn_oracle_deviation, only : find_deviations => deviations
+   use cnn_oracle_deviation_type, only : deviation_type
    implicit none
    private
 
@@ -82,7 +82,7 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine device_check
 
-   !> See cnn_run_steps
+   !> See cnn_io_run_steps
    subroutine run_file(fixture, result, device, precision, ierr, errmsg)
       character(len=*), intent(in) :: fixture, result, device, precision
       integer(c_int), intent(out) :: ierr
@@ -606,8 +606,9 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine devices_live
 
-   !> The plan of cuDNN's graph API for an operation (as in cnn_conv_request: 1 forward, 2 data, 3 filter, 4 bias) on a
-   !> CUDA device, or on the GPU that `gpu` describes in JSON; empty when there is none. `fused` are bias, ReLU, mask
+   !> The plan of cuDNN's graph API for an operation (as in cnn_cuda_plans_request: 1 forward, 2 data, 3 filter, 4 bias)
+   !> on a CUDA device, or on the GPU that `gpu` describes in JSON; empty when there is none. `fused` are bias, ReLU,
+   !> mask
    subroutine plan_text(device, gpu, operation, dtype, layout, fused, params, x_extent, w_extent, text, ierr, errmsg)
       character(len=*), intent(in) :: device, gpu
       integer(c_int), intent(in) :: operation, dtype, layout, fused(3), params(7), x_extent(4), w_extent(4)
@@ -627,7 +628,7 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine plan_text
 
-   !> What there is of CUDA, one fact a line; `part`: see cnn_cuda_facts, empty for all
+   !> What there is of CUDA, one fact a line; `part`: see cnn_cuda_info_report, empty for all
    subroutine cuda_facts(part, text, ierr, errmsg)
       character(len=*), intent(in) :: part
       character(len=8192), intent(out) :: text
@@ -644,7 +645,7 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine cuda_facts
 
-   !> What the device `cpu` makes of this machine, see cnn_cpu_facts
+   !> What the device `cpu` makes of this machine, see cnn_cpu_info
    subroutine cpu_facts(text, ierr, errmsg)
       character(len=512), intent(out) :: text
       integer(c_int), intent(out) :: ierr
@@ -670,7 +671,7 @@ contains
    end subroutine conv2d_ways
 
    !> How a network's convolutions are computed for an input of these extents, a line for each chain; see
-   !> cnn_network_ways
+   !> cnn_model_network_ways
    subroutine network_ways(handle, x_extent, text, ierr, errmsg)
       integer(c_int), intent(in) :: handle, x_extent(4)
       character(len=4096), intent(out) :: text
@@ -686,7 +687,7 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine network_ways
 
-   !> Of up to three tensors (address 0: none) from a value of n elements, see cnn_deviation.
+   !> Of up to three tensors (address 0: none) from a value of n elements, see cnn_oracle_deviation.
    !> `dtypes`: theirs, and the value's at the end.
    !> `figures`: address of 8 float64 for each: T, its place, the largest error, sums of x*v, x*x, v*v and (x - v)**2,
    !> and 1 where these figures cannot be relied on, else 0

@@ -3,12 +3,12 @@
 !>
 !> No Python takes part. Exit status: 0 done, 2 bad input or usage (nothing is written).
 program cnn_step
-   use cnn_command_line, only : arguments_type, read_arguments, usage
-   use cnn_error, only : error_type
-   use cnn_main_program, only : answered, end_program
-   use cnn_progress, only : print_step
-   use cnn_readable, only : check_readable
-   use cnn_run_steps, only : check_result, run_steps
+   use cnn_app_command_line, only : arguments_type, read_arguments, usage
+   use cnn_app_main_program, only : answered, end_program
+   use cnn_app_progress, only : print_step
+   use cnn_app_readable, only : check_readable
+   use cnn_core_error, only : error_type
+   use cnn_io_run_steps, only : check_result, run_steps
    implicit none
 
    type(arguments_type) :: arguments

@@ -4,14 +4,14 @@
 !> A lean network, as a program that only trains would have it; nothing is written but the times. What Python adds to a
 !> step is measured against it. Exit status: 0 done, 2 bad input or usage.
 program cnn_time
-   use cnn_error, only : error_type, fail
-   use cnn_exchange, only : fixture_type
-   use cnn_kinds, only : dp, i8
-   use cnn_main_program, only : answered, argument, end_program
-   use cnn_network, only : network_type
-   use cnn_readable, only : check_readable
-   use cnn_run_steps, only : prepare
-   use cnn_tensor, only : tensor_type
+   use cnn_app_main_program, only : answered, argument, end_program
+   use cnn_app_readable, only : check_readable
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp, i8
+   use cnn_core_tensor, only : tensor_type
+   use cnn_io_exchange, only : fixture_type
+   use cnn_io_run_steps, only : prepare
+   use cnn_model_network, only : network_type
    implicit none
 
    character(len=*), parameter :: nl = new_line("a")

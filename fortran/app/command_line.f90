@@ -1,8 +1,8 @@
 ! SPDX-License-Identifier: MIT
 !> The arguments of `cnn_step`.
-module cnn_command_line
-   use cnn_error, only : error_type, fail
-   use cnn_main_program, only : argument
+module cnn_app_command_line
+   use cnn_app_main_program, only : argument
+   use cnn_core_error, only : error_type, fail
    implicit none
    private
 
@@ -87,4 +87,4 @@ contains
       end if
    end subroutine take_path
 
-end module cnn_command_line
+end module cnn_app_command_line

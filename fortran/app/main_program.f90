@@ -1,11 +1,11 @@
 ! SPDX-License-Identifier: MIT
 !> What the programs share: words of the command line, and one way to end.
-module cnn_main_program
+module cnn_app_main_program
    use, intrinsic :: iso_c_binding, only : c_int
    use, intrinsic :: iso_fortran_env, only : error_unit
+   use cnn_core_error, only : error_type
+   use cnn_core_version, only : version
    use cnn_devices, only : close_cuda_devices
-   use cnn_error, only : error_type
-   use cnn_version, only : version
    implicit none
    private
 
@@ -71,4 +71,4 @@ contains
       call c_exit(2_c_int)
    end subroutine end_program
 
-end module cnn_main_program
+end module cnn_app_main_program

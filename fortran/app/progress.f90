@@ -1,8 +1,8 @@
 ! SPDX-License-Identifier: MIT
 !> One line a step on standard output.
-module cnn_progress
+module cnn_app_progress
    use, intrinsic :: iso_fortran_env, only : output_unit
-   use cnn_kinds, only : dp
+   use cnn_core_kinds, only : dp
    implicit none
    private
 
@@ -21,4 +21,4 @@ contains
       flush (output_unit)
    end subroutine print_step
 
-end module cnn_progress
+end module cnn_app_progress

@@ -5,11 +5,11 @@
 !> where it happens. Only the program does this, before it has threads of its own: a library does not fork.
 !>
 !> Source.  POSIX fork, alarm, waitpid, _exit, close.
-module cnn_readable
+module cnn_app_readable
    use, intrinsic :: iso_c_binding, only : c_int
    use, intrinsic :: iso_fortran_env, only : int64
-   use cnn_error, only : error_type, fail
-   use cnn_run_steps, only : read_all
+   use cnn_core_error, only : error_type, fail
+   use cnn_io_run_steps, only : read_all
    implicit none
    private
 
@@ -87,4 +87,4 @@ contains
          &come to an end")
    end subroutine check_readable
 
-end module cnn_readable
+end module cnn_app_readable

@@ -12,10 +12,10 @@
 !> next writer of the same file removes.
 !>
 !> Source.  part_file.c; POSIX remove(3), getpid(2), mkdir(2).
-module cnn_atomic_file
+module cnn_core_atomic_file
    use, intrinsic :: iso_c_binding, only : c_char, c_int, c_null_char
-   use cnn_error, only : error_type, fail
-   use cnn_text, only : to_text
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_text, only : to_text
    implicit none
    private
 
@@ -284,4 +284,4 @@ contains
       if (c_target(path//c_null_char, found) /= 0) goal = found(:index(found, c_null_char) - 1)
    end function target_of
 
-end module cnn_atomic_file
+end module cnn_core_atomic_file

@@ -7,11 +7,11 @@
 !>                  w(k,c,r,s) * x(n, c, p*stride_h - pad_h + r*dilation_h, q*stride_w - pad_w + s*dilation_w)
 !>
 !> Source.  torch.nn.Conv2d (shape formula); Dumoulin & Visin, arXiv:1603.07285.
-module cnn_conv_geometry
-   use cnn_error, only : error_type, fail
-   use cnn_kinds, only : i8
-   use cnn_tensor, only : shape_text
-   use cnn_text, only : to_text
+module cnn_core_conv_geometry
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : i8
+   use cnn_core_tensor, only : shape_text
+   use cnn_core_text, only : to_text
    implicit none
    private
 
@@ -176,4 +176,4 @@ contains
       end do
    end function taps_along
 
-end module cnn_conv_geometry
+end module cnn_core_conv_geometry

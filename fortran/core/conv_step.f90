@@ -1,8 +1,8 @@
 ! SPDX-License-Identifier: MIT
 !> One convolution of a chain, of which each takes the output of the one before: what devices are asked for.
-module cnn_conv_step
-   use cnn_conv_geometry, only : conv_type
-   use cnn_tensor, only : tensor_type
+module cnn_core_conv_step
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_tensor, only : tensor_type
    implicit none
    private
 
@@ -18,4 +18,4 @@ module cnn_conv_step
       type(tensor_type) :: x, w, bias, y, dw, db
    end type conv_step_type
 
-end module cnn_conv_step
+end module cnn_core_conv_step

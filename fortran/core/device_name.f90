@@ -14,9 +14,9 @@
 !> compile        yes: of the graph API also an engine that cuDNN compiles when its plan is made, which takes many
 !>                seconds for each shape
 !> record         yes: a network's steps of the same shapes are recorded as a CUDA graph and run again
-module cnn_device_name
-   use cnn_error, only : error_type, fail
-   use cnn_kinds, only : i8
+module cnn_core_device_name
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : i8
    implicit none
    private
 
@@ -180,4 +180,4 @@ contains
       if (stat /= 0) number = -1_i8
    end function number
 
-end module cnn_device_name
+end module cnn_core_device_name

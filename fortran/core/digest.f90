@@ -2,8 +2,8 @@
 !> A short name for a long text, the same in every process: no protection against forgery.
 !>
 !> Source.  FNV-1a of 64 bits, Fowler, Noll, Vo: http://www.isthe.com/chongo/tech/comp/fnv
-module cnn_digest
-   use cnn_kinds, only : i8
+module cnn_core_digest
+   use cnn_core_kinds, only : i8
    implicit none
    private
 
@@ -35,4 +35,4 @@ contains
       write (hex, "(2z8.8)") high, low
    end function digest
 
-end module cnn_digest
+end module cnn_core_digest

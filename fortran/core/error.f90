@@ -8,7 +8,7 @@
 !>     if (allocated(error)) return
 !>
 !> A message names the object, what was found and what was expected. Only a main program stops.
-module cnn_error
+module cnn_core_error
    implicit none
    private
 
@@ -58,4 +58,4 @@ contains
       end do
    end function printable
 
-end module cnn_error
+end module cnn_core_error

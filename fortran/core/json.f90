@@ -10,9 +10,9 @@
 !>     layers.0.stride.1   number  "1"
 !>
 !> which is all that a model description needs. Text is ASCII; `\u` escapes are refused.
-module cnn_json
-   use cnn_error, only : error_type, fail
-   use cnn_text, only : to_text
+module cnn_core_json
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_text, only : to_text
    implicit none
    private
 
@@ -436,4 +436,4 @@ contains
       if (len(path) > 0) joined = path//"."//key
    end function join
 
-end module cnn_json
+end module cnn_core_json

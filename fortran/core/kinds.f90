@@ -3,7 +3,7 @@
 !>
 !> A tensor carries its element type as a value (as in torch and cuDNN), so the model is written
 !> once; only the innermost kernels know `sp` or `dp`.
-module cnn_kinds
+module cnn_core_kinds
    use, intrinsic :: iso_c_binding, only : c_double, c_float
    use, intrinsic :: iso_fortran_env, only : int64
    implicit none
@@ -75,4 +75,4 @@ contains
       end select
    end function dtype_name
 
-end module cnn_kinds
+end module cnn_core_kinds

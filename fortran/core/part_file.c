@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Files on their way to their place, which Fortran has no words for: cnn_atomic_file has the procedures for users.
+ * Files on their way to their place, which Fortran has no words for: cnn_core_atomic_file has the procedures for users.
  *
  * A part is .NAME.PID.part beside the file that it will replace. It is removed when a signal ends the process, and a lock
  * (flock) on it, HDF5's own or ours, says that its writer lives: the kernel drops it with the process, so the next writer
@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* As in cnn_atomic_file */
+/* As in cnn_core_atomic_file */
 enum { LONGEST = 4096, MOST = 32 };
 enum { PLACE_GOOD, NO_FOLDER, IS_FOLDER, NOT_REGULAR, PROTECTED, NO_PERMISSION };
 enum { UNWATCHED = -1, TAKEN = -2 };

@@ -8,9 +8,9 @@
 !>     w = w - lr*g
 !>
 !> Source.  torch.optim.SGD.
-module cnn_sgd
-   use cnn_error, only : error_type, fail
-   use cnn_kinds, only : dp
+module cnn_core_sgd
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp
    implicit none
    private
 
@@ -58,4 +58,4 @@ contains
       call fail(error, "sgd: "//name//" is "//trim(found)//", expected a finite value >= 0")
    end subroutine not_negative
 
-end module cnn_sgd
+end module cnn_core_sgd

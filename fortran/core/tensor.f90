@@ -5,10 +5,10 @@
 !> the same bytes. Kernels: torch `(k, c, r, s)` is `[s, r, c, k]`. Biases: `[k, 1, 1, 1]`.
 !> Memory.  `address` is host or device memory, as its backend decides; the backend that
 !> allocated it releases it. A tensor that views somebody else's memory is never released.
-module cnn_tensor
+module cnn_core_tensor
    use, intrinsic :: iso_c_binding, only : c_associated, c_f_pointer, c_intptr_t, c_null_ptr, c_ptr
-   use cnn_kinds, only : bytes_of, dp, dtype_float32, dtype_none, i8, sp
-   use cnn_text, only : to_text
+   use cnn_core_kinds, only : bytes_of, dp, dtype_float32, dtype_none, i8, sp
+   use cnn_core_text, only : to_text
    implicit none
    private
 
@@ -190,4 +190,4 @@ contains
       call c_f_pointer(tensor%address, vector, [tensor%count()])
    end subroutine as_vector_dp
 
-end module cnn_tensor
+end module cnn_core_tensor

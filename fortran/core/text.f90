@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> Numbers and shapes as text, for messages.
-module cnn_text
-   use cnn_kinds, only : dp, i8
+module cnn_core_text
+   use cnn_core_kinds, only : dp, i8
    implicit none
    private
 
@@ -66,4 +66,4 @@ contains
       if (index(text, "-.") == 1) text = "-0"//text(2:)
    end function real_to_text
 
-end module cnn_text
+end module cnn_core_text

@@ -5,17 +5,17 @@
 !> Tensors of a network on the host are written from where they are, and new ones are read to where they will be.
 !> Others pass through one host buffer on their way between the file and the network's device. The buffer is kept: fresh
 !> memory for every tensor would cost more time than the copy.
-module cnn_exchange
-   use cnn_atomic_file, only : part_file_type
-   use cnn_cpu, only : cpu_type
-   use cnn_error, only : error_type, fail
-   use cnn_hdf5_file, only : hdf5_file_type
-   use cnn_kinds, only : dp, dtype_name
-   use cnn_network, only : network_type
-   use cnn_parameters, only : parameter_type
-   use cnn_sgd, only : sgd_type
-   use cnn_tensor, only : all_finite, tensor_type
-   use cnn_text, only : to_text
+module cnn_io_exchange
+   use cnn_core_atomic_file, only : part_file_type
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp, dtype_name
+   use cnn_core_sgd, only : sgd_type
+   use cnn_core_tensor, only : all_finite, tensor_type
+   use cnn_core_text, only : to_text
+   use cnn_cpu_backend, only : cpu_type
+   use cnn_io_hdf5_file, only : hdf5_file_type
+   use cnn_model_network, only : network_type
+   use cnn_model_parameters, only : parameter_type
    implicit none
    private
 
@@ -501,4 +501,4 @@ contains
       path = "/steps/"//to_text(step)//"/weights/"//layer
    end function weights_path
 
-end module cnn_exchange
+end module cnn_io_exchange

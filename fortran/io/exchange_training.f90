@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> What a training needs besides its weights to go on where it was: momenta, and the number of the step.
-submodule(cnn_exchange) cnn_exchange_training
-   use cnn_kinds, only : i8
+submodule(cnn_io_exchange) cnn_io_exchange_training
+   use cnn_core_kinds, only : i8
    implicit none
 
 contains
@@ -84,4 +84,4 @@ contains
       path = "/steps/"//to_text(step)//"/momenta/"//layer
    end function momenta_path
 
-end submodule cnn_exchange_training
+end submodule cnn_io_exchange_training

@@ -7,14 +7,14 @@
 !> Every message starts with the file's name.
 !>
 !> Source.  HDF5 1.10 Fortran 2003 interface (module hdf5).
-module cnn_hdf5_file
+module cnn_io_hdf5_file
    use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_f_pointer, c_loc, c_null_char, c_null_ptr, &
       & c_ptr, c_size_t
-   use cnn_atomic_file, only : may_read
-   use cnn_error, only : error_type, fail
-   use cnn_kinds, only : dp, dtype_float32, i8
-   use cnn_tensor, only : tensor_type
-   use cnn_text, only : to_text
+   use cnn_core_atomic_file, only : may_read
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp, dtype_float32, i8
+   use cnn_core_tensor, only : tensor_type
+   use cnn_core_text, only : to_text
    use hdf5
    implicit none
    private
@@ -604,4 +604,4 @@ contains
       call fail(error, self%path//": "//what)
    end subroutine fail_with
 
-end module cnn_hdf5_file
+end module cnn_io_hdf5_file

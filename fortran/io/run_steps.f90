@@ -1,14 +1,14 @@
 ! SPDX-License-Identifier: MIT
 !> The job of `cnn_step`: a fixture in, K training steps, a result out.
-module cnn_run_steps
-   use cnn_atomic_file, only : check_place, same_file
-   use cnn_error, only : error_type, fail
-   use cnn_exchange, only : fixture_type, result_type
-   use cnn_kinds, only : dp, dtype_from_name, dtype_none
-   use cnn_network, only : network_type
-   use cnn_tensor, only : tensor_type
-   use cnn_text, only : to_text
-   use cnn_version, only : version
+module cnn_io_run_steps
+   use cnn_core_atomic_file, only : check_place, same_file
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp, dtype_from_name, dtype_none
+   use cnn_core_tensor, only : tensor_type
+   use cnn_core_text, only : to_text
+   use cnn_core_version, only : version
+   use cnn_io_exchange, only : fixture_type, result_type
+   use cnn_model_network, only : network_type
    implicit none
    private
 
@@ -200,4 +200,4 @@ contains
       if (allocated(error)) error%message = fixture%file%path//": /batches/"//to_text(step)//": "//error%message
    end subroutine name_batch
 
-end module cnn_run_steps
+end module cnn_io_run_steps

@@ -8,11 +8,11 @@
 !>      "loss": {"type": "mse", "reduction": "mean"}}
 !>
 !> Pairs are (height, width), as in torch. Any chain of conv2d and relu layers is a model.
-module cnn_description
-   use cnn_conv_geometry, only : conv_type
-   use cnn_error, only : error_type, fail
-   use cnn_json, only : json_type
-   use cnn_text, only : to_text
+module cnn_model_description
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_json, only : json_type
+   use cnn_core_text, only : to_text
    implicit none
    private
 
@@ -271,4 +271,4 @@ contains
       end if
    end subroutine check_name
 
-end module cnn_description
+end module cnn_model_description

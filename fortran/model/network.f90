@@ -7,16 +7,16 @@
 !> Memory.  Weights and their gradients are allocated by `build` and keep their address; all weights lie in
 !>          one piece of memory, and so do gradients and momenta: the update is one call. Outputs and
 !>          their gradients follow the shape of the input. A network is not copied by assignment.
-module cnn_network
-   use cnn_backend, only : backend_type
-   use cnn_conv_step, only : conv_step_type
-   use cnn_description, only : description_type, kind_conv2d, layer_description_type, read_description
+module cnn_model_network
+   use cnn_core_backend, only : backend_type
+   use cnn_core_conv_step, only : conv_step_type
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp, dtype_float32, dtype_float64, dtype_name, dtype_none, i8
+   use cnn_core_sgd, only : sgd_type
+   use cnn_core_tensor, only : same_shape, shape_text, tensor_type
    use cnn_devices, only : open_device
-   use cnn_error, only : error_type, fail
-   use cnn_kinds, only : dp, dtype_float32, dtype_float64, dtype_name, dtype_none, i8
-   use cnn_parameters, only : parameter_type, parameters_type
-   use cnn_sgd, only : sgd_type
-   use cnn_tensor, only : same_shape, shape_text, tensor_type
+   use cnn_model_description, only : description_type, kind_conv2d, layer_description_type, read_description
+   use cnn_model_parameters, only : parameter_type, parameters_type
    implicit none
    private
 
@@ -26,7 +26,7 @@ module cnn_network
       !> What the layer gives, and the gradient of the loss with respect to it
       type(tensor_type) :: output, output_gradient
       !> The element type of the output in memory, and whether only the device can read it: see `find_kept_form` of
-      !> cnn_backend
+      !> cnn_core_backend
       integer :: kept_as = dtype_none
       logical :: hidden = .false.
    end type layer_type
@@ -610,4 +610,4 @@ contains
       end if
    end subroutine destroy
 
-end module cnn_network
+end module cnn_model_network

@@ -6,9 +6,9 @@
 !> of its own, is not: its settings may be others in each step.
 !>
 !> A loss that is NaN or infinite is no step of training: where it is looked at, before the update, the weights stay.
-submodule(cnn_network) cnn_network_step
-   use cnn_error, only : fail_to_converge
-   use cnn_text, only : to_text
+submodule(cnn_model_network) cnn_model_network_step
+   use cnn_core_error, only : fail_to_converge
+   use cnn_core_text, only : to_text
    implicit none
 
 contains
@@ -239,4 +239,4 @@ contains
       self%record%state = merge(record_none, record_made, self%record%refused)
    end subroutine make_record
 
-end submodule cnn_network_step
+end submodule cnn_model_network_step

@@ -1,10 +1,10 @@
 ! SPDX-License-Identifier: MIT
 !> In words, how a network's convolutions are computed: for `bridge.Network.ways`.
-module cnn_network_ways
-   use cnn_conv_step, only : conv_step_type
-   use cnn_description, only : kind_conv2d
-   use cnn_error, only : error_type
-   use cnn_network, only : network_type
+module cnn_model_network_ways
+   use cnn_core_conv_step, only : conv_step_type
+   use cnn_core_error, only : error_type
+   use cnn_model_description, only : kind_conv2d
+   use cnn_model_network, only : network_type
    implicit none
    private
 
@@ -44,4 +44,4 @@ contains
       end do
    end subroutine describe_chains
 
-end module cnn_network_ways
+end module cnn_model_network_ways

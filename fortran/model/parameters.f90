@@ -4,14 +4,14 @@
 !> One vector, so that one call updates everything; where only some parameters are frozen, or only some have a momentum,
 !> one call each run of parameters that go the same way. A layer's weight or bias is a tensor inside it, aligned as an
 !> allocation of its own would be; the gaps between them hold zeros, which every update leaves zero.
-module cnn_parameters
-   use cnn_backend, only : backend_type
-   use cnn_description, only : kind_conv2d, layer_description_type
-   use cnn_error, only : error_type, fail
-   use cnn_kinds, only : bytes_of, dp, i8
-   use cnn_sgd, only : sgd_type
-   use cnn_tensor, only : aligned, part_of, tensor_type
-   use cnn_text, only : to_text
+module cnn_model_parameters
+   use cnn_core_backend, only : backend_type
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : bytes_of, dp, i8
+   use cnn_core_sgd, only : sgd_type
+   use cnn_core_tensor, only : aligned, part_of, tensor_type
+   use cnn_core_text, only : to_text
+   use cnn_model_description, only : kind_conv2d, layer_description_type
    implicit none
    private
 
@@ -55,7 +55,7 @@ contains
       class(parameters_type), intent(inout) :: self
       !> Where they are
       class(backend_type), intent(inout) :: backend
-      !> Of all numbers, of cnn_kinds
+      !> Of all numbers, of cnn_core_kinds
       integer, intent(in) :: dtype
       !> In the network's order
       type(layer_description_type), intent(in) :: layers(:)
@@ -105,7 +105,7 @@ contains
 
    !> Bytes of a tensor up to where the next one may start
    pure integer(i8) function padded(dtype, extent)
-      !> Of cnn_kinds
+      !> Of cnn_core_kinds
       integer, intent(in) :: dtype
       !> In Fortran order
       integer, intent(in) :: extent(4)
@@ -124,7 +124,7 @@ contains
       class(parameters_type), intent(inout) :: self
       !> Where they are
       class(backend_type), intent(inout) :: backend
-      !> Of all numbers, of cnn_kinds
+      !> Of all numbers, of cnn_core_kinds
       integer, intent(in) :: dtype
       !> Of each vector, the gaps included
       integer(i8), intent(in) :: elements
@@ -294,4 +294,4 @@ contains
       call backend%release(self%momenta)
    end subroutine release
 
-end module cnn_parameters
+end module cnn_model_parameters

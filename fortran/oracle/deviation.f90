@@ -6,13 +6,13 @@
 !> underflow is `unclear`, and left to numpy.
 !>
 !> Order.  Sums of runs are added in the order of the runs, and a run does not depend on the number of threads.
-module cnn_deviation
+module cnn_oracle_deviation
    use, intrinsic :: iso_c_binding, only : c_f_pointer, c_ptr
-   use cnn_cpu_levels, only : choose_level
-   use cnn_deviation_levels, only : look_of
-   use cnn_deviation_type, only : deviation_type, look_type
-   use cnn_error, only : error_type, fail
-   use cnn_kinds, only : dp, i8
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp, i8
+   use cnn_cpu_instruction_sets, only : choose_level
+   use cnn_oracle_deviation_levels, only : look_of
+   use cnn_oracle_deviation_type, only : deviation_type, look_type
    implicit none
    private
 
@@ -25,7 +25,7 @@ contains
 
    !> Deviations of tensors from a value, in units of a bound
    subroutine deviations(dtypes, tensors, n, value_dtype, value, bound, bounds, found, error)
-      !> Element types of the tensors, of cnn_kinds
+      !> Element types of the tensors, of cnn_core_kinds
       integer, intent(in) :: dtypes(:)
       !> That of the value
       integer, intent(in) :: value_dtype
@@ -72,4 +72,4 @@ contains
       end do
    end subroutine deviations
 
-end module cnn_deviation
+end module cnn_oracle_deviation

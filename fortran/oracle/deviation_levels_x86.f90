@@ -1,10 +1,10 @@
 ! SPDX-License-Identifier: MIT
-!> The inner loops of cnn_deviation for each instruction set of x86-64.
-module cnn_deviation_levels
-   use cnn_deviation_runs_avx2, only : look_avx2 => look
-   use cnn_deviation_runs_avx512, only : look_avx512 => look
-   use cnn_deviation_runs_baseline, only : look_baseline => look
-   use cnn_deviation_type, only : look_type
+!> The inner loops of cnn_oracle_deviation for each instruction set of x86-64.
+module cnn_oracle_deviation_levels
+   use cnn_oracle_deviation_runs_avx2, only : look_avx2 => look
+   use cnn_oracle_deviation_runs_avx512, only : look_avx512 => look
+   use cnn_oracle_deviation_runs_baseline, only : look_baseline => look
+   use cnn_oracle_deviation_type, only : look_type
    implicit none
    private
 
@@ -12,7 +12,7 @@ module cnn_deviation_levels
 
 contains
 
-   !> That of a level of cnn_cpu_levels
+   !> That of a level of cnn_cpu_instruction_sets
    function look_of(level) result(look)
       !> 1 for any x86-64, 2 for AVX2, 3 for AVX-512
       integer, intent(in) :: level
@@ -27,4 +27,4 @@ contains
       end select
    end function look_of
 
-end module cnn_deviation_levels
+end module cnn_oracle_deviation_levels

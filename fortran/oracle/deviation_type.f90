@@ -1,9 +1,9 @@
 ! SPDX-License-Identifier: MIT
-!> What is found of one tensor, or of a run of it, by cnn_deviation.
-module cnn_deviation_type
+!> What is found of one tensor, or of a run of it, by cnn_oracle_deviation.
+module cnn_oracle_deviation_type
    use, intrinsic :: ieee_arithmetic, only : ieee_is_finite
    use, intrinsic :: iso_c_binding, only : c_ptr
-   use cnn_kinds, only : dp, i8
+   use cnn_core_kinds, only : dp, i8
    implicit none
    private
 
@@ -32,7 +32,7 @@ module cnn_deviation_type
       subroutine look_type(dtypes, tensor, value, n, e, first, last, found)
          import :: c_ptr, deviation_type, dp, i8
          implicit none
-         !> Element types of the tensor and of the value, of cnn_kinds
+         !> Element types of the tensor and of the value, of cnn_core_kinds
          integer, intent(in) :: dtypes(2)
          !> The tensor, host memory
          type(c_ptr), intent(in) :: tensor
@@ -80,4 +80,4 @@ contains
       unclear = unclear .or. (self%largest > 0.0_dp .and. self%t < smallest_t)
    end function unclear
 
-end module cnn_deviation_type
+end module cnn_oracle_deviation_type

@@ -114,7 +114,7 @@ def test_a_wrong_prototype_is_seen(tmp_path: Path, name: str) -> None:
 
 def test_it_offers_what_the_bindings_load(root: Path) -> None:
     """All symbols that the Fortran sources load, and beside its own ones no others."""
-    sources = "".join(file.read_text(encoding="utf-8") for file in (root / "fortran" / "cuda").glob("*.f90"))
+    sources = "".join(file.read_text(encoding="utf-8") for file in (root / "fortran" / "cuda").rglob("*.f90"))
     asked = set(re.findall(r'symbol\("(cu\w+)"\)', sources))
     listing = subprocess.run(["nm", "-D", "--defined-only", build() / "libstrict_device.so"], capture_output=True,
                              text=True, check=True).stdout  # fmt: skip

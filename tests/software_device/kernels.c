@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What each kernel of fortran/cuda/kernels.cuf takes, and which bytes it may touch.
+// What each kernel of fortran/cuda/kernels/kernels.cuf takes, and which bytes it may touch.
 #include <string.h>
 #include "device.h"
 

@@ -7,7 +7,7 @@ Work goes to the stream on which its first argument's library works now: torch's
 * Where arguments belong to different streams, events make the work wait for what is queued on the others, and the
   others for the work.
 * When the stream changes from one call to the next, the new one waits for what this package has queued (in Fortran,
-  cnn_cuda_device).
+  cnn_cuda_device_type).
 * Only arrays of other libraries, which cannot know when we are done with their memory, make the host wait at the end.
 """
 

@@ -15,7 +15,7 @@
 ``record``              yes (default): steps of the same shapes are recorded as a CUDA graph and run again, no
 ======================= ==============================================================================================
 
-Fortran reads the text once more, in cnn_device_name, and says the same of what is wrong with it.
+Fortran reads the text once more, in cnn_core_device_name, and says the same of what is wrong with it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from bridge.engine.library.nvidia_wheels import name_wheels
 
 Array = np.ndarray
 
-#: Codes of cnn_kinds
+#: Codes of cnn_core_kinds
 DTYPES = {"float32": 1, "float64": 2}
 #: With those that only convolutions on CUDA devices take
 ALL_DTYPES = DTYPES | {"float16": 3, "bfloat16": 4}

@@ -1,0 +1,368 @@
+! SPDX-License-Identifier: MIT
+!> The CPU: host memory, OpenMP, and the kernels of the best instruction set that the processor has.
+!>
+!> Convolution.  Directly, on packed rows (cpu/kernels/direct.inc); as im2col and BLAS where cnn_cpu_plan_choice finds
+!>               that these would not fit.
+!> Precision.    Products of one output pixel are summed in the tensor's own precision; sums over pixels (filter
+!>               gradient, bias gradient, loss) are blocked, with float64 totals.
+!> Determinism.  Results do not depend on the number of threads.
+module cnn_cpu_backend
+   use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_size_t
+   use cnn_core_backend, only : backend_type, backward_step_by_step, forward_step_by_step, &
+      & one_after_the_other
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_conv_step, only : conv_step_type
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : bytes_of, dp, dtype_float64, dtype_name, i8
+   use cnn_core_sgd, only : sgd_type
+   use cnn_core_tensor, only : shape_text, tensor_type
+   use cnn_cpu_fused, only : backward_passes, depth_first_text, forward_passes
+   use cnn_cpu_instruction_sets, only : choose_level
+   use cnn_cpu_kernels_levels, only : kernels_of
+   use cnn_cpu_kernels_memory, only : allocate_aligned, c_free, c_memmove, c_memset
+   use cnn_cpu_kernels_table, only : kernels_type
+   use cnn_cpu_plan_channel_lanes, only : outer_type
+   use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, read_lanes
+   use cnn_cpu_plan_fused, only : chain_type
+   use cnn_cpu_plan_grid, only : grid_type
+   implicit none
+   private
+
+   public :: backward_relu_apart
+
+   type, extends(backend_type), public :: cpu_type
+      !> For float32 and float64
+      type(kernels_type), private :: kernels(2)
+      !> Which way filter gradients go
+      integer, private :: lanes_way = 0
+      real(dp), private :: loss = 0.0_dp
+   contains
+      procedure :: open => cpu_open
+      procedure :: allocate => cpu_allocate
+      procedure :: release => cpu_release
+      procedure :: clear => cpu_clear
+      procedure :: copy_in => cpu_copy_in
+      procedure :: copy_out => cpu_copy_out
+      procedure :: conv_forward => cpu_conv_forward
+      procedure :: conv_backward_data => cpu_conv_backward_data
+      procedure :: conv_backward_filter => cpu_conv_backward_filter
+      procedure :: conv_backward_bias => cpu_conv_backward_bias
+      procedure :: conv_backward_relu => cpu_conv_backward_relu
+      procedure :: forward_chain => cpu_forward_chain
+      procedure :: backward_chain => cpu_backward_chain
+      procedure :: chain_way => cpu_chain_way
+      procedure :: relu_forward => cpu_relu_forward
+      procedure :: relu_backward => cpu_relu_backward
+      procedure :: mse => cpu_mse
+      procedure :: read_loss => cpu_read_loss
+      procedure :: update => cpu_update
+      procedure :: convert => cpu_convert
+      procedure :: use_stream => cpu_use_stream
+      procedure :: wait => cpu_wait
+      procedure, private :: choose
+   end type cpu_type
+
+contains
+
+   !> Choose the kernels for this processor
+   subroutine cpu_open(self, error)
+      class(cpu_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      integer :: level
+      self%works_in_place = .true.
+      call choose_level(level, error)
+      if (.not. allocated(error)) call read_lanes(self%lanes_way, error)
+      if (.not. allocated(error)) call kernels_of(level, self%kernels(1), self%kernels(2))
+   end subroutine cpu_open
+
+   !> The kernels for a tensor that is what they need
+   subroutine choose(self, tensor, kernels, error)
+      class(cpu_type), intent(in) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(kernels_type), intent(out) :: kernels
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(tensor, error)
+      if (.not. allocated(error)) kernels = self%kernels(merge(2, 1, tensor%dtype == dtype_float64))
+   end subroutine choose
+
+   subroutine cpu_allocate(self, dtype, extent, tensor, error)
+      class(cpu_type), intent(inout) :: self
+      integer, intent(in) :: dtype, extent(4)
+      type(tensor_type), intent(out) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      tensor%dtype = dtype
+      tensor%extent = extent
+      tensor%address = allocate_aligned(tensor%bytes())
+      if (tensor%is_allocated()) then
+         self%live_tensors = self%live_tensors + 1
+      else
+         call fail(error, "no host memory for a "//dtype_name(dtype)//" tensor "//shape_text(extent))
+      end if
+   end subroutine cpu_allocate
+
+   subroutine cpu_release(self, tensor)
+      class(cpu_type), intent(inout) :: self
+      type(tensor_type), intent(inout) :: tensor
+      if (.not. tensor%is_allocated()) return
+      call c_free(tensor%address)
+      tensor%address = c_null_ptr
+      self%live_tensors = self%live_tensors - 1
+   end subroutine cpu_release
+
+   subroutine cpu_clear(self, tensor, error)
+      class(cpu_type), intent(in) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(tensor, error)
+      if (allocated(error)) return
+      call c_memset(tensor%address, 0_c_int, int(tensor%bytes(), c_size_t))
+   end subroutine cpu_clear
+
+   subroutine cpu_copy_in(self, host, tensor, error)
+      class(cpu_type), intent(in) :: self
+      type(c_ptr), intent(in) :: host
+      type(tensor_type), intent(in) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(tensor, error)
+      if (allocated(error)) return
+      call c_memmove(tensor%address, host, int(tensor%bytes(), c_size_t))
+   end subroutine cpu_copy_in
+
+   subroutine cpu_copy_out(self, tensor, host, error)
+      class(cpu_type), intent(in) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(c_ptr), intent(in) :: host
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(tensor, error)
+      if (allocated(error)) return
+      call c_memmove(host, tensor%address, int(tensor%bytes(), c_size_t))
+   end subroutine cpu_copy_out
+
+   subroutine cpu_conv_forward(self, conv, x, w, bias, relu, y, error)
+      class(cpu_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, w, bias
+      logical, intent(in) :: relu
+      type(tensor_type), intent(in) :: y
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      type(grid_type) :: grid
+      logical :: direct
+      call self%choose(x, kernels, error)
+      if (allocated(error)) return
+      call choose_forward(conv, x, w, y, self%lanes_way, grid, direct)
+      if (direct) then
+         call kernels%convolve(grid, conv%groups, .false., x, w, bias, relu, .false., y, tensor_type(), error)
+      else
+         call kernels%im2col_forward(conv, x, w, bias, y, error)
+         if (.not. allocated(error) .and. relu) call kernels%relu_forward(y, y)
+      end if
+   end subroutine cpu_conv_forward
+
+   subroutine cpu_conv_backward_data(self, conv, w, dy, dx, error)
+      class(cpu_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, dx
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      type(grid_type) :: grid
+      logical :: direct
+      call self%choose(dy, kernels, error)
+      if (allocated(error)) return
+      call choose_backward(conv, w, dy, dx, self%lanes_way, grid, direct)
+      if (direct) then
+         call kernels%convolve(grid, conv%groups, .true., dy, w, tensor_type(), .false., .false., dx, tensor_type(), &
+            & error)
+      else
+         call kernels%im2col_backward_data(conv, w, dy, dx, error)
+      end if
+   end subroutine cpu_conv_backward_data
+
+   subroutine cpu_conv_backward_relu(self, conv, w, dy, a, db, error)
+      class(cpu_type), intent(inout) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, a, db
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      type(grid_type) :: grid
+      logical :: direct
+      call self%choose(dy, kernels, error)
+      if (allocated(error)) return
+      call choose_backward(conv, w, dy, a, self%lanes_way, grid, direct)
+      if (direct) then
+         call kernels%convolve(grid, conv%groups, .true., dy, w, tensor_type(), .false., .true., a, db, error)
+      else
+         call backward_relu_apart(self, conv, w, dy, a, db, error)
+      end if
+   end subroutine cpu_conv_backward_relu
+
+   !> The same in two steps, through a tensor of its own
+   subroutine backward_relu_apart(self, conv, w, dy, a, db, error)
+      class(cpu_type), intent(inout) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, a, db
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: da
+      call self%allocate(a%dtype, a%extent, da, error)
+      if (.not. allocated(error)) call self%conv_backward_data(conv, w, dy, da, error)
+      if (.not. allocated(error)) call self%relu_backward(a, da, a, db, error)
+      call self%release(da)
+   end subroutine backward_relu_apart
+
+   subroutine cpu_conv_backward_filter(self, conv, x, dy, dw, error)
+      class(cpu_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, dy, dw
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      type(grid_type) :: grid
+      type(outer_type) :: plan
+      logical :: direct, swapped
+      call self%choose(x, kernels, error)
+      if (allocated(error)) return
+      call choose_filter(conv, x, dy, dw, self%lanes_way, grid, direct, swapped, plan)
+      if (plan%chosen .and. plan%swapped) then
+         call kernels%correlate_outer(plan, dy, x, dw, error)
+      else if (plan%chosen) then
+         call kernels%correlate_outer(plan, x, dy, dw, error)
+      else if (direct .and. swapped) then
+         call kernels%correlate(grid, conv%groups, .true., dy, x, dw, error)
+      else if (direct) then
+         call kernels%correlate(grid, conv%groups, .false., x, dy, dw, error)
+      else
+         call kernels%im2col_backward_filter(conv, x, dy, dw, error)
+      end if
+   end subroutine cpu_conv_backward_filter
+
+   subroutine cpu_forward_chain(self, steps, error)
+      class(cpu_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      type(chain_type) :: chain
+      logical :: fits
+      call forward_passes(steps, self%lanes_way, chain, fits)
+      if (fits) call self%choose(steps(1)%x, kernels, error)
+      if (allocated(error)) return
+      if (fits) then
+         call kernels%run_chain(chain, error)
+      else
+         call forward_step_by_step(self, steps, error)
+      end if
+   end subroutine cpu_forward_chain
+
+   subroutine cpu_backward_chain(self, steps, dy, error)
+      class(cpu_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(tensor_type), intent(in) :: dy
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      type(chain_type) :: chain
+      logical :: fits
+      call backward_passes(steps, dy, self%lanes_way, chain, fits)
+      if (fits) call self%choose(dy, kernels, error)
+      if (allocated(error)) return
+      if (fits) then
+         call kernels%run_chain(chain, error)
+      else
+         call backward_step_by_step(self, steps, dy, error)
+      end if
+   end subroutine cpu_backward_chain
+
+   function cpu_chain_way(self, steps) result(text)
+      class(cpu_type), intent(in) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      character(len=:), allocatable :: text
+      text = depth_first_text(steps, self%lanes_way)
+      if (len(text) == 0) text = one_after_the_other(self, steps)
+   end function cpu_chain_way
+
+   subroutine cpu_conv_backward_bias(self, dy, db, error)
+      class(cpu_type), intent(in) :: self
+      type(tensor_type), intent(in) :: dy, db
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      call self%choose(dy, kernels, error)
+      if (.not. allocated(error)) call kernels%bias_gradient(dy, db)
+   end subroutine cpu_conv_backward_bias
+
+   subroutine cpu_relu_forward(self, z, a, error)
+      class(cpu_type), intent(in) :: self
+      type(tensor_type), intent(in) :: z, a
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      call self%choose(z, kernels, error)
+      if (.not. allocated(error)) call kernels%relu_forward(z, a)
+   end subroutine cpu_relu_forward
+
+   subroutine cpu_relu_backward(self, z, da, dz, db, error)
+      class(cpu_type), intent(in) :: self
+      type(tensor_type), intent(in) :: z, da, dz, db
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      call self%choose(z, kernels, error)
+      if (allocated(error)) return
+      call kernels%relu_backward(z, da, dz)
+      if (db%is_allocated()) call kernels%bias_gradient(dz, db)
+   end subroutine cpu_relu_backward
+
+   subroutine cpu_mse(self, y, target, scale, dy, error)
+      class(cpu_type), intent(inout) :: self
+      type(tensor_type), intent(in) :: y, target
+      real(dp), intent(in) :: scale
+      type(tensor_type), intent(in) :: dy
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      call self%choose(y, kernels, error)
+      if (.not. allocated(error)) call kernels%mse(y, target, scale, self%loss, dy, error)
+   end subroutine cpu_mse
+
+   subroutine cpu_read_loss(self, loss, error)
+      class(cpu_type), intent(in) :: self
+      real(dp), intent(out) :: loss
+      type(error_type), allocatable, intent(out) :: error
+      loss = self%loss
+      ! Nothing can go wrong here: an unallocated error is what the caller expects
+      if (allocated(error)) deallocate (error)
+   end subroutine cpu_read_loss
+
+   subroutine cpu_update(self, sgd, first, w, g, v, error)
+      class(cpu_type), intent(in) :: self
+      type(sgd_type), intent(in) :: sgd
+      logical, intent(in) :: first
+      type(tensor_type), intent(in) :: w, g, v
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      call self%choose(w, kernels, error)
+      if (.not. allocated(error)) call kernels%sgd_update(sgd, first, w, g, v)
+   end subroutine cpu_update
+
+   subroutine cpu_convert(self, from, to, error)
+      class(cpu_type), intent(in) :: self
+      type(tensor_type), intent(in) :: from, to
+      type(error_type), allocatable, intent(out) :: error
+      if (from%dtype == to%dtype) then
+         call self%copy_in(from%address, to, error)
+      else
+         call fail(error, "device "//self%name//": no conversion from "//dtype_name(from%dtype)//" to "// &
+            & dtype_name(to%dtype))
+      end if
+   end subroutine cpu_convert
+
+   !> There are none: all work is done when its call returns
+   subroutine cpu_use_stream(self, stream, own, error)
+      class(cpu_type), intent(in) :: self
+      type(c_ptr), intent(in) :: stream
+      logical, intent(in) :: own
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. own .and. c_associated(stream)) call fail(error, "device "//self%name//": has no streams")
+   end subroutine cpu_use_stream
+
+   !> Nothing is ever queued
+   subroutine cpu_wait(self, error)
+      class(cpu_type), intent(in) :: self
+      type(error_type), allocatable, intent(out) :: error
+      if (self%live_tensors < 0) call fail(error, "device "//self%name//": more tensors released than allocated")
+   end subroutine cpu_wait
+
+end module cnn_cpu_backend

@@ -1,0 +1,181 @@
+! SPDX-License-Identifier: MIT
+!> Chains of convolutions as passes that the CPU's kernels can run depth first, where they can.
+module cnn_cpu_fused
+   use cnn_core_conv_step, only : conv_step_type
+   use cnn_core_tensor, only : tensor_type
+   use cnn_core_text, only : to_text
+   use cnn_cpu_plan_channel_lanes, only : outer_type
+   use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, lanes_channels, lay_backward, &
+      & lay_forward
+   use cnn_cpu_plan_fused, only : chain_type, pass_type, plan_chain
+   use cnn_cpu_plan_grid, only : grid_type
+   implicit none
+   private
+
+   public :: backward_passes, depth_first_text, forward_passes
+
+contains
+
+   !> y of all steps, the first first. `fits`: that this can, and should, be done depth first
+   !> `way` of what is in the lanes: see `choose_forward`
+   subroutine forward_passes(steps, way, chain, fits)
+      type(conv_step_type), intent(in) :: steps(:)
+      integer, intent(in) :: way
+      type(chain_type), intent(out) :: chain
+      logical, intent(out) :: fits
+      integer :: i
+      fits = is_simple(steps)
+      if (.not. fits) return
+      allocate (chain%passes(size(steps)))
+      do i = 1, size(steps)
+         associate (step => steps(i), pass => chain%passes(i))
+            pass%relu = step%relu
+            pass%source = step%x
+            pass%w = step%w
+            pass%bias = step%bias
+            pass%result = step%y
+            pass%source_from = i - 1
+            pass%kept = .true.
+            call choose_forward(step%conv, step%x, step%w, step%y, way, pass%grid, fits)
+            fits = fits .and. .not. pass%grid%channels_in_lanes
+            if (.not. fits) return
+         end associate
+      end do
+      call plan_chain(chain, steps(1)%x%extent(4), fits)
+   end subroutine forward_passes
+
+   !> Filter gradients of all steps, the last first, and in between what goes through each but the first. Only the last
+   !> of these may be kept, in the memory of its mask: others are made twice where chunks meet, from the mask.
+   !> `way` of filter gradients: see `choose_filter`
+   subroutine backward_passes(steps, dy, way, chain, fits)
+      type(conv_step_type), intent(in) :: steps(:)
+      type(tensor_type), intent(in) :: dy
+      integer, intent(in) :: way
+      type(chain_type), intent(out) :: chain
+      logical, intent(out) :: fits
+      type(tensor_type) :: gradient
+      integer :: i, n
+      fits = is_simple(steps)
+      if (fits) fits = .not. channels_in_lanes(steps, way)
+      if (.not. fits) return
+      allocate (chain%passes(2*size(steps) - 1))
+      gradient = dy
+      n = 0
+      do i = size(steps), 2, -1
+         call add_filter_gradient(steps(i), gradient, n, chain%passes(n + 1), fits)
+         if (.not. fits) return
+         call add_data_gradient(steps(i), gradient, steps(i - 1)%db, n, chain%passes(n + 2), fits)
+         if (.not. fits) return
+         n = n + 2
+         gradient = steps(i)%x
+      end do
+      chain%passes(n)%kept = steps(1)%keeps_gradient
+      call add_first_filter_gradient(steps(1), gradient, n, chain%passes(n + 1), fits)
+      if (fits) call plan_chain(chain, dy%extent(4), fits)
+   end subroutine backward_passes
+
+   !> dw from dy, which pass `before` makes
+   subroutine add_filter_gradient(step, dy, before, pass, fits)
+      type(conv_step_type), intent(in) :: step
+      type(tensor_type), intent(in) :: dy
+      integer, intent(in) :: before
+      type(pass_type), intent(inout) :: pass
+      logical, intent(out) :: fits
+      call read_gradient(step, dy, before, pass, fits)
+      pass%is_filter_gradient = .true.
+      pass%w = step%dw
+   end subroutine add_filter_gradient
+
+   !> From dy, which pass `before` makes, to the gradient with respect to x, 0 where x is not positive
+   subroutine add_data_gradient(step, dy, db, before, pass, fits)
+      type(conv_step_type), intent(in) :: step
+      type(tensor_type), intent(in) :: dy, db
+      integer, intent(in) :: before
+      type(pass_type), intent(inout) :: pass
+      logical, intent(out) :: fits
+      call read_gradient(step, dy, before, pass, fits)
+      pass%masked = .true.
+      pass%w = step%w
+      pass%db = db
+   end subroutine add_data_gradient
+
+   !> Shifted rows of dy beside rows of x: the same stream for both gradients of a step
+   subroutine read_gradient(step, dy, before, pass, fits)
+      type(conv_step_type), intent(in) :: step
+      type(tensor_type), intent(in) :: dy
+      integer, intent(in) :: before
+      type(pass_type), intent(inout) :: pass
+      logical, intent(out) :: fits
+      pass%backward = .true.
+      pass%source = dy
+      pass%source_from = before
+      pass%result = step%x
+      call lay_backward(step%conv, step%w, dy, step%x, pass%grid, fits)
+   end subroutine read_gradient
+
+   !> dw of the first step: x has few channels as a rule, and is what is shifted
+   subroutine add_first_filter_gradient(step, dy, before, pass, fits)
+      type(conv_step_type), intent(in) :: step
+      type(tensor_type), intent(in) :: dy
+      integer, intent(in) :: before
+      type(pass_type), intent(inout) :: pass
+      logical, intent(out) :: fits
+      pass%is_filter_gradient = .true.
+      pass%source = step%x
+      pass%result = dy
+      pass%result_from = before
+      pass%w = step%dw
+      call lay_forward(step%conv, step%x, step%dw, dy, pass%grid, fits)
+   end subroutine add_first_filter_gradient
+
+   !> In words; empty when steps are computed one after the other
+   function depth_first_text(steps, way) result(text)
+      type(conv_step_type), intent(in) :: steps(:)
+      integer, intent(in) :: way
+      character(len=:), allocatable :: text
+      type(chain_type) :: forward, backward
+      logical :: fits, fits_backward
+      text = ""
+      call forward_passes(steps, way, forward, fits)
+      call backward_passes(steps, steps(size(steps))%y, way, backward, fits_backward)
+      if (fits) text = "outputs depth first, in windows of "//to_text(forward%window)//" rows"
+      if (fits .and. fits_backward) text = text//"; "
+      if (fits_backward) text = text//"gradients depth first, in windows of "//to_text(backward%window)//" rows"
+   end function depth_first_text
+
+   !> Whether a gradient had better be computed with channels in the vector lanes, which is done for a whole layer: with
+   !> fewer channels that gains less than going depth first does (measured with AVX-512)
+   logical function channels_in_lanes(steps, way)
+      type(conv_step_type), intent(in) :: steps(:)
+      integer, intent(in) :: way
+      type(grid_type) :: grid
+      type(outer_type) :: plan
+      logical :: direct, swapped
+      integer, parameter :: many_channels = 32
+      integer :: i
+      channels_in_lanes = .false.
+      do i = 1, size(steps)
+         call choose_filter(steps(i)%conv, steps(i)%x, steps(i)%y, steps(i)%w, way, grid, direct, swapped, plan)
+         channels_in_lanes = channels_in_lanes .or. (plan%chosen .and. &
+            & (way == lanes_channels .or. plan%turned_channels >= many_channels))
+         if (i == 1) cycle
+         call choose_backward(steps(i)%conv, steps(i)%w, steps(i)%y, steps(i)%x, way, grid, direct)
+         channels_in_lanes = channels_in_lanes .or. grid%channels_in_lanes
+      end do
+   end function channels_in_lanes
+
+   !> Several convolutions, without strides and groups. One filter over one channel has a way of its own, whose sums
+   !> have another order
+   pure logical function is_simple(steps)
+      type(conv_step_type), intent(in) :: steps(:)
+      integer :: i
+      is_simple = size(steps) > 1
+      do i = 1, size(steps)
+         associate (step => steps(i))
+            is_simple = is_simple .and. all([step%conv%stride_h, step%conv%stride_w, step%conv%groups] == 1) .and. &
+               & max(step%x%extent(3), step%y%extent(3)) > 1
+         end associate
+      end do
+   end function is_simple
+
+end module cnn_cpu_fused

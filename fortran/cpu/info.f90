@@ -1,0 +1,64 @@
+! SPDX-License-Identifier: MIT
+!> What the CPU device makes of this machine, for `bridge.doctor`.
+module cnn_cpu_info
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_error, only : error_type
+   use cnn_core_tensor, only : tensor_type
+   use cnn_core_text, only : to_text
+   use cnn_cpu_instruction_sets, only : best_level, choose_level, level_name
+   use cnn_cpu_plan_channel_lanes, only : outer_type
+   use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, read_lanes, way_text
+   use cnn_cpu_plan_grid, only : grid_type
+   !$ use omp_lib, only : omp_get_max_threads
+   implicit none
+   private
+
+   public :: describe_cpu, describe_ways
+
+contains
+
+   !> "level=avx512 best=avx512 threads=2"; an error when the environment asks for a level that is not there
+   subroutine describe_cpu(text, error)
+      character(len=:), allocatable, intent(out) :: text
+      type(error_type), allocatable, intent(out) :: error
+      integer :: level, threads
+      threads = 1
+      !$ threads = omp_get_max_threads()
+      text = ""
+      call choose_level(level, error)
+      if (allocated(error)) return
+      text = "level="//level_name(level)//" best="//level_name(best_level())//" threads="//to_text(threads)
+   end subroutine describe_cpu
+
+   !> How a convolution, its data gradient and its filter gradient are computed, separated by semicolons. Extents in
+   !> Fortran order
+   subroutine describe_ways(conv, dtype, x_extent, w_extent, text, error)
+      type(conv_type), intent(in) :: conv
+      integer, intent(in) :: dtype, x_extent(4), w_extent(4)
+      character(len=:), allocatable, intent(out) :: text
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: x, w, y
+      type(grid_type) :: grid
+      type(outer_type) :: plan
+      integer :: wanted
+      logical :: direct, swapped
+
+      text = ""
+      x%dtype = dtype
+      x%extent = x_extent
+      w%dtype = dtype
+      w%extent = w_extent
+      y%dtype = dtype
+      call conv%output_extent(x%extent, w%extent, y%extent, error)
+      if (allocated(error)) return
+      call read_lanes(wanted, error)
+      if (allocated(error)) return
+      call choose_forward(conv, x, w, y, wanted, grid, direct)
+      text = way_text(grid, direct)
+      call choose_backward(conv, w, y, x, wanted, grid, direct)
+      text = text//"; "//way_text(grid, direct)
+      call choose_filter(conv, x, y, w, wanted, grid, direct, swapped, plan)
+      text = text//"; "//way_text(grid, direct, plan)
+   end subroutine describe_ways
+
+end module cnn_cpu_info

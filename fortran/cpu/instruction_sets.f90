@@ -1,0 +1,60 @@
+! SPDX-License-Identifier: MIT
+!> Which instruction set the CPU kernels use: the best that the processor has, or the one that `CNN_CPU_LEVEL` names.
+!>
+!> `baseline` runs on every processor that the library was built for; on x86-64 there are `avx2` (with FMA) and
+!> `avx512`, too, compiled from the same source.
+module cnn_cpu_instruction_sets
+   use, intrinsic :: iso_c_binding, only : c_int
+   use cnn_core_error, only : error_type, fail
+   use cnn_cpu_kernels_levels, only : compiled_levels
+   implicit none
+   private
+
+   public :: best_level, choose_level, level_name
+
+   character(len=8), parameter :: names(3) = [character(len=8) :: "baseline", "avx2", "avx512"]
+   character(len=*), parameter :: variable = "CNN_CPU_LEVEL"
+
+   interface
+      !> features.c
+      function cpu_features() result(level) bind(C, name="cnn_cpu_features")
+         import :: c_int
+         implicit none
+         integer(c_int) :: level
+      end function cpu_features
+   end interface
+
+contains
+
+   !> The highest level that this processor has, and this library
+   integer function best_level()
+      best_level = min(int(cpu_features()), compiled_levels)
+   end function best_level
+
+   !> The level of the environment variable, or the best
+   subroutine choose_level(level, error)
+      integer, intent(out) :: level
+      type(error_type), allocatable, intent(out) :: error
+      character(len=32) :: wanted
+      integer :: best, stat
+
+      best = best_level()
+      level = best
+      call get_environment_variable(variable, wanted, status=stat)
+      if (stat > 0 .or. len_trim(wanted) == 0) return
+      level = findloc(names == wanted, .true., dim=1)
+      if (level == 0) then
+         call fail(error, variable//" is """//trim(wanted)//""", expected baseline, avx2 or avx512")
+      else if (level > best) then
+         call fail(error, variable//" is """//trim(wanted)//""", but the best that this processor and this build "// &
+            & "have is "//level_name(best))
+      end if
+   end subroutine choose_level
+
+   pure function level_name(level) result(name)
+      integer, intent(in) :: level
+      character(len=:), allocatable :: name
+      name = trim(names(level))
+   end function level_name
+
+end module cnn_cpu_instruction_sets

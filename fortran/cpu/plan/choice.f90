@@ -1,0 +1,221 @@
+! SPDX-License-Identifier: MIT
+!> Which way a convolution goes on the CPU: directly, unless its packed rows would be too many or too large; with pixels
+!> or with channels in the lanes, whatever costs less.
+module cnn_cpu_plan_choice
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : bytes_of, dp, i8
+   use cnn_core_tensor, only : tensor_type
+   use cnn_core_text, only : to_text
+   use cnn_cpu_plan_channel_lanes, only : outer_type, plan_outer
+   use cnn_cpu_plan_grid, only : backward_grid, forward_grid, grid_type, most_summed, planes_are_few
+   implicit none
+   private
+
+   public :: choose_backward, choose_filter, choose_forward, lay_backward, lay_forward, read_lanes, way_text
+
+   !> What is in the lanes where both ways can be gone: what is cheaper, or always the same
+   integer, parameter, public :: lanes_cheaper = 0, lanes_pixels = 1, lanes_channels = 2
+   character(len=*), parameter :: variable = "CNN_CPU_LANES"
+
+   !> Packed elements of a band: far more than any cache holds, far less than 32 bits count
+   integer(i8), parameter :: most_elements = 16777216_i8
+
+   !> Bytes of a vector for which ways are compared; the choice is the same on all processors
+   integer, parameter :: usual_vector = 64
+
+contains
+
+   !> How to compute y from x: `direct`, along `grid`, or as im2col and BLAS. By the shapes alone, unless a way is
+   !> `wanted`
+   subroutine choose_forward(conv, x, w, y, wanted, grid, direct)
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, w, y
+      integer, intent(in) :: wanted
+      type(grid_type), intent(out) :: grid
+      logical, intent(out) :: direct
+      call lay_forward(conv, x, w, y, grid, direct)
+      if (direct) call choose_lanes(x%extent(3)/conv%groups, y%extent(3)/conv%groups, y%dtype, wanted, grid)
+   end subroutine choose_forward
+
+   !> How to compute dx from dy
+   subroutine choose_backward(conv, w, dy, dx, wanted, grid, direct)
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, dx
+      integer, intent(in) :: wanted
+      type(grid_type), intent(out) :: grid
+      logical, intent(out) :: direct
+      call lay_backward(conv, w, dy, dx, grid, direct)
+      if (direct) call choose_lanes(dy%extent(3)/conv%groups, dx%extent(3)/conv%groups, dx%dtype, wanted, grid)
+   end subroutine choose_backward
+
+   !> The grid of y, with pixels in the lanes
+   subroutine lay_forward(conv, x, w, y, grid, direct)
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, w, y
+      type(grid_type), intent(out) :: grid
+      logical, intent(out) :: direct
+      direct = planes_are_few(conv)
+      if (.not. direct) return
+      call forward_grid(conv, w%extent, y%extent, grid)
+      call choose_band(grid, conv%groups, x, y%extent(4))
+      direct = packed_elements(grid, conv%groups, x) < most_elements
+   end subroutine lay_forward
+
+   !> The grid of dx
+   subroutine lay_backward(conv, w, dy, dx, grid, direct)
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, dx
+      type(grid_type), intent(out) :: grid
+      logical, intent(out) :: direct
+      direct = planes_are_few(conv)
+      if (.not. direct) return
+      call backward_grid(conv, w%extent, dx%extent, grid)
+      call choose_band(grid, conv%groups, dy, dx%extent(4))
+      direct = packed_elements(grid, conv%groups, dy) < most_elements
+   end subroutine lay_backward
+
+   !> Set `channels_in_lanes`: for few pixels, whose rows fill vectors badly, and many products for each result, which
+   !> has to be turned (limits measured with AVX-512)
+   pure subroutine choose_lanes(channels, results, dtype, wanted, grid)
+      !> Of a group
+      integer, intent(in) :: channels, results, dtype, wanted
+      type(grid_type), intent(inout) :: grid
+      integer, parameter :: wide = 48, least_products = 256
+      integer :: lanes
+      ! Rows of a band of the result lie one behind the other
+      if (any(grid%step_out /= 1) .or. grid%band(1) < grid%extent(1)) return
+      lanes = usual_vector/int(bytes_of(dtype))
+      select case (wanted)
+       case (lanes_channels)
+         ! One filter over one channel has an order of its own
+         grid%channels_in_lanes = channels > 1
+       case (lanes_cheaper)
+         grid%channels_in_lanes = results >= 2*lanes .and. grid%extent(1) <= wide .and. &
+            & channels*size(grid%parts(1)%tap) >= least_products
+       case default
+         grid%channels_in_lanes = .false.
+      end select
+   end subroutine choose_lanes
+
+   !> What the environment asks for; `pixels` or `channels` in the vector lanes are for tests and comparisons
+   subroutine read_lanes(way, error)
+      integer, intent(out) :: way
+      type(error_type), allocatable, intent(out) :: error
+      character(len=32) :: wanted
+      integer :: stat
+      way = lanes_cheaper
+      call get_environment_variable(variable, wanted, status=stat)
+      if (stat > 0 .or. len_trim(wanted) == 0) return
+      select case (wanted)
+       case ("pixels")
+         way = lanes_pixels
+       case ("channels")
+         way = lanes_channels
+       case default
+         call fail(error, variable//" is """//trim(wanted)//""", expected pixels or channels")
+      end select
+   end subroutine read_lanes
+
+   !> How to compute dw from x and dy: directly, along the forward grid, or `swapped` along the backward grid; or, when
+   !> `plan` is chosen, with channels in the lanes. By the shapes alone, unless a way is `wanted`
+   subroutine choose_filter(conv, x, dy, dw, wanted, grid, direct, swapped, plan)
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, dy, dw
+      integer, intent(in) :: wanted
+      type(grid_type), intent(out) :: grid
+      logical, intent(out) :: direct, swapped
+      type(outer_type), intent(out) :: plan
+      type(outer_type) :: turned_x
+      integer :: lanes
+
+      swapped = conv%stride_h == 1 .and. conv%stride_w == 1 .and. dy%extent(3) < x%extent(3)
+      if (swapped) then
+         call lay_backward(conv, dw, dy, x, grid, direct)
+      else
+         call lay_forward(conv, x, dw, dy, grid, direct)
+      end if
+      if (.not. direct) return
+      grid%band(2) = max(1, min(grid%band(2), most_summed/grid%band(1)))
+      lanes = usual_vector/int(bytes_of(x%dtype))
+      call plan_outer(conv, .false., x%extent, dy%extent, dw%extent, plan)
+      if (conv%stride_h == 1 .and. conv%stride_w == 1) then
+         call plan_outer(conv, .true., x%extent, dy%extent, dw%extent, turned_x)
+         if (turned_x%cost(lanes) < plan%cost(lanes)) plan = turned_x
+      end if
+      if (plan%plane_elements()*plan%source_channels >= most_elements) return
+      select case (wanted)
+       case (lanes_channels)
+         plan%chosen = .true.
+       case (lanes_cheaper)
+         ! Half of the lanes at least have something to do
+         plan%chosen = 2*plan%turned_channels >= lanes .and. &
+            & plan%cost(lanes) < direct_cost(conv, x%extent, dy%extent, dw%extent, swapped, lanes)
+       case default
+         plan%chosen = .false.
+      end select
+   end subroutine choose_filter
+
+   !> Cycles for a product of a filter gradient with pixels in the lanes, about: fitted to times of one core with
+   !> AVX-512, to be compared with the cost of a plan
+   pure real(dp) function direct_cost(conv, x, dy, dw, swapped, lanes)
+      type(conv_type), intent(in) :: conv
+      !> Extents
+      integer, intent(in) :: x(4), dy(4), dw(4), lanes
+      logical, intent(in) :: swapped
+      !> Multiply-adds of a vector in a cycle; cycles to copy an element, or every second, and to begin with a row; to
+      !> add the lanes of one sum as often as is usual
+      real(dp), parameter :: rate = 1.3_dp, copy = 0.35_dp, pick = 1.5_dp, row = 12.0_dp, lane_sums = 100.0_dp
+      real(dp) :: pixels, source, points, filters, copies
+      integer :: width
+      pixels = real(dy(1), dp)*dy(2)*dy(4)
+      source = pixels*conv%stride_w*conv%stride_h
+      filters = merge(x(3), dy(3), swapped)/conv%groups
+      points = product(dw(1:2))*real(merge(dy(3), x(3), swapped), dp)/conv%groups
+      copies = (merge(copy, pick, conv%stride_w == 1) + row/x(1))*source/(pixels*filters)
+      ! Long rows of whole vectors are used where they are
+      width = merge(x(1), dy(1), swapped)
+      if (mod(width, lanes) /= 0 .or. width < 16*lanes) copies = copies + (copy + row/width)/points
+      direct_cost = (1.0_dp + real(dw(1) - 1, dp)*conv%dilation_w/(conv%stride_w*dy(1)))/(rate*lanes) + &
+         & copies + lane_sums/pixels
+   end function direct_cost
+
+   !> The choice in words
+   function way_text(grid, direct, plan) result(text)
+      type(grid_type), intent(in) :: grid
+      logical, intent(in) :: direct
+      !> Of a filter gradient
+      type(outer_type), intent(in), optional :: plan
+      character(len=:), allocatable :: text
+      text = "im2col and BLAS"
+      if (direct) text = "direct, in bands of "//to_text(grid%band(2))//" rows of "//to_text(grid%band(1))//" pixels"
+      if (grid%channels_in_lanes) text = "direct, channels in the lanes, in bands of "//to_text(grid%band(2))// &
+         & " rows of "//to_text(grid%band(1))//" pixels"
+      if (.not. present(plan)) return
+      if (plan%chosen) text = "direct, channels in the lanes, in bands of "//to_text(plan%band_images)//" x "// &
+         & to_text(plan%rows)//" rows of "//to_text(plan%extent(1))//" pixels"
+   end function way_text
+
+   subroutine choose_band(grid, groups, source, images)
+      type(grid_type), intent(inout) :: grid
+      integer, intent(in) :: groups, images
+      type(tensor_type), intent(in) :: source
+      call grid%choose_band(planes_of(grid, groups, source)*bytes_of(source%dtype), int(images, i8)*groups)
+   end subroutine choose_band
+
+   pure integer(i8) function packed_elements(grid, groups, source)
+      type(grid_type), intent(in) :: grid
+      integer, intent(in) :: groups
+      type(tensor_type), intent(in) :: source
+      packed_elements = planes_of(grid, groups, source)*grid%plane_elements(16)
+   end function packed_elements
+
+   !> Planes of all channels of a group
+   pure integer(i8) function planes_of(grid, groups, source)
+      type(grid_type), intent(in) :: grid
+      integer, intent(in) :: groups
+      type(tensor_type), intent(in) :: source
+      planes_of = int(source%extent(3)/groups, i8)*size(grid%origin, 2)
+   end function planes_of
+
+end module cnn_cpu_plan_choice

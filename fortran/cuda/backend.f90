@@ -1,0 +1,423 @@
+! SPDX-License-Identifier: MIT
+!> A CUDA device: cuDNN for convolutions, our kernels for the rest, everything queued on one stream.
+!>
+!> What waits for the device is `copy_in`, `copy_out`, `read_loss`, `wait`, `release`, a workspace that grows, and
+!> algorithms that are measured. The GPU itself, with its handles and buffers, is a cnn_cuda_device_type that all
+!> networks of the process share; this type adds the options of one of them.
+module cnn_cuda_backend
+   use, intrinsic :: iso_c_binding, only : c_ptr, c_size_t
+   use cnn_core_backend, only : backend_type, backward_step_by_step, forward_step_by_step, one_after_the_other
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_conv_step, only : conv_step_type
+   use cnn_core_device_name, only : device_name_type, math_fp32, math_names
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : dp, dtype_float64, dtype_name
+   use cnn_core_sgd, only : sgd_type
+   use cnn_core_tensor, only : tensor_type
+   use cnn_cuda_device_graph_capture, only : recording_type
+   use cnn_cuda_device_memory, only : allocate_tensor, clear_tensor, copy_from_host, copy_to_host, free_tensor
+   use cnn_cuda_device_prefetch, only : feeder_type
+   use cnn_cuda_device_registry, only : open_cuda_device
+   use cnn_cuda_device_type, only : cuda_device_type
+   use cnn_cuda_operations_convolution, only : backward_data, backward_filter, forward
+   use cnn_cuda_operations_fused, only : backward_last, find_form, forward_last
+   use cnn_cuda_operations_pointwise, only : bias_gradient, convert, relu_forward
+   use cnn_cuda_operations_training, only : mse, read_loss, relu_backward, update
+   implicit none
+   private
+
+   type, extends(backend_type), public :: cuda_type
+      type(device_name_type) :: options
+      type(cuda_device_type), pointer :: device => null()
+      !> Sum of the squares of the last `mse`, and the factor that makes it the loss
+      type(tensor_type), private :: total
+      real(dp), private :: scale = 1.0_dp
+      type(recording_type), private :: recording
+      type(feeder_type), private :: feeder
+   contains
+      procedure :: open => cuda_open
+      procedure :: allocate => cuda_allocate
+      procedure :: release => cuda_release
+      procedure :: clear => cuda_clear
+      procedure :: copy_in => cuda_copy_in
+      procedure :: copy_out => cuda_copy_out
+      procedure :: conv_forward => cuda_conv_forward
+      procedure :: conv_backward_data => cuda_conv_backward_data
+      procedure :: conv_backward_filter => cuda_conv_backward_filter
+      procedure :: conv_backward_bias => cuda_conv_backward_bias
+      procedure :: conv_backward_relu => cuda_conv_backward_relu
+      procedure :: forward_chain => cuda_forward_chain
+      procedure :: backward_chain => cuda_backward_chain
+      procedure :: chain_way => cuda_chain_way
+      procedure :: find_kept_form => cuda_find_kept_form
+      procedure :: relu_forward => cuda_relu_forward
+      procedure :: relu_backward => cuda_relu_backward
+      procedure :: mse => cuda_mse
+      procedure :: read_loss => cuda_read_loss
+      procedure :: update => cuda_update
+      procedure :: convert => cuda_convert
+      procedure :: start_recording => cuda_start_recording
+      procedure :: stop_recording => cuda_stop_recording
+      procedure :: replay => cuda_replay
+      procedure :: feed => cuda_feed
+      procedure :: await_feed => cuda_await_feed
+      procedure :: release_feed => cuda_release_feed
+      procedure :: close => cuda_close
+      procedure :: use_stream => cuda_use_stream
+      procedure :: wait => cuda_wait
+      procedure, private :: begin
+   end type cuda_type
+
+contains
+
+   !> The GPU of this name, opened for the process when nobody has yet
+   subroutine cuda_open(self, name, error)
+      class(cuda_type), intent(inout) :: self
+      type(device_name_type), intent(in) :: name
+      type(error_type), allocatable, intent(out) :: error
+      self%options = name
+      self%stores_16_bits = .true.
+      self%works_in_place = .true.
+      self%queues = .true.
+      self%records = name%record
+      if (name%math /= math_fp32) self%math = math_names(name%math)
+      call open_cuda_device(name%ordinal, self%device, error)
+   end subroutine cuda_open
+
+   !> The GPU becomes the thread's, for work on a tensor that has memory; followed by `leave` in any case
+   subroutine begin(self, tensor, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      type(error_type), allocatable :: failure
+      call self%device%enter(error)
+      if (allocated(error)) return
+      call self%require(tensor, failure)
+      if (allocated(failure)) call move_alloc(failure, error)
+   end subroutine begin
+
+   subroutine cuda_allocate(self, dtype, extent, tensor, error)
+      class(cuda_type), intent(inout) :: self
+      integer, intent(in) :: dtype, extent(4)
+      type(tensor_type), intent(out) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      tensor%dtype = dtype
+      tensor%extent = extent
+      call self%device%enter(error)
+      if (.not. allocated(error)) call allocate_tensor(self%device, tensor, error)
+      if (tensor%is_allocated()) self%live_tensors = self%live_tensors + 1
+      call self%device%leave_idle(error)
+      ! A caller that is told of an error keeps nothing
+      if (allocated(error)) call self%release(tensor)
+   end subroutine cuda_allocate
+
+   !> There is nobody to tell of a failure here; one that matters comes back from the next call
+   subroutine cuda_release(self, tensor)
+      class(cuda_type), intent(inout) :: self
+      type(tensor_type), intent(inout) :: tensor
+      type(error_type), allocatable :: error
+      if (.not. tensor%is_allocated()) return
+      call self%device%enter(error)
+      call free_tensor(self%device, tensor, error)
+      self%live_tensors = self%live_tensors - 1
+      call self%device%leave_idle(error)
+   end subroutine cuda_release
+
+   subroutine cuda_clear(self, tensor, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(tensor, error)
+      if (.not. allocated(error)) call clear_tensor(self%device, tensor, error)
+      call self%device%leave(error)
+   end subroutine cuda_clear
+
+   subroutine cuda_copy_in(self, host, tensor, error)
+      class(cuda_type), intent(in) :: self
+      type(c_ptr), intent(in) :: host
+      type(tensor_type), intent(in) :: tensor
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(tensor, error)
+      if (.not. allocated(error)) call copy_from_host(self%device, host, tensor, error)
+      call self%device%leave(error)
+   end subroutine cuda_copy_in
+
+   subroutine cuda_copy_out(self, tensor, host, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: tensor
+      type(c_ptr), intent(in) :: host
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(tensor, error)
+      if (.not. allocated(error)) call copy_to_host(self%device, tensor, host, error)
+      call self%device%leave(error)
+   end subroutine cuda_copy_out
+
+   subroutine cuda_conv_forward(self, conv, x, w, bias, relu, y, error)
+      class(cuda_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, w, bias
+      logical, intent(in) :: relu
+      type(tensor_type), intent(in) :: y
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(x, error)
+      if (.not. allocated(error)) call forward(self%device, self%options, conv, x, w, bias, relu, y, error)
+      call self%device%leave(error)
+   end subroutine cuda_conv_forward
+
+   subroutine cuda_conv_backward_data(self, conv, w, dy, dx, error)
+      class(cuda_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, dx
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(dy, error)
+      if (.not. allocated(error)) call backward_data(self%device, self%options, conv, w, dy, dx, error)
+      call self%device%leave(error)
+   end subroutine cuda_conv_backward_data
+
+   subroutine cuda_conv_backward_filter(self, conv, x, dy, dw, error)
+      class(cuda_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, dy, dw
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(x, error)
+      if (.not. allocated(error)) call backward_filter(self%device, self%options, conv, x, dy, dw, error)
+      call self%device%leave(error)
+   end subroutine cuda_conv_backward_filter
+
+   subroutine cuda_conv_backward_bias(self, dy, db, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: dy, db
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(dy, error)
+      if (.not. allocated(error)) call bias_gradient(self%device, dy, db, error)
+      call self%device%leave(error)
+   end subroutine cuda_conv_backward_bias
+
+   !> The gradient with respect to `a` needs a place before the mask is applied: a is the mask. Our kernel may put the
+   !> result there, cuDNN only where the gradient was
+   subroutine cuda_conv_backward_relu(self, conv, w, dy, a, db, error)
+      class(cuda_type), intent(inout) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, a, db
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: da
+      call self%begin(dy, error)
+      da = a
+      if (.not. allocated(error)) call self%device%reserve_scratch(int(a%bytes(), c_size_t), da%address, error)
+      if (.not. allocated(error)) call backward_data(self%device, self%options, conv, w, dy, da, error)
+      if (.not. allocated(error)) then
+         if (self%device%kernels%available) then
+            call relu_backward(self%device, a, da, a, db, error)
+         else
+            call relu_backward(self%device, a, da, da, db, error)
+            if (.not. allocated(error)) call convert(self%device, da, a, error)
+         end if
+      end if
+      call self%device%leave(error)
+   end subroutine cuda_conv_backward_relu
+
+   subroutine cuda_find_kept_form(self, steps, dtype, hidden, error)
+      class(cuda_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      integer, intent(out) :: dtype
+      logical, intent(out) :: hidden
+      type(error_type), allocatable, intent(out) :: error
+      hidden = .false.
+      dtype = steps(1)%x%dtype
+      call self%device%enter(error)
+      if (.not. allocated(error)) call find_form(self%device, self%options, steps, hidden, dtype, error)
+      call self%device%leave(error)
+   end subroutine cuda_find_kept_form
+
+   !> With channels last if what lies between the steps is kept so, which `find_kept_form` has said
+   subroutine cuda_forward_chain(self, steps, error)
+      class(cuda_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. steps(1)%hidden) then
+         call forward_step_by_step(self, steps, error)
+         return
+      end if
+      call self%begin(steps(1)%x, error)
+      if (.not. allocated(error)) call forward_last(self%device, self%options, steps, steps(1)%y%dtype, error)
+      call self%device%leave(error)
+   end subroutine cuda_forward_chain
+
+   subroutine cuda_backward_chain(self, steps, dy, error)
+      class(cuda_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(tensor_type), intent(in) :: dy
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. steps(1)%hidden) then
+         call backward_step_by_step(self, steps, dy, error)
+         return
+      end if
+      call self%begin(dy, error)
+      if (.not. allocated(error)) call backward_last(self%device, self%options, steps, steps(1)%y%dtype, dy, error)
+      call self%device%leave(error)
+   end subroutine cuda_backward_chain
+
+   function cuda_chain_way(self, steps) result(text)
+      class(cuda_type), intent(in) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      character(len=:), allocatable :: text
+      text = one_after_the_other(self, steps)
+      if (steps(1)%hidden) text = text//", channels last in "//dtype_name(steps(1)%y%dtype)
+   end function cuda_chain_way
+
+   subroutine cuda_relu_forward(self, z, a, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: z, a
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(z, error)
+      if (.not. allocated(error)) call relu_forward(self%device, z, a, error)
+      call self%device%leave(error)
+   end subroutine cuda_relu_forward
+
+   subroutine cuda_relu_backward(self, z, da, dz, db, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: z, da, dz, db
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(z, error)
+      if (.not. allocated(error)) call relu_backward(self%device, z, da, dz, db, error)
+      call self%device%leave(error)
+   end subroutine cuda_relu_backward
+
+   subroutine cuda_mse(self, y, target, scale, dy, error)
+      class(cuda_type), intent(inout) :: self
+      type(tensor_type), intent(in) :: y, target
+      real(dp), intent(in) :: scale
+      type(tensor_type), intent(in) :: dy
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(y, error)
+      if (.not. (allocated(error) .or. self%total%is_allocated())) then
+         self%total = tensor_type(dtype=dtype_float64, extent=[1, 1, 1, 1])
+         call allocate_tensor(self%device, self%total, error)
+      end if
+      self%scale = scale
+      if (.not. allocated(error)) call mse(self%device, y, target, scale, dy, self%total, error)
+      call self%device%leave(error)
+   end subroutine cuda_mse
+
+   subroutine cuda_read_loss(self, loss, error)
+      class(cuda_type), intent(in) :: self
+      real(dp), intent(out) :: loss
+      type(error_type), allocatable, intent(out) :: error
+      loss = 0.0_dp
+      call self%device%enter(error)
+      if (.not. allocated(error)) call read_loss(self%device, self%total, loss, error)
+      loss = self%scale*loss
+      call self%device%leave(error)
+   end subroutine cuda_read_loss
+
+   subroutine cuda_update(self, sgd, first, w, g, v, error)
+      class(cuda_type), intent(in) :: self
+      type(sgd_type), intent(in) :: sgd
+      logical, intent(in) :: first
+      type(tensor_type), intent(in) :: w, g, v
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(w, error)
+      if (.not. allocated(error)) call update(self%device, sgd, first, w, g, v, error)
+      call self%device%leave(error)
+   end subroutine cuda_update
+
+   subroutine cuda_convert(self, from, to, error)
+      class(cuda_type), intent(in) :: self
+      type(tensor_type), intent(in) :: from, to
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(from, error)
+      if (.not. allocated(error)) call convert(self%device, from, to, error)
+      call self%device%leave(error)
+   end subroutine cuda_convert
+
+   subroutine cuda_start_recording(self, error)
+      class(cuda_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      type(error_type), allocatable :: ignored
+      logical :: has_started
+      call self%device%enter(error)
+      if (.not. allocated(error)) call self%recording%start(self%device, error)
+      has_started = .not. allocated(error)
+      call self%device%leave_idle(error)
+      ! A caller that is told of an error does not stop it
+      if (has_started .and. allocated(error)) call self%stop_recording(ignored)
+   end subroutine cuda_start_recording
+
+   subroutine cuda_stop_recording(self, error)
+      class(cuda_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      type(error_type), allocatable :: failure, ignored
+      call self%device%enter(error)
+      ! It has to be stopped
+      if (allocated(error)) call self%device%enter(ignored)
+      call self%recording%stop(self%device, failure)
+      if (.not. allocated(error)) call move_alloc(failure, error)
+      call self%device%leave_idle(error)
+   end subroutine cuda_stop_recording
+
+   subroutine cuda_replay(self, done, error)
+      class(cuda_type), intent(inout) :: self
+      logical, intent(out) :: done
+      type(error_type), allocatable, intent(out) :: error
+      done = self%recording%is_current(self%device)
+      if (.not. done) return
+      call self%device%enter(error)
+      if (.not. allocated(error)) call self%recording%replay(self%device, error)
+      call self%device%leave(error)
+   end subroutine cuda_replay
+
+   subroutine cuda_feed(self, hosts, tensors, error)
+      class(cuda_type), intent(inout) :: self
+      type(c_ptr), intent(in) :: hosts(:)
+      type(tensor_type), intent(in) :: tensors(:)
+      type(error_type), allocatable, intent(out) :: error
+      call self%device%enter(error)
+      if (.not. allocated(error)) call self%feeder%copy(self%device, hosts, tensors, error)
+      call self%device%leave_idle(error)
+   end subroutine cuda_feed
+
+   subroutine cuda_await_feed(self, error)
+      class(cuda_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      call self%device%enter(error)
+      if (.not. allocated(error)) call self%feeder%await(self%device, error)
+      call self%device%leave(error)
+   end subroutine cuda_await_feed
+
+   subroutine cuda_release_feed(self, error)
+      class(cuda_type), intent(inout) :: self
+      type(error_type), allocatable, intent(out) :: error
+      call self%device%enter(error)
+      if (.not. allocated(error)) call self%feeder%release(self%device, error)
+      call self%device%leave_idle(error)
+   end subroutine cuda_release_feed
+
+   !> There is nobody to tell of a failure here
+   subroutine cuda_close(self)
+      class(cuda_type), intent(inout) :: self
+      type(error_type), allocatable :: error
+      if (.not. associated(self%device)) return
+      call self%device%enter(error)
+      call self%recording%drop(self%device)
+      call self%feeder%close(self%device)
+      call free_tensor(self%device, self%total, error)
+      call self%device%leave_idle(error)
+   end subroutine cuda_close
+
+   subroutine cuda_use_stream(self, stream, own, error)
+      class(cuda_type), intent(in) :: self
+      type(c_ptr), intent(in) :: stream
+      logical, intent(in) :: own
+      type(error_type), allocatable, intent(out) :: error
+      call self%device%use_stream(stream, own, error)
+   end subroutine cuda_use_stream
+
+   subroutine cuda_wait(self, error)
+      class(cuda_type), intent(in) :: self
+      type(error_type), allocatable, intent(out) :: error
+      call self%device%enter(error)
+      if (.not. allocated(error)) call self%device%synchronize(error)
+      call self%device%leave_idle(error)
+   end subroutine cuda_wait
+
+end module cnn_cuda_backend

@@ -1,0 +1,263 @@
+! SPDX-License-Identifier: MIT
+!> cuDNN, opened when it is first needed.
+!>
+!>     call dnn%load(error)
+!>     call dnn%check(dnn%create(handle), "create the handle", error)
+!>
+!> Source.  cuDNN 9 API reference.
+module cnn_cuda_bindings_cudnn
+   use, intrinsic :: iso_c_binding, only : c_char, c_f_procpointer, c_int, c_null_char, c_size_t
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_text, only : to_text
+   use cnn_cuda_bindings_cudnn_algorithm_interfaces, only : cudnn_algo_perf_type, &
+      & cudnnFindConvolutionBackwardDataAlgorithmEx, cudnnFindConvolutionBackwardFilterAlgorithmEx, &
+      & cudnnFindConvolutionForwardAlgorithmEx, cudnnGetConvolutionBackwardDataAlgorithm_v7, &
+      & cudnnGetConvolutionBackwardDataWorkspaceSize, cudnnGetConvolutionBackwardFilterAlgorithm_v7, &
+      & cudnnGetConvolutionBackwardFilterWorkspaceSize, cudnnGetConvolutionForwardAlgorithm_v7, &
+      & cudnnGetConvolutionForwardWorkspaceSize
+   use cnn_cuda_bindings_cudnn_descriptor_interfaces, only : cudnnCreate, cudnnCreateActivationDescriptor, &
+      & cudnnCreateConvolutionDescriptor, cudnnCreateFilterDescriptor, cudnnCreateOpTensorDescriptor, &
+      & cudnnCreateTensorDescriptor, cudnnDestroy, cudnnDestroyActivationDescriptor, &
+      & cudnnDestroyConvolutionDescriptor, cudnnDestroyFilterDescriptor, cudnnDestroyOpTensorDescriptor, &
+      & cudnnDestroyTensorDescriptor, cudnnGetConvolution2dForwardOutputDim, cudnnGetCudartVersion, &
+      & cudnnGetErrorString, cudnnGetLastErrorString, cudnnGetVersion, cudnnSetActivationDescriptor, &
+      & cudnnSetConvolution2dDescriptor, cudnnSetConvolutionGroupCount, cudnnSetConvolutionMathType, &
+      & cudnnSetFilter4dDescriptor, cudnnSetOpTensorDescriptor, cudnnSetStream, cudnnSetTensor4dDescriptor
+   use cnn_cuda_bindings_cudnn_enums, only : CUDNN_STATUS_BAD_PARAM, CUDNN_STATUS_NOT_SUPPORTED, CUDNN_STATUS_SUCCESS
+   use cnn_cuda_bindings_cudnn_operation_interfaces, only : cudnnActivationBackward, cudnnActivationForward, &
+      & cudnnAddTensor, cudnnConvolutionBackwardBias, cudnnConvolutionBackwardData, cudnnConvolutionBackwardFilter, &
+      & cudnnConvolutionBiasActivationForward, cudnnConvolutionForward, cudnnOpTensor
+   use cnn_cuda_bindings_libraries, only : check_cublaslt, check_parts_of_cudnn, find_library
+   use cnn_cuda_bindings_shared_library, only : c_text, shared_library_type
+   implicit none
+   private
+
+   public :: cudnn_algo_perf_type, is_bad_parameter, is_unsupported
+
+   !> Statuses and defaults changed with every major version
+   integer, parameter :: major = 9
+
+   !> Numbers of statuses go in thousands, one for each kind
+   integer(c_int), parameter :: kind_length = 1000_c_int
+
+   type, public :: cudnn_type
+      type(shared_library_type) :: library
+      !> 91900 for cuDNN 9.19.0
+      integer :: version = 0
+      !> The CUDA runtime that it was built with: 13010 for CUDA 13.1
+      integer :: cuda_version = 0
+      procedure(cudnnGetVersion), pointer, nopass :: get_version => null()
+      procedure(cudnnGetCudartVersion), pointer, nopass :: get_cudart_version => null()
+      procedure(cudnnGetErrorString), pointer, nopass :: get_error_string => null()
+      procedure(cudnnGetLastErrorString), pointer, nopass :: get_last_error_string => null()
+      procedure(cudnnCreate), pointer, nopass :: create => null()
+      procedure(cudnnDestroy), pointer, nopass :: destroy => null()
+      procedure(cudnnSetStream), pointer, nopass :: set_stream => null()
+      procedure(cudnnCreateTensorDescriptor), pointer, nopass :: create_tensor_descriptor => null()
+      procedure(cudnnDestroyTensorDescriptor), pointer, nopass :: destroy_tensor_descriptor => null()
+      procedure(cudnnCreateFilterDescriptor), pointer, nopass :: create_filter_descriptor => null()
+      procedure(cudnnDestroyFilterDescriptor), pointer, nopass :: destroy_filter_descriptor => null()
+      procedure(cudnnCreateConvolutionDescriptor), pointer, nopass :: create_convolution_descriptor => null()
+      procedure(cudnnDestroyConvolutionDescriptor), pointer, nopass :: destroy_convolution_descriptor => null()
+      procedure(cudnnCreateActivationDescriptor), pointer, nopass :: create_activation_descriptor => null()
+      procedure(cudnnDestroyActivationDescriptor), pointer, nopass :: destroy_activation_descriptor => null()
+      procedure(cudnnCreateOpTensorDescriptor), pointer, nopass :: create_op_tensor_descriptor => null()
+      procedure(cudnnDestroyOpTensorDescriptor), pointer, nopass :: destroy_op_tensor_descriptor => null()
+      procedure(cudnnSetTensor4dDescriptor), pointer, nopass :: set_tensor4d_descriptor => null()
+      procedure(cudnnSetFilter4dDescriptor), pointer, nopass :: set_filter4d_descriptor => null()
+      procedure(cudnnSetConvolution2dDescriptor), pointer, nopass :: set_convolution2d_descriptor => null()
+      procedure(cudnnSetConvolutionMathType), pointer, nopass :: set_convolution_math_type => null()
+      procedure(cudnnSetConvolutionGroupCount), pointer, nopass :: set_convolution_group_count => null()
+      procedure(cudnnSetActivationDescriptor), pointer, nopass :: set_activation_descriptor => null()
+      procedure(cudnnSetOpTensorDescriptor), pointer, nopass :: set_op_tensor_descriptor => null()
+      procedure(cudnnGetConvolution2dForwardOutputDim), pointer, nopass :: &
+         & get_convolution2d_forward_output_dim => null()
+      procedure(cudnnGetConvolutionForwardAlgorithm_v7), pointer, nopass :: &
+         & get_convolution_forward_algorithm_v7 => null()
+      procedure(cudnnGetConvolutionBackwardDataAlgorithm_v7), pointer, nopass :: &
+         & get_convolution_backward_data_algorithm_v7 => null()
+      procedure(cudnnGetConvolutionBackwardFilterAlgorithm_v7), pointer, nopass :: &
+         & get_convolution_backward_filter_algorithm_v7 => null()
+      procedure(cudnnFindConvolutionForwardAlgorithmEx), pointer, nopass :: &
+         & find_convolution_forward_algorithm_ex => null()
+      procedure(cudnnFindConvolutionBackwardDataAlgorithmEx), pointer, nopass :: &
+         & find_convolution_backward_data_algorithm_ex => null()
+      procedure(cudnnFindConvolutionBackwardFilterAlgorithmEx), pointer, nopass :: &
+         & find_convolution_backward_filter_algorithm_ex => null()
+      procedure(cudnnGetConvolutionForwardWorkspaceSize), pointer, nopass :: &
+         & get_convolution_forward_workspace_size => null()
+      procedure(cudnnGetConvolutionBackwardDataWorkspaceSize), pointer, nopass :: &
+         & get_convolution_backward_data_workspace_size => null()
+      procedure(cudnnGetConvolutionBackwardFilterWorkspaceSize), pointer, nopass :: &
+         & get_convolution_backward_filter_workspace_size => null()
+      procedure(cudnnConvolutionForward), pointer, nopass :: convolution_forward => null()
+      procedure(cudnnConvolutionBiasActivationForward), pointer, nopass :: &
+         & convolution_bias_activation_forward => null()
+      procedure(cudnnConvolutionBackwardData), pointer, nopass :: convolution_backward_data => null()
+      procedure(cudnnConvolutionBackwardFilter), pointer, nopass :: convolution_backward_filter => null()
+      procedure(cudnnConvolutionBackwardBias), pointer, nopass :: convolution_backward_bias => null()
+      procedure(cudnnActivationForward), pointer, nopass :: activation_forward => null()
+      procedure(cudnnActivationBackward), pointer, nopass :: activation_backward => null()
+      procedure(cudnnAddTensor), pointer, nopass :: add_tensor => null()
+      procedure(cudnnOpTensor), pointer, nopass :: op_tensor => null()
+   contains
+      procedure :: load
+      procedure :: check
+      procedure :: check_cuda
+   end type cudnn_type
+
+contains
+
+   !> Find and open the library with all its parts; nothing happens the second time
+   subroutine load(self, error)
+      !> cuDNN; open after no error
+      class(cudnn_type), intent(inout) :: self
+      !> Not found, not cuDNN 9, or without one of its parts or of the functions
+      type(error_type), allocatable, intent(out) :: error
+      if (self%library%is_open()) return
+      call find_library(["libcudnn.so.9"], self%library, error)
+      if (allocated(error)) return
+      call bind_functions(self)
+      call self%library%check_symbols(error)
+      if (allocated(error)) return
+      call check_parts_of_cudnn(self%library, error)
+      if (.not. allocated(error)) call check_version(self, error)
+      if (.not. allocated(error)) call check_cublaslt(self%library, self%cuda_version/1000, error)
+      if (allocated(error)) call self%library%forget()
+   end subroutine load
+
+   subroutine check_version(self, error)
+      !> cuDNN, just opened; its versions are set
+      type(cudnn_type), intent(inout) :: self
+      !> Another major version
+      type(error_type), allocatable, intent(out) :: error
+      self%version = int(self%get_version())
+      self%cuda_version = int(self%get_cudart_version())
+      if (self%version/10000 /= major) call fail(error, self%library%path//": found cuDNN version "// &
+         & to_text(self%version)//", expected "//to_text(major)//".x, numbered "//to_text(major*10000)//" and up")
+   end subroutine check_version
+
+   !> An error unless this cuDNN was built for the CUDA runtime that is there, 13000 for CUDA 13.0
+   subroutine check_cuda(self, runtime, error)
+      !> cuDNN, open
+      class(cudnn_type), intent(in) :: self
+      !> Version of the CUDA runtime, 13000 for CUDA 13.0
+      integer, intent(in) :: runtime
+      !> Another major version of CUDA
+      type(error_type), allocatable, intent(out) :: error
+      if (self%cuda_version/1000 /= runtime/1000) call fail(error, self%library%path//": built for CUDA "// &
+         & to_text(self%cuda_version/1000)//", found the runtime of CUDA "//to_text(runtime/1000))
+   end subroutine check_cuda
+
+   subroutine bind_functions(self)
+      !> cuDNN, whose library is open
+      type(cudnn_type), intent(inout) :: self
+      call c_f_procpointer(self%library%symbol("cudnnGetVersion"), self%get_version)
+      call c_f_procpointer(self%library%symbol("cudnnGetCudartVersion"), self%get_cudart_version)
+      call c_f_procpointer(self%library%symbol("cudnnGetErrorString"), self%get_error_string)
+      call c_f_procpointer(self%library%symbol("cudnnGetLastErrorString"), self%get_last_error_string)
+      call c_f_procpointer(self%library%symbol("cudnnCreate"), self%create)
+      call c_f_procpointer(self%library%symbol("cudnnDestroy"), self%destroy)
+      call c_f_procpointer(self%library%symbol("cudnnSetStream"), self%set_stream)
+      call c_f_procpointer(self%library%symbol("cudnnCreateTensorDescriptor"), self%create_tensor_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnDestroyTensorDescriptor"), self%destroy_tensor_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnCreateFilterDescriptor"), self%create_filter_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnDestroyFilterDescriptor"), self%destroy_filter_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnCreateConvolutionDescriptor"), &
+         & self%create_convolution_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnDestroyConvolutionDescriptor"), &
+         & self%destroy_convolution_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnCreateActivationDescriptor"), self%create_activation_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnDestroyActivationDescriptor"), &
+         & self%destroy_activation_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnCreateOpTensorDescriptor"), self%create_op_tensor_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnDestroyOpTensorDescriptor"), self%destroy_op_tensor_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnSetTensor4dDescriptor"), self%set_tensor4d_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnSetFilter4dDescriptor"), self%set_filter4d_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnSetConvolution2dDescriptor"), self%set_convolution2d_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnSetConvolutionMathType"), self%set_convolution_math_type)
+      call c_f_procpointer(self%library%symbol("cudnnSetConvolutionGroupCount"), self%set_convolution_group_count)
+      call c_f_procpointer(self%library%symbol("cudnnSetActivationDescriptor"), self%set_activation_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnSetOpTensorDescriptor"), self%set_op_tensor_descriptor)
+      call c_f_procpointer(self%library%symbol("cudnnGetConvolution2dForwardOutputDim"), &
+         & self%get_convolution2d_forward_output_dim)
+      call c_f_procpointer(self%library%symbol("cudnnGetConvolutionForwardAlgorithm_v7"), &
+         & self%get_convolution_forward_algorithm_v7)
+      call c_f_procpointer(self%library%symbol("cudnnGetConvolutionBackwardDataAlgorithm_v7"), &
+         & self%get_convolution_backward_data_algorithm_v7)
+      call c_f_procpointer(self%library%symbol("cudnnGetConvolutionBackwardFilterAlgorithm_v7"), &
+         & self%get_convolution_backward_filter_algorithm_v7)
+      call c_f_procpointer(self%library%symbol("cudnnFindConvolutionForwardAlgorithmEx"), &
+         & self%find_convolution_forward_algorithm_ex)
+      call c_f_procpointer(self%library%symbol("cudnnFindConvolutionBackwardDataAlgorithmEx"), &
+         & self%find_convolution_backward_data_algorithm_ex)
+      call c_f_procpointer(self%library%symbol("cudnnFindConvolutionBackwardFilterAlgorithmEx"), &
+         & self%find_convolution_backward_filter_algorithm_ex)
+      call c_f_procpointer(self%library%symbol("cudnnGetConvolutionForwardWorkspaceSize"), &
+         & self%get_convolution_forward_workspace_size)
+      call c_f_procpointer(self%library%symbol("cudnnGetConvolutionBackwardDataWorkspaceSize"), &
+         & self%get_convolution_backward_data_workspace_size)
+      call c_f_procpointer(self%library%symbol("cudnnGetConvolutionBackwardFilterWorkspaceSize"), &
+         & self%get_convolution_backward_filter_workspace_size)
+      call c_f_procpointer(self%library%symbol("cudnnConvolutionForward"), self%convolution_forward)
+      call c_f_procpointer(self%library%symbol("cudnnConvolutionBiasActivationForward"), &
+         & self%convolution_bias_activation_forward)
+      call c_f_procpointer(self%library%symbol("cudnnConvolutionBackwardData"), self%convolution_backward_data)
+      call c_f_procpointer(self%library%symbol("cudnnConvolutionBackwardFilter"), self%convolution_backward_filter)
+      call c_f_procpointer(self%library%symbol("cudnnConvolutionBackwardBias"), self%convolution_backward_bias)
+      call c_f_procpointer(self%library%symbol("cudnnActivationForward"), self%activation_forward)
+      call c_f_procpointer(self%library%symbol("cudnnActivationBackward"), self%activation_backward)
+      call c_f_procpointer(self%library%symbol("cudnnAddTensor"), self%add_tensor)
+      call c_f_procpointer(self%library%symbol("cudnnOpTensor"), self%op_tensor)
+   end subroutine bind_functions
+
+   !> No error for success, else what cuDNN says of the status
+   subroutine check(self, status, what, error)
+      !> The cuDNN that gave the status
+      class(cudnn_type), intent(in) :: self
+      !> A `cudnnStatus_t`
+      integer(c_int), intent(in) :: status
+      !> What was tried
+      character(len=*), intent(in) :: what
+      !> Names the call, the status and its meaning
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: why
+      if (status == CUDNN_STATUS_SUCCESS) return
+      why = last_error(self)
+      if (len(why) > 0) why = ": "//why
+      call fail(error, "cuDNN: "//what//": "//c_text(self%get_error_string(status))//" ("// &
+         & to_text(int(status))//")"//why)
+   end subroutine check
+
+   function last_error(self) result(text)
+      !> The cuDNN whose call failed
+      class(cudnn_type), intent(in) :: self
+      character(len=:), allocatable :: text
+      character(kind=c_char) :: message(512)
+      integer :: i
+      message = c_null_char
+      call self%get_last_error_string(message, size(message, kind=c_size_t))
+      text = ""
+      do i = 1, size(message)
+         if (message(i) == c_null_char) exit
+         ! On one line
+         text = text//merge(" ", message(i), iachar(message(i)) < iachar(" "))
+      end do
+      text = trim(text)
+   end function last_error
+
+   !> CUDNN_STATUS_NOT_SUPPORTED or one of its kind
+   pure logical function is_unsupported(status)
+      !> A `cudnnStatus_t`
+      integer(c_int), intent(in) :: status
+      is_unsupported = status/kind_length == CUDNN_STATUS_NOT_SUPPORTED/kind_length
+   end function is_unsupported
+
+   !> CUDNN_STATUS_BAD_PARAM or one of its kind
+   pure logical function is_bad_parameter(status)
+      !> A `cudnnStatus_t`
+      integer(c_int), intent(in) :: status
+      is_bad_parameter = status/kind_length == CUDNN_STATUS_BAD_PARAM/kind_length
+   end function is_bad_parameter
+
+end module cnn_cuda_bindings_cudnn

@@ -1,0 +1,105 @@
+! SPDX-License-Identifier: MIT
+!> The ends of a chain of convolutions that keeps its tensors in a form of its own: channels last, and perhaps 16 bits.
+!>
+!>     places = places_type()                        ! first to count, then with memory
+!>     call places%place(gate, x, dtype)
+!>     call bring_in(device, gate, between, error)   ! gate%inside is x in the chain's form
+!>
+!> A tensor that is the same bytes in both forms is not copied.
+module cnn_cuda_operations_layout_boundary
+   use, intrinsic :: iso_c_binding, only : c_null_ptr, c_ptr
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : bytes_of, i8
+   use cnn_core_tensor, only : address_after, aligned, tensor_type
+   use cnn_cuda_device_type, only : cuda_device_type
+   use cnn_cuda_operations_nhwc, only : is_flat, to_channels_last, to_pixels_last
+   implicit none
+   private
+
+   public :: bring_in, bring_out
+
+   !> A tensor outside, in the element type and layout of the network, and the one inside that stands for it
+   type, public :: gate_type
+      type(tensor_type) :: outside, inside
+   end type gate_type
+
+   !> Memory that is given out piece by piece; without an address it only counts
+   type, public :: places_type
+      type(c_ptr) :: base = c_null_ptr
+      integer(i8) :: bytes = 0
+   contains
+      procedure :: place
+      procedure :: room
+   end type places_type
+
+contains
+
+   !> Where the tensor that stands for `outside` lies
+   subroutine place(self, gate, outside, dtype)
+      !> Memory, or a count; longer by one tensor where one is needed
+      class(places_type), intent(inout) :: self
+      !> Both its tensors are set
+      type(gate_type), intent(inout) :: gate
+      !> In the network's element type and layout; may be empty
+      type(tensor_type), intent(in) :: outside
+      !> Element type inside, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      gate%outside = outside
+      gate%inside = outside
+      if (.not. is_changed(outside, dtype)) return
+      gate%inside = self%room(outside%extent, dtype)
+   end subroutine place
+
+   !> A tensor in the next free memory
+   function room(self, extent, dtype) result(tensor)
+      !> Memory, or a count; longer by the tensor
+      class(places_type), intent(inout) :: self
+      !> (w, h, c, n)
+      integer, intent(in) :: extent(4)
+      !> Element type, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      type(tensor_type) :: tensor
+      tensor%dtype = dtype
+      tensor%extent = extent
+      tensor%address = address_after(self%base, self%bytes)
+      self%bytes = self%bytes + aligned(product(int(extent, i8))*bytes_of(dtype))
+   end function room
+
+   !> Whether a tensor has other bytes inside; one without memory stands for itself
+   logical function is_changed(outside, dtype)
+      !> The tensor
+      type(tensor_type), intent(in) :: outside
+      !> Element type inside, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      is_changed = outside%is_allocated() .and. (outside%dtype /= dtype .or. .not. is_flat(outside%extent))
+   end function is_changed
+
+   !> From outside to inside; `between` has room for the tensor inside
+   subroutine bring_in(device, gate, between, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Of `place`, with memory
+      type(gate_type), intent(in) :: gate
+      !> Scratch memory, *device*, for the tensor inside
+      type(c_ptr), intent(in) :: between
+      !> From a conversion or a launch
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. is_changed(gate%outside, gate%inside%dtype)) return
+      call to_channels_last(device, gate%outside, gate%inside, between, error)
+   end subroutine bring_in
+
+   !> From inside to outside
+   subroutine bring_out(device, gate, between, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Of `place`, with memory
+      type(gate_type), intent(in) :: gate
+      !> Scratch memory, *device*, for the tensor inside
+      type(c_ptr), intent(in) :: between
+      !> From a conversion or a launch
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. is_changed(gate%outside, gate%inside%dtype)) return
+      call to_pixels_last(device, gate%inside, gate%outside, between, error)
+   end subroutine bring_out
+
+end module cnn_cuda_operations_layout_boundary

@@ -1,0 +1,205 @@
+! SPDX-License-Identifier: MIT
+!> What tensors with channels last, (c, w, h, n) in memory, need besides convolutions: the way there and back, and ReLU
+!> backward with the bias gradient. By our CUDA Fortran kernels, for float32, float16 and bfloat16.
+module cnn_cuda_operations_nhwc
+   use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : i8
+   use cnn_core_tensor, only : tensor_type
+   use cnn_cuda_device_kernels, only : blocks_for, kernel_channel_sums, kernel_relu_backward_last, kernel_turn, &
+      & threads_per_block
+   use cnn_cuda_device_type, only : cuda_device_type
+   use cnn_cuda_operations_pointwise, only : convert
+   use cnn_cuda_operations_sums, only : most_blocks, reserve_sums, sums_to_gradient
+   implicit none
+   private
+
+   public :: bias_gradient_last, is_flat, relu_backward_last, to_channels_last, to_pixels_last
+
+   !> Blocks of a kernel that only goes through its elements
+   integer, parameter :: most_turning = 4096
+
+contains
+
+   !> Whether both layouts are the same bytes
+   pure logical function is_flat(extent)
+      !> (w, h, c, n)
+      integer, intent(in) :: extent(4)
+      is_flat = extent(3) == 1 .or. product(extent(1:2)) == 1
+   end function is_flat
+
+   !> from (w, h, c, n) to (c, w, h, n), in another element type or the same; `between` has room in that of `to`
+   subroutine to_channels_last(device, from, to, between, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> NCHW, *device*
+      type(tensor_type), intent(in) :: from
+      !> NHWC, *device*; the same extents (w, h, c, n)
+      type(tensor_type), intent(in) :: to
+      !> Scratch memory, *device*; not used where the types agree
+      type(c_ptr), intent(in) :: between
+      !> From a conversion or a launch
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: source
+      source = from
+      if (is_flat(from%extent)) then
+         call convert(device, from, to, error)
+         return
+      end if
+      if (from%dtype /= to%dtype) then
+         source = to
+         source%address = between
+         call convert(device, from, source, error)
+         if (allocated(error)) return
+      end if
+      call turn(device, product(int(from%extent(1:2), i8)), int(from%extent(3), i8), source, to, error)
+   end subroutine to_channels_last
+
+   !> from (c, w, h, n) to (w, h, c, n); `between` has room in the element type of `from`
+   subroutine to_pixels_last(device, from, to, between, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> NHWC, *device*
+      type(tensor_type), intent(in) :: from
+      !> NCHW, *device*; the same extents (w, h, c, n)
+      type(tensor_type), intent(in) :: to
+      !> Scratch memory, *device*; not used where the types agree
+      type(c_ptr), intent(in) :: between
+      !> From a conversion or a launch
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: turned
+      if (is_flat(from%extent)) then
+         call convert(device, from, to, error)
+         return
+      end if
+      turned = to
+      if (from%dtype /= to%dtype) then
+         turned = from
+         turned%address = between
+      end if
+      call turn(device, int(from%extent(3), i8), product(int(from%extent(1:2), i8)), from, turned, error)
+      if (.not. allocated(error) .and. from%dtype /= to%dtype) call convert(device, turned, to, error)
+   end subroutine to_pixels_last
+
+   !> Each image of `to` is the transpose of that of `from`, which is (rows, columns)
+   subroutine turn(device, rows, columns, from, to, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Elements that lie one after the other in `from`
+      integer(i8), intent(in) :: rows
+      !> How many such rows an image has
+      integer(i8), intent(in) :: columns
+      !> *Device*
+      type(tensor_type), intent(in) :: from
+      !> *Device*, of the same element type
+      type(tensor_type), intent(in) :: to
+      !> From a conversion or a launch
+      type(error_type), allocatable, intent(out) :: error
+      integer(c_int64_t), target :: r, c, images
+      type(c_ptr), target :: source, destination
+      r = rows
+      c = columns
+      images = from%extent(4)
+      source = from%address
+      destination = to%address
+      call device%kernels%launch_stored(device%rt, kernel_turn, from%dtype, blocks_for(from%count(), most_turning), &
+         & [c_loc(r), c_loc(c), c_loc(images), c_loc(source), c_loc(destination)], device%stream, error)
+   end subroutine turn
+
+   !> dz = da where z > 0, and db = sums of dz when `db` is not empty; dz may be z or da
+   subroutine relu_backward_last(device, z, da, dz, db, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Input of the ReLU or its result, NHWC, *device*
+      type(tensor_type), intent(in) :: z
+      !> Gradient of its result, NHWC, *device*
+      type(tensor_type), intent(in) :: da
+      !> Gradient of its input, NHWC, *device*
+      type(tensor_type), intent(in) :: dz
+      !> Bias gradient (c, 1, 1, 1), *device*; may be empty
+      type(tensor_type), intent(in) :: db
+      !> No memory for the sums, or from a launch
+      type(error_type), allocatable, intent(out) :: error
+      integer(c_int64_t), target :: n, channels
+      type(c_ptr), target :: z_address, da_address, dz_address, partial
+      integer(i8) :: threads
+      integer :: blocks
+
+      call prepare_sums(device, dz, blocks, threads, partial, error)
+      if (allocated(error)) return
+      n = dz%count()
+      channels = dz%extent(3)
+      z_address = z%address
+      da_address = da%address
+      dz_address = dz%address
+      call device%kernels%launch_stored(device%rt, kernel_relu_backward_last, dz%dtype, blocks, &
+         & [c_loc(n), c_loc(channels), c_loc(z_address), c_loc(da_address), c_loc(dz_address), c_loc(partial)], &
+         & device%stream, error)
+      if (.not. allocated(error) .and. db%is_allocated()) call sums_to_gradient(device, partial, threads, channels, &
+         & db, error)
+   end subroutine relu_backward_last
+
+   !> db = sums of dz over n, h, w
+   subroutine bias_gradient_last(device, dz, db, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> NHWC, extents (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: dz
+      !> (c, 1, 1, 1), *device*
+      type(tensor_type), intent(in) :: db
+      !> No memory for the sums, or from a launch
+      type(error_type), allocatable, intent(out) :: error
+      integer(c_int64_t), target :: n, channels
+      type(c_ptr), target :: address, partial
+      integer(i8) :: threads
+      integer :: blocks
+
+      call prepare_sums(device, dz, blocks, threads, partial, error)
+      if (allocated(error)) return
+      n = dz%count()
+      channels = dz%extent(3)
+      address = dz%address
+      call device%kernels%launch_stored(device%rt, kernel_channel_sums, dz%dtype, blocks, &
+         & [c_loc(n), c_loc(channels), c_loc(address), c_loc(partial)], device%stream, error)
+      if (.not. allocated(error)) call sums_to_gradient(device, partial, threads, channels, db, error)
+   end subroutine bias_gradient_last
+
+   !> Blocks whose threads are a multiple of the channels, so that a thread meets only one; threads for each channel;
+   !> and room for their sums
+   subroutine prepare_sums(device, dz, blocks, threads, partial, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Only its extents matter
+      type(tensor_type), intent(in) :: dz
+      !> Of the kernel
+      integer, intent(out) :: blocks
+      !> How many partial sums each channel has
+      integer(i8), intent(out) :: threads
+      !> Room for them, *device*
+      type(c_ptr), intent(out) :: partial
+      !> No device memory
+      type(error_type), allocatable, intent(out) :: error
+      integer :: unit
+      unit = dz%extent(3)/greatest_divisor(dz%extent(3), threads_per_block)
+      blocks = max(1, blocks_for(dz%count(), most_blocks)/unit)*unit
+      threads = int(blocks, i8)*threads_per_block/dz%extent(3)
+      call reserve_sums(device, threads, int(dz%extent(3), i8), partial, error)
+   end subroutine prepare_sums
+
+   !> The greatest common divisor
+   pure integer function greatest_divisor(a, b)
+      !> 1 or more
+      integer, intent(in) :: a
+      !> 1 or more
+      integer, intent(in) :: b
+      integer :: rest, next
+      greatest_divisor = a
+      rest = b
+      do while (rest /= 0)
+         next = mod(greatest_divisor, rest)
+         greatest_divisor = rest
+         rest = next
+      end do
+   end function greatest_divisor
+
+end module cnn_cuda_operations_nhwc

@@ -1,0 +1,167 @@
+! SPDX-License-Identifier: MIT
+!> Plans of cuDNN's graph API: their names, and their execution.
+!>
+!> Source.  cuDNN 9 backend API reference: execution plan and its JSON, variant pack.
+module cnn_cuda_plans_graph_plan
+   use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr
+   use cnn_core_digest, only : digest
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : i8
+   use cnn_cuda_bindings_cudnn, only : is_unsupported
+   use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
+   use cnn_cuda_bindings_cudnn_graph_enums, only : CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, &
+      & CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &
+      & CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR
+   use cnn_cuda_plans_graph_builder, only : graph_builder_type
+   use cnn_cuda_plans_graph_engines, only : engine_type
+   implicit none
+   private
+
+   public :: free_graph_plan, plan_name, run_graph_plan
+
+   !> Of a graph, in memory
+   integer, parameter :: most_tensors = 4
+
+   type, public :: graph_plan_type
+      !> Null where there is none
+      type(c_ptr) :: address = c_null_ptr
+      integer(i8) :: workspace_bytes = 0
+      type(engine_type) :: engine
+      !> cuDNN's list of the tensors of the last run, and where these and the workspace were: a step has the same ones
+      !> again and again
+      type(c_ptr), private :: pack = c_null_ptr, packed(most_tensors + 1) = c_null_ptr
+   end type graph_plan_type
+
+contains
+
+   subroutine free_graph_plan(graphs, plan)
+      !> cuDNN's graph API, open
+      type(cudnn_graph_type), intent(in) :: graphs
+      !> Without a plan afterwards
+      type(graph_plan_type), intent(inout) :: plan
+      integer(c_int) :: ignored
+      if (c_associated(plan%pack)) ignored = graphs%backend_destroy_descriptor(plan%pack)
+      if (c_associated(plan%address)) ignored = graphs%backend_destroy_descriptor(plan%address)
+      plan%pack = c_null_ptr
+      plan%address = c_null_ptr
+   end subroutine free_graph_plan
+
+   !> A word for a plan's engine and knobs, the same in every process; empty where cuDNN does not tell. The rest of what
+   !> it tells, which is of the graph and of the GPU's place in the machine, has no part in it
+   function plan_name(graphs, plan) result(name)
+      !> cuDNN's graph API, open
+      type(cudnn_graph_type), intent(inout), target :: graphs
+      !> One that was made
+      type(graph_plan_type), intent(in) :: plan
+      character(len=:), allocatable :: name, part
+      type(graph_builder_type) :: builder
+      type(error_type), allocatable :: ignored
+      call builder%open(graphs)
+      part = engine_part(builder%get_text(plan%address, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION))
+      call builder%close(ignored)
+      name = ""
+      if (len(part) > 0) name = "graph:"//digest(part)
+   end function plan_name
+
+   !> From "engine": to the bracket that ends it, or to the end of the text; empty where there is no engine
+   pure function engine_part(json) result(part)
+      !> cuDNN's description of a plan
+      character(len=*), intent(in) :: json
+      character(len=:), allocatable :: part
+      integer :: first, last, depth
+      first = index(json, """engine"":")
+      depth = 0
+      do last = max(first, 1), len(json)
+         if (json(last:last) == "{") depth = depth + 1
+         if (json(last:last) /= "}") cycle
+         depth = depth - 1
+         if (depth <= 0) exit
+      end do
+      part = ""
+      if (first > 0) part = json(first:min(last, len(json)))
+   end function engine_part
+
+   !> Queue the plan on the handle's stream; tensors by their names in the graph
+   subroutine run_graph_plan(graphs, handle, plan, ids, addresses, workspace, error, refused)
+      !> cuDNN's graph API, open
+      type(cudnn_graph_type), intent(inout), target :: graphs
+      !> Of cuDNN, on whose stream it is queued
+      type(c_ptr), intent(in) :: handle
+      !> Of the same tensors, *device*
+      type(c_ptr), intent(in) :: addresses(:)
+      !> Scratch memory, *device*, of the plan's `workspace_bytes`
+      type(c_ptr), intent(in) :: workspace
+      !> One that was made; it keeps the list of its tensors
+      type(graph_plan_type), intent(inout) :: plan
+      !> Names of the tensors in the graph
+      integer, intent(in) :: ids(:)
+      !> From cuDNN
+      type(error_type), allocatable, intent(out) :: error
+      !> cuDNN does not support it after all; without this argument that is an error
+      logical, intent(out), optional :: refused
+      integer(c_int) :: status
+
+      if (present(refused)) refused = .false.
+      if (.not. is_packed(plan, addresses, workspace)) then
+         call pack_tensors(graphs, plan, ids, addresses, workspace, error)
+         if (allocated(error)) return
+      end if
+      status = graphs%backend_execute(handle, plan%address, plan%pack)
+      if (present(refused)) then
+         refused = is_unsupported(status)
+         if (refused) return
+      end if
+      call graphs%check(status, "graph: run a plan", error)
+   end subroutine run_graph_plan
+
+   !> Whether the plan's list names these
+   pure logical function is_packed(plan, addresses, workspace)
+      !> One that was made
+      type(graph_plan_type), intent(in) :: plan
+      !> Of the same tensors, *device*
+      type(c_ptr), intent(in) :: addresses(:)
+      !> Scratch memory, *device*, of the plan's `workspace_bytes`
+      type(c_ptr), intent(in) :: workspace
+      integer :: i
+      is_packed = c_associated(plan%pack) .and. &
+         & (c_associated(plan%packed(most_tensors + 1), workspace) .or. plan%workspace_bytes == 0)
+      do i = 1, size(addresses)
+         is_packed = is_packed .and. c_associated(plan%packed(i), addresses(i))
+      end do
+   end function is_packed
+
+   subroutine pack_tensors(graphs, plan, ids, addresses, workspace, error)
+      !> cuDNN's graph API, open
+      type(cudnn_graph_type), intent(inout), target :: graphs
+      !> Its list is set
+      type(graph_plan_type), intent(inout) :: plan
+      !> Names of the tensors in the graph
+      integer, intent(in) :: ids(:)
+      !> Of the same tensors, *device*
+      type(c_ptr), intent(in) :: addresses(:)
+      !> Scratch memory, *device*, of the plan's `workspace_bytes`
+      type(c_ptr), intent(in) :: workspace
+      !> From cuDNN
+      type(error_type), allocatable, intent(out) :: error
+      type(graph_builder_type) :: builder
+      type(c_ptr) :: pack
+      integer(c_int) :: ignored
+
+      if (c_associated(plan%pack)) ignored = graphs%backend_destroy_descriptor(plan%pack)
+      plan%pack = c_null_ptr
+      call builder%open(graphs)
+      pack = builder%descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "a variant pack")
+      call builder%set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, int(ids, i8))
+      call builder%set_addresses(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, addresses)
+      call builder%set_addresses(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, [workspace])
+      call builder%finalize(pack)
+      if (builder%ok()) then
+         call builder%keep(pack)
+         plan%pack = pack
+         plan%packed(:size(addresses)) = addresses
+         plan%packed(most_tensors + 1) = workspace
+      end if
+      call builder%close(error)
+   end subroutine pack_tensors
+
+end module cnn_cuda_plans_graph_plan

@@ -1,0 +1,147 @@
+! SPDX-License-Identifier: MIT
+!> The search for plans of cuDNN's graph API: what its heuristics offer, and the device's options allow.
+!>
+!> No plan.  Where cuDNN offers none, or does not know the graph, that is no error.
+!> Time.     A plan takes milliseconds to make; of engines that are compiled meanwhile, many seconds, at most one is
+!>           tried for each request, and none unless the options allow it.
+!> Source.   cuDNN 9 backend API reference: engine heuristics.
+module cnn_cuda_plans_graph_search
+   use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr
+   use cnn_core_device_name, only : device_name_type
+   use cnn_core_error, only : error_type
+   use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
+   use cnn_cuda_bindings_cudnn_graph_enums, only : CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK
+   use cnn_cuda_plans_graph, only : build_graph
+   use cnn_cuda_plans_graph_builder, only : graph_builder_type
+   use cnn_cuda_plans_graph_engines, only : allowed, engine_type, find_engines, make_plan
+   use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type, plan_name
+   use cnn_cuda_plans_request, only : conv_request_type
+   implicit none
+   private
+
+   public :: find_graph_plans
+
+   !> What is looked for, and what is found so far
+   type :: search_type
+      type(c_ptr) :: handle = c_null_ptr, device = c_null_ptr
+      type(device_name_type) :: name
+      integer :: most = 1
+      character(len=:), allocatable :: wanted
+      type(graph_plan_type), allocatable :: plans(:)
+      !> An engine was compiled; the wanted plan is there, alone
+      logical :: has_compiled = .false., is_wanted = .false.
+   contains
+      procedure :: is_over
+      procedure :: take
+   end type search_type
+
+contains
+
+   !> Plans for the request that the options allow, at most `most`, the best first by cuDNN's heuristics; the caller
+   !> frees them. None after an error, which is one only where no other engine has a plan
+   subroutine find_graph_plans(graphs, handle, device, name, request, most, wanted, plans, is_wanted, error)
+      !> cuDNN's graph API, open
+      type(cudnn_graph_type), intent(inout), target :: graphs
+      !> Of cuDNN, for the current device; null where `device` is given
+      type(c_ptr), intent(in) :: handle
+      !> Descriptor of a GPU that need not be there; null where `handle` is given
+      type(c_ptr), intent(in) :: device
+      !> The options that say what is allowed
+      type(device_name_type), intent(in) :: name
+      !> What is to be computed
+      type(conv_request_type), intent(in) :: request
+      !> How many plans
+      integer, intent(in) :: most
+      !> The name of a plan that is enough, and where it is the only one given; empty for none
+      character(len=*), intent(in) :: wanted
+      !> To be freed by `free_graph_plan`
+      type(graph_plan_type), allocatable, intent(out) :: plans(:)
+      !> Whether the only plan is the one of that name
+      logical, intent(out) :: is_wanted
+      !> Why there is none, where cuDNN failed
+      type(error_type), allocatable, intent(out) :: error
+      type(graph_builder_type) :: builder
+      type(search_type) :: search
+      type(error_type), allocatable :: ignored
+      type(c_ptr) :: graph
+      integer(c_int), parameter :: modes(2) = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK]
+      integer :: i
+
+      search = search_type(handle=handle, device=device, name=name, most=most, wanted=wanted)
+      allocate (search%plans(0))
+      call builder%open(graphs)
+      call build_graph(request, builder, handle, graph)
+      if (builder%ok()) then
+         do i = 1, size(modes)
+            if (.not. search%is_over()) call add_plans(builder, graph, modes(i), search)
+            ! What one heuristic fails at the other may do
+            call builder%set_aside()
+         end do
+      end if
+      call builder%set_aside()
+      if (size(search%plans) == 0 .and. allocated(builder%aside)) error = builder%aside
+      call move_alloc(search%plans, plans)
+      is_wanted = search%is_wanted
+      call builder%close(ignored)
+   end subroutine find_graph_plans
+
+   !> Of what one heuristic offers
+   subroutine add_plans(builder, graph, mode, search)
+      !> Where the descriptors are made
+      type(graph_builder_type), intent(inout) :: builder
+      !> Descriptor of the operation graph, finalized
+      type(c_ptr), intent(in) :: graph
+      !> A CUDNN_HEUR_MODE_...
+      integer(c_int), intent(in) :: mode
+      !> The plans are added to it
+      type(search_type), intent(inout) :: search
+      type(engine_type), allocatable :: engines(:)
+      type(graph_plan_type) :: plan
+      integer :: i
+
+      call find_engines(builder, graph, search%device, mode, engines)
+      call builder%set_aside()
+      do i = 1, size(engines)
+         if (search%is_over()) return
+         if (.not. allowed(engines(i), search%name)) cycle
+         if (engines(i)%compiled_later .and. search%has_compiled) cycle
+         search%has_compiled = search%has_compiled .or. engines(i)%compiled_later
+         call make_plan(builder, engines(i), search%device, search%handle, plan%address, plan%workspace_bytes)
+         if (.not. c_associated(plan%address)) cycle
+         plan%engine = engines(i)
+         if (plan%workspace_bytes > search%name%workspace_limit) then
+            call free_graph_plan(builder%graphs, plan)
+         else
+            call search%take(builder%graphs, plan)
+         end if
+      end do
+   end subroutine add_plans
+
+   !> Whether there are enough
+   pure logical function is_over(self)
+      !> The search
+      class(search_type), intent(in) :: self
+      is_over = self%is_wanted .or. size(self%plans) >= self%most
+   end function is_over
+
+   !> One more; the wanted one takes the place of all
+   subroutine take(self, graphs, plan)
+      !> The search
+      class(search_type), intent(inout) :: self
+      !> cuDNN's graph API, open
+      type(cudnn_graph_type), intent(inout), target :: graphs
+      !> Owned by the search from now on
+      type(graph_plan_type), intent(in) :: plan
+      integer :: i
+      if (len(self%wanted) > 0) self%is_wanted = plan_name(graphs, plan) == self%wanted
+      if (self%is_wanted) then
+         do i = 1, size(self%plans)
+            call free_graph_plan(graphs, self%plans(i))
+         end do
+         self%plans = [plan]
+      else
+         self%plans = [self%plans, plan]
+      end if
+   end subroutine take
+
+end module cnn_cuda_plans_graph_search

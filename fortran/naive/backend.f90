@@ -1,0 +1,106 @@
+! SPDX-License-Identifier: MIT
+!> The CPU with the convolution written as plain loops: device "naive", for tests.
+module cnn_naive_backend
+   use cnn_core_backend, only : backward_step_by_step, forward_step_by_step, one_after_the_other
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_conv_step, only : conv_step_type
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : dtype_float32
+   use cnn_core_tensor, only : tensor_type
+   use cnn_cpu_backend, only : backward_relu_apart, cpu_type
+   use cnn_naive_f32, only : &
+      & data_f32 => naive_backward_data, filter_f32 => naive_backward_filter, forward_f32 => naive_forward
+   use cnn_naive_f64, only : &
+      & data_f64 => naive_backward_data, filter_f64 => naive_backward_filter, forward_f64 => naive_forward
+   implicit none
+   private
+
+   type, extends(cpu_type), public :: naive_type
+   contains
+      procedure :: conv_forward => naive_conv_forward
+      procedure :: conv_backward_data => naive_conv_backward_data
+      procedure :: conv_backward_filter => naive_conv_backward_filter
+      procedure :: conv_backward_relu => naive_conv_backward_relu
+      procedure :: forward_chain => naive_forward_chain
+      procedure :: backward_chain => naive_backward_chain
+      procedure :: chain_way => naive_chain_way
+   end type naive_type
+
+contains
+
+   subroutine naive_conv_forward(self, conv, x, w, bias, relu, y, error)
+      class(naive_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, w, bias
+      logical, intent(in) :: relu
+      type(tensor_type), intent(in) :: y
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(x, error)
+      if (allocated(error)) return
+      if (x%dtype == dtype_float32) then
+         call forward_f32(conv, x, w, bias, y)
+      else
+         call forward_f64(conv, x, w, bias, y)
+      end if
+      if (relu) call self%relu_forward(y, y, error)
+   end subroutine naive_conv_forward
+
+   subroutine naive_conv_backward_data(self, conv, w, dy, dx, error)
+      class(naive_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, dx
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(dy, error)
+      if (allocated(error)) return
+      if (dy%dtype == dtype_float32) then
+         call data_f32(conv, w, dy, dx, error)
+      else
+         call data_f64(conv, w, dy, dx, error)
+      end if
+   end subroutine naive_conv_backward_data
+
+   subroutine naive_conv_backward_filter(self, conv, x, dy, dw, error)
+      class(naive_type), intent(in) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: x, dy, dw
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(x, error)
+      if (allocated(error)) return
+      if (x%dtype == dtype_float32) then
+         call filter_f32(conv, x, dy, dw)
+      else
+         call filter_f64(conv, x, dy, dw)
+      end if
+   end subroutine naive_conv_backward_filter
+
+   subroutine naive_conv_backward_relu(self, conv, w, dy, a, db, error)
+      class(naive_type), intent(inout) :: self
+      type(conv_type), intent(in) :: conv
+      type(tensor_type), intent(in) :: w, dy, a, db
+      type(error_type), allocatable, intent(out) :: error
+      call backward_relu_apart(self, conv, w, dy, a, db, error)
+   end subroutine naive_conv_backward_relu
+
+   subroutine naive_forward_chain(self, steps, error)
+      class(naive_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(error_type), allocatable, intent(out) :: error
+      call forward_step_by_step(self, steps, error)
+   end subroutine naive_forward_chain
+
+   subroutine naive_backward_chain(self, steps, dy, error)
+      class(naive_type), intent(inout) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      type(tensor_type), intent(in) :: dy
+      type(error_type), allocatable, intent(out) :: error
+      call backward_step_by_step(self, steps, dy, error)
+   end subroutine naive_backward_chain
+
+   function naive_chain_way(self, steps) result(text)
+      class(naive_type), intent(in) :: self
+      type(conv_step_type), intent(in) :: steps(:)
+      character(len=:), allocatable :: text
+      text = one_after_the_other(self, steps)
+   end function naive_chain_way
+
+end module cnn_naive_backend
