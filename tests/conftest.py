@@ -9,24 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import software_device
 
 from bridge.common.errors import EngineError
 from bridge.engine.library import extension
 from reference.export import export
 from reference.settings import ExportSettings
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests import ROOT, software_device
+from tests.helpers.cuda import REAL_CUDA
 
 #: All dimensions different, so that no permutation survives
 SMALL = {"height": 20, "width": 24, "batch": 3}
 
 
-# No test writes into the home of who runs it; tests/test_plan_cache.py names files of its own
+# No test writes into the home of who runs it; tests/cuda/test_plan_cache.py names files of its own
 os.environ["CNN_PLAN_CACHE"] = ""
-
-#: Run on the CUDA libraries and the GPU of the machine, in place of the software device
-REAL_CUDA = os.environ.get("CNN_TEST_CUDA") == "real"
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ from bridge.engine.library import programs
 from bridge.judge.repeatability import compare_runs
 
 #: Tests that run on the real libraries when CNN_TEST_CUDA=real
-TESTS = ("tests/parity", "tests/test_network_cuda.py", "tests/test_device_arrays.py", "tests/test_streams.py",
-         "tests/test_foreign_arrays.py", "tests/test_cuda_chains.py", "tests/test_feed.py")
+TESTS = ("tests/parity", "tests/engine/network/test_network_cuda.py", "tests/engine/arrays/test_device_arrays.py",
+         "tests/engine/arrays/test_streams.py", "tests/engine/arrays/test_interop.py", "tests/cuda/test_nhwc.py",
+         "tests/cuda/test_prefetch.py")
 #: Device options, and the exit code of the verdict that they must have; None: it is recorded, whatever it is.
 #: Transforms have other bounds than sums of products
 OPTIONS: dict[str, int | None] = {

@@ -30,8 +30,8 @@ from bridge.common.command_files import check_files
 from bridge.common.progress import stage
 from bridge.engine.library import extension
 from bridge.engine.library.programs import cnn_step
-from tests.hostile import Answer, Judge, run_program, small_pair
-from tests.mutations import KINDS, VALUES_WRONG, mutate
+from tests.helpers.hostile import Answer, Judge, run_program, small_pair
+from tests.helpers.mutations import KINDS, VALUES_WRONG, mutate
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 READERS = ("compare", "cnn_step")

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from parity_tools import LARGE
+
+from tests.helpers.parity_tools import LARGE
 
 
 @pytest.fixture(params=["cuda"] if LARGE else ["cpu", "cuda"])

@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from cases import CASES, Array, Case, check, tensors, torch_convolution, truth
-from parity_tools import LARGE, backward, convolution, forward, sized
 
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF, rounding_factor, total_roundoff
+from tests.helpers.cases import CASES, Array, Case, check, tensors, torch_convolution, truth
+from tests.helpers.parity_tools import LARGE, backward, convolution, forward, sized
 
 #: Strides, paddings, dilations, groups and odd sizes; the long images of the others are for the CPU's blocks
 GEOMETRY = [case for case in CASES if LARGE or math.prod(case.x) < 6000]

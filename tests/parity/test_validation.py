@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parity_tools import LARGE
 
 from bridge.engine.library import extension, programs
 from bridge.judge.judge import judge
@@ -19,6 +18,7 @@ from bridge.judge.repeatability import compare_runs
 from bridge.validate import cross_check
 from reference.export import export
 from reference.settings import ExportSettings
+from tests.helpers.parity_tools import LARGE
 
 SIZE = {"height": 128, "width": 96, "batch": 3} if LARGE else {"height": 18, "width": 23, "batch": 3}
 SETTINGS: dict[str, dict[str, Any]] = {

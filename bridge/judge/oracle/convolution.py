@@ -4,7 +4,8 @@
 Independent of PyTorch and of the Fortran kernels: an image is unfolded a few rows at a time (im2col) and
 multiplied by numpy's BLAS. Everything here works on one image, arrays (channels, height, width).
 
-Source: the definition in docs/exchange-file.md; checked against torch float64 in tests/test_oracle.py.
+Source: the definition in docs/exchange-file.md; checked against torch float64 in
+`tests/judge/oracle/test_convolution.py`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""The doors into the project: every command is listed, and says its version and its usage."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from importlib.util import find_spec
+
+import pytest
+
+import bridge.__main__
+from benchmarks.__main__ import OTHERS
+from bridge.engine.library.programs import program_path
+from tests.helpers.commands import ROOT, doors
+
+
+def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each with one sentence, and none that is not there."""
+    listed = {*bridge.__main__.COMMANDS, *(f"benchmarks.{name}" for name in OTHERS)}
+    assert listed | {"bridge", "reference", "benchmarks"} == set(doors())
+    assert bridge.__main__.main([]) == 0
+    said = capsys.readouterr().out
+    for name, text in bridge.__main__.COMMANDS.items():
+        assert re.search(rf"^  python -m {re.escape(name)} +{re.escape(text)}$", said, re.MULTILINE)
+    for name in bridge.__main__.PROGRAMS:
+        assert f"\n  {name} " in said and program_path(name)
+
+
+@pytest.mark.parametrize("name", doors())
+def test_every_command_has_a_version_and_a_usage(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = find_spec(name)
+    module = f"{name}.__main__" if spec and spec.submodule_search_locations else name
+    main = importlib.import_module("reference.cli" if name == "reference.export" else module).main
+    for option, expected in (("--version", f"{name} {version('fortran-torch-bridge')}\n"),
+                             ("--help", f"usage: python -m {name} ")):
+        with pytest.raises(SystemExit) as end:
+            main([option])
+        assert not end.value.code
+        said = capsys.readouterr().out
+        assert said == expected or (option == "--help" and said.startswith(expected))
+
+
+@pytest.mark.parametrize("name", ["bridge", "reference"])
+def test_a_package_is_a_command(name: str) -> None:
+    """It lists, and refuses anything else."""
+    done = subprocess.run([sys.executable, "-m", name], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stderr == "" and "  python -m reference.export  " in done.stdout
+    wrong = subprocess.run([sys.executable, "-m", name, "compare"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2 and "compare" in wrong.stderr
+
+
+@pytest.mark.parametrize("name", bridge.__main__.PROGRAMS)
+def test_every_program_has_a_version_and_a_usage(name: str) -> None:
+    """Wherever among its arguments it is asked."""
+    for before in ([], ["f.h5"], ["f.h5", "r.h5", "--device"]):
+        for option, expected in (("--version", f"{name} {version('fortran-torch-bridge')}\n"),
+                                 ("--help", f"usage: {name} FIXTURE "), ("-h", f"usage: {name} FIXTURE ")):
+            done = subprocess.run([program_path(name), *before, option], capture_output=True, text=True, check=False)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert done.stdout.startswith(expected)

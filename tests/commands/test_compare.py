@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: MIT
+"""bridge.compare as a user meets it: complete and partial results, the table, the words, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bridge.common.errors import FileError
+from bridge.engine.library import extension
+from bridge.judge.judge import judge
+from reference.export import export
+from reference.settings import ExportSettings
+from tests.helpers.candidates import Operations, ask, keep, plant, train
+
+PLAIN = ExportSettings(height=12, width=15, batch=2, steps=3, threads=1)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A fixture of plain SGD and its right result."""
+    fixture = export(tmp_path_factory.mktemp("compare") / "fixture.h5", PLAIN).path
+    extension.run_file(fixture, fixture.with_name("result.h5"))
+    return fixture, fixture.with_name("result.h5")
+
+
+def is_weight(name: str) -> bool:
+    return "/weights/" in name
+
+
+# --- a right result -----------------------------------------------------------------------------------------
+
+
+def test_a_right_result(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    answer = ask(*pair, "--json", str(tmp_path / "out.json"))
+    assert answer.code == 0 and "RIGHT: every difference is rounding." in answer.words
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert document["verdict"] == "rounding" and document["exit_code"] == 0 and document["words"].startswith("RIGHT")
+    names = {(tensor["name"], tensor["step"]) for tensor in document["tensors"]}
+    with h5py.File(pair[1]) as file:
+        steps: list[str] = []
+        file["steps"].visititems(lambda name, node: steps.append(name) if isinstance(node, h5py.Dataset) else None)
+    wanted = {tuple(reversed(name.split("/", 1))) for name in steps if "weights" not in name}
+    assert {(name, int(step)) for name, step in wanted} <= names
+    assert all(0 <= tensor["T"] <= 1 and tensor["passed"] for tensor in document["tensors"])
+    assert document["not_judged"] == [] and document["oracle_T"] < 1e-3 and document["reference_T"] <= 1
+
+
+def test_the_program_and_its_help(pair: tuple[Path, Path]) -> None:
+    """The exit code of the process is the verdict."""
+    command = [sys.executable, "-m", "bridge.compare"]
+    done = subprocess.run([*command, *map(str, pair)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "RIGHT" in done.stdout
+    said = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "exit codes:" in said and "FIXTURE" in said and "docs/exchange-file.md" in said
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_float64_fixture_judges_both_precisions(precision: str, tmp_path: Path) -> None:
+    """A float32 candidate starts from rounded weights and images; that is no error of its."""
+    settings = ExportSettings(height=9, width=8, batch=2, steps=2, precision="float64", momentum=0.5, threads=1)
+    fixture = export(tmp_path / "fixture.h5", settings).path
+    extension.run_file(fixture, tmp_path / "result.h5", precision=precision)
+    assert ask(fixture, tmp_path / "result.h5").code == 0
+
+
+def strange_chain() -> nn.Module:
+    """Starts and ends with a ReLU; strides, groups, dilation; a layer without bias."""
+    return nn.Sequential(
+        nn.ReLU(),
+        nn.Conv2d(2, 4, (3, 2), stride=(2, 1), padding=(1, 2), groups=2),
+        nn.ReLU(),
+        nn.Conv2d(4, 6, (2, 3), dilation=(1, 2), bias=False),
+        nn.Conv2d(6, 3, 1),
+        nn.ReLU(),
+    )
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_another_model(reduction: str, tmp_path: Path) -> None:
+    fixture = export(
+        tmp_path / "fixture.h5",
+        ExportSettings(
+            height=13, width=11, batch=3, steps=2, model=strange_chain, reduction=reduction, lr=2.0**-9, threads=1
+        ),
+    ).path
+    for kind in ("torch", "fortran"):
+        if kind == "torch":
+            train(fixture, tmp_path / "result.h5")
+        else:
+            extension.run_file(fixture, tmp_path / "result.h5")
+        answer = ask(fixture, tmp_path / "result.h5")
+        assert answer.code == 0, answer.words
+    path = plant(tmp_path / "result.h5", tmp_path / "bad.h5", {"steps/0/grads/3/weight": lambda g: g[..., ::-1]})
+    assert "BUG: grads/3/weight of step 0" in ask(fixture, path).words
+
+
+# --- partial results ----------------------------------------------------------------------------------------
+
+PARTS: dict[str, Callable[[str], bool]] = {
+    "only weights": is_weight,
+    "only forward": lambda name: name.startswith("steps/0/forward/"),
+    "only gradients": lambda name: name.startswith("steps/0/grads/"),
+    "only filter gradients": lambda name: name.startswith("steps/0/grads/") and name.endswith("weight"),
+    "only one step": lambda name: name.startswith("steps/0/"),
+    "one step and the weights after": lambda name: name.startswith("steps/0/") or name.startswith("steps/1/weights/"),
+    "a step missing": lambda name: not name.startswith("steps/1/") or is_weight(name),
+    "no last weights": lambda name: not name.startswith("steps/3/"),
+    "one tensor": lambda name: name == "steps/0/loss",
+    "no biases": lambda name: name.startswith("steps/0/") and not name.endswith("bias"),
+}
+#: What holds tensors whose inputs are missing: nobody can tell whether those are right
+UNTOLD: dict[str, Callable[[str], bool]] = {
+    "no biases": lambda name: not name.endswith("bias"),
+    "no bias in between": lambda name: name not in ("steps/1/weights/conv1/bias", "steps/2/weights/conv1/bias"),
+    "forward of every step": lambda name: "/forward/" in name,
+    "last weights alone": lambda name: name == "steps/0/forward/conv1" or name.startswith("steps/3/weights/"),
+    "nothing but last weights": lambda name: name.startswith("steps/3/weights/"),
+}
+
+
+@pytest.mark.parametrize("head", [True, False], ids=["described", "bare"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_is_judged_by_what_is_there(pair: tuple[Path, Path], part: str, head: bool, tmp_path: Path) -> None:
+    """Right in what is there; the rest is listed, and never counted as right."""
+    path = keep(pair[1], tmp_path / "part.h5", PARTS[part], head=head)
+    comparison, verdict = judge(pair[0], path)
+    assert verdict.exit_code == 0, verdict.words
+    judged = {(one.name, one.step) for one in comparison.judged}
+    missing = {(one.name, one.step) for one in comparison.not_judged}
+    assert missing and not judged & missing and comparison.computed
+    assert f"Not judged: {len(comparison.not_judged)}" in verdict.words
+    assert ("says its precision" in " ".join(verdict.hints)) is False and comparison.declared is head
+
+
+@pytest.mark.parametrize("part", UNTOLD)
+def test_what_is_there_and_cannot_be_judged_is_not_right(pair: tuple[Path, Path], part: str, tmp_path: Path) -> None:
+    """It is listed by its own name, and there is no divergence of weights that nobody judged."""
+    path = keep(pair[1], tmp_path / "part.h5", UNTOLD[part])
+    comparison, verdict = judge(pair[0], path)
+    assert verdict.exit_code == 4 and "in the file, but could not be judged: " in verdict.words, verdict.words
+    with h5py.File(path) as file:
+        held: set[tuple[str, int]] = set()
+        file["steps"].visititems(
+            lambda name, node: (
+                held.add((name.split("/", 1)[1], int(name[0]))) if isinstance(node, h5py.Dataset) else None
+            )
+        )
+    known = {(one.name, one.step) for one in [*comparison.judged, *comparison.not_judged]}
+    known |= {(n.replace("optimizer", "weights").replace("update", "weights"), k + 1) for n, k in known}
+    assert held <= known
+    assert comparison.divergence is None or not any(name.startswith("steps/3/") for name in held)
+
+
+def test_garbage_that_cannot_be_judged_is_not_right(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """NaN is wrong whatever it should be; finite garbage leaves the question open."""
+    last = {f"steps/3/weights/conv{i}/{what}": lambda w: 9 - w for i in (1, 2, 3) for what in ("weight", "bias")}
+    gone = {f"steps/{k}/weights/conv1/bias": lambda w: None for k in (1, 2)}
+    answer = ask(pair[0], plant(pair[1], tmp_path / "bad.h5", last | gone))
+    assert answer.code == 4 and "Left to run on their own" not in answer.words
+    part = keep(tmp_path / "bad.h5", tmp_path / "part.h5", UNTOLD["last weights alone"])
+    assert ask(pair[0], part).code == 4
+
+    def spoiled(values: np.ndarray) -> np.ndarray:
+        values = np.array(values)
+        values[(-1,) * values.ndim] = np.nan
+        return values
+
+    for name in ("forward/conv1", "grads/conv2/weight", "loss"):
+        path = plant(pair[1], tmp_path / "nan.h5", gone | {f"steps/1/{name}": spoiled})
+        answer = ask(pair[0], path)
+        assert answer.code == 1 and f"BUG: {name} of step 1 is wrong: 1 value NaN or infinite" in answer.words
+    path = plant(pair[1], tmp_path / "nan.h5", gone | {"steps/3/weights/conv2/weight": spoiled})
+    answer = ask(pair[0], path)
+    assert answer.code == 1 and "BUG: weights/conv2/weight of step 3" in answer.words
+    assert "Look at the update of the step before" in answer.words
+
+
+@pytest.mark.parametrize(
+    "part, edit, name",
+    [
+        ("only weights", {"steps/2/weights/conv2/weight": lambda w: w[:, :, ::-1]}, "update/conv2/weight"),
+        ("only forward", {"steps/0/forward/conv3": lambda z: z * np.float32(1.001)}, "forward/conv3"),
+        ("only gradients", {"steps/0/grads/conv2/output": lambda g: np.roll(g, 1, 2)}, "grads/conv2/output"),
+        ("only filter gradients", {"steps/0/grads/conv2/weight": lambda g: g.swapaxes(2, 3)}, "grads/conv2/weight"),
+        ("no last weights", {"steps/2/grads/conv1/weight": lambda g: g / 2}, "grads/conv1/weight"),
+    ],
+)
+def test_a_fault_in_a_part_is_found(pair: tuple[Path, Path], part: str, edit: dict, name: str, tmp_path: Path) -> None:
+    whole = plant(pair[1], tmp_path / "whole.h5", edit)
+    answer = ask(pair[0], keep(whole, tmp_path / "part.h5", PARTS[part]))
+    assert answer.code == 1 and f"BUG: {name} of step" in answer.words
+
+
+@pytest.mark.parametrize(
+    "part",
+    [lambda name: False, lambda name: name.startswith("steps/0/weights/"), lambda name: name.startswith("batches/")],
+    ids=["nothing", "first weights", "batches"],
+)
+def test_nothing_computed_is_bad_input(pair: tuple[Path, Path], part: Callable, tmp_path: Path) -> None:
+    """First weights are copied from the fixture, not computed: they alone prove nothing."""
+    answer = ask(pair[0], keep(pair[1], tmp_path / "part.h5", part))
+    assert answer.code == 2 and "nothing was compared" in answer.errors
+
+
+def test_unknown_names_are_listed(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    path = plant(pair[1], tmp_path / "result.h5", {})
+    with h5py.File(path, "r+") as file:
+        file.move("steps/0/forward/conv2", "steps/0/forward/conv_2")
+        file["steps/7/loss"] = 1.0
+        file["activations/conv1"] = np.zeros(3)
+    comparison, verdict = judge(pair[0], path)
+    assert verdict.exit_code == 0
+    assert "; 3 unknown names: activations/conv1, steps/0/forward/conv_2, steps/7/loss." in verdict.words
+    assert [one.name for one in comparison.not_judged if one.unknown] == [
+        "activations/conv1",
+        "steps/0/forward/conv_2",
+        "steps/7/loss",
+    ]
+    assert ("forward/conv2", 0) in {(one.name, one.step) for one in comparison.not_judged}
+    assert "steps/0/forward/conv_2, steps/7/loss: unknown name" in ask(pair[0], path).words
+
+
+def test_a_misnamed_layer_alone_is_bad_input(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    path = keep(pair[1], tmp_path / "part.h5", PARTS["one tensor"])
+    with h5py.File(path, "r+") as file:
+        file.move("steps/0/loss", "steps/0/Loss")
+    answer = ask(pair[0], path)
+    assert answer.code == 2 and "names that are unknown: steps/0/Loss" in answer.errors
+
+
+def test_momentum_needs_every_step(tmp_path: Path) -> None:
+    """After a missing step the buffers are unknown; per parameter, after a missing gradient."""
+    fixture = export(tmp_path / "fixture.h5", ExportSettings(height=9, width=12, batch=2, momentum=0.9, threads=1)).path
+    extension.run_file(fixture, tmp_path / "result.h5")
+    gap = keep(tmp_path / "result.h5", tmp_path / "gap.h5", lambda name: name != "steps/0/grads/conv2/weight")
+    comparison, verdict = judge(fixture, gap)
+    judged = {(one.name, one.step) for one in comparison.judged}
+    assert verdict.exit_code == 0
+    assert ("optimizer/conv1/weight", 1) in judged and ("optimizer/conv2/weight", 1) not in judged
+    gap = keep(tmp_path / "result.h5", tmp_path / "gap.h5", lambda name: not name.startswith("steps/1/"))
+    comparison, verdict = judge(fixture, gap)
+    # The weights before and after step 2 are there, and nothing shows whether they are right
+    assert verdict.exit_code == 4 and {one.step for one in comparison.computed} == {0, 2}
+    assert not any(one.step == 2 and one.name.startswith(("update", "optimizer")) for one in comparison.judged)
+
+
+# --- small learning rates -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A learning rate that hides the gradients."""
+    fixture = export(
+        tmp_path_factory.mktemp("slow") / "fixture.h5",
+        ExportSettings(height=12, width=15, batch=2, steps=1, lr=2.0**-14, threads=1),
+    ).path
+    extension.run_file(fixture, fixture.with_name("result.h5"))
+    return fixture, fixture.with_name("result.h5")
+
+
+def test_a_small_lr_hides_the_gradient(slow: tuple[Path, Path], tmp_path: Path) -> None:
+    """With the gradients in the file all is right; without them nobody can tell, and the lr that would do is told."""
+    comparison, verdict = judge(*slow)
+    refused = {one.name: one for one in comparison.not_judged}
+    assert verdict.exit_code == 0 and "update/conv2/weight" in refused
+    assert not refused["update/conv2/weight"].hidden
+    answer = ask(slow[0], keep(slow[1], tmp_path / "weights.h5", is_weight))
+    assert answer.code == 4 and "CANNOT TELL" in answer.words and "lr = 6.10352e-05 is too small" in answer.words
+
+
+def test_the_lr_that_would_do_does(slow: tuple[Path, Path], tmp_path: Path) -> None:
+    comparison, _ = judge(slow[0], keep(slow[1], tmp_path / "weights.h5", is_weight))
+    reason = next(one.reason for one in comparison.not_judged if one.name == "update/conv2/weight")
+    lr = float(reason.split("; lr = ")[1].split(" ")[0])
+    fixture = export(
+        tmp_path / "fixture.h5", ExportSettings(height=12, width=15, batch=2, steps=1, lr=lr, threads=1)
+    ).path
+    extension.run_file(fixture, tmp_path / "result.h5")
+    again, verdict = judge(fixture, keep(tmp_path / "result.h5", tmp_path / "weights.h5", is_weight))
+    assert "update/conv2/weight" in {one.name for one in again.judged} and verdict.exit_code in (0, 4)
+
+
+def test_a_gross_fault_shows_at_a_small_lr_too(slow: tuple[Path, Path], tmp_path: Path) -> None:
+    """Agreement proves nothing there, but disagreement does."""
+    with h5py.File(slow[0]) as file:
+        start = file["steps/0/weights/conv2/weight"][()]
+    path = plant(slow[1], tmp_path / "wrong.h5", {"steps/1/weights/conv2/weight": lambda w: 2 * start - w})
+    answer = ask(slow[0], keep(path, tmp_path / "weights.h5", is_weight))
+    assert answer.code == 1 and "BUG: update/conv2/weight of step 0" in answer.words
+
+
+def test_lr_zero(tmp_path: Path) -> None:
+    fixture = export(tmp_path / "fixture.h5", ExportSettings(height=9, width=8, steps=1, lr=0.0, threads=1)).path
+    extension.run_file(fixture, tmp_path / "result.h5")
+    assert ask(fixture, tmp_path / "result.h5").code == 0
+    path = plant(
+        tmp_path / "result.h5",
+        tmp_path / "moved.h5",
+        {"steps/1/weights/conv1/bias": lambda w: np.nextafter(w, np.float32(9))},
+    )
+    assert ask(fixture, path).code == 1
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1)])
+def test_a_loss_may_be_an_array_of_one_element(pair: tuple[Path, Path], shape: tuple[int, ...], tmp_path: Path) -> None:
+    def reshaped(loss: np.ndarray) -> np.ndarray:
+        return np.reshape(loss, shape)
+
+    assert ask(pair[0], plant(pair[1], tmp_path / "result.h5", {"steps/0/loss": reshaped})).code == 0
+    path = plant(pair[1], tmp_path / "result.h5", {"steps/0/loss": lambda loss: 2 * reshaped(loss)})
+    assert ask(pair[0], path).code == 1
+    path = plant(pair[1], tmp_path / "result.h5", {"steps/0/loss": lambda loss: np.zeros((*shape, 2), np.float32)})
+    assert ask(pair[0], path).code == 2
+
+
+# --- files that do not belong together ----------------------------------------------------------------------
+
+
+def test_the_fixture_is_not_a_result(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """Nor a link to it, nor a copy; nor the two in the wrong order."""
+    (tmp_path / "link.h5").symlink_to(pair[0])
+    copy = plant(pair[0], tmp_path / "copy.h5", {})
+    for first, second, words in (
+        (pair[0], pair[0], "is the fixture itself"),
+        (pair[0], tmp_path / "link.h5", "itself"),
+        (pair[0], copy, "its role is 'reference'"),
+        (pair[1], pair[0], "comes first"),
+    ):
+        answer = ask(first, second)
+        assert answer.code == 2 and words in answer.errors
+
+
+def test_other_models_and_optimizers_are_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    path = plant(pair[1], tmp_path / "result.h5", {"model": lambda text: text.replace(b'"mean"', b'"sum"')})
+    assert "/model is not that of" in ask(pair[0], path).errors
+    path = plant(pair[1], tmp_path / "result.h5", {})
+    with h5py.File(path, "r+") as file:
+        file["optimizer"].attrs["lr"] = np.float32(0.0625 * (1 + 2.0**-24))
+    assert ask(pair[0], path).code == 0
+    with h5py.File(path, "r+") as file:
+        file["optimizer"].attrs["lr"] = 0.1
+    assert "/optimizer" in ask(pair[0], path).errors
+
+
+def test_wrong_first_weights(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    class Started(Operations):
+        """Another seed."""
+
+        def conv(self, layer, x, w, b):
+            return super().conv(layer, x, w + (1e-3 if layer.name == "conv1" else 0), b)
+
+    path = train(pair[0], tmp_path / "result.h5", Started)
+    path = plant(path, tmp_path / "bad.h5", {"steps/0/weights/conv1/weight": lambda w: w + np.float32(1e-3)})
+    answer = ask(pair[0], path)
+    assert answer.code == 1 and "BUG: weights/conv1/weight of step 0" in answer.words
+    assert "did not start from the fixture's" in answer.words
+
+
+def test_values_beyond_the_range_are_judged(tmp_path: Path) -> None:
+    """Overflow makes infinities, which fail, without a warning or a traceback."""
+
+    def huge() -> nn.Module:
+        layers = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Conv2d(2, 1, 3))
+        with torch.no_grad():
+            for parameter in layers.parameters():
+                parameter *= 1e3
+        return layers
+
+    fixture = export(
+        tmp_path / "fixture.h5", ExportSettings(height=9, width=8, steps=1, lr=0.0, model=huge, threads=1)
+    ).path
+    extension.run_file(fixture, tmp_path / "result.h5")
+    path = plant(tmp_path / "result.h5", tmp_path / "bad.h5", {"steps/0/forward/1": lambda z: np.full_like(z, np.inf)})
+    answer = ask(fixture, path)
+    assert answer.code == 1 and "NaN or infinite" in answer.words
+
+
+def test_judge_raises_file_errors(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="no such file"):
+        judge(pair[0], tmp_path / "none.h5")

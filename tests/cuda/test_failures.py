@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: MIT
+"""Every CUDA, cuDNN and cuBLAS function that a training step calls fails: one clear error, nothing left, no leak.
+
+On the strict software device. `FAILS` says for every function how the message names what failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.engine.library.programs import cnn_step
+from tests.helpers.cuda.children import environment, functions, skip_without_kernels
+from tests.helpers.cuda.failing_runs import status_of
+
+DESCRIBED = ("TensorDescriptor", "FilterDescriptor", "ConvolutionDescriptor", "ActivationDescriptor",
+             "OpTensorDescriptor")  # fmt: skip
+PASSES = {"Forward": "forward", "BackwardData": "data gradient", "BackwardFilter": "filter gradient"}
+#: The part of the message that names what failed
+FAILS = {
+    "cudaRuntimeGetVersion": "version of the runtime",
+    "cudaGetDeviceCount": "no usable GPU or driver .*; CUDA: cudaGetDeviceCount",
+    "cudaGetDevice": "cuda:[01]: cudaGetDevice",
+    "cudaSetDevice": "cuda:0: cudaSetDevice",
+    "cuInit": "cuda:1: cuInit",
+    "cuDeviceGet": "cuda:1: cuDeviceGet",
+    "cuDevicePrimaryCtxRetain": "cuda:1: cuDevicePrimaryCtxRetain",
+    "cuCtxPushCurrent_v2": "cuda:1: cuCtxPushCurrent",
+    "cuCtxPopCurrent_v2": "cuda:1: cuCtxPopCurrent",
+    "cudaMalloc": r"no memory for a (b?float\d+ tensor \(.*\)|workspace of \d+ bytes) \(cudaMalloc\)|"
+                  "memory for the device's buffers",
+    "cudaMallocHost": r"memory for the device's buffers|no pinned memory for a batch of \d+ bytes \(cudaMallocHost\)",
+    "cudaMemcpyAsync": r"cuda:0: (copy (to|from) a tensor \(.*\)|copy inside the device|reading the loss)",
+    "cudaMemsetAsync": r"cuda:0: cudaMemsetAsync of a tensor \(.*\)",
+    "cudaMemGetInfo": "cuda:0: cudaMemGetInfo",
+    "cudaStreamCreateWithFlags": "cuda:0: making a stream",
+    "cudaStreamSynchronize": "cuda:0: cudaStreamSynchronize",
+    "cudaEventCreateWithFlags": "cuda:0: making an event",
+    "cudaLibraryLoadData": r"loading the kernels \(cudaLibraryLoadData\)",
+    "cudaLibraryGetKernel": "kernel cnn_[a-z0-9_]+",
+    "cudaLaunchKernel": "launching the kernel cnn_[a-z0-9_]+",
+    "cudaEventSynchronize": "cuda:0: cudaEventSynchronize",
+    "cudaStreamWaitEvent": "cuda:0: cudaStreamWaitEvent",
+    "cudaEventRecord": "cuda:0: cudaEventRecord",
+    "cudaGraphLaunch": r"cuda:0: a recorded step \(cudaGraphLaunch\)",
+    "cudnnCreate": "cudnnCreate",
+    "cudnnSetStream": "cudnnSetStream",
+    **{f"cudnnCreate{name}": f"cudnnCreate{name}" for name in DESCRIBED},
+    **{f"cudnnSet{name}": f"cudnnSet{name}" for name in (
+        "Tensor4dDescriptor", "Filter4dDescriptor", "Convolution2dDescriptor", "ConvolutionMathType",
+        "ConvolutionGroupCount", "ActivationDescriptor", "OpTensorDescriptor")},
+    **{f"cudnnGetConvolution{name}Algorithm_v7": f"algorithms of the {text}" for name, text in PASSES.items()},
+    **{f"cudnnFindConvolution{name}AlgorithmEx": f"measuring the algorithms of the {text}"
+       for name, text in PASSES.items()},
+    **{f"cudnnConvolution{name}": f"convolution, {text}" for name, text in PASSES.items()},
+    "cudnnConvolutionBiasActivationForward": "convolution with bias and ReLU",
+    "cudnnConvolutionBackwardBias": "bias gradient",
+    "cudnnActivationForward": "ReLU",
+    "cudnnActivationBackward": "ReLU backward",
+    "cudnnAddTensor": "adding the bias",
+    "cudnnOpTensor": "difference of output and target",
+    "cudnnBackendCreateDescriptor": "cuDNN: graph: make .*",
+    "cudnnBackendSetAttribute": r"cuDNN: graph: .*, attribute \d+",
+    "cudnnBackendGetAttribute": r"cuDNN: graph: .*, reading attribute \d+",
+    "cudnnBackendFinalize": "cuDNN: graph: (an?|the|adding) .*",
+    "cudnnBackendExecute": "cuDNN: graph: run a plan",
+    "cublasCreate_v2": "cublasCreate",
+    "cublasSetStream_v2": "cublasSetStream",
+    "cublasSetPointerMode_v2": "cublasSetPointerMode",
+    "cublasSdot_v2": r"the loss \(cublas dot\)",
+    "cublasSaxpy_v2": r"update \(cublas axpy\)",
+    "cublasSscal_v2": r"scaling \(cublas scal\)",
+}
+#: Nobody is told when these fail: there is nothing more to be done
+FREES = {"cudaFree", "cudaFreeHost", "cudaStreamDestroy", "cudaEventDestroy", "cudaLibraryUnload", "cudnnDestroy",
+         "cublasDestroy_v2", "cudnnBackendDestroyDescriptor", "cudaGraphDestroy", "cudaGraphExecDestroy",
+         "cuDevicePrimaryCtxRelease_v2",
+         *(f"cudnnDestroy{name}" for name in DESCRIBED)}  # fmt: skip
+#: Another algorithm is tried when the workspace of one cannot be had
+WORKSPACES = {f"cudnnGetConvolution{name}WorkspaceSize" for name in PASSES}
+#: What our kernels do where there are some
+BY_LIBRARY = {"cudnnActivationBackward", "cudnnConvolutionBackwardBias"}
+#: What cannot be recorded is run call by call
+RECORDS = {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate"}
+#: Used on the way to a free, where their failures stop nothing either
+ON_THE_WAY = {"cudaGetDevice", "cudaSetDevice", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cudaStreamSynchronize",
+              "cublasSetPointerMode_v2"}
+#: Where the graph API fails the convolution calls do the work: the same to rounding
+MAKE_GRAPHS = {f"cudnnBackend{name}" for name in ("CreateDescriptor", "SetAttribute", "GetAttribute", "Finalize")}
+#: What no training step calls
+NOT_IN_A_STEP = {
+    "cudaDriverGetVersion", "cudaDeviceGetAttribute", "cudaPointerGetAttributes", "cudaGetLastError",
+    "cuDriverGetVersion", "cuDeviceGetName", "cublasGetVersion_v2", "cublasDdot_v2", "cublasDaxpy_v2",
+    "cublasDscal_v2", "cudnnGetConvolution2dForwardOutputDim",
+    # Nobody does this yet
+    "cudaEventQuery", "cudaStreamIsCapturing", "cudaGraphUpload",
+}  # fmt: skip
+#: A status that stays, as after an access to a wrong address
+STICKY = dict.fromkeys(("cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize"), 700)
+
+
+#: Run, device, runtime, and the functions that it is about; none: all
+SCENARIOS = {
+    "kernels": ("file", "cuda,graphs=no", "new", ()),
+    "graphs": ("file", "cuda", "new", ()),
+    "graphs, measured": ("file", "cuda,algorithm=measured,workspace=1", "new", ("cudnnBackend",)),
+    "graphs, fused": ("step", "cuda,record=no", "new", ("cudnnBackend",)),
+    "graphs, recorded": ("step", "cuda", "new", (
+        "cudaStream.*Capture", "cudaGraph", "cudaMemcpyAsync", "cudaMalloc$", "cudaLaunchKernel", "cudnnSetStream",
+        "cudnnBackendExecute", "cudnnBackendFinalize", "cudaGetDevice$", "cudaSetDevice")),
+    "graphs, channels last": ("lean step", "cuda,math=bf16,record=no", "new", (
+        "cudnnBackendExecute", "cudnnBackendFinalize", "cudaMalloc$", "cudaLaunchKernel")),
+    "in place": ("lean step", "cuda,record=no", "new", ("cudaMalloc$", "cudaLaunchKernel")),
+    "in place without kernels": ("lean step", "cuda,record=no", "old", (
+        "cudnnActivationBackward", "cudaMalloc$", "cudaMemcpyAsync", "cudnnConvolutionBackwardBias")),
+    "without kernels": ("file", "cuda,graphs=no", "old", (
+        "cublas", "cudnnOp", "cudnn.*OpTensor", "cudnnActivationBackward", "cudaMemcpyAsync", "cudaMalloc$")),
+    "measured": ("file", "cuda,graphs=no,algorithm=measured,workspace=1", "new", (
+        "cudnnFind", "cudaMemGetInfo", "cudaMalloc$", ".*Workspace")),
+    "fused": ("step", "cuda,graphs=no,record=no", "new", (
+        "cudnnConvolution", "cudaLaunchKernel", "cudaMalloc$", "cudaStreamSynchronize", "cudaMemcpyAsync")),
+    "rounded": ("step", "cuda,math=bf16,record=no", "new", ("cudaLaunchKernel", "cudaMalloc$")),
+    # Where the stream changes: cuda/test_streams.py
+    "fed": ("fed step", "cuda,record=no", "new", (
+        "cudaEventSynchronize", "cudaStreamWaitEvent", "cudaEventRecord", "cudaEventCreate", "cudaStreamCreate",
+        "cudaMallocHost", "cudaMemcpyAsync", "cudaMalloc$", "cudaFreeHost", "cudaEventDestroy", "cudaStreamDestroy")),
+    "graphs, recorded, fed": ("fed step", "cuda", "new", ("cudaStreamWaitEvent", "cudaEventRecord", "cudaGraph")),
+    "second device": ("step", "cuda:1", "new", (
+        "cudaGetDevice$", "cuInit", "cuDeviceGet$", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease", "cuCtx")),
+}  # fmt: skip
+
+
+def chosen(patterns: tuple[str, ...]) -> Iterator[str]:
+    """The functions of a scenario."""
+    return (name for name in functions() if not patterns or any(re.match(one, name) for one in patterns))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_each_call_may_fail(scenario: str, fixture: Path, tmp_path: Path) -> None:
+    """A failed call is an error that names it, or harms nothing; the next run on the device is right; all goes back."""
+    run, device, cudart, patterns = SCENARIOS[scenario]
+    skip_without_kernels(cudart)
+    command = [sys.executable, "-m", "tests.helpers.cuda.failing_runs", run, device, fixture, tmp_path,
+               *chosen(patterns)]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=300,
+                          env=environment(cudart, STRICT_DEVICES="2"))
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    # A plan that cannot be made, or fails when it is measured, is not taken, and nothing else happens
+    may_go_on = ("cudnnBackend",) if scenario.startswith("graphs") else ()
+    if scenario.startswith("graphs, recorded"):
+        # While a step is recorded any failure means that it is run call by call
+        may_go_on = ("",)
+    problems = [problem for one in found for problem in problems_of(one, may_go_on=may_go_on)]
+    assert not problems, "\n".join(problems)
+    met = {one["function"] for one in found}
+    if patterns:
+        unused = [pattern for pattern in patterns if not any(re.match(pattern, name) for name in met)]
+        assert not unused
+    else:
+        assert len(met) > 30
+
+
+def problems_of(one: dict[str, object], *, may_go_on: tuple[str, ...]) -> Iterator[str]:
+    """What is wrong with an attempt of failing_runs.py."""
+    name, error = str(one["function"]), one["error"]
+    what = f"call {one['call']} of {one['calls']} of {name}: "
+    if one["left"]:
+        yield f"{what}left {one['left']}"
+    by_calls = name in MAKE_GRAPHS
+    if not one["recovered_close" if by_calls else "recovered"]:
+        yield f"{what}the next run was not right"
+    if one["report"]:
+        yield f"{what}{one['report']}"
+    if error is None:
+        if not one["close" if by_calls else "right"]:
+            yield f"{what}a wrong result, and no error"
+        if name in FAILS and not name.startswith(may_go_on) and not (name in ON_THE_WAY and one["call"] != 1):
+            yield f"{what}no error"
+    elif name not in FAILS or not re.search(rf"({FAILS[name]}): .*\b{status_of(name)}\b", str(error)):
+        yield f"{what}the message is {error!r}"
+    elif "\n" in str(error):
+        yield f"{what}more than a line: {error!r}"
+
+
+def test_every_function_is_in_the_table() -> None:
+    parts: list[set[str]] = [set(FAILS), FREES, WORKSPACES, RECORDS, NOT_IN_A_STEP]
+    assert sorted(name for part in parts for name in part) == list(functions())
+    assert set(FAILS) >= ON_THE_WAY | MAKE_GRAPHS
+
+
+def run_program(fixture: Path, result: Path, cudart: str, device: str = "cuda",
+                **more: str) -> subprocess.CompletedProcess[str]:
+    """`cnn_step` on the software device, which ends it with 99 if anything leaks."""
+    skip_without_kernels(cudart)
+    return subprocess.run([cnn_step(), fixture, result, "--device", device], capture_output=True, text=True, timeout=60,
+                          check=False, env=environment(cudart, STRICT_AT_EXIT="2", **more))
+
+
+@pytest.mark.parametrize("cudart", ["new", "old"])
+@pytest.mark.parametrize("device", ["cuda", "cuda,graphs=no", "cuda,algorithm=measured"])
+def test_the_program_gives_all_back(fixture: Path, tmp_path: Path, device: str, cudart: str) -> None:
+    done = run_program(fixture, tmp_path / "result.h5", cudart, device)
+    assert (done.returncode, done.stderr) == (0, "") and os.listdir(tmp_path) == ["result.h5"]
+
+
+@pytest.mark.parametrize("every", [False, True], ids=["first call", "every call"])
+@pytest.mark.parametrize("name", [*FAILS, *sorted(FREES)])
+def test_the_program_survives(fixture: Path, tmp_path: Path, name: str, every: bool) -> None:
+    """Exit status 2, one line that names what failed, no file, no leak; failures to free, or of graphs, are none."""
+    cudart = "old" if name.startswith("cublas") or "OpTensor" in name or name in BY_LIBRARY else "new"
+    status = STICKY.get(name, status_of(name))
+    result = tmp_path / "result.h5"
+    device = "cuda" if name.startswith("cudnnBackend") else "cuda,graphs=no"
+    done = run_program(fixture, result, cudart, device, STRICT_FAIL=f"{name}:{0 if every else 1}:{status}")
+    if name in FREES | MAKE_GRAPHS:
+        assert (done.returncode, done.stderr) == (0, "") and result.exists()
+        return
+    not_called = {"cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+                  "cudaMemGetInfo", "cudnnConvolutionBiasActivationForward", "cudaGraphLaunch",
+                  "cudaEventSynchronize", "cudaStreamWaitEvent", "cudaEventRecord"}
+    if name in not_called or name.startswith("cudnnFind"):
+        assert done.returncode == 0
+        return
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(rf"cnn_step: .*({FAILS[name]}): .*\({status}\).*\n", done.stderr), done.stderr
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(WORKSPACES))
+def test_no_workspace_size_at_all(fixture: Path, tmp_path: Path, name: str) -> None:
+    done = run_program(fixture, tmp_path / "result.h5", "new", "cuda,graphs=no", STRICT_FAIL=f"{name}:0:4000")
+    assert done.returncode == 2
+    assert re.fullmatch(r"cnn_step: .*cuDNN: workspace of the .*\(4000\).*\n", done.stderr), done.stderr
+    assert not os.listdir(tmp_path)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""Which of cuDNN's engines and calls a training step uses, on the strict software device; its results stay right.
+
+The device has engines for every trap: 0 TF32, 1 not deterministic, 2 FFT, 3 Winograd, 4 plain, 5 plain with workspace,
+6 compiled later (cuda/test_compiled_engines.py), 7 refused when its plan is made. Each check is a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import ROOT
+from tests.helpers.cuda.children import environment, skip_without_kernels
+from tests.helpers.cuda.one_step import FUSED_CALL, GRAPHS, PROGRAM
+
+CALLS = ("cudnnConvolutionForward", "cudnnConvolutionBackwardData", "cudnnConvolutionBackwardFilter")
+
+def step(fixture: Path, device: str, *, fuse: bool = False, poison: bool = False, **settings: str) -> dict[str, Any]:
+    """One step: loss, weights, and how often functions were called and engines ran."""
+    skip_without_kernels("new")
+    names = [GRAPHS, FUSED_CALL, *CALLS, "cudnnAddTensor", "cudnnActivationForward",
+             *(f"graph engine {i}" for i in range(8))]
+    command = [sys.executable, "-c", PROGRAM, fixture, device, "fuse" if fuse else "", "NaN" if poison else ""]
+    done = subprocess.run(command, input=json.dumps(names), capture_output=True, text=True, check=False, timeout=120,
+                          env=environment("new", **settings), cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def engines(found: dict[str, Any]) -> set[int]:
+    """Those that ran."""
+    return {i for i in range(8) if found["counts"][f"graph engine {i}"]}
+
+
+def same(a: dict[str, Any], b: dict[str, Any], tolerance: float) -> None:
+    """Loss and weights agree."""
+    assert a["loss"] == pytest.approx(b["loss"], rel=tolerance)
+    for one, other in zip(a["weights"], b["weights"], strict=True):
+        assert one == pytest.approx(other, rel=tolerance, abs=tolerance)
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_a_step_goes_through_graphs(fixture: Path, fuse: bool) -> None:
+    """All convolutions, by plain engines; the bias is part of them, and with `fuse` the ReLU."""
+    found, by_calls = step(fixture, "cuda", fuse=fuse), step(fixture, "cuda,graphs=no", fuse=fuse)
+    counts = found["counts"]
+    assert counts[GRAPHS] == 3 + 3 + 3  # three layers: forward, data and filter gradients
+    assert not any(counts[name] for name in (*CALLS, FUSED_CALL, "cudnnAddTensor"))
+    assert counts["cudnnActivationForward"] == (0 if fuse else 2)
+    assert engines(found) <= {4, 5}
+    assert by_calls["counts"][GRAPHS] == 0 and all(by_calls["counts"][name] for name in CALLS)
+    same(found, by_calls, 1e-6)
+
+
+@pytest.mark.parametrize("setting", ["STRICT_GRAPHS", "STRICT_GRAPH_FUSION"])
+def test_what_has_no_plan_goes_through_calls(fixture: Path, setting: str) -> None:
+    """Without any engine all of it, without fused ones only what is fused."""
+    right, found = step(fixture, "cuda", fuse=True), step(fixture, "cuda", fuse=True, **{setting: "0"})
+    counts = found["counts"]
+    if setting == "STRICT_GRAPHS":
+        assert counts[GRAPHS] == 0 and counts[FUSED_CALL] == 2 and counts["cudnnConvolutionBackwardData"] == 3
+    else:
+        assert counts[GRAPHS] == 3 + 3 + 1 and counts[FUSED_CALL] == 2 and counts["cudnnAddTensor"] == 1
+    same(found, right, 1e-6)
+
+
+@pytest.mark.parametrize(("options", "allowed", "wanted"), [
+    ("", {4, 5}, set()), ("math=tf32", {0, 4, 5}, {0}), ("deterministic=no", {1, 4, 5}, {1}),
+    ("transforms=yes", {2, 3, 4, 5}, {3}), ("workspace=0", {4}, {4})])
+def test_options_choose_the_engines(fixture: Path, options: str, allowed: set[int], wanted: set[int]) -> None:
+    """What an option forbids never runs; what it allows and is offered first does."""
+    found = step(fixture, f"cuda,{options}" if options else "cuda")
+    assert wanted <= engines(found) <= allowed
+    same(found, step(fixture, "cuda,graphs=no"), 1e-2 if "tf32" in options else 1e-5)
+
+
+def test_measured_plans(fixture: Path) -> None:
+    """Each allowed engine runs in the trial, none that is not."""
+    found = step(fixture, "cuda,algorithm=measured")
+    assert {4, 5} <= engines(found) <= {4, 5}
+    assert found["counts"][GRAPHS] > 9 * 6
+    same(found, step(fixture, "cuda,graphs=no"), 1e-5)
+
+
+def test_nan_passes_a_fused_relu(fixture: Path) -> None:
+    """As it does where the three are computed one after the other."""
+    found = step(fixture, "cuda", fuse=True, poison=True)
+    assert found["loss"] != found["loss"]
+
+
+@pytest.mark.parametrize(("fails", "goes_on"), [("cudnnBackendExecute:1:3000", True),
+                                                ("cudnnBackendExecute:0:3000", False)])
+def test_a_fused_plan_that_does_not_run(fixture: Path, fails: str, goes_on: bool) -> None:
+    """NOT_SUPPORTED when it is run: of a fused plan the parts are computed, of a plain one it is an error."""
+    skip_without_kernels("new")
+    program = PROGRAM.replace("loss = net.step(x, y, lr=0.25)", "out = net.forward(x)")
+    program = program.replace('"loss": loss', '"out": out.numpy().ravel().tolist()')
+    command = [sys.executable, "-c", program, fixture, "cuda", "fuse", ""]
+    done = subprocess.run(command, input="[]", capture_output=True, text=True, check=False, timeout=120, cwd=ROOT,
+                          env=environment("new", STRICT_FAIL=fails))
+    if not goes_on:
+        assert done.returncode == 1 and "CUDNN_STATUS_NOT_SUPPORTED (3000)" in done.stderr
+        return
+    right = subprocess.run(command, input="[]", capture_output=True, text=True, check=False, timeout=120, cwd=ROOT,
+                           env=environment("new"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["out"] == pytest.approx(json.loads(right.stdout)["out"], rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(("function", "status"), [
+    ("CreateDescriptor", 4000), ("SetAttribute", 2000), ("GetAttribute", 5000), ("Finalize", 4000)])
+def test_where_graphs_fail_calls_do_the_work(fixture: Path, function: str, status: int) -> None:
+    """Whatever fails, and with whatever status: building a graph, its heuristics, its plans."""
+    found = step(fixture, "cuda", fuse=True, STRICT_FAIL=f"cudnnBackend{function}:0:{status}")
+    counts = found["counts"]
+    assert counts[GRAPHS] == 0 and counts[FUSED_CALL] == 2 and counts["cudnnConvolutionBackwardData"] == 3
+    same(found, step(fixture, "cuda,graphs=no", fuse=True), 1e-6)
+
+
+def test_where_a_heuristic_fails_the_other_is_asked(fixture: Path) -> None:
+    """Its engines do all the work."""
+    found = step(fixture, "cuda", STRICT_HEURISTICS="0")
+    assert found["counts"][GRAPHS] == 9 and engines(found) == {4}
+    same(found, step(fixture, "cuda"), 1e-5)
+
+
+def test_plans_of_which_none_runs(fixture: Path) -> None:
+    """When they are measured: cuDNN's calls do the work, too."""
+    found = step(fixture, "cuda,algorithm=measured", STRICT_FAIL="cudnnBackendExecute:0:5000")
+    assert engines(found) == set() and found["counts"]["cudnnConvolutionBackwardData"] == 3
+    same(found, step(fixture, "cuda,graphs=no"), 1e-5)
+
+
+def test_plans_that_cannot_be_compiled(fixture: Path) -> None:
+    """Every plan's Finalize fails, as without NVRTC: cuDNN's calls do the work, and nothing is left of the failures."""
+    right = step(fixture, "cuda")
+    found = step(fixture, "cuda", STRICT_PLANS="0")
+    assert found["counts"][GRAPHS] == 0 and found["counts"]["cudnnConvolutionForward"] == 3
+    same(found, right, 1e-6)
+
+
+@pytest.mark.parametrize("call", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12])
+def test_notes_that_cannot_be_read_allow_nothing(fixture: Path, call: int) -> None:
+    """Reading an attribute is not supported, always or once: what an engine's arithmetic is must be known."""
+    found = step(fixture, "cuda", STRICT_FAIL=f"cudnnBackendGetAttribute:{call}:3000")
+    assert engines(found) <= {4, 5}
+    same(found, step(fixture, "cuda"), 1e-6)

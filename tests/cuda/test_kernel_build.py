@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: MIT
+"""How the CUDA Fortran kernels are compiled: what the PTX must and must not hold, and what is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import doctest
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.software_device.host_kernels import KERNELS, builder, flang
+
+build_kernels = builder()
+SOURCE = KERNELS / "kernels.cuf"
+needs_flang = pytest.mark.skipif(flang() is None, reason="no flang to compile the CUDA Fortran kernels")
+STRANGE = "@_QM__fortran_builtinsE__builtin_"
+
+
+@pytest.fixture(scope="module")
+def ptx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = flang()
+    if compiler is None:
+        pytest.skip("no flang to compile the CUDA Fortran kernels")
+    path = tmp_path_factory.mktemp("ptx") / "kernels.ptx"
+    assert build_kernels.main(["--compiler", compiler, "--ptx", str(SOURCE), str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def ptx(ptx_file: Path) -> str:
+    return ptx_file.read_text(encoding="utf-8")
+
+
+def string_of(source: Path) -> str:
+    """What a C compiler makes of the C file."""
+    library = source.with_suffix(".so")
+    subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library, source], check=True)
+    first = ctypes.c_char.in_dll(ctypes.CDLL(str(library)), "cnn_kernels_ptx")
+    return ctypes.string_at(ctypes.addressof(first)).decode()
+
+
+def test_the_examples_of_the_builder() -> None:
+    assert doctest.testmod(build_kernels) == doctest.TestResults(failed=0, attempted=3)
+
+
+def test_ptx_is_for_old_and_new_gpus(ptx: str) -> None:
+    """CUDA 12 is the oldest that is supported: its drivers read PTX 8.0. Turing is the oldest that CUDA 13 has."""
+    major, minor = map(int, re.findall(r"^\.version (\d+)\.(\d+)$", ptx, re.MULTILINE)[0])
+    assert (major, minor) <= (8, 0)
+    assert re.findall(r"^\.target (.*)$", ptx, re.MULTILINE) == ["sm_75"]
+    assert ".address_size 64" in ptx
+
+
+def test_ptx_has_the_kernels_and_nothing_else(ptx: str) -> None:
+    assert set(re.findall(r"\.entry (\w+)", ptx)) == build_kernels.ENTRIES
+    assert ptx.count(".visible") == len(build_kernels.ENTRIES)
+    # functions that are called, memory that each thread has to itself, variables
+    assert not re.findall(r"\.func|\.extern|\.local|\.shared|\.const|^\.global|\bcall\b|__fortran", ptx, re.MULTILINE)
+
+
+def test_ptx_rounds_as_ieee_754_says(ptx: str) -> None:
+    """Every sum and product names its rounding, so that the driver fuses none; subnormal numbers are kept."""
+    assert not re.findall(r"\bfma\b|\bmad\.(?:rn\.)?f|\.ftz|\.approx|\.full|\.sat", ptx)
+    floating = re.findall(r"\b(?:add|sub|mul|div)\.[\w.]*f(?:32|64)\b", ptx)
+    assert floating
+    assert all(".rn." in opcode for opcode in floating)
+    assert {"cvt.rn.f16.f32", "cvt.rn.f32.f64"} <= set(re.findall(r"\bcvt[\w.]+", ptx))
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90"])
+def test_ptxas_takes_it(ptx_file: Path, tmp_path: Path, target: str) -> None:
+    """No stack, no spills, and few enough registers for blocks of 256 threads."""
+    ptxas = shutil.which("ptxas")
+    if ptxas is None:
+        pytest.skip("no ptxas to assemble PTX")
+    done = subprocess.run([ptxas, f"-arch={target}", "-v", ptx_file, "-o", tmp_path / "kernels.cubin"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    count = len(build_kernels.ENTRIES)
+    assert done.stderr.count("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") == count
+    registers = [int(number) for number in re.findall(r"Used (\d+) registers", done.stderr)]
+    assert len(registers) == count
+    assert max(registers) <= 64
+
+
+def test_the_c_file_holds_the_ptx(ptx: str, tmp_path: Path) -> None:
+    source = tmp_path / "kernels_ptx.c"
+    assert build_kernels.main(["--compiler", flang(), str(SOURCE), str(source)]) == 0
+    assert string_of(source).replace("\t", " ").split() == ptx.split()
+    assert [line.strip() for line in string_of(source).splitlines()] == [
+        line.strip().replace("\t", "  ") for line in ptx.splitlines()]
+
+
+def test_a_build_without_kernels_has_an_empty_text(tmp_path: Path) -> None:
+    source = tmp_path / "kernels_ptx.c"
+    assert build_kernels.main(["--none", str(SOURCE), str(source)]) == 0
+    assert string_of(source) == ""
+
+
+@pytest.mark.parametrize(("line", "expected"), [
+    ("  %8 = load i32, ptr @{}blockdim, align 4, !tbaa !8", ["%8 = call i32 @llvm.nvvm.read.ptx.sreg.ntid.x()"]),
+    ("  %x = load i32, ptr @{}griddim, align 4", ["%x = call i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()"]),
+    ("  %9 = load i32, ptr getelementptr inbounds nuw (i8, ptr @{}blockidx, i64 4), align 4",
+     ["%zero.9 = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.y()", "%9 = add i32 %zero.9, 1"]),
+    ("  %9 = load i32, ptr getelementptr (i8, ptr @{}threadidx, i64 8), align 4",
+     ["%zero.9 = call i32 @llvm.nvvm.read.ptx.sreg.tid.z()", "%9 = add i32 %zero.9, 1"]),
+])
+def test_variables_become_registers(line: str, expected: list[str]) -> None:
+    """Fortran counts threads and blocks from 1, the hardware from 0; sizes are sizes."""
+    text = line.format("_QM__fortran_builtinsE__builtin_") + "\n"
+    assert [part.strip() for part in build_kernels.rewrite(text, host=False).split("\n")][:len(expected)] == expected
+
+
+@pytest.mark.parametrize("line", [
+    f"  %1 = load i32, ptr {STRANGE}warpsize, align 4",
+    f"  %1 = load i64, ptr {STRANGE}blockidx, align 4",
+    f"  store i32 1, ptr {STRANGE}blockidx, align 4",
+    f"  %1 = load i32, ptr getelementptr (i8, ptr {STRANGE}blockidx, i64 12), align 4",
+])
+@pytest.mark.parametrize("host", [False, True])
+def test_a_use_that_is_not_understood_is_refused(line: str, host: bool) -> None:
+    with pytest.raises(build_kernels.KernelError, match="is not understood: " + re.escape(line.strip()[:20])):
+        build_kernels.rewrite(line + "\n", host=host)
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    (".entry cnn_fold(", ".entry cnn_fald(", "lacks cnn_fold"),
+    (".visible .entry cnn_fold(", ".visible .entry cnn_more(\n.visible .entry cnn_fold(", "not expected: cnn_more"),
+    (".address_size 64", ".address_size 64\n.extern .func sinf", r"no GPU has: \.extern \.func sinf"),
+    (".target sm_75", ".target sm_90", "not for sm_75"),
+])
+def test_unusable_ptx_is_refused(ptx: str, old: str, new: str, message: str) -> None:
+    assert old in ptx
+    with pytest.raises(build_kernels.KernelError, match=message):
+        build_kernels.check_ptx(ptx.replace(old, new), "sm_75")
+
+
+@needs_flang
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("total = total + d*d", "if (n < 0) stop 1", "a kernel calls what no GPU has: _FortranAStopStatement"),
+    ('name="cnn_mse_"', 'name="mse_"', "the PTX lacks cnn_mse_f32, cnn_mse_f64"),
+    ("real(wp), device, intent(in) :: y(n)", "real(wp), devise, intent(in) :: y(n)", "exit status 1"),
+])
+def test_unusable_kernels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str,
+                                      message: str) -> None:
+    """A call of the run-time library, another name, a syntax error: the build stops, and writes no file."""
+    body = (KERNELS / "kernels.inc").read_text(encoding="utf-8")
+    assert old in body
+    (tmp_path / "kernels.inc").write_text(body.replace(old, new), encoding="utf-8")
+    for file in (SOURCE, KERNELS / "nhwc.inc"):
+        shutil.copy(file, tmp_path)
+    output = tmp_path / "kernels_ptx.c"
+    assert build_kernels.main(["--compiler", flang(), str(tmp_path / SOURCE.name), str(output)]) == 1
+    assert re.search(message, capsys.readouterr().err)
+    assert not output.exists()
+
+
+def test_a_missing_compiler_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert build_kernels.main(["--compiler", str(tmp_path / "flang"), "--check", str(SOURCE)]) == 1
+    assert "cannot be run: No such file or directory" in capsys.readouterr().err

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""from_torch: only what computes the same function is taken, and a refusal names the layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations, prune, weight_norm
+
+import bridge
+from tests.helpers.cases import batch
+
+Module = nn.Module
+
+
+class Scaled(nn.Conv2d):
+    """Scales its weights."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x)
+
+
+class Leaky(nn.ReLU):
+    """Lets a tenth through."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.leaky_relu(x, 0.1)
+
+
+class Around(Module):
+    """A chain with something around it."""
+
+    def __init__(self, change: Callable[[Module, torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.a, self.b, self.change = nn.Conv2d(1, 1, 3, padding=1), nn.ReLU(), change
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.change(self, x, self.b(self.a(x)))
+
+
+def chain(change: Callable[[nn.Conv2d], object] = lambda conv: None) -> nn.Sequential:
+    """Two layers, the first of them changed."""
+    torch.manual_seed(3)
+    module = nn.Sequential()
+    module.add_module("first", nn.Conv2d(1, 2, 3))
+    module.add_module("second", nn.ReLU())
+    change(module.first)
+    return module
+
+
+def replaced(**parameters: torch.Tensor) -> nn.Sequential:
+    """The chain with other parameters in the first layer."""
+    return chain(lambda conv: [setattr(conv, name, nn.Parameter(value)) for name, value in parameters.items()])
+
+
+def normed() -> nn.Sequential:
+    """The old kind of weight norm, which torch warns about."""
+    with pytest.warns(FutureWarning):
+        return chain(weight_norm)
+
+
+CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
+    "no module": (lambda: 3, "^module: int, expected torch.nn.Module"),
+    "scaled": (lambda: nn.Sequential(Scaled(1, 1, 1)), "layer '0' is Scaled, expected Conv2d or ReLU"),
+    "leaky": (lambda: nn.Sequential(nn.Conv2d(1, 1, 1), Leaky()), "layer '1' is Leaky, expected Conv2d or ReLU"),
+    "hook": (lambda: chain(lambda c: c.register_forward_hook(lambda m, x, y: 2 * y)), "'first' has forward hooks"),
+    "pre-hook": (lambda: chain(lambda c: c.register_forward_pre_hook(lambda m, x: None)), "'first' has forward pre h"),
+    "backward hook": (lambda: chain(lambda c: c.register_full_backward_hook(lambda m, x, y: None)), "'first' has back"),
+    "weight norm": (normed, "'first' has forward pre hooks"),
+    "parametrized": (lambda: chain(parametrizations.weight_norm), "layer 'first' has parametrizations"),
+    "pruned": (lambda: chain(lambda c: prune.l1_unstructured(c, "weight", 0.5)), "'first' has forward pre hooks"),
+    "meta": (lambda: nn.Sequential(nn.Conv2d(1, 1, 1, device="meta")), "weight of layer '0' is on the meta device"),
+    "complex": (lambda: chain().to(torch.complex64), "weight of layer 'first' is torch.complex64"),
+    "shape": (lambda: replaced(weight=torch.ones(2, 1, 1, 1)), "'first' has a weight of the shape .2, 1, 1, 1., exp"),
+    "nan": (lambda: replaced(bias=torch.tensor([1, torch.nan])), "bias of layer 'first' holds NaN"),
+    "two types": (lambda: replaced(bias=torch.ones(2).double()), "float32 .layer 'first'. and float64 .layer 'first'"),
+    "skip": (lambda: Around(lambda m, x, y: x + y), "its forward is not the chain of its layers .a, b."),
+    "clamp": (lambda: Around(lambda m, x, y: y.clamp(max=50)), "its forward is not the chain"),
+    "dropout": (lambda: Around(lambda m, x, y: functional.dropout(y, 0.5, m.training)).eval(), "is not the chain"),
+    "patched": (lambda: chain(lambda c: setattr(c, "forward", lambda x: x[:, :, 1:-1, 1:-1])), "is not the chain"),
+    "crash": (lambda: Around(lambda m, x, y: 1 / 0), "it cannot be run on an input of the shape"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature:UserWarning")
+@pytest.mark.parametrize("kind", CHANGED)
+def test_another_function_is_refused(kind: str) -> None:
+    """Whatever computes something else than its layers' descriptions is refused, and the layer is named."""
+    make, message = CHANGED[kind]
+    with pytest.raises((bridge.ArgumentError, bridge.ArgumentTypeError), match=message):
+        bridge.Network.from_torch(make())
+
+
+@pytest.mark.parametrize(("padding", "numbers"), [("valid", (0, 0)), ("same", (2, 3))])
+def test_paddings_in_words(padding: str, numbers: tuple[int, int]) -> None:
+    """torch's words become numbers, and the outputs agree."""
+    module = nn.Sequential(nn.Conv2d(2, 3, (5, 3), dilation=(1, 3), padding=padding))
+    net = bridge.Network.from_torch(module)
+    assert net.model.layers[0].padding == numbers
+    x = batch((2, 2, 11, 12), "float32", 1)
+    assert np.allclose(net.forward(x), module(torch.from_numpy(x)).detach().numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_single_number_is_a_pair() -> None:
+    module = chain(lambda conv: setattr(conv, "stride", 2))
+    assert bridge.Network.from_torch(module).model.layers[0].stride == (2, 2)
+
+
+def test_the_module_is_left_as_it_was() -> None:
+    """Mode, type and values of the caller's module do not change."""
+    module = chain().eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    bridge.Network.from_torch(module)
+    assert not module.training and not module.first.training
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert module.first.weight.dtype == torch.float32

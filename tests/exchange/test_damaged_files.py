@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: MIT
+"""Damaged, strange and hostile files: exit code 2, one clear line, no traceback, in bounded time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from bridge import step
+from bridge.common.errors import FileError
+from bridge.engine.library import extension
+from bridge.exchange.file import ExchangeFile
+from reference.export import export
+from reference.settings import ExportSettings
+from tests.helpers.candidates import ask
+
+Spoil = Callable[[h5py.File], object]
+WEIGHT = "steps/0/weights/conv2/weight"
+INPUT = "batches/0/input"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A small fixture and its right result."""
+    fixture = export(
+        tmp_path_factory.mktemp("files") / "fixture.h5",
+        ExportSettings(height=9, width=12, batch=2, steps=2, momentum=0.5, threads=1),
+    ).path
+    extension.run_file(fixture, fixture.with_name("result.h5"))
+    return fixture, fixture.with_name("result.h5")
+
+
+def check_line(text: str, path: Path, *wanted: str) -> None:
+    """One line that names the file and what is wrong."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("compare with")]
+    assert len(lines) == 1 and "Traceback" not in text, text
+    assert str(path) in lines[0] and all(word in lines[0] for word in wanted), (lines[0], wanted)
+
+
+def refused_by_step(path: Path, folder: Path, capfd: pytest.CaptureFixture) -> None:
+    """By the Fortran reader, which leaves no file behind."""
+    capfd.readouterr()
+    assert step.main([str(path), str(folder / "out.h5")]) == 2
+    assert not list(folder.glob("*out.h5*"))
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("bridge.step: ") and len(lines[0]) > 30, lines
+
+
+def put(name: str, make: Callable[[h5py.File, str], object]) -> Spoil:
+    """Replace an object."""
+
+    def spoil(file: h5py.File) -> None:
+        del file[name]
+        make(file, name)
+
+    return spoil
+
+
+def data(name: str, change: Callable[[np.ndarray], object]) -> Spoil:
+    """Replace the values of a dataset."""
+
+    def spoil(file: h5py.File) -> None:
+        changed = change(file[name][()])
+        del file[name]
+        file[name] = changed
+
+    return spoil
+
+
+def attribute(node: str, name: str, value: object) -> Spoil:
+    """Replace or (None) delete an attribute."""
+
+    def spoil(file: h5py.File) -> None:
+        del file[node].attrs[name]
+        if value is not None:
+            file[node].attrs[name] = value
+
+    return spoil
+
+
+def model(change: Callable[[dict], object]) -> Spoil:
+    """Change the description of the model."""
+
+    def spoil(file: h5py.File) -> None:
+        content = json.loads(file["model"][()])
+        change(content)
+        del file["model"]
+        file["model"] = json.dumps(content)
+
+    return spoil
+
+
+def text(content: str) -> Spoil:
+    """Replace the description of the model by another text."""
+    return data("model", lambda _: content)
+
+
+def with_nan(values: np.ndarray) -> np.ndarray:
+    values[(0,) * values.ndim] = np.nan
+    return values
+
+
+def cycle(file: h5py.File, name: str) -> None:
+    file["loop"] = h5py.SoftLink("/" + name)
+    file[name] = h5py.SoftLink("/loop")
+
+
+def through_external(file: h5py.File, name: str) -> None:
+    file["elsewhere"] = h5py.ExternalLink("other.h5", "/x")
+    file[name] = h5py.SoftLink("/elsewhere")
+
+
+def virtual(file: h5py.File, name: str) -> None:
+    layout = h5py.VirtualLayout((2, 1, 9, 12), "f4")
+    layout[:] = h5py.VirtualSource("other.h5", "x", (2, 1, 9, 12))
+    file.create_virtual_dataset(name, layout)
+
+
+#: (what, how, words of the message)
+FIXTURES: list[tuple[str, Spoil, tuple[str, ...]]] = [
+    ("no format", attribute("/", "format", None), ("format",)),
+    ("other format", attribute("/", "format", "onnx"), ("format", "onnx")),
+    ("format is very long", attribute("/", "format", "x" * 60_000), ("format", "xxx...")),
+    ("format acts on terminals", attribute("/", "format", "\x1b[2J\u2028"), ("format",)),
+    ("format is a number", attribute("/", "format", 1), ("format",)),
+    ("format is an array", attribute("/", "format", ["a", "b"]), ("format",)),
+    ("version 2", attribute("/", "format_version", 2), ("format_version", "2")),
+    ("version is text", attribute("/", "format_version", "one"), ("format_version",)),
+    ("version missing", attribute("/", "format_version", None), ("format_version",)),
+    ("precision unknown", attribute("/", "precision", "float16"), ("precision", "float16")),
+    ("precision is an array", attribute("/", "precision", [1.0, 2.0]), ("precision",)),
+    ("no model", lambda file: file.__delitem__("model"), ("model",)),
+    ("model is a group", put("model", lambda file, name: file.create_group(name)), ("model",)),
+    ("model is a number", data("model", lambda _: 3.0), ("model",)),
+    ("model is not JSON", text("{layers: 3"), ("model",)),
+    ("model is empty", text(""), ("model",)),
+    ("model is an array", text("[1, 2]"), ("model",)),
+    ("model is too long", text(" " * 2**20 + "{}"), ("model",)),
+    ("model nested", text("[" * 100_000), ("model",)),
+    ("model nested in objects", text('{"layers":' * 100_000), ("model",)),
+    ("model with a huge number", text('{"layers": ' + "9" * 10_000 + "}"), ()),
+    ("no layers", model(lambda m: m.update(layers=[])), ("layers",)),
+    ("layer is a text", model(lambda m: m["layers"].append("relu")), ("layer",)),
+    ("layer unknown", model(lambda m: m["layers"][1].update(type="tanh")), ("tanh",)),
+    ("layer without type", model(lambda m: m["layers"][1].pop("type")), ("relu1",)),
+    ("name twice", model(lambda m: m["layers"][1].update(name="conv1")), ("name",)),
+    ("name with a slash", model(lambda m: m["layers"][1].update(name="../conv1")), ("name",)),
+    ("name too long", model(lambda m: m["layers"][1].update(name="x" * 65)), ("name",)),
+    ("name is input", model(lambda m: m["layers"][1].update(name="input")), ("name",)),
+    ("kernel of 0", model(lambda m: m["layers"][0].update(kernel_size=[0, 3])), ("kernel_size",)),
+    ("kernel too large", model(lambda m: m["layers"][0].update(kernel_size=[65536, 65536])), ()),
+    ("stride is a text", model(lambda m: m["layers"][0].update(stride="1")), ("stride",)),
+    ("padding negative", model(lambda m: m["layers"][0].update(padding=[-1, 0])), ("padding",)),
+    ("channels do not fit", model(lambda m: m["layers"][2].update(in_channels=5)), ()),
+    ("groups do not divide", model(lambda m: m["layers"][2].update(groups=3)), ("groups",)),
+    ("loss unknown", model(lambda m: m["loss"].update(type="l1")), ("loss",)),
+    ("reduction unknown", model(lambda m: m["loss"].update(reduction="none")), ("reduction",)),
+    ("no optimizer", lambda file: file.__delitem__("optimizer"), ("optimizer",)),
+    ("optimizer is a dataset", put("optimizer", lambda file, name: file.__setitem__(name, 1.0)), ("optimizer",)),
+    ("adam", attribute("optimizer", "type", "adam"), ("adam",)),
+    ("lr missing", attribute("optimizer", "lr", None), ("lr",)),
+    ("lr is text", attribute("optimizer", "lr", "fast"), ("lr",)),
+    ("lr is NaN", attribute("optimizer", "lr", np.nan), ("lr",)),
+    ("lr is negative", attribute("optimizer", "lr", -0.5), ("lr",)),
+    ("momentum is infinite", attribute("optimizer", "momentum", np.inf), ("momentum",)),
+    ("no batches", lambda file: file.__delitem__("batches"), ("batches/0/input",)),
+    ("no target", lambda file: file.__delitem__("batches/1/target"), ("batches/1/target",)),
+    ("no weights", lambda file: file.__delitem__("steps/0/weights"), ("steps/0/weights",)),
+    ("a weight missing", lambda file: file.__delitem__(WEIGHT), ("steps/0/weights",)),
+    ("weight is a group", put(WEIGHT, lambda file, name: file.create_group(name)), ("steps/0/weights",)),
+    ("layer is a dataset", put("steps/0/weights/conv2", lambda file, name: file.__setitem__(name, 1.0)), ()),
+    ("integers", data(WEIGHT, lambda w: w.astype(np.int32)), (WEIGHT, "int32")),
+    ("float16", data(WEIGHT, lambda w: w.astype(np.float16)), (WEIGHT, "float16")),
+    ("complex", data(WEIGHT, lambda w: w.astype(np.complex64)), (WEIGHT, "complex64")),
+    (
+        "texts",
+        put(WEIGHT, lambda file, name: file.create_dataset(name, (16, 16, 3, 3), h5py.string_dtype())),
+        (WEIGHT,),
+    ),
+    ("booleans", data(WEIGHT, lambda w: w > 0), (WEIGHT, "bool")),
+    ("wrong shape", data(WEIGHT, lambda w: w[:, :, :, :2]), (WEIGHT, "shape", "(16, 16, 3, 3)")),
+    ("axes swapped", data(WEIGHT, lambda w: w.reshape(3, 3, 16, 16)), (WEIGHT, "shape")),
+    ("wrong rank", data(WEIGHT, lambda w: w.reshape(256, 9)), (WEIGHT, "shape")),
+    ("rank 5", data(WEIGHT, lambda w: w[None]), (WEIGHT, "shape")),
+    ("scalar", data(WEIGHT, lambda w: w[0, 0, 0, 0]), (WEIGHT, "shape")),
+    ("no elements", data(WEIGHT, lambda w: w[:0]), (WEIGHT, "shape")),
+    ("null space", put(WEIGHT, lambda file, name: file.__setitem__(name, h5py.Empty("f4"))), (WEIGHT,)),
+    ("no data", put(WEIGHT, lambda file, name: file.create_dataset(name, (16, 16, 3, 3), "f4")), (WEIGHT, "data")),
+    ("input of rank 3", data(INPUT, lambda x: x[0]), (INPUT, "shape")),
+    ("input empty", data(INPUT, lambda x: x[:0]), (INPUT, "shape")),
+    (
+        "input is huge",
+        put(INPUT, lambda file, name: file.create_dataset(name, (2, 1, 10**6, 10**6), "f4")),
+        ("batches/0",),
+    ),
+    ("target too small", data("batches/0/target", lambda t: t[:, :, 1:]), ("batches/0/target", "shape")),
+    ("batches differ", data("batches/1/input", lambda x: x[:1]), ("batches/1/",)),
+    ("NaN in the input", data("batches/1/input", with_nan), ("batches/1/input", "NaN")),
+    ("NaN in the target", data("batches/0/target", with_nan), ("batches/0/target", "NaN")),
+    ("NaN in the weights", data(WEIGHT, with_nan), (WEIGHT, "NaN")),
+    ("dangling link", put(INPUT, lambda file, name: file.__setitem__(name, h5py.SoftLink("/nowhere"))), (INPUT,)),
+    ("cyclic link", put(INPUT, cycle), (INPUT,)),
+    (
+        "external link",
+        put(INPUT, lambda file, name: file.__setitem__(name, h5py.ExternalLink("other.h5", "/x"))),
+        (INPUT,),
+    ),
+    ("soft link to an external one", put(INPUT, through_external), (INPUT,)),
+    ("virtual dataset", put(INPUT, virtual), (INPUT,)),
+    (
+        "external storage",
+        put(INPUT, lambda file, name: file.create_dataset(name, (2, 1, 9, 12), "f4", external=[("other.raw", 0, 864)])),
+        (INPUT,),
+    ),
+    (
+        "group in a circle",
+        put("steps/0/weights", lambda file, name: file.__setitem__(name, file["steps"])),
+        ("steps/0",),
+    ),
+]
+
+
+def spoilt(source: Path, folder: Path, spoil: Spoil) -> Path:
+    """A spoilt copy, and beside it what its links may point to."""
+    path = folder / "bad.h5"
+    shutil.copyfile(source, path)
+    with h5py.File(folder / "other.h5", "w") as other:
+        other["x"] = np.ones((2, 1, 9, 12), np.float32)
+    (folder / "other.raw").write_bytes(bytes(864))
+    with h5py.File(path, "r+") as file:
+        spoil(file)
+    return path
+
+
+@pytest.mark.parametrize("spoil, words", [row[1:] for row in FIXTURES], ids=[row[0] for row in FIXTURES])
+def test_a_bad_fixture_is_refused(
+    pair: tuple[Path, Path], spoil: Spoil, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = spoilt(pair[0], tmp_path, spoil)
+    answer = ask(path, pair[1])
+    assert answer.code == 2
+    check_line(answer.errors, path, *words)
+
+
+@pytest.mark.parametrize("spoil", [row[1] for row in FIXTURES], ids=[row[0] for row in FIXTURES])
+def test_a_bad_fixture_is_refused_by_the_fortran_reader(
+    pair: tuple[Path, Path], spoil: Spoil, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    refused_by_step(spoilt(pair[0], tmp_path, spoil), tmp_path, capfd)
+
+
+def half_written(file: h5py.File, name: str) -> None:
+    file.create_dataset(name, (2, 16, 9, 12), "f4", chunks=(1, 16, 9, 12))
+    file[name][0] = 1
+
+
+RESULTS: list[tuple[str, Spoil, tuple[str, ...]]] = [
+    ("half written", put("steps/0/forward/conv1", half_written), ("steps/0/forward/conv1", "holds only 6912")),
+    ("model is too long", text(" " * 2**20 + "{}"), ("model", "longer than 1048576 bytes")),
+    ("wrong shape", data("steps/1/forward/conv2", lambda z: z[:, :, 1:]), ("steps/1/forward/conv2", "shape")),
+    ("axes swapped", data("steps/0/grads/input", lambda z: z.swapaxes(2, 3)), ("steps/0/grads/input", "shape")),
+    ("integers", data("steps/0/grads/conv1/bias", lambda g: g.astype(int)), ("steps/0/grads/conv1/bias", "int64")),
+    ("float16", data("steps/0/forward/conv1", lambda z: z.astype(np.float16)), ("steps/0/forward/conv1", "float16")),
+    ("loss is an array", data("steps/0/loss", lambda loss: np.full(2, loss)), ("steps/0/loss", "shape")),
+    (
+        "no data",
+        put("steps/0/forward/conv1", lambda file, name: file.create_dataset(name, (2, 16, 9, 12), "f4")),
+        ("steps/0/forward/conv1", "no data"),
+    ),
+    (
+        "huge",
+        put(
+            "steps/0/forward/conv1",
+            lambda file, name: file.create_dataset(name, (2, 16, 2**30, 2**30), "f4", chunks=(1, 1, 64, 64)),
+        ),
+        ("steps/0/forward/conv1", "shape"),
+    ),
+    ("wrong version", attribute("/", "format_version", 7), ("format_version", "7")),
+    ("model is not JSON", text("]"), ("model",)),
+    ("optimizer without lr", attribute("optimizer", "lr", None), ("lr", "optimizer")),
+    (
+        "virtual",
+        put(
+            "steps/0/forward/conv1",
+            lambda file, name: file.create_virtual_dataset(name, h5py.VirtualLayout((2, 16, 9, 12), "f4")),
+        ),
+        ("steps/0/forward/conv1", "other files"),
+    ),
+]
+
+
+@pytest.mark.parametrize("spoil, words", [row[1:] for row in RESULTS], ids=[row[0] for row in RESULTS])
+def test_a_bad_result_is_refused(pair: tuple[Path, Path], spoil: Spoil, words: tuple[str, ...], tmp_path: Path) -> None:
+    path = spoilt(pair[1], tmp_path, spoil)
+    answer = ask(pair[0], path)
+    assert answer.code == 2
+    check_line(answer.errors, path, *words)
+
+
+@pytest.mark.parametrize("link", ["dangling", "cyclic", "external", "group"])
+def test_strange_objects_in_a_result_are_missing_tensors(pair: tuple[Path, Path], link: str, tmp_path: Path) -> None:
+    """What is not a dataset of this file is not in the file: listed, never followed."""
+    name = "steps/0/forward/conv2"
+    make = {
+        "dangling": lambda file: file.__setitem__(name, h5py.SoftLink("/nowhere")),
+        "cyclic": lambda file: cycle(file, name),
+        "external": lambda file: file.__setitem__(name, h5py.ExternalLink(str(pair[0]), "/" + name)),
+        "group": lambda file: file.create_group(name),
+    }[link]
+    path = tmp_path / "result.h5"
+    shutil.copyfile(pair[1], path)
+    with h5py.File(path, "r+") as file:
+        del file[name]
+        make(file)
+    answer = ask(pair[0], path)
+    assert answer.code == 0 and "not judged: forward/conv2 (step 0): not in the file" in answer.words
+
+
+def test_a_soft_link_inside_the_file_is_followed(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    path = tmp_path / "result.h5"
+    shutil.copyfile(pair[1], path)
+    with h5py.File(path, "r+") as file:
+        file.move("steps/0/forward", "outputs")
+        file["steps/0/forward"] = h5py.SoftLink("/outputs")
+    assert ask(pair[0], path).code == 0
+
+
+def test_a_huge_fixture_that_is_not_there(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """Two images of 2**36 pixels: one chunk of each is written."""
+    def spoil(file: h5py.File) -> None:
+        for name in (INPUT, "batches/0/target"):
+            del file[name]
+            file.create_dataset(name, (2, 1, 2**18, 2**18), "f4", chunks=(1, 1, 64, 64), compression="gzip")
+            file[name][:, 0, 0, 0] = 1
+
+    path = spoilt(pair[0], tmp_path, spoil)
+    answer = ask(path, pair[1])
+    assert answer.code == 2
+    check_line(answer.errors, path, "batches/0/", "declares 549755813888 bytes but holds only")
+
+
+def test_names_that_no_terminal_should_see(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    def spoil(file: h5py.File) -> None:
+        for name in (b"\x1b[2Jescape", b"two\nlines", b"\xff\xfe", b"[/bold]"):
+            file.create_dataset(name, data=1.0)
+
+    answer = ask(pair[0], spoilt(pair[1], tmp_path, spoil))
+    assert answer.code == 0
+    assert all(name in answer.words for name in ("\\x1b[2Jescape", "two\\nlines", "\\xff\\xfe", "[/bold]"))
+    assert "\x1b" not in answer.words
+
+
+@pytest.mark.parametrize("role", ["fixture", "result"])
+def test_truncated_files(pair: tuple[Path, Path], role: str, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    source = pair[role == "result"]
+    whole, path = source.read_bytes(), tmp_path / "cut.h5"
+    for length in (0, 1, 8, 96, 512, 2048, len(whole) // 3, len(whole) // 2, len(whole) - 4096, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        if role == "fixture":
+            refused_by_step(path, tmp_path, capfd)
+        answer = ask(*((path, pair[1]) if role == "fixture" else (pair[0], path)))
+        assert answer.code == 2
+        check_line(answer.errors, path, "not a readable HDF5 file")
+
+
+def test_damaged_bytes_never_crash(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """In a process of its own, where a crash would show; any verdict but a traceback is an answer."""
+    whole, rng = pair[1].read_bytes(), np.random.default_rng(1)
+    script = (
+        "import sys; from bridge import compare, step; a = sys.argv[1:]\n"
+        "print([compare.main([a[0], f, '--no-diagnosis']) for f in a[1:]])"
+    )
+    paths = []
+    for i in range(12):
+        spoilt = bytearray(whole)
+        for at in rng.integers(0, 4096 if i % 2 else len(whole), 20):
+            spoilt[at] = rng.integers(256)
+        paths.append(tmp_path / f"{i}.h5")
+        paths[-1].write_bytes(spoilt)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(pair[0]), *map(str, paths)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-2000:]
+
+
+def test_what_is_not_a_file(pair: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    (tmp_path / "text.h5").write_text("not HDF5\n" * 100)
+    (tmp_path / "loop.h5").symlink_to("loop.h5")
+    os.mkfifo(tmp_path / "pipe.h5")
+    for name in ("none.h5", "text.h5", "loop.h5", "pipe.h5", "."):
+        path = tmp_path / name
+        for arguments in ((path, pair[1]), (pair[0], path)):
+            answer = ask(*arguments)
+            assert answer.code == 2
+            check_line(answer.errors, path)
+        if name != "pipe.h5":
+            refused_by_step(path, tmp_path, capfd)
+
+
+def test_where_json_cannot_be_written(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    answer = ask(*pair, "--json", str(tmp_path / "none" / "out.json"))
+    assert answer.code == 2 and "none" in answer.errors and "Traceback" not in answer.errors
+
+
+def test_what_the_reader_hands_out(pair: tuple[Path, Path]) -> None:
+    with ExchangeFile(pair[0]) as file:
+        assert file.has(INPUT) and not file.has("batches/0") and not file.has("batches/9/input")
+        assert file.batches() == 2 and file.shape(INPUT) == (2, 1, 9, 12)
+        assert file.read(INPUT, (2, 1, 9, 12), 1).shape == (1, 9, 12)
+        with pytest.raises(FileError, match=r"batches/0/input has the shape \(2, 1, 9, 12\), expected \(1, 1, 9, 12\)"):
+            file.read(INPUT, (1, 1, 9, 12))
+        with pytest.raises(FileError, match="batches/9/input is missing"):
+            file.shape("batches/9/input")

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""Mistakes that a wrapper of cuDNN can make, each one change of the sources in fortran/cuda/.
+
+They are changes of text, so that what is tested is what is built. `cuda/test_planted_mistakes.py` builds each one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from bridge.judge.measure.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Plant:
+    """One change.
+
+    Attributes
+    ----------
+    name : what is wrong then
+    changes : pairs of an old text, which occurs once in the sources, and a new one
+    said : part of the error, or of the device's complaint, that ends the program; none: a verdict catches it
+    outcome : that verdict
+    harmless : it is no mistake
+    precision : the run that shows it
+    nesterov : whether the fixture's optimiser is with Nesterov momentum, else with dampening
+    kernels : only a build with the CUDA Fortran kernels comes there
+    graphs : convolutions go through cuDNN's graph API, else through its calls
+    """
+
+    name: str
+    changes: tuple[tuple[str, str], ...]
+    said: str = ""
+    outcome: Outcome = Outcome.BUG
+    harmless: bool = False
+    precision: str = "float32"
+    nesterov: bool = False
+    kernels: bool = False
+    graphs: bool = False
+
+
+def one(name: str, old: str, new: str, **more: object) -> Plant:
+    """A plant of one change."""
+    return Plant(name, ((old, new),), **more)  # type: ignore[arg-type]
+
+
+def model() -> nn.Module:
+    """What a square network would not show: everything differs in height and width, and two layers in width only."""
+    return nn.Sequential(
+        nn.Conv2d(1, 6, (3, 5), stride=(2, 1), padding=(0, 3), dilation=(1, 2)), nn.ReLU(),
+        nn.Conv2d(6, 6, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(6, 4, 3, padding=1, bias=False), nn.ReLU(),
+        nn.Conv2d(4, 2, (2, 5), stride=(1, 2), padding=(2, 1), dilation=(3, 1), groups=2))
+
+
+WAIT = "if (.not. allocated(error)) call device%synchronize(error)\n"
+COPIED, LOSS = '"copy from a tensor "//shape_text(tensor%extent), error)\n', '"reading the loss", error)\n'
+FILLED = "call c_memcpy(device%buffers%staging, address_after(host, done), piece)\n"
+
+FREED = "         call free_plan(self%plans(i), self%dnn, self%graphs)\n"
+
+#: Then cuDNN and cuBLAS do their work
+NO_KERNELS = ("      self%available = .true.\n", "")
+
+PLANTS = (
+    # No mistakes: what is planted below is caught for what it is, not because something was built again
+    Plant("nothing changed", (), outcome=Outcome.ROUNDING, harmless=True),
+    Plant("no kernels", (NO_KERNELS,), outcome=Outcome.ROUNDING, harmless=True),
+    # Descriptors
+    one("kernels flipped", "CUDNN_CROSS_CORRELATION, compute_type", "0_c_int, compute_type"),
+    one("format and type of filters swapped", "descriptor, cudnn_dtype(dtype), CUDNN_TENSOR_NCHW",
+        "descriptor, CUDNN_TENSOR_NCHW, cudnn_dtype(dtype)", precision="float64",
+        said="data types of tensors and filter differ"),
+    one("height and width of padding swapped", "int(conv%pad_h, c_int), int(conv%pad_w, c_int)",
+        "int(conv%pad_w, c_int), int(conv%pad_h, c_int)", said="output is 2 6 9 9, its descriptor says 2 6 6 15"),
+    one("stride and dilation swapped", "int(conv%dilation_h, c_int)", "int(conv%stride_h, c_int)",
+        said="output is 2 6 5 15, its descriptor says 2 6 6 15"),
+    one("groups forgotten", "int(conv%groups, c_int)", "1_c_int", said="4 channels, filter 2 x 2, 1 groups"),
+    one("sums of doubles in float", "compute_type = CUDNN_DATA_DOUBLE", "compute_type = CUDNN_DATA_FLOAT",
+        precision="float64", said="compute type 0 for data type 1"),
+    one("tensor cores for float32", "math_type = CUDNN_FMA_MATH", "math_type = CUDNN_DEFAULT_MATH",
+        outcome=Outcome.PRECISION),
+    Plant("the descriptor of db for dy", (
+        NO_KERNELS, ("one(dy%dtype), of_dy, dy%address", "one(dy%dtype), of_db, dy%address"))),
+    # Arguments
+    Plant("adds to the bias gradient", (NO_KERNELS, ("zero(dy%dtype), of_db", "one(dy%dtype), of_db"))),
+    one("adds to old results", "beta = zero(x%dtype)", "beta = one(x%dtype)"),
+    one("x and dy swapped", "conv_filter, conv, x, dw, dy, error", "conv_filter, conv, dy, dw, x, error",
+        said="cuDNN: algorithms of the filter gradient"),
+    one("dw and dx swapped", "conv_data, conv, dx, w, dy, error", "conv_data, conv, w, dx, dy, error",
+        said="cuDNN: algorithms of the data gradient"),
+    one("workspace of no bytes", "if (usable) plan%workspace_bytes = bytes", "plan%workspace_bytes = 0",
+        said="workspace: found 0 bytes"),
+    one("workspace smaller than said", "device%reserve(bytes + workspace_of(device%plans(i)),",
+        "device%reserve(bytes + min(workspace_of(device%plans(i)), 64_c_size_t),",
+        said="at byte 0 of an allocation of 64"),
+    one("plans found by the input alone", "key(13:20) = [request%x, request%w]", "key(13:20) = [request%x, request%x]",
+        said="at byte 0 of an allocation of"),
+    # Streams
+    one("loss read before it is there", f"{LOSS}      {WAIT}", LOSS),
+    one("results read before they are there", f"{COPIED}         {WAIT}", COPIED),
+    one("buffer filled again too early", f"{FILLED}         device%buffers%staging_busy = .true.\n", FILLED),
+    one("cuDNN on the default stream", "self%dnn%check(self%dnn%set_stream(self%dnn_handle, self%stream)",
+        "self%dnn%check(self%dnn%set_stream(self%dnn_handle, c_null_ptr)",
+        said="touch the same memory from two streams"),
+    # The rest of a step
+    one("half the slope", "slope_f64 = 2.0_dp*scale", "slope_f64 = scale", kernels=True),
+    one("ReLU masked by its gradient", "c_loc(batch), c_loc(z_address)", "c_loc(batch), c_loc(da_address)",
+        kernels=True),
+    one("the bias gradient of one image", "batch = dy%extent(4)", "batch = 1", kernels=True),
+    one("no bias gradient behind a ReLU", "address = db%address\n      call device%kernels%launch_typed(",
+        "address = totals\n      call device%kernels%launch_typed(",
+        said="arrays 1 and 2 overlap", kernels=True),
+    one("dampening for what it leaves", "sgd%momentum, 1.0_dp - sgd%dampening", "sgd%momentum, sgd%dampening",
+        kernels=True),
+    one("every step the first", "merge(flag_first, 0_c_int, first)", "flag_first", kernels=True),
+    one("Nesterov forgotten", "merge(flag_nesterov, 0_c_int, sgd%nesterov)", "0_c_int", nesterov=True, kernels=True),
+    # Ends
+    one("descriptors left", FREED, "", said="tensor descriptor alive"),
+    # Graphs
+    Plant("nothing changed, by graphs", (), outcome=Outcome.ROUNDING, harmless=True, graphs=True),
+    one("kernels flipped in graphs", "CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION",
+        "CUDNN_TYPE_CONVOLUTION_MODE, 0_c_int", graphs=True),
+    one("engines with tensor cores for float32", "allowed = allowed .and. .not. engine%tensor_cores",
+        "allowed = allowed .and. .true.", outcome=Outcome.PRECISION, graphs=True),
+    # Graphs that cuDNN refuses (padding swapped, dx in the place of dy) make no wrong number: its calls do the work.
+    # tests/cuda/test_cudnn_graphs.py catches those, which asks the real cuDNN for a plan of every convolution.
+    one("no workspace for graphs", "      if (is_graph(plan)) workspace_of = plan%graph%workspace_bytes\n", "",
+        said="orkspace", graphs=True),
+    one("plans left", FREED, "", said="graph descriptor alive", graphs=True),
+)
+
+
+def plant(sources: Path, change: Plant) -> dict[Path, str]:
+    """Make the change in a copy of fortran/cuda/; the files as they were.
+
+    Raises
+    ------
+    AssertionError
+        If an old text is not there exactly once: the sources have moved on, and so must the plant.
+    """
+    before: dict[Path, str] = {}
+    for old, new in change.changes:
+        texts = {path: path.read_text(encoding="utf-8") for path in sorted(sources.rglob("*.f90"))}
+        found = [path for path, text in texts.items() for _ in range(text.count(old))]
+        assert len(found) == 1, f"{change.name}: {old!r} occurs {len(found)} times, expected once"
+        before.setdefault(found[0], texts[found[0]])
+        found[0].write_text(texts[found[0]].replace(old, new), encoding="utf-8")
+    return before

@@ -1,0 +1,123 @@
+! SPDX-License-Identifier: MIT
+!> Which plans cuDNN has for the graphs of a training step on a GPU that need not be there, for
+!> tests/cuda/test_cudnn_graphs.py.
+!>
+!>     graph_program DEVICE.json [names] < REQUESTS
+!>
+!> A request is a line: operation layout dtype math bias relu mask, then n c h w, k r s, stride, padding and dilation
+!> in height and width, groups. The answer is a line, too: how many engines are offered and allowed, how many of these
+!> become plans, and of the first of them number, workspace, tensor cores, transforms, deterministic, compiled later.
+!> With `names` it is the number, workspace and name of each of these plans.
+program graph_program
+   use, intrinsic :: iso_c_binding, only : c_associated, c_null_ptr, c_ptr
+   use, intrinsic :: iso_fortran_env, only : input_unit
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_device_name, only : device_name_type
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : i8
+   use cnn_cuda_bindings_cudnn, only : cudnn_type
+   use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
+   use cnn_cuda_bindings_cudnn_graph_enums, only : CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK
+   use cnn_cuda_plans_graph, only : build_graph
+   use cnn_cuda_plans_graph_builder, only : graph_builder_type
+   use cnn_cuda_plans_graph_engines, only : allowed, describe_device, engine_type, find_engines, make_plan
+   use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type, plan_name
+   use cnn_cuda_plans_request, only : conv_request_type
+   implicit none
+
+   type(cudnn_type), target :: dnn
+   type(cudnn_graph_type), target :: graphs
+   type(error_type), allocatable :: error
+   character(len=:), allocatable :: json
+   character(len=5) :: wish
+   logical :: with_names
+
+   call get_command_argument(2, wish)
+   with_names = wish == "names"
+   call read_device(json)
+   call dnn%load(error)
+   if (.not. allocated(error)) call graphs%load(dnn, error)
+   if (allocated(error)) then
+      print "(a)", "error: "//error%message
+      stop
+   end if
+   call answer_requests()
+
+contains
+
+   subroutine read_device(text)
+      character(len=:), allocatable, intent(out) :: text
+      character(len=1000) :: path
+      integer :: unit, length
+      call get_command_argument(1, path)
+      open (newunit=unit, file=path, access="stream", form="unformatted", status="old", action="read")
+      inquire (unit, size=length)
+      allocate (character(len=length) :: text)
+      read (unit) text
+      close (unit)
+   end subroutine read_device
+
+   subroutine answer_requests()
+      type(conv_request_type) :: graph
+      type(device_name_type) :: name
+      integer :: status, n, c, h, w, k, r, s, stride(2), padding(2), dilation(2), groups
+      ! All that is offered
+      name%compile = .true.
+      do
+         read (input_unit, *, iostat=status) graph%operation, graph%layout, graph%dtype, name%math, graph%bias, &
+            & graph%relu, graph%mask, n, c, h, w, k, r, s, stride, padding, dilation, groups
+         if (status /= 0) return
+         graph%conv = conv_type(stride_h=stride(1), stride_w=stride(2), pad_h=padding(1), pad_w=padding(2), &
+            & dilation_h=dilation(1), dilation_w=dilation(2), groups=groups)
+         graph%x = [w, h, c, n]
+         graph%w = [s, r, c/groups, k]
+         call graph%conv%output_extent(graph%x, graph%w, graph%y, error)
+         if (.not. allocated(error)) call answer(graph, name)
+         if (allocated(error)) print "(a)", "error: "//error%message
+      end do
+   end subroutine answer_requests
+
+   subroutine answer(graph, name)
+      type(conv_request_type), intent(in) :: graph
+      type(device_name_type), intent(in) :: name
+      type(graph_builder_type) :: builder
+      type(engine_type), allocatable :: best(:), rest(:), engines(:)
+      type(c_ptr) :: address, device
+      type(graph_plan_type) :: plan
+      integer(i8) :: workspace
+      integer :: i, plans, permitted
+      character(len=100) :: first
+
+      call builder%open(graphs)
+      device = describe_device(builder, json)
+      call build_graph(graph, builder, c_null_ptr, address)
+      call find_engines(builder, address, device, CUDNN_HEUR_MODE_A, best)
+      call find_engines(builder, address, device, CUDNN_HEUR_MODE_FALLBACK, rest)
+      engines = [best, rest]
+      plans = 0
+      permitted = 0
+      first = ""
+      do i = 1, size(engines)
+         if (.not. allowed(engines(i), name)) cycle
+         permitted = permitted + 1
+         call make_plan(builder, engines(i), device, c_null_ptr, plan%address, workspace)
+         if (.not. builder%ok()) exit
+         if (.not. c_associated(plan%address)) cycle
+         if (with_names) write (*, "(i0, 1x, i0, 1x, a, 1x)", advance="no") engines(i)%number, workspace, &
+            & plan_name(graphs, plan)
+         plans = plans + 1
+         associate (it => engines(i))
+            if (plans == 1) write (first, "(i0, 1x, i0, 4(1x, l1))") it%number, workspace, it%tensor_cores, &
+               & it%transforms, it%deterministic, it%compiled_later
+         end associate
+         call free_graph_plan(graphs, plan)
+      end do
+      call builder%close(error)
+      if (with_names) then
+         print *
+      else if (.not. allocated(error)) then
+         print "(3(i0, 1x), a)", size(engines), permitted, plans, trim(first)
+      end if
+   end subroutine answer
+
+end program graph_program

@@ -1,0 +1,125 @@
+! SPDX-License-Identifier: MIT
+!> Trains one step of each network of the standard input on the device cpu, in place and in both precisions, beside the
+!> plain loops; for tests/architecture/test_debug_build.py, whose build watches every index.
+!>
+!> Input.   Two lines for each network: the input's extents (w, h, c, n), and the model (docs/exchange-file.md).
+!> Output.  "N networks", or a line for each gradient that is not the plain loops'. All numbers are integers, and in
+!>          float64 none is rounded.
+program kernels_program
+   use, intrinsic :: iso_c_binding, only : c_loc
+   use, intrinsic :: iso_fortran_env, only : error_unit, input_unit, output_unit
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : dp, dtype_float32, dtype_float64, i8, sp
+   use cnn_core_tensor, only : as_vector, tensor_type
+   use cnn_model_network, only : network_type
+   implicit none
+
+   character(len=4096) :: model
+   real(dp), allocatable :: plain(:), lean(:)
+   integer :: extent(4), stat, networks
+
+   networks = 0
+   do
+      read (input_unit, *, iostat=stat) extent
+      if (stat /= 0) exit
+      read (input_unit, "(a)") model
+      call gradients(trim(model), extent, dtype_float64, "naive", .false., plain)
+      call gradients(trim(model), extent, dtype_float64, "cpu", .true., lean)
+      networks = networks + 1
+      if (size(plain) /= size(lean)) error stop "numbers of gradients differ"
+      if (.not. all(abs(plain - lean) <= 0.0_dp)) write (output_unit, "(a)") "gradients: "//trim(model)
+      ! Rounded, so only watched
+      call gradients(trim(model), extent, dtype_float32, "cpu", .true., lean)
+      call gradients(trim(model), extent, dtype_float32, "cpu", .false., lean)
+   end do
+   write (output_unit, "(i0, a)") networks, " networks"
+   ! A program's own variables are not, and the leak sanitizer would say so
+   if (allocated(plain)) deallocate (plain, lean)
+
+contains
+
+   !> All gradients of one step, one behind the other
+   subroutine gradients(text, extent, dtype, device, lean, found)
+      character(len=*), intent(in) :: text, device
+      integer, intent(in) :: extent(4), dtype
+      logical, intent(in) :: lean
+      real(dp), allocatable, intent(out) :: found(:)
+      type(network_type) :: network
+      type(error_type), allocatable :: error
+      real(sp), allocatable, target :: x(:), t(:)
+      real(dp), allocatable, target :: x_double(:), t_double(:)
+      type(tensor_type) :: source, target_, y
+      real(dp) :: loss
+      integer :: i
+
+      network%lean = lean
+      call network%build(text, dtype, device, error)
+      call stop_at(error)
+      do i = 1, size(network%layers)
+         call fill(network%layers(i)%weight%value)
+         call fill(network%layers(i)%bias%value)
+      end do
+      allocate (x(product(extent)), x_double(product(extent)))
+      source%dtype = dtype
+      source%extent = extent
+      source%address = c_loc(x)
+      if (dtype == dtype_float64) source%address = c_loc(x_double)
+      call fill(source)
+      call network%forward(source, error)
+      call stop_at(error)
+      y = network%output()
+      allocate (t(y%count()), t_double(y%count()))
+      target_ = y
+      target_%address = c_loc(t)
+      if (dtype == dtype_float64) target_%address = c_loc(t_double)
+      call fill(target_)
+      call network%compute_loss(target_, loss, error)
+      call stop_at(error)
+      call network%backward(error)
+      call stop_at(error)
+      allocate (found(0))
+      do i = 1, size(network%layers)
+         call append(network%layers(i)%weight%gradient, found)
+         call append(network%layers(i)%bias%gradient, found)
+      end do
+   end subroutine gradients
+
+   !> Integers -1 .. 1 without a pattern that a shift would keep
+   subroutine fill(tensor)
+      type(tensor_type), intent(in) :: tensor
+      real(sp), pointer, contiguous :: single(:)
+      real(dp), pointer, contiguous :: double(:)
+      integer(i8) :: i
+      if (.not. tensor%is_allocated()) return
+      if (tensor%dtype == dtype_float32) then
+         call as_vector(tensor, single)
+         single = [(real(modulo((i*i + 3*i)/7, 3_i8) - 1, sp), i=1, size(single))]
+      else
+         call as_vector(tensor, double)
+         double = [(real(modulo((i*i + 3*i)/7, 3_i8) - 1, dp), i=1, size(double))]
+      end if
+   end subroutine fill
+
+   subroutine append(tensor, values)
+      type(tensor_type), intent(in) :: tensor
+      real(dp), allocatable, intent(inout) :: values(:)
+      real(sp), pointer, contiguous :: single(:)
+      real(dp), pointer, contiguous :: double(:)
+      if (.not. tensor%is_allocated()) return
+      if (tensor%dtype == dtype_float32) then
+         call as_vector(tensor, single)
+         values = [values, real(single, dp)]
+      else
+         call as_vector(tensor, double)
+         values = [values, double]
+      end if
+   end subroutine append
+
+   subroutine stop_at(error)
+      type(error_type), allocatable, intent(in) :: error
+      if (.not. allocated(error)) return
+      write (error_unit, "(a)") error%message
+      error stop
+   end subroutine stop_at
+
+end program kernels_program

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: MIT
+"""Diagnoses of whole runs: faults of the update, of memory between steps, and of operations the file does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bridge.judge.diagnosis import Diagnosis, diagnose
+from bridge.judge.measure.comparison import compare
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.edits import plant
+from bridge.validate.self_test.operations import Operations, fed, only, replace
+from tests.helpers.candidates import keep
+from tests.helpers.diagnosed import keys, make
+
+Array = np.ndarray
+
+SETTINGS = {
+    "plain": {},
+    "momentum": {"momentum": 0.9, "dampening": 0.25, "weight_decay": 0.01},
+    "nesterov": {"momentum": 0.9, "nesterov": True},
+}
+
+
+@pytest.fixture(scope="module")
+def fixtures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    """A fixture and a right result for each optimiser."""
+    return {name: make(tmp_path_factory.mktemp(name), **given) for name, given in SETTINGS.items()}
+
+
+def said(fixture: Path, result: Path, budget: float = 60.0) -> Diagnosis:
+    return diagnose(fixture, result, compare(fixture, result), budget)
+
+
+def update(change: Callable[..., torch.Tensor]) -> type[Operations]:
+    return replace(update=change)
+
+
+class OldGradient(Operations):
+    """Updates with the gradients of the step before."""
+
+    def update(self, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        old = self.buffers.get(name, g)
+        self.buffers[name] = g
+        return w - self.sgd.lr * old
+
+
+RULES: list[tuple[str, type[Operations], int, str, str]] = [
+    ("plain", update(lambda self, n, w, g: w - 1.01 * self.sgd.lr * g), 0, "learning_rate", "1.01 times"),
+    ("plain", update(lambda self, n, w, g: w - self.sgd.lr / 4 * g), 0, "learning_rate", "0.25 times"),
+    ("plain", update(lambda self, n, w, g: w + self.sgd.lr * g), 0, "update_sign", "w + lr*g"),
+    ("plain", update(lambda self, n, w, g: w), 0, "wrong_tensor", "not updated"),
+    ("plain", update(lambda self, n, w, g: w - self.sgd.lr * (g + 0.02 * w)), 0, "weight_decay", "0.02 although none"),
+    ("plain", OldGradient, 1, "previous_step", "of the step before"),
+    ("momentum", replace(decayed=lambda self, n, w, g: g), 0, "weight_decay", "none"),
+    ("momentum", replace(decayed=lambda self, n, w, g: g + 0.02 * w), 0, "weight_decay", "times 2"),
+    (
+        "momentum",
+        replace(velocity=lambda self, n, old, g: g if old is None else 0.9 * old + g),
+        1,
+        "momentum",
+        "dampening ignored",
+    ),
+    (
+        "momentum",
+        replace(velocity=lambda self, n, old, g: (0 if old is None else 0.9 * old) + 0.75 * g),
+        0,
+        "momentum",
+        "dampening in the first step too",
+    ),
+    (
+        "momentum",
+        replace(velocity=lambda self, n, old, g: g),
+        1,
+        "momentum",
+        "the buffer is forgotten",
+    ),
+    ("nesterov", replace(direction=lambda self, n, g, v: v), 0, "momentum", "Nesterov missing"),
+    (
+        "momentum",
+        replace(velocity=lambda self, n, old, g: 0.9 * ((0 if old is None else old) + g)),
+        0,
+        "momentum",
+        "v = mu*(v + g)",
+    ),
+    (
+        "momentum",
+        replace(velocity=lambda self, n, old, g: 0.9 * (0 if old is None else old) + (1 - 0.9) * g),
+        0,
+        "momentum",
+        "v = mu*v + (1 - mu)*g",
+    ),
+]
+
+
+@pytest.mark.parametrize(("setting", "kind", "step", "key", "detail"), RULES, ids=[f"{r[0]} {r[4]}" for r in RULES])
+def test_wrong_rules(
+    fixtures: dict[str, tuple[Path, Path]],
+    tmp_path: Path,
+    setting: str,
+    kind: type[Operations],
+    step: int,
+    key: str,
+    detail: str,
+) -> None:
+    fixture = fixtures[setting][0]
+    first = said(fixture, train(fixture, tmp_path / "result.h5", kind)).findings[0]
+    assert (first.name, first.step) == ("optimizer/one/weight", step)
+    assert key in keys(first.explanations[0]) and detail in first.explanations[0].detail
+
+
+def test_a_later_step_tells_apart_what_the_first_cannot(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """After one step a Nesterov that is missing is also a learning rate; in the second only one of them is left."""
+    fixture = fixtures["nesterov"][0]
+    result = train(fixture, tmp_path / "result.h5", replace(direction=lambda self, n, g, v: v))
+    (explanation,) = said(fixture, result).findings[0].explanations
+    assert explanation.detail == "Nesterov missing"
+
+
+def test_saved_weights_scrambled(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """Only the file's copy is wrong: the next step went on with the right ones, and is not blamed."""
+    fixture, right = fixtures["plain"]
+    wrong = plant(
+        right, tmp_path / "w.h5", {"steps/1/weights/two/weight": lambda w: w.ravel().reshape(w.shape, order="F")}
+    )
+    findings = said(fixture, wrong).findings
+    assert [finding.name for finding in findings] == ["optimizer/two/weight"]
+    assert keys(findings[0].explanations[0]) == ["saved_weights"]
+    assert "column-major" in findings[0].explanations[0].detail
+
+
+def test_a_wrong_copy_in_the_file_is_one_finding(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """What follows was computed from the right tensor: the gradients of `two` are not wrong themselves."""
+    fixture, right = fixtures["plain"]
+    wrong = plant(right, tmp_path / "w.h5", {"steps/0/grads/two/output": lambda g: np.roll(g, 1, 3)})
+    assert [finding.name for finding in said(fixture, wrong).findings] == ["grads/two/output"]
+
+
+def test_state_names_the_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    fixture = fixtures["plain"][0]
+
+    class Later(Operations):
+        calls = 0
+
+        def filter_gradient(self, layer: object, *operands: torch.Tensor) -> torch.Tensor:
+            right = super().filter_gradient(layer, *operands)  # type: ignore[arg-type]
+            self.calls += layer.name == "two"  # type: ignore[attr-defined]
+            return right.flip(2, 3) if self.calls > 1 and layer.name == "two" else right  # type: ignore[attr-defined]
+
+    (first,) = said(fixture, train(fixture, tmp_path / "r.h5", Later)).findings
+    assert (first.name, first.step) == ("grads/two/weight", 1)
+    assert keys(first.explanations[0]) == ["state", "kernel_flipped"]
+    assert first.explanations[0].detail == "right at step 0, then: reversed along r and s"
+
+
+def test_an_accumulating_gradient_is_a_memory_of_its_own(
+    fixtures: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    fixture = fixtures["plain"][0]
+
+    class Adding(Operations):
+        def filter_gradient(self, layer: object, *operands: torch.Tensor) -> torch.Tensor:
+            name = layer.name  # type: ignore[attr-defined]
+            self.buffers[name] = super().filter_gradient(layer, *operands) + self.buffers.get(name, 0)  # type: ignore[arg-type]
+            return self.buffers[name]
+
+    diagnosis = said(fixture, train(fixture, tmp_path / "r.h5", Adding))
+    assert [keys(one.explanations[0]) for one in diagnosis.findings] == [["accumulated"]] * 3
+    assert diagnosis.pattern == "added to old contents, in every one of the 3 wrong filter gradients"
+
+
+def gradients(name: str) -> bool:
+    return "grads" in name and name.endswith(("weight", "bias"))
+
+
+def weights(name: str) -> bool:
+    return "weights/" in name
+
+
+def output(name: str) -> bool:
+    return name.endswith("forward/three")
+
+
+NO_ROTATION = fed("two", "data_gradient", w=lambda w: w.flip(2, 3))
+NO_MASK = only("then", "relu_backward", lambda dz, da, z: da)
+FLIPPED = fed("two", "conv", w=lambda w: w.flip(2, 3))
+EVERYWHERE = replace(
+    conv=lambda self, layer, x, w, b: Operations.conv(self, layer, x, w, None)  # no bias
+)
+HIDDEN: list[tuple[type[Operations], Callable[[str], bool], str, str]] = [
+    (NO_ROTATION, gradients, "dgrad_not_rotated", "in the data gradient of two"),
+    (NO_MASK, gradients, "mask_missing", "of the ReLU then: all gradients pass"),
+    (FLIPPED, gradients, "kernel_flipped", "in the convolution two (forward)"),
+    (NO_ROTATION, weights, "dgrad_not_rotated", "in the data gradient of two"),
+    (FLIPPED, weights, "kernel_flipped", "in the convolution two (forward)"),
+    (FLIPPED, output, "kernel_flipped", "in the convolution two (forward)"),
+    (EVERYWHERE, output, "bias", "in every one of forward/one, forward/two, forward/three: bias missing"),
+]
+
+
+@pytest.mark.parametrize(("kind", "wanted", "key", "detail"), HIDDEN, ids=[f"{h[1].__name__}: {h[3]}" for h in HIDDEN])
+def test_hidden_operations(
+    fixtures: dict[str, tuple[Path, Path]],
+    tmp_path: Path,
+    kind: type[Operations],
+    wanted: Callable[[str], bool],
+    key: str,
+    detail: str,
+) -> None:
+    fixture = fixtures["plain"][0]
+    part = keep(train(fixture, tmp_path / "whole.h5", kind), tmp_path / "part.h5", wanted, head=False)
+    first = said(fixture, part).findings[0]
+    assert keys(first.explanations[0]) == [key] and detail in first.explanations[0].detail
+
+
+def test_budget_is_kept(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """Noise in the only gradient that the file has: everything could be tried. And nothing is, in no time."""
+    fixture, right = fixtures["plain"]
+    noise = np.random.default_rng(0)
+    wrong = plant(
+        right, tmp_path / "w.h5", {"steps/0/grads/one/weight": lambda g: noise.normal(size=g.shape).astype(g.dtype)}
+    )
+    part = keep(wrong, tmp_path / "part.h5", lambda name: name == "steps/0/grads/one/weight", head=False)
+    for budget, limit in ((0.0, 2.0), (1.5, 6.0)):
+        diagnosis = said(fixture, part, budget)
+        assert not any(finding.explanations for finding in diagnosis.findings) and diagnosis.seconds < limit
+        assert (len(diagnosis.findings), diagnosis.not_searched) == ((1, 0) if budget else (0, 1))

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT
+"""A CUDA device in software, for tests without a GPU. It is slow, and stricter than a GPU.
+
+What it is
+----------
+One C library (tests/software_device/sources/) that answers to the names of the CUDA runtime, the driver, cuBLAS and
+cuDNN, as far as this project calls them. It computes on the host, in plain loops. It is no simulator of speed, and
+what passes here has not run on a GPU. It calls itself "strict software device (no GPU)".
+
+How to run a program on it
+--------------------------
+The program finds its CUDA libraries in the folder that ``CNN_CUDA_PATH`` names::
+
+    CNN_CUDA_PATH=$(python -m tests.software_device) STRICT_AT_EXIT=1 build/cnn_step fixture.h5 out.h5 --device cuda
+
+The first call compiles it (a few seconds); later calls find it in the cache folder. Names of functions behind the
+command give a library without these, as older versions lack them: ``... cudaLibraryLoadData``.
+
+What it checks that a GPU does not
+----------------------------------
+- Device memory is closed to the host: a touch ends the process, with a message. So does a use after a free.
+- Fresh device memory is NaN. Workspaces are overwritten with NaN by every algorithm that asks for one.
+- Streams are lazy: nothing runs until the host waits. A forgotten wait gives NaN or old values, always. Two
+  streams that touch the same bytes without an event between them are reported.
+- Work of a capturing stream is recorded by value, and what would break the capture invalidates it. A CUDA graph that
+  is replayed has every array looked at again, and what it was made with; captures stay in one stream.
+- Every pointer, size, descriptor and handle of every call is checked; so are leaks and double frees.
+- cuDNN's graph API takes no descriptor whose types, modes, paddings or names cuDNN would fill in silently, and offers
+  first what a caller may not want: TF32, an engine that never becomes a plan, jitter, transforms.
+- Kernels run from the project's CUDA Fortran source, compiled for the host, where flang is; else the device
+  refuses to load kernels, and a program falls back to what it does without them.
+
+What it complains of goes to stderr ("strict device: ...") and into `SoftwareDevice.report`.
+
+Settings, all by environment variables
+--------------------------------------
+``STRICT_AT_EXIT=1``            complaints, or work never waited for, end the process with status 99; 2: leaks as well
+``STRICT_FAIL=NAME:N:STATUS``   the N-th call (0: each) of the function NAME returns STATUS; several with commas
+``STRICT_DEVICES=N``            number of devices, 0 to 4 (1)
+``STRICT_MEMORY=BYTES``         memory of each device (1 GiB)
+``STRICT_FUSION=0``             cuDNN's convolution with bias and activation is NOT_SUPPORTED
+``STRICT_GRAPHS=0``             cuDNN's graph API offers no engine for any graph
+``STRICT_GRAPH_FUSION=0``       it offers engines for graphs of a single operation only
+``STRICT_HEURISTICS=0``         of its two lists of engines the first fails, with an internal error
+``STRICT_COMPILED=0``           it has no engine that is compiled later, as without a driver; 2: it has a second one
+``STRICT_SLOW_ENGINES=BITS``    engines, 1 for the first and 64 for number 6, whose plans take 3 ms longer
+``STRICT_PLANS=0``              none of them becomes a plan, as where cuDNN cannot compile
+``STRICT_CAPTURE=0``            a call of cuDNN fails while its stream captures, and invalidates the capture; 2: it only
+                                invalidates it, and the end of the capture is the first to say so
+``STRICT_MULTIPROCESSORS=N``, ``STRICT_CAPABILITY=XY``
+                                what the device says of itself (2 and 90)
+``STRICT_CUDART_VERSION``, ``STRICT_DRIVER_VERSION``, ``STRICT_CUDNN_VERSION``, ``STRICT_CUDNN_CUDART_VERSION``,
+``STRICT_CUBLAS_VERSION``       the versions it claims (13000, 13000, 91900, 13000, 130100)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tests.software_device import host_kernels
+
+SOURCES = Path(__file__).with_name("sources")
+LIBRARY = "libstrict_device.so"
+#: The names under which programs look for the libraries; all are one file
+NAMES = (
+    "libcudart.so.13", "libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9",
+    *(f"libcudnn_{part}.so.9" for part in ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled",
+                                           "engines_runtime_compiled")),
+)  # fmt: skip
+FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=off", "-Wall",
+         "-Wextra", "-Werror")  # fmt: skip
+
+
+class SoftwareDevice:
+    """The library as seen from a test: counters, planted failures and the report.
+
+    Parameters
+    ----------
+    folder : what `build` gave. Loading it twice, here and in the code under test, gives one and the same library.
+
+    Examples
+    --------
+    >>> device = SoftwareDevice(build())
+    >>> device.counter("cudaMalloc") >= 0
+    True
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.api = ctypes.CDLL(str(folder / LIBRARY))
+        self.api.strict_counter.restype = ctypes.c_int64
+        self.api.strict_report.restype = ctypes.c_int64
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether the project's kernels were compiled into it."""
+        return bool(self.api.strict_has_kernels())
+
+    def counter(self, name: str) -> int:
+        """Calls of the function `name` so far, or one of the counters listed in sources/cuda/strict.h."""
+        return int(self.api.strict_counter(name.encode()))
+
+    def fail(self, name: str, status: int, *, call: int = 1) -> None:
+        """Plant a failure: the `call`-th call from now (0: every call) of `name` returns `status`."""
+        self.api.strict_fail(name.encode(), ctypes.c_int64(call), status)
+
+    def fail_no_more(self) -> None:
+        """Forget all planted failures."""
+        self.api.strict_fail(None, ctypes.c_int64(0), 0)
+
+    def report(self) -> str:
+        """What is alive, was never waited for, or was complained of; empty if nothing."""
+        text = ctypes.create_string_buffer(16384)
+        self.api.strict_report(text, ctypes.c_int64(len(text)))
+        return text.value.decode()
+
+    def forget(self) -> None:
+        """Forget the complaints (not what is alive)."""
+        self.api.strict_forget()
+
+
+def source(name: str) -> Path:
+    """A source file of the library by its name."""
+    return next(SOURCES.rglob(name))
+
+
+def includes(sources: Path = SOURCES) -> list[str]:
+    """The compiler's options that let it find the headers."""
+    return [f"-I{folder}" for folder in sorted(sources.iterdir()) if folder.is_dir()]
+
+
+def _inputs(sources: Path, kernels: bool) -> list[Path]:
+    """Every file that the library is made of."""
+    files = sorted(file for kind in ("c", "h", "map") for file in sources.rglob(f"*.{kind}"))
+    if kernels:
+        kernels = host_kernels.KERNELS
+        files += [host_kernels.LAUNCHER, kernels / "build_kernels.py", *sorted(kernels.glob("*.[ci]*"))]
+    return files
+
+
+def _compile(folder: Path, sources: Path, kernels: bool, hidden: tuple[str, ...]) -> None:
+    """Library and its names in `folder`."""
+    exports = folder / "exports.map"  # a plain name outweighs a pattern
+    shown = next(sources.rglob("exports.map")).read_text(encoding="utf-8")
+    exports.write_text(shown.replace("local: *;", "; ".join(["local: *", *hidden, ""])), encoding="utf-8")
+    parts = [*includes(sources), *sorted(sources.rglob("*.c"))]
+    if kernels:
+        host_kernels.build(folder)
+        parts += [host_kernels.LAUNCHER, folder / "kernels.o"]
+    subprocess.run(["gcc", "-shared", *FLAGS, "-Wl,-Bsymbolic", "-Wl,--no-undefined",
+                    f"-Wl,--version-script={exports}", "-o", folder / LIBRARY, *parts,
+                    "-lm", "-lpthread"], check=True)  # fmt: skip
+    for name in NAMES:
+        (folder / name).symlink_to(LIBRARY)
+
+
+def build(*, kernels: bool | None = None, hidden: tuple[str, ...] = (), sources: Path = SOURCES,
+          cache: Path | None = None) -> Path:  # fmt: skip
+    """The folder for ``CNN_CUDA_PATH``; compiles the library unless the same sources were compiled before.
+
+    Parameters
+    ----------
+    kernels : compile the project's kernels in; by default when there is a flang
+    hidden : functions that the library shall lack, as older versions do
+    sources : the C files; another folder only to test these tests
+    cache : where the folders lie; one per user in the system's temporary folder by default
+
+    Raises
+    ------
+    subprocess.CalledProcessError
+        If a compiler fails.
+    FileNotFoundError
+        If gcc is missing, or flang when kernels are asked for.
+    """
+    if kernels is None:
+        kernels = host_kernels.flang() is not None
+    digest = hashlib.sha256(repr((FLAGS, NAMES, kernels, hidden)).encode())
+    for file in _inputs(sources, kernels):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    cache = cache or Path(tempfile.gettempdir()) / f"strict_software_device_{os.getuid()}"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = cache / digest.hexdigest()[:16]
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes start at once
+        if not folder.is_dir():
+            unfinished = Path(tempfile.mkdtemp(dir=cache))
+            try:
+                _compile(unfinished, sources, kernels, hidden)
+                unfinished.rename(folder)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
+    return folder

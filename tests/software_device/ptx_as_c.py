@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: MIT
+"""PTX as C: the very text that a GPU's driver would get, made runnable on a CPU.
+
+One C function for each entry, one statement for each instruction, so that what the tests run is what was generated
+and not another translation of the same Fortran. It knows the instructions that our kernels have, and no more: any
+other is an error. Registers are unsigned integers that hold bits; special registers are the arrays of
+tests/software_device/host_kernels.c. Semantics from NVIDIA's PTX ISA, chapter "Instructions".
+"""
+
+from __future__ import annotations
+
+import re
+
+PRELUDE = """\
+#include <stdint.h>
+#include <string.h>
+extern int cnn_host_tid[3], cnn_host_ctaid[3], cnn_host_ntid[3], cnn_host_nctaid[3];
+#define REINTERPRET(name, to, from) \\
+  static inline to name(from x) { to y; memcpy(&y, &x, sizeof y); return y; }
+REINTERPRET(as_f32, float, uint32_t) REINTERPRET(of_f32, uint32_t, float)
+REINTERPRET(as_f64, double, uint64_t) REINTERPRET(of_f64, uint64_t, double)
+REINTERPRET(as_f16, _Float16, uint16_t) REINTERPRET(of_f16, uint16_t, _Float16)
+"""
+
+C_TYPES = {"f16": "uint16_t", "f32": "uint32_t", "f64": "uint64_t", "pred": "uint8_t",
+           **{f"{kind}{bits}": f"{'int' if kind == 's' else 'uint'}{bits}_t"
+              for kind in "bsu" for bits in (16, 32, 64)}}
+PARAMETERS = {".f32": "float", ".f64": "double", ".u64": "uint64_t", ".u32": "uint32_t", ".b32": "uint32_t"}
+OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/"}
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+AXES = {"x": 0, "y": 1, "z": 2}
+
+
+class UnknownInstructionError(Exception):
+    """The translation knows only what our kernels have."""
+
+
+def operand(text: str) -> str:
+    """A register, special register, integer or floating-point constant as C; all are bits."""
+    if special := re.fullmatch(r"%(tid|ctaid|ntid|nctaid)\.([xyz])", text):
+        return f"(uint32_t)cnn_host_{special[1]}[{AXES[special[2]]}]"
+    if re.fullmatch(r"%\w+", text):
+        return text[1:]
+    if constant := re.fullmatch(r"0([fd])([0-9A-F]+)", text):
+        return f"UINT64_C(0x{constant[2]})" if constant[1] == "d" else f"UINT32_C(0x{constant[2]})"
+    if re.fullmatch(r"0x[0-9A-F]+", text):
+        return f"UINT64_C({text})"
+    if re.fullmatch(r"-?\d+", text):
+        return f"INT64_C({text})" if text != "-9223372036854775808" else "INT64_MIN"
+    raise UnknownInstructionError(text)
+
+
+def value(text: str, kind: str) -> str:
+    """An operand seen as the PTX type `kind`."""
+    return f"as_{kind}({operand(text)})" if kind[0] == "f" else f"({C_TYPES[kind]})({operand(text)})"
+
+
+def place(text: str, kind: str) -> str:
+    """`[%rd1+4]` as C."""
+    found = re.fullmatch(r"\[%(rd\d+)(?:\+(-?\d+))?\]", text)
+    if not found:
+        raise UnknownInstructionError(text)
+    return f"*({C_TYPES[kind]} *)({found[1]} + INT64_C({found[2] or 0}))"
+
+
+def arithmetic(name: str, kind: str, a: str, b: str) -> str:
+    """`a OP b` of one kind; floating-point operations are rounded to nearest, each for itself."""
+    if kind[0] == "f":
+        return f"of_{kind}({value(a, kind)} {OPERATORS[name]} {value(b, kind)})"
+    # unsigned arithmetic wraps, as a GPU's does; only a division's result depends on the sign
+    seen = kind if name == "div" else f"u{kind[1:]}"
+    return f"({C_TYPES[seen]})({value(a, seen)} {OPERATORS[name]} {value(b, seen)})"
+
+
+def expression(opcode: str, sources: list[str]) -> str:
+    """What an instruction computes, as bits."""
+    name, *options = opcode.split(".")
+    kind = options[-1]
+    if name in OPERATORS and options[:-1] == (["rn"] if kind[0] == "f" and name != "div" else
+                                              ["lo"] if name == "mul" else []):
+        return arithmetic(name, kind, *sources)
+    match name, options:
+        case "mul", ["wide", "u32"]:
+            return " * ".join(f"(uint64_t){value(source, kind)}" for source in sources)
+        case "mad", ["lo", _]:
+            return f"{arithmetic('mul', kind, *sources[:2])} + {operand(sources[2])}"
+        case "max", ["s64"]:
+            a, b = (value(source, kind) for source in sources)
+            return f"{a} > {b} ? {a} : {b}"
+        case "mov" | "cvta", _:
+            return operand(sources[0])
+        case "not", ["b64"]:
+            return f"~{operand(sources[0])}"
+        case "neg", ["s64"]:
+            return f"-{value(sources[0], 'u64')}"
+        case "not", ["pred"]:
+            return f"!{operand(sources[0])}"
+        case "selp", [_]:
+            return f"{operand(sources[2])} ? {operand(sources[0])} : {operand(sources[1])}"
+        case "setp", [relation, _]:
+            return f"{value(sources[0], kind)} {COMPARISONS[relation]} {value(sources[1], kind)}"
+        case ("shl" | "shr"), [_] if (places := int(sources[1])) < int(kind[1:]):
+            return f"{value(sources[0], kind)} {'<<' if name == 'shl' else '>>'} {places}"
+        case "cvt", ["rn", ("f16" | "f32") as to, ("f32" | "f64")]:
+            return f"of_{to}(({'_Float16' if to == 'f16' else 'float'}){value(sources[0], kind)})"
+        case "cvt", [("f32" | "f64") as to, ("f16" | "f32")]:
+            return f"of_{to}({value(sources[0], kind)})"
+        case "cvt", [to, _] if to[0] in "us" and kind[0] in "us":
+            return f"({C_TYPES[to]}){value(sources[0], kind)}"
+    raise UnknownInstructionError(opcode)
+
+
+def statement(line: str) -> str:
+    """One line of a function's body as C."""
+    if label := re.fullmatch(r"\$(\w+):", line):
+        return f"{label[1]}: ;"
+    if upper := re.fullmatch(r"\{ \.reg \.b16 tmp; mov\.b32 \{tmp, %(rs\d+)\}, %(r\d+); \}", line):
+        return f"{upper[1]} = {upper[2]} >> 16;"
+    found = re.fullmatch(r"(?:@%(p\d+)\s+)?([a-z][\w.]*)\s*(.*);", line)
+    if not found:
+        raise UnknownInstructionError(line)
+    guard, opcode, rest = found.groups()
+    operands = [part.strip() for part in rest.split(",")] if rest else []
+    name, *options = opcode.split(".")
+    if opcode in ("bra", "bra.uni"):
+        text = f"goto {operands[0][1:]};"
+    elif opcode == "ret":
+        text = "return;"
+    elif name == "ld" and options[0] == "param":
+        text = f"memcpy(&{operand(operands[0])}, &{operands[1][1:-1]}, {int(options[1][1:])//8});"
+    elif name == "ld" and options[0] == "global":
+        text = f"{operand(operands[0])} = {place(operands[1], options[1])};"
+    elif name == "st" and options[0] == "global":
+        text = f"{place(operands[0], options[1])} = {operand(operands[1])};"
+    else:
+        text = f"{operand(operands[0])} = {expression(opcode, operands[1:])};"
+    return f"if ({guard}) {text}" if guard else text
+
+
+def function(name: str, parameters: str, body: str) -> str:
+    """One entry as a C function of the same name and arguments."""
+    types = re.findall(r"\.param (\.\w+)(?: \.ptr(?: \.global)? \.align \d+)? (\w+)", parameters)
+    lines = [f"void {name}({', '.join(f'{PARAMETERS[kind]} {label}' for kind, label in types)}) {{"]
+    for raw in body.splitlines():
+        line = re.sub(r"\s+", " ", raw.split("//")[0]).strip()
+        if not line or line.startswith(".pragma"):
+            continue
+        if registers := re.fullmatch(r"\.reg \.(\w+) %(\w+)<(\d+)>;", line):
+            kind, prefix, count = registers.groups()
+            names = ", ".join(f"{prefix}{i} = 0" for i in range(1, int(count)))
+            lines.append(f"  {C_TYPES[kind]} {names};")
+        else:
+            lines.append(f"  {statement(line)}")
+    return "\n".join([*lines, "}", ""])
+
+
+def ptx_as_c(ptx: str) -> str:
+    """All entries of a PTX text as C functions.
+
+    Raises
+    ------
+    UnknownInstructionError
+        If the text has an instruction that this translation does not know.
+    """
+    entries = re.findall(r"^\.visible \.entry (\w+)\((.*?)^\)\s*^\{(.*?)^\}", ptx, re.MULTILINE | re.DOTALL)
+    return PRELUDE + "\n".join(function(*entry) for entry in entries)
