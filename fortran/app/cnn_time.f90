@@ -61,9 +61,9 @@ contains
    end subroutine time_steps
 
    subroutine run(network, fixture, input, target, steps, error)
-      !> Prepared, with the fixture's weights; trained
+      !> The network, with the fixture's weights; trained
       type(network_type), intent(inout) :: network
-      !> Open; its SGD settings are used
+      !> The fixture, open; its SGD settings are used
       type(fixture_type), intent(in) :: fixture
       !> The batch, on the network's device
       type(tensor_type), intent(in) :: input

@@ -16,7 +16,7 @@ module cnn_app_main_program
       subroutine c_exit(status) bind(C, name="exit")
          import :: c_int
          implicit none
-         !> For the shell: 0 done, 2 bad input or usage
+         !> Exit status: 0 done, 2 bad input or usage
          integer(c_int), value :: status
       end subroutine c_exit
    end interface
@@ -36,7 +36,7 @@ contains
 
    !> Print the usage or the version, where an argument asks for it; false where none does
    function answered(name, usage) result(asked)
-      !> Of the program
+      !> Name of the program
       character(len=*), intent(in) :: name
       !> What --help prints
       character(len=*), intent(in) :: usage
@@ -59,7 +59,7 @@ contains
 
    !> Close the devices; say what went wrong, and then end with status 2
    subroutine end_program(name, error)
-      !> Of the program
+      !> Name of the program
       character(len=*), intent(in) :: name
       !> What went wrong, where something did
       type(error_type), allocatable, intent(in) :: error

@@ -15,7 +15,7 @@ contains
       integer, intent(in) :: step
       !> How many there are
       integer, intent(in) :: steps
-      !> Of this step
+      !> Loss of this step
       real(dp), intent(in) :: loss
       write (output_unit, "(a, i0, a, i0, a, es14.7)") "step ", step, " of 0..", steps - 1, "   loss ", loss
       flush (output_unit)

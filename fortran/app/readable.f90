@@ -57,7 +57,7 @@ module cnn_app_readable
       subroutine c_exit_at_once(status) bind(C, name="_exit")
          import :: c_int
          implicit none
-         !> Of the process
+         !> Exit status of the process
          integer(c_int), value :: status
       end subroutine c_exit_at_once
    end interface

@@ -64,7 +64,7 @@ module cnn_core_atomic_file
          implicit none
          !> A file name, ended by NUL
          character(kind=c_char), intent(in) :: a(*)
-         !> Another
+         !> Another file name, ended by NUL
          character(kind=c_char), intent(in) :: b(*)
          integer(c_int) :: same
       end function c_same_file
@@ -78,7 +78,7 @@ module cnn_core_atomic_file
       function c_watch(name) result(watch) bind(C, name="cnn_part_watch")
          import :: c_char, c_int
          implicit none
-         !> Of the part
+         !> Name of the part
          character(kind=c_char), intent(in) :: name(*)
          integer(c_int) :: watch
       end function c_watch
@@ -126,7 +126,7 @@ module cnn_core_atomic_file
          implicit none
          !> A folder's name
          character(kind=c_char), intent(in) :: path(*)
-         !> Its permissions
+         !> Permissions of the folder
          integer(c_int), value :: mode
          integer(c_int) :: status
       end function c_mkdir
@@ -190,7 +190,7 @@ contains
    logical function same_file(a, b)
       !> A file name
       character(len=*), intent(in) :: a
-      !> Another
+      !> Another file name
       character(len=*), intent(in) :: b
       same_file = c_same_file(a//c_null_char, b//c_null_char) /= 0
    end function same_file

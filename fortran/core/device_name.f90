@@ -47,7 +47,7 @@ contains
    subroutine parse_device(text, device, error)
       !> What follows `--device`, such as cuda:1,math=tf32
       character(len=*), intent(in) :: text
-      !> Its parts; options that are not named have their defaults
+      !> Parts of the name; options that are not named have their defaults
       type(device_name_type), intent(out) :: device
       !> Which part is unknown, and what was expected
       type(error_type), allocatable, intent(out) :: error

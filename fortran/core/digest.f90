@@ -15,7 +15,7 @@ contains
 
    !> 16 hexadecimal digits. Fortran's integers must not overflow: the 64 bits are two halves of 32
    pure function digest(text) result(hex)
-      !> Any length; each character counts as one byte
+      !> Text of any length; each character counts as one byte
       character(len=*), intent(in) :: text
       character(len=digest_length) :: hex
       integer(i8), parameter :: ones = 2_i8**32 - 1

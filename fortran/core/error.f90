@@ -48,7 +48,7 @@ contains
 
    !> With ? for what a terminal would act on
    pure function printable(text) result(safe)
-      !> Any bytes
+      !> Text with any bytes
       character(len=*), intent(in) :: text
       character(len=len(text)) :: safe
       integer :: i

@@ -96,7 +96,7 @@ contains
    function other_key(self, path, known) result(key)
       !> The document
       class(json_type), intent(in) :: self
-      !> Of the object
+      !> Path of the object
       character(len=*), intent(in) :: path
       !> Keys, padded with blanks
       character(len=*), intent(in) :: known(:)
@@ -118,7 +118,7 @@ contains
       class(json_type), intent(in) :: self
       !> Keys and positions from the root, with dots between them
       character(len=*), intent(in) :: path
-      !> Without quotes and escapes
+      !> The string without quotes and escapes
       character(len=:), allocatable, intent(out) :: value
       !> No value there, or not a string
       type(error_type), allocatable, intent(out) :: error
@@ -338,7 +338,7 @@ contains
    subroutine string(self, text, error)
       !> The document
       class(json_type), intent(inout) :: self
-      !> Without quotes and escapes
+      !> The string without quotes and escapes
       character(len=:), allocatable, intent(out) :: text
       !> Not a string of plain ASCII
       type(error_type), allocatable, intent(out) :: error
@@ -427,7 +427,7 @@ contains
    end subroutine syntax_error
 
    pure function join(path, key) result(joined)
-      !> Of an object or array; empty for the root
+      !> Path of an object or array; empty for the root
       character(len=*), intent(in) :: path
       !> A key, or a position from 0
       character(len=*), intent(in) :: key

@@ -44,7 +44,7 @@ contains
 
    !> `dtype_float32` for "float32" and so on; `dtype_none` for any other name
    pure integer function dtype_from_name(name)
-      !> As in numpy and torch
+      !> Name of an element type, as in numpy and torch
       character(len=*), intent(in) :: name
       select case (name)
        case ("float32")

@@ -46,9 +46,9 @@ contains
    end subroutine check
 
    subroutine not_negative(name, value, error)
-      !> Of the setting
+      !> Name of the setting
       character(len=*), intent(in) :: name
-      !> Its value
+      !> Value of the setting
       real(dp), intent(in) :: value
       !> Negative, infinite or NaN
       type(error_type), allocatable, intent(out) :: error

@@ -75,7 +75,7 @@ contains
       type(tensor_type), intent(in) :: whole
       !> Bytes
       integer(i8), intent(in) :: offset
-      !> Of the part, in Fortran order; the element type is that of the whole
+      !> Extents of the part, in Fortran order; the element type is that of the whole
       integer, intent(in) :: extent(4)
       type(tensor_type) :: part
       part%address = address_after(whole%address, offset)
@@ -168,24 +168,24 @@ contains
 
    !> The shape as numpy and torch print it: `(n, c, h, w)`
    pure function shape_text(extent) result(text)
-      !> In Fortran order (w, h, c, n)
+      !> Extents in Fortran order (w, h, c, n)
       integer, intent(in) :: extent(4)
       character(len=:), allocatable :: text
       text = to_text(extent(4:1:-1))
    end function shape_text
 
    subroutine as_vector_sp(tensor, vector)
-      !> Of dtype float32, host memory
+      !> A tensor of dtype float32, host memory
       type(tensor_type), intent(in) :: tensor
-      !> Its elements in the order of memory
+      !> The tensor's elements in the order of memory
       real(sp), pointer, contiguous, intent(out) :: vector(:)
       call c_f_pointer(tensor%address, vector, [tensor%count()])
    end subroutine as_vector_sp
 
    subroutine as_vector_dp(tensor, vector)
-      !> Of dtype float64, host memory
+      !> A tensor of dtype float64, host memory
       type(tensor_type), intent(in) :: tensor
-      !> Its elements in the order of memory
+      !> The tensor's elements in the order of memory
       real(dp), pointer, contiguous, intent(out) :: vector(:)
       call c_f_pointer(tensor%address, vector, [tensor%count()])
    end subroutine as_vector_dp

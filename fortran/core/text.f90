@@ -18,14 +18,14 @@ module cnn_core_text
 contains
 
    pure function int_to_text(value) result(text)
-      !> Any integer
+      !> An integer
       integer, intent(in) :: value
       character(len=:), allocatable :: text
       text = long_to_text(int(value, i8))
    end function int_to_text
 
    pure function long_to_text(value) result(text)
-      !> Any integer of 64 bits
+      !> An integer of 64 bits
       integer(i8), intent(in) :: value
       character(len=:), allocatable :: text
       character(len=24) :: buffer
@@ -34,7 +34,7 @@ contains
    end function long_to_text
 
    pure function list_to_text(values) result(text)
-      !> Any number of them, 0 too
+      !> Integers, or none
       integer, intent(in) :: values(:)
       character(len=:), allocatable :: text
       integer :: i

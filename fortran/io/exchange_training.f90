@@ -9,9 +9,9 @@ contains
    module subroutine read_training(self, step, network, error)
       !> The fixture, open
       class(fixture_type), intent(inout) :: self
-      !> From whose momenta to go on, from 0
+      !> Step whose momenta are read, from 0
       integer, intent(in) :: step
-      !> Built; momenta and number of the next step are set
+      !> A network that is built; momenta and number of the next step are set
       type(network_type), intent(inout) :: network
       !> A number or a tensor in the file that does not fit
       type(error_type), allocatable, intent(out) :: error
@@ -39,15 +39,15 @@ contains
 
    !> The momentum of a parameter, where both are there
    subroutine read_momentum(self, path, network, number, error)
-      !> Open
+      !> The fixture, open
       class(fixture_type), intent(inout) :: self
-      !> Of the dataset
+      !> Path of the dataset
       character(len=*), intent(in) :: path
-      !> With this parameter
+      !> A network with this parameter
       type(network_type), intent(inout) :: network
-      !> The parameter's, 0 for none
+      !> Number of the parameter, 0 for none
       integer, intent(in) :: number
-      !> Of the file
+      !> An error of the file
       type(error_type), allocatable, intent(out) :: error
       if (number == 0 .or. .not. self%file%has(path)) return
       call network%parameters%keep_momentum(network%backend, number, .true., error)
@@ -57,9 +57,9 @@ contains
    module subroutine write_training(self, network, error)
       !> The result, being written
       class(result_type), intent(inout) :: self
-      !> Whose momenta and number of the next step are written
+      !> A network whose momenta and number of the next step are written
       type(network_type), intent(in) :: network
-      !> From the file
+      !> An error of the file
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       call self%put_number("/", "first_step", real(network%steps_done, dp), error)
@@ -75,7 +75,7 @@ contains
    end subroutine write_training
 
    pure function momenta_path(step, layer) result(path)
-      !> Its number in the file
+      !> Number of the step in the file
       integer, intent(in) :: step
       !> The layer's name
       character(len=*), intent(in) :: layer

@@ -23,7 +23,7 @@ module cnn_io_run_steps
          integer, intent(in) :: step
          !> How many there are
          integer, intent(in) :: steps
-         !> Of this step
+         !> Loss of this step
          real(dp), intent(in) :: loss
       end subroutine report_step
    end interface
@@ -37,7 +37,7 @@ contains
       character(len=*), intent(in) :: fixture_path
       !> File that is written
       character(len=*), intent(in) :: result_path
-      !> As a user writes it: cpu, cuda, cuda:1,math=tf32
+      !> Name of the device, as a user writes it: cpu, cuda, cuda:1,math=tf32
       character(len=*), intent(in) :: device
       !> float32, float64, or empty for the fixture's own
       character(len=*), intent(in) :: precision
@@ -95,13 +95,13 @@ contains
 
    !> The network of the fixture with its first weights
    subroutine prepare(fixture, device, precision, network, error)
-      !> Open
+      !> The fixture, open
       type(fixture_type), intent(inout) :: fixture
-      !> As a user writes it
+      !> Name of the device, as a user writes it
       character(len=*), intent(in) :: device
       !> float32, float64, or empty for the fixture's own
       character(len=*), intent(in) :: precision
-      !> Built, with the weights of step 0
+      !> A network that is built, with the weights of step 0
       type(network_type), intent(inout) :: network
       !> The fixture is not one to train on, or the device is not there
       type(error_type), allocatable, intent(out) :: error
@@ -129,11 +129,11 @@ contains
    end subroutine prepare
 
    subroutine run_batches(fixture, result, network, error, report)
-      !> Open
+      !> The fixture, open
       type(fixture_type), intent(inout) :: fixture
-      !> Being written
+      !> The result, being written
       type(result_type), intent(inout) :: result
-      !> Prepared; trained
+      !> The network, prepared; trained
       type(network_type), intent(inout) :: network
       !> A batch that does not fit, a step that fails, or the file
       type(error_type), allocatable, intent(out) :: error
@@ -158,17 +158,17 @@ contains
    subroutine run_one(step, result, network, fixture, input, target, loss, error)
       !> Which one, from 0
       integer, intent(in) :: step
-      !> Being written
+      !> The result, being written
       type(result_type), intent(inout) :: result
-      !> With the weights before the step; with those after it
+      !> The network; trained by one step
       type(network_type), intent(inout) :: network
-      !> Whose SGD settings are used
+      !> The fixture, whose SGD settings are used
       type(fixture_type), intent(in) :: fixture
       !> The batch, in the network's memory
       type(tensor_type), intent(in) :: input
       !> What its output should be, in the network's memory
       type(tensor_type), intent(in) :: target
-      !> Of the weights before the step
+      !> Loss of the weights before the step
       real(dp), intent(out) :: loss
       !> A batch that does not fit, a step that fails, or the file
       type(error_type), allocatable, intent(out) :: error
@@ -193,7 +193,7 @@ contains
    subroutine name_batch(fixture, step, error)
       !> Where the batch is from
       type(fixture_type), intent(in) :: fixture
-      !> Its number, from 0
+      !> Number of the batch, from 0
       integer, intent(in) :: step
       !> The message is made longer, where there is one
       type(error_type), allocatable, intent(inout) :: error

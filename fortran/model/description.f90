@@ -74,7 +74,7 @@ contains
    subroutine read_layer(json, path, layer, error)
       !> The parsed text
       type(json_type), intent(in) :: json
-      !> Of the layer in the text, as layers.0
+      !> Path of the layer in the text, as layers.0
       character(len=*), intent(in) :: path
       !> What it says
       type(layer_description_type), intent(out) :: layer
@@ -101,7 +101,7 @@ contains
    subroutine read_conv2d(json, path, layer, error)
       !> The parsed text
       type(json_type), intent(in) :: json
-      !> Of the layer in the text, as layers.0
+      !> Path of the layer in the text, as layers.0
       character(len=*), intent(in) :: path
       !> A convolution, whose name is set
       type(layer_description_type), intent(inout) :: layer
@@ -166,11 +166,11 @@ contains
    subroutine only_keys(json, path, known, error)
       !> The parsed text
       type(json_type), intent(in) :: json
-      !> Of an object in the text
+      !> Path of an object in the text
       character(len=*), intent(in) :: path
       !> Keys that it may have, padded with blanks
       character(len=*), intent(in) :: known(:)
-      !> Names another one
+      !> Another key is there; names it
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: key
       key = json%other_key(path, known)
@@ -181,9 +181,9 @@ contains
    subroutine read_pair(json, path, default, pair, error)
       !> The parsed text
       type(json_type), intent(in) :: json
-      !> Of the pair in the text
+      !> Path of the pair in the text
       character(len=*), intent(in) :: path
-      !> Of both, where it is not there
+      !> Value of both, where the pair is not there
       integer, intent(in) :: default
       !> (height, width)
       integer, intent(out) :: pair(2)
@@ -255,7 +255,7 @@ contains
    end subroutine check_chain
 
    subroutine check_name(name, error)
-      !> Of a layer
+      !> Name of a layer
       character(len=*), intent(in) :: name
       !> It cannot be a name in a file
       type(error_type), allocatable, intent(out) :: error

@@ -24,7 +24,7 @@ contains
       type(sgd_type), intent(in) :: sgd
       !> Whether the loss is looked at, for which the host waits; on a device that does not queue it always is
       logical, intent(in) :: read
-      !> Of the weights before the update; 0 where it is not read
+      !> Loss of the weights before the update; 0 where it is not read
       real(dp), intent(out) :: loss
       !> A tensor or setting that does not fit, a loss that is not finite, or an error of the device
       type(error_type), allocatable, intent(out) :: error
@@ -50,7 +50,7 @@ contains
 
    !> The loss of a step, before its update
    subroutine look(self, sgd, loss, error)
-      !> With a loss in its backend
+      !> A network with a loss in its backend
       class(network_type), intent(in) :: self
       !> The settings of the step
       type(sgd_type), intent(in) :: sgd
@@ -66,7 +66,7 @@ contains
    end subroutine look
 
    pure logical function is_finite(loss)
-      !> Anything
+      !> Any number
       real(dp), intent(in) :: loss
       is_finite = abs(loss) <= huge(1.0_dp)
    end function is_finite
@@ -74,7 +74,7 @@ contains
    module subroutine read_loss(self, loss, error)
       !> The network
       class(network_type), intent(inout) :: self
-      !> Of the last `compute_loss` or step; 0 where there is none
+      !> Loss of the last `compute_loss` or step; 0 where there is none
       real(dp), intent(out) :: loss
       !> There is no loss, or it is not finite and nobody has looked at it before
       type(error_type), allocatable, intent(out) :: error
@@ -94,7 +94,7 @@ contains
    module subroutine feed(self, input, target, error)
       !> The network
       class(network_type), intent(inout) :: self
-      !> Of the next step (w, h, c, n), *host*
+      !> Input of the next step (w, h, c, n), *host*
       type(tensor_type), intent(in) :: input
       !> What its output should be, *host*
       type(tensor_type), intent(in) :: target
@@ -116,7 +116,7 @@ contains
       type(sgd_type), intent(in) :: sgd
       !> Whether the loss is looked at, for which the host waits; on a device that does not queue it always is
       logical, intent(in) :: read
-      !> Of the weights before the update; 0 where it is not read
+      !> Loss of the weights before the update; 0 where it is not read
       real(dp), intent(out) :: loss
       !> No batch was fed, or as of `step`
       type(error_type), allocatable, intent(out) :: error
@@ -139,7 +139,7 @@ contains
    subroutine leave_batch(self, error)
       !> The network
       class(network_type), intent(inout) :: self
-      !> From the device
+      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       if (self%next%is_used) call self%backend%release_feed(error)
       self%next%is_used = .false.
@@ -204,7 +204,7 @@ contains
       type(tensor_type), intent(in) :: x
       !> What the output should be, in the network's memory
       type(tensor_type), intent(in) :: target
-      !> From the device
+      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       logical :: done
 

@@ -15,9 +15,9 @@ contains
    !> A line for each run of convolutions that belong together: "conv1 .. conv3: depth first, ...". Nothing is computed
    !> and no tensor needed, only the extents (w, h, c, n) of an input
    subroutine describe_chains(network, extent, text, error)
-      !> Built; plans may be made on its device
+      !> A network that is built; plans may be made on its device
       class(network_type), intent(inout) :: network
-      !> (w, h, c, n)
+      !> Extents (w, h, c, n)
       integer, intent(in) :: extent(4)
       !> Lines, separated by new lines
       character(len=:), allocatable, intent(out) :: text

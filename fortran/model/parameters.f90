@@ -55,13 +55,13 @@ contains
       class(parameters_type), intent(inout) :: self
       !> Where they are
       class(backend_type), intent(inout) :: backend
-      !> Of all numbers, of cnn_core_kinds
+      !> Element type of all numbers, of cnn_core_kinds
       integer, intent(in) :: dtype
       !> In the network's order
       type(layer_description_type), intent(in) :: layers(:)
-      !> Of each layer; empty where it has none
+      !> That of each layer; empty where it has none
       type(parameter_type), intent(out) :: weights(:)
-      !> Of each layer; empty where it has none
+      !> That of each layer; empty where it has none
       type(parameter_type), intent(out) :: biases(:)
       !> No memory on the device, or 2**31 parameters or more
       type(error_type), allocatable, intent(out) :: error
@@ -88,13 +88,13 @@ contains
 
    !> The next parameter
    subroutine place(self, extent, bytes, parameter)
-      !> With vectors
+      !> The parameters, with memory
       class(parameters_type), intent(inout) :: self
-      !> Of the parameter
+      !> Extents of the parameter
       integer, intent(in) :: extent(4)
-      !> Of the vectors, up to this parameter and then up to the next
+      !> Bytes of the vectors, up to this parameter and then up to the next
       integer(i8), intent(inout) :: bytes
-      !> Its tensors
+      !> Number and tensors of the parameter
       type(parameter_type), intent(inout) :: parameter
       self%parts = [self%parts, part_type(offset=bytes, extent=extent)]
       parameter%number = size(self%parts)
@@ -105,9 +105,9 @@ contains
 
    !> Bytes of a tensor up to where the next one may start
    pure integer(i8) function padded(dtype, extent)
-      !> Of cnn_core_kinds
+      !> Element type, of cnn_core_kinds
       integer, intent(in) :: dtype
-      !> In Fortran order
+      !> Extents in Fortran order
       integer, intent(in) :: extent(4)
       padded = aligned(product(int(extent, i8))*bytes_of(dtype))
    end function padded
@@ -124,9 +124,9 @@ contains
       class(parameters_type), intent(inout) :: self
       !> Where they are
       class(backend_type), intent(inout) :: backend
-      !> Of all numbers, of cnn_core_kinds
+      !> Element type of all numbers, of cnn_core_kinds
       integer, intent(in) :: dtype
-      !> Of each vector, the gaps included
+      !> Elements of each vector, the gaps included
       integer(i8), intent(in) :: elements
       !> No memory on the device, or 2**31 elements or more
       type(error_type), allocatable, intent(out) :: error
@@ -144,9 +144,9 @@ contains
 
    !> From now on updates leave a parameter as it is, or no longer
    pure subroutine freeze(self, number, frozen)
-      !> With this parameter
+      !> The parameters
       class(parameters_type), intent(inout) :: self
-      !> The parameter's
+      !> Number of the parameter, from 1
       integer, intent(in) :: number
       !> Whether to leave it as it is
       logical, intent(in) :: frozen
@@ -155,9 +155,9 @@ contains
 
    !> Whether updates leave a parameter as it is
    pure logical function is_frozen(self, number)
-      !> With this parameter, or, for the number 0, without
+      !> The parameters
       class(parameters_type), intent(in) :: self
-      !> The parameter's
+      !> Number of the parameter, from 1; 0 for none
       integer, intent(in) :: number
       is_frozen = .false.
       if (number > 0) is_frozen = self%parts(number)%is_frozen
@@ -165,9 +165,9 @@ contains
 
    !> The momentum of a parameter, inside the vector; empty where it has none
    function momentum(self, number)
-      !> With this parameter, or, for the number 0, without
+      !> The parameters
       class(parameters_type), intent(in) :: self
-      !> The parameter's
+      !> Number of the parameter, from 1; 0 for none
       integer, intent(in) :: number
       !> Of the parameter's extent
       type(tensor_type) :: momentum
@@ -179,15 +179,15 @@ contains
 
    !> Let a parameter have a momentum, zero where it had none, or forget it
    subroutine keep_momentum(self, backend, number, kept, error)
-      !> With this parameter
+      !> The parameters
       class(parameters_type), intent(inout) :: self
       !> Where its numbers are
       class(backend_type), intent(inout) :: backend
-      !> The parameter's
+      !> Number of the parameter, from 1
       integer, intent(in) :: number
       !> Whether it is to have one
       logical, intent(in) :: kept
-      !> Of the memory
+      !> No memory on the device
       type(error_type), allocatable, intent(out) :: error
       if (kept .eqv. self%parts(number)%has_momentum) return
       if (kept) call self%reserve_momenta(backend, error)
@@ -221,11 +221,11 @@ contains
 
    !> Memory for momenta, zero at first
    subroutine reserve_momenta(self, backend, error)
-      !> With vectors
+      !> The parameters, with memory
       class(parameters_type), intent(inout) :: self
       !> Where they are
       class(backend_type), intent(inout) :: backend
-      !> Of the memory
+      !> No memory on the device
       type(error_type), allocatable, intent(out) :: error
       if (self%momenta%is_allocated() .or. .not. self%values%is_allocated()) return
       call backend%allocate(self%values%dtype, self%values%extent, self%momenta, error)
@@ -235,7 +235,7 @@ contains
 
    !> The last parameter up to which all are frozen or none is, and all have a momentum or none has
    pure integer function run_end(self, first)
-      !> With these parameters
+      !> The parameters
       class(parameters_type), intent(in) :: self
       !> The first of the run
       integer, intent(in) :: first
@@ -248,17 +248,17 @@ contains
 
    !> One SGD step on parameters that go the same way
    subroutine update_run(self, backend, sgd, first, last, error)
-      !> With these parameters
+      !> The parameters
       class(parameters_type), intent(inout) :: self
       !> Where they are
       class(backend_type), intent(in) :: backend
-      !> Of this step
+      !> Settings of the optimizer, for this step
       type(sgd_type), intent(in) :: sgd
       !> Number of the first parameter
       integer, intent(in) :: first
       !> Number of the last
       integer, intent(in) :: last
-      !> Of the device
+      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: momenta
       if (sgd%momentum > 0.0_dp) momenta = self%part_of_run(self%momenta, first, last)
@@ -269,7 +269,7 @@ contains
 
    !> What a run of parameters has of a vector
    function part_of_run(self, vector, first, last) result(part)
-      !> With these parameters
+      !> The parameters
       class(parameters_type), intent(in) :: self
       !> All values, gradients or momenta
       type(tensor_type), intent(in) :: vector

@@ -27,7 +27,7 @@ contains
    subroutine deviations(dtypes, tensors, n, value_dtype, value, bound, bounds, found, error)
       !> Element types of the tensors, of cnn_core_kinds
       integer, intent(in) :: dtypes(:)
-      !> That of the value
+      !> Element type of the value
       integer, intent(in) :: value_dtype
       !> Addresses of the tensors, host memory, `n` elements each
       type(c_ptr), intent(in) :: tensors(:)
@@ -39,7 +39,7 @@ contains
       type(c_ptr), intent(in) :: value
       !> E, float64, host memory, `bounds` elements
       type(c_ptr), intent(in) :: bound
-      !> Of each tensor
+      !> What is found of each tensor
       type(deviation_type), intent(out) :: found(:)
       !> No memory for the runs, or an unknown instruction set
       type(error_type), allocatable, intent(out) :: error

@@ -42,11 +42,11 @@ module cnn_oracle_deviation_type
          integer(i8), intent(in) :: n
          !> First element of the run, from 1
          integer(i8), intent(in) :: first
-         !> Its last element
+         !> Last element of the run
          integer(i8), intent(in) :: last
          !> Bounds E of all `n` elements, or one for all
          real(dp), intent(in), contiguous :: e(:)
-         !> Of these elements
+         !> What is found of these elements
          type(deviation_type), intent(out) :: found
       end subroutine look_type
    end interface
@@ -57,7 +57,7 @@ contains
    elemental subroutine join(self, other)
       !> What is found so far
       class(deviation_type), intent(inout) :: self
-      !> Of elements that come after them
+      !> What is found of elements that come after them
       type(deviation_type), intent(in) :: other
       if (other%t > self%t) then
          self%t = other%t

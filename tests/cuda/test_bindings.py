@@ -115,7 +115,7 @@ MISTAKES = {
         "cudnnSetActivationDescriptor: coef is integer(c_int),value, expected double",
     ),
     "bytes in 32 bits": (
-        "cuda_runtime_api.h", "type(c_ptr), intent(out) :: ptr\n         !> Bytes\n         integer(c_size_t), value",
+        "cuda_runtime_api.h", "type(c_ptr), intent(out) :: ptr\n         !> Size, in bytes\n         integer(c_size_t), value",
         "type(c_ptr), intent(out) :: ptr\n         integer(c_int), value",
         "cudaMallocHost: size is integer(c_int),value, expected size_t",
     ),
@@ -138,7 +138,7 @@ MISTAKES = {
     ),
     "a function that is not there": (
         "cuda.h", "function cuInit(flags) result(status) bind(C)\n         import :: c_int\n         implicit none\n"
-        "         !> 0\n         integer(c_int), value :: flags\n         integer(c_int) :: status\n"
+        "         !> Must be 0\n         integer(c_int), value :: flags\n         integer(c_int) :: status\n"
         "      end function cuInit",
         "function cuInnit(flags) result(status) bind(C)\n         integer(c_int), value :: flags\n"
         "         integer(c_int) :: status\n      end function cuInnit", "cuInnit is not in the headers",

@@ -56,7 +56,7 @@ module cnn_cuda_bindings_cudart_interfaces
       function cudaSetDevice(device) result(status) bind(C)
          import :: c_int
          implicit none
-         !> From 0
+         !> Number of the device, from 0
          integer(c_int), value :: device
          integer(c_int) :: status
       end function cudaSetDevice
@@ -64,7 +64,7 @@ module cnn_cuda_bindings_cudart_interfaces
       function cudaGetDevice(device) result(status) bind(C)
          import :: c_int
          implicit none
-         !> From 0
+         !> Number of the device, from 0
          integer(c_int), intent(out) :: device
          integer(c_int) :: status
       end function cudaGetDevice
@@ -72,11 +72,11 @@ module cnn_cuda_bindings_cudart_interfaces
       function cudaDeviceGetAttribute(value, attr, device) result(status) bind(C)
          import :: c_int
          implicit none
-         !> Of the attribute
+         !> Value of the attribute
          integer(c_int), intent(out) :: value
          !> A `cudaDeviceAttr`
          integer(c_int), value :: attr
-         !> From 0
+         !> Number of the device, from 0
          integer(c_int), value :: device
          integer(c_int) :: status
       end function cudaDeviceGetAttribute
@@ -86,7 +86,7 @@ module cnn_cuda_bindings_cudart_interfaces
          implicit none
          !> Where the memory starts, *device*, aligned to 256 bytes or more
          type(c_ptr), intent(out) :: dev_ptr
-         !> Bytes
+         !> Size, in bytes
          integer(c_size_t), value :: size
          integer(c_int) :: status
       end function cudaMalloc
@@ -104,7 +104,7 @@ module cnn_cuda_bindings_cudart_interfaces
          implicit none
          !> Where the memory starts, *host*
          type(c_ptr), intent(out) :: ptr
-         !> Bytes
+         !> Size, in bytes
          integer(c_size_t), value :: size
          integer(c_int) :: status
       end function cudaMallocHost
@@ -126,7 +126,7 @@ module cnn_cuda_bindings_cudart_interfaces
          type(c_ptr), value :: src
          !> The copy starts after all that is queued there; null is the default stream
          type(c_ptr), value :: stream
-         !> Bytes
+         !> Size, in bytes
          integer(c_size_t), value :: count
          !> A `cudaMemcpyKind`: from where to where
          integer(c_int), value :: kind
@@ -140,9 +140,9 @@ module cnn_cuda_bindings_cudart_interfaces
          type(c_ptr), value :: dev_ptr
          !> It starts after all that is queued there; null is the default stream
          type(c_ptr), value :: stream
-         !> Of each byte; only the lowest eight bits count
+         !> Value of each byte; only the lowest eight bits count
          integer(c_int), value :: value
-         !> Bytes
+         !> Size, in bytes
          integer(c_size_t), value :: count
          integer(c_int) :: status
       end function cudaMemsetAsync
@@ -190,7 +190,7 @@ module cnn_cuda_bindings_cudart_interfaces
          type(c_ptr), value :: stream
          !> Recorded, perhaps on another stream
          type(c_ptr), value :: event
-         !> 0
+         !> Must be 0
          integer(c_int), value :: flags
          integer(c_int) :: status
       end function cudaStreamWaitEvent
@@ -208,7 +208,7 @@ module cnn_cuda_bindings_cudart_interfaces
       function cudaEventRecord(event, stream) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         !> The mark
+         !> The event
          type(c_ptr), value :: event
          !> Whose work it marks, of the event's device; null is the default stream
          type(c_ptr), value :: stream
@@ -218,7 +218,7 @@ module cnn_cuda_bindings_cudart_interfaces
       function cudaEventQuery(event) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         !> The mark
+         !> The event
          type(c_ptr), value :: event
          integer(c_int) :: status
       end function cudaEventQuery
@@ -226,7 +226,7 @@ module cnn_cuda_bindings_cudart_interfaces
       function cudaEventSynchronize(event) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         !> The mark
+         !> The event
          type(c_ptr), value :: event
          integer(c_int) :: status
       end function cudaEventSynchronize
@@ -234,7 +234,7 @@ module cnn_cuda_bindings_cudart_interfaces
       function cudaEventDestroy(event) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         !> The mark
+         !> The event
          type(c_ptr), value :: event
          integer(c_int) :: status
       end function cudaEventDestroy
@@ -301,7 +301,7 @@ module cnn_cuda_bindings_cudart_interfaces
          type(c_ptr), intent(out) :: p_kernel
          !> What cudaLibraryLoadData gave
          type(c_ptr), value :: library
-         !> As in the code, ended by NUL
+         !> Name of the kernel in the code, ended by NUL
          character(kind=c_char), intent(in) :: name(*)
          integer(c_int) :: status
       end function cudaLibraryGetKernel

@@ -30,15 +30,15 @@ module cnn_cuda_bindings_cudnn_algorithm_interfaces
             & requested_algo_count, returned_algo_count, perf_results) result(status) bind(C)
          import :: c_int, c_ptr, cudnn_algo_perf_type
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
-         !> Of x (n, c, h, w)
+         !> Descriptor of x (n, c, h, w)
          type(c_ptr), value :: src_desc
-         !> Of w (k, c/groups, r, s)
+         !> Descriptor of w (k, c/groups, r, s)
          type(c_ptr), value :: filter_desc
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
-         !> Of y (n, k, p, q)
+         !> Descriptor of y (n, k, p, q)
          type(c_ptr), value :: dest_desc
          !> Room in `perf_results`
          integer(c_int), value :: requested_algo_count
@@ -53,15 +53,15 @@ module cnn_cuda_bindings_cudnn_algorithm_interfaces
             & requested_algo_count, returned_algo_count, perf_results) result(status) bind(C)
          import :: c_int, c_ptr, cudnn_algo_perf_type
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
-         !> Of w (k, c/groups, r, s)
+         !> Descriptor of w (k, c/groups, r, s)
          type(c_ptr), value :: filter_desc
-         !> Of dy (n, k, p, q)
+         !> Descriptor of dy (n, k, p, q)
          type(c_ptr), value :: diff_desc
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
-         !> Of dx (n, c, h, w)
+         !> Descriptor of dx (n, c, h, w)
          type(c_ptr), value :: grad_desc
          !> Room in `perf_results`
          integer(c_int), value :: requested_algo_count
@@ -76,15 +76,15 @@ module cnn_cuda_bindings_cudnn_algorithm_interfaces
             & requested_algo_count, returned_algo_count, perf_results) result(status) bind(C)
          import :: c_int, c_ptr, cudnn_algo_perf_type
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
-         !> Of x (n, c, h, w)
+         !> Descriptor of x (n, c, h, w)
          type(c_ptr), value :: src_desc
-         !> Of dy (n, k, p, q)
+         !> Descriptor of dy (n, k, p, q)
          type(c_ptr), value :: diff_desc
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
-         !> Of dw (k, c/groups, r, s)
+         !> Descriptor of dw (k, c/groups, r, s)
          type(c_ptr), value :: grad_desc
          !> Room in `perf_results`
          integer(c_int), value :: requested_algo_count
@@ -100,19 +100,19 @@ module cnn_cuda_bindings_cudnn_algorithm_interfaces
             & work_space_size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t, cudnn_algo_perf_type
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
-         !> Of x (n, c, h, w)
+         !> Descriptor of x (n, c, h, w)
          type(c_ptr), value :: x_desc
          !> Input, *device*
          type(c_ptr), value :: x
-         !> Of w (k, c/groups, r, s)
+         !> Descriptor of w (k, c/groups, r, s)
          type(c_ptr), value :: w_desc
          !> Filter, *device*
          type(c_ptr), value :: w
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
-         !> Of y (n, k, p, q)
+         !> Descriptor of y (n, k, p, q)
          type(c_ptr), value :: y_desc
          !> Result, *device*; overwritten
          type(c_ptr), value :: y
@@ -122,7 +122,7 @@ module cnn_cuda_bindings_cudnn_algorithm_interfaces
          integer(c_int), value :: requested_algo_count
          !> How many of them are filled
          integer(c_int), intent(out) :: returned_algo_count
-         !> What an algorithm may take; those that need more are not run
+         !> Size of the scratch memory; algorithms that need more are not run
          integer(c_size_t), value :: work_space_size_in_bytes
          !> Algorithms with status, workspace, determinism and math, the fastest first
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
@@ -134,19 +134,19 @@ module cnn_cuda_bindings_cudnn_algorithm_interfaces
             & work_space_size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t, cudnn_algo_perf_type
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
-         !> Of w (k, c/groups, r, s)
+         !> Descriptor of w (k, c/groups, r, s)
          type(c_ptr), value :: w_desc
          !> Filter, *device*
          type(c_ptr), value :: w
-         !> Of dy (n, k, p, q)
+         !> Descriptor of dy (n, k, p, q)
          type(c_ptr), value :: dy_desc
          !> Gradient of y, *device*
          type(c_ptr), value :: dy
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
-         !> Of dx (n, c, h, w)
+         !> Descriptor of dx (n, c, h, w)
          type(c_ptr), value :: dx_desc
          !> Gradient of x, *device*; overwritten
          type(c_ptr), value :: dx
@@ -156,7 +156,7 @@ module cnn_cuda_bindings_cudnn_algorithm_interfaces
          integer(c_int), value :: requested_algo_count
          !> How many of them are filled
          integer(c_int), intent(out) :: returned_algo_count
-         !> What an algorithm may take; those that need more are not run
+         !> Size of the scratch memory; algorithms that need more are not run
          integer(c_size_t), value :: work_space_size_in_bytes
          !> Algorithms with status, workspace, determinism and math, the fastest first
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
@@ -168,19 +168,19 @@ module cnn_cuda_bindings_cudnn_algorithm_interfaces
             & work_space_size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t, cudnn_algo_perf_type
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
-         !> Of x (n, c, h, w)
+         !> Descriptor of x (n, c, h, w)
          type(c_ptr), value :: x_desc
          !> Input, *device*
          type(c_ptr), value :: x
-         !> Of dy (n, k, p, q)
+         !> Descriptor of dy (n, k, p, q)
          type(c_ptr), value :: dy_desc
          !> Gradient of y, *device*
          type(c_ptr), value :: y
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
-         !> Of dw (k, c/groups, r, s)
+         !> Descriptor of dw (k, c/groups, r, s)
          type(c_ptr), value :: dw_desc
          !> Gradient of w, *device*; overwritten
          type(c_ptr), value :: dw
@@ -190,7 +190,7 @@ module cnn_cuda_bindings_cudnn_algorithm_interfaces
          integer(c_int), value :: requested_algo_count
          !> How many of them are filled
          integer(c_int), intent(out) :: returned_algo_count
-         !> What an algorithm may take; those that need more are not run
+         !> Size of the scratch memory; algorithms that need more are not run
          integer(c_size_t), value :: work_space_size_in_bytes
          !> Algorithms with status, workspace, determinism and math, the fastest first
          type(cudnn_algo_perf_type), intent(out) :: perf_results(requested_algo_count)
@@ -201,19 +201,19 @@ module cnn_cuda_bindings_cudnn_algorithm_interfaces
             & size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
-         !> Of x (n, c, h, w)
+         !> Descriptor of x (n, c, h, w)
          type(c_ptr), value :: x_desc
-         !> Of w (k, c/groups, r, s)
+         !> Descriptor of w (k, c/groups, r, s)
          type(c_ptr), value :: w_desc
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
-         !> Of y (n, k, p, q)
+         !> Descriptor of y (n, k, p, q)
          type(c_ptr), value :: y_desc
          !> A `cudnnConvolutionFwdAlgo_t`
          integer(c_int), value :: algo
-         !> Of the workspace, device memory
+         !> Size of the workspace in device memory
          integer(c_size_t), intent(out) :: size_in_bytes
          integer(c_int) :: status
       end function cudnnGetConvolutionForwardWorkspaceSize
@@ -222,19 +222,19 @@ module cnn_cuda_bindings_cudnn_algorithm_interfaces
             & size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
-         !> Of w (k, c/groups, r, s)
+         !> Descriptor of w (k, c/groups, r, s)
          type(c_ptr), value :: w_desc
-         !> Of dy (n, k, p, q)
+         !> Descriptor of dy (n, k, p, q)
          type(c_ptr), value :: dy_desc
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
-         !> Of dx (n, c, h, w)
+         !> Descriptor of dx (n, c, h, w)
          type(c_ptr), value :: dx_desc
          !> A `cudnnConvolutionBwdDataAlgo_t`
          integer(c_int), value :: algo
-         !> Of the workspace, device memory
+         !> Size of the workspace in device memory
          integer(c_size_t), intent(out) :: size_in_bytes
          integer(c_int) :: status
       end function cudnnGetConvolutionBackwardDataWorkspaceSize
@@ -243,19 +243,19 @@ module cnn_cuda_bindings_cudnn_algorithm_interfaces
             & size_in_bytes) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
-         !> Of x (n, c, h, w)
+         !> Descriptor of x (n, c, h, w)
          type(c_ptr), value :: x_desc
-         !> Of dy (n, k, p, q)
+         !> Descriptor of dy (n, k, p, q)
          type(c_ptr), value :: dy_desc
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
-         !> Of dw (k, c/groups, r, s)
+         !> Descriptor of dw (k, c/groups, r, s)
          type(c_ptr), value :: grad_desc
          !> A `cudnnConvolutionBwdFilterAlgo_t`
          integer(c_int), value :: algo
-         !> Of the workspace, device memory
+         !> Size of the workspace in device memory
          integer(c_size_t), intent(out) :: size_in_bytes
          integer(c_int) :: status
       end function cudnnGetConvolutionBackwardFilterWorkspaceSize

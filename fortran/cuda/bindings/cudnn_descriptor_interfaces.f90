@@ -272,11 +272,11 @@ module cnn_cuda_bindings_cudnn_descriptor_interfaces
             & w) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         !> Padding, strides, dilation and groups
+         !> Descriptor of padding, strides, dilation and groups
          type(c_ptr), value :: conv_desc
-         !> Of x (n, c, h, w)
+         !> Descriptor of x (n, c, h, w)
          type(c_ptr), value :: input_tensor_desc
-         !> Of w (k, c/groups, r, s)
+         !> Descriptor of w (k, c/groups, r, s)
          type(c_ptr), value :: filter_desc
          !> Images
          integer(c_int), intent(out) :: n

@@ -20,21 +20,21 @@ contains
 
    !> Address of 1 in the type that cuDNN wants for tensors of this element type
    type(c_ptr) function one(dtype)
-      !> Of the tensors, of cnn_core_kinds
+      !> Element type of the tensors, of cnn_core_kinds
       integer, intent(in) :: dtype
       one = c_loc(one_f32)
       if (dtype == dtype_float64) one = c_loc(one_f64)
    end function one
 
    type(c_ptr) function zero(dtype)
-      !> Of the tensors, of cnn_core_kinds
+      !> Element type of the tensors, of cnn_core_kinds
       integer, intent(in) :: dtype
       zero = c_loc(zero_f32)
       if (dtype == dtype_float64) zero = c_loc(zero_f64)
    end function zero
 
    type(c_ptr) function minus_one(dtype)
-      !> Of the tensors, of cnn_core_kinds
+      !> Element type of the tensors, of cnn_core_kinds
       integer, intent(in) :: dtype
       minus_one = c_loc(minus_f32)
       if (dtype == dtype_float64) minus_one = c_loc(minus_f64)

@@ -77,7 +77,7 @@ module cnn_cuda_bindings_cudnn_graph_interfaces
       function cudnnBackendExecute(handle, execution_plan, variant_pack) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         !> Of the library, whose stream it is
+         !> Library handle; the plan is queued on the stream bound to it
          type(c_ptr), value :: handle
          !> A finalized plan
          type(c_ptr), value :: execution_plan

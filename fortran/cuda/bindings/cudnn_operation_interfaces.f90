@@ -20,31 +20,31 @@ module cnn_cuda_bindings_cudnn_operation_interfaces
             & work_space_size_in_bytes, beta, y_desc, y) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
          !> Factor of what is computed, *host*
          type(c_ptr), value :: alpha
-         !> Of x (n, c, h, w)
+         !> Descriptor of x (n, c, h, w)
          type(c_ptr), value :: x_desc
          !> Input, *device*
          type(c_ptr), value :: x
-         !> Of w (k, c/groups, r, s)
+         !> Descriptor of w (k, c/groups, r, s)
          type(c_ptr), value :: w_desc
          !> Filter, *device*
          type(c_ptr), value :: w
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
          !> Scratch memory, *device*
          type(c_ptr), value :: work_space
          !> Factor of what the result held before, *host*; with 0 that is not read
          type(c_ptr), value :: beta
-         !> Of y (n, k, p, q)
+         !> Descriptor of y (n, k, p, q)
          type(c_ptr), value :: y_desc
          !> Result, *device*
          type(c_ptr), value :: y
          !> A `cudnnConvolutionFwdAlgo_t`
          integer(c_int), value :: algo
-         !> Its size, at least what the algorithm asks for
+         !> Size of the scratch memory, at least what the algorithm asks for
          integer(c_size_t), value :: work_space_size_in_bytes
          integer(c_int) :: status
       end function cudnnConvolutionForward
@@ -54,41 +54,41 @@ module cnn_cuda_bindings_cudnn_operation_interfaces
             & y) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
          !> Factor of the convolution, *host*
          type(c_ptr), value :: alpha1
-         !> Of x (n, c, h, w)
+         !> Descriptor of x (n, c, h, w)
          type(c_ptr), value :: x_desc
          !> Input, *device*
          type(c_ptr), value :: x
-         !> Of w (k, c/groups, r, s)
+         !> Descriptor of w (k, c/groups, r, s)
          type(c_ptr), value :: w_desc
          !> Filter, *device*
          type(c_ptr), value :: w
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
          !> Scratch memory, *device*
          type(c_ptr), value :: work_space
          !> Factor of z, *host*
          type(c_ptr), value :: alpha2
-         !> Of z, as that of y
+         !> Descriptor of z, of the shape of y
          type(c_ptr), value :: z_desc
          !> A tensor to be added, *device*; may be y
          type(c_ptr), value :: z
-         !> Of the bias (1, k, 1, 1)
+         !> Descriptor of the bias (1, k, 1, 1)
          type(c_ptr), value :: bias_desc
          !> One value for each channel of y, *device*
          type(c_ptr), value :: bias
-         !> ReLU or identity
+         !> Descriptor of a ReLU or the identity
          type(c_ptr), value :: activation_desc
-         !> Of y (n, k, p, q)
+         !> Descriptor of y (n, k, p, q)
          type(c_ptr), value :: y_desc
          !> Result, *device*
          type(c_ptr), value :: y
          !> A `cudnnConvolutionFwdAlgo_t`; without an activation only IMPLICIT_PRECOMP_GEMM
          integer(c_int), value :: algo
-         !> Its size, at least what the algorithm asks for
+         !> Size of the scratch memory, at least what the algorithm asks for
          integer(c_size_t), value :: work_space_size_in_bytes
          integer(c_int) :: status
       end function cudnnConvolutionBiasActivationForward
@@ -97,31 +97,31 @@ module cnn_cuda_bindings_cudnn_operation_interfaces
             & work_space_size_in_bytes, beta, dx_desc, dx) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
          !> Factor of what is computed, *host*
          type(c_ptr), value :: alpha
-         !> Of w (k, c/groups, r, s)
+         !> Descriptor of w (k, c/groups, r, s)
          type(c_ptr), value :: w_desc
          !> Filter, *device*
          type(c_ptr), value :: w
-         !> Of dy (n, k, p, q)
+         !> Descriptor of dy (n, k, p, q)
          type(c_ptr), value :: dy_desc
          !> Gradient of y, *device*
          type(c_ptr), value :: dy
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
          !> Scratch memory, *device*
          type(c_ptr), value :: work_space
          !> Factor of what the result held before, *host*; with 0 that is not read
          type(c_ptr), value :: beta
-         !> Of dx (n, c, h, w)
+         !> Descriptor of dx (n, c, h, w)
          type(c_ptr), value :: dx_desc
          !> Gradient of x, *device*
          type(c_ptr), value :: dx
          !> A `cudnnConvolutionBwdDataAlgo_t`
          integer(c_int), value :: algo
-         !> Its size, at least what the algorithm asks for
+         !> Size of the scratch memory, at least what the algorithm asks for
          integer(c_size_t), value :: work_space_size_in_bytes
          integer(c_int) :: status
       end function cudnnConvolutionBackwardData
@@ -130,31 +130,31 @@ module cnn_cuda_bindings_cudnn_operation_interfaces
             & work_space_size_in_bytes, beta, dw_desc, dw) result(status) bind(C)
          import :: c_int, c_ptr, c_size_t
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
          !> Factor of what is computed, *host*
          type(c_ptr), value :: alpha
-         !> Of x (n, c, h, w)
+         !> Descriptor of x (n, c, h, w)
          type(c_ptr), value :: x_desc
          !> Input, *device*
          type(c_ptr), value :: x
-         !> Of dy (n, k, p, q)
+         !> Descriptor of dy (n, k, p, q)
          type(c_ptr), value :: dy_desc
          !> Gradient of y, *device*
          type(c_ptr), value :: dy
-         !> Padding, strides, dilation, groups and math
+         !> Descriptor of padding, strides, dilation, groups and math
          type(c_ptr), value :: conv_desc
          !> Scratch memory, *device*
          type(c_ptr), value :: work_space
          !> Factor of what the result held before, *host*; with 0 that is not read
          type(c_ptr), value :: beta
-         !> Of dw (k, c/groups, r, s)
+         !> Descriptor of dw (k, c/groups, r, s)
          type(c_ptr), value :: dw_desc
          !> Gradient of w, *device*
          type(c_ptr), value :: dw
          !> A `cudnnConvolutionBwdFilterAlgo_t`
          integer(c_int), value :: algo
-         !> Its size, at least what the algorithm asks for
+         !> Size of the scratch memory, at least what the algorithm asks for
          integer(c_size_t), value :: work_space_size_in_bytes
          integer(c_int) :: status
       end function cudnnConvolutionBackwardFilter
@@ -162,17 +162,17 @@ module cnn_cuda_bindings_cudnn_operation_interfaces
       function cudnnConvolutionBackwardBias(handle, alpha, dy_desc, dy, beta, db_desc, db) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
          !> Factor of what is computed, *host*
          type(c_ptr), value :: alpha
-         !> Of dy (n, k, p, q)
+         !> Descriptor of dy (n, k, p, q)
          type(c_ptr), value :: dy_desc
          !> Gradient of y, *device*
          type(c_ptr), value :: dy
          !> Factor of what the result held before, *host*; with 0 that is not read
          type(c_ptr), value :: beta
-         !> Of db (1, k, 1, 1)
+         !> Descriptor of db (1, k, 1, 1)
          type(c_ptr), value :: db_desc
          !> Gradient of the bias, *device*
          type(c_ptr), value :: db
@@ -183,19 +183,19 @@ module cnn_cuda_bindings_cudnn_operation_interfaces
             & y) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
-         !> Its kind, and what becomes of NaN
+         !> Descriptor of the activation
          type(c_ptr), value :: activation_desc
          !> Factor of what is computed, *host*
          type(c_ptr), value :: alpha
-         !> Of x, of any shape
+         !> Descriptor of x, of any shape
          type(c_ptr), value :: x_desc
          !> Input, *device*
          type(c_ptr), value :: x
          !> Factor of what the result held before, *host*; with 0 that is not read
          type(c_ptr), value :: beta
-         !> Of y, as that of x
+         !> Descriptor of y, of the shape of x
          type(c_ptr), value :: y_desc
          !> Result, *device*; may be x
          type(c_ptr), value :: y
@@ -206,27 +206,27 @@ module cnn_cuda_bindings_cudnn_operation_interfaces
             & dx_desc, dx) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
-         !> As in the forward call
+         !> Descriptor of the activation, as in the forward call
          type(c_ptr), value :: activation_desc
          !> Factor of what is computed, *host*
          type(c_ptr), value :: alpha
-         !> Of y, as that of x
+         !> Descriptor of y, of the shape of x
          type(c_ptr), value :: y_desc
          !> Result of the forward call, *device*
          type(c_ptr), value :: y
-         !> Of dy, as that of x
+         !> Descriptor of dy, of the shape of x
          type(c_ptr), value :: dy_desc
          !> Gradient of y, *device*
          type(c_ptr), value :: dy
-         !> Of x, of any shape
+         !> Descriptor of x, of any shape
          type(c_ptr), value :: x_desc
          !> Input of the forward call, *device*
          type(c_ptr), value :: x
          !> Factor of what the result held before, *host*; with 0 that is not read
          type(c_ptr), value :: beta
-         !> Of dx, as that of x
+         !> Descriptor of dx, of the shape of x
          type(c_ptr), value :: dx_desc
          !> Gradient of x, *device*; may be dy
          type(c_ptr), value :: dx
@@ -236,17 +236,17 @@ module cnn_cuda_bindings_cudnn_operation_interfaces
       function cudnnAddTensor(handle, alpha, a_desc, a, beta, c_desc, c) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
          !> Factor of what is computed, *host*
          type(c_ptr), value :: alpha
-         !> Of a, each extent that of c or 1
+         !> Descriptor of a, whose extents are those of c or 1
          type(c_ptr), value :: a_desc
          !> What is added, *device*; an extent of 1 serves the whole extent of c
          type(c_ptr), value :: a
          !> Factor of what the result held before, *host*; with 0 that is not read
          type(c_ptr), value :: beta
-         !> Of c (n, c, h, w)
+         !> Descriptor of c (n, c, h, w)
          type(c_ptr), value :: c_desc
          !> Result, *device*
          type(c_ptr), value :: c
@@ -257,25 +257,25 @@ module cnn_cuda_bindings_cudnn_operation_interfaces
             & c) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         !> Of the library; work is queued on the stream bound to it
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
-         !> The operation, and in what type it is calculated
+         !> Descriptor of the operation, and in what type it is calculated
          type(c_ptr), value :: op_tensor_desc
          !> Factor of a, *host*
          type(c_ptr), value :: alpha1
-         !> Of a, with the extents of c
+         !> Descriptor of a, with the extents of c
          type(c_ptr), value :: a_desc
          !> First operand, *device*
          type(c_ptr), value :: a
          !> Factor of b, *host*
          type(c_ptr), value :: alpha2
-         !> Of b, each extent that of c or 1
+         !> Descriptor of b, whose extents are those of c or 1
          type(c_ptr), value :: b_desc
          !> Second operand, *device*
          type(c_ptr), value :: b
          !> Factor of what the result held before, *host*; with 0 that is not read
          type(c_ptr), value :: beta
-         !> Of c (n, c, h, w)
+         !> Descriptor of c (n, c, h, w)
          type(c_ptr), value :: c_desc
          !> Result, *device*
          type(c_ptr), value :: c

@@ -13,7 +13,7 @@ contains
 
    !> `cudnnDataType_t` of one of our types
    pure integer(c_int) function cudnn_dtype(dtype)
-      !> Of cnn_core_kinds
+      !> Element type, of cnn_core_kinds
       integer, intent(in) :: dtype
       select case (dtype)
        case (dtype_float64)
@@ -29,7 +29,7 @@ contains
 
    !> Sums are float32, or float64 for tensors of float64
    pure integer(c_int) function compute_type(dtype)
-      !> Of cnn_core_kinds
+      !> Element type, of cnn_core_kinds
       integer, intent(in) :: dtype
       compute_type = CUDNN_DATA_FLOAT
       if (dtype == dtype_float64) compute_type = CUDNN_DATA_DOUBLE

@@ -38,7 +38,7 @@ module cnn_cuda_bindings_driver
       function cuInit(flags) result(status) bind(C)
          import :: c_int
          implicit none
-         !> 0
+         !> Must be 0
          integer(c_int), value :: flags
          integer(c_int) :: status
       end function cuInit
@@ -54,9 +54,9 @@ module cnn_cuda_bindings_driver
       function cuDeviceGet(device, ordinal) result(status) bind(C)
          import :: c_int
          implicit none
-         !> A `CUdevice`
+         !> Driver's device, a `CUdevice`
          integer(c_int), intent(out) :: device
-         !> From 0
+         !> Number of the device, from 0
          integer(c_int), value :: ordinal
          integer(c_int) :: status
       end function cuDeviceGet

@@ -27,7 +27,7 @@ contains
    subroutine find_library(names, library, error)
       !> File names, the newest version first
       character(len=*), intent(in) :: names(:)
-      !> Open after no error
+      !> The library, open after no error
       type(shared_library_type), intent(inout) :: library
       !> Where it was looked for, or why a file that is there cannot be opened
       type(error_type), allocatable, intent(out) :: error
@@ -56,7 +56,7 @@ contains
       character(len=*), intent(in) :: folders
       !> File names, the newest version first
       character(len=*), intent(in) :: names(:)
-      !> Open where one was found
+      !> The library, open where one was found
       type(shared_library_type), intent(inout) :: library
       !> A file is there but cannot be opened
       type(error_type), allocatable, intent(out) :: error
@@ -77,7 +77,7 @@ contains
       character(len=*), intent(in) :: folder
       !> File name
       character(len=*), intent(in) :: name
-      !> Open where the file is there
+      !> The library, open where the file is there
       type(shared_library_type), intent(inout) :: library
       !> It is there but cannot be opened
       type(error_type), allocatable, intent(out) :: error
@@ -158,7 +158,7 @@ contains
    end subroutine check_part
 
    pure function folder_of(path) result(folder)
-      !> Of a file
+      !> Path of a file
       character(len=*), intent(in) :: path
       character(len=:), allocatable :: folder
       folder = path(:max(scan(path, "/", back=.true.) - 1, 0))
@@ -174,7 +174,7 @@ contains
    end function source_of
 
    function value_of(variable) result(text)
-      !> Of the environment
+      !> Name of an environment variable
       character(len=*), intent(in) :: variable
       character(len=:), allocatable :: text
       integer :: length, status
@@ -185,7 +185,7 @@ contains
 
    !> The value for a message
    function shown(variable) result(text)
-      !> Of the environment
+      !> Name of an environment variable
       character(len=*), intent(in) :: variable
       character(len=:), allocatable :: text
       text = value_of(variable)

@@ -58,7 +58,7 @@ module cnn_cuda_bindings_shared_library
          implicit none
          !> What `c_dlopen` gave
          type(c_ptr), value :: handle
-         !> Of a function, ended by NUL
+         !> Name of a function, ended by NUL
          character(kind=c_char), intent(in) :: name(*)
          type(c_funptr) :: address
       end function c_dlsym
@@ -70,7 +70,7 @@ module cnn_cuda_bindings_shared_library
       function c_dladdr(address, info) result(found) bind(C, name="dladdr")
          import :: c_funptr, c_int, dl_info_type
          implicit none
-         !> Of a function
+         !> Address of a function
          type(c_funptr), value :: address
          !> Which file it came from, and its nearest symbol
          type(dl_info_type), intent(out) :: info
@@ -91,7 +91,7 @@ contains
    subroutine open_library(self, path, error)
       !> The library, whatever it was before
       class(shared_library_type), intent(inout) :: self
-      !> With a folder, or a name alone
+      !> Path of the library, or its name alone
       character(len=*), intent(in) :: path
       !> What the loader says
       type(error_type), allocatable, intent(out) :: error
@@ -118,7 +118,7 @@ contains
    logical function lies_at(self, path)
       !> The library, open or not
       class(shared_library_type), intent(in) :: self
-      !> With its folder; nothing is opened that is not open yet
+      !> Path of a file; nothing is opened that is not open yet
       character(len=*), intent(in) :: path
       lies_at = .false.
       if (self%is_open()) lies_at = c_associated(c_dlopen(path//c_null_char, ior(rtld_now, rtld_noload)), self%handle)
@@ -144,7 +144,7 @@ contains
    logical function has(self, name)
       !> The library, open or not
       class(shared_library_type), intent(in) :: self
-      !> Of a function
+      !> Name of a function
       character(len=*), intent(in) :: name
       has = .false.
       if (self%is_open()) has = c_associated(c_dlsym(self%handle, name//c_null_char))
@@ -154,7 +154,7 @@ contains
    function symbol(self, name) result(address)
       !> The library, open or not; a name that it lacks is kept
       class(shared_library_type), intent(inout) :: self
-      !> Of a function
+      !> Name of a function
       character(len=*), intent(in) :: name
       type(c_funptr) :: address
       address = c_null_funptr
@@ -179,7 +179,7 @@ contains
 
    !> The file that a function came from, `name` where the loader does not tell
    function path_of(address, name) result(path)
-      !> Of a function
+      !> Address of a function
       type(c_funptr), intent(in) :: address
       !> What is given where the loader does not know
       character(len=*), intent(in) :: name

@@ -60,7 +60,7 @@ contains
    contains
 
       subroutine keep(status, address)
-         !> Of the call that allocated
+         !> Status of the call that allocated
          integer(c_int), intent(in) :: status
          !> What it gave; null where it failed
          type(c_ptr), intent(inout) :: address

@@ -87,7 +87,7 @@ contains
       class(cuda_context_type), intent(inout) :: self
       !> Which device, from 0
       integer, intent(in) :: ordinal
-      !> From the driver
+      !> An error of the driver
       type(error_type), allocatable, intent(out) :: error
       if (.not. c_associated(self%primary)) call self%retain(ordinal, error)
       if (allocated(error)) return

@@ -19,7 +19,7 @@ contains
    subroutine add(self, name, value)
       !> The report; one line longer afterwards
       class(fact_list_type), intent(inout) :: self
-      !> Of the fact
+      !> Name of the fact
       character(len=*), intent(in) :: name
       !> On one line
       character(len=*), intent(in) :: value
@@ -30,7 +30,7 @@ contains
    subroutine add_error(self, name, error)
       !> The report
       class(fact_list_type), intent(inout) :: self
-      !> Of what failed
+      !> Name of what failed
       character(len=*), intent(in) :: name
       !> May be not allocated
       type(error_type), allocatable, intent(in) :: error
@@ -41,7 +41,7 @@ contains
    subroutine add_path(self, name, library)
       !> The report
       class(fact_list_type), intent(inout) :: self
-      !> Of the library, as in "cuDNN"
+      !> Name of the library, as in "cuDNN"
       character(len=*), intent(in) :: name
       !> One that was looked for
       type(shared_library_type), intent(in) :: library

@@ -43,7 +43,7 @@ contains
       type(fact_list_type), intent(inout) :: facts
       !> The CUDA runtime, open
       type(cudart_type), intent(in) :: rt
-      !> From 0; current afterwards
+      !> Number of the device, from 0; current afterwards
       integer(c_int), intent(in) :: device
       type(error_type), allocatable :: error
       character(len=:), allocatable :: name, label
@@ -73,7 +73,7 @@ contains
 
    !> The name of the GPU, which only the driver tells; empty where it does not
    function device_label(ordinal) result(name)
-      !> From 0
+      !> Number of the device, from 0
       integer, intent(in) :: ordinal
       character(len=:), allocatable :: name
       type(cuda_driver_type) :: driver

@@ -85,7 +85,7 @@ contains
       class(recording_type), intent(in) :: self
       !> An entered device, on whose present stream it is queued
       type(cuda_device_type), intent(inout) :: device
-      !> From cudaGraphLaunch
+      !> An error of cudaGraphLaunch
       type(error_type), allocatable, intent(out) :: error
       call device%check(device%rt%graph_launch(self%executable, device%stream), "a recorded step (cudaGraphLaunch)", &
          & error)

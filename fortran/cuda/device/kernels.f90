@@ -109,9 +109,9 @@ contains
       type(cudart_type), intent(in) :: rt
       !> What holds it
       type(c_ptr), intent(in) :: library
-      !> As in the PTX
+      !> Name of the kernel in the PTX
       character(len=*), intent(in) :: name
-      !> Its handle
+      !> Handle of the kernel
       type(c_ptr), intent(out) :: kernel
       !> It is missing
       type(error_type), allocatable, intent(out) :: error
@@ -142,13 +142,13 @@ contains
       integer, intent(in) :: kernel
       !> `dtype_float32` or `dtype_float64`
       integer, intent(in) :: dtype
-      !> In x and in y
+      !> Blocks in x and in y
       integer, intent(in) :: blocks(2)
       !> Host addresses of the arguments' values, in the kernel's order
       type(c_ptr), intent(in) :: arguments(:)
       !> A `cudaStream_t` of the device
       type(c_ptr), intent(in) :: stream
-      !> From CUDA
+      !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
       call launch(rt, self%typed(kernel, merge(2, 1, dtype == dtype_float64)), trim(typed_names(kernel)), &
          & blocks, arguments, stream, error)
@@ -164,13 +164,13 @@ contains
       integer, intent(in) :: kernel
       !> `dtype_float32`, `dtype_float16` or `dtype_bfloat16`
       integer, intent(in) :: dtype
-      !> In x
+      !> Blocks in x
       integer, intent(in) :: blocks
       !> Host addresses of the arguments' values, in the kernel's order
       type(c_ptr), intent(in) :: arguments(:)
       !> A `cudaStream_t` of the device
       type(c_ptr), intent(in) :: stream
-      !> From CUDA
+      !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
       call launch(rt, self%stored(kernel, findloc(stored_types, dtype, dim=1)), trim(stored_names(kernel)), &
          & [blocks, 1], arguments, stream, error)
@@ -183,13 +183,13 @@ contains
       type(cudart_type), intent(in) :: rt
       !> A `kernel_...` of those of one type
       integer, intent(in) :: kernel
-      !> In x and in y
+      !> Blocks in x and in y
       integer, intent(in) :: blocks(2)
       !> Host addresses of the arguments' values, in the kernel's order
       type(c_ptr), intent(in) :: arguments(:)
       !> A `cudaStream_t` of the device
       type(c_ptr), intent(in) :: stream
-      !> From CUDA
+      !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
       call launch(rt, self%plain(kernel), trim(plain_names(kernel)), blocks, arguments, stream, error)
    end subroutine launch_plain
@@ -197,7 +197,7 @@ contains
    subroutine launch(rt, kernel, name, blocks, arguments, stream, error)
       !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
-      !> Its handle
+      !> Handle of the kernel
       type(c_ptr), intent(in) :: kernel
       !> Host addresses of the arguments' values, in the kernel's order
       type(c_ptr), intent(in) :: arguments(:)
@@ -205,9 +205,9 @@ contains
       type(c_ptr), intent(in) :: stream
       !> For the message
       character(len=*), intent(in) :: name
-      !> In x and in y
+      !> Blocks in x and in y
       integer, intent(in) :: blocks(2)
-      !> From CUDA
+      !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
       call rt%check(rt%launch_kernel(kernel, dim3_type(int(blocks(1), c_int), int(blocks(2), c_int), 1_c_int), &
          & dim3_type(int(threads_per_block, c_int), 1_c_int, 1_c_int), arguments, 0_c_size_t, stream), &
@@ -224,7 +224,7 @@ contains
    end function blocks_for
 
    pure function c_name(name) result(letters)
-      !> Without a NUL
+      !> Text without a NUL
       character(len=*), intent(in) :: name
       character(kind=c_char) :: letters(len(name) + 1)
       integer :: i

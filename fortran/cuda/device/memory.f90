@@ -58,7 +58,7 @@ contains
       type(cuda_device_type), intent(inout) :: device
       !> One of `allocate_tensor`; its address is null afterwards
       type(tensor_type), intent(inout) :: tensor
-      !> From cudaFree, which may be of work queued before
+      !> An error of cudaFree, perhaps one of work queued before
       type(error_type), allocatable, intent(out) :: error
       if (.not. tensor%is_allocated()) return
       call device%check(device%rt%free(tensor%address), "cudaFree of a tensor "//shape_text(tensor%extent), error)
@@ -71,7 +71,7 @@ contains
       type(cuda_device_type), intent(in) :: device
       !> Device memory; all its bytes become 0
       type(tensor_type), intent(in) :: tensor
-      !> From cudaMemsetAsync
+      !> An error of cudaMemsetAsync
       type(error_type), allocatable, intent(out) :: error
       call device%check(device%rt%memset_async(tensor%address, 0_c_int, int(tensor%bytes(), c_size_t), &
          & device%stream), "cudaMemsetAsync of a tensor "//shape_text(tensor%extent), error)
@@ -84,7 +84,7 @@ contains
       type(c_ptr), intent(in) :: host
       !> Where they go, *device*
       type(tensor_type), intent(in) :: tensor
-      !> From a copy, or from work queued before
+      !> An error of a copy, or of work queued before
       type(error_type), allocatable, intent(out) :: error
       integer(c_size_t) :: done, piece, bytes
 
@@ -111,7 +111,7 @@ contains
       type(tensor_type), intent(in) :: tensor
       !> Room for as many bytes, *host*, pinned or not
       type(c_ptr), intent(in) :: host
-      !> From a copy, or from work queued before
+      !> An error of a copy, or of work queued before
       type(error_type), allocatable, intent(out) :: error
       integer(c_size_t) :: done, piece, bytes
 
@@ -139,7 +139,7 @@ contains
       type(c_ptr), intent(in) :: to
       !> How many are copied
       integer(c_size_t), intent(in) :: bytes
-      !> From cudaMemcpyAsync
+      !> An error of cudaMemcpyAsync
       type(error_type), allocatable, intent(out) :: error
       call device%check(device%rt%memcpy_async(to, from, bytes, cudaMemcpyDeviceToDevice, device%stream), &
          & "copy inside the device", error)

@@ -28,13 +28,13 @@ contains
       type(cuda_device_type), intent(inout) :: device
       !> What the plans compute
       type(conv_request_type), intent(in) :: request
-      !> Of the same request
+      !> Plans for the same request
       type(graph_plan_type), intent(inout) :: plans(:)
       !> The tensors of the graph
       integer, intent(in) :: ids(:)
       !> Number of the fastest, from 1
       integer, intent(out) :: best
-      !> Of the last plan, where none runs
+      !> That of the last plan, where none runs
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: failure
       type(c_ptr) :: base, addresses(size(ids))
@@ -78,17 +78,17 @@ contains
    subroutine time_plan(device, plan, ids, addresses, workspace, ticks, error)
       !> An entered device; the host waits for it
       type(cuda_device_type), intent(inout) :: device
-      !> One that was made
+      !> A plan that was made
       type(graph_plan_type), intent(inout) :: plan
       !> Names of the tensors in the graph
       integer, intent(in) :: ids(:)
-      !> Of the same tensors, *device*
+      !> Addresses of the same tensors, *device*
       type(c_ptr), intent(in) :: addresses(:)
       !> Scratch memory, *device*
       type(c_ptr), intent(in) :: workspace
       !> The largest number after an error
       integer(i8), intent(out) :: ticks
-      !> From cuDNN or CUDA
+      !> An error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: start
       integer :: i

@@ -76,7 +76,7 @@ contains
       type(device_name_type), intent(in) :: name
       !> What is to be computed
       type(conv_request_type), intent(in) :: request
-      !> Its graph plan is set, where there is one
+      !> A plan, whose graph plan is set, where there is one
       type(conv_plan_type), intent(inout) :: plan
       !> Why no plan could be made or run
       type(error_type), allocatable, intent(out) :: error
@@ -123,9 +123,9 @@ contains
       type(device_name_type), intent(in) :: name
       !> What is to be computed
       type(conv_request_type), intent(in) :: request
-      !> Descriptors, algorithm and workspace are set
+      !> A plan whose descriptors, algorithm and workspace are set
       type(conv_plan_type), intent(inout) :: plan
-      !> From cuDNN, no memory to measure with, or no algorithm that is allowed
+      !> An error of cuDNN, no memory to measure with, or no algorithm that is allowed
       type(error_type), allocatable, intent(out) :: error
       integer(c_size_t) :: free, total, tensors, bytes
       type(c_ptr) :: base, at_w, at_y
@@ -161,7 +161,7 @@ contains
 
    !> Bytes that a tensor takes in the workspace
    pure integer(i8) function room(extent, dtype)
-      !> (w, h, c, n)
+      !> Extents (w, h, c, n)
       integer, intent(in) :: extent(4)
       !> Element type, of cnn_core_kinds
       integer, intent(in) :: dtype

@@ -47,7 +47,7 @@ contains
       type(c_ptr), intent(in) :: hosts(:)
       !> Where they go, *device*
       type(tensor_type), intent(in) :: tensors(:)
-      !> No pinned memory, or from CUDA; no copy is on its way then
+      !> No pinned memory, or an error of CUDA; no copy is on its way then
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: place
       integer(i8) :: bytes
@@ -82,7 +82,7 @@ contains
       class(feeder_type), intent(in) :: self
       !> An entered device, whose present stream waits
       type(cuda_device_type), intent(in) :: device
-      !> From CUDA
+      !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
       call device%check(device%rt%stream_wait_event(device%stream, self%filled, 0_c_int), "cudaStreamWaitEvent", error)
    end subroutine await
@@ -93,7 +93,7 @@ contains
       class(feeder_type), intent(inout) :: self
       !> An entered device, whose present stream the next copy waits for
       type(cuda_device_type), intent(in) :: device
-      !> From CUDA
+      !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: ignored
       call device%check(device%rt%event_record(self%free, device%stream), "cudaEventRecord", error)
@@ -122,7 +122,7 @@ contains
 
       !> What a failed call has written is nothing to give back
       subroutine made(status, object, what)
-         !> Of the call that made it
+         !> Status of the call that made it
          integer(c_int), intent(in) :: status
          !> What it gave; null where it failed
          type(c_ptr), intent(inout) :: object
@@ -140,7 +140,7 @@ contains
       class(feeder_type), intent(inout) :: self
       !> An entered device
       type(cuda_device_type), intent(inout) :: device
-      !> Of a batch, each tensor aligned
+      !> Bytes of a batch, each tensor aligned
       integer(i8), intent(in) :: bytes
       !> No pinned memory
       type(error_type), allocatable, intent(out) :: error

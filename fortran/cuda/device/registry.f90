@@ -96,7 +96,7 @@ contains
    subroutine find_cuda_device(address, ordinal, error)
       !> *Host* or *device*; it is not read
       type(c_ptr), intent(in) :: address
-      !> From 0; -1 for host memory
+      !> Number of the device, from 0; -1 for host memory
       integer(c_int), intent(out) :: ordinal
       !> No runtime, or an address that CUDA refuses
       type(error_type), allocatable, intent(out) :: error

@@ -35,9 +35,9 @@ contains
       class(tensor_descriptors_type), intent(inout) :: self
       !> Makes a descriptor where it is new
       type(cudnn_type), intent(in) :: dnn
-      !> Of cnn_core_kinds
+      !> Element type, of cnn_core_kinds
       integer, intent(in) :: dtype
-      !> Of the tensor (w, h, c, n)
+      !> Extents of the tensor (w, h, c, n)
       integer, intent(in) :: extent(4)
       !> cuDNN's; owned by `self`; null after an error
       type(c_ptr), intent(out) :: descriptor

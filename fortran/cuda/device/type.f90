@@ -80,7 +80,7 @@ contains
       type(cudart_type), intent(inout), target :: rt
       !> cuDNN, open; must live as long
       type(cudnn_type), intent(inout), target :: dnn
-      !> Its graph API, open; must live as long
+      !> cuDNN's graph API, open; must live as long
       type(cudnn_graph_type), intent(inout), target :: graphs
       !> Loaded when it is needed
       type(cublas_type), intent(inout), target :: blas
@@ -110,7 +110,7 @@ contains
 
       !> What a failed call has written is nothing to give back
       subroutine made(status, object, what)
-         !> Of the call that made it
+         !> Status of the call that made it
          integer(c_int), intent(in) :: status
          !> What it gave; null where it failed
          type(c_ptr), intent(inout) :: object
@@ -127,7 +127,7 @@ contains
       type(cudnn_type), intent(in) :: dnn
       !> A `cudnnActivationDescriptor_t`; after an error null or to be freed
       type(c_ptr), intent(inout) :: descriptor
-      !> From cuDNN
+      !> An error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       call dnn%check(dnn%create_activation_descriptor(descriptor), "cudnnCreateActivationDescriptor", error)
       if (allocated(error)) then
@@ -282,7 +282,7 @@ contains
    subroutine synchronize(self, error)
       !> The device
       class(cuda_device_type), intent(inout) :: self
-      !> From the work that was queued, or from CUDA
+      !> An error of work queued before, or of CUDA
       type(error_type), allocatable, intent(out) :: error
       call self%check(self%rt%stream_synchronize(self%stream), "cudaStreamSynchronize", error)
       if (.not. allocated(error)) self%buffers%staging_busy = .false.
@@ -292,7 +292,7 @@ contains
    subroutine staging_ready(self, error)
       !> The device
       class(cuda_device_type), intent(inout) :: self
-      !> From the work that was queued, or from CUDA
+      !> An error of work queued before, or of CUDA
       type(error_type), allocatable, intent(out) :: error
       if (.not. self%buffers%staging_busy) return
       call self%synchronize(error)

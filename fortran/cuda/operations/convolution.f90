@@ -41,7 +41,7 @@ contains
       type(tensor_type), intent(in) :: x
       !> Filter (s, r, c/groups, k), *device*
       type(tensor_type), intent(in) :: w
-      !> (k, 1, 1, 1), *device*; may be empty
+      !> Bias (k, 1, 1, 1), *device*; may be empty
       type(tensor_type), intent(in) :: bias
       !> Result (q, p, k, n), *device*
       type(tensor_type), intent(in) :: y
@@ -113,7 +113,7 @@ contains
       type(tensor_type), intent(in) :: x
       !> Filter (s, r, c/groups, k), *device*
       type(tensor_type), intent(in) :: w
-      !> (k, 1, 1, 1), *device*; may be empty
+      !> Bias (k, 1, 1, 1), *device*; may be empty
       type(tensor_type), intent(in) :: bias
       !> Result (q, p, k, n), *device*
       type(tensor_type), intent(in) :: y
@@ -152,13 +152,13 @@ contains
    subroutine call_fused(device, plan, x, w, bias, y, workspace, refused, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
-      !> For these shapes
+      !> A plan for these shapes
       type(conv_plan_type), intent(in) :: plan
       !> Input (w, h, c, n), *device*
       type(tensor_type), intent(in) :: x
       !> Filter (s, r, c/groups, k), *device*
       type(tensor_type), intent(in) :: w
-      !> (k, 1, 1, 1), *device*; may be empty
+      !> Bias (k, 1, 1, 1), *device*; may be empty
       type(tensor_type), intent(in) :: bias
       !> Result (q, p, k, n), *device*
       type(tensor_type), intent(in) :: y
@@ -239,7 +239,7 @@ contains
       type(tensor_type), intent(in) :: tensors(3)
       !> Scratch memory for all three, *device*
       type(c_ptr), intent(in) :: base
-      !> The same in the lower type; their addresses are set
+      !> x, w, y in the lower type; their addresses are set
       type(tensor_type), intent(inout) :: low(3)
       !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
@@ -284,7 +284,7 @@ contains
    subroutine call_convolution(device, plan, operation, x, w, y, workspace, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
-      !> For these shapes
+      !> A plan for these shapes
       type(conv_plan_type), intent(in) :: plan
       !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
@@ -319,13 +319,13 @@ contains
 
    !> Whether a plan is one of the graph API
    logical function is_graph(plan)
-      !> For these shapes
+      !> A plan for these shapes
       type(conv_plan_type), intent(in) :: plan
       is_graph = c_associated(plan%graph%address)
    end function is_graph
 
    integer(c_size_t) function workspace_of(plan)
-      !> For these shapes
+      !> A plan for these shapes
       type(conv_plan_type), intent(in) :: plan
       workspace_of = plan%workspace_bytes
       if (is_graph(plan)) workspace_of = plan%graph%workspace_bytes

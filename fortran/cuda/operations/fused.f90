@@ -40,7 +40,7 @@ contains
       logical, intent(out) :: last
       !> Element type of what lies between, of cnn_core_kinds
       integer, intent(out) :: dtype
-      !> From the search for plans
+      !> An error of the search for plans
       type(error_type), allocatable, intent(out) :: error
       integer :: i, operation
 
@@ -177,7 +177,7 @@ contains
       subroutine filter_gradient(k, input)
          !> Number of the convolution
          integer, intent(in) :: k
-         !> Its input in the chain's form, *device*
+         !> Input of the convolution in the chain's form, *device*
          type(tensor_type), intent(in) :: input
          call run(device, name, request_of(steps(k), conv_filter, dtype), [input%address, dw(k)%inside%address, &
             & gradient%address], error)
@@ -209,9 +209,9 @@ contains
 
    !> Of two tensors inside the one with more elements
    type(tensor_type) function largest(a, b, dtype)
-      !> With both its tensors
+      !> A tensor and what stands for it
       type(gate_type), intent(in) :: a
-      !> Another
+      !> Another of the same kind
       type(gate_type), intent(in) :: b
       !> Element type inside, of cnn_core_kinds
       integer, intent(in) :: dtype

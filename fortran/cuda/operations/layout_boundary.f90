@@ -38,7 +38,7 @@ contains
    subroutine place(self, gate, outside, dtype)
       !> Memory, or a count; longer by one tensor where one is needed
       class(places_type), intent(inout) :: self
-      !> Both its tensors are set
+      !> The tensor and what stands for it; both are set
       type(gate_type), intent(inout) :: gate
       !> In the network's element type and layout; may be empty
       type(tensor_type), intent(in) :: outside
@@ -54,7 +54,7 @@ contains
    function room(self, extent, dtype) result(tensor)
       !> Memory, or a count; longer by the tensor
       class(places_type), intent(inout) :: self
-      !> (w, h, c, n)
+      !> Extents (w, h, c, n)
       integer, intent(in) :: extent(4)
       !> Element type, of cnn_core_kinds
       integer, intent(in) :: dtype
@@ -78,11 +78,11 @@ contains
    subroutine bring_in(device, gate, between, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> Of `place`, with memory
+      !> A tensor and what stands for it, of `place`, with memory
       type(gate_type), intent(in) :: gate
       !> Scratch memory, *device*, for the tensor inside
       type(c_ptr), intent(in) :: between
-      !> From a conversion or a launch
+      !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       if (.not. is_changed(gate%outside, gate%inside%dtype)) return
       call to_channels_last(device, gate%outside, gate%inside, between, error)
@@ -92,11 +92,11 @@ contains
    subroutine bring_out(device, gate, between, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> Of `place`, with memory
+      !> A tensor and what stands for it, of `place`, with memory
       type(gate_type), intent(in) :: gate
       !> Scratch memory, *device*, for the tensor inside
       type(c_ptr), intent(in) :: between
-      !> From a conversion or a launch
+      !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       if (.not. is_changed(gate%outside, gate%inside%dtype)) return
       call to_pixels_last(device, gate%inside, gate%outside, between, error)

@@ -53,7 +53,7 @@ contains
       type(tensor_type), intent(in) :: a
       !> Gradient of the ReLU's input, NHWC, *device*
       type(tensor_type), intent(in) :: dx
-      !> (c, 1, 1, 1), *device*; may be empty
+      !> Bias gradient (c, 1, 1, 1), *device*; may be empty
       type(tensor_type), intent(in) :: db
       !> No plan any more, no memory, or an error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
@@ -77,7 +77,7 @@ contains
       type(device_name_type), intent(in) :: name
       !> What is to be done
       type(work_type), intent(in) :: work
-      !> From cuDNN or CUDA
+      !> An error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       !> Not done: cuDNN does not support it after all
       logical, intent(out) :: refused
@@ -94,7 +94,7 @@ contains
       type(device_name_type), intent(in) :: name
       !> What is to be done
       type(work_type), intent(in) :: work
-      !> From cuDNN or CUDA
+      !> An error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       call run(device, name, work%plain, [work%dx%address, work%w%address, work%dy%address], error)
       if (.not. allocated(error)) call relu_backward_last(device, work%a, work%dx, work%dx, work%db, error)
@@ -111,7 +111,7 @@ contains
       type(work_type), intent(in) :: work
       !> Whether one plan is faster, or was found so before
       logical, intent(out) :: in_one
-      !> From the search for the plan
+      !> An error of the search for the plan
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: one, two
       integer :: i

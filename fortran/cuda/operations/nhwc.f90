@@ -23,7 +23,7 @@ contains
 
    !> Whether both layouts are the same bytes
    pure logical function is_flat(extent)
-      !> (w, h, c, n)
+      !> Extents (w, h, c, n)
       integer, intent(in) :: extent(4)
       is_flat = extent(3) == 1 .or. product(extent(1:2)) == 1
    end function is_flat
@@ -32,13 +32,13 @@ contains
    subroutine to_channels_last(device, from, to, between, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> NCHW, *device*
+      !> What is read, NCHW, *device*
       type(tensor_type), intent(in) :: from
-      !> NHWC, *device*; the same extents (w, h, c, n)
+      !> What is written, NHWC, *device*; the same extents (w, h, c, n)
       type(tensor_type), intent(in) :: to
       !> Scratch memory, *device*; not used where the types agree
       type(c_ptr), intent(in) :: between
-      !> From a conversion or a launch
+      !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: source
       source = from
@@ -59,13 +59,13 @@ contains
    subroutine to_pixels_last(device, from, to, between, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> NHWC, *device*
+      !> What is read, NHWC, *device*
       type(tensor_type), intent(in) :: from
-      !> NCHW, *device*; the same extents (w, h, c, n)
+      !> What is written, NCHW, *device*; the same extents (w, h, c, n)
       type(tensor_type), intent(in) :: to
       !> Scratch memory, *device*; not used where the types agree
       type(c_ptr), intent(in) :: between
-      !> From a conversion or a launch
+      !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: turned
       if (is_flat(from%extent)) then
@@ -89,11 +89,11 @@ contains
       integer(i8), intent(in) :: rows
       !> How many such rows an image has
       integer(i8), intent(in) :: columns
-      !> *Device*
+      !> What is read, *device*
       type(tensor_type), intent(in) :: from
-      !> *Device*, of the same element type
+      !> What is written, *device*, of the same element type
       type(tensor_type), intent(in) :: to
-      !> From a conversion or a launch
+      !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(c_int64_t), target :: r, c, images
       type(c_ptr), target :: source, destination
@@ -118,7 +118,7 @@ contains
       type(tensor_type), intent(in) :: dz
       !> Bias gradient (c, 1, 1, 1), *device*; may be empty
       type(tensor_type), intent(in) :: db
-      !> No memory for the sums, or from a launch
+      !> No memory for the sums, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(c_int64_t), target :: n, channels
       type(c_ptr), target :: z_address, da_address, dz_address, partial
@@ -143,11 +143,11 @@ contains
    subroutine bias_gradient_last(device, dz, db, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> NHWC, extents (w, h, c, n), *device*
+      !> What is summed, NHWC, extents (w, h, c, n), *device*
       type(tensor_type), intent(in) :: dz
-      !> (c, 1, 1, 1), *device*
+      !> Bias gradient (c, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: db
-      !> No memory for the sums, or from a launch
+      !> No memory for the sums, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(c_int64_t), target :: n, channels
       type(c_ptr), target :: address, partial
@@ -171,7 +171,7 @@ contains
       type(cuda_device_type), intent(inout) :: device
       !> Only its extents matter
       type(tensor_type), intent(in) :: dz
-      !> Of the kernel
+      !> Blocks of the kernel
       integer, intent(out) :: blocks
       !> How many partial sums each channel has
       integer(i8), intent(out) :: threads

@@ -24,7 +24,7 @@ contains
       type(device_name_type), intent(in) :: name
       !> What is to be computed, with channels last
       type(conv_request_type), intent(in) :: request
-      !> From the search for plans
+      !> An error of the search for plans
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       call find_plan(device, name, request, i, error)
@@ -43,7 +43,7 @@ contains
       type(conv_request_type), intent(in) :: request
       !> Tensors, *device*, in the order of `graph_ids`
       type(c_ptr), intent(in) :: addresses(:)
-      !> No plan any more, no memory for its workspace, or from cuDNN
+      !> No plan any more, no memory for its workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       !> Nothing was queued
       logical, intent(out), optional :: refused

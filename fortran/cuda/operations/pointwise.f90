@@ -27,11 +27,11 @@ contains
    subroutine add_bias(device, bias, y, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> (k, 1, 1, 1), *device*
+      !> Bias (k, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: bias
-      !> (w, h, k, n), *device*
+      !> Result of the convolution (w, h, k, n), *device*
       type(tensor_type), intent(in) :: y
-      !> From cuDNN
+      !> An error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: of_bias, of_y
       call describe(device, bias_as_channels(bias), y, of_bias, of_y, error)
@@ -43,11 +43,11 @@ contains
    subroutine bias_gradient(device, dy, db, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> (w, h, k, n), *device*
+      !> Gradient of the convolution's result (w, h, k, n), *device*
       type(tensor_type), intent(in) :: dy
-      !> (k, 1, 1, 1), *device*
+      !> Bias gradient (k, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: db
-      !> No device memory, or from a launch
+      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: wide_dy, wide_db
       integer(c_size_t) :: bytes
@@ -73,11 +73,11 @@ contains
    subroutine sum_channels(device, dy, db, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> (w, h, k, n), *device*
+      !> Gradient of the convolution's result (w, h, k, n), *device*
       type(tensor_type), intent(in) :: dy
-      !> (k, 1, 1, 1), *device*
+      !> Bias gradient (k, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: db
-      !> No device memory, or from a launch
+      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: of_dy, of_db
       if (device%kernels%available .and. dy%extent(3) <= most_rows .and. bytes_of(dy%dtype) >= 4) then
@@ -92,11 +92,11 @@ contains
    subroutine sum_by_kernel(device, dy, db, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> (w, h, k, n), *device*
+      !> Gradient of the convolution's result (w, h, k, n), *device*
       type(tensor_type), intent(in) :: dy
-      !> (k, 1, 1, 1), *device*
+      !> Bias gradient (k, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: db
-      !> No device memory, or from a launch
+      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: address, partial
       integer(c_int64_t), target :: pixels, channels, batch
@@ -122,7 +122,7 @@ contains
       type(tensor_type), intent(in) :: z
       !> Result of the same shape, *device*
       type(tensor_type), intent(in) :: a
-      !> From cuDNN
+      !> An error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: of_z, of_a
       call describe(device, z, a, of_z, of_a, error)
@@ -134,11 +134,11 @@ contains
    subroutine convert(device, from, to, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
-      !> *Device*
+      !> What is read, *device*
       type(tensor_type), intent(in) :: from
-      !> *Device*, of the same extents
+      !> What is written, *device*, of the same extents
       type(tensor_type), intent(in) :: to
-      !> No such conversion, or from a launch
+      !> No such conversion, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(c_int64_t), target :: n
       type(c_ptr), target :: source, destination
@@ -177,7 +177,7 @@ contains
 
    !> A bias [k, 1, 1, 1] as cuDNN wants it: one value for each channel
    pure function bias_as_channels(bias) result(channels)
-      !> (k, 1, 1, 1)
+      !> Bias (k, 1, 1, 1)
       type(tensor_type), intent(in) :: bias
       type(tensor_type) :: channels
       channels = bias
@@ -189,13 +189,13 @@ contains
       type(cuda_device_type), intent(inout) :: device
       !> Any tensor
       type(tensor_type), intent(in) :: a
-      !> Another
+      !> Another tensor
       type(tensor_type), intent(in) :: b
       !> A `cudnnTensorDescriptor_t` for a
       type(c_ptr), intent(out) :: of_a
       !> A `cudnnTensorDescriptor_t` for b
       type(c_ptr), intent(out) :: of_b
-      !> From cuDNN
+      !> An error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       of_b = c_null_ptr
       call device%descriptors%find(device%dnn, a%dtype, a%extent, of_a, error)

@@ -43,9 +43,9 @@ contains
    subroutine reserve_row_sums(device, extent, blocks, n, address, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> (w, h, c, n)
+      !> Extents (w, h, c, n)
       integer, intent(in) :: extent(4)
-      !> Of each channel
+      !> Blocks of each channel
       integer, intent(out) :: blocks
       !> Threads of each channel, each with a partial sum
       integer(i8), intent(out) :: n
@@ -85,7 +85,7 @@ contains
       integer(i8), intent(in) :: n
       !> How many sums are wanted
       integer(i8), intent(in) :: rows
-      !> From a launch
+      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: from, to, other
       integer(c_int64_t), target :: left, next
@@ -116,9 +116,9 @@ contains
       integer(i8), intent(in) :: n
       !> How many there are
       integer(i8), intent(in) :: channels
-      !> (channels, 1, 1, 1), *device*
+      !> Bias gradient (channels, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: db
-      !> From a launch
+      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: totals, address
       integer(c_int64_t), target :: count

@@ -44,7 +44,7 @@ contains
       real(dp), intent(in) :: scale
       !> One number, *device*
       type(tensor_type), intent(inout) :: total
-      !> No device memory, or from a launch
+      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: y_address, t_address, dy_address, partial
       integer(c_int64_t), target :: n
@@ -81,11 +81,11 @@ contains
    subroutine read_loss(device, total, loss, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> Of `mse`, *device*
+      !> The sum that `mse` made, *device*
       type(tensor_type), intent(in) :: total
       !> The total; 0 after an error
       real(dp), intent(out) :: loss
-      !> From the work that was queued, or from CUDA
+      !> An error of work queued before, or of CUDA
       type(error_type), allocatable, intent(out) :: error
       real(c_double), pointer :: double
       real(c_float), pointer :: single
@@ -116,7 +116,7 @@ contains
       type(tensor_type), intent(in) :: dz
       !> Bias gradient (c, 1, 1, 1), *device*; may be empty
       type(tensor_type), intent(in) :: db
-      !> No device memory, or from a launch
+      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: z_address, da_address, dz_address
       integer(c_int64_t), target :: n
@@ -148,7 +148,7 @@ contains
       type(tensor_type), intent(in) :: dz
       !> Bias gradient (c, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: db
-      !> No device memory, or from a launch
+      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: z_address, da_address, dz_address, partial
       integer(c_int64_t), target :: pixels, channels, batch
@@ -183,7 +183,7 @@ contains
       type(tensor_type), intent(in) :: g
       !> Their momenta, *device*; empty without momentum
       type(tensor_type), intent(in) :: v
-      !> From a launch
+      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: w_address, g_address, v_address
       real(c_double), target :: f64(4)

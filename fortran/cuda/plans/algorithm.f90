@@ -34,11 +34,11 @@ contains
    !> Set the algorithm and the size of its workspace. `x`, `w`, `y` and the workspace are used when measuring: the
    !> result of the operation is overwritten
    subroutine choose_algorithm(plan, dnn, handle, operation, name, x, w, y, workspace, workspace_bytes, choice, error)
-      !> Its descriptors are read, algorithm and workspace are set
+      !> A plan whose descriptors are read, and whose algorithm and workspace are set
       type(conv_plan_type), intent(inout) :: plan
       !> cuDNN, open
       type(cudnn_type), intent(in) :: dnn
-      !> Of cuDNN, of the current device
+      !> Handle of cuDNN, of the current device
       type(c_ptr), intent(in) :: handle
       !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
@@ -52,11 +52,11 @@ contains
       type(c_ptr), intent(in) :: y
       !> Scratch memory for measuring, *device*
       type(c_ptr), intent(in) :: workspace
-      !> Its size
+      !> Size of the scratch memory, in bytes
       integer(c_size_t), intent(in) :: workspace_bytes
       !> The name of the algorithm; empty for the plainest, which was not found by choosing
       character(len=:), allocatable, intent(out) :: choice
-      !> From cuDNN, or no algorithm is allowed and fits
+      !> An error of cuDNN, or no algorithm is allowed and fits
       type(error_type), allocatable, intent(out) :: error
       type(cudnn_algo_perf_type) :: found(most)
       integer(c_int) :: count, status
@@ -86,11 +86,11 @@ contains
    !> Set the algorithm to the one of this name, if it is among those that cuDNN offers now, is allowed, and takes no
    !> more than `room` for its workspace
    subroutine recall_algorithm(plan, dnn, handle, operation, name, choice, room, known)
-      !> Its descriptors are read, algorithm and workspace are set
+      !> A plan whose descriptors are read, and whose algorithm and workspace are set
       type(conv_plan_type), intent(inout) :: plan
       !> cuDNN, open
       type(cudnn_type), intent(in) :: dnn
-      !> Of cuDNN, of the current device
+      !> Handle of cuDNN, of the current device
       type(c_ptr), intent(in) :: handle
       !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
@@ -121,7 +121,7 @@ contains
 
    !> An algorithm on file
    pure function name_of(found) result(name)
-      !> With algorithm and math
+      !> An algorithm and its math
       type(cudnn_algo_perf_type), intent(in) :: found
       character(len=:), allocatable :: name
       name = "call:"//to_text(int(found%algo))//":"//to_text(int(found%math_type))
@@ -129,7 +129,7 @@ contains
 
    !> What would help, where the plainest algorithm is there but for its workspace
    function wanted(plan) result(text)
-      !> With the workspace of the plainest algorithm, 0 where cuDNN did not tell
+      !> A plan with the workspace of the plainest algorithm, 0 where cuDNN did not tell
       type(conv_plan_type), intent(in) :: plan
       character(len=:), allocatable :: text
       integer(i8), parameter :: mebibyte = 2_i8**20
@@ -140,11 +140,11 @@ contains
 
    !> What cuDNN expects to be fast, best first; nothing is run
    subroutine ask(plan, dnn, handle, operation, found, count, error)
-      !> Its descriptors are read
+      !> A plan whose descriptors are read
       type(conv_plan_type), intent(in) :: plan
       !> cuDNN, open
       type(cudnn_type), intent(in) :: dnn
-      !> Of cuDNN, of the current device
+      !> Handle of cuDNN, of the current device
       type(c_ptr), intent(in) :: handle
       !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
@@ -152,7 +152,7 @@ contains
       type(cudnn_algo_perf_type), intent(out) :: found(most)
       !> How many there are; at most `most` are in `found`
       integer(c_int), intent(out) :: count
-      !> From cuDNN
+      !> An error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: status
       select case (operation)
@@ -171,11 +171,11 @@ contains
 
    !> What was fast when it ran; waits for the device
    subroutine measure(plan, dnn, handle, operation, x, w, y, workspace, bytes, found, count, error)
-      !> Its descriptors are read
+      !> A plan whose descriptors are read
       type(conv_plan_type), intent(in) :: plan
       !> cuDNN, open
       type(cudnn_type), intent(in) :: dnn
-      !> Of cuDNN, of the current device
+      !> Handle of cuDNN, of the current device
       type(c_ptr), intent(in) :: handle
       !> x, or dx, *device*
       type(c_ptr), intent(in) :: x
@@ -187,13 +187,13 @@ contains
       type(c_ptr), intent(in) :: workspace
       !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
-      !> Its size
+      !> Size of the scratch memory, in bytes
       integer(c_size_t), intent(in) :: bytes
       !> Algorithms with status, workspace, determinism and math, the best first
       type(cudnn_algo_perf_type), intent(out) :: found(most)
       !> How many there are; at most `most` are in `found`
       integer(c_int), intent(out) :: count
-      !> From cuDNN
+      !> An error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: status
       select case (operation)
@@ -211,7 +211,7 @@ contains
    end subroutine measure
 
    pure logical function allowed(found, operation, name)
-      !> One that cuDNN offers
+      !> An algorithm that cuDNN offers
       type(cudnn_algo_perf_type), intent(in) :: found
       !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
@@ -230,7 +230,7 @@ contains
    pure logical function is_transform(operation, algorithm)
       !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
-      !> Its number among those of the operation
+      !> Number of the algorithm among those of the operation
       integer(c_int), intent(in) :: algorithm
       select case (operation)
        case (conv_forward)
@@ -259,15 +259,15 @@ contains
 
    !> Take the algorithm into the plan if its workspace, asked for with our descriptors, is within the limit
    logical function usable(plan, dnn, handle, operation, algorithm, name, status)
-      !> Its descriptors are read, algorithm and workspace are set
+      !> A plan whose descriptors are read, and whose algorithm and workspace are set
       type(conv_plan_type), intent(inout) :: plan
       !> cuDNN, open
       type(cudnn_type), intent(in) :: dnn
-      !> Of cuDNN, of the current device
+      !> Handle of cuDNN, of the current device
       type(c_ptr), intent(in) :: handle
       !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
-      !> Its number among those of the operation
+      !> Number of the algorithm among those of the operation
       integer(c_int), intent(in) :: algorithm
       !> Options of the device
       type(device_name_type), intent(in) :: name

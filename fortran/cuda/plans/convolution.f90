@@ -46,7 +46,7 @@ contains
 
    !> Descriptors for these extents; the algorithm is still to be chosen
    subroutine make_plan(plan, dnn, dtype, math, conv, x, w, y, error)
-      !> Its descriptors are set, after an error some of them
+      !> A plan whose descriptors are set, after an error some of them
       type(conv_plan_type), intent(inout) :: plan
       !> cuDNN, open
       type(cudnn_type), intent(in) :: dnn
@@ -78,7 +78,7 @@ contains
       type(cudnn_type), intent(in) :: dnn
       !> Element type of the tensors, of cnn_core_kinds
       integer, intent(in) :: dtype
-      !> (w, h, c, n)
+      !> Extents (w, h, c, n)
       integer, intent(in) :: extent(4)
       !> A `cudnnTensorDescriptor_t`
       type(c_ptr), intent(inout) :: descriptor
@@ -100,7 +100,7 @@ contains
       type(cudnn_type), intent(in) :: dnn
       !> Element type of the tensors, of cnn_core_kinds
       integer, intent(in) :: dtype
-      !> (s, r, c/groups, k)
+      !> Extents (s, r, c/groups, k)
       integer, intent(in) :: extent(4)
       !> A `cudnnFilterDescriptor_t`
       type(c_ptr), intent(inout) :: descriptor
@@ -146,11 +146,11 @@ contains
 
    !> Give the descriptors back
    subroutine free_plan(plan, dnn, graphs)
-      !> Without descriptors afterwards
+      !> A plan, without descriptors afterwards
       type(conv_plan_type), intent(inout) :: plan
       !> The cuDNN that made the descriptors
       type(cudnn_type), intent(in) :: dnn
-      !> Its graph API
+      !> cuDNN's graph API
       type(cudnn_graph_type), intent(in) :: graphs
       call free_graph_plan(graphs, plan%graph)
       call free_tensor_descriptor(dnn, plan%x)
@@ -170,7 +170,7 @@ contains
 
    !> A descriptor is host memory: that destroying it failed concerns nobody
    subroutine free_descriptor(status, descriptor)
-      !> Of the call that destroyed it
+      !> Status of the call that destroyed it
       integer(c_int), intent(in) :: status
       !> Null afterwards
       type(c_ptr), intent(inout) :: descriptor

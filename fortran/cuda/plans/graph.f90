@@ -31,7 +31,7 @@ contains
       type(conv_request_type), intent(in) :: request
       !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: builder
-      !> Of cuDNN, or null when only a description of the GPU is there
+      !> Handle of cuDNN, or null when only a description of the GPU is there
       type(c_ptr), intent(in) :: handle
       !> The finalized graph; null after an error
       type(c_ptr), intent(out) :: address
@@ -100,7 +100,7 @@ contains
 
       !> In memory after the last operation only
       function step_result(number) result(it)
-         !> Of the operation, from 1
+         !> Number of the operation, from 1
          integer, intent(in) :: number
          type(c_ptr) :: it
          if (number == last) then
@@ -191,7 +191,7 @@ contains
       character(len=*), intent(in) :: what
       !> An `id_...`
       integer, intent(in) :: id
-      !> (w, h, c, n), of a filter (s, r, c/groups, k)
+      !> Extents (w, h, c, n), of a filter (s, r, c/groups, k)
       integer, intent(in) :: extent(4)
       type(c_ptr) :: it
       it = tensor(b, what, id, cudnn_dtype(request%dtype), extent, request%layout, .false.)
@@ -205,7 +205,7 @@ contains
       type(graph_builder_type), intent(inout) :: b
       !> `id_first_virtual`, or above
       integer, intent(in) :: id
-      !> (w, h, c, n)
+      !> Extents (w, h, c, n)
       integer, intent(in) :: extent(4)
       type(c_ptr) :: it
       it = tensor(b, "between two operations", id, compute_type(request%dtype), extent, request%layout, .true.)

@@ -244,7 +244,7 @@ contains
       type(c_ptr), intent(in) :: address
       !> A `cudnnBackendAttributeName_t`
       integer(c_int), intent(in) :: attribute
-      !> Without a NUL at the end
+      !> Text without a NUL at the end
       character(len=*), intent(in) :: text
       character(kind=c_char), target :: elements(len(text))
       integer :: i
@@ -277,7 +277,7 @@ contains
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
-      !> Of cuDNN
+      !> Handle of cuDNN
       type(c_ptr), intent(in) :: handle
       !> A `cudnnBackendAttributeName_t`
       integer(c_int), intent(in) :: attribute

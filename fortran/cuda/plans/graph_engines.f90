@@ -72,7 +72,7 @@ contains
       type(c_ptr), intent(in) :: device
       !> A CUDNN_HEUR_MODE_...
       integer(c_int), intent(in) :: mode
-      !> With configurations that live as long as the builder's descriptors
+      !> Engines with configurations that live as long as the builder's descriptors
       type(engine_type), allocatable, intent(out) :: engines(:)
       type(engine_type) :: engine
       type(c_ptr) :: heuristic, configurations(most_engines)
@@ -102,7 +102,7 @@ contains
    function engine_of(b, configuration) result(engine)
       !> Where the descriptors are made
       type(graph_builder_type), intent(inout) :: b
-      !> Of the engine, finalized
+      !> Configuration of the engine, finalized
       type(c_ptr), intent(in) :: configuration
       type(engine_type) :: engine
       type(c_ptr) :: address
@@ -129,7 +129,7 @@ contains
 
    !> Whether the options of a device allow an engine
    pure logical function allowed(engine, name)
-      !> With what its notes say
+      !> An engine with what its notes say
       type(engine_type), intent(in) :: engine
       !> The options: math, deterministic, transforms, compile
       type(device_name_type), intent(in) :: name
@@ -144,11 +144,11 @@ contains
    subroutine make_plan(b, engine, device, handle, plan, workspace)
       !> Where the plan is made
       type(graph_builder_type), intent(inout) :: b
-      !> With its configuration
+      !> An engine with its configuration
       type(engine_type), intent(in) :: engine
       !> Properties of a GPU that need not be there; null where `handle` is given
       type(c_ptr), intent(in) :: device
-      !> Of cuDNN, for the thread's GPU; null where `device` is given
+      !> Handle of cuDNN, for the thread's GPU; null where `device` is given
       type(c_ptr), intent(in) :: handle
       !> Null where there is none
       type(c_ptr), intent(out) :: plan

@@ -77,9 +77,9 @@ contains
       type(graph_builder_type), intent(inout) :: b
       !> For messages
       character(len=*), intent(in) :: what
-      !> Its name in the variant pack, unique in the graph
+      !> Name of the tensor in the variant pack, unique in the graph
       integer, intent(in) :: id
-      !> (w, h, c, n), of a filter (s, r, c/groups, k)
+      !> Extents (w, h, c, n), of a filter (s, r, c/groups, k)
       integer, intent(in) :: extent(4)
       !> `layout_nchw` or `layout_nhwc`
       integer, intent(in) :: layout
@@ -261,7 +261,7 @@ contains
    function operation_graph(b, handle, operations) result(it)
       !> Where the descriptors are made, and errors are kept
       type(graph_builder_type), intent(inout) :: b
-      !> Of cuDNN, which cuDNN before 9.8 needs; null without a GPU
+      !> Handle of cuDNN, which cuDNN before 9.8 needs; null without a GPU
       type(c_ptr), intent(in) :: handle
       !> Descriptors of one or more operations
       type(c_ptr), intent(in) :: operations(:)

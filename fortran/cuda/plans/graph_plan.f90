@@ -37,7 +37,7 @@ contains
    subroutine free_graph_plan(graphs, plan)
       !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(in) :: graphs
-      !> Without a plan afterwards
+      !> A plan, without a plan afterwards
       type(graph_plan_type), intent(inout) :: plan
       integer(c_int) :: ignored
       if (c_associated(plan%pack)) ignored = graphs%backend_destroy_descriptor(plan%pack)
@@ -51,7 +51,7 @@ contains
    function plan_name(graphs, plan) result(name)
       !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(inout), target :: graphs
-      !> One that was made
+      !> A plan that was made
       type(graph_plan_type), intent(in) :: plan
       character(len=:), allocatable :: name, part
       type(graph_builder_type) :: builder
@@ -85,17 +85,17 @@ contains
    subroutine run_graph_plan(graphs, handle, plan, ids, addresses, workspace, error, refused)
       !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(inout), target :: graphs
-      !> Of cuDNN, on whose stream it is queued
+      !> Handle of cuDNN, on whose stream it is queued
       type(c_ptr), intent(in) :: handle
-      !> Of the same tensors, *device*
+      !> Addresses of the same tensors, *device*
       type(c_ptr), intent(in) :: addresses(:)
       !> Scratch memory, *device*, of the plan's `workspace_bytes`
       type(c_ptr), intent(in) :: workspace
-      !> One that was made; it keeps the list of its tensors
+      !> A plan that was made; it keeps the list of its tensors
       type(graph_plan_type), intent(inout) :: plan
       !> Names of the tensors in the graph
       integer, intent(in) :: ids(:)
-      !> From cuDNN
+      !> An error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       !> cuDNN does not support it after all; without this argument that is an error
       logical, intent(out), optional :: refused
@@ -116,9 +116,9 @@ contains
 
    !> Whether the plan's list names these
    pure logical function is_packed(plan, addresses, workspace)
-      !> One that was made
+      !> A plan that was made
       type(graph_plan_type), intent(in) :: plan
-      !> Of the same tensors, *device*
+      !> Addresses of the same tensors, *device*
       type(c_ptr), intent(in) :: addresses(:)
       !> Scratch memory, *device*, of the plan's `workspace_bytes`
       type(c_ptr), intent(in) :: workspace
@@ -133,15 +133,15 @@ contains
    subroutine pack_tensors(graphs, plan, ids, addresses, workspace, error)
       !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(inout), target :: graphs
-      !> Its list is set
+      !> A plan whose list of tensors is set
       type(graph_plan_type), intent(inout) :: plan
       !> Names of the tensors in the graph
       integer, intent(in) :: ids(:)
-      !> Of the same tensors, *device*
+      !> Addresses of the same tensors, *device*
       type(c_ptr), intent(in) :: addresses(:)
       !> Scratch memory, *device*, of the plan's `workspace_bytes`
       type(c_ptr), intent(in) :: workspace
-      !> From cuDNN
+      !> An error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       type(graph_builder_type) :: builder
       type(c_ptr) :: pack

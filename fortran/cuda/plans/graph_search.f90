@@ -42,7 +42,7 @@ contains
    subroutine find_graph_plans(graphs, handle, device, name, request, most, wanted, plans, is_wanted, error)
       !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(inout), target :: graphs
-      !> Of cuDNN, for the current device; null where `device` is given
+      !> Handle of cuDNN, for the current device; null where `device` is given
       type(c_ptr), intent(in) :: handle
       !> Descriptor of a GPU that need not be there; null where `handle` is given
       type(c_ptr), intent(in) :: device
