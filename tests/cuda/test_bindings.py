@@ -115,7 +115,8 @@ MISTAKES = {
         "cudnnSetActivationDescriptor: coef is integer(c_int),value, expected double",
     ),
     "bytes in 32 bits": (
-        "cuda_runtime_api.h", "type(c_ptr), intent(out) :: ptr\n         !> Size, in bytes\n         integer(c_size_t), value",
+        "cuda_runtime_api.h",
+        "type(c_ptr), intent(out) :: ptr\n         !> Size, in bytes\n         integer(c_size_t), value",
         "type(c_ptr), intent(out) :: ptr\n         integer(c_int), value",
         "cudaMallocHost: size is integer(c_int),value, expected size_t",
     ),

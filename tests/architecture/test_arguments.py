@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""Every dummy argument of every Fortran procedure says what it is, in a comment above its own declaration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.fortran_arguments import undescribed
+
+#: Sources, templates, and what is included in them; kernels for CUDA
+KINDS = ("*.f90", "*.f90.in", "*.inc", "*.cuf")
+
+#: Below fortran/: what is still to be described. A file without a gap must not stay here.
+TO_DO = [
+    "api/cnn_api.f90", "core/backend.f90", "cpu/backend.f90", "cpu/fused.f90", "cpu/info.f90",
+    "cpu/instruction_sets.f90", "cpu/kernels/blas.f90", "cpu/kernels/blas_threads_none.f90",
+    "cpu/kernels/blas_threads_openblas.f90", "cpu/kernels/channel_lanes.inc", "cpu/kernels/depthwise.inc",
+    "cpu/kernels/depthwise_filter.inc", "cpu/kernels/direct.inc", "cpu/kernels/epilogue.inc",
+    "cpu/kernels/filter_channel_lanes.inc", "cpu/kernels/filter_channel_lanes_copies.inc",
+    "cpu/kernels/filter_direct.inc", "cpu/kernels/fused.inc", "cpu/kernels/im2col.inc",
+    "cpu/kernels/levels_other.f90", "cpu/kernels/levels_x86.f90", "cpu/kernels/memory.f90",
+    "cpu/kernels/pack_filters.inc", "cpu/kernels/pack_input.inc", "cpu/kernels/pointwise.inc",
+    "cpu/kernels/strided_data.inc", "cpu/kernels/table.f90", "cpu/kernels/tiles.f90.in",
+    "cpu/plan/channel_lanes.f90", "cpu/plan/channel_lanes_share.f90", "cpu/plan/choice.f90",
+    "cpu/plan/fused.f90", "cpu/plan/grid.f90", "cuda/backend.f90", "cuda/bindings/cublas.f90",
+    "cuda/device/measured_choice.f90", "cuda/operations/fallback.f90", "cuda/plans/plan_cache.f90",
+    "devices.f90", "io/exchange.f90", "io/hdf5_file.f90", "model/network.f90", "naive/backend.f90",
+    "naive/convolution.inc",
+]
+
+DESCRIBED = '''
+   !> y = a*x
+   pure function scaled(a, x, &
+         & n) result(y)
+      !> A factor! Without unit
+      real, intent(in) :: a
+      !> Elements
+      integer, intent(in) :: n
+      !> Any numbers, of which
+      !  each is scaled
+      real, intent(in), &
+         & contiguous :: x(:, size([n, 2]))
+      real :: y(n), total
+   end function scaled
+'''
+
+KERNEL = '''
+   attributes(global) subroutine turn(rows, from) bind(C, name="cnn_turn_"//suffix)
+      integer(i8), value :: rows
+      !> *Device*
+      real(wp), device, intent(in) :: from(rows, 2)
+   end subroutine turn
+'''
+
+INSIDE = '''
+   subroutine outer(a)
+      !> Of the outer one
+      integer, intent(in) :: a
+   contains
+      logical function inner(b)
+         integer, intent(in) :: b
+         inner = b > 0
+      end function inner
+   end subroutine outer
+'''
+
+INTERFACE = '''
+   abstract interface
+      type(c_ptr) function cudaThing(p) bind(C)
+         import :: c_ptr
+         implicit none
+         type(c_ptr), value :: p
+      end function cudaThing
+   end interface
+'''
+
+
+def test_every_argument_is_described(root: Path) -> None:
+    gaps: dict[str, list[str]] = {}
+    for path in sorted(path for kind in KINDS for path in (root / "fortran").rglob(kind)):
+        if found := undescribed(path.read_text(encoding="utf-8")):
+            gaps[path.relative_to(root / "fortran").as_posix()] = found
+    assert {path: found for path, found in gaps.items() if path not in TO_DO} == {}
+    assert sorted(set(TO_DO) - set(gaps)) == []
+
+
+@pytest.mark.parametrize(("old", "new", "missing"), [
+    ("", "", []),
+    ("      !> Elements\n", "", ["n"]),
+    ("!> Elements", "! Elements", ["n"]),
+    ("!> Elements\n", "!> Elements\n\n", ["n"]),
+    ("      real, intent(in) :: a\n      !> Elements\n      integer, intent(in) :: n", "real, intent(in) :: a, n",
+     ["a", "n"]),
+    ("      !  each is scaled\n", "", []),
+    ("real, intent(in) :: a", "real, intent(in) :: b", ["a"]),
+    ("!> Any numbers, of which\n", "! Any numbers, of which\n", ["x"]),
+])
+def test_a_missing_description_would_be_found(old: str, new: str, missing: list[str]) -> None:
+    assert old in DESCRIBED
+    found = undescribed(DESCRIBED.replace(old, new, 1) if old else DESCRIBED)
+    assert [text.rpartition(" ")[2] for text in found] == missing
+
+
+@pytest.mark.parametrize(("source", "missing"), [
+    (KERNEL, ["2: turn: rows"]),
+    (INSIDE, ["6: inner: b"]),
+    (INTERFACE, ["3: cudaThing: p"]),
+])
+def test_kernels_interfaces_and_inner_procedures_are_read(source: str, missing: list[str]) -> None:
+    assert undescribed(source) == missing
+
+
+def test_the_sources_are_read(root: Path) -> None:
+    """Not a single argument would be missed, if there were none."""
+    kernels = (root / "fortran").rglob("kernels.inc")
+    text = "\n".join(path.read_text(encoding="utf-8") for path in kernels).replace("!>", "!")
+    assert len(undescribed(text)) > 20
