@@ -51,7 +51,7 @@ def undescribed(text: str) -> list[str]:
 
 
 def statements(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Statements, each as one line, with the number of its first, and whether a comment ``!>`` stands directly above."""
+    """Statements, each as one line, with the number of its first, and whether a comment ``!>`` is directly above."""
     joined, first, is_described = "", 0, False
     for number, line in enumerate(text.splitlines(), 1):
         code = without_comment(line).strip()
