@@ -10,6 +10,7 @@ module cnn_api
       & c_ptr
    use cnn_core_backend, only : backend_type
    use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dtype_name
    use cnn_core_sgd, only : sgd_type
@@ -432,9 +433,9 @@ contains
       call open_device(device, backend, error)
       if (.not. allocated(error)) call conv%output_extent(x_extent, w_extent, y_extent, error)
       if (.not. allocated(error)) call check_dtype(backend, dtype, error)
-      if (.not. allocated(error)) call backend%conv_forward(conv, tensor_at(x, dtype, x_extent), &
-         & tensor_at(w, dtype, w_extent), tensor_at(bias, dtype, [w_extent(4), 1, 1, 1]), relu /= 0, &
-         & tensor_at(y, dtype, y_extent), error)
+      if (.not. allocated(error)) call backend%conv_forward(conv_step_type(conv=conv, relu=relu /= 0, &
+         & x=tensor_at(x, dtype, x_extent), w=tensor_at(w, dtype, w_extent), &
+         & bias=tensor_at(bias, dtype, [w_extent(4), 1, 1, 1]), y=tensor_at(y, dtype, y_extent)), error)
       call hand_over(error, ierr, errmsg)
    end subroutine conv2d_forward
 

@@ -120,16 +120,12 @@ module cnn_core_backend
          type(error_type), allocatable, intent(out) :: error
       end subroutine copy_out_
 
-      !> y(n,k,p,q) = conv(x(n,c,h,w), w(k,c/groups,r,s)) + bias(k), then max(y, 0) with `relu`;
-      !> an empty `bias` adds nothing
-      subroutine conv_forward_(self, conv, x, w, bias, relu, y, error)
-         import :: backend_type, conv_type, error_type, tensor_type
+      !> y(n,k,p,q) = conv(x(n,c,h,w), w(k,c/groups,r,s)) + bias(k), then max(y, 0) with `relu`
+      subroutine conv_forward_(self, step, error)
+         import :: backend_type, conv_step_type, error_type
          implicit none
          class(backend_type), intent(in) :: self
-         type(conv_type), intent(in) :: conv
-         type(tensor_type), intent(in) :: x, w, bias
-         logical, intent(in) :: relu
-         type(tensor_type), intent(in) :: y
+         type(conv_step_type), intent(in) :: step
          type(error_type), allocatable, intent(out) :: error
       end subroutine conv_forward_
 
@@ -274,9 +270,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       do i = 1, size(steps)
-         associate (step => steps(i))
-            call self%conv_forward(step%conv, step%x, step%w, step%bias, step%relu, step%y, error)
-         end associate
+         call self%conv_forward(steps(i), error)
          if (allocated(error)) return
       end do
    end subroutine forward_step_by_step

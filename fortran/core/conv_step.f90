@@ -15,7 +15,7 @@ module cnn_core_conv_step
       logical :: keeps_gradient = .false.
       !> Of the first step: whether what lies between the steps is in a form of the device's own
       logical :: hidden = .false.
-      type(tensor_type) :: x, w, bias, y, dw, db
+      type(tensor_type) :: x, w, bias = tensor_type(), y, dw = tensor_type(), db = tensor_type()
    end type conv_step_type
 
 end module cnn_core_conv_step

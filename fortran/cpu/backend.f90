@@ -25,6 +25,7 @@ module cnn_cpu_backend
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, read_lanes
    use cnn_cpu_plan_fused, only : chain_type
    use cnn_cpu_plan_grid, only : grid_type
+   use cnn_cpu_plan_task, only : data_gradient_task, epilogue_type, filter_gradient_task, forward_task
    implicit none
    private
 
@@ -138,24 +139,22 @@ contains
       call c_memmove(host, tensor%address, int(tensor%bytes(), c_size_t))
    end subroutine cpu_copy_out
 
-   subroutine cpu_conv_forward(self, conv, x, w, bias, relu, y, error)
+   subroutine cpu_conv_forward(self, step, error)
       class(cpu_type), intent(in) :: self
-      type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, w, bias
-      logical, intent(in) :: relu
-      type(tensor_type), intent(in) :: y
+      type(conv_step_type), intent(in) :: step
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(grid_type) :: grid
       logical :: direct
-      call self%choose(x, kernels, error)
+      call self%choose(step%x, kernels, error)
       if (allocated(error)) return
-      call choose_forward(conv, x, w, y, self%lanes_way, grid, direct)
+      call choose_forward(step%conv, step%x, step%w, step%y, self%lanes_way, grid, direct)
       if (direct) then
-         call kernels%convolve(grid, conv%groups, .false., x, w, bias, relu, .false., y, tensor_type(), error)
+         call kernels%convolve(grid, forward_task(step%conv%groups, step%x, step%w, step%y, &
+            & epilogue_type(bias=step%bias, relu=step%relu)), error)
       else
-         call kernels%im2col_forward(conv, x, w, bias, y, error)
-         if (.not. allocated(error) .and. relu) call kernels%relu_forward(y, y)
+         call kernels%im2col_forward(step%conv, step%x, step%w, step%bias, step%y, error)
+         if (.not. allocated(error) .and. step%relu) call kernels%relu_forward(step%y, step%y)
       end if
    end subroutine cpu_conv_forward
 
@@ -171,8 +170,7 @@ contains
       if (allocated(error)) return
       call choose_backward(conv, w, dy, dx, self%lanes_way, grid, direct)
       if (direct) then
-         call kernels%convolve(grid, conv%groups, .true., dy, w, tensor_type(), .false., .false., dx, tensor_type(), &
-            & error)
+         call kernels%convolve(grid, data_gradient_task(conv%groups, w, dy, dx, epilogue_type()), error)
       else
          call kernels%im2col_backward_data(conv, w, dy, dx, error)
       end if
@@ -190,7 +188,8 @@ contains
       if (allocated(error)) return
       call choose_backward(conv, w, dy, a, self%lanes_way, grid, direct)
       if (direct) then
-         call kernels%convolve(grid, conv%groups, .true., dy, w, tensor_type(), .false., .true., a, db, error)
+         call kernels%convolve(grid, data_gradient_task(conv%groups, w, dy, a, &
+            & epilogue_type(relu_mask=.true., bias_gradient=db)), error)
       else
          call backward_relu_apart(self, conv, w, dy, a, db, error)
       end if
@@ -217,18 +216,14 @@ contains
       type(kernels_type) :: kernels
       type(grid_type) :: grid
       type(outer_type) :: plan
-      logical :: direct, swapped
+      logical :: direct, shifts_dy
       call self%choose(x, kernels, error)
       if (allocated(error)) return
-      call choose_filter(conv, x, dy, dw, self%lanes_way, grid, direct, swapped, plan)
-      if (plan%chosen .and. plan%swapped) then
-         call kernels%correlate_outer(plan, dy, x, dw, error)
-      else if (plan%chosen) then
+      call choose_filter(conv, x, dy, dw, self%lanes_way, grid, direct, shifts_dy, plan)
+      if (plan%chosen) then
          call kernels%correlate_outer(plan, x, dy, dw, error)
-      else if (direct .and. swapped) then
-         call kernels%correlate(grid, conv%groups, .true., dy, x, dw, error)
       else if (direct) then
-         call kernels%correlate(grid, conv%groups, .false., x, dy, dw, error)
+         call kernels%correlate(grid, filter_gradient_task(conv%groups, x, dy, dw, shifts_dy), error)
       else
          call kernels%im2col_backward_filter(conv, x, dy, dw, error)
       end if

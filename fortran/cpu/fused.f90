@@ -7,8 +7,10 @@ module cnn_cpu_fused
    use cnn_cpu_plan_channel_lanes, only : outer_type
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, lanes_channels, lay_backward, &
       & lay_forward
-   use cnn_cpu_plan_fused, only : chain_type, pass_type, plan_chain
+   use cnn_cpu_plan_fused, only : chain_type, computes_data_gradient, computes_filter_gradient, computes_output, &
+      & pass_type, plan_chain
    use cnn_cpu_plan_grid, only : grid_type
+   use cnn_cpu_plan_task, only : epilogue_type
    implicit none
    private
 
@@ -29,11 +31,11 @@ contains
       allocate (chain%passes(size(steps)))
       do i = 1, size(steps)
          associate (step => steps(i), pass => chain%passes(i))
-            pass%relu = step%relu
+            pass%computes = computes_output
             pass%source = step%x
             pass%w = step%w
-            pass%bias = step%bias
             pass%result = step%y
+            pass%epilogue = epilogue_type(bias=step%bias, relu=step%relu)
             pass%source_from = i - 1
             pass%kept = .true.
             call choose_forward(step%conv, step%x, step%w, step%y, way, pass%grid, fits)
@@ -82,7 +84,8 @@ contains
       type(pass_type), intent(inout) :: pass
       logical, intent(out) :: fits
       call read_gradient(step, dy, before, pass, fits)
-      pass%is_filter_gradient = .true.
+      pass%computes = computes_filter_gradient
+      pass%shifts_dy = .true.
       pass%w = step%dw
    end subroutine add_filter_gradient
 
@@ -94,9 +97,9 @@ contains
       type(pass_type), intent(inout) :: pass
       logical, intent(out) :: fits
       call read_gradient(step, dy, before, pass, fits)
-      pass%masked = .true.
+      pass%computes = computes_data_gradient
       pass%w = step%w
-      pass%db = db
+      pass%epilogue = epilogue_type(relu_mask=.true., bias_gradient=db)
    end subroutine add_data_gradient
 
    !> Shifted rows of dy beside rows of x: the same stream for both gradients of a step
@@ -106,7 +109,6 @@ contains
       integer, intent(in) :: before
       type(pass_type), intent(inout) :: pass
       logical, intent(out) :: fits
-      pass%backward = .true.
       pass%source = dy
       pass%source_from = before
       pass%result = step%x
@@ -120,7 +122,7 @@ contains
       integer, intent(in) :: before
       type(pass_type), intent(inout) :: pass
       logical, intent(out) :: fits
-      pass%is_filter_gradient = .true.
+      pass%computes = computes_filter_gradient
       pass%source = step%x
       pass%result = dy
       pass%result_from = before
@@ -150,12 +152,12 @@ contains
       integer, intent(in) :: way
       type(grid_type) :: grid
       type(outer_type) :: plan
-      logical :: direct, swapped
+      logical :: direct, shifts_dy
       integer, parameter :: many_channels = 32
       integer :: i
       channels_in_lanes = .false.
       do i = 1, size(steps)
-         call choose_filter(steps(i)%conv, steps(i)%x, steps(i)%y, steps(i)%w, way, grid, direct, swapped, plan)
+         call choose_filter(steps(i)%conv, steps(i)%x, steps(i)%y, steps(i)%w, way, grid, direct, shifts_dy, plan)
          channels_in_lanes = channels_in_lanes .or. (plan%chosen .and. &
             & (way == lanes_channels .or. plan%turned_channels >= many_channels))
          if (i == 1) cycle

@@ -41,7 +41,7 @@ contains
       type(grid_type) :: grid
       type(outer_type) :: plan
       integer :: wanted
-      logical :: direct, swapped
+      logical :: direct, shifts_dy
 
       text = ""
       x%dtype = dtype
@@ -57,7 +57,7 @@ contains
       text = way_text(grid, direct)
       call choose_backward(conv, w, y, x, wanted, grid, direct)
       text = text//"; "//way_text(grid, direct)
-      call choose_filter(conv, x, y, w, wanted, grid, direct, swapped, plan)
+      call choose_filter(conv, x, y, w, wanted, grid, direct, shifts_dy, plan)
       text = text//"; "//way_text(grid, direct, plan)
    end subroutine describe_ways
 

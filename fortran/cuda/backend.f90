@@ -152,15 +152,13 @@ contains
       call self%device%leave(error)
    end subroutine cuda_copy_out
 
-   subroutine cuda_conv_forward(self, conv, x, w, bias, relu, y, error)
+   subroutine cuda_conv_forward(self, step, error)
       class(cuda_type), intent(in) :: self
-      type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, w, bias
-      logical, intent(in) :: relu
-      type(tensor_type), intent(in) :: y
+      type(conv_step_type), intent(in) :: step
       type(error_type), allocatable, intent(out) :: error
-      call self%begin(x, error)
-      if (.not. allocated(error)) call forward(self%device, self%options, conv, x, w, bias, relu, y, error)
+      call self%begin(step%x, error)
+      if (.not. allocated(error)) call forward(self%device, self%options, step%conv, step%x, step%w, step%bias, &
+         & step%relu, step%y, error)
       call self%device%leave(error)
    end subroutine cuda_conv_forward
 

@@ -28,21 +28,18 @@ module cnn_naive_backend
 
 contains
 
-   subroutine naive_conv_forward(self, conv, x, w, bias, relu, y, error)
+   subroutine naive_conv_forward(self, step, error)
       class(naive_type), intent(in) :: self
-      type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, w, bias
-      logical, intent(in) :: relu
-      type(tensor_type), intent(in) :: y
+      type(conv_step_type), intent(in) :: step
       type(error_type), allocatable, intent(out) :: error
-      call self%require(x, error)
+      call self%require(step%x, error)
       if (allocated(error)) return
-      if (x%dtype == dtype_float32) then
-         call forward_f32(conv, x, w, bias, y)
+      if (step%x%dtype == dtype_float32) then
+         call forward_f32(step%conv, step%x, step%w, step%bias, step%y)
       else
-         call forward_f64(conv, x, w, bias, y)
+         call forward_f64(step%conv, step%x, step%w, step%bias, step%y)
       end if
-      if (relu) call self%relu_forward(y, y, error)
+      if (step%relu) call self%relu_forward(step%y, step%y, error)
    end subroutine naive_conv_forward
 
    subroutine naive_conv_backward_data(self, conv, w, dy, dx, error)

@@ -9,6 +9,7 @@ module cnn_cpu_kernels_table
    use cnn_cpu_plan_channel_lanes, only : outer_type
    use cnn_cpu_plan_fused, only : chain_type
    use cnn_cpu_plan_grid, only : grid_type
+   use cnn_cpu_plan_task, only : conv_task_type, filter_task_type
    implicit none
    private
 
@@ -29,31 +30,27 @@ module cnn_cpu_kernels_table
    end type kernels_type
 
    abstract interface
-      subroutine convolve_(grid, groups, backward, source, w, bias, relu, masked, result, db, error)
-         import :: error_type, grid_type, tensor_type
+      subroutine convolve_(grid, task, error)
+         import :: conv_task_type, error_type, grid_type
          implicit none
          type(grid_type), intent(in) :: grid
-         integer, intent(in) :: groups
-         logical, intent(in) :: backward, relu, masked
-         type(tensor_type), intent(in) :: source, w, bias, result, db
+         type(conv_task_type), intent(in) :: task
          type(error_type), allocatable, intent(out) :: error
       end subroutine convolve_
 
-      subroutine correlate_(grid, groups, swapped, source, other, dw, error)
-         import :: error_type, grid_type, tensor_type
+      subroutine correlate_(grid, task, error)
+         import :: error_type, filter_task_type, grid_type
          implicit none
          type(grid_type), intent(in) :: grid
-         integer, intent(in) :: groups
-         logical, intent(in) :: swapped
-         type(tensor_type), intent(in) :: source, other, dw
+         type(filter_task_type), intent(in) :: task
          type(error_type), allocatable, intent(out) :: error
       end subroutine correlate_
 
-      subroutine correlate_outer_(plan, source, other, dw, error)
+      subroutine correlate_outer_(plan, x, dy, dw, error)
          import :: error_type, outer_type, tensor_type
          implicit none
          type(outer_type), intent(in) :: plan
-         type(tensor_type), intent(in) :: source, other, dw
+         type(tensor_type), intent(in) :: x, dy, dw
          type(error_type), allocatable, intent(out) :: error
       end subroutine correlate_outer_
 

@@ -117,20 +117,20 @@ contains
       end select
    end subroutine read_lanes
 
-   !> How to compute dw from x and dy: directly, along the forward grid, or `swapped` along the backward grid; or, when
-   !> `plan` is chosen, with channels in the lanes. By the shapes alone, unless a way is `wanted`
-   subroutine choose_filter(conv, x, dy, dw, wanted, grid, direct, swapped, plan)
+   !> How to compute dw from x and dy: directly, along the forward grid, or with `shifts_dy` along the backward grid;
+   !> or, when `plan` is chosen, with channels in the lanes. By the shapes alone, unless a way is `wanted`
+   subroutine choose_filter(conv, x, dy, dw, wanted, grid, direct, shifts_dy, plan)
       type(conv_type), intent(in) :: conv
       type(tensor_type), intent(in) :: x, dy, dw
       integer, intent(in) :: wanted
       type(grid_type), intent(out) :: grid
-      logical, intent(out) :: direct, swapped
+      logical, intent(out) :: direct, shifts_dy
       type(outer_type), intent(out) :: plan
       type(outer_type) :: turned_x
       integer :: lanes
 
-      swapped = conv%stride_h == 1 .and. conv%stride_w == 1 .and. dy%extent(3) < x%extent(3)
-      if (swapped) then
+      shifts_dy = conv%stride_h == 1 .and. conv%stride_w == 1 .and. dy%extent(3) < x%extent(3)
+      if (shifts_dy) then
          call lay_backward(conv, dw, dy, x, grid, direct)
       else
          call lay_forward(conv, x, dw, dy, grid, direct)
@@ -150,7 +150,7 @@ contains
        case (lanes_cheaper)
          ! Half of the lanes at least have something to do
          plan%chosen = 2*plan%turned_channels >= lanes .and. &
-            & plan%cost(lanes) < direct_cost(conv, x%extent, dy%extent, dw%extent, swapped, lanes)
+            & plan%cost(lanes) < direct_cost(conv, x%extent, dy%extent, dw%extent, shifts_dy, lanes)
        case default
          plan%chosen = .false.
       end select
@@ -158,11 +158,11 @@ contains
 
    !> Cycles for a product of a filter gradient with pixels in the lanes, about: fitted to times of one core with
    !> AVX-512, to be compared with the cost of a plan
-   pure real(dp) function direct_cost(conv, x, dy, dw, swapped, lanes)
+   pure real(dp) function direct_cost(conv, x, dy, dw, shifts_dy, lanes)
       type(conv_type), intent(in) :: conv
       !> Extents
       integer, intent(in) :: x(4), dy(4), dw(4), lanes
-      logical, intent(in) :: swapped
+      logical, intent(in) :: shifts_dy
       !> Multiply-adds of a vector in a cycle; cycles to copy an element, or every second, and to begin with a row; to
       !> add the lanes of one sum as often as is usual
       real(dp), parameter :: rate = 1.3_dp, copy = 0.35_dp, pick = 1.5_dp, row = 12.0_dp, lane_sums = 100.0_dp
@@ -170,11 +170,11 @@ contains
       integer :: width
       pixels = real(dy(1), dp)*dy(2)*dy(4)
       source = pixels*conv%stride_w*conv%stride_h
-      filters = merge(x(3), dy(3), swapped)/conv%groups
-      points = product(dw(1:2))*real(merge(dy(3), x(3), swapped), dp)/conv%groups
+      filters = merge(x(3), dy(3), shifts_dy)/conv%groups
+      points = product(dw(1:2))*real(merge(dy(3), x(3), shifts_dy), dp)/conv%groups
       copies = (merge(copy, pick, conv%stride_w == 1) + row/x(1))*source/(pixels*filters)
       ! Long rows of whole vectors are used where they are
-      width = merge(x(1), dy(1), swapped)
+      width = merge(x(1), dy(1), shifts_dy)
       if (mod(width, lanes) /= 0 .or. width < 16*lanes) copies = copies + (copy + row/width)/points
       direct_cost = (1.0_dp + real(dw(1) - 1, dp)*conv%dilation_w/(conv%stride_w*dy(1)))/(rate*lanes) + &
          & copies + lane_sums/pixels

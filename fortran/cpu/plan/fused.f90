@@ -13,19 +13,28 @@ module cnn_cpu_plan_fused
    use cnn_core_kinds, only : bytes_of, dp, i8
    use cnn_core_tensor, only : tensor_type
    use cnn_cpu_plan_grid, only : grid_type, most_summed
+   use cnn_cpu_plan_task, only : epilogue_type
    implicit none
    private
 
    public :: plan_chain
 
+   !> What a pass computes
+   integer, parameter, public :: computes_output = 1, computes_data_gradient = 2, computes_filter_gradient = 3
+
    !> One convolution, forward or backward, or one filter gradient; strides and groups are 1
    type, public :: pass_type
       type(grid_type) :: grid
-      logical :: is_filter_gradient = .false., backward = .false., relu = .false.
-      !> The result of a convolution is kept in its tensor; that is the mask: where it is not positive, the result is 0
-      logical :: kept = .false., masked = .false.
+      !> Which of the three
+      integer :: computes = computes_output
+      !> Of a filter gradient: dy is its source, along the backward grid; else x is, along the forward grid
+      logical :: shifts_dy = .false.
+      !> The result of a convolution is kept in its tensor
+      logical :: kept = .false.
       !> Of a filter gradient: `w` is the gradient, and `result` the tensor whose rows are not shifted
-      type(tensor_type) :: source, w, bias, result, db
+      type(tensor_type) :: source, w, result
+      !> Of a convolution
+      type(epilogue_type) :: epilogue
       !> The pass that makes the source, or that makes what is in the place of the `result`; 0: they are in memory
       integer :: source_from = 0, result_from = 0
       !> How many rows it is ahead of the last pass
@@ -138,7 +147,9 @@ contains
       integer :: i
       elements = 1_i8
       do i = 1, size(chain%passes)
-         if (chain%passes(i)%is_filter_gradient) elements = elements + product(int(chain%passes(i)%w%extent, i8))
+         if (chain%passes(i)%computes == computes_filter_gradient) then
+            elements = elements + product(int(chain%passes(i)%w%extent, i8))
+         end if
       end do
       chain%slots = int(min(int(chain%images, i8)*chain%chunks, most_elements/elements))
       fits = chain%slots >= min(least, chain%images*chain%chunks)
