@@ -54,10 +54,12 @@ def configured(folder: Path) -> list[Path]:
 
 
 def _tiles() -> dict[str, str]:
-    """Sizes of the tiles for 16 registers, as an example, from the build's own table."""
+    """Names of the tiles, and their sizes for 16 registers, as an example, from the build's own table."""
+    names = re.findall(r"^ {3}subroutine (\w+)", (FORTRAN / "cpu/kernels/tiles.f90.in").read_text(encoding="utf-8"),
+                       re.MULTILINE)
     text = (FORTRAN / "cpu/kernels/meson.build").read_text(encoding="utf-8")
     table = text.partition("tiles_of_16 = {")[2].partition("}")[0]
-    return {"VECTOR_BYTES": "32", **dict(re.findall(r"'(\w+)': '(\d+)'", table))}
+    return {"VECTOR_BYTES": "32", "TILES": ", &\n      & ".join(names), **dict(re.findall(r"'(\w+)': '(\d+)'", table))}
 
 
 def _fill(template: Path, path: Path, values: dict[str, str]) -> Path:
