@@ -67,7 +67,9 @@ contains
 
    !> Choose the kernels for this processor
    subroutine cpu_open(self, error)
+      !> The device
       class(cpu_type), intent(inout) :: self
+      !> Says that the environment asks for kernels, or lanes, that do not exist
       type(error_type), allocatable, intent(out) :: error
       integer :: level
       self%works_in_place = .true.
@@ -78,18 +80,28 @@ contains
 
    !> The kernels for a tensor that is what they need
    subroutine choose(self, tensor, kernels, error)
+      !> The device
       class(cpu_type), intent(in) :: self
+      !> Tensor that is worked on
       type(tensor_type), intent(in) :: tensor
+      !> Kernels for its element type
       type(kernels_type), intent(out) :: kernels
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(tensor, error)
       if (.not. allocated(error)) kernels = self%kernels(merge(2, 1, tensor%dtype == dtype_float64))
    end subroutine choose
 
    subroutine cpu_allocate(self, dtype, extent, tensor, error)
+      !> The device
       class(cpu_type), intent(inout) :: self
-      integer, intent(in) :: dtype, extent(4)
+      !> Element type, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      !> Elements along each dimension, in Fortran order
+      integer, intent(in) :: extent(4)
+      !> The new tensor; without memory after an error
       type(tensor_type), intent(out) :: tensor
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       tensor%dtype = dtype
       tensor%extent = extent
@@ -102,7 +114,9 @@ contains
    end subroutine cpu_allocate
 
    subroutine cpu_release(self, tensor)
+      !> The device
       class(cpu_type), intent(inout) :: self
+      !> Tensor whose memory is given back; empty afterwards
       type(tensor_type), intent(inout) :: tensor
       if (.not. tensor%is_allocated()) return
       call c_free(tensor%address)
@@ -111,8 +125,11 @@ contains
    end subroutine cpu_release
 
    subroutine cpu_clear(self, tensor, error)
+      !> The device
       class(cpu_type), intent(in) :: self
+      !> Tensor that becomes zero
       type(tensor_type), intent(in) :: tensor
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(tensor, error)
       if (allocated(error)) return
@@ -120,9 +137,13 @@ contains
    end subroutine cpu_clear
 
    subroutine cpu_copy_in(self, host, tensor, error)
+      !> The device
       class(cpu_type), intent(in) :: self
+      !> Host memory of `tensor%bytes()` bytes
       type(c_ptr), intent(in) :: host
+      !> Tensor that is overwritten
       type(tensor_type), intent(in) :: tensor
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(tensor, error)
       if (allocated(error)) return
@@ -130,9 +151,13 @@ contains
    end subroutine cpu_copy_in
 
    subroutine cpu_copy_out(self, tensor, host, error)
+      !> The device
       class(cpu_type), intent(in) :: self
+      !> Tensor that is copied
       type(tensor_type), intent(in) :: tensor
+      !> Host memory of `tensor%bytes()` bytes, is overwritten
       type(c_ptr), intent(in) :: host
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(tensor, error)
       if (allocated(error)) return
@@ -140,8 +165,11 @@ contains
    end subroutine cpu_copy_out
 
    subroutine cpu_conv_forward(self, step, error)
+      !> The device
       class(cpu_type), intent(in) :: self
+      !> Convolution with bias, where that is not empty, and ReLU; its `y` is overwritten
       type(conv_step_type), intent(in) :: step
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(grid_type) :: grid
@@ -159,9 +187,17 @@ contains
    end subroutine cpu_conv_forward
 
    subroutine cpu_conv_backward_data(self, conv, w, dy, dx, error)
+      !> The device
       class(cpu_type), intent(in) :: self
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: w, dy, dx
+      !> Filters (s, r, c/groups, k)
+      type(tensor_type), intent(in) :: w
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the input (w, h, c, n), is overwritten
+      type(tensor_type), intent(in) :: dx
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(grid_type) :: grid
@@ -177,9 +213,20 @@ contains
    end subroutine cpu_conv_backward_data
 
    subroutine cpu_conv_backward_relu(self, conv, w, dy, a, db, error)
+      !> The device
       class(cpu_type), intent(inout) :: self
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: w, dy, a, db
+      !> Filters (s, r, c/groups, k)
+      type(tensor_type), intent(in) :: w
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Output of the ReLU and input of the convolution (w, h, c, n); becomes the gradient with respect to the ReLU's
+      !> input
+      type(tensor_type), intent(in) :: a
+      !> Sums of that gradient over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
+      type(tensor_type), intent(in) :: db
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(grid_type) :: grid
@@ -197,9 +244,20 @@ contains
 
    !> The same in two steps, through a tensor of its own
    subroutine backward_relu_apart(self, conv, w, dy, a, db, error)
+      !> The device
       class(cpu_type), intent(inout) :: self
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: w, dy, a, db
+      !> Filters (s, r, c/groups, k)
+      type(tensor_type), intent(in) :: w
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Output of the ReLU and input of the convolution (w, h, c, n); becomes the gradient with respect to the ReLU's
+      !> input
+      type(tensor_type), intent(in) :: a
+      !> Sums of that gradient over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
+      type(tensor_type), intent(in) :: db
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: da
       call self%allocate(a%dtype, a%extent, da, error)
@@ -209,9 +267,17 @@ contains
    end subroutine backward_relu_apart
 
    subroutine cpu_conv_backward_filter(self, conv, x, dy, dw, error)
+      !> The device
       class(cpu_type), intent(in) :: self
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, dy, dw
+      !> Input (w, h, c, n)
+      type(tensor_type), intent(in) :: x
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the filters (s, r, c/groups, k), is overwritten
+      type(tensor_type), intent(in) :: dw
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(grid_type) :: grid
@@ -230,8 +296,11 @@ contains
    end subroutine cpu_conv_backward_filter
 
    subroutine cpu_forward_chain(self, steps, error)
+      !> The device
       class(cpu_type), intent(inout) :: self
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(chain_type) :: chain
@@ -247,9 +316,13 @@ contains
    end subroutine cpu_forward_chain
 
    subroutine cpu_backward_chain(self, steps, dy, error)
+      !> The device
       class(cpu_type), intent(inout) :: self
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
+      !> Gradient with respect to the last output (q, p, k, n)
       type(tensor_type), intent(in) :: dy
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(chain_type) :: chain
@@ -265,7 +338,9 @@ contains
    end subroutine cpu_backward_chain
 
    function cpu_chain_way(self, steps) result(text)
+      !> The device
       class(cpu_type), intent(in) :: self
+      !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
       character(len=:), allocatable :: text
       text = depth_first_text(steps, self%lanes_way)
@@ -273,8 +348,13 @@ contains
    end function cpu_chain_way
 
    subroutine cpu_conv_backward_bias(self, dy, db, error)
+      !> The device
       class(cpu_type), intent(in) :: self
-      type(tensor_type), intent(in) :: dy, db
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the bias (k, 1, 1, 1), is overwritten
+      type(tensor_type), intent(in) :: db
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(dy, kernels, error)
@@ -282,8 +362,13 @@ contains
    end subroutine cpu_conv_backward_bias
 
    subroutine cpu_relu_forward(self, z, a, error)
+      !> The device
       class(cpu_type), intent(in) :: self
-      type(tensor_type), intent(in) :: z, a
+      !> Input of the ReLU
+      type(tensor_type), intent(in) :: z
+      !> Output of the ReLU, is overwritten; may be z
+      type(tensor_type), intent(in) :: a
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(z, kernels, error)
@@ -291,8 +376,17 @@ contains
    end subroutine cpu_relu_forward
 
    subroutine cpu_relu_backward(self, z, da, dz, db, error)
+      !> The device
       class(cpu_type), intent(in) :: self
-      type(tensor_type), intent(in) :: z, da, dz, db
+      !> Input of the ReLU, or its output: both are positive at the same places
+      type(tensor_type), intent(in) :: z
+      !> Gradient with respect to the output
+      type(tensor_type), intent(in) :: da
+      !> Gradient with respect to the input, is overwritten; may be da
+      type(tensor_type), intent(in) :: dz
+      !> Sums of dz over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
+      type(tensor_type), intent(in) :: db
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(z, kernels, error)
@@ -302,10 +396,17 @@ contains
    end subroutine cpu_relu_backward
 
    subroutine cpu_mse(self, y, target, scale, dy, error)
+      !> The device
       class(cpu_type), intent(inout) :: self
-      type(tensor_type), intent(in) :: y, target
+      !> Output of the network
+      type(tensor_type), intent(in) :: y
+      !> Wanted output, of the same shape
+      type(tensor_type), intent(in) :: target
+      !> Factor of the sum of squares: 1, or 1/N for the mean
       real(dp), intent(in) :: scale
+      !> Gradient of the loss with respect to y, is overwritten
       type(tensor_type), intent(in) :: dy
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(y, kernels, error)
@@ -313,8 +414,11 @@ contains
    end subroutine cpu_mse
 
    subroutine cpu_read_loss(self, loss, error)
+      !> The device
       class(cpu_type), intent(in) :: self
+      !> Loss of the last `mse`
       real(dp), intent(out) :: loss
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       loss = self%loss
       ! Nothing can go wrong here: an unallocated error is what the caller expects
@@ -322,10 +426,19 @@ contains
    end subroutine cpu_read_loss
 
    subroutine cpu_update(self, sgd, first, w, g, v, error)
+      !> The device
       class(cpu_type), intent(in) :: self
+      !> Learning rate, momentum, dampening, weight decay
       type(sgd_type), intent(in) :: sgd
+      !> Whether this is the first step, which sets the momentum buffer
       logical, intent(in) :: first
-      type(tensor_type), intent(in) :: w, g, v
+      !> Parameters, updated in place
+      type(tensor_type), intent(in) :: w
+      !> Gradient of the loss with respect to the parameters
+      type(tensor_type), intent(in) :: g
+      !> Momentum buffer, updated in place; empty without momentum
+      type(tensor_type), intent(in) :: v
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(w, kernels, error)
@@ -333,8 +446,13 @@ contains
    end subroutine cpu_update
 
    subroutine cpu_convert(self, from, to, error)
+      !> The device
       class(cpu_type), intent(in) :: self
-      type(tensor_type), intent(in) :: from, to
+      !> Tensor that is read
+      type(tensor_type), intent(in) :: from
+      !> Tensor of the same shape that is overwritten
+      type(tensor_type), intent(in) :: to
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       if (from%dtype == to%dtype) then
          call self%copy_in(from%address, to, error)
@@ -346,16 +464,22 @@ contains
 
    !> There are none: all work is done when its call returns
    subroutine cpu_use_stream(self, stream, own, error)
+      !> The device
       class(cpu_type), intent(in) :: self
+      !> A `cudaStream_t`; null for the default stream
       type(c_ptr), intent(in) :: stream
+      !> Whether the device's own stream is meant, whatever `stream` is
       logical, intent(in) :: own
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       if (.not. own .and. c_associated(stream)) call fail(error, "device "//self%name//": has no streams")
    end subroutine cpu_use_stream
 
    !> Nothing is ever queued
    subroutine cpu_wait(self, error)
+      !> The device
       class(cpu_type), intent(in) :: self
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       if (self%live_tensors < 0) call fail(error, "device "//self%name//": more tensors released than allocated")
    end subroutine cpu_wait

@@ -21,9 +21,13 @@ contains
    !> y of all steps, the first first. `fits`: that this can, and should, be done depth first
    !> `way` of what is in the lanes: see `choose_forward`
    subroutine forward_passes(steps, way, chain, fits)
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
+      !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
       integer, intent(in) :: way
+      !> Fused sequence; undefined unless it `fits`
       type(chain_type), intent(out) :: chain
+      !> Whether the sequence can, and should, be computed depth first
       logical, intent(out) :: fits
       integer :: i
       fits = is_simple(steps)
@@ -50,10 +54,15 @@ contains
    !> of these may be kept, in the memory of its mask: others are made twice where chunks meet, from the mask.
    !> `way` of filter gradients: see `choose_filter`
    subroutine backward_passes(steps, dy, way, chain, fits)
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
+      !> Gradient with respect to the last output
       type(tensor_type), intent(in) :: dy
+      !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
       integer, intent(in) :: way
+      !> Fused sequence; undefined unless it `fits`
       type(chain_type), intent(out) :: chain
+      !> Whether the sequence can, and should, be computed depth first
       logical, intent(out) :: fits
       type(tensor_type) :: gradient
       integer :: i, n
@@ -78,10 +87,15 @@ contains
 
    !> dw from dy, which pass `before` makes
    subroutine add_filter_gradient(step, dy, before, pass, fits)
+      !> The convolution
       type(conv_step_type), intent(in) :: step
+      !> Gradient with respect to the step's output
       type(tensor_type), intent(in) :: dy
+      !> Number of the pass that makes dy; 0 when it is in memory
       integer, intent(in) :: before
+      !> Pass that is set
       type(pass_type), intent(inout) :: pass
+      !> Whether rows can be packed and shifted
       logical, intent(out) :: fits
       call read_gradient(step, dy, before, pass, fits)
       pass%computes = computes_filter_gradient
@@ -91,10 +105,17 @@ contains
 
    !> From dy, which pass `before` makes, to the gradient with respect to x, 0 where x is not positive
    subroutine add_data_gradient(step, dy, db, before, pass, fits)
+      !> The convolution
       type(conv_step_type), intent(in) :: step
-      type(tensor_type), intent(in) :: dy, db
+      !> Gradient with respect to the step's output
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the bias of the step before, is overwritten; empty when not wanted
+      type(tensor_type), intent(in) :: db
+      !> Number of the pass that makes dy; 0 when it is in memory
       integer, intent(in) :: before
+      !> Pass that is set
       type(pass_type), intent(inout) :: pass
+      !> Whether rows can be packed and shifted
       logical, intent(out) :: fits
       call read_gradient(step, dy, before, pass, fits)
       pass%computes = computes_data_gradient
@@ -104,10 +125,15 @@ contains
 
    !> Shifted rows of dy beside rows of x: the same stream for both gradients of a step
    subroutine read_gradient(step, dy, before, pass, fits)
+      !> The convolution
       type(conv_step_type), intent(in) :: step
+      !> Gradient with respect to the step's output
       type(tensor_type), intent(in) :: dy
+      !> Number of the pass that makes dy; 0 when it is in memory
       integer, intent(in) :: before
+      !> Pass that is set
       type(pass_type), intent(inout) :: pass
+      !> Whether rows can be packed and shifted
       logical, intent(out) :: fits
       pass%source = dy
       pass%source_from = before
@@ -117,10 +143,15 @@ contains
 
    !> dw of the first step: x has few channels as a rule, and is what is shifted
    subroutine add_first_filter_gradient(step, dy, before, pass, fits)
+      !> The convolution
       type(conv_step_type), intent(in) :: step
+      !> Gradient with respect to the step's output
       type(tensor_type), intent(in) :: dy
+      !> Number of the pass that makes dy; 0 when it is in memory
       integer, intent(in) :: before
+      !> Pass that is set
       type(pass_type), intent(inout) :: pass
+      !> Whether rows can be packed and shifted
       logical, intent(out) :: fits
       pass%computes = computes_filter_gradient
       pass%source = step%x
@@ -132,7 +163,9 @@ contains
 
    !> In words; empty when steps are computed one after the other
    function depth_first_text(steps, way) result(text)
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
+      !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
       integer, intent(in) :: way
       character(len=:), allocatable :: text
       type(chain_type) :: forward, backward
@@ -148,7 +181,9 @@ contains
    !> Whether a gradient had better be computed with channels in the vector lanes, which is done for a whole layer: with
    !> fewer channels that gains less than going depth first does (measured with AVX-512)
    logical function channels_in_lanes(steps, way)
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
+      !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
       integer, intent(in) :: way
       type(grid_type) :: grid
       type(outer_type) :: plan
@@ -169,6 +204,7 @@ contains
    !> Several convolutions, without strides and groups. One filter over one channel has a way of its own, whose sums
    !> have another order
    pure logical function is_simple(steps)
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
       integer :: i
       is_simple = size(steps) > 1

@@ -19,7 +19,9 @@ contains
 
    !> "level=avx512 best=avx512 threads=2"; an error when the environment asks for a level that is not there
    subroutine describe_cpu(text, error)
+      !> One line of `key=value`
       character(len=:), allocatable, intent(out) :: text
+      !> Says that the environment asks for an instruction set that is not there
       type(error_type), allocatable, intent(out) :: error
       integer :: level, threads
       threads = 1
@@ -33,9 +35,17 @@ contains
    !> How a convolution, its data gradient and its filter gradient are computed, separated by semicolons. Extents in
    !> Fortran order
    subroutine describe_ways(conv, dtype, x_extent, w_extent, text, error)
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      integer, intent(in) :: dtype, x_extent(4), w_extent(4)
+      !> Element type of the tensors, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      !> Extents of the input (w, h, c, n)
+      integer, intent(in) :: x_extent(4)
+      !> Extents of the filters (s, r, c/groups, k)
+      integer, intent(in) :: w_extent(4)
+      !> Description of each of the three, separated by semicolons
       character(len=:), allocatable, intent(out) :: text
+      !> Says that the shapes do not fit together, or that the environment asks for unknown lanes
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: x, w, y
       type(grid_type) :: grid

@@ -33,7 +33,9 @@ contains
 
    !> The level of the environment variable, or the best
    subroutine choose_level(level, error)
+      !> Number of the instruction set, from 1
       integer, intent(out) :: level
+      !> Says that the environment asks for an instruction set that is not there
       type(error_type), allocatable, intent(out) :: error
       character(len=32) :: wanted
       integer :: best, stat
@@ -52,6 +54,7 @@ contains
    end subroutine choose_level
 
    pure function level_name(level) result(name)
+      !> Number of the instruction set, from 1
       integer, intent(in) :: level
       character(len=:), allocatable :: name
       name = trim(names(level))

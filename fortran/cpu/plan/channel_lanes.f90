@@ -67,9 +67,17 @@ contains
 
    !> Extents are in Fortran order
    pure subroutine plan_outer(conv, swapped, x, y, dw, plan)
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
+      !> Whether dy is the source and x is turned
       logical, intent(in) :: swapped
-      integer, intent(in) :: x(4), y(4), dw(4)
+      !> Extents of the input
+      integer, intent(in) :: x(4)
+      !> Extents of the output
+      integer, intent(in) :: y(4)
+      !> Extents of the filters
+      integer, intent(in) :: dw(4)
+      !> Plan of bands; whether it is chosen is left open
       type(outer_type), intent(out) :: plan
       plan%swapped = swapped
       plan%groups = conv%groups
@@ -102,6 +110,7 @@ contains
    !> Set `rows` and `band_images`: whole images, or rows of one. The number of threads has no say, so that results do
    !> not depend on it
    pure subroutine choose_band(plan)
+      !> Plan whose `rows` and `band_images` are set
       type(outer_type), intent(inout) :: plan
       integer :: parts, wanted, halo
       ! Rows that two bands pack are to be few
@@ -126,7 +135,9 @@ contains
 
    !> Cycles for a product, about, of one core with so many lanes: fitted to measured times
    pure real(dp) function cost(self, lanes)
+      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
+      !> Elements of a vector
       integer, intent(in) :: lanes
       !> Multiply-adds of a vector in a cycle: one vector by itself, with its shifts, several side by side; cycles to
       !> copy an element, to begin with a row, to put a sum in its place
@@ -153,6 +164,7 @@ contains
 
    !> Columns and rows of a packed band of one image
    pure function packed_extent(self)
+      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       integer :: packed_extent(2)
       packed_extent = ([self%extent(1), self%rows] - 1)*self%stride + (self%kernel - 1)*self%reach + 1
@@ -160,12 +172,14 @@ contains
 
    !> From one packed image of a channel to the next
    pure integer(i8) function image_elements(self)
+      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       image_elements = product(int(self%packed_extent(), i8))
    end function image_elements
 
    !> From one packed channel to the next: an odd number of cache lines, where that adds little
    pure integer(i8) function plane_elements(self)
+      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       integer(i8), parameter :: line = 16_i8
       integer(i8) :: odd
@@ -177,26 +191,32 @@ contains
 
    !> Pixels of a band
    pure integer function pixels(self)
+      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       pixels = self%extent(1)*self%rows*self%band_images
    end function pixels
 
    !> Channels with a tap
    pure integer function points(self)
+      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       points = self%source_channels*product(self%kernel)
    end function points
 
    !> Bands of all images
    pure integer function units(self)
+      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       units = (self%images + self%band_images - 1)/self%band_images*((self%extent(2) + self%rows - 1)/self%rows)
    end function units
 
    !> Where the source of each point of so many channels begins: taps first, as in dw
    pure subroutine list_points(self, channels, offsets)
+      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
+      !> Number of channels of the source
       integer, intent(in) :: channels
+      !> Distance of each point from a pixel's place, in elements
       integer(i8), intent(out) :: offsets(:)
       integer :: c, r, s, taps, tap(2), extent(2)
       extent = self%packed_extent()
@@ -217,8 +237,11 @@ contains
 
    !> Band number `unit`, from 0
    pure subroutine list_pixels(self, unit, band)
+      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
+      !> Number of the band, from 0
       integer, intent(in) :: unit
+      !> Band that is set; its list of places may be there from another
       type(outer_band_type), intent(inout) :: band
       integer :: bands, n, i, j, pixel, extent(2)
       extent = self%packed_extent()
@@ -244,22 +267,29 @@ contains
 
    !> Whether taps of a row may be taken as shifts of the turned tensor by at most so many pixels
    pure logical function shifts(self, most)
+      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
+      !> Largest distance allowed, in pixels
       integer, intent(in) :: most
       shifts = self%kernel(1) > 1 .and. self%stride(1) == 1 .and. (self%kernel(1) - 1)*self%reach(1) <= most
    end function shifts
 
    !> Pixels of a band when its rows have the zeros behind them that shifts need
    pure integer function shifted_pixels(self, band)
+      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
+      !> Images and rows of the band
       type(outer_band_type), intent(in) :: band
       shifted_pixels = (self%extent(1) + (self%kernel(1) - 1)*self%reach(1))*band%rows*band%images
    end function shifted_pixels
 
    !> Their places in the packed source
    pure subroutine list_shifted(self, band, places)
+      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
+      !> Images and rows of the band
       type(outer_band_type), intent(in) :: band
+      !> Place of each pixel in the packed source, in elements
       integer, intent(out) :: places(:)
       integer :: n, i, j, pixel, extent(2)
       extent = self%packed_extent()

@@ -38,9 +38,14 @@ contains
 
    !> The work in pieces: no more than the threads need, because what one slice packs another packs again
    pure type(outer_share_type) function share_outer(plan, lanes, most_vectors, threads) result(share)
+      !> What is packed at once, and where its pixels and points lie
       type(outer_type), intent(in) :: plan
-      !> Channels of a vector, vectors of a panel
-      integer, intent(in) :: lanes, most_vectors, threads
+      !> Channels in a vector
+      integer, intent(in) :: lanes
+      !> Vectors of a panel
+      integer, intent(in) :: most_vectors
+      !> Number of threads
+      integer, intent(in) :: threads
       integer, parameter :: most_chunks = 16, least_points = 96
       integer(i8), parameter :: most_elements = 2097152_i8
       integer :: wanted
@@ -62,7 +67,9 @@ contains
 
    !> Piece `number` of the work, from 0
    pure type(outer_item_type) function item_of(self, number)
+      !> Division of the work among the threads
       class(outer_share_type), intent(in) :: self
+      !> Number of the piece, from 0
       integer, intent(in) :: number
       integer :: slices, slice
       slices = self%panel_slices*self%channel_slices

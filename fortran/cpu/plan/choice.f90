@@ -29,10 +29,19 @@ contains
    !> How to compute y from x: `direct`, along `grid`, or as im2col and BLAS. By the shapes alone, unless a way is
    !> `wanted`
    subroutine choose_forward(conv, x, w, y, wanted, grid, direct)
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, w, y
+      !> Input, of which only extents and element type matter
+      type(tensor_type), intent(in) :: x
+      !> Filters, of which only the extents matter
+      type(tensor_type), intent(in) :: w
+      !> Output, of which only extents and element type matter
+      type(tensor_type), intent(in) :: y
+      !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
       integer, intent(in) :: wanted
+      !> Grid of the direct kernel; undefined when there is none
       type(grid_type), intent(out) :: grid
+      !> Whether rows are packed and shifted; else im2col and BLAS
       logical, intent(out) :: direct
       call lay_forward(conv, x, w, y, grid, direct)
       if (direct) call choose_lanes(x%extent(3)/conv%groups, y%extent(3)/conv%groups, y%dtype, wanted, grid)
@@ -40,10 +49,19 @@ contains
 
    !> How to compute dx from dy
    subroutine choose_backward(conv, w, dy, dx, wanted, grid, direct)
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: w, dy, dx
+      !> Filters, of which only the extents matter
+      type(tensor_type), intent(in) :: w
+      !> Gradient with respect to the output, of which only extents and element type matter
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the input, of which only extents and element type matter
+      type(tensor_type), intent(in) :: dx
+      !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
       integer, intent(in) :: wanted
+      !> Grid of the direct kernel; undefined when there is none
       type(grid_type), intent(out) :: grid
+      !> Whether rows are packed and shifted; else im2col and BLAS
       logical, intent(out) :: direct
       call lay_backward(conv, w, dy, dx, grid, direct)
       if (direct) call choose_lanes(dy%extent(3)/conv%groups, dx%extent(3)/conv%groups, dx%dtype, wanted, grid)
@@ -51,9 +69,17 @@ contains
 
    !> The grid of y, with pixels in the lanes
    subroutine lay_forward(conv, x, w, y, grid, direct)
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, w, y
+      !> Input, of which only extents and element type matter
+      type(tensor_type), intent(in) :: x
+      !> Filters, of which only the extents matter
+      type(tensor_type), intent(in) :: w
+      !> Output, of which only extents and element type matter
+      type(tensor_type), intent(in) :: y
+      !> Grid of the direct kernel; undefined when there is none
       type(grid_type), intent(out) :: grid
+      !> Whether rows are packed and shifted; else im2col and BLAS
       logical, intent(out) :: direct
       direct = planes_are_few(conv)
       if (.not. direct) return
@@ -64,9 +90,17 @@ contains
 
    !> The grid of dx
    subroutine lay_backward(conv, w, dy, dx, grid, direct)
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: w, dy, dx
+      !> Filters, of which only the extents matter
+      type(tensor_type), intent(in) :: w
+      !> Gradient with respect to the output, of which only extents and element type matter
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the input, of which only extents and element type matter
+      type(tensor_type), intent(in) :: dx
+      !> Grid of the direct kernel; undefined when there is none
       type(grid_type), intent(out) :: grid
+      !> Whether rows are packed and shifted; else im2col and BLAS
       logical, intent(out) :: direct
       direct = planes_are_few(conv)
       if (.not. direct) return
@@ -78,8 +112,15 @@ contains
    !> Set `channels_in_lanes`: for few pixels, whose rows fill vectors badly, and many products for each result, which
    !> has to be turned (limits measured with AVX-512)
    pure subroutine choose_lanes(channels, results, dtype, wanted, grid)
-      !> Of a group
-      integer, intent(in) :: channels, results, dtype, wanted
+      !> Channels of the source in a group
+      integer, intent(in) :: channels
+      !> Channels of the result in a group
+      integer, intent(in) :: results
+      !> Element type, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
+      integer, intent(in) :: wanted
+      !> Grid whose `channels_in_lanes` is set
       type(grid_type), intent(inout) :: grid
       integer, parameter :: wide = 48, least_products = 256
       integer :: lanes
@@ -100,7 +141,9 @@ contains
 
    !> What the environment asks for; `pixels` or `channels` in the vector lanes are for tests and comparisons
    subroutine read_lanes(way, error)
+      !> `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
       integer, intent(out) :: way
+      !> Says that the environment asks for something else
       type(error_type), allocatable, intent(out) :: error
       character(len=32) :: wanted
       integer :: stat
@@ -120,11 +163,23 @@ contains
    !> How to compute dw from x and dy: directly, along the forward grid, or with `shifts_dy` along the backward grid;
    !> or, when `plan` is chosen, with channels in the lanes. By the shapes alone, unless a way is `wanted`
    subroutine choose_filter(conv, x, dy, dw, wanted, grid, direct, shifts_dy, plan)
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, dy, dw
+      !> Input, of which only extents and element type matter
+      type(tensor_type), intent(in) :: x
+      !> Gradient with respect to the output, of which only extents and element type matter
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the filters, of which only the extents matter
+      type(tensor_type), intent(in) :: dw
+      !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
       integer, intent(in) :: wanted
+      !> Grid of the direct kernel; undefined when there is none
       type(grid_type), intent(out) :: grid
-      logical, intent(out) :: direct, shifts_dy
+      !> Whether rows are packed and shifted; else im2col and BLAS
+      logical, intent(out) :: direct
+      !> Whether dy, along the backward grid, is packed and shifted; else x, along the forward grid
+      logical, intent(out) :: shifts_dy
+      !> Plan with channels in the lanes, chosen where that is the way
       type(outer_type), intent(out) :: plan
       type(outer_type) :: turned_x
       integer :: lanes
@@ -159,9 +214,17 @@ contains
    !> Cycles for a product of a filter gradient with pixels in the lanes, about: fitted to times of one core with
    !> AVX-512, to be compared with the cost of a plan
    pure real(dp) function direct_cost(conv, x, dy, dw, shifts_dy, lanes)
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      !> Extents
-      integer, intent(in) :: x(4), dy(4), dw(4), lanes
+      !> Extents of the input
+      integer, intent(in) :: x(4)
+      !> Extents of the output
+      integer, intent(in) :: dy(4)
+      !> Extents of the filters
+      integer, intent(in) :: dw(4)
+      !> Elements of a vector
+      integer, intent(in) :: lanes
+      !> Whether dy is packed and shifted
       logical, intent(in) :: shifts_dy
       !> Multiply-adds of a vector in a cycle; cycles to copy an element, or every second, and to begin with a row; to
       !> add the lanes of one sum as often as is usual
@@ -182,9 +245,11 @@ contains
 
    !> The choice in words
    function way_text(grid, direct, plan) result(text)
+      !> Grid of the direct kernel
       type(grid_type), intent(in) :: grid
+      !> Whether rows are packed and shifted
       logical, intent(in) :: direct
-      !> Of a filter gradient
+      !> Plan of a filter gradient with channels in the lanes
       type(outer_type), intent(in), optional :: plan
       character(len=:), allocatable :: text
       text = "im2col and BLAS"
@@ -197,23 +262,34 @@ contains
    end function way_text
 
    subroutine choose_band(grid, groups, source, images)
+      !> Grid whose `band` is set
       type(grid_type), intent(inout) :: grid
-      integer, intent(in) :: groups, images
+      !> Number of groups of channels
+      integer, intent(in) :: groups
+      !> Number of images of the batch
+      integer, intent(in) :: images
+      !> Tensor to be packed, of which only extents and element type matter
       type(tensor_type), intent(in) :: source
       call grid%choose_band(planes_of(grid, groups, source)*bytes_of(source%dtype), int(images, i8)*groups)
    end subroutine choose_band
 
    pure integer(i8) function packed_elements(grid, groups, source)
+      !> Grid with its band
       type(grid_type), intent(in) :: grid
+      !> Number of groups of channels
       integer, intent(in) :: groups
+      !> Tensor to be packed, of which only the extents matter
       type(tensor_type), intent(in) :: source
       packed_elements = planes_of(grid, groups, source)*grid%plane_elements(16)
    end function packed_elements
 
    !> Planes of all channels of a group
    pure integer(i8) function planes_of(grid, groups, source)
+      !> Grid with its planes
       type(grid_type), intent(in) :: grid
+      !> Number of groups of channels
       integer, intent(in) :: groups
+      !> Tensor to be packed, of which only the extents matter
       type(tensor_type), intent(in) :: source
       planes_of = int(source%extent(3)/groups, i8)*size(grid%origin, 2)
    end function planes_of

@@ -57,8 +57,11 @@ contains
 
    !> Set window and chunks for passes that have been entered; `fits`: a window of the widest tensors is in the cache
    pure subroutine plan_chain(chain, images, fits)
+      !> Passes, already entered; windows, chunks and slots are set
       type(chain_type), intent(inout) :: chain
+      !> Number of images of the batch
       integer, intent(in) :: images
+      !> Whether the sequence can, and should, be computed depth first
       logical, intent(out) :: fits
       !> What a window of one tensor may take: several are in a second-level cache at a time
       real(dp), parameter :: window_bytes = 393216.0_dp
@@ -90,7 +93,9 @@ contains
    !> Fewer chunks, as long as there are some for several threads, when too many rows would be computed twice, as in
    !> deep chains; `fits`: that helps
    pure subroutine limit_overlap(chain, fits)
+      !> Fused sequence whose `chunks` may become fewer
       type(chain_type), intent(inout) :: chain
+      !> Whether few enough rows are computed twice then
       logical, intent(out) :: fits
       !> Rows that are computed for each that is needed; chunks of the whole batch
       real(dp), parameter :: most = 1.25_dp
@@ -105,6 +110,7 @@ contains
 
    !> Rows of all passes that are computed, for each that is needed
    pure real(dp) function overlap(chain)
+      !> Fused sequence with its chunks
       type(chain_type), intent(in) :: chain
       integer :: own(2, size(chain%passes)), rows(2, size(chain%passes)), chunk
       integer(i8) :: computed, needed
@@ -119,12 +125,14 @@ contains
    end function overlap
 
    pure integer(i8) function row_bytes_of(tensor)
+      !> Tensor of which only extents and element type matter
       type(tensor_type), intent(in) :: tensor
       row_bytes_of = int(tensor%extent(1), i8)*tensor%extent(3)*bytes_of(tensor%dtype)
    end function row_bytes_of
 
    !> Whether padding and halos, which `row_bytes` leaves out, keep bands within what 32 bits count by far
    pure logical function bands_fit(chain)
+      !> Passes of the fused sequence, its windows and chunks
       type(chain_type), intent(in) :: chain
       integer(i8), parameter :: most_elements = 16777216_i8
       integer :: i
@@ -139,8 +147,11 @@ contains
    !> Set `slots`: filter gradients in float64 are as large as the filters, and one for each chunk of a large batch
    !> would be more than all tensors. `fits`: there is room for enough of them to share the work
    pure subroutine share_slots(chain, least, fits)
+      !> Fused sequence whose `slots` are set
       type(chain_type), intent(inout) :: chain
+      !> Slots that are wanted, unless there are fewer chunks
       integer, intent(in) :: least
+      !> Whether there is memory for so many
       logical, intent(out) :: fits
       integer(i8), parameter :: most_elements = 8388608_i8
       integer(i8) :: elements
@@ -158,6 +169,7 @@ contains
    !> Whether passes read all pixels of what others make, and no padding is larger than the filter: a stream has no room
    !> for others
    pure logical function all_is_read(chain)
+      !> Passes of the fused sequence, its windows and chunks
       type(chain_type), intent(in) :: chain
       integer :: i
       all_is_read = .true.
@@ -171,6 +183,7 @@ contains
    !> Set `ahead`: each pass is so far ahead that those after it find what they read, and all that read the same stream
    !> are at the same row
    pure subroutine look_ahead(chain)
+      !> Fused sequence, the `ahead` of whose passes is set
       type(chain_type), intent(inout) :: chain
       integer :: i
       do i = size(chain%passes), 1, -1
@@ -187,7 +200,9 @@ contains
 
    !> The first pass that reads what pass i makes; 0 when none does
    pure integer function reader_of(self, i)
+      !> Passes of the fused sequence
       class(chain_type), intent(in) :: self
+      !> Number of the pass that makes the rows
       integer, intent(in) :: i
       do reader_of = i + 1, size(self%passes)
          if (self%passes(reader_of)%source_from == i .or. self%passes(reader_of)%result_from == i) return
@@ -197,9 +212,14 @@ contains
 
    !> Rows first .. end-1 (from 0) of the result of each pass: its own in a chunk (from 1), and all that it must make
    pure subroutine chunk_rows(self, chunk, own, rows)
+      !> Passes of the fused sequence
       class(chain_type), intent(in) :: self
+      !> Number of the chunk of an image, from 1
       integer, intent(in) :: chunk
-      integer, intent(out) :: own(:, :), rows(:, :)
+      !> (2, passes): first row that belongs to the chunk, from 0, and the one behind its last
+      integer, intent(out) :: own(:, :)
+      !> (2, passes): the same for all rows that the chunk must compute
+      integer, intent(out) :: rows(:, :)
       integer :: i, height
       do i = 1, size(self%passes)
          height = self%passes(i)%result%extent(2)
@@ -218,7 +238,9 @@ contains
    end subroutine chunk_rows
 
    pure subroutine include_rows(needed, rows)
+      !> First row that is read, from 0, and the one behind the last
       integer, intent(in) :: needed(2)
+      !> First row, and the one behind the last, extended to these
       integer, intent(inout) :: rows(2)
       rows = [min(rows(1), needed(1)), max(rows(2), needed(2))]
    end subroutine include_rows

@@ -60,14 +60,20 @@ contains
 
    !> Whether strides are small enough for a plane, or a part, of each phase
    pure logical function planes_are_few(conv)
+      !> Strides of the convolution
       type(conv_type), intent(in) :: conv
       planes_are_few = int(conv%stride_h, i8)*conv%stride_w <= most_planes
    end function planes_are_few
 
    !> y(n,k,p,q) from x: grid points are output pixels. Extents in Fortran order
    pure subroutine forward_grid(conv, w, y, grid)
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      integer, intent(in) :: w(4), y(4)
+      !> Extents of the filters
+      integer, intent(in) :: w(4)
+      !> Extents of the output
+      integer, intent(in) :: y(4)
+      !> Planes and taps; the band is not chosen yet
       type(grid_type), intent(out) :: grid
       integer :: stride(2), reach(2), phase(2), origins(2, product(w(1:2))), s, r, t, planes
 
@@ -96,8 +102,13 @@ contains
 
    !> dx(n,c,h,w) from dy: each part is the input pixels of one phase, and gathers the taps that fall on it
    pure subroutine backward_grid(conv, w, x, grid)
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      integer, intent(in) :: w(4), x(4)
+      !> Extents of the filters
+      integer, intent(in) :: w(4)
+      !> Extents of the input
+      integer, intent(in) :: x(4)
+      !> Planes and taps; the band is not chosen yet
       type(grid_type), intent(out) :: grid
       integer :: stride(2), pad(2), dilation(2), first(2), a, b, i
 
@@ -123,7 +134,17 @@ contains
 
    !> The taps of one phase: they read dy at the grid point less (reach - phase)/stride
    pure subroutine gather_taps(phase, stride, dilation, kernel, halo, part)
-      integer, intent(in) :: phase(2), stride(2), dilation(2), kernel(2), halo(2)
+      !> Column and row of the phase, from 0
+      integer, intent(in) :: phase(2)
+      !> Stride across and down
+      integer, intent(in) :: stride(2)
+      !> Dilation across and down
+      integer, intent(in) :: dilation(2)
+      !> Columns and rows of the filter
+      integer, intent(in) :: kernel(2)
+      !> Largest shift across and down
+      integer, intent(in) :: halo(2)
+      !> Part whose shifts, planes and taps are set
       type(part_type), intent(inout) :: part
       integer :: shifts(2, product(kernel)), taps(product(kernel)), reach(2), s, r, n
       n = 0
@@ -143,7 +164,10 @@ contains
 
    !> Column of `list` that is `pair`; one more than there are when there is none
    pure integer function place_of(pair, list)
-      integer, intent(in) :: pair(2), list(:, :)
+      !> Pair to be found
+      integer, intent(in) :: pair(2)
+      !> Pairs to be searched (2, pairs)
+      integer, intent(in) :: list(:, :)
       do place_of = 1, size(list, 2)
          if (all(list(:, place_of) == pair)) return
       end do
@@ -153,8 +177,12 @@ contains
    !> `width` is the bytes of one pixel in all channels and planes; `images` counts what can be worked on apart from
    !> each other. The number of threads has no say, so that results do not depend on it
    pure subroutine choose_band(self, width, images)
+      !> Grid whose `band` is set
       class(grid_type), intent(inout) :: self
-      integer(i8), intent(in) :: width, images
+      !> Bytes of one pixel in all channels and planes
+      integer(i8), intent(in) :: width
+      !> Number of pieces that can be worked on apart: images times groups
+      integer(i8), intent(in) :: images
       real(dp), parameter :: cache_bytes = 786432.0_dp
       !> Columns of a band: fewer than this only when not even a few rows of them fit
       integer, parameter :: wide = 1024, narrow = 64, least_rows = 4, least_bands = 8
@@ -179,6 +207,7 @@ contains
 
    !> Bands across and down
    pure function bands(self)
+      !> Bands, planes and taps that the kernel goes through
       class(grid_type), intent(in) :: self
       integer :: bands(2)
       bands = (self%extent + self%band - 1)/self%band
@@ -186,6 +215,7 @@ contains
 
    !> Elements from one packed row to the next: whole cache lines, where that adds little
    pure integer function pitch(self)
+      !> Bands, planes and taps that the kernel goes through
       class(grid_type), intent(in) :: self
       integer, parameter :: line = 16
       integer :: whole
@@ -196,8 +226,12 @@ contains
 
    !> Elements to leave free before the first packed row of a band, so that copies of rows begin at cache lines
    pure integer function lead(self, place, line)
+      !> Bands, planes and taps that the kernel goes through
       class(grid_type), intent(in) :: self
-      integer, intent(in) :: place(2), line
+      !> First grid point of the band, column and row from 0
+      integer, intent(in) :: place(2)
+      !> Elements of a cache line
+      integer, intent(in) :: line
       lead = modulo(self%origin(1, 1) + place(1)*self%step_in(1), line)
       if (place(1) > 0) lead = 0
    end function lead
@@ -205,6 +239,7 @@ contains
    !> Elements from one packed plane to the next, with room for what a tile reads behind the last row: an odd number of
    !> cache lines, so that the same place of many planes does not fall into one set of the cache
    pure integer(i8) function plane_elements(self, line)
+      !> Bands, planes and taps that the kernel goes through
       class(grid_type), intent(in) :: self
       !> Elements of a cache line
       integer, intent(in) :: line

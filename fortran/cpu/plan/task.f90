@@ -28,7 +28,7 @@ module cnn_cpu_plan_task
    type, public :: conv_task_type
       !> The result is dx and the source dy, along the backward grid; else y and x, along the forward grid
       logical :: is_data_gradient = .false.
-      !> Groups that the channels fall into
+      !> Number of groups of channels
       integer :: groups = 1
       !> What is packed, the filters (s, r, c/groups, k), what is written
       type(tensor_type) :: source, w, result
@@ -40,7 +40,7 @@ module cnn_cpu_plan_task
       !> dy is shifted for each tap and x is not, along the backward grid, which is for strides of 1; else the other way
       !> round, along the forward grid
       logical :: shifts_dy = .false.
-      !> Groups that the channels fall into
+      !> Number of groups of channels
       integer :: groups = 1
       !> What is packed and shifted (better the one with fewer channels), what is not, and their gradient (s, r,
       !> c/groups, k)
@@ -51,7 +51,7 @@ contains
 
    !> y = epilogue(conv(x, w))
    pure type(conv_task_type) function forward_task(groups, x, w, y, epilogue) result(task)
-      !> Groups that the channels fall into
+      !> Number of groups of channels
       integer, intent(in) :: groups
       !> Input (w, h, c, n)
       type(tensor_type), intent(in) :: x
@@ -66,7 +66,7 @@ contains
 
    !> dx = epilogue(gradient of the loss with respect to x)
    pure type(conv_task_type) function data_gradient_task(groups, w, dy, dx, epilogue) result(task)
-      !> Groups that the channels fall into
+      !> Number of groups of channels
       integer, intent(in) :: groups
       !> Filters (s, r, c/groups, k)
       type(tensor_type), intent(in) :: w
@@ -81,7 +81,7 @@ contains
 
    !> dw = gradient of the loss with respect to w
    pure type(filter_task_type) function filter_gradient_task(groups, x, dy, dw, shifts_dy) result(task)
-      !> Groups that the channels fall into
+      !> Number of groups of channels
       integer, intent(in) :: groups
       !> Input (w, h, c, n)
       type(tensor_type), intent(in) :: x
