@@ -16,19 +16,61 @@ module cnn_cpu_kernels_blas
       subroutine sgemm(transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
          import :: sp
          implicit none
-         character(len=1), intent(in) :: transa, transb
-         integer, intent(in) :: m, n, k, lda, ldb, ldc
-         real(sp), intent(in) :: alpha, beta
-         real(sp), intent(in) :: a(lda, *), b(ldb, *)
+         !> "N" for a as it is, "T" for its transpose
+         character(len=1), intent(in) :: transa
+         !> "N" for b as it is, "T" for its transpose
+         character(len=1), intent(in) :: transb
+         !> Rows of op(a) and c
+         integer, intent(in) :: m
+         !> Columns of op(b) and c
+         integer, intent(in) :: n
+         !> Columns of op(a), rows of op(b)
+         integer, intent(in) :: k
+         !> Leading dimension of a
+         integer, intent(in) :: lda
+         !> Leading dimension of b
+         integer, intent(in) :: ldb
+         !> Leading dimension of c
+         integer, intent(in) :: ldc
+         !> Factor of the product
+         real(sp), intent(in) :: alpha
+         !> Factor of c as it was; 0 where c is only written
+         real(sp), intent(in) :: beta
+         !> First matrix
+         real(sp), intent(in) :: a(lda, *)
+         !> Second matrix
+         real(sp), intent(in) :: b(ldb, *)
+         !> Result
          real(sp), intent(inout) :: c(ldc, *)
       end subroutine sgemm
       subroutine dgemm(transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
          import :: dp
          implicit none
-         character(len=1), intent(in) :: transa, transb
-         integer, intent(in) :: m, n, k, lda, ldb, ldc
-         real(dp), intent(in) :: alpha, beta
-         real(dp), intent(in) :: a(lda, *), b(ldb, *)
+         !> "N" for a as it is, "T" for its transpose
+         character(len=1), intent(in) :: transa
+         !> "N" for b as it is, "T" for its transpose
+         character(len=1), intent(in) :: transb
+         !> Rows of op(a) and c
+         integer, intent(in) :: m
+         !> Columns of op(b) and c
+         integer, intent(in) :: n
+         !> Columns of op(a), rows of op(b)
+         integer, intent(in) :: k
+         !> Leading dimension of a
+         integer, intent(in) :: lda
+         !> Leading dimension of b
+         integer, intent(in) :: ldb
+         !> Leading dimension of c
+         integer, intent(in) :: ldc
+         !> Factor of the product
+         real(dp), intent(in) :: alpha
+         !> Factor of c as it was; 0 where c is only written
+         real(dp), intent(in) :: beta
+         !> First matrix
+         real(dp), intent(in) :: a(lda, *)
+         !> Second matrix
+         real(dp), intent(in) :: b(ldb, *)
+         !> Result
          real(dp), intent(inout) :: c(ldc, *)
       end subroutine dgemm
    end interface

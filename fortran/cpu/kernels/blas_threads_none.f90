@@ -13,6 +13,7 @@ contains
    end function blas_single_thread
 
    subroutine blas_restore_threads(before)
+      !> Number of threads that `blas_single_thread` returned
       integer, intent(in) :: before
       ! Nothing was changed, so there is nothing to restore; the comparison uses the argument
       if (before /= 1) return

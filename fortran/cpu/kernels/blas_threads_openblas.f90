@@ -18,6 +18,7 @@ module cnn_cpu_kernels_blas_threads
       subroutine openblas_set_num_threads(threads) bind(C, name="openblas_set_num_threads")
          import :: c_int
          implicit none
+         !> Number of threads from now on
          integer(c_int), value :: threads
       end subroutine openblas_set_num_threads
    end interface
@@ -31,6 +32,7 @@ contains
    end function blas_single_thread
 
    subroutine blas_restore_threads(before)
+      !> Number of threads that `blas_single_thread` returned
       integer, intent(in) :: before
       if (before /= 1) call openblas_set_num_threads(int(before, c_int))
    end subroutine blas_restore_threads

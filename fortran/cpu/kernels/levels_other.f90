@@ -16,8 +16,12 @@ contains
 
    !> For float32 and for float64, whatever the level
    subroutine kernels_of(level, single, double)
+      !> Number of the instruction set, from 1
       integer, intent(in) :: level
-      type(kernels_type), intent(out) :: single, double
+      !> Kernels for float32
+      type(kernels_type), intent(out) :: single
+      !> Kernels for float64
+      type(kernels_type), intent(out) :: double
       if (level < 1) return
       single = f32_baseline()
       double = f64_baseline()

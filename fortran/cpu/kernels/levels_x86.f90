@@ -20,8 +20,12 @@ contains
 
    !> For float32 and for float64
    subroutine kernels_of(level, single, double)
+      !> Number of the instruction set, from 1
       integer, intent(in) :: level
-      type(kernels_type), intent(out) :: single, double
+      !> Kernels for float32
+      type(kernels_type), intent(out) :: single
+      !> Kernels for float64
+      type(kernels_type), intent(out) :: double
       select case (level)
        case (3)
          single = f32_avx512()

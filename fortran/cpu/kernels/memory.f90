@@ -29,29 +29,43 @@ module cnn_cpu_kernels_memory
       function aligned_alloc(alignment, bytes) result(address) bind(C, name="aligned_alloc")
          import :: c_ptr, c_size_t
          implicit none
-         integer(c_size_t), value :: alignment, bytes
+         !> Alignment in bytes, a power of two
+         integer(c_size_t), value :: alignment
+         !> Size in bytes, a multiple of `alignment`
+         integer(c_size_t), value :: bytes
          type(c_ptr) :: address
       end function aligned_alloc
       !> C <string.h>; the returned address is `to` and not needed, so it is called as a subroutine
       subroutine c_memmove(to, from, bytes) bind(C, name="memmove")
          import :: c_ptr, c_size_t
          implicit none
-         type(c_ptr), value :: to, from
+         !> Memory that is written
+         type(c_ptr), value :: to
+         !> Memory that is read; may overlap `to`
+         type(c_ptr), value :: from
+         !> Number of bytes
          integer(c_size_t), value :: bytes
       end subroutine c_memmove
       !> C <string.h>; called as a subroutine, as memmove
       subroutine c_memset(address, byte, bytes) bind(C, name="memset")
          import :: c_int, c_ptr, c_size_t
          implicit none
+         !> Memory that is written
          type(c_ptr), value :: address
+         !> Value of each byte, 0 to 255
          integer(c_int), value :: byte
+         !> Number of bytes
          integer(c_size_t), value :: bytes
       end subroutine c_memset
       !> See streaming_store.c
       subroutine copy_past_cache(to, from, bytes) bind(C, name="cnn_copy_past_cache")
          import :: c_ptr, c_size_t
          implicit none
-         type(c_ptr), value :: to, from
+         !> Memory that is written, past the cache where whole cache lines are
+         type(c_ptr), value :: to
+         !> Memory that is read; does not overlap `to`
+         type(c_ptr), value :: from
+         !> Number of bytes
          integer(c_size_t), value :: bytes
       end subroutine copy_past_cache
       subroutine wait_for_copies() bind(C, name="cnn_wait_for_copies")
@@ -60,6 +74,7 @@ module cnn_cpu_kernels_memory
       subroutine c_free(address) bind(C, name="free")
          import :: c_ptr
          implicit none
+         !> Address from `aligned_alloc`, or null
          type(c_ptr), value :: address
       end subroutine c_free
    end interface
@@ -68,14 +83,18 @@ contains
 
    !> Memory for so many bytes, to be given back with `c_free`; a null address when there is none
    type(c_ptr) function allocate_aligned(bytes)
+      !> Size in bytes
       integer(i8), intent(in) :: bytes
       allocate_aligned = aligned_alloc(alignment, (int(bytes, c_size_t) + alignment - 1)/alignment*alignment)
    end function allocate_aligned
 
    !> At least so many bytes for every thread
    subroutine reserve(self, bytes, error)
+      !> Scratch memory of all threads, empty before
       class(scratch_type), intent(inout) :: self
+      !> Bytes for each thread
       integer(i8), intent(in) :: bytes
+      !> Says that there is no memory
       type(error_type), allocatable, intent(out) :: error
       !> Between the pieces: threads do not write to one cache line, nor to lines that their caches mistake
       integer(i8), parameter :: apart = 4096_i8 + 64_i8
@@ -90,12 +109,15 @@ contains
 
    !> The piece of a thread, numbered from 1
    type(c_ptr) function part(self, thread)
+      !> Scratch memory of all threads, reserved
       class(scratch_type), intent(in) :: self
+      !> Number of the thread, from 1
       integer, intent(in) :: thread
       part = address_after(self%address, (thread - 1)*self%bytes)
    end function part
 
    subroutine release(self)
+      !> Scratch memory of all threads, empty afterwards
       class(scratch_type), intent(inout) :: self
       call c_free(self%address)
       self%address = c_null_ptr

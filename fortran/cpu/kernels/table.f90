@@ -33,39 +33,63 @@ module cnn_cpu_kernels_table
       subroutine convolve_(grid, task, error)
          import :: conv_task_type, error_type, grid_type
          implicit none
+         !> Bands, planes and taps that the kernel goes through
          type(grid_type), intent(in) :: grid
+         !> Tensors and epilogue of the convolution
          type(conv_task_type), intent(in) :: task
+         !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine convolve_
 
       subroutine correlate_(grid, task, error)
          import :: error_type, filter_task_type, grid_type
          implicit none
+         !> Bands, planes and taps that the kernel goes through
          type(grid_type), intent(in) :: grid
+         !> Tensors of the filter gradient
          type(filter_task_type), intent(in) :: task
+         !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine correlate_
 
       subroutine correlate_outer_(plan, x, dy, dw, error)
          import :: error_type, outer_type, tensor_type
          implicit none
+         !> What is packed at once, and where its pixels and points lie
          type(outer_type), intent(in) :: plan
-         type(tensor_type), intent(in) :: x, dy, dw
+         !> Input (w, h, c, n)
+         type(tensor_type), intent(in) :: x
+         !> Gradient with respect to the output (q, p, k, n)
+         type(tensor_type), intent(in) :: dy
+         !> Gradient with respect to the filters (s, r, c/groups, k), is overwritten
+         type(tensor_type), intent(in) :: dw
+         !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine correlate_outer_
 
       subroutine run_chain_(chain, error)
          import :: chain_type, error_type
          implicit none
+         !> Passes of the fused sequence, its windows and chunks
          type(chain_type), intent(in) :: chain
+         !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine run_chain_
 
       subroutine im2col_forward_(conv, x, w, bias, y, error)
          import :: conv_type, error_type, tensor_type
          implicit none
+         !> Stride, padding, dilation and groups
          type(conv_type), intent(in) :: conv
-         type(tensor_type), intent(in) :: x, w, bias, y
+         !> Input (w, h, c, n)
+         type(tensor_type), intent(in) :: x
+         !> Filters (s, r, c/groups, k)
+         type(tensor_type), intent(in) :: w
+         !> Bias (k, 1, 1, 1); empty when nothing is added
+         type(tensor_type), intent(in) :: bias
+         !> Output (q, p, k, n), is overwritten
+         type(tensor_type), intent(in) :: y
+         !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine im2col_forward_
 
@@ -73,45 +97,77 @@ module cnn_cpu_kernels_table
       subroutine im2col_gradient_(conv, a, dy, gradient, error)
          import :: conv_type, error_type, tensor_type
          implicit none
+         !> Stride, padding, dilation and groups
          type(conv_type), intent(in) :: conv
-         type(tensor_type), intent(in) :: a, dy, gradient
+         !> Filters for a data gradient, input for a filter gradient
+         type(tensor_type), intent(in) :: a
+         !> Gradient with respect to the output (q, p, k, n)
+         type(tensor_type), intent(in) :: dy
+         !> Data gradient or filter gradient, is overwritten
+         type(tensor_type), intent(in) :: gradient
+         !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine im2col_gradient_
 
       subroutine bias_gradient_(dy, db)
          import :: tensor_type
          implicit none
-         type(tensor_type), intent(in) :: dy, db
+         !> Gradient with respect to the output (q, p, k, n)
+         type(tensor_type), intent(in) :: dy
+         !> Gradient with respect to the bias (k, 1, 1, 1), is overwritten
+         type(tensor_type), intent(in) :: db
       end subroutine bias_gradient_
 
       subroutine relu_forward_(z, a)
          import :: tensor_type
          implicit none
-         type(tensor_type), intent(in) :: z, a
+         !> Input of the ReLU
+         type(tensor_type), intent(in) :: z
+         !> Output of the ReLU, is overwritten; may be z
+         type(tensor_type), intent(in) :: a
       end subroutine relu_forward_
 
       subroutine relu_backward_(z, da, dz)
          import :: tensor_type
          implicit none
-         type(tensor_type), intent(in) :: z, da, dz
+         !> Input of the ReLU, or its output: both are positive at the same places
+         type(tensor_type), intent(in) :: z
+         !> Gradient with respect to the output
+         type(tensor_type), intent(in) :: da
+         !> Gradient with respect to the input, is overwritten; may be z or da
+         type(tensor_type), intent(in) :: dz
       end subroutine relu_backward_
 
       subroutine mse_(y, target, scale, loss, dy, error)
          import :: dp, error_type, tensor_type
          implicit none
-         type(tensor_type), intent(in) :: y, target
+         !> Output of the network
+         type(tensor_type), intent(in) :: y
+         !> Wanted output, of the same shape
+         type(tensor_type), intent(in) :: target
+         !> Factor of the sum of squares: 1, or 1/N for the mean
          real(dp), intent(in) :: scale
+         !> `scale` times the sum of the squares
          real(dp), intent(out) :: loss
+         !> Gradient of the loss with respect to y, is overwritten
          type(tensor_type), intent(in) :: dy
+         !> Says that there is no memory for the partial sums
          type(error_type), allocatable, intent(out) :: error
       end subroutine mse_
 
       subroutine sgd_update_(sgd, first, w, g, v)
          import :: sgd_type, tensor_type
          implicit none
+         !> Learning rate, momentum, dampening, weight decay
          type(sgd_type), intent(in) :: sgd
+         !> Whether this is the first step, which sets the momentum buffer
          logical, intent(in) :: first
-         type(tensor_type), intent(in) :: w, g, v
+         !> Parameters, updated in place
+         type(tensor_type), intent(in) :: w
+         !> Gradient of the loss with respect to the parameters
+         type(tensor_type), intent(in) :: g
+         !> Momentum buffer, updated in place; empty without momentum
+         type(tensor_type), intent(in) :: v
       end subroutine sgd_update_
    end interface
 
