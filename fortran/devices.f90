@@ -17,8 +17,11 @@ contains
 
    !> `cpu`, `cuda` with its options (see cnn_core_device_name), or `naive` (plain loops, for tests)
    subroutine open_device(name, backend, error)
+      !> Name as users write it, such as "cpu" or "cuda:1,tf32"
       character(len=*), intent(in) :: name
+      !> The device, ready for work; unallocated after an error
       class(backend_type), allocatable, intent(out) :: backend
+      !> Says that there is no such device, or why it cannot be opened
       type(error_type), allocatable, intent(out) :: error
       type(device_name_type) :: device
       type(cuda_type), allocatable :: cuda

@@ -77,9 +77,15 @@ module cnn_core_backend
       subroutine allocate_(self, dtype, extent, tensor, error)
          import :: backend_type, error_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(inout) :: self
-         integer, intent(in) :: dtype, extent(4)
+         !> Element type, of cnn_core_kinds
+         integer, intent(in) :: dtype
+         !> Elements along each dimension, in Fortran order
+         integer, intent(in) :: extent(4)
+         !> The new tensor; without memory after an error
          type(tensor_type), intent(out) :: tensor
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine allocate_
 
@@ -87,7 +93,9 @@ module cnn_core_backend
       subroutine release_(self, tensor)
          import :: backend_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(inout) :: self
+         !> Tensor whose memory is given back; empty afterwards
          type(tensor_type), intent(inout) :: tensor
       end subroutine release_
 
@@ -95,8 +103,11 @@ module cnn_core_backend
       subroutine clear_(self, tensor, error)
          import :: backend_type, error_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
+         !> Tensor that becomes zero
          type(tensor_type), intent(in) :: tensor
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine clear_
 
@@ -104,9 +115,13 @@ module cnn_core_backend
       subroutine copy_in_(self, host, tensor, error)
          import :: backend_type, c_ptr, error_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
+         !> Host memory of `tensor%bytes()` bytes
          type(c_ptr), intent(in) :: host
+         !> Tensor that is overwritten
          type(tensor_type), intent(in) :: tensor
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine copy_in_
 
@@ -114,9 +129,13 @@ module cnn_core_backend
       subroutine copy_out_(self, tensor, host, error)
          import :: backend_type, c_ptr, error_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
+         !> Tensor that is copied
          type(tensor_type), intent(in) :: tensor
+         !> Host memory of `tensor%bytes()` bytes, is overwritten
          type(c_ptr), intent(in) :: host
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine copy_out_
 
@@ -124,8 +143,11 @@ module cnn_core_backend
       subroutine conv_forward_(self, step, error)
          import :: backend_type, conv_step_type, error_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
+         !> Convolution with bias, where that is not empty, and ReLU; its `y` is overwritten
          type(conv_step_type), intent(in) :: step
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine conv_forward_
 
@@ -133,9 +155,17 @@ module cnn_core_backend
       subroutine conv_backward_data_(self, conv, w, dy, dx, error)
          import :: backend_type, conv_type, error_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
+         !> Stride, padding, dilation and groups
          type(conv_type), intent(in) :: conv
-         type(tensor_type), intent(in) :: w, dy, dx
+         !> Filters (s, r, c/groups, k)
+         type(tensor_type), intent(in) :: w
+         !> Gradient with respect to the output (q, p, k, n)
+         type(tensor_type), intent(in) :: dy
+         !> Gradient with respect to the input (w, h, c, n), is overwritten
+         type(tensor_type), intent(in) :: dx
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine conv_backward_data_
 
@@ -143,9 +173,17 @@ module cnn_core_backend
       subroutine conv_backward_filter_(self, conv, x, dy, dw, error)
          import :: backend_type, conv_type, error_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
+         !> Stride, padding, dilation and groups
          type(conv_type), intent(in) :: conv
-         type(tensor_type), intent(in) :: x, dy, dw
+         !> Input (w, h, c, n)
+         type(tensor_type), intent(in) :: x
+         !> Gradient with respect to the output (q, p, k, n)
+         type(tensor_type), intent(in) :: dy
+         !> Gradient with respect to the filters (s, r, c/groups, k), is overwritten
+         type(tensor_type), intent(in) :: dw
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine conv_backward_filter_
 
@@ -153,8 +191,13 @@ module cnn_core_backend
       subroutine conv_backward_bias_(self, dy, db, error)
          import :: backend_type, error_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
-         type(tensor_type), intent(in) :: dy, db
+         !> Gradient with respect to the output (q, p, k, n)
+         type(tensor_type), intent(in) :: dy
+         !> Gradient with respect to the bias (k, 1, 1, 1), is overwritten
+         type(tensor_type), intent(in) :: db
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine conv_backward_bias_
 
@@ -162,8 +205,13 @@ module cnn_core_backend
       subroutine relu_forward_(self, z, a, error)
          import :: backend_type, error_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
-         type(tensor_type), intent(in) :: z, a
+         !> Input of the ReLU
+         type(tensor_type), intent(in) :: z
+         !> Output of the ReLU, is overwritten; may be z
+         type(tensor_type), intent(in) :: a
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine relu_forward_
 
@@ -172,8 +220,17 @@ module cnn_core_backend
       subroutine relu_backward_(self, z, da, dz, db, error)
          import :: backend_type, error_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
-         type(tensor_type), intent(in) :: z, da, dz, db
+         !> Input of the ReLU, or its output: both are positive at the same places
+         type(tensor_type), intent(in) :: z
+         !> Gradient with respect to the output
+         type(tensor_type), intent(in) :: da
+         !> Gradient with respect to the input, is overwritten; may be da
+         type(tensor_type), intent(in) :: dz
+         !> Sums of dz over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
+         type(tensor_type), intent(in) :: db
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine relu_backward_
 
@@ -182,10 +239,17 @@ module cnn_core_backend
       subroutine mse_(self, y, target, scale, dy, error)
          import :: backend_type, dp, error_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(inout) :: self
-         type(tensor_type), intent(in) :: y, target
+         !> Output of the network
+         type(tensor_type), intent(in) :: y
+         !> Wanted output, of the same shape
+         type(tensor_type), intent(in) :: target
+         !> Factor of the sum of squares: 1, or 1/N for the mean
          real(dp), intent(in) :: scale
+         !> Gradient of the loss with respect to y, is overwritten
          type(tensor_type), intent(in) :: dy
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine mse_
 
@@ -193,8 +257,11 @@ module cnn_core_backend
       subroutine read_loss_(self, loss, error)
          import :: backend_type, dp, error_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
+         !> Loss of the last `mse`
          real(dp), intent(out) :: loss
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine read_loss_
 
@@ -203,10 +270,19 @@ module cnn_core_backend
       subroutine update_(self, sgd, first, w, g, v, error)
          import :: backend_type, error_type, sgd_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
+         !> Learning rate, momentum, dampening, weight decay
          type(sgd_type), intent(in) :: sgd
+         !> Whether this is the first step, which sets the momentum buffer
          logical, intent(in) :: first
-         type(tensor_type), intent(in) :: w, g, v
+         !> Parameters, updated in place
+         type(tensor_type), intent(in) :: w
+         !> Gradient of the loss with respect to the parameters
+         type(tensor_type), intent(in) :: g
+         !> Momentum buffer, updated in place; empty without momentum
+         type(tensor_type), intent(in) :: v
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine update_
 
@@ -214,8 +290,13 @@ module cnn_core_backend
       subroutine convert_(self, from, to, error)
          import :: backend_type, error_type, tensor_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
-         type(tensor_type), intent(in) :: from, to
+         !> Tensor that is read
+         type(tensor_type), intent(in) :: from
+         !> Tensor of the same shape that is overwritten
+         type(tensor_type), intent(in) :: to
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine convert_
 
@@ -223,9 +304,13 @@ module cnn_core_backend
       subroutine use_stream_(self, stream, own, error)
          import :: backend_type, c_ptr, error_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
+         !> A `cudaStream_t`; null for the default stream
          type(c_ptr), intent(in) :: stream
+         !> Whether the device's own stream is meant, whatever `stream` is
          logical, intent(in) :: own
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine use_stream_
 
@@ -233,7 +318,9 @@ module cnn_core_backend
       subroutine wait_(self, error)
          import :: backend_type, error_type
          implicit none
+         !> The device
          class(backend_type), intent(in) :: self
+         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine wait_
    end interface
@@ -242,8 +329,11 @@ contains
 
    !> A tensor that this device can work on, else an error
    subroutine require(self, tensor, error)
+      !> The device
       class(backend_type), intent(in) :: self
+      !> Tensor to be looked at
       type(tensor_type), intent(in) :: tensor
+      !> Says that the tensor is empty
       type(error_type), allocatable, intent(out) :: error
       if (.not. tensor%is_allocated() .or. tensor%bytes() < 1) call fail(error, "device "//self%name// &
          & ": a "//dtype_name(tensor%dtype)//" tensor "//shape_text(tensor%extent)//" without memory")
@@ -253,9 +343,20 @@ contains
    !> ReLU's input, which is the gradient with respect to a where a is positive, else 0, and takes the memory of a;
    !> db(c) = its sum over n, h, w when `db` is not empty. Only where the device `works_in_place`
    subroutine conv_backward_relu(self, conv, w, dy, a, db, error)
+      !> The device
       class(backend_type), intent(inout) :: self
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: w, dy, a, db
+      !> Filters (s, r, c/groups, k)
+      type(tensor_type), intent(in) :: w
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Output of the ReLU and input of the convolution (w, h, c, n); becomes the gradient with respect to the ReLU's
+      !> input
+      type(tensor_type), intent(in) :: a
+      !> Sums of that gradient over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
+      type(tensor_type), intent(in) :: db
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(a, error)
       if (.not. allocated(error)) call fail(error, "device "//self%name//": cannot put the gradient of "// &
@@ -265,8 +366,11 @@ contains
 
    !> y of all steps
    subroutine forward_step_by_step(self, steps, error)
+      !> The device
       class(backend_type), intent(inout) :: self
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       do i = 1, size(steps)
@@ -277,7 +381,9 @@ contains
 
    !> How `forward_chain` and `backward_chain` go about it, in words; only the extents of tensors matter
    function one_after_the_other(self, steps) result(text)
+      !> The device
       class(backend_type), intent(in) :: self
+      !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
       character(len=:), allocatable :: text
       text = "on device "//self%name//", one after the other"
@@ -287,10 +393,15 @@ contains
    !> How a lean network keeps what one convolution of a chain hands to the next: in which element type, and whether so
    !> that only the device can read it; only the extents of tensors matter, and the type of x
    subroutine as_they_are(self, steps, dtype, hidden, error)
+      !> The device
       class(backend_type), intent(inout) :: self
+      !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
+      !> Element type of what is kept, of cnn_core_kinds
       integer, intent(out) :: dtype
+      !> Whether only the device can read it
       logical, intent(out) :: hidden
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       dtype = dtype_none
       hidden = .false.
@@ -305,15 +416,20 @@ contains
    !> done but recorded, for `replay` to do it as often as wanted. There is one recording for each backend, and every
    !> address is part of it
    subroutine no_recording(self, error)
+      !> The device
       class(backend_type), intent(inout) :: self
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call fail(error, "device "//self%name//": records nothing")
    end subroutine no_recording
 
    !> `done` is false where there is no recording, or the device's own memory has moved since
    subroutine no_replay(self, done, error)
+      !> The device
       class(backend_type), intent(inout) :: self
+      !> Whether there was a recording that still holds
       logical, intent(out) :: done
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       done = .false.
       call fail(error, "device "//self%name//": has no recording")
@@ -322,9 +438,13 @@ contains
    !> Fill tensors from host memory, which is free to change on return, while queued work goes on: they are filled for
    !> work queued after `await_feed`, and the next `feed` waits for what is queued before `release_feed`
    subroutine feed_now(self, hosts, tensors, error)
+      !> The device
       class(backend_type), intent(inout) :: self
+      !> Host memory for each tensor, free to change on return
       type(c_ptr), intent(in) :: hosts(:)
+      !> Tensors that are filled
       type(tensor_type), intent(in) :: tensors(:)
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       do i = 1, size(tensors)
@@ -333,7 +453,9 @@ contains
    end subroutine feed_now
 
    subroutine no_feed_to_wait_for(self, error)
+      !> The device
       class(backend_type), intent(inout) :: self
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%wait(error)
    end subroutine no_feed_to_wait_for
@@ -341,6 +463,7 @@ contains
    !> Give back what is not a tensor, before the network's tensors are released, which is all that may follow. A device
    !> of only tensors has nothing else than its name
    subroutine close_backend(self)
+      !> The device
       class(backend_type), intent(inout) :: self
       if (allocated(self%name)) deallocate (self%name)
    end subroutine close_backend
@@ -349,9 +472,13 @@ contains
    !> the output of a ReLU, and is used up; where the first step needs the gradient, the second's x takes it, see
    !> `conv_backward_relu`
    subroutine backward_step_by_step(self, steps, dy, error)
+      !> The device
       class(backend_type), intent(inout) :: self
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
+      !> Gradient with respect to the last output (q, p, k, n)
       type(tensor_type), intent(in) :: dy
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: gradient
       integer :: i
@@ -370,7 +497,9 @@ contains
 
    !> The arithmetic of convolutions on tensors of this element type, as exchange files record it
    function math_mode(self, dtype) result(mode)
+      !> The device
       class(backend_type), intent(in) :: self
+      !> Element type of the tensors, of cnn_core_kinds
       integer, intent(in) :: dtype
       character(len=:), allocatable :: mode
       mode = "fp"//to_text(8*bytes_of(dtype))
@@ -379,7 +508,9 @@ contains
 
    !> Whether convolutions take tensors of this element type
    pure logical function supports(self, dtype)
+      !> The device
       class(backend_type), intent(in) :: self
+      !> Element type of the tensors, of cnn_core_kinds
       integer, intent(in) :: dtype
       supports = dtype == dtype_float32 .or. dtype == dtype_float64 .or. &
          & (self%stores_16_bits .and. (dtype == dtype_float16 .or. dtype == dtype_bfloat16))

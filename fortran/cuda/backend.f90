@@ -72,8 +72,11 @@ contains
 
    !> The GPU of this name, opened for the process when nobody has yet
    subroutine cuda_open(self, name, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
+      !> Ordinal and options of the device
       type(device_name_type), intent(in) :: name
+      !> Says that there is no such GPU, or that a library is missing
       type(error_type), allocatable, intent(out) :: error
       self%options = name
       self%stores_16_bits = .true.
@@ -86,8 +89,11 @@ contains
 
    !> The GPU becomes the thread's, for work on a tensor that has memory; followed by `leave` in any case
    subroutine begin(self, tensor, error)
+      !> The device
       class(cuda_type), intent(in) :: self
+      !> Tensor that is worked on
       type(tensor_type), intent(in) :: tensor
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: failure
       call self%device%enter(error)
@@ -97,9 +103,15 @@ contains
    end subroutine begin
 
    subroutine cuda_allocate(self, dtype, extent, tensor, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
-      integer, intent(in) :: dtype, extent(4)
+      !> Element type, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      !> Elements along each dimension, in Fortran order
+      integer, intent(in) :: extent(4)
+      !> The new tensor; without memory after an error
       type(tensor_type), intent(out) :: tensor
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       tensor%dtype = dtype
       tensor%extent = extent
@@ -113,7 +125,9 @@ contains
 
    !> There is nobody to tell of a failure here; one that matters comes back from the next call
    subroutine cuda_release(self, tensor)
+      !> The device
       class(cuda_type), intent(inout) :: self
+      !> Tensor whose memory is given back; empty afterwards
       type(tensor_type), intent(inout) :: tensor
       type(error_type), allocatable :: error
       if (.not. tensor%is_allocated()) return
@@ -124,8 +138,11 @@ contains
    end subroutine cuda_release
 
    subroutine cuda_clear(self, tensor, error)
+      !> The device
       class(cuda_type), intent(in) :: self
+      !> Tensor that becomes zero
       type(tensor_type), intent(in) :: tensor
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(tensor, error)
       if (.not. allocated(error)) call clear_tensor(self%device, tensor, error)
@@ -133,9 +150,13 @@ contains
    end subroutine cuda_clear
 
    subroutine cuda_copy_in(self, host, tensor, error)
+      !> The device
       class(cuda_type), intent(in) :: self
+      !> Host memory of `tensor%bytes()` bytes
       type(c_ptr), intent(in) :: host
+      !> Tensor that is overwritten
       type(tensor_type), intent(in) :: tensor
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(tensor, error)
       if (.not. allocated(error)) call copy_from_host(self%device, host, tensor, error)
@@ -143,9 +164,13 @@ contains
    end subroutine cuda_copy_in
 
    subroutine cuda_copy_out(self, tensor, host, error)
+      !> The device
       class(cuda_type), intent(in) :: self
+      !> Tensor that is copied
       type(tensor_type), intent(in) :: tensor
+      !> Host memory of `tensor%bytes()` bytes, is overwritten
       type(c_ptr), intent(in) :: host
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(tensor, error)
       if (.not. allocated(error)) call copy_to_host(self%device, tensor, host, error)
@@ -153,8 +178,11 @@ contains
    end subroutine cuda_copy_out
 
    subroutine cuda_conv_forward(self, step, error)
+      !> The device
       class(cuda_type), intent(in) :: self
+      !> Convolution with bias, where that is not empty, and ReLU; its `y` is overwritten
       type(conv_step_type), intent(in) :: step
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(step%x, error)
       if (.not. allocated(error)) call forward(self%device, self%options, step%conv, step%x, step%w, step%bias, &
@@ -163,9 +191,17 @@ contains
    end subroutine cuda_conv_forward
 
    subroutine cuda_conv_backward_data(self, conv, w, dy, dx, error)
+      !> The device
       class(cuda_type), intent(in) :: self
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: w, dy, dx
+      !> Filters (s, r, c/groups, k)
+      type(tensor_type), intent(in) :: w
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the input (w, h, c, n), is overwritten
+      type(tensor_type), intent(in) :: dx
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(dy, error)
       if (.not. allocated(error)) call backward_data(self%device, self%options, conv, w, dy, dx, error)
@@ -173,9 +209,17 @@ contains
    end subroutine cuda_conv_backward_data
 
    subroutine cuda_conv_backward_filter(self, conv, x, dy, dw, error)
+      !> The device
       class(cuda_type), intent(in) :: self
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, dy, dw
+      !> Input (w, h, c, n)
+      type(tensor_type), intent(in) :: x
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the filters (s, r, c/groups, k), is overwritten
+      type(tensor_type), intent(in) :: dw
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(x, error)
       if (.not. allocated(error)) call backward_filter(self%device, self%options, conv, x, dy, dw, error)
@@ -183,8 +227,13 @@ contains
    end subroutine cuda_conv_backward_filter
 
    subroutine cuda_conv_backward_bias(self, dy, db, error)
+      !> The device
       class(cuda_type), intent(in) :: self
-      type(tensor_type), intent(in) :: dy, db
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the bias (k, 1, 1, 1), is overwritten
+      type(tensor_type), intent(in) :: db
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(dy, error)
       if (.not. allocated(error)) call bias_gradient(self%device, dy, db, error)
@@ -194,9 +243,20 @@ contains
    !> The gradient with respect to `a` needs a place before the mask is applied: a is the mask. Our kernel may put the
    !> result there, cuDNN only where the gradient was
    subroutine cuda_conv_backward_relu(self, conv, w, dy, a, db, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: w, dy, a, db
+      !> Filters (s, r, c/groups, k)
+      type(tensor_type), intent(in) :: w
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Output of the ReLU and input of the convolution (w, h, c, n); becomes the gradient with respect to the ReLU's
+      !> input
+      type(tensor_type), intent(in) :: a
+      !> Sums of that gradient over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
+      type(tensor_type), intent(in) :: db
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: da
       call self%begin(dy, error)
@@ -215,10 +275,15 @@ contains
    end subroutine cuda_conv_backward_relu
 
    subroutine cuda_find_kept_form(self, steps, dtype, hidden, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
+      !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
+      !> Element type of what is kept, of cnn_core_kinds
       integer, intent(out) :: dtype
+      !> Whether only the device can read it
       logical, intent(out) :: hidden
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       hidden = .false.
       dtype = steps(1)%x%dtype
@@ -229,8 +294,11 @@ contains
 
    !> With channels last if what lies between the steps is kept so, which `find_kept_form` has said
    subroutine cuda_forward_chain(self, steps, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       if (.not. steps(1)%hidden) then
          call forward_step_by_step(self, steps, error)
@@ -242,9 +310,13 @@ contains
    end subroutine cuda_forward_chain
 
    subroutine cuda_backward_chain(self, steps, dy, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
+      !> Gradient with respect to the last output (q, p, k, n)
       type(tensor_type), intent(in) :: dy
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       if (.not. steps(1)%hidden) then
          call backward_step_by_step(self, steps, dy, error)
@@ -256,7 +328,9 @@ contains
    end subroutine cuda_backward_chain
 
    function cuda_chain_way(self, steps) result(text)
+      !> The device
       class(cuda_type), intent(in) :: self
+      !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
       character(len=:), allocatable :: text
       text = one_after_the_other(self, steps)
@@ -264,8 +338,13 @@ contains
    end function cuda_chain_way
 
    subroutine cuda_relu_forward(self, z, a, error)
+      !> The device
       class(cuda_type), intent(in) :: self
-      type(tensor_type), intent(in) :: z, a
+      !> Input of the ReLU
+      type(tensor_type), intent(in) :: z
+      !> Output of the ReLU, is overwritten; may be z
+      type(tensor_type), intent(in) :: a
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(z, error)
       if (.not. allocated(error)) call relu_forward(self%device, z, a, error)
@@ -273,8 +352,17 @@ contains
    end subroutine cuda_relu_forward
 
    subroutine cuda_relu_backward(self, z, da, dz, db, error)
+      !> The device
       class(cuda_type), intent(in) :: self
-      type(tensor_type), intent(in) :: z, da, dz, db
+      !> Input of the ReLU, or its output: both are positive at the same places
+      type(tensor_type), intent(in) :: z
+      !> Gradient with respect to the output
+      type(tensor_type), intent(in) :: da
+      !> Gradient with respect to the input, is overwritten; may be da
+      type(tensor_type), intent(in) :: dz
+      !> Sums of dz over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
+      type(tensor_type), intent(in) :: db
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(z, error)
       if (.not. allocated(error)) call relu_backward(self%device, z, da, dz, db, error)
@@ -282,10 +370,17 @@ contains
    end subroutine cuda_relu_backward
 
    subroutine cuda_mse(self, y, target, scale, dy, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
-      type(tensor_type), intent(in) :: y, target
+      !> Output of the network
+      type(tensor_type), intent(in) :: y
+      !> Wanted output, of the same shape
+      type(tensor_type), intent(in) :: target
+      !> Factor of the sum of squares: 1, or 1/N for the mean
       real(dp), intent(in) :: scale
+      !> Gradient of the loss with respect to y, is overwritten
       type(tensor_type), intent(in) :: dy
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(y, error)
       if (.not. (allocated(error) .or. self%total%is_allocated())) then
@@ -298,8 +393,11 @@ contains
    end subroutine cuda_mse
 
    subroutine cuda_read_loss(self, loss, error)
+      !> The device
       class(cuda_type), intent(in) :: self
+      !> Loss of the last `mse`
       real(dp), intent(out) :: loss
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       loss = 0.0_dp
       call self%device%enter(error)
@@ -309,10 +407,19 @@ contains
    end subroutine cuda_read_loss
 
    subroutine cuda_update(self, sgd, first, w, g, v, error)
+      !> The device
       class(cuda_type), intent(in) :: self
+      !> Learning rate, momentum, dampening, weight decay
       type(sgd_type), intent(in) :: sgd
+      !> Whether this is the first step, which sets the momentum buffer
       logical, intent(in) :: first
-      type(tensor_type), intent(in) :: w, g, v
+      !> Parameters, updated in place
+      type(tensor_type), intent(in) :: w
+      !> Gradient of the loss with respect to the parameters
+      type(tensor_type), intent(in) :: g
+      !> Momentum buffer, updated in place; empty without momentum
+      type(tensor_type), intent(in) :: v
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(w, error)
       if (.not. allocated(error)) call update(self%device, sgd, first, w, g, v, error)
@@ -320,8 +427,13 @@ contains
    end subroutine cuda_update
 
    subroutine cuda_convert(self, from, to, error)
+      !> The device
       class(cuda_type), intent(in) :: self
-      type(tensor_type), intent(in) :: from, to
+      !> Tensor that is read
+      type(tensor_type), intent(in) :: from
+      !> Tensor of the same shape that is overwritten
+      type(tensor_type), intent(in) :: to
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(from, error)
       if (.not. allocated(error)) call convert(self%device, from, to, error)
@@ -329,7 +441,9 @@ contains
    end subroutine cuda_convert
 
    subroutine cuda_start_recording(self, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: ignored
       logical :: has_started
@@ -342,7 +456,9 @@ contains
    end subroutine cuda_start_recording
 
    subroutine cuda_stop_recording(self, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: failure, ignored
       call self%device%enter(error)
@@ -354,8 +470,11 @@ contains
    end subroutine cuda_stop_recording
 
    subroutine cuda_replay(self, done, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
+      !> Whether there was a recording that still holds
       logical, intent(out) :: done
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       done = self%recording%is_current(self%device)
       if (.not. done) return
@@ -365,9 +484,13 @@ contains
    end subroutine cuda_replay
 
    subroutine cuda_feed(self, hosts, tensors, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
+      !> Host memory for each tensor, free to change on return
       type(c_ptr), intent(in) :: hosts(:)
+      !> Tensors that are filled
       type(tensor_type), intent(in) :: tensors(:)
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%device%enter(error)
       if (.not. allocated(error)) call self%feeder%copy(self%device, hosts, tensors, error)
@@ -375,7 +498,9 @@ contains
    end subroutine cuda_feed
 
    subroutine cuda_await_feed(self, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%device%enter(error)
       if (.not. allocated(error)) call self%feeder%await(self%device, error)
@@ -383,7 +508,9 @@ contains
    end subroutine cuda_await_feed
 
    subroutine cuda_release_feed(self, error)
+      !> The device
       class(cuda_type), intent(inout) :: self
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%device%enter(error)
       if (.not. allocated(error)) call self%feeder%release(self%device, error)
@@ -392,6 +519,7 @@ contains
 
    !> There is nobody to tell of a failure here
    subroutine cuda_close(self)
+      !> The device
       class(cuda_type), intent(inout) :: self
       type(error_type), allocatable :: error
       if (.not. associated(self%device)) return
@@ -403,15 +531,21 @@ contains
    end subroutine cuda_close
 
    subroutine cuda_use_stream(self, stream, own, error)
+      !> The device
       class(cuda_type), intent(in) :: self
+      !> A `cudaStream_t`; null for the default stream
       type(c_ptr), intent(in) :: stream
+      !> Whether the device's own stream is meant, whatever `stream` is
       logical, intent(in) :: own
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%device%use_stream(stream, own, error)
    end subroutine cuda_use_stream
 
    subroutine cuda_wait(self, error)
+      !> The device
       class(cuda_type), intent(in) :: self
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%device%enter(error)
       if (.not. allocated(error)) call self%device%synchronize(error)

@@ -29,8 +29,11 @@ module cnn_naive_backend
 contains
 
    subroutine naive_conv_forward(self, step, error)
+      !> The device
       class(naive_type), intent(in) :: self
+      !> Convolution with bias, where that is not empty, and ReLU; its `y` is overwritten
       type(conv_step_type), intent(in) :: step
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(step%x, error)
       if (allocated(error)) return
@@ -43,9 +46,17 @@ contains
    end subroutine naive_conv_forward
 
    subroutine naive_conv_backward_data(self, conv, w, dy, dx, error)
+      !> The device
       class(naive_type), intent(in) :: self
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: w, dy, dx
+      !> Filters (s, r, c/groups, k)
+      type(tensor_type), intent(in) :: w
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the input (w, h, c, n), is overwritten
+      type(tensor_type), intent(in) :: dx
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(dy, error)
       if (allocated(error)) return
@@ -57,9 +68,17 @@ contains
    end subroutine naive_conv_backward_data
 
    subroutine naive_conv_backward_filter(self, conv, x, dy, dw, error)
+      !> The device
       class(naive_type), intent(in) :: self
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: x, dy, dw
+      !> Input (w, h, c, n)
+      type(tensor_type), intent(in) :: x
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the filters (s, r, c/groups, k), is overwritten
+      type(tensor_type), intent(in) :: dw
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(x, error)
       if (allocated(error)) return
@@ -71,30 +90,50 @@ contains
    end subroutine naive_conv_backward_filter
 
    subroutine naive_conv_backward_relu(self, conv, w, dy, a, db, error)
+      !> The device
       class(naive_type), intent(inout) :: self
+      !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      type(tensor_type), intent(in) :: w, dy, a, db
+      !> Filters (s, r, c/groups, k)
+      type(tensor_type), intent(in) :: w
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Output of the ReLU and input of the convolution (w, h, c, n); becomes the gradient with respect to the ReLU's
+      !> input
+      type(tensor_type), intent(in) :: a
+      !> Sums of that gradient over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
+      type(tensor_type), intent(in) :: db
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call backward_relu_apart(self, conv, w, dy, a, db, error)
    end subroutine naive_conv_backward_relu
 
    subroutine naive_forward_chain(self, steps, error)
+      !> The device
       class(naive_type), intent(inout) :: self
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call forward_step_by_step(self, steps, error)
    end subroutine naive_forward_chain
 
    subroutine naive_backward_chain(self, steps, dy, error)
+      !> The device
       class(naive_type), intent(inout) :: self
+      !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
+      !> Gradient with respect to the last output (q, p, k, n)
       type(tensor_type), intent(in) :: dy
+      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call backward_step_by_step(self, steps, dy, error)
    end subroutine naive_backward_chain
 
    function naive_chain_way(self, steps) result(text)
+      !> The device
       class(naive_type), intent(in) :: self
+      !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
       character(len=:), allocatable :: text
       text = one_after_the_other(self, steps)

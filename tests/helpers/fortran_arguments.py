@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 #: "pure integer(i8) function", "attributes(global) subroutine", with the name and the arguments
 HEADER = re.compile(r"(?!end\b)(?:\w+(?:\([^()]*\))?\s+)*(?:subroutine|function)\s+(\w+)\s*(?:\(([^)]*)\))?",
@@ -21,6 +22,18 @@ class Procedure:
     line: int
     arguments: list[str]
     described: set[str] = field(default_factory=set)
+
+
+def with_bodies(path: Path) -> str:
+    """The text of a source, with the bodies of procedures where they are included.
+
+    What is included and has procedures of its own is a source of its own, and left out.
+    """
+    def body(include: re.Match[str]) -> str:
+        text = (path.parent / include[1]).read_text(encoding="utf-8")
+        return "" if any(HEADER.match(statement) for _, statement, _ in statements(text)) else text
+
+    return re.sub(r'^ *include "(.*)"$', body, path.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
 def undescribed(text: str) -> list[str]:
