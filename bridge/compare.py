@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from bridge.common.cli import Output, new_parser, run
@@ -13,11 +14,12 @@ from bridge.common.progress import stage
 from bridge.common.stages import attempt
 from bridge.common.threads import brief_waits, keep_freed_memory
 from bridge.exchange.crash_guard import check_readable
-from bridge.judge.judge import judge
+from bridge.judge.judge import Judgement, judge_pair
+from bridge.judge.measure.file_pair import Pair, open_pair
 from bridge.judge.repeatability import compare_runs, refuse_the_same, with_runs
 from bridge.judge.verdict import Verdict, unanswered
 from bridge.report import print_report
-from bridge.report.outputs import add_output_arguments, check_outputs, finish
+from bridge.report.outputs import Judging, OutputFiles, add_output_arguments, check_outputs, finish
 
 EXIT_CODES = """exit codes:
   0  right: every difference is rounding
@@ -50,26 +52,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _compare(a: argparse.Namespace) -> int:
-    check_outputs(a, [("FIXTURE", a.fixture), ("RESULT", a.result), ("--again", a.again)])
+    files = OutputFiles.of(a)
+    check_outputs(files, [("FIXTURE", a.fixture), ("RESULT", a.result), ("--again", a.again)])
     check_readable(a.fixture, a.result, *([a.again] if a.again else []))
     if a.again is not None:
         refuse_the_same(a.result, a.again)
     keep_freed_memory()
     brief_waits()
-    with stage(Output(stderr=True), "compare with the float64 oracle") as progress:
-        comparison, verdict = judge(a.fixture, a.result, progress, diagnosing=not a.no_diagnosis,
-                                    seconds=a.diagnosis_time)
-    verdict, extra = _again(a, verdict) if a.again is not None else (verdict, {})
-    print_report(Output(), comparison, verdict, every_step=a.all)
-    return finish("bridge.compare", a, (a.fixture, a.result), (comparison, verdict), **extra)
+    with open_pair(a.fixture, a.result) as pair:
+        with stage(Output(stderr=True), "compare with the float64 oracle") as progress:
+            comparison, verdict = judge_pair(pair, progress, **asdict(Judging.of(a)))
+        verdict, extra = _again(pair, a.again, verdict) if a.again is not None else (verdict, {})
+        print_report(Output(), comparison, verdict, every_step=a.all)
+        return finish("bridge.compare", files, pair, Judgement(comparison, verdict), **extra)
 
 
-def _again(a: argparse.Namespace, verdict: Verdict) -> tuple[Verdict, dict[str, Any]]:
+def _again(pair: Pair, second: str, verdict: Verdict) -> tuple[Verdict, dict[str, Any]]:
     """What a second run says besides, and its keys of the JSON."""
     failed: list[str] = []
     with stage(Output(stderr=True), "compare the two runs") as progress:
-        runs = attempt(failed, "the comparison of the two runs",
-                       lambda: compare_runs(a.fixture, a.result, a.again, progress), None)
+        runs = attempt(failed, "the comparison of the two runs", lambda: compare_runs(pair, second, progress), None)
     if runs is None:
         return unanswered(verdict, failed), {}
     return with_runs(verdict, runs), {"again": runs.to_dict()}

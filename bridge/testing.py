@@ -14,7 +14,8 @@ from bridge.common.command_files import check_files
 from bridge.common.errors import ArgumentError, FileError
 from bridge.common.number_format import short
 from bridge.common.stages import attempt
-from bridge.judge.judge import judge
+from bridge.judge.judge import judge_pair
+from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
@@ -90,11 +91,12 @@ def assert_step_matches(
 
 def _assert(fixture: StrPath, result: StrPath, allow_lower_precision: bool, report: StrPath | None) -> Comparison:
     __tracebackhide__ = True
-    comparison, verdict = judge(fixture, result)
     failed: list[str] = []
-    if report is not None:
-        attempt(failed, f"report {os.fspath(report)}",
-                lambda: write_text(report, page(comparison, verdict, (fixture, result))), None)
+    with open_pair(fixture, result) as pair:
+        judgement = judge_pair(pair)
+        if report is not None:
+            attempt(failed, f"report {os.fspath(report)}", lambda: write_text(report, page(judgement, pair)), None)
+    comparison, verdict = judgement
     right = {Outcome.ROUNDING, Outcome.PRECISION} if allow_lower_precision else {Outcome.ROUNDING}
     if verdict.outcome not in right:
         verdict.missing.extend(failed)

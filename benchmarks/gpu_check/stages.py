@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks.gpu_check.plan import ROOT, Clock, Found, Plan, StageError
 from bridge.common.errors import BridgeError
 from bridge.engine.library import programs
+from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.repeatability import compare_runs
 
 #: Tests that run on the real libraries when CNN_TEST_CUDA=real
@@ -168,7 +169,8 @@ def repeat(plan: Plan, limit: float) -> Found:
     for result in results:
         if not result.exists():
             plan.step(fixture, result, clock.left)
-    runs = compare_runs(fixture, *results)
+    with open_pair(fixture, results[0]) as pair:
+        runs = compare_runs(pair, results[1])
     for result in results:
         result.unlink()
     return Found.of(not runs.changed, runs.words, {"equal": runs.equal, "changed": len(runs.changed)})

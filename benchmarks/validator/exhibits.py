@@ -29,8 +29,9 @@ import torch
 from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d
 from bridge.judge.diagnosis import diagnose
-from bridge.judge.diagnosis.adequacy import reckon
-from bridge.judge.judge import judge
+from bridge.judge.diagnosis.background import adequacy_of
+from bridge.judge.judge import judge, judge_pair
+from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.verdict import Verdict, named
 from bridge.validate.self_test.candidate import train
@@ -199,10 +200,11 @@ def published(folder: Path, size: int = 1024, *, whole: bool = True) -> Exhibit:
     extension.run_file(fixture, result)
     repaired = judge(fixture, result, diagnosing=False)[1] if whole else None
     spoil(fixture, result)
-    comparison, verdict = judge(fixture, result, diagnosing=False)
-    verdict = named(verdict, comparison, diagnose(fixture, result, comparison, PATIENCE))
-    if whole:
-        verdict = replace(verdict, adequacy=reckon(fixture, result))
+    with open_pair(fixture, result) as pair:
+        comparison, verdict = judge_pair(pair, diagnosing=False)
+        verdict = named(verdict, comparison, diagnose(pair, comparison, PATIENCE))
+        if whole:
+            verdict = replace(verdict, adequacy=adequacy_of(pair))
     with h5py.File(fixture) as reference, h5py.File(result) as candidate:
         evidence = [_loss(candidate, reference), _biases(candidate, reference), _weights(candidate, reference)]
         gradients = [_gradient(name, comparison, candidate, reference) for name in LAYERS]
@@ -217,8 +219,9 @@ def unknown(folder: Path, size: int = 1024, *, seconds: float = PATIENCE) -> Exh
         export(fixture, ExportSettings(height=size, width=size, steps=1, lr=LR, oracle_steps=0))
     extension.run_file(fixture, result)
     lose_a_tile(fixture, result)
-    comparison, verdict = judge(fixture, result, diagnosing=False)
-    verdict = named(verdict, comparison, diagnose(fixture, result, comparison, seconds))
+    with open_pair(fixture, result) as pair:
+        comparison, verdict = judge_pair(pair, diagnosing=False)
+        verdict = named(verdict, comparison, diagnose(pair, comparison, seconds))
     with h5py.File(fixture) as reference, h5py.File(result) as candidate:
         gradients = [_gradient("conv2", comparison, candidate, reference)]
     return Exhibit(f"Exhibit 3: of no known kind, 2 x {size} x {size}", comparison, verdict, None, [], gradients)

@@ -23,7 +23,7 @@ from bridge.gradcheck.operations import OPERATIONS, Settings, check_fixture
 from bridge.gradcheck.results import GradcheckReport, InputReport, Verdict
 from bridge.judge.measure.outcome import Outcome
 from bridge.report.junit import Answer
-from bridge.report.outputs import add_file_arguments, check_outputs, finish_series
+from bridge.report.outputs import OutputFiles, add_file_arguments, check_outputs, finish_series
 from bridge.report.series import Series
 
 ABOUT = """Check gradients by central differences, without any reference.
@@ -84,20 +84,26 @@ def _check(a: argparse.Namespace) -> int:
         raise ArgumentError(f"OPERATION: {unknown[0]!r}, expected one of {', '.join(OPERATIONS)}")
     if a.fixture is not None and a.operations:
         raise ArgumentError(f"--fixture: given together with {a.operations[0]!r}, expected one of both")
-    check_outputs(a, [("--fixture", a.fixture)])
+    files = OutputFiles.of(a)
+    check_outputs(files, [("--fixture", a.fixture)])
     extension.check_device(a.device)
-    reports = _reports(a, Settings(a.dtype, a.device, a.seed, a.points, a.directions))
+    settings = Settings(a.dtype, a.device, a.seed, a.points, a.directions)
+    reports = _of_fixture(a.fixture, settings) if a.fixture is not None else _of_operations(a.operations, settings)
     verdict = overall(reports)
     words = _conclusion(reports, verdict, a.dtype)
     _print(Output(), reports, Text(words, style=STYLES[verdict]))
-    return finish_series("bridge.gradcheck", a, _series(reports, verdict, words), _found(a, reports, verdict))
+    return finish_series("bridge.gradcheck", files, _series(reports, verdict, words),
+                         _found(settings, reports, verdict))
 
 
-def _reports(a: argparse.Namespace, settings: Settings) -> list[GradcheckReport]:
-    if a.fixture is not None:
-        with stage(Output(stderr=True), "central differences"):
-            return [check_fixture(a.fixture, settings)]
-    names = list(dict.fromkeys(a.operations)) or list(OPERATIONS)
+def _of_fixture(path: str, settings: Settings) -> list[GradcheckReport]:
+    with stage(Output(stderr=True), "central differences"):
+        return [check_fixture(path, settings)]
+
+
+def _of_operations(wanted: Sequence[str], settings: Settings) -> list[GradcheckReport]:
+    """Of those that are wanted, else of all."""
+    names = list(dict.fromkeys(wanted)) or list(OPERATIONS)
     # Thousands of operations on a few hundred numbers: threads would only wait for each other
     with threadpool_limits(1):
         return [report for name in names for report in OPERATIONS[name].check(settings)]
@@ -153,9 +159,9 @@ def _series(reports: list[GradcheckReport], verdict: Verdict, words: str) -> Ser
                   ("gradient of", *COLUMNS), [[name, *_cells(one)] for name, one in named])
 
 
-def _found(a: argparse.Namespace, reports: list[GradcheckReport], verdict: Verdict) -> dict[str, Any]:
+def _found(settings: Settings, reports: list[GradcheckReport], verdict: Verdict) -> dict[str, Any]:
     """What the JSON says; its verdicts are words of their own."""
-    return {"verdict": verdict.label, "dtype": a.dtype, "device": a.device, "seed": a.seed,
+    return {"verdict": verdict.label, "dtype": settings.dtype, "device": settings.device, "seed": settings.seed,
             "reports": [report.to_dict() for report in reports]}
 
 

@@ -17,7 +17,7 @@ from bridge.identities.adjoint import DATA, FILTER, FORWARD, MADE_BY, Adjoint
 from bridge.identities.adjoint_check import adjoint_identities, conclusion
 from bridge.judge.measure.outcome import Outcome, worst
 from bridge.report.junit import Answer
-from bridge.report.outputs import add_file_arguments, check_outputs, finish_series
+from bridge.report.outputs import OutputFiles, add_file_arguments, check_outputs, finish_series
 from bridge.report.series import Series
 
 HEADINGS = ("layer", "step", FORWARD, FILTER, DATA, "gap / C", "T", "wrong")
@@ -76,13 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(a: argparse.Namespace) -> int:
-    check_outputs(a, [("FIXTURE", a.fixture), ("RESULT", a.result)])
+    files = OutputFiles.of(a)
+    check_outputs(files, [("FIXTURE", a.fixture), ("RESULT", a.result)])
     with stage(Output(stderr=True), "adjoint identities") as progress:
         found = adjoint_identities(a.fixture, a.result, progress)
     console = Output()
     console.print(table(found))
     console.print(conclusion(found), highlight=False)
-    return finish_series("bridge.identities", a, series(found), {"identities": [to_dict(one) for one in found]})
+    return finish_series("bridge.identities", files, series(found), {"identities": [to_dict(one) for one in found]})
 
 
 if __name__ == "__main__":

@@ -11,12 +11,10 @@ Source: NVIDIA, cuDNN documentation (DEFAULT math lets float32 data use TF32: 10
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
 
-from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.error_statistics import Statistic, measure
@@ -61,33 +59,27 @@ PRODUCTS = ("the convolution", "the filter gradient", "the data gradient")
 LARGEST_RELATIVE_ERROR = {"TF32": 4 * 2.0**-11, "bf16": 4 * 2.0**-8}
 
 
-def recognise(
-    fixture: str | os.PathLike[str], result: str | os.PathLike[str], comparison: Comparison
-) -> Recognised | None:
+def recognise(pair: Pair, comparison: Comparison) -> Recognised | None:
     """The lower precision of the first convolution of step 0 that fails; None when that shows none.
 
     A convolution after the first is computed from the candidate's own input, where both are in the file. Only called
     for a result that fails, with what the `comparison` found: a right one has nothing to recognise.
     """
-    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate:
-        pair, source = Pair(reference, candidate), None
-        for layer in pair.model.layers:
-            name = f"forward/{layer.name}"
-            known = candidate.has(f"steps/0/{name}") and (
-                layer is pair.model.layers[0] or (source is not None and candidate.has(f"steps/0/{source}"))
-            )
-            if isinstance(layer, Conv2d) and known:
-                declared = _statistic(pair, layer, source, None, pair.u)
-                if not declared.t <= 1:
-                    return None if declared.nonfinite else _explained(pair, layer, source, comparison.t(name, 0))
-            source = name
-        declared = candidate.precision
-    return _consistent(fixture, result, comparison) if declared == "float32" else None
+    candidate, source = pair.candidate, None
+    for layer in pair.model.layers:
+        name = f"forward/{layer.name}"
+        known = candidate.has(f"steps/0/{name}") and (
+            layer is pair.model.layers[0] or (source is not None and candidate.has(f"steps/0/{source}"))
+        )
+        if isinstance(layer, Conv2d) and known:
+            declared = _statistic(pair, layer, source, None, pair.u)
+            if not declared.t <= 1:
+                return None if declared.nonfinite else _explained(pair, layer, source, comparison.t(name, 0))
+        source = name
+    return _consistent(pair, comparison) if candidate.precision == "float32" else None
 
 
-def _consistent(
-    fixture: str | os.PathLike[str], result: str | os.PathLike[str], comparison: Comparison
-) -> Recognised | None:
+def _consistent(pair: Pair, comparison: Comparison) -> Recognised | None:
     """A lower precision by whose bounds nothing fails, where no convolution can be computed again to prove it.
 
     The errors must look like it too: made by a convolution, small, and spread over many elements.
@@ -100,7 +92,7 @@ def _consistent(
         return None
     for name, limit in LARGEST_RELATIVE_ERROR.items():
         small = all(judged.statistic.relative_error < limit for judged in failures)
-        if small and not compare(fixture, result, lower=name).failures:
+        if small and not compare(pair.lowered(name)).failures:
             return Recognised(name, failures[0].name, first.t, first.t, proven=False)
     return None
 

@@ -9,7 +9,6 @@ that do not know each other must agree: the comparison with the numpy oracle, wh
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,9 +16,8 @@ from itertools import pairwise
 import numpy as np
 
 from bridge.common.number_format import count
-from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Relu
-from bridge.judge.measure.file_pair import Pair, is_probe
+from bridge.judge.measure.file_pair import Pair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict, decide
@@ -48,36 +46,20 @@ class Unequal:
     elements: int
 
 
-def is_probe_file(fixture: str | os.PathLike[str]) -> bool:
-    """The file is an exact probe.
-
-    Raises
-    ------
-    FileError
-        If it cannot be read.
-    """
-    with ExchangeFile(fixture) as reference:
-        return is_probe(reference)
-
-
-def judge_probe(
-    comparison: Comparison, fixture: str | os.PathLike[str], result: str | os.PathLike[str]
-) -> Verdict:
+def judge_probe(comparison: Comparison, pair: Pair) -> Verdict:
     """Verdict on a result of a probe.
 
     Parameters
     ----------
     comparison : what `bridge.judge.measure.comparison.compare` found; its bounds are 0
-    fixture, result : the same files
+    pair : the same files
 
     Raises
     ------
     FileError
         If a file cannot be read.
     """
-    found = decide(comparison)
-    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate:
-        unequal = list(differences(Pair(reference, candidate)))
+    found, unequal = decide(comparison), list(differences(pair))
     if found.outcome is Outcome.BUG or unequal:
         words = found.words if found.outcome is Outcome.BUG else f"BUG: {_where(unequal[0])} differs from PyTorch's."
         counted = [_counted(unequal)] if unequal else []

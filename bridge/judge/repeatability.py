@@ -19,9 +19,8 @@ import numpy as np
 from bridge.common.errors import FileError
 from bridge.common.number_format import number, short
 from bridge.common.progress import Report
-from bridge.exchange.file import ExchangeFile
 from bridge.judge.measure.error_statistics import Statistic, measure
-from bridge.judge.measure.file_pair import Pair, Parameters
+from bridge.judge.measure.file_pair import Pair, Parameters, other_result
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import step as bounds
 from bridge.judge.oracle.reductions import Local, Sums, gradient_bound, loss_bound, own_gradient_bound, own_loss_bound
@@ -99,13 +98,13 @@ class Runs:
                 "steps_left_out": self.left_out}
 
 
-def compare_runs(fixture: StrPath, first: StrPath, second: StrPath, progress: Report | None = None) -> Runs:
+def compare_runs(first: Pair, second: StrPath, progress: Report | None = None) -> Runs:
     """Compare two results of one program on one fixture.
 
     Parameters
     ----------
-    fixture : exchange file of the reference
-    first, second : exchange files of the candidate
+    first : fixture and first result
+    second : exchange file, the second result
     progress : called as ``progress(done, total)`` after every step
 
     Raises
@@ -113,29 +112,22 @@ def compare_runs(fixture: StrPath, first: StrPath, second: StrPath, progress: Re
     FileError
         If a file is unreadable, they do not belong together, or there is nothing to compare.
     """
-    refuse_the_same(first, second)
-    with (
-        ExchangeFile(fixture) as reference,
-        ExchangeFile(first) as one,
-        ExchangeFile(second) as other,
-        np.errstate(over="ignore", invalid="ignore"),
-    ):
-        pairs = Pair(reference, one), Pair(reference, other)
-        if pairs[0].precision != pairs[1].precision:
-            raise FileError(
-                f"{other.path}: its precision is {pairs[1].precision}, that of {one.path} {pairs[0].precision}"
-            )
+    refuse_the_same(first.candidate.path, second)
+    with other_result(first, second) as other, np.errstate(over="ignore", invalid="ignore"):
+        if first.precision != other.precision:
+            raise FileError(f"{other.candidate.path}: its precision is {other.precision}, that of "
+                            f"{first.candidate.path} {first.precision}")
         runs = Runs()
-        for k in range(pairs[0].steps):
-            weights = _common_weights(*pairs, k)
+        for k in range(first.steps):
+            weights = _common_weights(first, other, k)
             if weights is None:
-                runs.left_out = pairs[0].steps - k
+                runs.left_out = first.steps - k
                 break
-            _step(*pairs, k, weights, runs)
+            _step(first, other, k, weights, runs)
             if progress:
-                progress(k + 1, pairs[0].steps)
+                progress(k + 1, first.steps)
     if not runs.equal and not runs.changed:
-        raise FileError(f"{os.fspath(second)}: no tensor that {os.fspath(first)} has: nothing was compared")
+        raise FileError(f"{os.fspath(second)}: no tensor that {first.candidate.path} has: nothing was compared")
     return runs
 
 

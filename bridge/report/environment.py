@@ -12,6 +12,7 @@ import numpy as np
 
 from bridge.common.version import version
 from bridge.exchange.file import ExchangeFile
+from bridge.judge.measure.file_pair import Pair
 
 #: Attributes of an exchange file that tell where it comes from (docs/exchange-file.md)
 ORIGIN = ("producer", "role", "precision", "math_mode", "device", "torch_version", "numpy_version", "h5py_version",
@@ -32,8 +33,12 @@ def environment() -> dict[str, Any]:
     }
 
 
-def origin(path: str | os.PathLike[str]) -> dict[str, str | int | float]:
+def origins(pair: Pair | None) -> dict[str, dict[str, str | int | float]]:
+    """Where the two files come from; nothing without them."""
+    return {} if pair is None else {"fixture": origin(pair.reference), "result": origin(pair.candidate)}
+
+
+def origin(file: ExchangeFile) -> dict[str, str | int | float]:
     """Where an exchange file comes from: its name and those of its attributes that say so."""
-    with ExchangeFile(path) as file:
-        said = {name: file.attributes.get(name) for name in ORIGIN}
-    return {"file": os.path.basename(path)} | {name: value for name, value in said.items() if value is not None}
+    said = {name: file.attributes.get(name) for name in ORIGIN}
+    return {"file": os.path.basename(file.path)} | {name: value for name, value in said.items() if value is not None}

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
 
-from bridge.exchange.file import ExchangeFile
 from bridge.judge.measure.file_pair import Pair, Parameters
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.per_image import ImageVisitor
@@ -50,7 +48,7 @@ def worth_a_map(comparison: Comparison) -> Judged | None:
     return failing or max(images or drawable, key=lambda one: one.t, default=None)
 
 
-def error_map(fixture: str | os.PathLike[str], result: str | os.PathLike[str], judged: Judged) -> ErrorMap | None:
+def error_map(pair: Pair, judged: Judged) -> ErrorMap | None:
     """Compute a judged tensor once more, and keep its elements; of an un-reduced one only the worst image.
 
     None where its step cannot be computed, because weights are missing.
@@ -60,10 +58,8 @@ def error_map(fixture: str | os.PathLike[str], result: str | os.PathLike[str], j
     FileError
         If a file cannot be read any more.
     """
-    quiet = np.errstate(over="ignore", invalid="ignore")
-    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, quiet:
-        pair = Pair(reference, candidate)
-        weights = pair.start if judged.step == 0 else pair.parameters(candidate, judged.step)
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights = pair.start if judged.step == 0 else pair.parameters(pair.candidate, judged.step)
         if weights is None or not all(np.isfinite(w).all() for w in weights.values()):
             return None
         exact = {name: w.astype(np.float64) for name, w in weights.items()}

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from html import escape
 
 from bridge.common.stages import attempt
+from bridge.judge.judge import Judgement
+from bridge.judge.measure.file_pair import Pair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
-from bridge.report.environment import environment, origin
+from bridge.report.environment import environment, origins
 from bridge.report.error_map import ErrorMap, error_map, worth_a_map
 from bridge.report.facts import adequacy_lines, facts, not_judged_lines, step_lines, title
 from bridge.report.figures import curve, map_figure, scatter
@@ -39,38 +40,37 @@ HOW_TO_READ = [
 ]
 
 
-def page(
-    comparison: Comparison, verdict: Verdict, files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None
-) -> str:
+def page(judgement: Judgement, pair: Pair | None = None) -> str:
     """The document. A section that fails is left out, said, and added to what the verdict misses.
 
     Parameters
     ----------
-    files : fixture and result; with them the worst tensor is computed once more, and drawn
+    judgement : what was found
+    pair : fixture and result; with them the worst tensor is computed once more, and drawn
     """
-    body = [*_sections(comparison, verdict, files), section("How to read this", paragraphs(HOW_TO_READ))]
-    versions = attempt(verdict.missing, "Environment, in the report", lambda: _environment(files), "")
+    comparison, verdict = judgement
+    body = [*_sections(judgement, pair), section("How to read this", paragraphs(HOW_TO_READ))]
+    versions = attempt(verdict.missing, "Environment, in the report",
+                       lambda: definitions(environment() | origins(pair)), "")
     body.append(section("Environment", versions))
     # Last, because it says what all others miss
     body = [_banner(comparison, verdict), section("Missing", paragraphs(verdict.missing)), *body]
     return document(HEADLINES[verdict.outcome], "\n".join(filter(None, body)))
 
 
-def run_of_several(
-    comparison: Comparison, verdict: Verdict, files: tuple[str | os.PathLike[str], str | os.PathLike[str]]
-) -> str:
+def run_of_several(judgement: Judgement, pair: Pair) -> str:
     """What stands in the document of a single comparison, without what it shares with others."""
+    comparison, verdict = judgement
     said = paragraphs([verdict.words, *verdict.hints]) + paragraphs([title(comparison)], "soft")
-    return "\n".join(filter(None, [said, *_sections(comparison, verdict, files)]))
+    return "\n".join(filter(None, [said, *_sections(judgement, pair)]))
 
 
-def _sections(
-    comparison: Comparison, verdict: Verdict, files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None
-) -> list[str]:
+def _sections(judgement: Judgement, pair: Pair | None) -> list[str]:
+    comparison, verdict = judgement
     wanted: dict[str, Callable[[], str]] = {
         "What is wrong": lambda: faults(verdict),
         "Tensors": lambda: "\n".join(filter(None, [paragraphs(step_lines(comparison)), _tables(comparison)])),
-        "Where the errors are": lambda: _figures(_mapped(comparison, files)),
+        "Where the errors are": lambda: _figures(_mapped(comparison, pair)),
         "Divergence": lambda: _divergence(comparison),
         "What these data can show": lambda: _adequacy(verdict),
         "Not judged": lambda: paragraphs(not_judged_lines(comparison)),
@@ -110,11 +110,6 @@ def _banner(comparison: Comparison, verdict: Verdict) -> str:
     )
 
 
-def _environment(files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None) -> str:
-    known = {} if files is None else {"fixture": origin(files[0]), "result": origin(files[1])}
-    return definitions(environment() | known)
-
-
 def _tables(comparison: Comparison) -> str:
     """What matters most; the rest on demand."""
     most, every = compact(comparison), rows(comparison)
@@ -125,11 +120,9 @@ def _tables(comparison: Comparison) -> str:
     return f"{first}\n<details>\n<summary>All {len(every)} rows</summary>\n{whole}\n</details>"
 
 
-def _mapped(
-    comparison: Comparison, files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None
-) -> ErrorMap | None:
+def _mapped(comparison: Comparison, pair: Pair | None) -> ErrorMap | None:
     worst = worth_a_map(comparison)
-    return None if files is None or worst is None else error_map(*files, worst)
+    return None if pair is None or worst is None else error_map(pair, worst)
 
 
 def _figures(found: ErrorMap | None) -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -12,29 +11,28 @@ from bridge.common.number_format import number
 from bridge.common.stages import attempt
 from bridge.judge.detect_precision import Recognised
 from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Explanation, Finding, Sight
+from bridge.judge.judge import Judgement
 from bridge.judge.measure.condition import false_alarm, kappa
+from bridge.judge.measure.file_pair import Pair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.verdict import Verdict
-from bridge.report.environment import environment, origin
+from bridge.report.environment import environment, origins
 from bridge.report.rows import zones_of_steps
 
 #: Version of the JSON; a key is added without a new one, never renamed or removed
 JSON_VERSION = 1
 
 
-def to_dict(
-    comparison: Comparison,
-    verdict: Verdict,
-    files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None,
-    **extra: Any,
-) -> dict[str, Any]:
+def to_dict(judgement: Judgement, pair: Pair | None = None, **extra: Any) -> dict[str, Any]:
     """The JSON document; infinite and undefined numbers are null. So is a part that fails, and the verdict misses it.
 
     Parameters
     ----------
-    files : fixture and result, whose attributes tell where they come from
+    judgement : what was found
+    pair : fixture and result, whose attributes tell where they come from
     extra : further keys
     """
+    comparison, verdict = judgement
     parts: dict[str, Callable[[], Any]] = {
         "precision": lambda: comparison.precision,
         "batch_shape": lambda: list(comparison.batch_shape),
@@ -51,7 +49,7 @@ def to_dict(
         "divergence": lambda: number(comparison.divergence),
         "divergences": lambda: [number(value) for value in comparison.divergences],
         "adequacy": lambda: None if verdict.adequacy is None else _adequacy(verdict.adequacy),
-        "environment": lambda: _environment(files),
+        "environment": lambda: environment() | origins(pair),
     }
     body = {key: attempt(verdict.missing, f"{key}, in the JSON", part, None) for key, part in parts.items()}
     said = {
@@ -63,11 +61,6 @@ def to_dict(
         "missing": verdict.missing,
     }
     return said | body | extra
-
-
-def _environment(files: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None) -> dict[str, Any]:
-    known = {} if files is None else {"fixture": origin(files[0]), "result": origin(files[1])}
-    return environment() | known
 
 
 def _diagnosis(verdict: Verdict) -> dict[str, Any] | None:

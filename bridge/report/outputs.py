@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
 from bridge.common.atomic_file import write_json, write_text
@@ -15,18 +15,50 @@ from bridge.common.command_files import Named, check_files
 from bridge.common.progress import stage
 from bridge.common.stages import reason
 from bridge.judge.diagnosis import BUDGET
-from bridge.judge.measure.findings import Comparison
-from bridge.judge.verdict import Verdict
+from bridge.judge.judge import Judgement
+from bridge.judge.measure.file_pair import Pair
 from bridge.report.environment import environment
 from bridge.report.html_page import page
 from bridge.report.json_report import to_dict
 from bridge.report.junit import suite
 from bridge.report.series import Series, series_page, series_suite
 
-#: Options that name a file
-FILES = ("json", "report", "junit")
 
-Paths = tuple[str | os.PathLike[str], str | os.PathLike[str]]
+@dataclass(frozen=True)
+class OutputFiles:
+    """Names of the files that a command with a conclusion writes; None where one is not wanted."""
+
+    json: str | None = None
+    report: str | None = None
+    junit: str | None = None
+
+    @classmethod
+    def of(cls, a: argparse.Namespace) -> OutputFiles:
+        """What a parser with `add_file_arguments` read."""
+        return cls(a.json, a.report, a.junit)
+
+    def named(self) -> list[tuple[str, str | None]]:
+        """Options and names, as `bridge.common.command_files.check_files` takes them."""
+        return [(f"--{one.name}", getattr(self, one.name)) for one in fields(self)]
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How a result is judged: keywords of `bridge.judge.judge.judge_pair`.
+
+    Attributes
+    ----------
+    diagnosing : search for the fault, and compute which faults the data can show
+    seconds : for the search
+    """
+
+    diagnosing: bool = True
+    seconds: float = BUDGET
+
+    @classmethod
+    def of(cls, a: argparse.Namespace) -> Judging:
+        """What a parser with `add_output_arguments` read."""
+        return cls(not a.no_diagnosis, a.diagnosis_time)
 
 
 def add_output_arguments(p: argparse.ArgumentParser) -> None:
@@ -63,12 +95,12 @@ def _seconds(text: str) -> float:
     return found
 
 
-def check_outputs(a: argparse.Namespace, reads: Named = (), writes: Named = ()) -> None:
+def check_outputs(files: OutputFiles, reads: Named = (), writes: Named = ()) -> None:
     """Refuse a file that cannot be made, or that would replace another of this command's, before minutes of work.
 
     Parameters
     ----------
-    a : with the options of `add_file_arguments`
+    files : what is to be written
     reads : what else the command reads, as `bridge.common.command_files.check_files` takes it
     writes : what else it writes
 
@@ -77,64 +109,62 @@ def check_outputs(a: argparse.Namespace, reads: Named = (), writes: Named = ()) 
     BridgeError
         With the option and the path as they were given.
     """
-    check_files(reads, [*((f"--{option}", getattr(a, option)) for option in FILES), *writes])
+    check_files(reads, [*files.named(), *writes])
 
 
-def finish(name: str, a: argparse.Namespace, files: Paths, judged: tuple[Comparison, Verdict], **extra: Any) -> int:
+def finish(name: str, files: OutputFiles, pair: Pair, judgement: Judgement, **extra: Any) -> int:
     """Write the files that are wanted; the exit code. A verdict against the candidate stays, whatever fails.
 
     Parameters
     ----------
     name : of the program, before a message
-    a : with the options of `add_output_arguments`
-    files : fixture and result
-    judged : what `bridge.compare.judge` gave
+    files : what is to be written
+    pair : fixture and result
+    judgement : what was found
     extra : further keys of the JSON
     """
-    comparison, verdict = judged
     work: dict[str, Callable[[str], None]] = {
-        "json": lambda path: write_json(path, to_dict(comparison, verdict, files, **extra)),
-        "report": lambda path: _write_page(path, files, comparison, verdict),
-        "junit": lambda path: write_text(path, suite(comparison, verdict)),
+        "--json": lambda path: write_json(path, to_dict(judgement, pair, **extra)),
+        "--report": lambda path: _write_page(path, pair, judgement),
+        "--junit": lambda path: write_text(path, suite(*judgement)),
     }
-    return _write(name, a, work, verdict.exit_code)
+    return _write(name, files, work, judgement.verdict.exit_code)
 
 
-def finish_series(name: str, a: argparse.Namespace, series: Series, found: dict[str, Any]) -> int:
+def finish_series(name: str, files: OutputFiles, series: Series, found: dict[str, Any]) -> int:
     """The same for a command with several answers.
 
     Parameters
     ----------
     name : of the program, before a message
-    a : with the options of `add_file_arguments`
+    files : what is to be written
     series : the answers
     found : keys of the JSON besides the version, verdict, exit code and words
     """
     head = {"json_version": 1, "verdict": series.outcome.label, "exit_code": series.outcome.value,
             "words": series.words}
     work: dict[str, Callable[[str], None]] = {
-        "json": lambda path: write_json(path, head | found | {"environment": environment()}),
-        "report": lambda path: write_text(path, series_page(series)),
-        "junit": lambda path: write_text(path, series_suite(series)),
+        "--json": lambda path: write_json(path, head | found | {"environment": environment()}),
+        "--report": lambda path: write_text(path, series_page(series)),
+        "--junit": lambda path: write_text(path, series_suite(series)),
     }
-    return _write(name, a, work, series.outcome.value)
+    return _write(name, files, work, series.outcome.value)
 
 
-def _write(name: str, a: argparse.Namespace, work: dict[str, Callable[[str], None]], code: int) -> int:
+def _write(name: str, files: OutputFiles, work: dict[str, Callable[[str], None]], code: int) -> int:
     """The exit code; a file that is missing spoils only a good one."""
-    for option in FILES:
-        path = getattr(a, option)
+    for option, path in files.named():
         if path is None:
             continue
         try:
             work[option](path)
         except Exception as error:
             why = getattr(error, "strerror", None) or reason(error)
-            code = complain(name, f"--{option} {path}: {why}", code or BAD_INPUT)
+            code = complain(name, f"{option} {path}: {why}", code or BAD_INPUT)
     return code
 
 
-def _write_page(path: str, files: Paths, comparison: Comparison, verdict: Verdict) -> None:
+def _write_page(path: str, pair: Pair, judgement: Judgement) -> None:
     """With a second look at the worst tensor."""
     with stage(Output(stderr=True), "look again at the worst tensor, for the report"):
-        write_text(path, page(comparison, verdict, files))
+        write_text(path, page(judgement, pair))

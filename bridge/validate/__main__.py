@@ -23,15 +23,16 @@ from bridge.common.threads import brief_waits, keep_freed_memory
 from bridge.compare import EXIT_CODES
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import HELP, DeviceSpec
-from bridge.judge.measure.findings import Comparison
+from bridge.judge.judge import Judgement
+from bridge.judge.measure.file_pair import Pair
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict, unanswered
 from bridge.report import print_report
 from bridge.report.outputs import add_output_arguments, check_outputs, finish
 from bridge.validate import experiments, precision_study
 from bridge.validate import run as validation
+from bridge.validate.options import Files, Options
 from bridge.validate.plots import check_plot, drawn, plot_precisions
-from bridge.validate.run import Files, with_defaults
 from bridge.validate.workspace import workspace
 
 EXAMPLES = """
@@ -73,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_data_options(group: argparse._ArgumentGroup) -> None:
-    """Nothing has a default here: a single run has those of `bridge.validate.run.DEFAULTS`, an experiment its own."""
+    """Nothing has a default here: a single run has those of `options.DEFAULTS`, an experiment its own."""
     group.add_argument("--size", metavar="HxW", help="image size (default 1024)")
     group.add_argument("--batch", type=int, metavar="N", help="images in a batch (default 2)")
     group.add_argument("--steps", type=int, metavar="K", help="SGD steps, a batch each (default 3; --sizes: 1)")
@@ -118,79 +119,89 @@ def _sizes(text: str) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; the exit code is the verdict."""
-    a = parser().parse_args(arguments)
-    return run("bridge.validate", lambda: _main(a))
+    options = Options.of(parser().parse_args(arguments))
+    return run("bridge.validate", lambda: _main(options))
 
 
-def _main(a: argparse.Namespace) -> int:
+def _main(options: Options) -> int:
     keep_freed_memory()
     brief_waits()
     # Refused here, before minutes of work
-    extension.check_device(a.device)
-    experiments.refuse_together(a)
-    check_plot(a.plot)
-    check_outputs(a, [("--image", image_file(a.image))], [("--plot", a.plot), *validation.kept(a)])
-    if a.self_test:
+    extension.check_device(options.device)
+    experiments.refuse_together(options)
+    check_plot(options.plot)
+    check_outputs(options.files, [("--image", image_file(options.image))],
+                  [("--plot", options.plot), *options.kept_files()])
+    if options.self_test:
         # PyTorch is optional, and the programs of the self-test are PyTorch
         from bridge.validate.self_test.run import main as self_test
 
-        return self_test(short=a.quick, json_file=a.json)
-    for name in ("sizes", "checks"):
-        if getattr(a, name):
-            return getattr(experiments, name)(a)
-    return experiments.probes(a) if a.probe else _single(with_defaults(a))
+        return self_test(short=options.quick, json_file=options.files.json)
+    if options.sizes:
+        return experiments.sizes(options)
+    if options.checks:
+        return experiments.checks(options)
+    return experiments.probes(options) if options.probe else _single(options.filled())
 
 
-def _single(a: argparse.Namespace) -> int:
+def _single(options: Options) -> int:
     start, console, errors = time.monotonic(), Output(), Output(stderr=True)
-    with workspace(a.keep, validation.bytes_needed(a)) as folder:
+    with workspace(options.keep, options.bytes_needed()) as folder:
         files = Files.of(folder)
-        fate = "kept" if a.keep else "removed afterwards; --keep DIR keeps them"
+        fate = "kept" if options.keep else "removed afterwards; --keep DIR keeps them"
         # For another net only its export knows, and says it
-        fate += "" if a.model else f"; at most {size_text(validation.bytes_needed(a))}"
+        fate += "" if options.model else f"; at most {size_text(options.bytes_needed())}"
         errors.print(f"files in {folder} ({fate})", style="dim", highlight=False, soft_wrap=True)
-        console.print(validation.export(files, a), highlight=False, markup=False, soft_wrap=True)
-        comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors,
-                                                       **validation.judging(a))
-        failed, unplotted = list[str](), list[str]()
-        again = attempt(failed, "the same steps through the Python extension",
-                        lambda: validation.repeated(files, a.device, errors), None)
-        if again is None:
-            verdict = unanswered(verdict, failed)
-        elif again[1] and DeviceSpec.parse(a.device).repeatable:
-            verdict = validation.disagreement(again[1], verdict)
-        print_report(console, comparison, verdict, every_step=a.all)
-        extra: dict[str, Any] = {}
-        if again is not None:
-            compared, different = again[0], len(again[1])
-            agree = f"{compared - different} of {compared}"
-            console.print(f"  cnn_step and the Python extension agree to the bit in {agree} tensors.", highlight=False)
-            extra["bitwise"] = {"compared": compared, "differing": different}
-        if a.precision == "float64":
-            both = attempt(failed, "the same in float32",
-                           lambda: _in_float32_too(a, files, (comparison, verdict), (console, errors), unplotted), None)
-            if both is None:
-                console.print(f"MISSING: {failed[-1]}", style="yellow", highlight=False, markup=False)
-            extra["float64_test"], verdict = both or (None, unanswered(verdict, failed[-1:]))
-            verdict.missing.extend(unplotted)
-        extra["seconds"] = round(validation.print_end(console, start), 2)
-        code = finish("bridge.validate", a, (files.fixture, files.result), (comparison, verdict), **extra)
-        return code or BAD_INPUT * bool(unplotted)
+        console.print(validation.export(files, options), highlight=False, markup=False, soft_wrap=True)
+        with validation.run_and_judge(files, options, errors) as (pair, judgement):
+            return _reported(pair, judgement, files, options, (console, errors, start))
 
 
-def _in_float32_too(a: argparse.Namespace, files: Files, double: tuple[Comparison, Verdict],
-                    consoles: tuple[Output, Output], unplotted: list[str]) -> tuple[dict[str, Any], Verdict]:
+def _reported(pair: Pair, judgement: Judgement, files: Files, options: Options,
+              consoles: tuple[Output, Output, float]) -> int:
+    """Everything that follows a judgement; the exit code."""
+    console, errors, start = consoles
+    comparison, verdict = judgement
+    failed, unplotted = list[str](), list[str]()
+    again = attempt(failed, "the same steps through the Python extension",
+                    lambda: validation.repeated(pair, options.device, errors), None)
+    if again is None:
+        verdict = unanswered(verdict, failed)
+    elif again[1] and DeviceSpec.parse(options.device).repeatable:
+        verdict = validation.disagreement(again[1], verdict)
+    print_report(console, comparison, verdict, every_step=options.every_step)
+    extra: dict[str, Any] = {}
+    if again is not None:
+        compared, different = again[0], len(again[1])
+        agree = f"{compared - different} of {compared}"
+        console.print(f"  cnn_step and the Python extension agree to the bit in {agree} tensors.", highlight=False)
+        extra["bitwise"] = {"compared": compared, "differing": different}
+    if options.precision == "float64":
+        double = Judgement(comparison, verdict)
+        both = attempt(failed, "the same in float32",
+                       lambda: _in_float32_too(pair, double, files, options, (console, errors), unplotted), None)
+        if both is None:
+            console.print(f"MISSING: {failed[-1]}", style="yellow", highlight=False, markup=False)
+        extra["float64_test"], verdict = both or (None, unanswered(verdict, failed[-1:]))
+        verdict.missing.extend(unplotted)
+    extra["seconds"] = round(validation.print_end(console, start), 2)
+    code = finish("bridge.validate", options.files, pair, Judgement(comparison, verdict), **extra)
+    return code or BAD_INPUT * bool(unplotted)
+
+
+def _in_float32_too(pair: Pair, double: Judgement, files: Files, options: Options, consoles: tuple[Output, Output],
+                    unplotted: list[str]) -> tuple[dict[str, Any], Verdict]:
     """The same fixture in float32, and what the two together say; a verdict against float32 counts, too."""
     console, errors = consoles
-    single, verdict = validation.run_and_judge(files.in_float32, a.device, "float32", errors, "float32 too: ",
-                                                **validation.judging(a))
-    found = precision_study.falls(single, double[0])
+    single = validation.judged_in_float32(pair, files, options, errors)
+    found = precision_study.falls(single.comparison, double.comparison)
     console.print(precision_study.table(found))
     console.print(precision_study.conclusion(found), style="bold", highlight=False)
-    if a.plot:
-        unplotted += drawn(console, a.plot, lambda: plot_precisions(a.plot, found))
-    if double[1].outcome is not Outcome.ROUNDING or verdict.outcome is Outcome.ROUNDING:
-        return precision_study.to_dict(found), double[1]
+    if (plot := options.plot) is not None:
+        unplotted += drawn(console, plot, lambda: plot_precisions(plot, found))
+    verdict = single.verdict
+    if double.verdict.outcome is not Outcome.ROUNDING or verdict.outcome is Outcome.ROUNDING:
+        return precision_study.to_dict(found), double.verdict
     return precision_study.to_dict(found), replace(verdict, words=f"In float32: {verdict.words}")
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,14 +14,13 @@ from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.network.network import Network
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d
+from bridge.judge.measure.file_pair import Pair
 from bridge.judge.measure.findings import NotJudged
 
 Array = np.ndarray
 
 
-def differences(
-    fixture: str | os.PathLike[str], result: str | os.PathLike[str], device: str = "cpu", progress: Report | None = None
-) -> tuple[int, list[NotJudged]]:
+def differences(pair: Pair, device: str = "cpu", progress: Report | None = None) -> tuple[int, list[NotJudged]]:
     """Repeat ``cnn_step FIXTURE RESULT`` in this process and compare with what the program wrote.
 
     Returns
@@ -31,21 +29,28 @@ def differences(
     differing : those that are not equal to the bit
     """
     compared, differing = 0, []
-    with ExchangeFile(fixture) as source, ExchangeFile(result) as written:
-        network = Network.from_file(fixture, dtype=written.precision, device=device)
-        steps = source.batches()
-        for k in range(steps):
-            for name, found in _step(network, source, k):
-                compared, array = compared + 1, to_host(found)
-                if not _same_bits(array, written.read(f"steps/{k}/{name}", array.shape)):
-                    differing.append(NotJudged(name, k, "differs between cnn_step and the extension"))
-            if progress:
-                progress(k + 1, steps)
-        for name, found in _weights(network):
+    network = _network(pair, device)
+    for k in range(pair.steps):
+        for name, found in _step(network, pair.reference, k):
             compared, array = compared + 1, to_host(found)
-            if not _same_bits(array, written.read(f"steps/{steps}/{name}", array.shape)):
-                differing.append(NotJudged(name, steps, "differs between cnn_step and the extension"))
+            if not _same_bits(array, pair.candidate.read(f"steps/{k}/{name}", array.shape)):
+                differing.append(NotJudged(name, k, "differs between cnn_step and the extension"))
+        if progress:
+            progress(k + 1, pair.steps)
+    for name, found in _weights(network):
+        compared, array = compared + 1, to_host(found)
+        if not _same_bits(array, pair.candidate.read(f"steps/{pair.steps}/{name}", array.shape)):
+            differing.append(NotJudged(name, pair.steps, "differs between cnn_step and the extension"))
     return compared, differing
+
+
+def _network(pair: Pair, device: str) -> Network:
+    """The fixture's model with its first weights, in the result's precision."""
+    network = Network(pair.model, pair.candidate.precision, device)
+    for name, w in pair.start.items():
+        network.parameters[name.replace("/", ".")][...] = to_device(w, device)
+    network.frozen = [name.replace("/", ".") for name in pair.frozen]
+    return network
 
 
 def _step(network: Network, source: ExchangeFile, k: int) -> Iterator[tuple[str, Any]]:

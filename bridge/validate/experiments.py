@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
-import argparse
 import time
+from dataclasses import replace
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -25,16 +26,16 @@ from bridge.engine.library.programs import run_cnn_step
 from bridge.identities.adjoint_check import adjoint_identities
 from bridge.identities.adjoint_check import conclusion as adjoint_conclusion
 from bridge.identities.self_checks import Check, self_checks
-from bridge.judge.measure.findings import Comparison
+from bridge.judge.judge import Judgement
+from bridge.judge.measure.file_pair import Pair
 from bridge.judge.measure.outcome import Outcome, worst
-from bridge.judge.verdict import Verdict
 from bridge.report.html_page import run_of_several
 from bridge.report.junit import Answer
 from bridge.report.outputs import finish_series
 from bridge.report.series import Series
 from bridge.validate import run as validation
+from bridge.validate.options import Files, Options
 from bridge.validate.plots import drawn, plot_sizes
-from bridge.validate.run import Files, with_defaults
 from bridge.validate.size_study import Scaling
 from bridge.validate.workspace import workspace
 
@@ -46,49 +47,49 @@ PROBES = {
 }
 
 
-def sizes(a: argparse.Namespace) -> int:
+def sizes(options: Options) -> int:
     """``--sizes``: validate at every size; the exit code is the worst."""
     start, console, errors = time.monotonic(), Output(), Output(stderr=True)
-    scaling, keeper = Scaling(), _Worst(a.report is not None)
-    runs = [with_defaults(argparse.Namespace(**vars(a) | {"size": size}), steps=1) for size in a.sizes]
-    needed = [validation.bytes_needed(one) for one in runs]
-    with workspace(a.keep, sum(needed) if a.keep else max(needed)) as folder:
-        for number, one in enumerate(runs, 1):
-            files, what = Files.of(folder, f"-{one.size}"), f"[{number}/{len(runs)}] {one.size}: "
+    scaling, keeper = Scaling(), _Worst(options.files.report is not None)
+    runs = {size: replace(options, size=size).filled(steps=1) for size in options.sizes}
+    needed = [one.bytes_needed() for one in runs.values()]
+    with workspace(options.keep, sum(needed) if options.keep else max(needed)) as folder:
+        for number, (size, one) in enumerate(runs.items(), 1):
+            files, what = Files.of(folder, f"-{size}"), f"[{number}/{len(runs)}] {size}: "
             with stage(errors, f"{what}reference.export"):
                 validation.export(files, one)
-            comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors, what,
-                                                           **validation.judging(a))
-            scaling.add(one.size, comparison, verdict)
-            keeper.look(one.size, files, comparison, verdict)
-            if a.keep is None:
+            with validation.run_and_judge(files, one, errors, what) as (pair, judgement):
+                scaling.add(size, *judgement)
+                keeper.look(size, pair, judgement)
+            if options.keep is None:
                 files.remove()
     console.print(scaling.table())
     console.print(scaling.conclusion, highlight=False, style="bold")
-    unplotted = drawn(console, a.plot, lambda: plot_sizes(a.plot, scaling, a.precision)) if a.plot else []
+    plot = options.plot
+    unplotted = drawn(console, plot, lambda: plot_sizes(plot, scaling, options.precision)) if plot else []
     validation.print_end(console, start)
     answers = [Answer(size.name, size.outcome, size.words) for size in scaling.sizes]
-    series = Series("sizes", _title("The error against the size of the images", a), scaling.outcome, scaling.conclusion,
-                    answers, *scaling.cells(), keeper.shown)
-    return finish_series("bridge.validate", a, series, scaling.to_dict()) or BAD_INPUT * bool(unplotted)
+    title = _title("The error against the size of the images", options)
+    series = Series("sizes", title, scaling.outcome, scaling.conclusion, answers, *scaling.cells(), keeper.shown)
+    return finish_series("bridge.validate", options.files, series, scaling.to_dict()) or BAD_INPUT * bool(unplotted)
 
 
-def probes(a: argparse.Namespace) -> int:
+def probes(options: Options) -> int:
     """``--probe``: run exact probes; the exit code is the worst."""
     start, console, errors = time.monotonic(), Output(), Output(stderr=True)
-    found, keeper = [], _Worst(a.report is not None)
-    with workspace(a.keep, 2**27 + validation.bytes_needed(with_defaults(a, size="64x128"))) as folder:
-        wanted = _wanted_probes(a)
+    found, keeper = [], _Worst(options.files.report is not None)
+    with workspace(options.keep, 2**27 + options.filled(size="64x128").bytes_needed()) as folder:
+        wanted = _wanted_probes(options)
         for number, (name, given) in enumerate(wanted.items(), 1):
-            one = argparse.Namespace(**vars(a) | given | {"probe": True})
+            one = replace(options, probe=True, **given)
             files = Files.of(folder, f"-probe{number}")
             what = f"[{number}/{len(wanted)}] "
             with stage(errors, f"{what}reference.export --probe"):
                 validation.export(files, one)
-            comparison, verdict = validation.run_and_judge(files, a.device, a.precision, errors, what,
-                                                           **validation.judging(a))
-            found.append(Answer(name, verdict.outcome, verdict.words, verdict.hints))
-            keeper.look(name, files, comparison, verdict)
+            with validation.run_and_judge(files, one, errors, what) as (pair, judgement):
+                verdict = judgement.verdict
+                found.append(Answer(name, verdict.outcome, verdict.words, verdict.hints))
+                keeper.look(name, pair, judgement)
             console.print(f"[bold]{name}[/bold]: {escape(verdict.words)}", highlight=False)
             for hint in verdict.hints:
                 console.print(f"  {hint}", highlight=False, markup=False)
@@ -99,37 +100,37 @@ def probes(a: argparse.Namespace) -> int:
     words = f"{exact} of {count(len(found), 'probe')} exact."
     words += f" {first.name}: {first.words}" if exact < len(found) else ""
     probes = [{"name": one.name, "verdict": one.outcome.label, "words": one.words, "hints": one.hints} for one in found]
-    series = Series("probes", _title("Exact probes, in which nothing is rounded", a), zone, words, found,
+    series = Series("probes", _title("Exact probes, in which nothing is rounded", options), zone, words, found,
                     worst=keeper.shown)
-    return finish_series("bridge.validate", a, series, {"probes": probes})
+    return finish_series("bridge.validate", options.files, series, {"probes": probes})
 
 
-def _wanted_probes(a: argparse.Namespace) -> dict[str, dict[str, object]]:
+def _wanted_probes(options: Options) -> dict[str, dict[str, Any]]:
     """One with the options that were given, else those of `PROBES`."""
     names = ("size", "batch", "steps", "model", "lr", "reduction")
-    if any(getattr(a, name) is not None for name in names):
+    if any(getattr(options, name) is not None for name in names):
         return {"probe": {}}
     return PROBES
 
 
-def checks(a: argparse.Namespace) -> int:
+def checks(options: Options) -> int:
     """``--checks``: what needs no reference; 1 if an identity does not hold."""
     start, console, errors = time.monotonic(), Output(), Output(stderr=True)
     with stage(errors, "identities of convolutions and of a network"):
-        own = list(self_checks(a.device))
-    one = with_defaults(a, size="48x64", steps=2)
-    with workspace(a.keep, validation.bytes_needed(one)) as folder:
+        own = list(self_checks(options.device))
+    one = options.filled(size="48x64", steps=2)
+    with workspace(one.keep, one.bytes_needed()) as folder:
         files = Files.of(folder)
         with stage(errors, "reference.export"):
             validation.export(files, one)
-        with stage(errors, f"cnn_step, {a.device}, {a.precision}"):
-            run_cnn_step(files.fixture, files.result, a.device, a.precision)
+        with stage(errors, f"cnn_step, {one.device}, {one.precision}"):
+            run_cnn_step(files.fixture, files.result, one.device, one.precision)
         with stage(errors, "adjoint identities of the step") as progress:
             adjoint = adjoint_identities(files.fixture, files.result, progress)
     zones = [Outcome.ROUNDING if one.passed else Outcome.BUG for one in own] + [one.outcome for one in adjoint]
     found = own + [
-        Check(f"cnn_step, {a.precision}: adjoint identity of {one.layer}, step {one.step}", f"T = {short(one.largest)}",
-              one.outcome is Outcome.ROUNDING)
+        Check(f"cnn_step, {options.precision}: adjoint identity of {one.layer}, step {one.step}",
+              f"T = {short(one.largest)}", one.outcome is Outcome.ROUNDING)
         for one in adjoint
     ]
     console.print(_checks_table(found))
@@ -140,12 +141,12 @@ def checks(a: argparse.Namespace) -> int:
     console.print(words, style="bold", highlight=False)
     validation.print_end(console, start)
     answers = [Answer(check.name, zone, check.found) for check, zone in zip(found, zones, strict=True)]
-    series = Series("checks", _title("Identities that need no reference", a), worst(zones), words, answers)
-    return finish_series("bridge.validate", a, series, {"checks": [vars(check) for check in found]})
+    series = Series("checks", _title("Identities that need no reference", options), worst(zones), words, answers)
+    return finish_series("bridge.validate", options.files, series, {"checks": [vars(check) for check in found]})
 
 
-def _title(what: str, a: argparse.Namespace) -> str:
-    return f"{what}: device {a.device}, {a.precision}"
+def _title(what: str, options: Options) -> str:
+    return f"{what}: device {options.device}, {options.precision}"
 
 
 def _checks_table(found: list[Check]) -> Table:
@@ -167,19 +168,20 @@ class _Worst:
         self.wanted, self.shown = wanted, ("", "")
         self._outcome, self._t = Outcome.ROUNDING, -1.0
 
-    def look(self, name: str, files: Files, comparison: Comparison, verdict: Verdict) -> None:
+    def look(self, name: str, pair: Pair, judgement: Judgement) -> None:
         """Keep this one, if it is worse."""
+        comparison, verdict = judgement
         t = max((judged.t for judged in comparison.computed), default=0.0)
         same = verdict.outcome is self._outcome
         worse = not t <= self._t if same else worst([verdict.outcome, self._outcome]) is verdict.outcome
         if self.wanted and worse:
             self._outcome, self._t = verdict.outcome, t
             made = attempt(verdict.missing, "the run, in the report",
-                           lambda: run_of_several(comparison, verdict, (files.fixture, files.result)), "")
+                           lambda: run_of_several(judgement, pair), "")
             self.shown = (name, made)
 
 
-def refuse_together(a: argparse.Namespace) -> None:
+def refuse_together(options: Options) -> None:
     """Options that say nothing together.
 
     Raises
@@ -187,15 +189,17 @@ def refuse_together(a: argparse.Namespace) -> None:
     BridgeError
         With both names.
     """
-    chosen = [f"--{name}" for name in ("sizes", "probe", "checks", "self-test") if getattr(a, name.replace("-", "_"))]
+    chosen = [f"--{name}" for name in ("sizes", "probe", "checks", "self-test")
+              if getattr(options, name.replace("-", "_"))]
     if len(chosen) > 1:
         raise BridgeError(f"{' and '.join(chosen)}: one experiment at a time")
-    for name in ("report", "junit", "all"):
-        if getattr(a, name) and (a.self_test or (chosen and name == "all")):
+    files, every = options.files, options.every_step
+    for name, given in {"report": files.report, "junit": files.junit, "all": every}.items():
+        if given and (options.self_test or (chosen and name == "all")):
             raise BridgeError(f"--{name} belongs to a single comparison, expected no {chosen[0]}")
-    if a.quick and not a.self_test:
+    if options.quick and not options.self_test:
         raise BridgeError("--quick shortens --self-test, which is missing")
-    if a.sizes and a.size:
+    if options.sizes and options.size:
         raise BridgeError("--sizes and --size: one of them")
-    if a.plot and not (a.sizes or (a.precision == "float64" and not chosen)):
+    if options.plot and not (options.sizes or (options.precision == "float64" and not chosen)):
         raise BridgeError("--plot draws the result of --sizes or of --precision float64: one of them is missing")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -21,7 +20,7 @@ from bridge.engine.library import programs
 from bridge.engine.library.programs import cnn_step
 from bridge.exchange.file import ExchangeFile
 from bridge.validate import __main__ as validate
-from bridge.validate import run as validation
+from bridge.validate.options import Options
 from bridge.validate.workspace import workspace
 from reference import cli
 from reference.disk import check_place
@@ -157,5 +156,5 @@ def test_the_size_is_said_before_it_is_written(options: list[str], expected: int
 
 
 def test_a_validation_says_how_much_it_will_keep() -> None:
-    a = argparse.Namespace(size="256", batch=2, steps=3, precision="float32", keep="there")
-    assert validation.bytes_needed(a) == pytest.approx(621_538_288 + 2 * 256 * 256 * 524 * 3, rel=0.04)
+    options = Options(size="256", batch=2, steps=3, keep="there")
+    assert options.bytes_needed() == pytest.approx(621_538_288 + 2 * 256 * 256 * 524 * 3, rel=0.04)

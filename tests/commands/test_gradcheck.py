@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import doctest
 import importlib
 import inspect
@@ -549,7 +548,7 @@ def test_a_verdict_against_a_gradient_stays_when_the_file_cannot_be_written(monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(outputs, "write_json", fail)
-    wanted = argparse.Namespace(json="a.json", report=None, junit=None)
+    wanted = outputs.OutputFiles(json="a.json")
     for outcome, expected in ((Outcome.ROUNDING, 2), (Outcome.BUG, 1), (Outcome.CANNOT_TELL, 4)):
         series = Series("gradients", "", outcome, "", [])
         assert outputs.finish_series("bridge.gradcheck", wanted, series, {}) == expected

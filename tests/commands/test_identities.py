@@ -19,12 +19,12 @@ from bridge.identities import self_checks
 from bridge.identities.adjoint import MADE_BY
 from bridge.identities.adjoint_check import adjoint_identities, conclusion
 from bridge.judge.measure.outcome import Outcome, worst
-from bridge.judge.repeatability import compare_runs
 from reference.export import export
 from reference.model import VariedCNN
 from reference.settings import ExportSettings
 from tests.helpers import wrong
 from tests.helpers.candidates import LowOperands, Operations, keep, plant, train
+from tests.helpers.opened import runs_of
 
 Array = np.ndarray
 
@@ -125,7 +125,7 @@ def test_the_command(fixture: Path, result: Path, tmp_path: Path, capsys: pytest
 
 def test_two_right_runs_are_equal(fixture: Path, result: Path, tmp_path: Path) -> None:
     extension.run_file(fixture, tmp_path / "again.h5")
-    runs = compare_runs(fixture, result, tmp_path / "again.h5")
+    runs = runs_of(fixture, result, tmp_path / "again.h5")
     assert (runs.outcome, runs.equal, runs.changed, runs.left_out) == (Outcome.ROUNDING, 36, [], 0)
     assert "agree to the bit in all 36 tensors" in runs.words
 
@@ -146,7 +146,7 @@ def test_another_order_of_sums_is_rounding(fixture: Path, kind: type[Operations]
 
     other = type("Halves", (kind,), {"filter_gradient": halves})
     one, two = train(fixture, tmp_path / "1.h5", kind), train(fixture, tmp_path / "2.h5", other)
-    runs = compare_runs(fixture, one, two)
+    runs = runs_of(fixture, one, two)
     assert runs.changed
     assert (runs.outcome, runs.left_out) == (Outcome.ROUNDING, 1)
     assert "within rounding" in runs.words
@@ -158,7 +158,7 @@ def test_another_order_of_sums_is_rounding(fixture: Path, kind: type[Operations]
     ("loss", lambda loss: loss * np.float32(1.001)),
 ])
 def test_a_race_is_a_bug(fixture: Path, result: Path, name: str, edit: Callable, tmp_path: Path) -> None:
-    runs = compare_runs(fixture, result, plant(result, tmp_path / "race.h5", {f"steps/0/{name}": edit}))
+    runs = runs_of(fixture, result, plant(result, tmp_path / "race.h5", {f"steps/0/{name}": edit}))
     assert runs.outcome is Outcome.BUG
     assert f"differ in {name} of step 0 by more than rounding" in runs.words
     assert [one["name"] for one in json.loads(json.dumps(runs.to_dict(), allow_nan=False))["changed"]] == [name]
@@ -166,13 +166,13 @@ def test_a_race_is_a_bug(fixture: Path, result: Path, name: str, edit: Callable,
 
 def test_runs_that_cannot_be_compared(fixture: Path, result: Path, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="the second result is the first one itself"):
-        compare_runs(fixture, result, result)
+        runs_of(fixture, result, result)
     empty = keep(result, tmp_path / "empty.h5", lambda name: False)
     with pytest.raises(FileError, match="nothing was compared"):
-        compare_runs(fixture, result, empty)
+        runs_of(fixture, result, empty)
     extension.run_file(fixture, tmp_path / "double.h5", precision="float64")
     with pytest.raises(FileError, match="its precision is float64"):
-        compare_runs(fixture, result, tmp_path / "double.h5")
+        runs_of(fixture, result, tmp_path / "double.h5")
 
 
 @pytest.mark.parametrize("device", ["cpu", "naive"])

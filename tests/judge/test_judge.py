@@ -18,8 +18,8 @@ from bridge.judge.diagnosis.step_graph import Chain
 from bridge.judge.judge import judge
 from bridge.judge.measure.file_pair import Pair
 from bridge.judge.measure.outcome import Outcome
-from bridge.judge.repeatability import compare_runs
 from tests.helpers.candidates import ask, keep, plant
+from tests.helpers.opened import runs_of
 
 GRADIENT = "steps/0/grads/conv2/weight"
 
@@ -90,7 +90,7 @@ def test_two_runs_with_equal_inputs_are_compared_by_the_bound_of_the_operation(
     moved = plant(
         small_result, tmp_path / "moved.h5", {f"steps/0/{name}": lambda g: g + (4 * error).astype(np.float32)}
     )
-    runs = compare_runs(small_fixture, small_result, moved)
+    runs = runs_of(small_fixture, small_result, moved)
     (changed,) = runs.changed
     # At the border fewer products are summed, and the bound there is smaller
     assert changed.name == name and 1.5 < changed.statistic.t < 8 and runs.outcome is Outcome.BUG

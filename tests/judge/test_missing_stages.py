@@ -18,7 +18,7 @@ import pytest
 from bridge.common.errors import FileError
 from bridge.common.stages import attempt
 from bridge.judge.diagnosis.search import Search
-from bridge.judge.judge import judge
+from bridge.judge.judge import judge, judge_pair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict, unanswered
@@ -46,7 +46,7 @@ STAGES = [
     ("bridge.report.html_page", "curve", "Divergence, in the report"),
     ("bridge.report.html_page", "adequacy_tables", "What these data can show, in the report"),
     ("bridge.report.html_page", "not_judged_lines", "Not judged, in the report"),
-    ("bridge.report.html_page", "origin", "Environment, in the report"),
+    ("bridge.report.html_page", "origins", "Environment, in the report"),
     ("bridge.report.json_report", "environment", "environment, in the JSON"),
     ("bridge.report.json_report", "zones_of_steps", "step_zones, in the JSON"),
     ("bridge.report.json_report", "kappa", "tensors, in the JSON"),
@@ -79,7 +79,7 @@ def test_a_stage_that_fails_takes_nothing_with_it(
     judged: tuple[Comparison, Verdict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if module.startswith("bridge.report"):
-        monkeypatch.setattr("bridge.compare.judge", lambda *given, **more: copy.deepcopy(judged))
+        monkeypatch.setattr("bridge.compare.judge_pair", lambda *given, **more: copy.deepcopy(judged))
     broken(monkeypatch, module, name)
     options = [f"--{kind}" for kind in ("json", "report", "junit")]
     files = [tmp_path / f"out{option}" for option in options]
@@ -273,8 +273,8 @@ def test_every_run_of_a_validation_is_judged_as_asked(options: list[str], monkey
 
     def seen(*given: object, **judging: object) -> tuple[Comparison, Verdict]:
         asked.append(judging)
-        return judge(*given, **judging)  # type: ignore[arg-type]
+        return judge_pair(*given, **judging)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("bridge.validate.run.judge", seen)
+    monkeypatch.setattr("bridge.validate.run.judge_pair", seen)
     assert validate.main([*options, "--steps", "1", "--no-diagnosis", "--diagnosis-time", "7"]) == 0
     assert asked and all(one == {"diagnosing": False, "seconds": 7.0} for one in asked)

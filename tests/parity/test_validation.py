@@ -14,10 +14,10 @@ import pytest
 from bridge.engine.library import extension, programs
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
-from bridge.judge.repeatability import compare_runs
 from bridge.validate import cross_check
 from reference.export import export
 from reference.settings import ExportSettings
+from tests.helpers.opened import runs_of, with_pair
 from tests.helpers.parity_tools import LARGE
 
 SIZE = {"height": 128, "width": 96, "batch": 3} if LARGE else {"height": 18, "width": 23, "batch": 3}
@@ -68,7 +68,8 @@ def test_no_option_makes_it_wrong(fixtures: dict[str, Path], cuda: str, tmp_path
 def test_program_and_extension_agree(fixtures: dict[str, Path], device: str, tmp_path: Path) -> None:
     """To the bit; and the program leaves nothing behind."""
     programs.run_cnn_step(fixtures["nesterov"], tmp_path / "result.h5", device)
-    compared, differing = cross_check.differences(fixtures["nesterov"], tmp_path / "result.h5", device)
+    compared, differing = with_pair(fixtures["nesterov"], tmp_path / "result.h5",
+                                    lambda pair: cross_check.differences(pair, device))
     assert compared > 50 and differing == []
 
 
@@ -76,7 +77,7 @@ def test_two_runs_are_the_same(fixtures: dict[str, Path], cuda: str, tmp_path: P
     """Deterministic to the bit, in processes of their own."""
     for name in "ab":
         programs.run_cnn_step(fixtures["momentum"], tmp_path / f"{name}.h5", cuda)
-    runs = compare_runs(fixtures["momentum"], tmp_path / "a.h5", tmp_path / "b.h5")
+    runs = runs_of(fixtures["momentum"], tmp_path / "a.h5", tmp_path / "b.h5")
     assert runs.equal > 50 and not runs.changed
 
 
@@ -84,7 +85,7 @@ def test_devices_agree_to_rounding(fixtures: dict[str, Path], cuda: str, tmp_pat
     """Held against each other, CPU and GPU differ by no more than two right computations may."""
     for device in ("cpu", cuda):
         extension.run_file(fixtures["plain"], tmp_path / f"{device[:4]}.h5", device)
-    runs = compare_runs(fixtures["plain"], tmp_path / "cpu.h5", tmp_path / f"{cuda[:4]}.h5")
+    runs = runs_of(fixtures["plain"], tmp_path / "cpu.h5", tmp_path / f"{cuda[:4]}.h5")
     assert runs.outcome is Outcome.ROUNDING, runs.words
 
 

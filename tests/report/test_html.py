@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bridge.judge.diagnosis.records import Adequacy, Sight
-from bridge.judge.judge import judge
-from bridge.judge.measure.findings import NO_STEP, Comparison, Judged
+from bridge.judge.judge import Judgement, judge
+from bridge.judge.measure.findings import NO_STEP, Judged
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
 from bridge.report.colours import NOT_FINITE
@@ -22,10 +23,10 @@ from bridge.report.html_page import page
 from bridge.report.html_parts import adequacy_tables
 from tests.helpers.candidates import plant
 from tests.helpers.judgements import ADEQUACY, DIAGNOSIS, FLIPPED, assert_in_order, of, printed, stat
+from tests.helpers.opened import with_pair
 from tests.helpers.report_reader import Balanced, decoded
 
 Array = np.ndarray
-Pair = tuple[Comparison, Verdict]
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +37,19 @@ def wrong_result(small_result: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def right(small_fixture: Path, small_result: Path) -> Pair:
+def right(small_fixture: Path, small_result: Path) -> Judgement:
     return judge(small_fixture, small_result)
 
 
 @pytest.fixture(scope="module")
-def wrong(small_fixture: Path, wrong_result: Path) -> Pair:
+def wrong(small_fixture: Path, wrong_result: Path) -> Judgement:
     comparison, verdict = judge(small_fixture, wrong_result)
-    return comparison, replace(verdict, diagnosis=DIAGNOSIS, adequacy=ADEQUACY)
+    return Judgement(comparison, replace(verdict, diagnosis=DIAGNOSIS, adequacy=ADEQUACY))
 
 
-def test_the_page_of_a_bug(wrong: Pair, small_fixture: Path, wrong_result: Path) -> None:
-    comparison, verdict = replace(wrong[0], divergences=[1e-7, 2e-6, 3e-3]), wrong[1]
-    document = page(comparison, verdict, (small_fixture, wrong_result))
+def test_the_page_of_a_bug(wrong: Judgement, small_fixture: Path, wrong_result: Path) -> None:
+    judgement = Judgement(replace(wrong[0], divergences=[1e-7, 2e-6, 3e-3]), wrong[1])
+    document = with_pair(small_fixture, wrong_result, lambda pair: page(judgement, pair))
     found = Balanced.read(document)
     text = " ".join(" ".join(found.text).split())
     assert_in_order(text, [
@@ -59,8 +60,8 @@ def test_the_page_of_a_bug(wrong: Pair, small_fixture: Path, wrong_result: Path)
     assert "prefers-color-scheme: dark" in document and 'name="viewport"' in document and len(document) < 300_000
 
 
-def test_the_page_of_a_right_result(right: Pair, small_fixture: Path, small_result: Path) -> None:
-    found = Balanced.read(page(*right, (small_fixture, small_result)))
+def test_the_page_of_a_right_result(right: Judgement, small_fixture: Path, small_result: Path) -> None:
+    found = Balanced.read(with_pair(small_fixture, small_result, lambda pair: page(right, pair)))
     text = " ".join(found.text)
     assert "\u2713 Right: rounding" in text and "What is wrong" not in text and "What these data can show" in text
     assert "All 90 rows" in text
@@ -79,35 +80,35 @@ def test_the_matrix_shows_the_variant_that_is_hardest_to_see() -> None:
     assert "kernel flipped (in w): seen nowhere" in every and adequacy_tables(Adequacy()) == ""
 
 
-def test_remarks_are_in_the_page_only(right: Pair) -> None:
+def test_remarks_are_in_the_page_only(right: Judgement) -> None:
     adequacy = Adequacy([Sight(FLIPPED, "", "loss", 5.0)], [f"remark {i}" for i in range(5)])
     text = "\n".join(printed((right[0], replace(right[1], adequacy=adequacy)), 120))
     assert "These data show 1 fault of 1 that were tried" in text
     assert "Remark" not in text
-    document = page(right[0], replace(right[1], adequacy=adequacy))
+    document = page(Judgement(right[0], replace(right[1], adequacy=adequacy)))
     assert "Remark 4." in document and "more remarks" not in document
 
 
-def test_text_from_files_stays_text(right: Pair) -> None:
+def test_text_from_files_stays_text(right: Judgement) -> None:
     """Neither a name nor a verdict can break out of the page."""
     comparison = replace(right[0], not_judged=[])
     evil = "<script>alert(1)</script><b>&\ud800"
     comparison.skip(evil, NO_STEP, evil, unknown=True)
     verdict = Verdict(Outcome.CANNOT_TELL, evil, [evil])
-    found = Balanced.read(page(comparison, verdict))
+    found = Balanced.read(page(Judgement(comparison, verdict)))
     assert "".join(found.text).count("<script>alert(1)</script>") == 4
-    assert page(comparison, verdict).encode("utf-8", "replace")
+    assert page(Judgement(comparison, verdict)).encode("utf-8", "replace")
 
 
 def test_an_error_map_has_what_the_comparison_found(
-    wrong: Pair, right: Pair, small_fixture: Path, small_result: Path, wrong_result: Path
+    wrong: Judgement, right: Judgement, small_fixture: Path, small_result: Path, wrong_result: Path
 ) -> None:
     """The largest ratio, where it was, of every kind of tensor, at a later step, too."""
     tensors = [(wrong_result, one) for one in wrong[0].judged if one.step == 1 and "conv2" in one.name]
     tensors += [(small_result, one) for one in right[0].judged if (one.name, one.step) == ("grads/relu1/output", 0)]
     for result, one in tensors:
         if one.name.startswith(("forward/", "grads/")):
-            found = error_map(small_fixture, result, one)
+            found = with_pair(small_fixture, result, partial(error_map, judged=one))
             assert found is not None
             ratio, at = found.ratio, one.statistic.at
             here = at if found.image is None else at[1:]
@@ -115,7 +116,7 @@ def test_an_error_map_has_what_the_comparison_found(
             assert found.image == (None if one.name.endswith(("weight", "bias")) else at[0])
 
 
-def test_which_tensor_is_drawn(right: Pair, wrong: Pair) -> None:
+def test_which_tensor_is_drawn(right: Judgement, wrong: Judgement) -> None:
     """The first that fails; else the worst image."""
     assert worth_a_map(wrong[0]) is wrong[0].failures[0]
     worst = worth_a_map(right[0])
@@ -133,7 +134,7 @@ def test_nan_is_drawn(small_fixture: Path, small_result: Path, tmp_path: Path) -
     comparison, _ = judge(small_fixture, result)
     worst = worth_a_map(comparison)
     assert worst is not None and worst.name == "forward/conv2"
-    found = error_map(small_fixture, result, worst)
+    found = with_pair(small_fixture, result, lambda pair: error_map(pair, worst))
     assert found is not None and found.image == 1
     assert np.argwhere(np.isnan(found.ratio)).tolist() == [[2, 3, 4]]
     assert decoded(map_figure(found)[0])[3, 4] == NOT_FINITE

@@ -12,7 +12,7 @@ import pytest
 from torch import Tensor
 
 from bridge.common.number_format import short
-from bridge.judge.judge import judge
+from bridge.judge.judge import Judgement, judge
 from bridge.report.html_page import page
 from bridge.report.junit import suite
 from bridge.testing import message
@@ -50,7 +50,7 @@ def test_the_same_t_everywhere(kind: type[Operations], least: int, small_fixture
     known = {(one.name, one.step): short(one.t) for one in comparison.judged}
     lines = printed((comparison, verdict), 1000, every_step=True)
     texts = ["\n".join(lines), message(comparison, verdict), unescape(suite(comparison, verdict)),
-             unescape(page(comparison, verdict))]
+             unescape(page(Judgement(comparison, verdict)))]
     for text in texts:
         said = [found.groupdict() for pattern in SAID for found in re.finditer(pattern, text)]
         assert len(said) >= least or text is texts[-1]

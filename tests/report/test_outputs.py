@@ -231,8 +231,8 @@ def test_real_documents_follow_the_schema(check: Callable, small_fixture: Path, 
 
 def test_hand_made_documents_follow_the_schema(check: Callable, wrong: Pair, right: Pair) -> None:
     for pair in (wrong, right, (of(Judged("loss", 0, stat(math.nan))), Verdict(Outcome.BUG, "BUG"))):
-        check(json.loads(json.dumps(to_dict(*pair, bitwise={"compared": 3, "differing": 0}, seconds=1.5))))
-    document = to_dict(*wrong)
+        check(json.loads(json.dumps(to_dict(pair, bitwise={"compared": 3, "differing": 0}, seconds=1.5))))
+    document = to_dict(wrong)
     first, second = document["faults"]
     assert [kind["key"] for kind in first["explanations"][1]["kinds"]] == ["channels_swapped", "kernel_flipped"]
     assert first["runner_up"]["T"] == 8e4 and second["T"] is None and second["explanations"] == []
@@ -248,7 +248,7 @@ def test_hand_made_documents_follow_the_schema(check: Callable, wrong: Pair, rig
     lambda d: d.update(exit_code=2),
 ])
 def test_the_schema_refuses_other_documents(check: Callable, right: Pair, spoil: Callable[[dict], object]) -> None:
-    document = to_dict(*right)
+    document = to_dict(right)
     check(document)
     spoil(document)
     with pytest.raises(jsonschema.ValidationError):
@@ -258,7 +258,7 @@ def test_the_schema_refuses_other_documents(check: Callable, right: Pair, spoil:
 def test_every_key_is_described(root: Path, right: Pair) -> None:
     """And those of version 1 are all there."""
     words = (root / "docs" / "json.md").read_text(encoding="utf-8")
-    document = to_dict(*right)
+    document = to_dict(right)
     assert {"json_version", "verdict", "exit_code", "words", "hints", "precision", "batch_shape", "steps", "tensors",
             "not_judged", "reference_T", "oracle_T", "divergence", "environment"} <= set(document)
     assert {"name", "step", "T", "passed", "max_error", "bound", "relative_error", "cosine", "at", "found", "expected",

@@ -9,14 +9,12 @@ differs from one part of the images to another.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from bridge.common.threads import one_core
-from bridge.exchange.file import ExchangeFile
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
 from bridge.judge.diagnosis.catalogue import KINDS, kind
 from bridge.judge.diagnosis.convolutions import Filter
@@ -46,24 +44,37 @@ BESIDE = {
 }
 
 
-def reckon(fixture: str | os.PathLike[str], result: str | os.PathLike[str]) -> Adequacy:
-    """What a fixture can show of a candidate that writes what `result` holds.
+def reckon(excerpt: Excerpt, long_sums: Sequence[Sight] = ()) -> Adequacy:
+    """What a fixture can show of a candidate that writes what its result holds.
 
     Parameters
     ----------
-    fixture, result : exchange files; of the result only the names of its tensors and its precision count
+    excerpt : of the two files; of the result only the names of its tensors and its precision count
+    long_sums : what `in_long_sums` found
     """
-    quiet = np.errstate(all="ignore")
-    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, quiet, one_core():
-        return _Reckoner(Pair(reference, candidate)).run()
+    with np.errstate(all="ignore"), one_core():
+        return _Reckoner(excerpt, long_sums).run()
+
+
+def in_long_sums(pair: Pair) -> list[Sight]:
+    """A sequential sum of the loss, tried on all its terms, the candidate's own: it goes wrong by its length."""
+    with np.errstate(all="ignore"):
+        weights = {name: w.astype(np.float64) for name, w in pair.start.items()}
+        chain = Chain(pair, 0, weights)
+        if not chain.given("loss") or chain.own(chain.inputs("loss")[0]) is None:
+            return []
+        right = chain.operation("loss")
+        truth = right.full(chain.arithmetic)
+        return [_sight(one, "loss", _ratio(one.operation, truth, np.arange(1), pair.u))
+                for one in operation_faults(Case("loss", chain, right, truth.value)) if one.kinds[0].key == "naive_sum"]
 
 
 class _Reckoner:
     """The first step of a fixture in float64, with every fault planted in every operation."""
 
-    def __init__(self, pair: Pair) -> None:
-        self.pair, self.excerpt = pair, Excerpt(pair)
-        weights = {name: w.astype(np.float64) for name, w in pair.start.items()}
+    def __init__(self, excerpt: Excerpt, long_sums: Sequence[Sight]) -> None:
+        self.excerpt, self.long_sums = excerpt, long_sums
+        weights = {name: w.astype(np.float64) for name, w in excerpt.start.items()}
         everything = frozenset(self.excerpt.shapes)
         self.chain = Chain(self.excerpt, 0, weights, hidden=everything)  # type: ignore[arg-type]
         self.adequacy = Adequacy()
@@ -71,12 +82,11 @@ class _Reckoner:
     def run(self) -> Adequacy:
         self._known_inputs()
         for name in self.excerpt.shapes:
-            if self.pair.candidate.has(f"steps/0/{name}"):
+            if self.excerpt.candidate.has(f"steps/0/{name}"):
                 self._tensor(name)
             else:
                 self.adequacy.remarks.append(f"{name} is not in the file: faults of it show only in what follows")
-        if self.excerpt.share < 1:
-            self._long_sums()
+        self.adequacy.sights += self.long_sums
         self._updates()
         self._not_applicable()
         if self.excerpt.share < 1:
@@ -88,7 +98,7 @@ class _Reckoner:
         """Where the file holds a tensor, what follows is judged from that: it has no error there."""
         for name in self.excerpt.shapes:
             value = self.chain.value(name)
-            if self.pair.candidate.has(f"steps/0/{name}"):
+            if self.excerpt.candidate.has(f"steps/0/{name}"):
                 self.chain.known[name] = Bounded(value.value)
 
     def _tensor(self, name: str) -> None:
@@ -107,25 +117,14 @@ class _Reckoner:
                 self._note(one, name, ratio if long else scale * ratio)
         self._scaled(name, truth, scale)
 
-    def _long_sums(self) -> None:
-        """A sequential sum of the loss is tried on all its terms, the candidate's own."""
-        chain = Chain(self.pair, 0, self.chain.weights)
-        if not chain.given("loss") or chain.own(chain.inputs("loss")[0]) is None:
-            return
-        right = chain.operation("loss")
-        truth = right.full(chain.arithmetic)
-        for one in operation_faults(Case("loss", chain, right, truth.value)):
-            if one.kinds[0].key == "naive_sum":
-                self._note(one, "loss", _ratio(one.operation, truth, np.arange(1), self.pair.u))
-
     def _scaled(self, name: str, truth: Bounded, scale: float) -> None:
         """Factors: the deviation is a multiple of the tensor; all zero is the factor 0, a bit of one element 1 %."""
         largest = _largest(truth.value, truth.error)
-        n = self.pair.output_shape
+        n = self.excerpt.whole_output_shape
         self._add(kind("scale"), "times 2", name, scale * largest)
         self._add(kind("stale"), "all zero", name, scale * largest)
         self._add(kind("corrupted"), "one element 1 % off", name, scale * 0.01 * largest)
-        last = self.pair.model.layers[-1].name
+        last = self.excerpt.model.layers[-1].name
         if name in ("loss", f"grads/{last}/output"):
             # E of the whole sum, not of the excerpt
             self._add(kind("count"), "N off by one", name, (scale if name == "loss" else 1.0) * largest / np.prod(n))
@@ -134,49 +133,46 @@ class _Reckoner:
 
     def _updates(self) -> None:
         """The optimiser's faults, on the fixture's own weights and gradients of the first two steps."""
-        for name in self.pair.start:
-            if name in self.pair.frozen:
+        for name in self.excerpt.start:
+            if name in self.excerpt.frozen:
                 continue
-            steps = [k for k in (0, 1) if self.pair.candidate.has(f"steps/{k + 1}/weights/{name}")]
-            if steps != list(range(min(2, self.pair.steps))):
+            steps = [k for k in (0, 1) if self.excerpt.candidate.has(f"steps/{k + 1}/weights/{name}")]
+            if steps != list(range(min(2, self.excerpt.steps))):
                 continue
             if not self._known_update(name, steps):
                 self.adequacy.remarks.append(f"optimizer/{name} is not reckoned: the fixture lacks its own gradients")
                 continue
             case = self._updating(name, len(steps))
             truth = case.right().full(self.chain.arithmetic)
-            decay = case.by(replace(self.pair.sgd, weight_decay=self.pair.sgd.weight_decay + 0.01))
+            decay = case.by(replace(self.excerpt.sgd, weight_decay=self.excerpt.sgd.weight_decay + 0.01))
             more = [
-                hypothesis("learning_rate", "lr 1 % too large", case.by(self.pair.sgd, factor=1.01)),
-                hypothesis("update_sign", "w + lr*g", case.by(self.pair.sgd, factor=-1.0)),
+                hypothesis("learning_rate", "lr 1 % too large", case.by(self.excerpt.sgd, factor=1.01)),
+                hypothesis("update_sign", "w + lr*g", case.by(self.excerpt.sgd, factor=-1.0)),
                 hypothesis("weight_decay", "0.01 too much", decay),
             ]
             for one in (*_common(update_faults(case)), *more):
                 if len(one.kinds) == 1 and not one.fitted:
-                    ratio = _ratio(one.operation, truth, np.arange(case.found.size), self.pair.u)
+                    ratio = _ratio(one.operation, truth, np.arange(case.found.size), self.excerpt.u)
                     self._note(one, f"optimizer/{name}", ratio)
 
     def _known_update(self, name: str, steps: list[int]) -> bool:
         """The fixture holds what the updates were computed from, and what they gave."""
-        needed = [f"steps/{k}/grads/{other}" for k in steps for other in self.pair.start]
+        needed = [f"steps/{k}/grads/{other}" for k in steps for other in self.excerpt.start]
         needed += [f"steps/{k + 1}/weights/{name}" for k in steps]
-        return all(self.pair.reference.has(one) for one in needed)
+        return all(one in self.excerpt.updates for one in needed)
 
     def _updating(self, name: str, steps: int) -> Updating:
-        reference, shape = self.pair.reference, self.pair.start[name].shape
-        weights = [reference.read(f"steps/{k}/weights/{name}", shape).astype(np.float64) for k in range(steps + 1)]
-        gradients = [reference.read(f"steps/{k}/grads/{name}", shape).astype(np.float64) for k in range(steps)]
+        known, shape = self.excerpt.updates, self.excerpt.start[name].shape
+        weights = [known[f"steps/{k}/weights/{name}"] for k in range(steps + 1)]
+        gradients = [known[f"steps/{k}/grads/{name}"] for k in range(steps)]
         last = f"steps/{steps - 1}/grads"
-        others = {
-            other: reference.read(f"{last}/{other}", shape).astype(np.float64)
-            for other, x in self.pair.start.items()
-            if x.shape == shape and other != name
-        }
+        others = {other: known[f"{last}/{other}"] for other, x in self.excerpt.start.items()
+                  if x.shape == shape and other != name}
         exact = [np.zeros(shape)] * steps
-        return Updating(self.pair.sgd, name, weights[:-1], gradients, exact, others, weights[-1], self.pair.u)
+        return Updating(self.excerpt.sgd, name, weights[:-1], gradients, exact, others, weights[-1], self.excerpt.u)
 
     def _note(self, one: Hypothesis, name: str, ratio: float) -> None:
-        self._add(one.kinds[0], one.detail, name, ratio)
+        self.adequacy.sights.append(_sight(one, name, ratio))
 
     def _add(self, which: Kind, detail: str, name: str, ratio: float) -> None:
         self.adequacy.sights.append(Sight(which, detail, name, float(min(ratio, LARGEST))))
@@ -190,10 +186,14 @@ class _Reckoner:
             if one.key in BESIDE:
                 self.adequacy.remarks.append(f"{one.title}: {BESIDE[one.key]}")
             elif one.key in MEMORY:
-                enough = self.pair.steps > 1 and self.pair.candidate.has("steps/1/loss")
+                enough = self.excerpt.steps > 1 and self.excerpt.candidate.has("steps/1/loss")
                 self._add(one, "from the second step on", "", LARGEST if enough else 0.0)
             else:
                 self._add(one, "there is nothing to show it on", "", 0.0)
+
+
+def _sight(one: Hypothesis, name: str, ratio: float) -> Sight:
+    return Sight(one.kinds[0], one.detail, name, float(min(ratio, LARGEST)))
 
 
 def _of_output(case: Case, base: Hypothesis) -> Iterator[Hypothesis]:

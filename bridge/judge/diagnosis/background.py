@@ -1,38 +1,50 @@
 # SPDX-License-Identifier: MIT
-"""What the data can show, reckoned in a process beside the comparison: it keeps one core busy for seconds.
+"""What the data can show, computed in a process beside the comparison: it keeps one core busy for seconds.
 
-``python -m bridge.judge.diagnosis.background FIXTURE RESULT`` writes a pickled `Adequacy` to standard output.
+``python -m bridge.judge.diagnosis.background`` reads a pickled excerpt from standard input and writes a pickled
+`Adequacy` to standard output, for its parent. It opens no file: the parent has read what it needs.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
-from bridge.judge.diagnosis.adequacy import reckon
-from bridge.judge.diagnosis.records import Adequacy
+from bridge.common.errors import FileError
+from bridge.judge.diagnosis.adequacy import in_long_sums, reckon
+from bridge.judge.diagnosis.crop import Excerpt
+from bridge.judge.diagnosis.records import Adequacy, Sight
+from bridge.judge.measure.file_pair import Pair
 
-StrPath = str | os.PathLike[str]
-
-#: Bytes of a result whose comparison takes longer than a process needs to start
-LARGE = 1 << 28
+#: Pixels of all batches whose comparison takes longer than a process needs to start
+LARGE = 1 << 19
 #: The work is made of small products, which threads that wait for each other only slow down
 ALONE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
+#: Arguments of `bridge.judge.diagnosis.adequacy.reckon`
+Work = tuple[Excerpt, Sequence[Sight]]
+
 
 @contextmanager
-def reckoning(fixture: StrPath, result: StrPath) -> Iterator[Callable[[], Adequacy]]:
+def reckoning(pair: Pair) -> Iterator[Callable[[], Adequacy]]:
     """Begin `bridge.judge.diagnosis.adequacy.reckon`; what is given waits for it and returns what it found.
 
-    Small results, and where no process can be started or it fails, are reckoned in this process and only when asked.
+    Of small results, and where no process can be started or it fails, all is computed in this process, and only when
+    it is asked for.
     """
-    child = _start(fixture, result)
+    child = None
+    if pair.steps * math.prod(pair.batch_shape) >= LARGE:
+        # What is wrong with a batch is said by the comparison
+        with suppress(FileError):
+            child = _start(_work(pair))
     try:
-        yield lambda: _found(child, fixture, result)
+        yield lambda: _found(child, pair)
     finally:
         if child is not None:
             child.kill()
@@ -40,33 +52,47 @@ def reckoning(fixture: StrPath, result: StrPath) -> Iterator[Callable[[], Adequa
                 pass
 
 
-def _start(fixture: StrPath, result: StrPath) -> subprocess.Popen[bytes] | None:
+def adequacy_of(pair: Pair) -> Adequacy:
+    """What a fixture can show of a candidate that writes what its result holds, computed in this process."""
+    return reckon(*_work(pair))
+
+
+def _work(pair: Pair) -> Work:
+    excerpt = Excerpt(pair)
+    return excerpt, in_long_sums(pair) if excerpt.share < 1 else []
+
+
+def _start(work: Work) -> subprocess.Popen[bytes] | None:
+    """The child. It reads from a file without a name: a pipe would let this process wait until the child has begun."""
+    if not sys.executable:
+        return None
+    command = [sys.executable, "-m", "bridge.judge.diagnosis.background"]
     try:
-        if not sys.executable or os.path.getsize(result) < LARGE:
-            return None
-        command = [sys.executable, "-m", "bridge.judge.diagnosis.background", os.fspath(fixture), os.fspath(result)]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                env=os.environ | ALONE)
+        with tempfile.TemporaryFile() as given:
+            pickle.dump(work, given)
+            given.seek(0)
+            return subprocess.Popen(command, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                    env=os.environ | ALONE)
     except OSError:
         return None
 
 
-def _found(child: subprocess.Popen[bytes] | None, fixture: StrPath, result: StrPath) -> Adequacy:
+def _found(child: subprocess.Popen[bytes] | None, pair: Pair) -> Adequacy:
     told = b"" if child is None else child.communicate()[0]
     if child is None or child.returncode != 0:
-        return reckon(fixture, result)
+        return adequacy_of(pair)
     found = pickle.loads(told)
     assert isinstance(found, Adequacy)
     return found
 
 
-def main(fixture: str, result: str) -> None:
+def main() -> None:
     """What the child does."""
-    found = reckon(fixture, result)
+    found = reckon(*pickle.load(sys.stdin.buffer))
     # Without a buffer, which a user may ask for, a signal in the middle of a write would lose the rest
     with open(sys.stdout.fileno(), "wb", closefd=False) as out:
         out.write(pickle.dumps(found))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from bridge.common.errors import FileError
-from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Model, Shape
 from bridge.judge.measure.file_pair import Pair, Parameters, tensor_shapes
 
@@ -18,23 +18,50 @@ Array = np.ndarray
 SIDE, IMAGES = 128, 2
 
 
+class Names:
+    """What a file holds, without the file."""
+
+    def __init__(self, held: Iterable[str]) -> None:
+        self._held = frozenset(held)
+
+    def has(self, name: str) -> bool:
+        """Is there a dataset of this name?"""
+        return name in self._held
+
+
 class Excerpt:
-    """The upper left part of the first images of each batch; the face of `Pair` that chains use.
+    """The upper left part of the first images of the first batch, with the face of `Pair` that chains use.
+
+    All of it is in memory, so that a process of its own can work on it and reads no file.
 
     Attributes
     ----------
     share : part of the pixels that it holds
+    whole_output_shape : shape of the network's output for the whole batch
+    candidate : names of the tensors that the result holds
+    updates : the fixture's weights and gradients around the first two updates, in float64, by their paths; what the
+        fixture lacks is left out
     """
 
     def __init__(self, pair: Pair) -> None:
-        self.pair = pair
         n, c, h, w = pair.batch_shape
         self.batch_shape: Shape = (min(n, IMAGES), c, *_sides(pair.model, c, h, w))
         self.shapes = tensor_shapes(pair.model, self.batch_shape)
         self.share = math.prod(self.batch_shape) / math.prod(pair.batch_shape)
-        self.candidate: ExchangeFile = pair.candidate
-        self.lower = pair.lower
+        self.whole_output_shape = pair.output_shape
+        self.lower, self.steps, self.frozen = pair.lower, pair.steps, pair.frozen
         self.model, self.sgd, self.start, self.u, self.operand = pair.model, pair.sgd, pair.start, pair.u, pair.operand
+        names = [f"steps/0/{name}" for name in self.shapes] + ["steps/1/loss"]
+        names += [f"steps/{k}/weights/{name}" for k in (1, 2) for name in pair.start]
+        self.candidate = Names(name for name in names if pair.candidate.has(name))
+        self.updates = dict(_updates(pair))
+        self._after_update = pair.parameters(pair.candidate, 1)
+        self._images = [{name: self._cut(pair.batch(0, name, image), name) for name in ("input", "target")}
+                        for image in range(self.batch_shape[0])]
+
+    def _cut(self, image: Array, name: str) -> Array:
+        *_, h, w = self.batch_shape if name == "input" else self.output_shape
+        return image[:, :h, :w].copy()
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -47,13 +74,24 @@ class Excerpt:
         return 1.0 / math.prod(self.output_shape) if self.model.mean else 1.0
 
     def batch(self, k: int, name: str, image: int) -> Array:
-        """One image of an input or target, cut."""
-        *_, h, w = self.batch_shape if name == "input" else self.output_shape
-        return self.pair.batch(k, name, image)[:, :h, :w]
+        """One image of an input or target of the first batch, cut."""
+        assert k == 0
+        return self._images[image][name]
 
-    def parameters(self, file: ExchangeFile, k: int) -> Parameters | None:
-        """As the pair's."""
-        return self.pair.parameters(file, k)
+    def parameters(self, file: Names, k: int) -> Parameters | None:
+        """All parameters of the candidate before step 1; None of other steps, and where one is missing."""
+        assert file is self.candidate
+        return self._after_update if k == 1 else None
+
+
+def _updates(pair: Pair) -> Iterator[tuple[str, Array]]:
+    """See `Excerpt.updates`."""
+    for k in range(min(2, pair.steps) + 1):
+        for kind in ("weights", "grads"):
+            for name, w in pair.start.items():
+                path = f"steps/{k}/{kind}/{name}"
+                if pair.reference.has(path):
+                    yield path, pair.reference.read(path, w.shape).astype(np.float64)
 
 
 def _sides(model: Model, c: int, h: int, w: int) -> tuple[int, int]:

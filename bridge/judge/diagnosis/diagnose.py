@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -14,7 +13,6 @@ import numpy as np
 
 from bridge.common.stages import attempt
 from bridge.common.threads import one_core
-from bridge.exchange.file import ExchangeFile
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.operations import Given
@@ -40,27 +38,19 @@ SMALL_BATCH = 2**17
 MOST_FINDINGS = 12
 
 
-def diagnose(
-    fixture: str | os.PathLike[str],
-    result: str | os.PathLike[str],
-    comparison: Comparison,
-    budget: float = BUDGET,
-    lower: str | None = None,
-) -> Diagnosis:
+def diagnose(pair: Pair, comparison: Comparison, budget: float = BUDGET) -> Diagnosis:
     """Name the faults of a result that fails.
 
     Parameters
     ----------
-    fixture, result : exchange files, as of `bridge.judge.measure.comparison.compare`
-    comparison : what that found
+    pair : the two files, by the precision that the candidate is judged by
+    comparison : what `bridge.judge.measure.comparison.compare` found
     budget : seconds for the search; a prediction that was begun is finished
-    lower : a precision to judge by, as of `bridge.judge.measure.comparison.compare`
     """
     start = time.monotonic()
-    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, np.errstate(all="ignore"):
-        pair = Pair(reference, candidate, lower)
-        with one_core() if math.prod(pair.batch_shape) < SMALL_BATCH else nullcontext():
-            diagnosis = _Doctor(pair, comparison, start + budget).run()
+    small = math.prod(pair.batch_shape) < SMALL_BATCH
+    with np.errstate(all="ignore"), one_core() if small else nullcontext():
+        diagnosis = _Doctor(pair, comparison, start + budget).run()
     diagnosis.seconds = time.monotonic() - start
     return diagnosis
 

@@ -8,13 +8,11 @@ the lower one: it must be one of them. If every operation is right by its own in
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from bridge.exchange.file import ExchangeFile
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.convolution_faults import lowered
@@ -36,15 +34,13 @@ ROUNDED = (Forward, Data, Filter, BiasGradient, LossGradient)
 OWN_GRADIENTS = "from the candidate's own gradients"
 
 
-def replay(
-    fixture: str | os.PathLike[str], result: str | os.PathLike[str], comparison: Comparison, lower: str
-) -> Comparison:
+def replay(pair: Pair, comparison: Comparison, lower: str) -> Comparison:
     """The comparison, with what fails judged once more by a precision of 16 bits.
 
     Parameters
     ----------
-    fixture, result : exchange files, as of `bridge.judge.measure.comparison.compare`
-    comparison : what that found by the declared precision; it is not changed
+    pair : the two files
+    comparison : what `bridge.judge.measure.comparison.compare` found by the declared precision; it is not changed
     lower : a name of `bridge.judge.oracle.reduced_precision.HALF`
 
     Returns
@@ -53,8 +49,8 @@ def replay(
         T of what failed is the smallest that the declared precision or the lower one gives. Where neither explains it,
         T is 1 and the distance from what the lower one gives, in steps of its numbers.
     """
-    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, np.errstate(all="ignore"):
-        again = _Replay(Pair(reference, candidate), Pair(reference, candidate, lower), comparison)
+    with np.errstate(all="ignore"):
+        again = _Replay(pair, pair.lowered(lower), comparison)
         judged = [one if one.passed else again.judged(one) for one in comparison.judged]
     return replace(comparison, judged=judged)
 

@@ -8,14 +8,12 @@ bounds stay those of one step, and a fault shows at the step where it happens.
 from __future__ import annotations
 
 import math
-import os
 
 import numpy as np
 
 from bridge.common.errors import FileError
 from bridge.common.number_format import short
 from bridge.common.progress import Report
-from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import Pair, Parameters, refuse_copy
@@ -29,38 +27,26 @@ from bridge.judge.oracle.reductions import Local, Sums, gradient_bound, loss_bou
 TWIN_LIMIT = {"float32": 1e-3, "float64": 1.0}
 
 
-def compare(
-    fixture: str | os.PathLike[str],
-    result: str | os.PathLike[str],
-    progress: Report | None = None,
-    lower: str | None = None,
-) -> Comparison:
-    """Compare a result with its fixture.
+def compare(pair: Pair, progress: Report | None = None) -> Comparison:
+    """Compare a result with its fixture, by the precision of the pair.
 
     Parameters
     ----------
-    fixture : exchange file of the reference
-    result : exchange file of the candidate, complete or partial
+    pair : the two files
     progress : called as ``progress(done, total)`` after every image
-    lower : judge by a lower precision than the declared one, a name of `bridge.judge.detect_precision`
 
     Raises
     ------
     FileError
-        If a file is unreadable, the two do not belong together, nothing can be compared, or the fixture
-        disagrees with its own float64 oracle.
+        If nothing can be compared, or the fixture disagrees with its own float64 oracle.
     """
-    if os.path.exists(fixture) and os.path.exists(result) and os.path.samefile(fixture, result):
-        raise FileError(f"{os.fspath(result)}: the result is the fixture itself, there is nothing to compare")
     # A candidate's NaN and infinity are judged, not warned of
-    quiet = np.errstate(over="ignore", invalid="ignore")
-    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, quiet:
-        pair = Pair(reference, candidate, lower)
+    with np.errstate(over="ignore", invalid="ignore"):
         refuse_copy(pair)
         comparison = _Comparer(pair, progress).run()
     if not comparison.says_something:
         raise FileError(
-            f"{os.fspath(result)}: no tensor that {os.fspath(fixture)} asks for was computed: "
+            f"{pair.candidate.path}: no tensor that {pair.reference.path} asks for was computed: "
             "nothing was compared" + _listed(comparison)
         )
     return comparison

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import astuple
 
 import numpy as np
@@ -15,6 +18,7 @@ from bridge.judge.oracle.error_model import OPERAND_ROUNDOFF, UNIT_ROUNDOFF, tot
 
 Array = np.ndarray
 Parameters = dict[str, Array]
+StrPath = str | os.PathLike[str]
 
 
 class Pair:
@@ -73,6 +77,10 @@ class Pair:
         self.start = {name: w.astype(self.dtype) for name, w in start.items()}
         self.frozen = frozenset(name for name in start if reference.is_frozen(name))
 
+    def lowered(self, precision: str) -> Pair:
+        """The same files, judged by a lower precision than the declared one."""
+        return Pair(self.reference, self.candidate, precision)
+
     def sgd_of(self, parameter: str) -> Sgd:
         """The settings that a parameter is updated with: by those of a frozen one it stays as it is."""
         return Sgd(0.0) if parameter in self.frozen else self.sgd
@@ -119,6 +127,39 @@ class Pair:
     def _finite(self, name: str, values: Array) -> None:
         if not np.isfinite(values).all():
             raise FileError(f"{self.reference.path}: {name} holds NaN or infinity, expected finite values")
+
+
+@contextmanager
+def open_pair(fixture: StrPath, result: StrPath) -> Iterator[Pair]:
+    """Open a fixture and a result, once for everything that is done with them.
+
+    Parameters
+    ----------
+    fixture : exchange file of the reference
+    result : exchange file of the candidate, complete or partial
+
+    Raises
+    ------
+    FileError
+        If a file is unreadable, the two are one file, or they do not belong together.
+    """
+    if os.path.exists(fixture) and os.path.exists(result) and os.path.samefile(fixture, result):
+        raise FileError(f"{os.fspath(result)}: the result is the fixture itself, there is nothing to compare")
+    with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate:
+        yield Pair(reference, candidate)
+
+
+@contextmanager
+def other_result(pair: Pair, result: StrPath) -> Iterator[Pair]:
+    """Open a second result of the same fixture.
+
+    Raises
+    ------
+    FileError
+        As of `open_pair`.
+    """
+    with ExchangeFile(result) as candidate:
+        yield Pair(pair.reference, candidate)
 
 
 def is_probe(reference: ExchangeFile) -> bool:

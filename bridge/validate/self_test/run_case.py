@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from bridge.common.errors import FileError
 from bridge.common.number_format import short
 from bridge.judge.diagnosis import Diagnosis, diagnose
-from bridge.judge.diagnosis.adequacy import reckon
+from bridge.judge.diagnosis.background import adequacy_of
 from bridge.judge.diagnosis.records import VISIBLE
-from bridge.judge.judge import judge
+from bridge.judge.judge import judge, judge_pair
+from bridge.judge.measure.file_pair import Pair, open_pair
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.repeatability import compare_runs
 from bridge.judge.verdict import named
@@ -110,12 +111,14 @@ def tell(plant: Plant, data: str, scene: Scene) -> Told:
 
 def _visible(plant: Plant, scene: Scene) -> bool:
     """The data can show faults of this kind; one of which nothing is reckoned is always visible."""
-    sights = [one for one in reckon(scene.fixture, scene.right).sights if one.kind.number == plant.kind]
+    with open_pair(scene.fixture, scene.right) as pair:
+        sights = [one for one in adequacy_of(pair).sights if one.kind.number == plant.kind]
     return not sights or any(one.ratio >= VISIBLE for one in sights)
 
 
 def _two_runs(told: Told, scene: Scene) -> None:
-    runs = compare_runs(scene.fixture, scene.right, scene.path)
+    with open_pair(scene.fixture, scene.right) as pair:
+        runs = compare_runs(pair, scene.path)
     told.code, told.said = runs.outcome.value, runs.words
     told.caught = told.named = told.in_class = told.at_start = runs.outcome is Outcome.BUG
     told.t = max((one.statistic.t for one in runs.changed), default=0.0)
@@ -123,11 +126,15 @@ def _two_runs(told: Told, scene: Scene) -> None:
 
 def _one_run(told: Told, plant: Plant, scene: Scene) -> None:
     try:
-        comparison, verdict = judge(scene.fixture, scene.path, diagnosing=False)
+        with open_pair(scene.fixture, scene.path) as pair:
+            _judged(told, plant, pair)
     except FileError as error:
         told.code, told.said = Outcome.BAD_INPUT.value, str(error).replace(f"{scene.path.parent}/", "")
         told.caught = told.named = told.in_class = told.code in plant.codes
-        return
+
+
+def _judged(told: Told, plant: Plant, pair: Pair) -> None:
+    comparison, verdict = judge_pair(pair, diagnosing=False)
     told.t = max((one.t for one in comparison.judged), default=0.0)
     told.at_start = any(one.step == 0 for one in comparison.failures)
     if plant.precision and verdict.precisions:
@@ -135,7 +142,7 @@ def _one_run(told: Told, plant: Plant, scene: Scene) -> None:
         told.said = f"{verdict.precisions[0].said} in {verdict.precisions[0].layer}"
         told.named = told.in_class = True
     elif comparison.failures:
-        diagnosis = diagnose(scene.fixture, scene.path, comparison)
+        diagnosis = diagnose(pair, comparison)
         verdict = named(verdict, comparison, diagnosis)
         _diagnosed(told, plant, diagnosis)
     told.code = verdict.exit_code

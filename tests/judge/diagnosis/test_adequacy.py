@@ -14,7 +14,6 @@ from torch import nn
 
 from bridge.exchange.file import ExchangeFile
 from bridge.judge.diagnosis import crop
-from bridge.judge.diagnosis.adequacy import reckon
 from bridge.judge.diagnosis.crop import Excerpt
 from bridge.judge.diagnosis.records import VISIBLE, Adequacy
 from bridge.judge.measure.file_pair import Pair
@@ -22,6 +21,7 @@ from bridge.validate.self_test.candidate import train
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.diagnosed import make
+from tests.helpers.opened import reckoned
 
 Array = np.ndarray
 
@@ -72,7 +72,7 @@ INVISIBLE = {
 
 
 def test_default_data_see_everything_that_float32_can(default: tuple[Path, Path]) -> None:
-    found = reckon(*default)
+    found = reckoned(*default)
     assert {(one.kind.key, one.detail) for one in found.blind} == set(INVISIBLE)
     assert len(found.sights) > 1000
     kinds = {one.kind.number for one in found.sights}
@@ -83,8 +83,8 @@ def test_default_data_see_everything_that_float32_can(default: tuple[Path, Path]
 
 def test_constant_images(default: tuple[Path, Path], tmp_path: Path) -> None:
     """The first layer cannot tell their pixels apart; only the border and what follows can."""
-    found = reckon(*edited(default[0], tmp_path / "f.h5", input=np.float32(0.5), target=np.float32(0.25)))
-    good = reckon(*default)
+    found = reckoned(*edited(default[0], tmp_path / "f.h5", input=np.float32(0.5), target=np.float32(0.25)))
+    good = reckoned(*default)
     for key, detail in (
         ("image_transposed", "the input: reversed along h"),
         ("image_transposed", "the input: memory in the order (n,c,w,h)"),
@@ -98,7 +98,7 @@ def test_constant_images(default: tuple[Path, Path], tmp_path: Path) -> None:
 def test_symmetric_images(default: tuple[Path, Path], tmp_path: Path) -> None:
     with h5py.File(default[0]) as file:
         x = file["batches/0/input"][()]
-    found = reckon(*edited(default[0], tmp_path / "f.h5", input=x + x[..., ::-1]))
+    found = reckoned(*edited(default[0], tmp_path / "f.h5", input=x + x[..., ::-1]))
     assert best(found, "image_transposed", "the input: reversed along w", "forward/conv1") < VISIBLE
     assert best(found, "image_transposed", "the input: reversed along h", "forward/conv1") > 100
 
@@ -113,7 +113,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_one_channel(single: Path, tmp_path: Path) -> None:
     """There are no channels to be swapped, and one step shows no memory."""
-    blind = {(one.kind.key, one.detail) for one in reckon(*edited(single, tmp_path / "f.h5")).blind}
+    blind = {(one.kind.key, one.detail) for one in reckoned(*edited(single, tmp_path / "f.h5")).blind}
     assert ("in_out_swapped", "there is nothing to show it on") in blind
     assert {("accumulated", "from the second step on"), ("state", "from the second step on")} <= blind
     assert "kernel_flipped" not in {key for key, _ in blind}
@@ -124,7 +124,7 @@ def test_images_that_are_their_own_transposes(single: Path, tmp_path: Path) -> N
         x = file["batches/0/input"][()]
     order = "the input: memory in the order (n,c,h,w), read as (n,c,w,h)"
     for image, seen in ((x + x.swapaxes(2, 3), False), (x, True)):
-        found = reckon(*edited(single, tmp_path / "f.h5", input=image))
+        found = reckoned(*edited(single, tmp_path / "f.h5", input=image))
         assert (best(found, "image_transposed", order) > VISIBLE) == seen
 
 
@@ -134,7 +134,7 @@ def test_symmetric_kernels(single: Path, tmp_path: Path) -> None:
         with h5py.File(file_name, "r+") as file:
             w = file["steps/0/weights/0/weight"]
             w[...] = w[()] + w[()][..., ::-1, ::-1]
-    found = reckon(path, result)
+    found = reckoned(path, result)
     assert best(found, "kernel_flipped", "kernel reversed along r and s", "forward/0") < VISIBLE
     assert best(found, "dgrad_not_rotated", "", "grads/input") < VISIBLE
     # A gradient is as asymmetric as before
@@ -146,7 +146,7 @@ def test_a_fixture_of_weights_and_batches_alone(single: Path, tmp_path: Path) ->
     path, result = edited(single, tmp_path / "f.h5")
     with h5py.File(path, "r+") as file:
         del file["steps/0/grads"], file["steps/0/forward"], file["steps/0/loss"], file["steps/1"]
-    remarks = reckon(path, result).remarks
+    remarks = reckoned(path, result).remarks
     assert "optimizer/0/weight is not reckoned: the fixture lacks its own gradients" in remarks
 
 
@@ -156,11 +156,12 @@ def test_upstream_gradients_of_ones(single: Path, tmp_path: Path) -> None:
         x, w, b = (torch.from_numpy(file[name][()]) for name in INPUTS)
         assert reference.model is not None
     y = torch.conv2d(x, w, b, padding=1).numpy()
-    found = reckon(*edited(single, tmp_path / "f.h5", target=y - np.float32(0.5)))
+    found = reckoned(*edited(single, tmp_path / "f.h5", target=y - np.float32(0.5)))
     for detail in ("dz: reversed along h", "dz: memory in the order (n,c,h,w), read as (n,c,w,h)"):
         # Up to the rounding of the target
         assert best(found, "image_transposed", detail, "grads/0/weight") < VISIBLE
-        assert best(reckon(*edited(single, tmp_path / "g.h5")), "image_transposed", detail, "grads/0/weight") > VISIBLE
+        usual = reckoned(*edited(single, tmp_path / "g.h5"))
+        assert best(usual, "image_transposed", detail, "grads/0/weight") > VISIBLE
 
 
 INPUTS = ("batches/0/input", "steps/0/weights/0/weight", "steps/0/weights/0/bias")
@@ -184,11 +185,11 @@ def test_an_excerpt_is_the_upper_left_part(large: tuple[Path, Path]) -> None:
 
 def test_an_excerpt_says_no_more_than_the_whole(large: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     start = time.process_time()
-    part = reckon(*large)
+    part = reckoned(*large)
     assert time.process_time() - start < 6
     assert "reckoned on 2 x 128 x 128 pixels of the batch" in part.remarks
     monkeypatch.setattr(crop, "SIDE", 256)
-    whole = reckon(*large)
+    whole = reckoned(*large)
     assert not any("reckoned on" in remark for remark in whole.remarks)
     ratios = {(one.kind.key, one.detail, one.tensor): one.ratio for one in whole.sights}
     assert set(ratios) == {(one.kind.key, one.detail, one.tensor) for one in part.sights}

@@ -17,10 +17,12 @@ import pytest
 from bridge.common.errors import FileError
 from bridge.engine.library import extension
 from bridge.judge.diagnosis import background
-from bridge.judge.diagnosis.adequacy import reckon
 from bridge.judge.diagnosis.background import reckoning
+from bridge.judge.diagnosis.crop import Excerpt
 from bridge.judge.judge import judge
+from bridge.judge.measure.file_pair import open_pair
 from reference.export import ExportSettings, export
+from tests.helpers.opened import reckoned
 
 Files = tuple[Path, Path]
 
@@ -49,46 +51,56 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
 
 
 def test_the_process_finds_the_same(files: Files, started: list[subprocess.Popen[bytes]]) -> None:
-    with reckoning(*files) as adequacy:
-        assert adequacy() == reckon(*files)
+    with open_pair(*files) as pair, reckoning(pair) as adequacy:
+        assert adequacy() == reckoned(*files)
     assert [child.returncode for child in started] == [0]
-    assert judge(*files)[1].adequacy == reckon(*files)
+    assert judge(*files)[1].adequacy == reckoned(*files)
 
 
 def test_a_process_that_fails_or_cannot_start_is_done_without(
     files: Files, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
-    with reckoning(*files) as adequacy:
-        assert adequacy() == reckon(*files)
+    with open_pair(*files) as pair, reckoning(pair) as adequacy:
+        assert adequacy() == reckoned(*files)
     assert started[0].returncode != 0
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with reckoning(*files) as adequacy:
-        assert adequacy() == reckon(*files)
+    with open_pair(*files) as pair, reckoning(pair) as adequacy:
+        assert adequacy() == reckoned(*files)
 
 
-def test_it_ends_with_the_comparison(files: Files, started: list[subprocess.Popen[bytes]]) -> None:
+def test_it_ends_with_the_comparison(files: Files, started: list[subprocess.Popen[bytes]],
+                                     monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether somebody asked, or something else went wrong."""
-    with reckoning(*files):
+    with open_pair(*files) as pair, reckoning(pair):
         pass
-    with pytest.raises(FileError):
-        judge(files[0], files[0])
+
+    def fail(*_: object) -> None:
+        raise FileError("planted")
+
+    monkeypatch.setattr("bridge.judge.judge.compare", fail)
+    with pytest.raises(FileError, match="planted"):
+        judge(*files)
     assert len(started) == 2 and all(child.returncode is not None for child in started)
 
 
 def test_small_results_start_nothing(files: Files, started: list[subprocess.Popen[bytes]],
                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "LARGE", 1 << 28)
-    with reckoning(*files) as adequacy:
-        assert adequacy() == reckon(*files)
+    with open_pair(*files) as pair, reckoning(pair) as adequacy:
+        assert adequacy() == reckoned(*files)
     assert not started
 
 
-def test_a_signal_does_not_cut_what_the_process_says(files: Files) -> None:
+def test_a_signal_does_not_cut_what_the_process_says(files: Files, tmp_path: Path) -> None:
     """It is stopped and goes on in the middle of a write, with a pipe that holds little and without a buffer."""
     fcntl = pytest.importorskip("fcntl")
-    command = [sys.executable, "-m", "bridge.judge.diagnosis.background", *map(str, files)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as child:
+    command = [sys.executable, "-m", "bridge.judge.diagnosis.background"]
+    given = tmp_path / "given"
+    with open_pair(*files) as pair:
+        given.write_bytes(pickle.dumps((Excerpt(pair), [])))
+    with given.open("rb") as stdin, subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE,
+                                                     env=os.environ | {"PYTHONUNBUFFERED": "1"}) as child:
         assert child.stdout is not None
         if not hasattr(fcntl, "F_SETPIPE_SZ"):
             pytest.skip("pipes of a fixed size")
@@ -100,4 +112,4 @@ def test_a_signal_does_not_cut_what_the_process_says(files: Files) -> None:
             time.sleep(0.1)
             child.send_signal(signal.SIGCONT)
         said = child.stdout.read()
-    assert len(said) > 4096 and pickle.loads(said) == reckon(*files)
+    assert len(said) > 4096 and pickle.loads(said) == reckoned(*files)

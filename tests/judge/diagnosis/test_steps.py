@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from bridge.judge.diagnosis import Diagnosis, diagnose
-from bridge.judge.measure.comparison import compare
+from bridge.judge.diagnosis import Diagnosis
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.edits import plant
 from bridge.validate.self_test.operations import Operations, fed, only, replace
 from tests.helpers.candidates import keep
 from tests.helpers.diagnosed import keys, make
+from tests.helpers.opened import diagnosed
 
 Array = np.ndarray
 
@@ -34,7 +34,7 @@ def fixtures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, 
 
 
 def said(fixture: Path, result: Path, budget: float = 60.0) -> Diagnosis:
-    return diagnose(fixture, result, compare(fixture, result), budget)
+    return diagnosed(fixture, result, budget)
 
 
 def update(change: Callable[..., torch.Tensor]) -> type[Operations]:

@@ -15,6 +15,7 @@ from rich.console import Console
 from bridge.common.number_format import short
 from bridge.exchange.file import Sgd
 from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.judge.judge import Judgement
 from bridge.judge.measure.error_statistics import BLOCK, Statistic, measure
 from bridge.judge.measure.findings import Comparison, Judged, bug_above
 from bridge.judge.measure.operation_names import operation
@@ -346,7 +347,7 @@ def test_what_a_theorem_excludes_is_a_bug() -> None:
 
 def test_json_has_null_for_infinity() -> None:
     one = comparison(Judged("loss", 0, measure(np.array([np.nan]), np.ones(1), np.ones(1))))
-    document = json.loads(json.dumps(to_dict(one, decide(one)), allow_nan=False))
+    document = json.loads(json.dumps(to_dict(Judgement(one, decide(one))), allow_nan=False))
     tensor = document["tensors"][0]
     assert tensor["T"] is None and tensor["max_error"] is None and tensor["expected"] == 1 and not tensor["passed"]
 
