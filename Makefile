@@ -31,7 +31,7 @@ gpu-check:  ## all that only a GPU can show; without one it says so (ARGS="--sta
 bench: setup  ## speed and memory beside PyTorch, JAX and the machine's peak (ARGS="step layers", "--quick" etc.)
 	@$(PYTHON_ENV) -m benchmarks $(ARGS)
 
-gpu-bench:  ## a training step on a GPU beside PyTorch and the floor; without one it says so (ARGS="--minutes 25" etc.)
+gpu-bench:  ## a training step on a GPU beside PyTorch and its roofline; without one it says so (ARGS="--minutes 25" etc.)
 	@.ci/gpu "" benchmarks.gpu_bench $(ARGS)
 
 clean:  ## remove what was built, not the virtual environment

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """``python -m benchmarks``: speed and memory, beside PyTorch, JAX, h5py and what the machine can do.
 
-Contestants take turns, each in a process of its own, with the same number of threads on the same processors; while
-one works the others are stopped. Only medians and their quotients mean something on a machine that others use too.
+Runs of the frameworks are interleaved, each in a process of its own, with the same number of threads on the same
+processors; while one works the others are stopped. Only medians and their quotients mean something on a machine that
+others use too.
 """
 
 from __future__ import annotations
@@ -14,23 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.cpu import SECTIONS, module
-from benchmarks.harness.document import Options, make
+from benchmarks.harness.document import RESULTS, Options, make
 from benchmarks.harness.errors import BenchmarkError
-from benchmarks.harness.tables import table
+from benchmarks.harness.options import add_without
+from benchmarks.harness.tables import goals
 from bridge.common.atomic_file import write_json
 from bridge.common.cli import Output, complain, new_parser, run
 
-RESULTS = Path(__file__).resolve().parent / "results"
 #: Modules that are commands of their own
 OTHERS = {
     "gallery": "two published mistakes rebuilt, what made them look right, and what they are",
     "healthy": "right programs of random shapes: how many does the validator call wrong?",
     "fuzz": "thousands of broken and hostile files for the readers in Python and in Fortran",
     "gpu_check": "everything that only a GPU can show",
-    "gpu_bench": "a training step on a GPU beside PyTorch's, and the least time that the GPU allows",
+    "gpu_bench": "a training step on a GPU beside PyTorch's, under the roofline of the GPU",
 }
 EPILOG = """
 
@@ -39,14 +39,14 @@ examples:
   python -m benchmarks step layers            two sections
   python -m benchmarks --quick --output DIR   does it all work? a minute; the figures mean nothing
   python -m benchmarks step --without torch.compile,jax
-                                              leave contestants out: names, or how they begin
+                                              leave frameworks out: names, or how they begin
   CNN_CPU_LEVEL=avx2 python -m benchmarks layers --output DIR
                                               our kernels for another instruction set
 
 Each section writes DIR/SECTION.json, most of them pictures too (they need matplotlib). docs/benchmarks.md says what the
 figures mean. Peers that are not installed are skipped, and the tables say so; pip install 'jax[cpu]' brings JAX.
 
-exit codes: 0 measured, whatever was found; 1 a contestant failed or computes something else; 2 bad usage"""
+exit codes: 0 measured, whatever was found; 1 a framework failed or computes something else; 2 bad usage"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,9 +56,8 @@ def parser() -> argparse.ArgumentParser:
                    f"python -m benchmarks.NAME:\n{others}{EPILOG}")
     p.add_argument("sections", nargs="*", metavar="SECTION", help="which (default: all)")
     p.add_argument("--quick", action="store_true", help="tiny sizes and two runs, to see that everything works")
-    p.add_argument("--runs", type=_positive, metavar="N", help="turns of each contestant (default: 3 to 9)")
-    p.add_argument("--without", type=lambda text: tuple(filter(None, text.split(","))), default=(), metavar="NAME,...",
-                   help="leave out the contestants whose names begin so")
+    p.add_argument("--runs", type=_positive, metavar="N", help="runs of each framework (default: 3 to 9)")
+    add_without(p)
     p.add_argument("--output", type=Path, metavar="DIR", help="where the files go (default benchmarks/results; with "
                                                               "--quick none are written unless this is given)")
     p.add_argument("--list", action="store_true", help="name the sections, and end")
@@ -102,16 +101,15 @@ def _main(a: argparse.Namespace) -> int:
             documents.append(_section(name, options, folder, console))
         except BenchmarkError as error:
             code = complain("benchmarks", f"{name}: {error}", 1)
-    if any(document["goals"] for document in documents):
-        console.print(summary(documents))
+    if every := [goal for document in documents for goal in document["goals"]]:
+        console.print(goals(every, "goals" + " (a quick run: the figures mean nothing)" * a.quick))
     return code
 
 
 def _section(name: str, options: Options, folder: Path | None, console: Console) -> dict[str, Any]:
     """Measure one section, write it, print it."""
     section = module(name)
-    content, goals = section.measure(options, Output(stderr=True))
-    document = make(name, options, content, goals)
+    document = make(name, options, *section.measure(options, Output(stderr=True)))
     for made in section.tables(document):
         console.print(made, "")
     if folder is not None:
@@ -130,18 +128,6 @@ def _pictures(section: Any, document: dict[str, Any], folder: Path, console: Con
     except ModuleNotFoundError as error:
         console.print(f"no pictures: {error.name} is not installed", highlight=False)
         return []
-
-
-def summary(documents: list[dict[str, Any]]) -> Table:
-    """Every goal of the sections that ran: what was wanted, what was found."""
-    quick = any(document["quick"] for document in documents)
-    made = table("goals" + " (a quick run: the figures mean nothing)" * quick, "goal", "wanted", "found", "")
-    words = {True: "met", False: "not met", None: "not measured"}
-    for goal in (goal for document in documents for goal in document["goals"]):
-        sign = ">=" if goal["at_least"] else "<="
-        found = "" if goal["found"] is None else f"{goal['found']:.3g} {goal['unit']}"
-        made.add_row(goal["text"], f"{sign} {goal['wanted']:g} {goal['unit']}", found, words[goal["met"]])
-    return made
 
 
 if __name__ == "__main__":

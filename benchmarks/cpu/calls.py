@@ -20,12 +20,11 @@ from rich.console import Console
 from rich.table import Table
 
 import bridge
-from benchmarks.cpu.runs import Contestant
-from benchmarks.frameworks.cpu import OURS
+from benchmarks.cpu.runs import call
 from benchmarks.harness import data
 from benchmarks.harness.document import Goal, Options
+from benchmarks.harness.interleaved import warm_summaries
 from benchmarks.harness.tables import table
-from benchmarks.harness.timing import summary
 from benchmarks.harness.workloads import Net
 from bridge.common.progress import stage
 from bridge.engine.library import extension
@@ -37,16 +36,15 @@ METHOD, PROGRAM = "Network.step", "Fortran program"
 LONGEST_CALL = 3.0
 #: Of the time of the Fortran program
 MOST_FOR_STEP = 1.02
-#: Large steps of a turn, after one that is not counted
+#: Large steps of a run, after one that is not counted
 LARGE_STEPS = 5
 
 
 def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Goal]]:
     """In a process of our own, on one processor: two threads would measure how they wake each other."""
-    arguments = {"loops": 100 if options.quick else 5000, "rounds": options.rounds(15),
-                 "size": 32 if options.quick else 1024}
-    with stage(console, "calls"), Contestant(OURS, 1) as process:
-        found = process.ask("function", name="benchmarks.cpu.calls:time_calls", arguments=arguments)["value"]
+    with stage(console, "calls"):
+        found = call("benchmarks.cpu.calls:time_calls", 1, loops=100 if options.quick else 5000,
+                     rounds=options.rounds(15), size=32 if options.quick else 1024)
     step = found["results"][METHOD]["median"] / found["results"][PROGRAM]["median"]
     found["ratios"] = {METHOD: step}
     return found | {"threads": 1}, [
@@ -57,12 +55,12 @@ def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Go
 
 
 def time_calls(loops: int, rounds: int, size: int) -> dict[str, Any]:
-    """Everything in turns, in the process that is asked; called by `measure` through the worker.
+    """Everything interleaved, in the process that is asked; called by `measure` through the worker.
 
     Parameters
     ----------
-    loops : calls of what is tiny in a turn; the large step is called once
-    rounds : turns
+    loops : calls of what is tiny in a run; the large step is called once
+    rounds : runs
     size : of the image of the large step, 2 of them
 
     Returns
@@ -79,14 +77,8 @@ def time_calls(loops: int, rounds: int, size: int) -> dict[str, Any]:
             METHOD: lambda: statistics.median([_seconds(large.method, 1) for _ in range(LARGE_STEPS + 1)][1:]),
             PROGRAM: lambda: statistics.median(large.program(LARGE_STEPS + 1)[1:]),
         }
-        times: dict[str, list[float]] = {name: [] for name in work}
-        for number in range(rounds + 1):
-            # There and back, so that each of two neighbours is the first in every second round
-            for name, measured in list(work.items())[:: 1 if number % 2 else -1]:
-                seconds = measured()
-                if number:
-                    times[name].append(seconds)
-    return {"size": size, "loops": loops, "results": {name: summary(found) for name, found in times.items()}}
+        results = warm_summaries(work, rounds)
+    return {"size": size, "loops": loops, "results": results}
 
 
 def _seconds(function: Callable[[], object], calls: int) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cpu.runs import Contestant
-from benchmarks.frameworks.cpu import OURS
+from benchmarks.cpu.runs import call
 from benchmarks.harness.document import Goal, Options
-from benchmarks.harness.errors import BenchmarkError
-from benchmarks.harness.tables import milliseconds, table
-from benchmarks.harness.timing import summary
+from benchmarks.harness.interleaved import warm_summaries
+from benchmarks.harness.tables import optional, table, times
 from bridge import Network
 from bridge.common.progress import stage
 from bridge.engine.library import extension
@@ -44,13 +43,10 @@ RUN, STEPS, PLAIN_RUN = "cnn_step, whole", "cnn_step, without files", "h5py, cnn
 
 def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Goal]]:
     """In a process of its own with both processors."""
-    arguments = {"size": 48 if options.quick else 1024, "rounds": options.rounds(5)}
     threads = 1 if options.quick else 2
-    with stage(console, "files"), Contestant(OURS, threads) as process:
-        answer = process.ask("function", name="benchmarks.cpu.files:time_files", arguments=arguments)
-    if "value" not in answer:
-        raise BenchmarkError(answer.get("skipped", "no figures"))
-    found = answer["value"]
+    with stage(console, "files"):
+        found = call("benchmarks.cpu.files:time_files", threads, size=48 if options.quick else 1024,
+                     rounds=options.rounds(5))
     found["ratios"] = throughputs(found["results"])
     return found | {"threads": threads}, [
         Goal(f"files: {name}, of h5py's throughput", found["ratios"].get(name), WANTED, unit="")
@@ -74,12 +70,12 @@ def throughputs(results: dict[str, Any]) -> dict[str, float]:
 
 
 def time_files(size: int, rounds: int) -> dict[str, Any]:
-    """Everything in turns, in the process that is asked.
+    """Everything interleaved, in the process that is asked.
 
     Parameters
     ----------
     size : of the fixture's images in pixels; a batch of 2, one step of the default network
-    rounds : turns
+    rounds : runs
 
     Returns
     -------
@@ -87,17 +83,18 @@ def time_files(size: int, rounds: int) -> dict[str, Any]:
     """
     with workspace(None, IMAGES_KEPT * 2 * size * size * 4) as folder:
         work, content = _work(folder, size)
-        times: dict[str, list[float]] = {name: [] for name in work}
-        for number in range(rounds + 1):
-            for name, function in list(work.items())[:: 1 if number % 2 else -1]:
-                for path in folder.glob("new*"):
-                    path.unlink()
-                begin = time.perf_counter()
-                function()
-                if number:
-                    times[name].append(time.perf_counter() - begin)
+        timed = {name: partial(_seconds, function, folder) for name, function in work.items()}
         return content | {"size": size, "in_memory": str(folder).startswith("/dev/shm"),
-                          "results": {name: summary(found) for name, found in times.items()}}
+                          "results": warm_summaries(timed, rounds)}
+
+
+def _seconds(function: Callable[[], object], folder: Path) -> float:
+    """Of one call, where nothing new is in the folder."""
+    for path in folder.glob("new*"):
+        path.unlink()
+    begin = time.perf_counter()
+    function()
+    return time.perf_counter() - begin
 
 
 def _work(folder: Path, size: int) -> tuple[dict[str, Callable[[], object]], dict[str, Any]]:
@@ -188,6 +185,6 @@ def tables(document: dict[str, Any]) -> list[Table]:
     for name in (one for way in ways for one in way):
         one, ratio = document["results"][name], document["ratios"].get(name)
         size = document["bytes"].get(name)
-        made.add_row(name, "" if size is None else f"{size / 1e6:.1f}", milliseconds(one["median"]),
-                     " .. ".join(map(milliseconds, one["quartiles"])), "" if ratio is None else f"{ratio:.2f}")
+        made.add_row(name, "" if size is None else f"{size / 1e6:.1f}", *times(one),
+                     optional(ratio))
     return [made]

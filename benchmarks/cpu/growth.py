@@ -11,11 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cpu.runs import compete, contestants
+from benchmarks.cpu import pictures
+from benchmarks.cpu.runs import compare, workers
 from benchmarks.frameworks.cpu import CHANNELS_LAST, OURS
 from benchmarks.harness import processors
 from benchmarks.harness.document import Goal, Options
-from benchmarks.harness.tables import milliseconds, table
+from benchmarks.harness.tables import caption, milliseconds, optional, table
 from benchmarks.harness.timing import ratios, slope
 from benchmarks.harness.workloads import Net
 from bridge.common.progress import stage
@@ -23,7 +24,7 @@ from bridge.common.progress import stage
 NAMES = (OURS, CHANNELS_LAST)
 #: A step that would take longer is not measured
 LONGEST = 20.0
-#: Of the memory that is free, what a contestant may need
+#: Of the memory that is free, what a framework may need
 SHARE_OF_MEMORY = 0.7
 
 
@@ -79,10 +80,10 @@ def _curve(curve: Curve, options: Options) -> dict[str, Any]:
             reason = too_much(before, _larger(curve, len(points[name])), processors.memory_left())
             if reason and name not in skipped:
                 skipped[name] = {"skipped": reason}
-        with contestants([name for name in NAMES if name not in skipped], threads) as taking_part:
-            results = compete(taking_part, {"net": net.as_dict()}, options.rounds(3)) | skipped
+        with workers([name for name in NAMES if name not in skipped], threads) as processes:
+            results = compare(processes, net, options.rounds(3)) | skipped
         for name in NAMES:
-            points[name].append(_point(results[name], net))
+            points[name].append(_point(results[name]))
     return {"title": curve.title, "grows": curve.grows, "x": list(curve.x), "threads": list(curve.threads),
             "nets": [net.as_dict() for net in curve.nets], "points": points, "ratios": _ratios(points),
             "slopes": {name: _slopes(curve.x, points[name]) for name in NAMES}}
@@ -112,12 +113,12 @@ def too_much(before: dict[str, Any] | None, larger: float, memory: int) -> str:
     return ""
 
 
-def _point(result: dict[str, Any], net: Net) -> dict[str, Any]:
+def _point(result: dict[str, Any]) -> dict[str, Any]:
     if "skipped" in result:
         return result
     return {"seconds": result["median"], "quartiles": result["quartiles"], "runs": result["runs"],
             "bytes": result["memory"]["peak"], "bytes_after_import": result["memory"]["imported"],
-            "gflops": net.flop / result["median"] / 1e9}
+            "gflops": result["gflops"]}
 
 
 def _ratios(points: dict[str, list[dict[str, Any]]]) -> list[dict[str, float]]:
@@ -145,13 +146,12 @@ def _table(curve: dict[str, Any]) -> Table:
     for place, x in enumerate(curve["x"]):
         ratio = curve["ratios"][place].get(CHANNELS_LAST)
         made.add_row(str(x), *(cell for name in NAMES for cell in _cells(curve["points"][name][place])),
-                     "" if ratio is None else f"{ratio:.2f}")
+                     optional(ratio))
     exponents = (curve["slopes"][name][what] for name in NAMES for what in ("seconds", "bytes"))
-    made.add_row("~ n^", *("" if p is None else f"{p:.2f}" for p in exponents), "")
-    reasons = dict.fromkeys(f"  skipped: {name}, {curve['grows']} {x}: {one['skipped']}" for name in NAMES
+    made.add_row("~ n^", *map(optional, exponents), "")
+    reasons = (f"  skipped: {name}, {curve['grows']} {x}: {one['skipped']}" for name in NAMES
                             for x, one in zip(curve["x"], curve["points"][name], strict=True) if "skipped" in one)
-    made.caption, made.caption_justify = "\n".join(reasons) or None, "left"
-    return made
+    return caption(made, reasons)
 
 
 def _cells(point: dict[str, Any]) -> list[str]:
@@ -160,6 +160,4 @@ def _cells(point: dict[str, Any]) -> list[str]:
 
 def draw(document: dict[str, Any], folder: Path) -> list[Path]:
     """Time and memory."""
-    from benchmarks.cpu.pictures import growth
-
-    return [growth(document, folder / "growth.png")]
+    return [pictures.growth(document, folder / "growth.png")]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The layers of the mission's net, pass by pass: GFLOP/s, and the share of what the machine can do.
 
-The machine's peak and its memory bandwidth are measured in every round, between the contestants.
+The machine's peak and its memory bandwidth are measured in every round, between the frameworks.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.cpu import pictures
 from benchmarks.cpu.machine_peak import FLOATS, TRIAD, MachinePeak
-from benchmarks.cpu.runs import compete, contestants
+from benchmarks.cpu.runs import compare, workers
 from benchmarks.frameworks.cpu import CHANNELS_LAST, EAGER, KERNEL, OURS
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.errors import NotHere
-from benchmarks.harness.tables import milliseconds, skipped, table, threads
+from benchmarks.harness.tables import caption, optional, skipped, table, threads, times
 from benchmarks.harness.timing import ratios
 from benchmarks.harness.workloads import PASSES, Conv, Net
 from bridge.common.progress import stage
@@ -70,19 +71,14 @@ def _passes(number: int, convs: list[Conv], peak: MachinePeak | None, options: O
             peak.measure(number)
 
     found = []
-    with contestants(names, number) as taking_part:
+    with workers(names, number) as processes:
         for conv, which in itertools.product(convs, PASSES):
-            task = {"conv": conv.as_dict(), "pass": which}
-            results = compete(taking_part, task, options.rounds(7), between)
+            results = compare(processes, conv, options.rounds(7), which, between)
             found.append(_one(conv, which, number, results | without))
     return found
 
 
 def _one(conv: Conv, which: str, number: int, results: dict[str, Any]) -> dict[str, Any]:
-    for one in results.values():
-        one.pop("memory", None)
-        if "median" in one:
-            one["gflops"] = conv.flop / one["median"] / 1e9
     return {"name": f"{conv.c}->{conv.k} {which}, {conv.dtype}, {threads(number)}", "pass": which, "dtype": conv.dtype,
             "threads": number, "conv": conv.as_dict(), "gflop": conv.flop / 1e9,
             "flop_per_byte": conv.flop / conv.bytes, "results": results, "ratios": ratios(results, KERNEL)}
@@ -113,7 +109,7 @@ def goals(cases: list[dict[str, Any]]) -> list[Goal]:
 
 
 def tables(document: dict[str, Any]) -> list[Table]:
-    """The machine, and a row for each contestant in each case."""
+    """The machine, and a row for each framework in each case."""
     machine = document["machine"]
     roof = table("the machine", "", "float32 GFLOP/s", "float64 GFLOP/s", "triad GB/s")
     for run in machine.get("runs", []):
@@ -122,7 +118,7 @@ def tables(document: dict[str, Any]) -> list[Table]:
                          f"{rates['gigabytes_per_second']:.1f}")
     if "skipped" in machine:
         roof.add_row(f"skipped: {machine['skipped']}")
-    made = table("layers of the mission's net", "layer and pass", "contestant", "median ms", "quartiles", "GFLOP/s",
+    made = table("layers of the mission's net", "layer and pass", "framework", "median ms", "quartiles", "GFLOP/s",
                  "of the peak", "x the kernel's time", texts=2)
     for case in document["cases"]:
         title = case["name"]
@@ -130,18 +126,14 @@ def tables(document: dict[str, Any]) -> list[Table]:
             if "median" in one:
                 made.add_row(title, name, *_cells(one, case["ratios"].get(name)))
                 title = ""
-    made.caption = "\n".join(filter(None, dict.fromkeys(skipped(c["results"]) for c in document["cases"]))) or None
-    return [roof, made]
+    return [roof, caption(made, (skipped(case["results"]) for case in document["cases"]))]
 
 
 def _cells(one: dict[str, Any], ratio: float | None) -> list[str]:
     share = one.get("share_of_peak")
-    return [milliseconds(one["median"]), " .. ".join(map(milliseconds, one["quartiles"])), f"{one['gflops']:.1f}",
-            "" if share is None else f"{share:.0%}", "" if ratio is None else f"{ratio:.2f}"]
+    return [*times(one), f"{one['gflops']:.1f}", optional(share, ".0%"), optional(ratio)]
 
 
 def draw(document: dict[str, Any], folder: Path) -> list[Path]:
     """The roofline, where the peak is known."""
-    from benchmarks.cpu.pictures import roofline
-
-    return [roofline(document, folder / "layers.png")] if "runs" in document["machine"] else []
+    return [pictures.roofline(document, folder / "layers.png")] if "runs" in document["machine"] else []

@@ -58,7 +58,7 @@ class MachinePeak:
         return max(self.found[threads][name])
 
     def median(self, threads: int, name: str) -> float:
-        """The rate of the median run: what was left of it while the contestants ran."""
+        """The rate of the median run: what was left of it while the frameworks ran."""
         return statistics.median(self.found[threads][name])
 
     @staticmethod

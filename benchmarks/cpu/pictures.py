@@ -18,31 +18,22 @@ from benchmarks.frameworks.cpu import (
     MEMORY_KEPT,
     OURS,
 )
+from benchmarks.harness.pictures import BLACK, BLUE, GREEN, GREY, GRID, ORANGE, PINK, RED, SKY, WINE, new_figure, saved
 from benchmarks.harness.tables import threads, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-#: Told apart by people who see colours differently (Okabe and Ito)
-COLOURS = {KERNEL: "#0072B2", OURS: "#56B4E9", CHANNELS_LAST: "#D55E00", EAGER: "#E69F00"}
-PEER_COLOURS = {EAGER: "#E69F00", CHANNELS_LAST: "#D55E00", MEMORY_KEPT: "#882255", COMPILED: "#009E73",
-                COMPILED_LAST: "#0072B2", JAX_NCHW: "#CC79A7", JAX_NHWC: "#000000"}
+COLOURS = {KERNEL: BLUE, OURS: SKY, CHANNELS_LAST: RED, EAGER: ORANGE}
+PEER_COLOURS = {EAGER: ORANGE, CHANNELS_LAST: RED, MEMORY_KEPT: WINE, COMPILED: GREEN,
+                COMPILED_LAST: BLUE, JAX_NCHW: PINK, JAX_NHWC: BLACK}
 MARKERS = {"forward": "o", "data": "s", "filter": "^"}
-GREY = "#666666"
-
-
-def _figure(width: float, height: float) -> Figure:
-    # Without pyplot nothing opens a window, and no backend is chosen for the whole process
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def step(document: dict[str, Any], path: Path) -> Path:
     """Every peer's time and peak memory over ours, a line for each case; to the right of 1 we need less."""
     cases = document["cases"][::-1]
-    figure = _figure(11, 1.6 + 0.42 * len(cases))
+    figure = new_figure(11, 1.6 + 0.42 * len(cases))
     axes = figure.subplots(1, 2, sharey=True)
     for place, key, what in zip(axes, ("ratios", "memory_ratios"), ("time", "peak memory"), strict=True):
         for name, colour in PEER_COLOURS.items():
@@ -53,13 +44,12 @@ def step(document: dict[str, Any], path: Path) -> Path:
         place.set_xscale("log", base=2)
         place.xaxis.set_major_formatter("{x:g}")
         place.set(title=f"{what} over ours", ylim=(-0.5, len(cases) - 0.5))
-        place.grid(True, lw=0.3, color="#dddddd")
+        place.grid(True, lw=0.3, color=GRID)
     names = [title(case) for case in cases]
     axes[0].set_yticks(range(len(cases)), names, fontsize=8)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     figure.suptitle(f"a training step: {document['environment']['cpu']}")
-    figure.savefig(path, dpi=110)
-    return path
+    return saved(figure, path)
 
 
 def roofline(document: dict[str, Any], path: Path) -> Path:
@@ -67,7 +57,7 @@ def roofline(document: dict[str, Any], path: Path) -> Path:
     panels = list(dict.fromkeys((case["threads"], case["dtype"]) for case in document["cases"]))
     columns = 2 if len(panels) > 1 else 1
     rows = -(-len(panels) // columns)
-    figure = _figure(6.0 * columns, 4.4 * rows + 0.6)
+    figure = new_figure(6.0 * columns, 4.4 * rows + 0.6)
     axes = figure.subplots(rows, columns, squeeze=False)
     for place, (number, dtype) in zip(axes.flat, panels, strict=False):
         machine = next(run for run in document["machine"]["runs"] if run["threads"] == number)
@@ -82,8 +72,7 @@ def roofline(document: dict[str, Any], path: Path) -> Path:
         axes[0][0].plot([], [], marker, color=GREY, label=which)
     figure.legend(loc="outside lower center", ncols=len(COLOURS) + len(MARKERS), fontsize=8)
     figure.suptitle(f"layers of the mission's net: {document['environment']['cpu']}")
-    figure.savefig(path, dpi=110)
-    return path
+    return saved(figure, path)
 
 
 def _roof(axes: Axes, peak: float, bandwidth: float) -> None:
@@ -98,11 +87,11 @@ def _roof(axes: Axes, peak: float, bandwidth: float) -> None:
                   ha="right")
     axes.annotate(f"triad {bandwidth:.0f} GB/s", (low * 1.3, low * 1.3 * bandwidth), xytext=(8, -8),
                   textcoords="offset points", fontsize=8)
-    axes.grid(True, which="both", lw=0.3, color="#dddddd")
+    axes.grid(True, which="both", lw=0.3, color=GRID)
 
 
 def _points(axes: Axes, case: dict[str, Any]) -> None:
-    """Contestants beside each other, not one on the other: all of them do the same work on the same bytes."""
+    """Frameworks beside each other, not one on the other: all of them do the same work on the same bytes."""
     there = [name for name in COLOURS if "gflops" in case["results"].get(name, {})]
     for place, name in enumerate(there):
         x = case["flop_per_byte"] * 1.12 ** (place - (len(there) - 1) / 2)
@@ -113,7 +102,7 @@ def _points(axes: Axes, case: dict[str, Any]) -> None:
 def growth(document: dict[str, Any], path: Path) -> Path:
     """Time and memory against what grows, both axes logarithmic: a column for each thing that grows."""
     curves = document["curves"]
-    figure = _figure(4.2 * len(curves), 7.2)
+    figure = new_figure(4.2 * len(curves), 7.2)
     axes = figure.subplots(2, len(curves), squeeze=False)
     for column, curve in enumerate(curves):
         _curves(axes[0][column], curve, "seconds", 1.0)
@@ -123,8 +112,7 @@ def growth(document: dict[str, Any], path: Path) -> Path:
         axes[1][column].set_yscale("log", base=2)
         axes[1][column].yaxis.set_major_formatter("{x:.0f}")
     figure.suptitle(document["environment"]["cpu"])
-    figure.savefig(path, dpi=110)
-    return path
+    return saved(figure, path)
 
 
 def _curves(axes: Axes, curve: dict[str, Any], quantity: str, scale: float) -> None:
@@ -142,12 +130,12 @@ def _curves(axes: Axes, curve: dict[str, Any], quantity: str, scale: float) -> N
     # Room for the legend above what grows
     axes.set_ylim(top=4 * axes.get_ylim()[1])
     axes.legend(fontsize=7, loc="upper left")
-    axes.grid(True, which="both", lw=0.3, color="#dddddd")
+    axes.grid(True, which="both", lw=0.3, color=GRID)
 
 
 def sweep(document: dict[str, Any], path: Path) -> Path:
     """The ratio of every shape and pass, sorted: above the line we are faster."""
-    figure = _figure(9, 4.6)
+    figure = new_figure(9, 4.6)
     axes = figure.subplots()
     for (which, marker), colour in zip(MARKERS.items(), COLOURS.values(), strict=False):
         values = _sorted_ratios(document["cases"], which)
@@ -157,10 +145,9 @@ def sweep(document: dict[str, Any], path: Path) -> Path:
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set(xlabel="shapes, sorted", ylabel=f"time of {CHANNELS_LAST} / ours", title=document["environment"]["cpu"])
-    axes.grid(True, which="both", lw=0.3, color="#dddddd")
+    axes.grid(True, which="both", lw=0.3, color=GRID)
     axes.legend()
-    figure.savefig(path, dpi=110)
-    return path
+    return saved(figure, path)
 
 
 def _sorted_ratios(cases: Sequence[dict[str, Any]], which: str) -> list[float]:

@@ -14,7 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cpu.runs import compete, contestants
+from benchmarks.cpu import pictures
+from benchmarks.cpu.runs import compare, workers
 from benchmarks.frameworks.cpu import (
     CHANNELS_LAST,
     COMPILED,
@@ -27,7 +28,7 @@ from benchmarks.frameworks.cpu import (
 )
 from benchmarks.harness import processors
 from benchmarks.harness.document import Goal, Options
-from benchmarks.harness.tables import milliseconds, skipped, table, title
+from benchmarks.harness.tables import caption, optional, skipped, table, times, title
 from benchmarks.harness.timing import ratios
 from benchmarks.harness.workloads import Net
 from bridge.common.progress import stage
@@ -43,7 +44,7 @@ SLOW_TO_START = (COMPILED, COMPILED_LAST, JAX_NCHW, JAX_NHWC, MEMORY_KEPT)
 
 @dataclass(frozen=True)
 class Case:
-    """A net, and with how many threads and in how many turns it is run."""
+    """A net, and with how many threads and in how many runs it is run."""
 
     name: str
     net: Net
@@ -81,11 +82,8 @@ def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Go
 def _one(case: Case, options: Options) -> dict[str, Any]:
     skipped = too_large(case.net, processors.memory_left()) | options.left_out(PEERS, slow=SLOW_TO_START)
     names = [name for name in (OURS, *PEERS) if name not in skipped]
-    with contestants(names, case.threads) as taking_part:
-        results = compete(taking_part, {"net": case.net.as_dict()}, options.rounds(case.rounds)) | skipped
-    for one in results.values():
-        if "median" in one:
-            one["gflops"] = case.net.flop / one["median"] / 1e9
+    with workers(names, case.threads) as processes:
+        results = compare(processes, case.net, options.rounds(case.rounds)) | skipped
     return {"name": case.name, "net": case.net.as_dict(), "threads": case.threads, "gflop": case.net.flop / 1e9,
             "results": results, "ratios": ratios(results, OURS), "memory_ratios": memory_ratios(results)}
 
@@ -135,8 +133,8 @@ def goals(cases: list[dict[str, Any]]) -> list[Goal]:
 
 
 def tables(document: dict[str, Any]) -> list[Table]:
-    """A row for each contestant in each case."""
-    made = table("a training step", "case", "contestant", "median ms", "quartiles", "GFLOP/s", "x our time", "peak MB",
+    """A row for each framework in each case."""
+    made = table("a training step", "case", "framework", "median ms", "quartiles", "GFLOP/s", "x our time", "peak MB",
                  "after import", "with data", texts=2)
     for case in document["cases"]:
         words = title(case)
@@ -144,19 +142,14 @@ def tables(document: dict[str, Any]) -> list[Table]:
             if "median" in one:
                 made.add_row(words, name, *_cells(one, case["ratios"].get(name)))
                 words = ""
-    reasons = dict.fromkeys(skipped(case["results"]) for case in document["cases"])
-    made.caption, made.caption_justify = "\n".join(filter(None, reasons)) or None, "left"
-    return [made]
+    return [caption(made, (skipped(case["results"]) for case in document["cases"]))]
 
 
 def _cells(one: dict[str, Any], ratio: float | None) -> list[str]:
-    return [milliseconds(one["median"]), " .. ".join(map(milliseconds, one["quartiles"])), f"{one['gflops']:.1f}",
-            "" if ratio is None else f"{ratio:.2f}",
+    return [*times(one), f"{one['gflops']:.1f}", optional(ratio),
             *(f"{one['memory'][name] / 1e6:.0f}" for name in ("peak", "imported", "with_data"))]
 
 
 def draw(document: dict[str, Any], folder: Path) -> list[Path]:
     """Ratios of time and memory."""
-    from benchmarks.cpu.pictures import step
-
-    return [step(document, folder / "step.png")]
+    return [pictures.step(document, folder / "step.png")]

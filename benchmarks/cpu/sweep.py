@@ -11,11 +11,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cpu.runs import Contestant, compete, contestants
+from benchmarks.cpu import pictures
+from benchmarks.cpu.runs import compare, workers
 from benchmarks.cpu.shapes import QUICK, SHAPES, name
 from benchmarks.frameworks.cpu import CHANNELS_LAST, EAGER, OURS
 from benchmarks.harness.document import Goal, Options
-from benchmarks.harness.tables import milliseconds, skipped, table
+from benchmarks.harness.processes import Process
+from benchmarks.harness.tables import caption, milliseconds, optional, skipped, table
 from benchmarks.harness.timing import ratios
 from benchmarks.harness.workloads import PASSES, Conv
 from bridge.common.progress import stage
@@ -29,21 +31,17 @@ def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Go
     shapes, cases = QUICK if options.quick else SHAPES, []
     without, threads = options.left_out(PEERS, slow=(EAGER,)), 1 if options.quick else THREADS
     names = [one for one in (OURS, *PEERS) if one not in without]
-    with contestants(names, threads) as taking_part, stage(console, "sweep") as report:
+    with workers(names, threads) as processes, stage(console, "sweep") as report:
         for done, conv in enumerate(shapes):
             report(done, len(shapes))
-            cases += [_one(taking_part, conv, which, options) for which in PASSES]
+            cases += [_one(processes, conv, which, options) for which in PASSES]
     for case in cases:
         case["results"] |= without
     return {"threads": threads, "shapes": len(shapes), "cases": cases, "exceptions": exceptions(cases)}, goals(cases)
 
 
-def _one(taking_part: list[Contestant], conv: Conv, which: str, options: Options) -> dict[str, Any]:
-    results = compete(taking_part, {"conv": conv.as_dict(), "pass": which}, options.rounds(5))
-    for one in results.values():
-        one.pop("memory", None)
-        if "median" in one:
-            one["gflops"] = conv.flop / one["median"] / 1e9
+def _one(processes: dict[str, Process], conv: Conv, which: str, options: Options) -> dict[str, Any]:
+    results = compare(processes, conv, options.rounds(5), which)
     return {"name": name(conv), "pass": which, "conv": conv.as_dict(), "results": results,
             "ratios": ratios(results, OURS)}
 
@@ -71,13 +69,13 @@ def tables(document: dict[str, Any]) -> list[Table]:
                  *(f"{which} {what}" for which in PASSES for what in ("ms", "cl", "NCHW")))
     for title, passes in rows.items():
         made.add_row(title, *(cell for which in PASSES for cell in _cells(passes[which])))
-    made.caption = "\n".join(filter(None, dict.fromkeys(skipped(c["results"]) for c in document["cases"]))) or None
+    made = caption(made, (skipped(case["results"]) for case in document["cases"]))
     return [made, _spread(document), _exceptions(document)]
 
 
 def _cells(case: dict[str, Any]) -> list[str]:
     found = (case["ratios"].get(peer) for peer in PEERS)
-    return [milliseconds(case["results"][OURS]["median"]), *("" if x is None else f"{x:.2f}" for x in found)]
+    return [milliseconds(case["results"][OURS]["median"]), *map(optional, found)]
 
 
 def _spread(document: dict[str, Any]) -> Table:
@@ -103,9 +101,7 @@ def draw(document: dict[str, Any], folder: Path) -> list[Path]:
     """All ratios as a text, and sorted as a picture."""
     text = folder / "sweep.md"
     text.write_text(as_markdown(document), encoding="utf-8")
-    from benchmarks.cpu.pictures import sweep
-
-    return [text, sweep(document, folder / "sweep.png")]
+    return [text, pictures.sweep(document, folder / "sweep.png")]
 
 
 def as_markdown(document: dict[str, Any]) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cpu.runs import ROOT
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.errors import BenchmarkError
+from benchmarks.harness.processes import ROOT
 from benchmarks.harness.tables import table
 from bridge.common.progress import stage
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""A process of its own for a contestant: ``python -m benchmarks.cpu.worker NAME THREADS``, which `.runs` starts.
+"""The process of a framework on the CPU: ``python -m benchmarks.cpu.worker NAME THREADS``, which `.runs` starts.
 
-It reads one JSON object a line from standard input and answers each with one on standard output:
+Its requests:
 
 ``{"do": "build", "task": ...}``
     make data and function, call it (the first call compiles and fills caches): seconds of a later call, a
-    number that all contestants must agree on, and memory
+    number that all frameworks must agree on, and memory
 ``{"do": "run", "calls": N}``
     call it N times: the median of their seconds, because in some of many short calls a thread has to wait for a
     processor that somebody else has. With ``"warm": true`` once more before, without counting
@@ -16,26 +16,21 @@ It reads one JSON object a line from standard input and answers each with one on
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
-import json
-import os
 import resource
-import signal
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from benchmarks.frameworks import cpu as contestants
+from benchmarks.frameworks import cpu as frameworks
 from benchmarks.harness import processors
 from benchmarks.harness.errors import NotHere
+from benchmarks.harness.worker import handle, main
 
 Answer = dict[str, Any]
-#: prctl's option: send a signal when the parent ends
-PR_SET_PDEATHSIG = 1
 #: Calls below so many seconds are made a few times to know how long one takes
 SHORT, FEW = 0.05, 5
 
@@ -55,7 +50,7 @@ def memory(field: str) -> int:
 
 
 def checksum(result: Any) -> float:
-    """A number that right contestants agree on: the loss, or the sum of the absolute values of a tensor."""
+    """A number that right frameworks agree on: the loss, or the sum of the absolute values of a tensor."""
     if isinstance(result, float):
         return result
     if hasattr(result, "detach"):
@@ -68,7 +63,7 @@ class Worker:
 
     Parameters
     ----------
-    name : contestant
+    name : of a framework
     threads : how many
     """
 
@@ -76,7 +71,7 @@ class Worker:
         self.name = name
         self.missing = ""
         try:
-            contestants.prepare(name, threads)
+            frameworks.prepare(name, threads)
         except NotHere as why:
             self.missing = str(why)
         self.imported = memory("VmRSS")
@@ -87,7 +82,7 @@ class Worker:
         if self.missing:
             return {"skipped": self.missing}
         try:
-            return getattr(self, "do_" + request.pop("do"))(**request)
+            return handle(self, request)
         except NotHere as why:
             return {"skipped": str(why)}
         except MemoryError:
@@ -96,7 +91,7 @@ class Worker:
     def do_build(self, task: dict[str, Any]) -> Answer:
         """Data, function, first calls."""
         self.call = None
-        self.call = contestants.build(self.name, task)
+        self.call = frameworks.build(self.name, task)
         with_data = memory("VmRSS")
         found = checksum(self.call())
         seconds = self.do_run(1)["seconds"]
@@ -119,7 +114,7 @@ class Worker:
         return {"seconds": statistics.median(seconds)}
 
     def do_function(self, name: str, arguments: dict[str, Any]) -> Answer:
-        """For what is no contest of the same work."""
+        """For what is no comparison of the same work."""
         module, _, function = name.partition(":")
         try:
             return {"value": getattr(importlib.import_module(module), function)(**arguments)}
@@ -127,36 +122,13 @@ class Worker:
             raise NotHere(f"{error.name} is not installed") from None
 
 
-def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
-    """Until the requests end."""
-    for line in requests:
-        print(json.dumps(worker.answer(json.loads(line))), file=answers, flush=True)
-
-
-def end_with_parent() -> None:
-    """Also while this process is stopped; only Linux can."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-
-
-def _end_first() -> None:
-    """Where memory runs out, this process is to be killed and no other one."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-
-
-def main() -> int:
-    """What a library prints goes to standard error, and cannot be taken for an answer."""
-    end_with_parent()
-    _end_first()
+def make() -> Worker:
+    """The one that the command line names."""
     threads = int(sys.argv[2])
     # Before any library counts processors
     processors.restrict(threads)
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
-        os.dup2(2, 1)
-        serve(Worker(sys.argv[1], threads), sys.stdin, answers)
-    return 0
+    return Worker(sys.argv[1], threads)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(make))

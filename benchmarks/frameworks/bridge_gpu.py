@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,8 @@ import torch
 
 import bridge
 from benchmarks.frameworks.gpu import device_text
-from benchmarks.frameworks.gpu_step import LR, batch, module_of
+from benchmarks.frameworks.gpu_step import LR, batch
+from benchmarks.frameworks.torch_module import module_of
 from benchmarks.harness.workloads import Net
 from bridge.engine.arrays.transfer import to_host
 
@@ -32,8 +32,6 @@ class OurStep:
         number = torch.device(device).index or 0
         text = device_text(f"cuda:{number}", precision, how)
         self._waits = how["waits"]
-        if not self._waits and "read_loss" not in inspect.signature(bridge.Network.step).parameters:
-            raise RuntimeError("this version has no step(read_loss=False): every step waits for its loss")
         # A stream of its own: the default stream cannot be recorded
         self._stream = None if device == "cpu" else torch.cuda.Stream(number)
         with self._working():

@@ -33,12 +33,12 @@ MODULES = {
     COMPILED: "torch_cpu", COMPILED_LAST: "torch_cpu",
     JAX_NCHW: "jax_cpu", JAX_NHWC: "jax_cpu",
 }
-#: Set for the process of one contestant alone
+#: Set for the process of one framework alone
 ENVIRONMENT = {MEMORY_KEPT: {"GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1000000000000"}}
 
 
 def prepare(name: str, threads: int) -> None:
-    """Import a contestant's library, and set its number of threads.
+    """Import a framework's library, and set its number of threads.
 
     Raises
     ------
@@ -52,12 +52,12 @@ def prepare(name: str, threads: int) -> None:
 
 
 def build(name: str, task: dict[str, Any]) -> Callable[[], Any]:
-    """The work of a contestant, `task` as it comes from JSON: ``{"net": ...}``, or ``{"conv": ..., "pass": ...}``.
+    """The work of a framework, `task` as it comes from JSON: ``{"net": ...}``, or ``{"conv": ..., "pass": ...}``.
 
     Raises
     ------
     NotHere
-        If the contestant cannot do it on this machine.
+        If the framework cannot do it on this machine.
     """
     if "net" in task:
         return _module(name).step(name, Net.of_dict(task["net"]))

@@ -16,8 +16,8 @@ CHEAP, COMPILES, TUNES = range(3)
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A contestant.
+class Framework:
+    """A framework.
 
     Attributes
     ----------
@@ -40,17 +40,17 @@ class Entry:
         return (60.0, 120.0, 200.0)[self.cost]
 
 
-def _ours(name: str, process: str = OURS, **how: Any) -> Entry:
-    return Entry(name, process, True, CHEAP, {"lean": True, "options": "", "waits": False} | how)
+def _ours(name: str, process: str = OURS, **how: Any) -> Framework:
+    return Framework(name, process, True, CHEAP, {"lean": True, "options": "", "waits": False} | how)
 
 
-def _torch(name: str, process: str, cost: int = CHEAP, **how: Any) -> Entry:
+def _torch(name: str, process: str, cost: int = CHEAP, **how: Any) -> Framework:
     usual = {"channels_last": False, "benchmark": False, "graph": False, "compile": ""}
-    return Entry(name, process, False, cost, usual | how)
+    return Framework(name, process, False, cost, usual | how)
 
 
 #: In the order of the tables. What PyTorch can do is combined, with cudnn.benchmark wherever there is more
-ENTRIES: tuple[Entry, ...] = (
+FRAMEWORKS: tuple[Framework, ...] = (
     _ours(OURS),
     _ours("bridge fuse", lean=False),
     _ours("bridge deterministic=no", options="deterministic=no"),
@@ -72,16 +72,16 @@ ENTRIES: tuple[Entry, ...] = (
     _torch("torch.compile max-autotune channels_last", "torch.compile max", TUNES, benchmark=True,
            compile="max-autotune", channels_last=True),
 )
-NAMES = tuple(one.name for one in ENTRIES)
+NAMES = tuple(one.name for one in FRAMEWORKS)
 
 
-def entry(name: str) -> Entry:
+def framework(name: str) -> Framework:
     """By its name.
 
-    >>> entry("torch eager").process
+    >>> framework("torch eager").process
     'torch'
     """
-    return ENTRIES[NAMES.index(name)]
+    return FRAMEWORKS[NAMES.index(name)]
 
 
 def device_text(device: str, precision: str, how: dict[str, Any]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What every contestant's step is made of: the same module, the same images, and a face that the worker uses."""
+"""What every step on a GPU is made of: the same images, and a face that the worker uses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import nn
 
-from benchmarks.harness import data
 from benchmarks.harness.workloads import Net
 
 #: Large enough that three updates show what the gradients were, small enough that thousands do not diverge
@@ -37,18 +35,6 @@ class Step(Protocol):
 
     def parameters(self) -> list[np.ndarray]:
         """Weight and bias of every layer, in the order of the layers, on the host. Waits."""
-
-
-def module_of(net: Net) -> nn.Sequential:
-    """The network of torch, on the host, with the weights that all contestants begin with."""
-    layers: list[nn.Module] = []
-    for one, (weight, bias) in zip(net.layers, data.weights(net), strict=True):
-        made = nn.Conv2d(one.c, one.k, (one.r, one.s), padding=one.padding)
-        with torch.no_grad():
-            made.weight.copy_(torch.from_numpy(weight))
-            made.bias.copy_(torch.from_numpy(bias))
-        layers += [made, nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
 
 
 def batch(net: Net, device: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from benchmarks.frameworks.cpu import CHANNELS_LAST, COMPILED, COMPILED_LAST, MEMORY_KEPT
+from benchmarks.frameworks.torch_module import module_of
 from benchmarks.harness import data
 from benchmarks.harness.errors import NotHere
 from benchmarks.harness.workloads import Conv, Net
@@ -27,7 +28,7 @@ def prepare(threads: int) -> None:
 def step(name: str, net: Net) -> Callable[[], float]:
     """A training step; gives the loss before the update. The image needs no gradient."""
     layout = torch.channels_last if name in LAST else torch.contiguous_format
-    module = _module(net).to(memory_format=layout)
+    module = module_of(net).to(memory_format=layout)
     x, t = (torch.from_numpy(one).to(memory_format=layout) for one in data.batch(net))
     optimizer = torch.optim.SGD(module.parameters(), lr=data.LR)
 
@@ -44,17 +45,6 @@ def step(name: str, net: Net) -> Callable[[], float]:
         return loss.item()
 
     return run
-
-
-def _module(net: Net) -> nn.Module:
-    layers: list[nn.Module] = []
-    for one, (weight, bias) in zip(net.layers, data.weights(net), strict=True):
-        made = nn.Conv2d(one.c, one.k, (one.r, one.s), padding=one.padding, dtype=getattr(torch, net.dtype))
-        with torch.no_grad():
-            made.weight.copy_(torch.from_numpy(weight))
-            made.bias.copy_(torch.from_numpy(bias))
-        layers += [made, nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
 
 
 def _compiled(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.frameworks.gpu_step import LR, batch, module_of
+from benchmarks.frameworks.gpu_step import LR, batch
+from benchmarks.frameworks.torch_module import module_of
 from benchmarks.harness.workloads import Net
 
 #: Steps before a CUDA graph is recorded: libraries load, cuDNN chooses, memory is there
@@ -20,7 +21,7 @@ OPTIMIZERS = ("foreach", "fused")
 
 
 def set_precision(precision: str, *, benchmark: bool) -> None:
-    """Of this process, for the contestant whose turn it is. float32 means float32: no TF32 anywhere."""
+    """Of this process, for the framework that runs now. float32 means float32: no TF32 anywhere."""
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.benchmark = benchmark
 
@@ -62,7 +63,7 @@ class TorchStep:
             self._record()
 
     def settings(self) -> None:
-        """They are the process's: call it at the begin of every turn."""
+        """They are the process's: call it at the begin of every run."""
         set_precision(self._precision, benchmark=self._how["benchmark"])
 
     def run(self) -> None:

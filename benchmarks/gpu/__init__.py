@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""A training step on a GPU, ours beside PyTorch's and the machine's floor: ``python -m benchmarks.gpu_bench``."""
+"""A training step on a GPU, ours beside PyTorch's, under the roofline: ``python -m benchmarks.gpu_bench``."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether two contestants do the same work: losses, and how far every parameter moves.
+"""Whether two frameworks do the same work: losses, and how far every parameter moves.
 
 A loss alone says little: it hardly depends on the gradients of the steps before. The distance that a parameter moves is
 its gradient.

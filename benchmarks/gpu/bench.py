@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.frameworks.gpu import CHEAP, REFERENCE, entry
-from benchmarks.gpu import cells
-from benchmarks.gpu import tables as show
+from benchmarks.frameworks.gpu import CHEAP, REFERENCE, framework
+from benchmarks.gpu import cells, tables
 from benchmarks.gpu.document import JSON_VERSION, cell_of, clocks, faults, goals
-from benchmarks.gpu.runs import TURN_SECONDS, Contest, interrupted
-from benchmarks.gpu_check.__main__ import versions
-from benchmarks.gpu_check.plan import Clock
-from benchmarks.gpu_check.stages import Seen
+from benchmarks.gpu.runs import RUN_SECONDS, Runs, interrupted, workers
+from benchmarks.harness.children import Clock
+from benchmarks.harness.gpu_device import Seen, head, skip
 from benchmarks.harness.processes import LostError, Processes
-from benchmarks.harness.roofline import H200, Rates, floor
+from benchmarks.harness.roofline import H200, Rates, roofline
+from benchmarks.harness.tables import goals as goals_table
 from bridge.common.atomic_file import write_json
 from bridge.common.cli import complain
 
@@ -40,8 +38,8 @@ class Request:
     path : of the JSON
     clock, minutes : for everything
     device, index : "cuda:N" as it was given, and N
-    precisions, names : of contestants
-    quick : few sizes, few turns, nothing that is compiled
+    precisions, names : of frameworks
+    quick : few sizes, few runs, nothing that is compiled
     pretended : nothing is a GPU
     environment : variables of the processes
     """
@@ -73,11 +71,9 @@ class Bench:
         self._sizes = cells.PRETENDED if request.pretended else cells.QUICK if request.quick else cells.FULL
         size, batch = self._sizes.mission
         self._document: Found = {
-            "json_version": JSON_VERSION, "kind": "pretended: software device and CPU" if request.pretended else "GPU",
+            "json_version": JSON_VERSION,
+            **head("pretended: software device and CPU" if request.pretended else "GPU", request.device, seen),
             "pretended": request.pretended, "quick": request.quick, "minutes": request.minutes,
-            "device": request.device, "name": seen.words, "words": "not finished", "exit_code": 1, "seconds": 0.0,
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "packages": versions(), "cuda": seen.facts, "environment": seen.environment,
             "clocks": {"before": {} if request.pretended else clocks(request.index), "after": {}},
             "mission": {"size": size, "batch": batch}, "sizes": list(self._sizes.sizes),
             "batches": list(self._sizes.batches), "precisions": list(request.precisions),
@@ -88,21 +84,21 @@ class Bench:
     def run(self, *, require: bool) -> int:
         """Exit code."""
         request = self._request
-        with Processes("cpu" if request.pretended else f"cuda:{request.index}", request.environment) as processes:
+        with workers("cpu" if request.pretended else f"cuda:{request.index}", request.environment) as processes:
             try:
                 why = self._measure_device(processes)
             except LostError as lost:
                 return complain("gpu-bench", f"failed: {lost}", 1)
             if why:
-                self._console.print(f"gpu-bench: skipped: {why}", highlight=False, markup=False, soft_wrap=True)
+                skip("gpu-bench", why, self._console)
                 return int(require)
-            self._console.print(show.rates(self._document), "", show.floors(self._document), "")
+            self._console.print(tables.rates(self._document), "", tables.rooflines(self._document), "")
             self._jobs(processes)
         return self._end()
 
     def _measure_device(self, processes: Processes) -> str:
-        """Facts, rates and floors; why there are none, or nothing."""
-        request, process = self._request, processes[entry(REFERENCE).process]
+        """Facts, rates and roofline bounds; why there are none, or nothing."""
+        request, process = self._request, processes[framework(REFERENCE).process]
         facts = process.ask("facts", 60.0, request.clock.left)
         if not facts.get("usable"):
             return facts.get("why") or facts["failed"]
@@ -113,41 +109,41 @@ class Bench:
         process.ask("forget", 30.0)
         self._rates = {one: Rates(measured["bandwidth"], measured["arithmetic"][one]) for one in request.precisions}
         size, batch = self._sizes.mission
-        self._document |= {"gpu": facts, "rates": measured, "floors": {
-            one: floor(cells.Cell(size, batch, one).net.layers, one, rates).as_dict()
+        self._document |= {"gpu": facts, "rates": measured, "rooflines": {
+            one: roofline(cells.Cell(size, batch, one).net.layers, one, rates).as_dict()
             for one, rates in self._rates.items()}}
         return ""
 
     def _jobs(self, processes: Processes) -> None:
         """All cells while there is time; memory after the mission's size has been measured in full."""
         request, memory = self._request, self._document["gpu"]["memory"]
-        contest = Contest(processes, request.clock, self._rates, memory,
-                          TURN_SECONDS / 50 if request.pretended else TURN_SECONDS)
+        runs = Runs(processes, request.clock, self._rates, memory,
+                    RUN_SECONDS / 50 if request.pretended else RUN_SECONDS)
         jobs = cells.schedule(self._sizes, request.precisions, quick=request.quick or request.pretended)
         mission = [job for job in jobs if (job.cell.size, job.cell.batch) == self._sizes.mission]
         first = next((number for number, job in enumerate(jobs) if job not in mission), len(jobs))
-        for one in map(entry, request.names):
+        for one in map(framework, request.names):
             if one.cost <= max(job.cost for job in jobs):
                 processes[one.process].start()
         for number, job in enumerate(jobs):
             if number == first:
-                self._driver(contest)
+                self._driver(runs)
             why = cells.too_large(job.cell, memory)
             if not why and request.clock.left < LEAST_SECONDS:
                 why = "the time was up"
             if why:
                 self._missing(job.cell, why)
                 continue
-            self._keep(contest.cell(job, request.names))
+            self._keep(runs.cell(job, request.names))
             self._write()
         if first == len(jobs):
-            self._driver(contest)
+            self._driver(runs)
 
     def _keep(self, found: Found) -> None:
         """In the place of an older result for the cell, unless the time was up in the middle of it."""
         all_cells = self._document["cells"]
         old = cell_of(all_cells, found["size"], found["batch"], found["precision"])
-        self._console.print(show.cell(found), "")
+        self._console.print(tables.cell(found), "")
         if old is None:
             all_cells.append(found)
         elif not interrupted(found):
@@ -160,43 +156,43 @@ class Bench:
         if not there and cell.name not in [one["cell"] for one in missing]:
             missing.append({"cell": cell.name, "reason": why})
 
-    def _driver(self, contest: Contest) -> None:
-        """What each contestant takes from the driver at the mission's size, in a process that does nothing else."""
+    def _driver(self, runs: Runs) -> None:
+        """What each framework takes from the driver at the mission's size, in a process that does nothing else."""
         if self._request.pretended or self._request.quick:
             return
         precision = self._request.precisions[0]
         cell = cells.Cell(*self._sizes.mission, precision)
         done = cell_of(self._document["cells"], cell.size, cell.batch, precision) or {"results": {}}
-        names = [name for name, one in done["results"].items() if "median" in one and entry(name).cost == CHEAP]
+        names = [name for name, one in done["results"].items() if "median" in one and framework(name).cost == CHEAP]
         # Starting processes takes time that the other sizes need
-        found = contest.driver(cell, names, SHARE_OF_TIME * self._request.clock.left)
+        found = runs.driver(cell, names, SHARE_OF_TIME * self._request.clock.left)
         self._document["driver_memory"][precision] = found
         self._write()
 
     def _write(self) -> None:
-        request = self._request
-        size = self._sizes.mission
-        some = goals(self._document["cells"], size, list(request.precisions))
-        self._document |= {"goals": [one.as_dict() for one in some],
-                           "seconds": round(60 * request.minutes - request.clock.left, 1)}
-        write_json(request.path, self._document)
+        request, document = self._request, self._document
+        some = goals(document["cells"], self._sizes.mission, request.precisions)
+        document |= {"goals": [one.as_dict() for one in some],
+                     "seconds": round(60 * request.minutes - request.clock.left, 1)}
+        write_json(request.path, document)
 
     def _end(self) -> int:
         request, document = self._request, self._document
         if not request.pretended:
             document["clocks"]["after"] = clocks(request.index)
-        wrong = faults(document["cells"], self._sizes.mission, list(request.precisions))
-        met = sum(one.met is True for one in goals(document["cells"], self._sizes.mission, list(request.precisions)))
+        self._write()
+        wrong = faults(document["cells"], self._sizes.mission, request.precisions)
+        met = [goal["met"] is True for goal in document["goals"]]
         words = f"failed: {'; '.join(wrong)}" if wrong else \
-            f"{len(document['cells'])} cells measured, {met} of {3 * len(request.precisions)} goals met"
+            f"{len(document['cells'])} cells measured, {sum(met)} of {len(met)} goals met"
         document |= {"words": ("pretended: " if request.pretended else "") + words, "exit_code": int(bool(wrong))}
         self._write()
         mission = document["mission"]
         for precision in request.precisions:
             case = cell_of(document["cells"], mission["size"], mission["batch"], precision)
             if case is not None and document["driver_memory"].get(precision):
-                self._console.print(show.cell(case, document["driver_memory"][precision]), "")
-        self._console.print(show.sweep(document), "", show.goals(document))
+                self._console.print(tables.cell(case, document["driver_memory"][precision]), "")
+        self._console.print(tables.sweep(document), "", goals_table(document["goals"]))
         self._pictures()
         self._console.print(Text(f"gpu-bench: {document['words']}; {request.path}"), soft_wrap=True)
         return document["exit_code"]

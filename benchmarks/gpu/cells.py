@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Job:
-    """A cell with the contestants that cost no more than `cost` to start, in some turns each."""
+    """A cell with the frameworks that cost no more than `cost` to start, in some runs each."""
 
     cell: Cell
     cost: int
@@ -66,13 +66,13 @@ FULL = Sizes((1024, 2), (64, 256, 1024, 4096), (1, 2, 8, 64),
               (64, 8), (256, 1), (4096, 1), (4096, 8), (4096, 64)))
 QUICK = Sizes((1024, 2), (256, 1024), (2,), ((256, 2),))
 PRETENDED = Sizes((12, 2), (6, 12), (1, 2), ((6, 2),))
-#: Of a GPU's memory, what the tensors of one contestant may take
+#: Of a GPU's memory, what the tensors of one framework may take
 SHARE = 0.7
 ROUNDS, FEW_ROUNDS = 9, 5
 
 
 def schedule(sizes: Sizes, precisions: Sequence[str], *, quick: bool = False) -> list[Job]:
-    """All jobs. A later job on a cell has more contestants, and takes the place of an earlier one.
+    """All jobs. A later job on a cell has more frameworks, and takes the place of an earlier one.
 
     The mission's size comes twice before all others: at once with those that start at once, so that something is there
     whatever happens, and then with what PyTorch compiles.
@@ -106,10 +106,10 @@ def too_large(cell: Cell, memory: int) -> str:
     return f"tensors of about {likely / 1e9:.0f} GB, of {memory / 1e9:.0f} GB" if likely > SHARE * memory else ""
 
 
-def crowded(cell: Cell, contestants: int, memory: int) -> bool:
-    """Whether contestants have to go between their turns, because not all of them fit into the memory.
+def crowded(cell: Cell, frameworks: int, memory: int) -> bool:
+    """Whether frameworks have to go between their runs, because not all of them fit into the memory.
 
     >>> crowded(Cell(1024, 2, "fp32"), 12, 150 * 10**9), crowded(Cell(4096, 2, "fp32"), 12, 150 * 10**9)
     (False, True)
     """
-    return cell.net.likely_bytes * contestants > SHARE * memory
+    return cell.net.likely_bytes * frameworks > SHARE * memory

@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.frameworks.gpu import OURS
 from benchmarks.harness.document import Goal
 
 Found = dict[str, Any]
-JSON_VERSION = 1
-#: At the mission's size, beside the best of PyTorch; everywhere; of the floor
-FASTER, NEVER_SLOWER, OF_FLOOR = 1.5, 1.0, 0.6
+JSON_VERSION = 2
+#: At the mission's size, beside the best of PyTorch; everywhere; of the roofline bound
+FASTER, NEVER_SLOWER, OF_ROOFLINE = 1.5, 1.0, 0.6
 #: The last has another name in newer drivers, and is left out where nvidia-smi does not know it
 SMI = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem", "power.draw", "power.limit",
        "temperature.gpu", "clocks_throttle_reasons.active")
@@ -39,7 +40,7 @@ def cell_of(cells: list[Found], size: int, batch: int, precision: str) -> Found 
 
 
 def mine(cell: Found | None, key: str = "ratio") -> float | None:
-    """Of our contestant that the goals are about: its "ratio" to the best of PyTorch, or "of_floor"."""
+    """Of our framework that the goals are about: its "ratio" to the best of PyTorch, or "of_roofline"."""
     if cell is None:
         return None
     if key == "ratio":
@@ -47,7 +48,7 @@ def mine(cell: Found | None, key: str = "ratio") -> float | None:
     return cell["results"].get(OURS, {}).get(key)
 
 
-def goals(cells: list[Found], mission: tuple[int, int], precisions: list[str]) -> list[Goal]:
+def goals(cells: list[Found], mission: tuple[int, int], precisions: Sequence[str]) -> list[Goal]:
     """What was promised, for each precision."""
     found = []
     for precision in precisions:
@@ -57,13 +58,13 @@ def goals(cells: list[Found], mission: tuple[int, int], precisions: list[str]) -
             Goal(f"{precision}: {mission[0]} x {mission[0]}, faster than the best of PyTorch", mine(case), FASTER),
             Goal(f"{precision}: everywhere, the least ratio to the best of PyTorch", min(ratios, default=None),
                  NEVER_SLOWER),
-            Goal(f"{precision}: {mission[0]} x {mission[0]}, share of the floor's speed", mine(case, "of_floor"),
-                 OF_FLOOR, unit=""),
+            Goal(f"{precision}: {mission[0]} x {mission[0]}, share of the roofline bound", mine(case, "of_roofline"),
+                 OF_ROOFLINE, unit=""),
         ]
     return found
 
 
-def faults(cells: list[Found], mission: tuple[int, int], precisions: list[str]) -> list[str]:
+def faults(cells: list[Found], mission: tuple[int, int], precisions: Sequence[str]) -> list[str]:
     """What makes a run a failure: no figure of ours for the mission, none where PyTorch has one, another result."""
     found = []
     for precision in precisions:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Pictures, with matplotlib: times by size, ratios over sizes and batches, floor beside ours and PyTorch's best."""
+"""Pictures: times by size, ratios over sizes and batches, the roofline bound beside ours and PyTorch's best."""
 
 from __future__ import annotations
 
@@ -7,29 +7,22 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.frameworks.gpu import ENTRIES, OURS
+from benchmarks.frameworks.gpu import FRAMEWORKS, OURS
 from benchmarks.gpu.document import cell_of
+from benchmarks.harness.pictures import BLACK, BLUE, GREEN, GREY, GRID, ORANGE, PINK, RED, SKY, WINE, new_figure, saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Found = dict[str, Any]
-#: Told apart by people who see colours differently (Okabe and Ito)
-OURS_COLOUR, FLOOR_COLOUR, BEST_COLOUR = "#0072B2", "#999999", "#D55E00"
-#: Lines of the times: contestants and colours; markers tell them apart, too
-LINES = {OURS: (OURS_COLOUR, "o"), "torch eager": ("#E69F00", "s"), "torch benchmark channels_last": ("#CC79A7", "^"),
-         "torch CUDA graph": ("#009E73", "v"), "torch CUDA graph channels_last": ("#56B4E9", "D"),
-         "torch.compile channels_last": ("#882255", "P"), "torch.compile max-autotune channels_last": ("#000000", "X")}
+OURS_COLOUR, BOUND_COLOUR, BEST_COLOUR = BLUE, "#999999", RED
+#: Lines of the times: frameworks and colours; markers tell them apart, too
+LINES = {OURS: (OURS_COLOUR, "o"), "torch eager": (ORANGE, "s"), "torch benchmark channels_last": (PINK, "^"),
+         "torch CUDA graph": (GREEN, "v"), "torch CUDA graph channels_last": (SKY, "D"),
+         "torch.compile channels_last": (WINE, "P"), "torch.compile max-autotune channels_last": (BLACK, "X")}
 #: The ratio map's colours end at so many times faster or slower
 MOST = 4.0
-
-
-def _figure(width: float, height: float) -> Figure:
-    # Without pyplot nothing opens a window, and no backend is chosen for the whole process
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _title(figure: Figure, document: Found, words: str) -> None:
@@ -41,24 +34,22 @@ def _title(figure: Figure, document: Found, words: str) -> None:
 def draw(document: Found, path: Path) -> list[Path]:
     """All pictures, beside the JSON in `path`."""
     made = []
-    for name, drawn in (("times", times(document)), ("ratios", ratios(document)), ("floor", floors(document))):
-        place = path.with_name(f"{path.stem}_{name}.png")
-        drawn.savefig(place, dpi=110)
-        made.append(place)
+    for name, drawn in (("times", times(document)), ("ratios", ratios(document)), ("roofline", rooflines(document))):
+        made.append(saved(drawn, path.with_name(f"{path.stem}_{name}.png")))
     return made
 
 
 def times(document: Found) -> Figure:
-    """A panel for each precision: ms of a step against the image's side, at the mission's batch, above the floor."""
+    """A panel for each precision: ms of a step against the image's side, at the mission's batch, above the bound."""
     precisions, batch = document["precisions"], document["mission"]["batch"]
-    figure = _figure(4.6 * len(precisions), 4.9)
+    figure = new_figure(4.6 * len(precisions), 4.9)
     axes = figure.subplots(1, len(precisions), squeeze=False, sharey=True)[0]
     for place, precision in zip(axes, precisions, strict=True):
         cells = sorted((one for one in document["cells"] if (one["batch"], one["precision"]) == (batch, precision)),
                        key=lambda one: one["size"])
         if cells:
-            place.plot([one["size"] for one in cells], [1000 * one["floor"]["each"] for one in cells], "--", lw=1.2,
-                       color=FLOOR_COLOUR, label="floor")
+            place.plot([one["size"] for one in cells], [1000 * one["roofline"]["each"] for one in cells], "--", lw=1.2,
+                       color=BOUND_COLOUR, label="roofline bound")
         for name, (colour, marker) in LINES.items():
             there = [(one["size"], 1000 * one["results"][name]["median"]) for one in cells
                      if "median" in one["results"].get(name, {})]
@@ -69,7 +60,7 @@ def times(document: Found) -> Figure:
         place.set_yscale("log")
         place.set_xticks([one["size"] for one in cells], [str(one["size"]) for one in cells])
         place.minorticks_off()
-        place.grid(True, lw=0.3, color="#dddddd")
+        place.grid(True, lw=0.3, color=GRID)
         place.set(title=precision, xlabel=f"side of {batch} images, pixels")
     axes[0].set_ylabel("ms for a step")
     labels = {label: handle for place in axes for handle, label in zip(*place.get_legend_handles_labels(), strict=True)}
@@ -82,7 +73,7 @@ def times(document: Found) -> Figure:
 def ratios(document: Found) -> Figure:
     """A map for each precision: the best of PyTorch over ours, sizes to the right, batches upwards."""
     precisions, sizes, batches = document["precisions"], document["sizes"], document["batches"]
-    figure = _figure(1.2 + (0.95 * len(sizes) + 1.0) * len(precisions), 1.9 + 0.62 * len(batches))
+    figure = new_figure(1.2 + (0.95 * len(sizes) + 1.0) * len(precisions), 1.9 + 0.62 * len(batches))
     axes = figure.subplots(1, len(precisions), squeeze=False, sharey=True)[0]
     drawn = None
     for place, precision in zip(axes, precisions, strict=True):
@@ -116,33 +107,33 @@ def _clipped(value: float | None) -> float:
     return math.nan if value is None else max(-math.log2(MOST), min(math.log2(MOST), math.log2(value)))
 
 
-def floors(document: Found) -> Figure:
-    """Bars at the mission's size: the floor, operation by operation, ours, and everybody of PyTorch."""
+def rooflines(document: Found) -> Figure:
+    """Bars at the mission's size: the roofline bound, operation by operation, ours, and everybody of PyTorch."""
     mission, precisions = document["mission"], document["precisions"]
     cells = {one: cell_of(document["cells"], mission["size"], mission["batch"], one) for one in precisions}
     rows = max((len(one["results"]) for one in cells.values() if one), default=1) + 1
-    figure = _figure(4.9 * len(precisions), 1.4 + 0.3 * rows)
+    figure = new_figure(4.9 * len(precisions), 1.4 + 0.3 * rows)
     axes = figure.subplots(1, len(precisions), squeeze=False)[0]
     for place, (precision, cell) in zip(axes, cells.items(), strict=True):
-        place.set(title=precision, xlabel="ms for a step (share of the floor's speed)")
+        place.set(title=precision, xlabel="ms for a step (share of the roofline bound)")
         if cell is not None:
             _bars(place, document, precision, cell)
         else:
             place.set_axis_off()
             place.text(0.5, 0.5, "not measured", ha="center", transform=place.transAxes)
-    figure.supxlabel("floor: dark where arithmetic takes longer, light where memory does", fontsize=8)
+    figure.supxlabel("roofline bound: dark where arithmetic takes longer, light where memory does", fontsize=8)
     _title(figure, document, f"{mission['batch']} x 1 x {mission['size']} x {mission['size']}")
     return figure
 
 
 def _bars(axes: Axes, document: Found, precision: str, cell: Found) -> None:
-    order = {one.name: number for number, one in enumerate(ENTRIES)}
+    order = {one.name: number for number, one in enumerate(FRAMEWORKS)}
     there = sorted((name for name, one in cell["results"].items() if "median" in one), key=order.__getitem__)
-    names = ["floor", *there]
+    names = ["roofline bound", *there]
     left = 0.0
-    for number, one in enumerate(document["floors"][precision]["limits"]):
-        # Parts of the floor, arithmetic darker than memory
-        axes.barh(0, 1000 * one["seconds"], left=left, color="#666666" if one["limit"] == "arithmetic" else "#BBBBBB",
+    for number, one in enumerate(document["rooflines"][precision]["limits"]):
+        # Parts of the roofline bound, arithmetic darker than memory
+        axes.barh(0, 1000 * one["seconds"], left=left, color=GREY if one["limit"] == "arithmetic" else "#BBBBBB",
                   edgecolor="white", lw=0.5 if number else 0.0)
         left += 1000 * one["seconds"]
     for row, name in enumerate(there, 1):
@@ -152,9 +143,9 @@ def _bars(axes: Axes, document: Found, precision: str, cell: Found) -> None:
         axes.barh(row, 1000 * one["median"], color=colour, alpha=1.0 if name in (OURS, cell.get("best_torch")) or
                   not name.startswith(OURS) else 0.55)
         axes.plot([1000 * low, 1000 * high], [row, row], color="black", lw=1)
-        axes.annotate(f"{1000 * one['median']:.3g} ({100 * one['of_floor']:.0f} %)", (1000 * high, row),
+        axes.annotate(f"{1000 * one['median']:.3g} ({100 * one['of_roofline']:.0f} %)", (1000 * high, row),
                       xytext=(3, 0), textcoords="offset points", va="center", fontsize=7)
-    axes.axvline(1000 * cell["floor"]["each"], color="#666666", lw=0.8, ls="--")
+    axes.axvline(1000 * cell["roofline"]["each"], color=GREY, lw=0.8, ls="--")
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.invert_yaxis()
     axes.margins(x=0.25)

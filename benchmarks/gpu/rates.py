@@ -16,7 +16,7 @@ from benchmarks.frameworks.torch_gpu import set_precision
 BYTES, ROWS = 2**30, 8192
 #: Of a device that is none
 FEW_BYTES, FEW_ROWS = 2**20, 64
-TURNS = 7
+RUNS = 7
 
 
 def facts(device: str) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def facts(device: str) -> dict[str, Any]:
 
 
 def measure(device: str, precisions: list[str], *, small: bool) -> dict[str, Any]:
-    """Bytes per second, and floating-point operations per second by precision: the best of some turns.
+    """Bytes per second, and floating-point operations per second by precision: the best of some runs.
 
     The bandwidth is the better of a copy and of a sum of two arrays, with what is read and what is written added up.
     """
@@ -62,16 +62,16 @@ def _product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> Call
 
 
 def _best(work: Callable[[], object], device: str) -> float:
-    """Seconds of a call, in the second best of some turns: what the machine can do, without the one that is odd."""
+    """Seconds of a call, in the second best of some runs: what the machine can do, without the one that is odd."""
     wait = (lambda: None) if device == "cpu" else torch.cuda.synchronize
     for _ in range(3):
         work()
     seconds = []
-    for _ in range(TURNS):
+    for _ in range(RUNS):
         wait()
         begin = time.perf_counter()
         for _ in range(5):
             work()
         wait()
         seconds.append((time.perf_counter() - begin) / 5)
-    return statistics.quantiles(seconds, n=TURNS + 1)[1]
+    return statistics.quantiles(seconds, n=RUNS + 1)[1]

@@ -8,33 +8,31 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.frameworks.gpu import OURS
-from benchmarks.harness.tables import milliseconds, table
+from benchmarks.harness.tables import caption, milliseconds, optional, table, times
 
 Found = dict[str, Any]
 
 
 def cell(found: Found, driver: dict[str, int | None] | None = None) -> Table:
-    """A row for each contestant of one cell."""
-    least = found["floor"]
+    """A row for each framework of one cell."""
+    least = found["roofline"]
     title = (f"{found['batch']} x 1 x {found['size']} x {found['size']}, {found['precision']}: "
-             f"{least['flop'] / 1e9:.3g} GFLOP, {least['bytes'] / 1e9:.3g} GB; floor {milliseconds(least['each'])} ms, "
-             f"of the whole {milliseconds(least['whole'])} ms")
-    made = table(title, "contestant", "ms", "quartiles", "of floor", "GFLOP/s", "torch's best / this", "peak MB",
+             f"{least['flop'] / 1e9:.3g} GFLOP, {least['bytes'] / 1e9:.3g} GB; roofline bound "
+             f"{milliseconds(least['each'])} ms, of the whole {milliseconds(least['whole'])} ms")
+    made = table(title, "framework", "ms", "quartiles", "of roofline", "GFLOP/s", "torch's best / this", "peak MB",
                  "driver MB")
     best = found["results"].get(found.get("best_torch", ""), {}).get("median")
     for name, one in found["results"].items():
         if "median" not in one:
             continue
         driven = (driver or {}).get(name)
-        made.add_row(name, milliseconds(one["median"]), " .. ".join(map(milliseconds, one["quartiles"])),
-                     f"{100 * one['of_floor']:.0f} %", f"{one['gflops']:.0f}",
+        made.add_row(name, *times(one), f"{100 * one['of_roofline']:.0f} %", f"{one['gflops']:.0f}",
                      f"{best / one['median']:.2f}" if best else "",
                      f"{one['allocated'] / 1e6:.0f}" if one.get("allocated") else "",
                      f"{driven / 1e6:.0f}" if driven is not None else "")
     reasons = [f"  {name}: {word}: {one[word]}" for name, one in found["results"].items()
                for word in ("failed", "disqualified", "skipped") if word in one]
-    made.caption, made.caption_justify = "\n".join(reasons) or None, "left"
-    return made
+    return caption(made, reasons)
 
 
 def rates(document: Found) -> Table:
@@ -47,13 +45,13 @@ def rates(document: Found) -> Table:
     return made
 
 
-def floors(document: Found) -> Table:
+def rooflines(document: Found) -> Table:
     """What each operation of the mission's step takes at least at the measured rates."""
     precisions = document["precisions"]
     size, batch = document["mission"]["size"], document["mission"]["batch"]
-    made = table(f"the floor at {batch} x 1 x {size} x {size}, microseconds (a: arithmetic takes longer than memory)",
-                 "operation", "GFLOP", "MB", *precisions)
-    columns = [document["floors"][one] for one in precisions]
+    made = table(f"the roofline bound at {batch} x 1 x {size} x {size}, microseconds (a: arithmetic takes longer than "
+                 "memory)", "operation", "GFLOP", "MB", *precisions)
+    columns = [document["rooflines"][one] for one in precisions]
     for parts in zip(*(one["limits"] for one in columns), strict=True):
         made.add_row(parts[0]["name"], f"{parts[0]['flop'] / 1e9:.2f}", f"{parts[0]['bytes'] / 1e6:.0f}",
                      *(f"{1e6 * one['seconds']:.1f}{' a' * (one['limit'] == 'arithmetic')}" for one in parts))
@@ -65,8 +63,8 @@ def floors(document: Found) -> Table:
 def sweep(document: Found) -> Table:
     """A row for each size and batch; for each precision our time, and the best of PyTorch over it."""
     precisions = document["precisions"]
-    headings = [text for one in precisions for text in (f"{one} ms", "floor", "ratio")]
-    made = table("bridge: time, share of the floor's speed, the best of PyTorch over it", "images", *headings)
+    headings = [text for one in precisions for text in (f"{one} ms", "of roofline", "ratio")]
+    made = table("bridge: time, share of the roofline bound, the best of PyTorch over it", "images", *headings)
     keys = dict.fromkeys((one["size"], one["batch"]) for one in document["cells"])
     by_key = {(one["size"], one["batch"], one["precision"]): one for one in document["cells"]}
     for size, batch in sorted(keys):
@@ -76,19 +74,8 @@ def sweep(document: Found) -> Table:
             own = one["results"].get(OURS, {})
             ratio = one.get("ratios", {}).get(OURS)
             cells += [milliseconds(own["median"]) if "median" in own else "",
-                      f"{100 * own['of_floor']:.0f} %" if "median" in own else "",
-                      f"{ratio:.2f}" if ratio is not None else ""]
+                      f"{100 * own['of_roofline']:.0f} %" if "median" in own else "",
+                      optional(ratio)]
         made.add_row(f"{batch} x {size} x {size}", *cells)
     missing = [f"  {one['cell']}: {one['reason']}" for one in document["not_measured"]]
-    made.caption, made.caption_justify = "\n".join(missing) or None, "left"
-    return made
-
-
-def goals(document: Found) -> Table:
-    """What was wanted, what was found."""
-    made = table("goals", "goal", "wanted", "found", "")
-    words = {True: "met", False: "not met", None: "not measured"}
-    for goal in document["goals"]:
-        found = "" if goal["found"] is None else f"{goal['found']:.3g} {goal['unit']}"
-        made.add_row(goal["text"], f">= {goal['wanted']:g} {goal['unit']}", found, words[goal["met"]])
-    return made
+    return caption(made, missing)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""A process of its own for some contestants: ``python -m benchmarks.gpu.worker DEVICE``, started by `.processes`.
+"""The process of some frameworks on a GPU: ``python -m benchmarks.gpu.worker DEVICE``, which `.runs` starts.
 
-It reads one JSON object a line from standard input, and answers each with one on standard output. A task is
-``{"contestant": name, "net": ..., "precision": ...}``:
+Its requests, where a task is ``{"framework": name, "net": ..., "precision": ...}``:
 
 ``{"do": "facts"}``
     of the GPU and of what is installed
@@ -27,31 +26,30 @@ from __future__ import annotations
 import gc
 import json
 import math
-import os
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.cpu.worker import end_with_parent
-from benchmarks.frameworks.gpu import entry
+from benchmarks.frameworks.gpu import framework
 from benchmarks.frameworks.gpu_step import Step
 from benchmarks.frameworks.torch_gpu import OPTIMIZERS, TorchStep
 from benchmarks.gpu import rates
+from benchmarks.harness.worker import handle, main
 from benchmarks.harness.workloads import Net
 
 Answer = dict[str, Any]
 #: Steps whose losses and updates are compared
 CHECKED = 4
-#: Queued steps in a turn, at most
+#: Queued steps in a run, at most
 MOST_CALLS = 4096
 WARM, TRIED = 3, 10
 
 
 class Worker:
-    """What is built, by contestant.
+    """What is built, by framework.
 
     Parameters
     ----------
@@ -70,11 +68,11 @@ class Worker:
             if self._cuda and torch.cuda.is_available():
                 # Not before the first request: a context takes memory, which another process may be measuring
                 torch.cuda.set_device(self.device)
-            return getattr(self, "do_" + request["do"])(**{name: one for name, one in request.items() if name != "do"})
+            return handle(self, request)
         except Exception as failure:  # whatever a library raises, the report says it and the others go on
             found = {"failed": f"{type(failure).__name__}: {' '.join(str(failure).split())[:600]}"}
         try:
-            self._steps.pop(request.get("task", {}).get("contestant", ""), None)
+            self._steps.pop(request.get("task", {}).get("framework", ""), None)
             self._clean()
         except Exception:  # an illegal access breaks all of CUDA in this process
             found["broken"] = True
@@ -89,8 +87,8 @@ class Worker:
         return rates.measure(self.device, precisions, small=small)
 
     def do_build(self, task: dict[str, Any], seconds: float) -> Answer:
-        """Build, check, find out how many calls a turn is."""
-        name = task["contestant"]
+        """Build, check, find out how many calls a run is."""
+        name = task["framework"]
         self._steps.pop(name, None)
         self._choose(task)
         self._clean()
@@ -100,15 +98,15 @@ class Worker:
         step = self._build(task)
         found = checked(step, Net.of_dict(task["net"]))
         # Ours does not ask PyTorch for memory
-        counted = self._cuda and not entry(name).ours
+        counted = self._cuda and not framework(name).ours
         allocated = torch.cuda.max_memory_allocated() - before if counted else None
         calls = self._calls(step, seconds)
         self._steps[name] = step
         return found | calls | {"notes": step.notes, "allocated": allocated}
 
     def do_run(self, task: dict[str, Any], calls: int, keep: bool) -> Answer:
-        """A turn."""
-        name = task["contestant"]
+        """A run."""
+        name = task["framework"]
         if name not in self._steps:
             self._steps[name] = self._build(task)
             self._timed(self._steps[name], WARM)
@@ -153,7 +151,7 @@ class Worker:
             torch.cuda.empty_cache()
 
     def _build(self, task: dict[str, Any]) -> Step:
-        one, net, precision = entry(task["contestant"]), Net.of_dict(task["net"]), task["precision"]
+        one, net, precision = framework(task["framework"]), Net.of_dict(task["net"]), task["precision"]
         if one.ours:
             from benchmarks.frameworks.bridge_gpu import OurStep
 
@@ -165,7 +163,7 @@ class Worker:
 
         What is recorded or compiled takes the one with fewer launches.
         """
-        one, key, seconds = entry(task["contestant"]), json.dumps(task), {}
+        one, key, seconds = framework(task["framework"]), json.dumps(task), {}
         if one.ours or one.how["graph"] or one.how["compile"] or key in self._optimizers:
             return
         for kind in OPTIMIZERS:
@@ -217,20 +215,5 @@ def checked(step: Step, net: Net) -> Answer:
     return {"losses": losses, "moved": [one.ravel().tolist() for one in moved]}
 
 
-def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
-    """Until the requests end."""
-    for line in requests:
-        print(json.dumps(worker.answer(json.loads(line))), file=answers, flush=True)
-
-
-def main() -> int:
-    """What a library prints goes to standard error, and cannot be taken for an answer."""
-    end_with_parent()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
-        os.dup2(2, 1)
-        serve(Worker(sys.argv[1]), sys.stdin, answers)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(lambda: Worker(sys.argv[1])))

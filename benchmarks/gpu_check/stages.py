@@ -14,11 +14,13 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.plan import ROOT, Clock, Found, Plan, StageError
+from benchmarks.gpu_check.plan import Found, Plan
+from benchmarks.harness.children import ChildError, Clock
+from benchmarks.harness.processes import ROOT
 from bridge.common.errors import BridgeError
 from bridge.engine.library import programs
 from bridge.judge.measure.file_pair import open_pair
@@ -37,28 +39,6 @@ OPTIONS: dict[str, int | None] = {
 MOST_WORKERS = 8
 #: Device options whose plans are recorded
 PLANS = ("", "math=tf32", "deterministic=no")
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What the doctor says: whether the device can be used, its name or why not, and versions."""
-
-    usable: bool
-    words: str
-    facts: dict[str, str]
-    environment: dict[str, Any]
-
-
-def doctor(plan: Plan, limit: float) -> Seen:
-    """Is there a device, and does it compute right to the bit?"""
-    done = plan.run(limit, sys.executable, "-m", "bridge.doctor", "--device", "cuda", "--json", "-").expect(0, 1)
-    document = json.loads(done.out)
-    cuda = document["devices"]["cuda"]
-    # Names of files, without the folders of this machine
-    facts = {name: Path(value).name if name.endswith(" library") else value
-             for name, value in document["cuda_facts"].items()}
-    why = "; ".join(one["what"] for one in cuda["problems"])
-    return Seen(cuda["usable"], cuda["names"] if cuda["usable"] else why, facts, document["environment"])
 
 
 def judged(plan: Plan, limit: float, *command: str | Path) -> dict[str, Any]:
@@ -91,7 +71,7 @@ def tests(plan: Plan, limit: float) -> Found:
     command = [sys.executable, "-m", "pytest", "-v", "--color=no", "-p", "no:cacheprovider", *options, *chosen]
     try:
         done = replace(plan, environment=plan.environment | variables).run(limit, *command)
-    except StageError as late:
+    except ChildError as late:
         return unfinished(late)
     lines = done.out.strip().splitlines()
     counts = {word: int(number) for number, word in
@@ -115,7 +95,7 @@ def workers() -> tuple[list[str], dict[str, str]]:
     return ["-p", "xdist.plugin", "-n", str(number)], {"OMP_NUM_THREADS": threads}
 
 
-def unfinished(late: StageError) -> Found:
+def unfinished(late: ChildError) -> Found:
     """Of tests whose time was up: what had passed and failed until then, one line for each by `pytest -v`."""
     outcomes = re.findall(r"^(?:\[gw\d+\] \[ *\d+%\] )?(PASSED|FAILED|ERROR|SKIPPED) (.+)|"
                           r"^(\S+::.+) (PASSED|FAILED|ERROR|SKIPPED)\b", late.said, re.M)
@@ -193,7 +173,7 @@ def options(plan: Plan, limit: float) -> Found:
             found = judged(plan, clock.left, "bridge.compare", fixture, result, "--no-diagnosis")
             verdicts[text] = {name: found[name] for name in ("verdict", "exit_code", "words", "largest_T")}
             right = expected is None or found["exit_code"] == expected
-        except StageError as failure:
+        except ChildError as failure:
             verdicts[text], right = {"words": str(failure)}, False
             last = failure.said
         wrong += [] if right else [text]
@@ -240,7 +220,7 @@ def attempt(name: str, plan: Plan, limit: float) -> Found:
     """A stage, whatever happens in it."""
     try:
         return STAGES[name](plan, min(limit, LONGEST.get(name, 180.0)))
-    except (StageError, BridgeError, OSError) as failure:
+    except (ChildError, BridgeError, OSError) as failure:
         return Found("failed", " ".join(str(failure).split()), said=getattr(failure, "said", ""))
     except Exception as failure:  # the other stages are to be run, and what they find is to be written
         return Found("failed", f"a fault of the check: {type(failure).__name__}: {failure}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The same numbers for every contestant, so that their results can be compared."""
+"""The same numbers for every framework, so that their results can be compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.harness.workloads import Conv, Net
 
 Array = np.ndarray
-#: Of the steps; small, so that no contestant diverges while it is timed
+#: Of the steps; small, so that no framework diverges while it is timed
 LR = 2.0**-10
 
 

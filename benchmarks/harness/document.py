@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from benchmarks.harness import processors
+from benchmarks.harness.processes import ROOT
 from bridge.common.errors import BridgeError
 from bridge.engine.library import extension
 
 JSON_VERSION = 1
+RESULTS = ROOT / "benchmarks" / "results"
 PACKAGES = ("fortran-torch-bridge", "torch", "jax", "jaxlib", "numpy", "h5py", "f90wrap")
 #: They change what is measured
 VARIABLES = ("CNN_CPU_LEVEL", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "KMP_BLOCKTIME", "GOMP_SPINCOUNT", "XLA_FLAGS")
@@ -27,8 +31,8 @@ class Options:
     Attributes
     ----------
     quick : small sizes and few runs: everything works, the figures mean nothing
-    runs : of each contestant, where not None
-    without : contestants that are left out, or the beginnings of their names
+    runs : of each framework, where not None
+    without : frameworks that are left out, or the beginnings of their names
     """
 
     quick: bool = False
@@ -36,7 +40,7 @@ class Options:
     without: tuple[str, ...] = ()
 
     def rounds(self, usual: int) -> int:
-        """How many turns each contestant gets."""
+        """How many runs each framework gets."""
         return self.runs or (2 if self.quick else usual)
 
     def left_out(self, names: tuple[str, ...], slow: tuple[str, ...] = ()) -> dict[str, dict[str, str]]:
@@ -89,18 +93,20 @@ def make(section: str, options: Options, content: dict[str, Any], goals: list[Go
 
 def environment() -> dict[str, Any]:
     """Machine and versions."""
-    versions = {"python": platform.python_version(), "gfortran": _gfortran(), "fortran library": _library()}
-    versions |= {name: _version(name) for name in PACKAGES}
+    found = {"gfortran": _gfortran(), "fortran library": _library()}
+    found = versions(PACKAGES) | {name: value for name, value in found.items() if value}
     return {"cpu": processors.model_name(), "processors": len(processors.available()), "machine": platform.machine(),
-            "system": platform.system(), "versions": {name: value for name, value in versions.items() if value},
+            "system": platform.system(), "versions": found,
             "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ}}
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """Of Python, and of those that are installed."""
+    found = {"python": platform.python_version()}
+    for name in packages:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _library() -> str | None:

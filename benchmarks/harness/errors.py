@@ -8,5 +8,5 @@ class BenchmarkError(Exception):
     """A benchmark cannot go on; the message says why, in one sentence."""
 
 
-class NotHere(Exception):  # noqa: N818 (it is no error: the contestant is skipped, and this says why)
-    """A contestant that this machine does not have."""
+class NotHere(Exception):  # noqa: N818 (it is no error: the framework is skipped, and this says why)
+    """A framework that this machine does not have."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which processors a contest uses, and the environment that gives everybody the same number of threads."""
+"""Which processors are used, and the environment that gives everybody the same number of threads."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def environment(threads: int) -> dict[str, str]:
     Waiting threads behave as each library wants: a peer that is made to wait otherwise would be another peer.
     """
     ours = dict.fromkeys(THREAD_VARIABLES, str(threads))
-    # torch.compile's helpers would live, and be counted, beside the contest
+    # torch.compile's helpers would live, and be counted, beside the runs
     return os.environ | ours | {"JAX_PLATFORMS": "cpu", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a training step must do at least: arithmetic and bytes, operation by operation, and the time they need.
+"""The roofline bound of a training step: arithmetic and bytes, operation by operation, and the least time they need.
 
 The model.  A chain of convolutions with bias, ReLU after each but the last, mean squared error, SGD. The step is a
 list of operations, each of which reads its operands from memory once and writes its results once; what one operation
@@ -22,8 +22,8 @@ counts, as everybody counts it, and a multiply-add is two operations; bias, ReLU
 Parameters and their gradients take four bytes an element, whatever the tensors have.
 
 What it is not.  A program that goes through several layers while their rows are in a cache (docs/cpu.md) moves less,
-and so does every program whose tensors all fit into the cache of the GPU: such a time may be below this floor. FFT
-and Winograd methods need fewer operations.
+and so does every program whose tensors all fit into the cache of the GPU: such a time may be below this bound. FFT and
+Winograd methods need fewer operations.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def operations(layers: Sequence[Conv], precision: str = "fp32") -> list[Operatio
 
 
 @dataclass(frozen=True)
-class Floor:
+class Roofline:
     """Of a whole step.
 
     Attributes
@@ -143,12 +143,12 @@ class Floor:
         return asdict(self)
 
 
-def floor(layers: Sequence[Conv], precision: str, rates: Rates) -> Floor:
+def roofline(layers: Sequence[Conv], precision: str, rates: Rates) -> Roofline:
     """The least time of a step on a machine.
 
     Examples
     --------
-    >>> found = floor([Conv(n=1, c=1, h=4, w=5, k=2, r=3, s=3, padding=(1, 1))], "fp32", Rates(10.0, 10.0))
+    >>> found = roofline([Conv(n=1, c=1, h=4, w=5, k=2, r=3, s=3, padding=(1, 1))], "fp32", Rates(10.0, 10.0))
     >>> found.flop, found.bytes, found.each, found.whole
     (1440, 1360, 216.0, 144.0)
     """
@@ -157,7 +157,7 @@ def floor(layers: Sequence[Conv], precision: str, rates: Rates) -> Floor:
     limits = [{"name": one.name, "flop": one.flop, "bytes": one.bytes, "seconds": one.seconds(rates),
                "limit": "arithmetic" if one.flop / rates.arithmetic > one.bytes / rates.bandwidth else "memory"}
               for one in steps]
-    return Floor(flop, size, sum(one.seconds(rates) for one in steps),
+    return Roofline(flop, size, sum(one.seconds(rates) for one in steps),
                  max(flop / rates.arithmetic, size / rates.bandwidth), limits)
 
 
@@ -170,14 +170,14 @@ def predictions() -> list[str]:
     '| forward 1 | 0.60 | 143 | 30 | 30 | 15 |'
     """
     layers = Net().layers
-    columns = [floor(layers, precision, rates) for precision, rates in H200.items()]
+    columns = [roofline(layers, precision, rates) for precision, rates in H200.items()]
     rows = []
     for parts in zip(*(one.limits for one in columns), strict=True):
         times = [f"{1e6 * one['seconds']:.0f}" for one in parts]
         cells = [f"**{text}**" if one["limit"] == "arithmetic" else text
                  for text, one in zip(times, parts, strict=True)]
         rows.append([parts[0]["name"], f"{parts[0]['flop'] / 1e9:.2f}", f"{parts[0]['bytes'] / 1e6:.0f}", *cells])
-    for name, key in (("the floor: their sum", "each"), ("of the whole", "whole")):
+    for name, key in (("the bound: their sum", "each"), ("of the whole", "whole")):
         rows.append([name, f"{columns[0].flop / 1e9:.1f}", f"{columns[0].bytes / 1e6:.0f}",
                      *(f"{1e6 * getattr(one, key):.0f}" for one in columns)])
     return [f"| {' | '.join(row)} |" for row in rows]

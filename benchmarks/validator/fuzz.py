@@ -24,6 +24,7 @@ import h5py
 import numpy as np
 from rich.table import Table
 
+from benchmarks.harness.document import RESULTS
 from bridge.common.atomic_file import write_json
 from bridge.common.cli import Output, new_parser, run
 from bridge.common.command_files import check_files
@@ -33,7 +34,6 @@ from bridge.engine.library.programs import cnn_step
 from tests.helpers.hostile import Answer, Judge, run_program, small_pair
 from tests.helpers.mutations import KINDS, VALUES_WRONG, mutate
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
 READERS = ("compare", "cnn_step")
 
 

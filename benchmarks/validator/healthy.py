@@ -10,7 +10,6 @@ Prints the largest T by program and the false alarms of fixed tolerances beside,
 from __future__ import annotations
 
 import argparse
-import platform
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
-from rich.table import Table
 from torch import nn
 
+from benchmarks.harness.document import RESULTS, versions
+from benchmarks.harness.tables import table
 from bridge.common import cli
 from bridge.common.atomic_file import write_json
 from bridge.common.command_files import check_files
@@ -35,7 +34,6 @@ from bridge.validate.self_test.run_case import Healthily, check
 from reference.export import export
 from reference.settings import ExportSettings
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
 #: Until a chain fits its images
 MOST_DRAWS = 100
 
@@ -150,12 +148,10 @@ def run(count: int, seed: int, console: Console) -> list[Healthily]:
 
 def show(console: Console, found: list[Healthily]) -> None:
     """Largest T by program, and the alarms."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("program", "runs", "false alarms", "largest T", *(f"alarms: {rule[0]}" for rule in RULES)):
-        table.add_column(name, justify="left" if name == "program" else "right")
+    made = table("", "program", "runs", "false alarms", "largest T", *(f"alarms: {rule[0]}" for rule in RULES))
     for name, row in by_program(found).items():
-        table.add_row(name, *(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
-    console.print(table)
+        made.add_row(name, *(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
+    console.print(made)
     for one in found:
         if one.code:
             console.print(f"FALSE ALARM {one.code}: {one.said} {one.data}", highlight=False, markup=False)
@@ -196,7 +192,7 @@ def _main(a: argparse.Namespace) -> int:
     document = {
         "count": a.count,
         "seed": a.seed,
-        "versions": {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": np.__version__},
+        "versions": versions(("torch", "numpy")),
         "programs": by_program(found),
         "alarms": alarms,
     }

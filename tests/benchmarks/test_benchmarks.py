@@ -22,9 +22,9 @@ from rich.console import Console
 from benchmarks import __main__ as program
 from benchmarks.cpu import SECTIONS, files, growth, step, sweep
 from benchmarks.cpu.machine_peak import MachinePeak
-from benchmarks.cpu.runs import Contestant, check_agreement, compete
+from benchmarks.cpu.runs import check_agreement, compare, worker
 from benchmarks.cpu.shapes import SHAPES, name
-from benchmarks.frameworks import cpu as contestants
+from benchmarks.frameworks import cpu as frameworks
 from benchmarks.frameworks.cpu import CHANNELS_LAST, COMPILED, EAGER, JAX_NHWC, MEMORY_KEPT, OURS
 from benchmarks.harness import processors
 from benchmarks.harness.document import Goal, Options
@@ -33,7 +33,8 @@ from benchmarks.harness.timing import slope, summary
 from benchmarks.harness.workloads import PASSES, Conv, Net
 
 Document = dict[str, Any]
-TINY = {"net": Net(size=6, batch=1).as_dict()}
+TINY = Net(size=6, batch=1)
+TASK = {"net": TINY.as_dict()}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def documents(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def all_results(document: Document) -> list[dict[str, Document]]:
-    """The results of every contest of a section."""
+    """The results of every comparison of a section."""
     if "cases" in document:
         return [case["results"] for case in document["cases"]]
     if "curves" in document:
@@ -94,7 +95,7 @@ def test_rates_are_work_over_time(documents: dict[str, Document]) -> None:
                     assert one["gflops"] == pytest.approx(case["gflop"] / one["median"])
 
 
-def test_memory_is_that_of_a_contestant(documents: dict[str, Document]) -> None:
+def test_memory_is_that_of_a_framework(documents: dict[str, Document]) -> None:
     """First the libraries, then the data, then the work; torch brings more libraries than we do."""
     for case in documents["step"]["cases"]:
         found = {key: one["memory"] for key, one in case["results"].items() if "memory" in one}
@@ -236,7 +237,7 @@ def test_what_is_too_large_is_skipped_with_the_reason() -> None:
 
 
 def test_a_curve_goes_on_without_the_points_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are named below the table, for each contestant with its own reason."""
+    """They are named below the table, for each framework with its own reason."""
     monkeypatch.setattr(growth, "LONGEST", 1e-9)
     content, _ = growth.measure(Options(quick=True, runs=1, without=("torch",)), Console(quiet=True))
     points = content["curves"][0]["points"]
@@ -248,7 +249,7 @@ def test_a_curve_goes_on_without_the_points_that_are_too_large(monkeypatch: pyte
     assert f"skipped: {OURS}, height = width 16: a step would take" in str(made.caption)
 
 
-# --- turns -----------------------------------------------------------------------------------------------
+# --- runs ------------------------------------------------------------------------------------------------
 
 class Scripted:
     """In place of a process: takes a given time, and notes when it was asked."""
@@ -262,65 +263,70 @@ class Scripted:
             return {"seconds": self.seconds, "checksum": self.checksum, "memory": {}}
         self.asked.append(self.name)
         if len(self.asked) > self.turns:
-            raise BenchmarkError(f"{self.name}: killed")
+            raise BenchmarkError("killed")
         return {"seconds": self.seconds / request["calls"]}
 
 
-def test_turns_alternate() -> None:
+def named(*processes: Scripted) -> dict[str, Scripted]:
+    return {one.name: one for one in processes}
+
+
+def test_runs_alternate() -> None:
     """There and back; a short call is repeated; once in a round the machine is measured."""
     asked: list[str] = []
-    found = compete([Scripted("a", 0.02, asked), Scripted("b", 2.0, asked)], TINY, 3, lambda: asked.append("peak"))
+    found = compare(named(Scripted("a", 0.02, asked), Scripted("b", 2.0, asked)), TINY, 3,
+                    between=lambda: asked.append("peak"))
     assert asked == ["peak", "a", "b", "peak", "b", "a", "peak", "a", "b"]
     assert found["a"]["calls"] == 5 and found["b"]["calls"] == 1
     assert found["a"]["median"] == pytest.approx(0.004) and found["b"]["median"] == 2.0 and found["b"]["runs"] == 3
 
 
 def test_a_peer_that_dies_in_the_middle_is_skipped_and_we_are_not() -> None:
-    found = compete([Scripted("a", 1.0, []), Scripted("b", 1.0, [], turns=2)], TINY, 3)
+    found = compare(named(Scripted("a", 1.0, []), Scripted("b", 1.0, [], turns=2)), TINY, 3)
     assert found["a"]["runs"] == 3 and found["b"] == {"skipped": "b: killed"}
     with pytest.raises(BenchmarkError, match="killed"):
-        compete([Scripted(OURS, 1.0, [], turns=2)], TINY, 3)
+        compare(named(Scripted(OURS, 1.0, [], turns=2)), TINY, 3)
 
 
 def test_who_computes_something_else_is_not_compared() -> None:
     with pytest.raises(BenchmarkError, match=r"b computes 1\.01, a 1: not the same work"):
-        compete([Scripted("a", 1.0, []), Scripted("b", 1.0, [], 1.01)], TINY, 1)
-    check_agreement({"a": {"checksum": 1.0}, "b": {"checksum": 1.0001}, "c": {"skipped": "why"}}, TINY)
+        compare(named(Scripted("a", 1.0, []), Scripted("b", 1.0, [], 1.01)), TINY, 1)
+    check_agreement({"a": {"checksum": 1.0}, "b": {"checksum": 1.0001}, "c": {"skipped": "why"}}, "float32")
     for wrong in (math.nan, 1.01):
         with pytest.raises(BenchmarkError):
-            check_agreement({"a": {"checksum": 1.0}, "b": {"checksum": wrong}}, TINY)
+            check_agreement({"a": {"checksum": 1.0}, "b": {"checksum": wrong}}, "float32")
 
 
 def fake_jax(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """What a contestant finds in place of JAX."""
+    """What a framework finds in place of JAX."""
     (folder / "jax.py").write_text(text, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(folder))
 
 
 def test_a_peer_that_is_not_installed_is_skipped_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_jax(tmp_path, monkeypatch, "raise ModuleNotFoundError('no', name='jax')\n")
-    with Contestant(OURS, 1) as ours, Contestant(JAX_NHWC, 1) as jax:
-        found = compete([ours, jax], TINY, 1)
+    with worker(OURS, 1) as ours, worker(JAX_NHWC, 1) as jax:
+        found = compare({OURS: ours, JAX_NHWC: jax}, TINY, 1)
     assert found[JAX_NHWC] == {"skipped": "jax is not installed"}
     assert found[OURS]["median"] > 0
 
 
 def test_a_peer_that_dies_is_skipped_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_jax(tmp_path, monkeypatch, "import sys, os\nsys.stderr.write('no luck\\n')\nsys.stderr.flush()\nos._exit(3)\n")
-    with Contestant(JAX_NHWC, 1) as jax:
-        assert compete([jax], TINY, 1)[JAX_NHWC] == {"skipped": f"{JAX_NHWC}: ended with status 3: no luck"}
+    with worker(JAX_NHWC, 1) as jax:
+        assert compare({JAX_NHWC: jax}, TINY, 1)[JAX_NHWC] == {"skipped": f"{JAX_NHWC}: ended with status 3: no luck"}
 
 
 def test_our_own_failure_ends_the_section() -> None:
-    with Contestant(OURS, 1) as ours, pytest.raises(BenchmarkError, match=r"bridge: ended with status 1: .*kernel"):
-        compete([ours], {"conv": Conv(1, 1, 2, 2, 1, 3, 3).as_dict(), "pass": "forward"}, 1)
+    with worker(OURS, 1) as ours, pytest.raises(BenchmarkError, match=r"bridge: ended with status 1: .*kernel"):
+        compare({OURS: ours}, Conv(1, 1, 2, 2, 1, 3, 3), 1, "forward")
 
 
 def test_torch_compile_without_a_compiler_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(NotHere, match=r"needs a C\+\+ compiler"):
-        contestants.build(COMPILED, TINY)
+        frameworks.build(COMPILED, TASK)
     with pytest.raises(NotHere, match="gfortran is not on the search path"):
         MachinePeak(tmp_path)
 
@@ -342,17 +348,17 @@ def wait_for(pid: int, wanted: tuple[str, ...]) -> str:
 
 PARENT = """
 import sys, time
-from benchmarks.cpu.runs import Contestant
-one = Contestant("bridge", 1)
+from benchmarks.cpu.runs import worker
+one = worker("bridge", 1)
 one.ask("build", task={task})
-print(one._process.pid, flush=True)
+print(one.number, flush=True)
 time.sleep(100)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_who_waits_is_stopped_and_ends_with_its_parent(root: Path) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", PARENT.replace("{task}", repr(TINY))], cwd=root, text=True,
+    parent = subprocess.Popen([sys.executable, "-c", PARENT.replace("{task}", repr(TASK))], cwd=root, text=True,
                               stdout=subprocess.PIPE)
     assert parent.stdout is not None
     with parent:
@@ -412,7 +418,7 @@ def test_a_section_that_fails_does_not_hide_the_others(capsys: pytest.CaptureFix
     assert json.loads((tmp_path / "files.json").read_text(encoding="utf-8"))["value"] == 1
 
 
-def test_left_out_contestants_are_named() -> None:
+def test_left_out_frameworks_are_named() -> None:
     options = Options(without=("jax", "torch.compile"))
     assert set(options.left_out(step.PEERS)) | {MEMORY_KEPT} == set(step.SLOW_TO_START)
     assert Options().left_out(step.PEERS, slow=step.PEERS) == {}

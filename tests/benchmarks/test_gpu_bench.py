@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""``python -m benchmarks.gpu_bench``: the whole flow without a GPU, who may take part, turns, times that are up."""
+"""``python -m benchmarks.gpu_bench``: the whole flow without a GPU, who may take part, runs, times that are up."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import os
@@ -19,21 +18,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-import bridge
-from benchmarks.frameworks.gpu import CHEAP, COMPILES, ENTRIES, NAMES, OURS, REFERENCE, TUNES, entry
-from benchmarks.frameworks.gpu_step import LR, module_of
+from benchmarks.frameworks.gpu import CHEAP, COMPILES, FRAMEWORKS, NAMES, OURS, REFERENCE, TUNES, framework
+from benchmarks.frameworks.gpu_step import LR
 from benchmarks.frameworks.torch_gpu import autocast, set_precision
-from benchmarks.gpu import bench, cells, document
+from benchmarks.frameworks.torch_module import module_of
+from benchmarks.gpu import bench, cells, document, runs
 from benchmarks.gpu import cli as program
-from benchmarks.gpu import runs as contest
 from benchmarks.gpu import worker as worker_module
 from benchmarks.gpu.agreement import LIMITS, verdict
 from benchmarks.gpu.cells import FULL, PRETENDED, Cell, Job, schedule
-from benchmarks.gpu.runs import TIME_UP, Contest, judged
+from benchmarks.gpu.runs import TIME_UP, Runs, judged
 from benchmarks.gpu.worker import Worker, checked
-from benchmarks.gpu_check.plan import ROOT, Clock
-from benchmarks.harness import data, processes
-from benchmarks.harness.processes import LostError, Process, TimeUpError
+from benchmarks.harness import data, gpu_device, processes
+from benchmarks.harness.children import Clock
+from benchmarks.harness.document import RESULTS
+from benchmarks.harness.processes import ROOT, LostError, Process, TimeUpError
 from benchmarks.harness.roofline import H200, Rates
 from benchmarks.harness.workloads import Net
 from tests import software_device
@@ -69,11 +68,6 @@ def pretended(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return found, done.stdout, folder
 
 
-def has_queued_steps() -> bool:
-    """Whether `Network.step` can be told not to wait."""
-    return "read_loss" in inspect.signature(bridge.Network.step).parameters
-
-
 def test_without_a_gpu_it_is_one_line(tmp_path: Path) -> None:
     hidden = {"OUT": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", "CNN_CUDA_PATH": ""}
     done = bench_program(**hidden)
@@ -94,7 +88,7 @@ def test_a_pretended_run_says_so_everywhere(pretended: tuple[Found, str, Path]) 
 def test_everybody_has_a_figure_or_a_reason(pretended: tuple[Found, str, Path]) -> None:
     found = pretended[0]
     left_out = ("torch benchmark", "bridge fuse", "bridge record", "bridge det")
-    taking_part = {name for name in NAMES if entry(name).cost == CHEAP and not name.startswith(left_out)}
+    taking_part = {name for name in NAMES if framework(name).cost == CHEAP and not name.startswith(left_out)}
     assert [(one["size"], one["precision"]) for one in found["cells"]] == [
         (12, "fp32"), (12, "bf16"), (6, "fp32"), (6, "bf16")]
     for cell in found["cells"]:
@@ -113,33 +107,30 @@ def test_everybody_has_a_figure_or_a_reason(pretended: tuple[Found, str, Path]) 
             results[cell["best_torch"]]["median"] / results[WAITS]["median"])
 
 
-def test_steps_that_wait_for_nothing_are_measured_where_they_exist(pretended: tuple[Found, str, Path]) -> None:
-    """Else it is a failure with a reason, and the exit code says so."""
+def test_steps_that_wait_for_nothing_are_measured(pretended: tuple[Found, str, Path]) -> None:
+    """And the exit code says that nothing failed."""
     found = pretended[0]
     own = [cell["results"][OURS] for cell in found["cells"]]
-    if has_queued_steps():
-        assert all(one["median"] > 0 for one in own) and found["exit_code"] == 0
-    else:
-        assert all("read_loss" in one["failed"] for one in own) and found["exit_code"] == 1
+    assert all(one["median"] > 0 for one in own) and found["exit_code"] == 0
 
 
-def test_floors_and_rates_are_written(pretended: tuple[Found, str, Path]) -> None:
+def test_rooflines_and_rates_are_written(pretended: tuple[Found, str, Path]) -> None:
     found = pretended[0]
     assert found["rates"]["bandwidth"] == max(found["rates"]["through"].values()) > 0
-    assert set(found["rates"]["arithmetic"]) == set(found["floors"]) == {"fp32", "bf16"}
+    assert set(found["rates"]["arithmetic"]) == set(found["rooflines"]) == {"fp32", "bf16"}
     for cell in found["cells"]:
-        assert cell["floor"]["flop"] == Net(size=cell["size"]).flop
+        assert cell["roofline"]["flop"] == Net(size=cell["size"]).flop
         for one in cell["results"].values():
             if "median" in one:
-                assert one["of_floor"] == pytest.approx(cell["floor"]["each"] / one["median"])
-                assert one["gflops"] == pytest.approx(cell["floor"]["flop"] / one["median"] / 1e9)
+                assert one["of_roofline"] == pytest.approx(cell["roofline"]["each"] / one["median"])
+                assert one["gflops"] == pytest.approx(cell["roofline"]["flop"] / one["median"] / 1e9)
     texts = [goal["text"] for goal in found["goals"]]
     assert len(texts) == len(set(texts)) == 6
 
 
 def test_pictures_are_made_and_can_be_made_again(pretended: tuple[Found, str, Path]) -> None:
     folder = pretended[2]
-    made = [folder / f"gpu_{name}.png" for name in ("times", "ratios", "floor")]
+    made = [folder / f"gpu_{name}.png" for name in ("times", "ratios", "roofline")]
     if not all(path.exists() for path in made):
         pytest.importorskip("matplotlib")
     assert all(path.stat().st_size > 5000 for path in made)
@@ -159,7 +150,7 @@ def test_bad_usage_is_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("output", [[], ["--output", str(program.RESULTS / "gpu.json")]])
+@pytest.mark.parametrize("output", [[], ["--output", str(RESULTS / "gpu.json")]])
 def test_nothing_pretended_gets_among_the_results(output: list[str], tmp_path: Path,
                                                   capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["--pretend", str(tmp_path), *output]) == 2
@@ -180,7 +171,7 @@ def test_what_one_has_measured_the_others_need_not(libraries: Path, tmp_path: Pa
             return 0
 
     monkeypatch.setattr(program, "Bench", Run)
-    monkeypatch.setattr(program, "_seen", lambda *_: SimpleNamespace(usable=True, words="of a test"))
+    monkeypatch.setattr(gpu_device, "doctor", lambda *_: SimpleNamespace(usable=True, words="of a test"))
     monkeypatch.setenv("CNN_PLAN_CACHE", str(tmp_path / "mine"))
     for _ in range(2):
         assert program.main(["--pretend", str(libraries), "--output", str(tmp_path / "gpu.json")]) == 0
@@ -200,10 +191,10 @@ def test_the_mission_comes_first_and_complete() -> None:
 
 def test_names_are_one_each_and_in_processes_of_one_kind() -> None:
     assert len(set(NAMES)) == len(NAMES)
-    for process in {one.process for one in ENTRIES}:
-        assert len({one.ours for one in ENTRIES if one.process == process}) == 1
+    for process in {one.process for one in FRAMEWORKS}:
+        assert len({one.ours for one in FRAMEWORKS if one.process == process}) == 1
     # By their names alone they are told apart in pictures and in the exit code
-    assert all(one.ours == one.name.startswith(OURS) for one in ENTRIES)
+    assert all(one.ours == one.name.startswith(OURS) for one in FRAMEWORKS)
 
 
 def right(seconds: float = 0.01, *, bend: float = 0.0) -> Found:
@@ -216,8 +207,6 @@ def right(seconds: float = 0.01, *, bend: float = 0.0) -> Found:
 class Workers:
     """Processes that answer what a test says: by contestant, a function of the question."""
 
-    device, environment = "cpu", {}
-
     def __init__(self, answers: dict[str, Callable[[str], Found]]) -> None:
         self.answers, self.asked = answers, []
         self.used: list[Any] = []
@@ -228,31 +217,31 @@ class Workers:
     def ask(self, do: str, limit: float, left: float = math.inf, **request: Any) -> Found:
         if do == "forget":
             return {}
-        name = request["task"]["contestant"]
+        name = request["task"]["framework"]
         self.asked.append((do, name, request["task"]["precision"], request.get("keep")))
         if name in self.answers:
             return self.answers[name](do)
         return right() if do == "build" else {"seconds": 0.01}
 
-    def turns(self) -> list[str]:
+    def runs(self) -> list[str]:
         return [name for do, name, *_ in self.asked if do == "run"]
 
 
 def measured(answers: dict[str, Callable[[str], Found]], names: list[str], *, clock: Clock | None = None,
              memory: int = 10**12, rounds: int = 3) -> tuple[Found, Workers]:
     workers = Workers(answers)
-    one = Contest(workers, clock or Clock(60.0), RATES, memory)
+    one = Runs(workers, clock or Clock(60.0), RATES, memory)
     return one.cell(Job(CELL, CHEAP, rounds), names), workers
 
 
-def test_turns_go_there_and_back() -> None:
+def test_runs_are_interleaved() -> None:
     names = [OURS, REFERENCE, GRAPH]
     found, workers = measured({}, names)
-    assert workers.turns() == [*names, *reversed(names), *names]
+    assert workers.runs() == [*names, *reversed(names), *names]
     assert {one["runs"] for one in found["results"].values()} == {3}
 
 
-def test_a_median_is_of_all_turns() -> None:
+def test_a_median_is_of_all_runs() -> None:
     times = iter([0.3, 0.1, 0.2])
     found, _ = measured({OURS: lambda do: right() if do == "build" else {"seconds": next(times)},
                          GRAPH: lambda do: right() if do == "build" else {"seconds": 0.004}}, [OURS, REFERENCE, GRAPH])
@@ -263,11 +252,11 @@ def test_a_median_is_of_all_turns() -> None:
 
 @pytest.mark.parametrize("bend", [0.2, math.nan])
 def test_who_computes_something_else_is_disqualified(bend: float) -> None:
-    """And has no turn, no median, no ratio; with ours the run fails."""
+    """And has no run, no median, no ratio; with ours the run fails."""
     found, workers = measured({OURS: lambda do: right(bend=bend), GRAPH: lambda do: right(bend=1e-4) if do == "build"
                                else {"seconds": 0.01}}, [OURS, REFERENCE, GRAPH])
     assert "not the same work" in found["results"][OURS]["disqualified"]
-    assert OURS not in workers.turns() and OURS not in found["ratios"] and "median" in found["results"][GRAPH]
+    assert OURS not in workers.runs() and OURS not in found["ratios"] and "median" in found["results"][GRAPH]
     wrong = document.faults([found], (12, 2), ["fp32"])
     assert len(wrong) == 2 and "not the same work" in wrong[0]
 
@@ -312,7 +301,7 @@ def test_who_ends_its_process_twice_is_not_asked_again() -> None:
         raise LostError("no answer within 60 s")
 
     workers = Workers({GRAPH: lost})
-    one = Contest(workers, Clock(60.0), RATES, 10**12)
+    one = Runs(workers, Clock(60.0), RATES, 10**12)
     found = [one.cell(Job(CELL, CHEAP, 1), [OURS, REFERENCE, GRAPH])["results"][GRAPH]["failed"] for _ in range(3)]
     assert found[0] == found[1] == "no answer within 60 s" and "not tried" in found[2]
     assert sum(name == GRAPH for _, name, *_ in workers.asked) == 2
@@ -320,19 +309,19 @@ def test_who_ends_its_process_twice_is_not_asked_again() -> None:
 
 def test_without_a_reference_nobody_is_measured() -> None:
     found, workers = measured({REFERENCE: lambda _: {"failed": "out of memory"}}, [OURS, REFERENCE])
-    assert all("out of memory" in one["failed"] for one in found["results"].values()) and workers.turns() == []
+    assert all("out of memory" in one["failed"] for one in found["results"].values()) and workers.runs() == []
 
 
 def test_everything_is_held_against_float32() -> None:
     workers = Workers({})
-    one = Contest(workers, Clock(60.0), RATES, 10**12)
+    one = Runs(workers, Clock(60.0), RATES, 10**12)
     for precision in ("bf16", "tf32"):
         one.cell(Job(Cell(12, 2, precision), CHEAP, 1), [OURS])
     built = [(name, precision) for do, name, precision, _ in workers.asked if do == "build"]
     assert built == [(REFERENCE, "fp32"), (OURS, "bf16"), (OURS, "tf32")]
 
 
-def test_where_memory_is_short_they_go_between_turns() -> None:
+def test_where_memory_is_short_they_go_between_runs() -> None:
     _, workers = measured({}, [OURS, REFERENCE], memory=1000)
     assert {keep for do, *_, keep in workers.asked if do == "run"} == {False}
     _, workers = measured({}, [OURS, REFERENCE])
@@ -345,7 +334,7 @@ def test_when_the_time_is_up_nobody_is_blamed() -> None:
 
     found, _ = measured({OURS: late}, [OURS, REFERENCE], clock=Clock(0.0))
     assert found["results"] == {OURS: {"skipped": TIME_UP}, REFERENCE: {"skipped": TIME_UP}}
-    assert contest.interrupted(found) and "best_torch" not in found
+    assert runs.interrupted(found) and "best_torch" not in found
 
 
 def result(median: float, *, skipped: bool = False, cell: Cell = CELL) -> Found:
@@ -353,7 +342,7 @@ def result(median: float, *, skipped: bool = False, cell: Cell = CELL) -> Found:
                       for name, value in ((OURS, median), (REFERENCE, 2.0))}
     if skipped:
         results[GRAPH] = {"skipped": TIME_UP}
-    return judged(cell, Job(cell, CHEAP, 1), results, contest.floor(cell.net.layers, cell.precision, RATES["fp32"]))
+    return judged(cell, Job(cell, CHEAP, 1), results, runs.roofline(cell.net.layers, cell.precision, RATES["fp32"]))
 
 
 @pytest.fixture
@@ -379,7 +368,7 @@ def test_goals_are_about_the_mission_and_about_the_worst() -> None:
     some = [result(1.0), result(4.0, cell=Cell(6, 2, "fp32")), result(0.1, cell=Cell(6, 2, "tf32"))]
     first, worst, share = document.goals(some, (12, 2), ["fp32"])
     assert (first.found, first.met, worst.found, worst.met) == (2.0, True, 0.5, False)
-    assert share.found == some[0]["results"][OURS]["of_floor"]
+    assert share.found == some[0]["results"][OURS]["of_roofline"]
     nothing = document.goals([], (12, 2), ["fp32"])
     assert [one.met for one in nothing] == [None] * 3
     assert document.faults([], (12, 2), ["fp32"]) == ["fp32: bridge: not measured"]
@@ -391,22 +380,21 @@ def test_a_cell_that_does_not_fit_is_named(started: bench.Bench) -> None:
     assert started._document["not_measured"] == [{"cell": "64 x 1 x 4096 x 4096, fp32", "reason": "too large"}]
 
 
-def child(monkeypatch: pytest.MonkeyPatch, source: str) -> Process:
-    monkeypatch.setattr(Process, "command", (sys.executable, "-c", source))
-    return Process("cpu", os.environ)
+def child(source: str) -> Process:
+    return Process(("-c", source), os.environ)
 
 
 @pytest.mark.parametrize(("left", "error"), [(60.0, LostError), (0.3, TimeUpError)])
 def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, left: float, error: type[Exception]) -> None:
     monkeypatch.setattr(processes, "START_SECONDS", 0.5)
-    process, begin = child(monkeypatch, "import subprocess; subprocess.run(['sleep', '100'])"), time.monotonic()
+    process, begin = child("import subprocess; subprocess.run(['sleep', '100'])"), time.monotonic()
     with pytest.raises(LostError) as raised:
         process.ask("build", 0.5, left)
     assert type(raised.value) is error and time.monotonic() - begin < 20
 
 
 def test_a_process_that_ends_says_why_and_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = child(monkeypatch, "import os; input(); os.write(2, b'Illegal instruction'); os._exit(3)")
+    process = child("import os; input(); os.write(2, b'Illegal instruction'); os._exit(3)")
     for _ in range(2):
         with pytest.raises(LostError, match="status 3: Illegal instruction"):
             process.ask("build", 60.0)
@@ -415,7 +403,7 @@ def test_a_process_that_ends_says_why_and_starts_anew(monkeypatch: pytest.Monkey
 
 def test_a_broken_process_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "import os; input(); print('{\"failed\": \"%d\", \"broken\": true}' % os.getpid(), flush=True); input()"
-    process = child(monkeypatch, source)
+    process = child(source)
     process.start()
     assert not process.used
     first, second = (process.ask("build", 60.0) for _ in range(2))
@@ -495,9 +483,9 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     return Worker("cpu")
 
 
-def test_a_turn_is_seconds_of_one_step(worker: Worker) -> None:
+def test_a_run_is_seconds_of_one_step(worker: Worker) -> None:
     """What was not built is built; settings are made; one step before the clock starts; what may not stay goes."""
-    task = contest.task(CELL, GRAPH)
+    task = runs.task(CELL, GRAPH)
     assert worker.answer({"do": "run", "task": task, "calls": 20, "keep": True})["seconds"] == pytest.approx(0.001)
     kept = worker._steps[GRAPH]
     before = kept.made
@@ -505,15 +493,15 @@ def test_a_turn_is_seconds_of_one_step(worker: Worker) -> None:
     assert (kept.made - before, kept.set) == (21, 2) and worker._steps == {}
 
 
-def test_a_turn_has_as_many_steps_as_it_needs(worker: Worker) -> None:
-    found = worker.answer({"do": "build", "task": contest.task(CELL, GRAPH), "seconds": 0.05})
+def test_a_run_has_as_many_steps_as_it_needs(worker: Worker) -> None:
+    found = worker.answer({"do": "build", "task": runs.task(CELL, GRAPH), "seconds": 0.05})
     assert found["calls"] >= 50 and found["seconds"] == pytest.approx(0.001)
     assert found["losses"] == [1.0] * 4
     for moved in found["moved"]:
         assert np.allclose(moved, 4.0)
 
 
-@pytest.mark.parametrize("request_", [{"do": "nothing"}, {"do": "build", "task": contest.task(CELL, "nobody")}])
+@pytest.mark.parametrize("request_", [{"do": "nothing"}, {"do": "build", "task": runs.task(CELL, "nobody")}])
 def test_a_workers_failure_is_an_answer(request_: Found) -> None:
     found = Worker("cpu").answer(request_)
     assert set(found) == {"failed"} and "Error: " in found["failed"]

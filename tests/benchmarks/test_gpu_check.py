@@ -17,7 +17,11 @@ import pytest
 
 from benchmarks.gpu_check import __main__ as program
 from benchmarks.gpu_check import stages
-from benchmarks.gpu_check.plan import ROOT, Done, Found, Plan, StageError
+from benchmarks.gpu_check.plan import Found, Plan
+from benchmarks.harness import gpu_device
+from benchmarks.harness.children import ChildError, Done
+from benchmarks.harness.document import RESULTS
+from benchmarks.harness.processes import ROOT
 from bridge.engine.library import nvidia_wheels
 from bridge.engine.library.nvidia_wheels import VARIABLE
 from tests import software_device
@@ -110,8 +114,8 @@ def test_a_stage_that_fails_stops_nothing(libraries: Path, tmp_path: Path, monke
     def broken(*_: object) -> Found:
         raise RuntimeError("nobody thought of this")
 
-    seen = stages.Seen(True, "a software device", {}, {})
-    monkeypatch.setattr(program, "doctor", lambda *_: seen)
+    seen = gpu_device.Seen(True, "a software device", {}, {})
+    monkeypatch.setattr(gpu_device, "doctor", lambda *_: seen)
     monkeypatch.setitem(stages.STAGES, "validate", broken)
     monkeypatch.setitem(stages.STAGES, "repeat", lambda *_: Found("passed", "done"))
     path = tmp_path / "check.json"
@@ -127,14 +131,14 @@ def test_a_stage_that_fails_stops_nothing(libraries: Path, tmp_path: Path, monke
 
 
 def test_when_the_time_is_up_stages_fail(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "doctor", lambda *_: stages.Seen(True, "a software device", {}, {}))
+    monkeypatch.setattr(gpu_device, "doctor", lambda *_: gpu_device.Seen(True, "a software device", {}, {}))
     path = tmp_path / "check.json"
     assert program.main(["--pretend", str(libraries), "--output", str(path), "--budget", "0"]) == 1
     found = json.loads(path.read_text(encoding="utf-8"))["stages"]
     assert len(found) == len(stages.STAGES) and {one["words"] for one in found} == {"not run: the time was up"}
 
 
-@pytest.mark.parametrize("output", [[], ["--output", str(program.RESULTS / "pretended.json")]])
+@pytest.mark.parametrize("output", [[], ["--output", str(RESULTS / "pretended.json")]])
 def test_nothing_pretended_gets_among_the_results(output: list[str], tmp_path: Path,
                                                   capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["--pretend", str(tmp_path), *output]) == 2
@@ -144,7 +148,7 @@ def test_nothing_pretended_gets_among_the_results(output: list[str], tmp_path: P
 def test_where_the_json_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To --output, else into $OUT, else among the results."""
     def place(*arguments: str) -> Path:
-        return program.output_file(program.parser().parse_args(arguments))
+        return gpu_device.output_file(program.parser().parse_args(arguments), program.OUTPUT)
 
     monkeypatch.delenv("OUT", raising=False)
     assert place() == ROOT / "benchmarks" / "results" / "gpu_check.json"
@@ -158,7 +162,7 @@ def test_children_are_told_of_nvidias_wheels(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setattr(nvidia_wheels, "name_wheels", lambda: os.environ.update({VARIABLE: "/a/lib"}))
-    assert program.environment(None)[VARIABLE] == "/a/lib"
+    assert gpu_device.environment(None)[VARIABLE] == "/a/lib"
 
 
 def test_what_a_stage_had_said_is_kept(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,13 +170,13 @@ def test_what_a_stage_had_said_is_kept(libraries: Path, tmp_path: Path, monkeypa
     path, seen = tmp_path / "check.json", []
 
     def late(plan: Plan, _: float) -> Found:
-        raise StageError("no end within 9 s", f"began\n\n{plan.folder}/a.h5 and {ROOT}/tests/b.py\n")
+        raise ChildError("no end within 9 s", f"began\n\n{plan.folder}/a.h5 and {ROOT}/tests/b.py\n")
 
     def reads(*_: object) -> Found:
         seen.append(json.loads(path.read_text(encoding="utf-8")))
         return Found("passed", "read")
 
-    monkeypatch.setattr(program, "doctor", lambda *_: stages.Seen(True, "a software device", {}, {}))
+    monkeypatch.setattr(gpu_device, "doctor", lambda *_: gpu_device.Seen(True, "a software device", {}, {}))
     monkeypatch.setitem(stages.STAGES, "tf32", late)
     monkeypatch.setitem(stages.STAGES, "cross", reads)
     (tmp_path / "check.logs").mkdir()
@@ -190,7 +194,7 @@ def test_what_a_stage_had_said_is_kept(libraries: Path, tmp_path: Path, monkeypa
 def test_what_a_child_says_is_there_as_it_comes(plan: Plan) -> None:
     """Also when it is ended in the middle: in the files, and in the error."""
     program = "import sys, time; print('out'); print('error', file=sys.stderr); time.sleep(60)"
-    with pytest.raises(StageError, match="no end within 5 s") as raised:
+    with pytest.raises(ChildError, match="no end within 5 s") as raised:
         plan.run(5.0, sys.executable, "-c", program)
     assert raised.value.said == "out\nerror\n"
     assert {one.suffix: one.read_text() for one in plan.logs.iterdir()} == {".out": "out\n", ".err": "error\n"}
@@ -200,7 +204,7 @@ def test_what_a_child_says_is_there_as_it_comes(plan: Plan) -> None:
 
 def test_a_child_with_children_ends_in_time(plan: Plan) -> None:
     start = time.monotonic()
-    with pytest.raises(StageError, match="bash: no end within 0 s"):
+    with pytest.raises(ChildError, match="bash: no end within 0 s"):
         plan.run(0.3, "bash", "-c", "sleep 50 & sleep 50")
     assert time.monotonic() - start < 20
 
@@ -308,7 +312,7 @@ def test_processes_that_share_the_tests(monkeypatch: pytest.MonkeyPatch, cores: 
     ["tests/a.py::b PASSED                  [  1%]", "tests/a.py::c[x y] FAILED   [ 99%]", "tests/a.py::d "]])
 def test_tests_whose_time_was_up(lines: list[str]) -> None:
     """What had failed until then is named, with several processes and with one."""
-    found = stages.unfinished(StageError("python: no end within 240 s", "\n".join(lines)))
+    found = stages.unfinished(ChildError("python: no end within 240 s", "\n".join(lines)))
     assert (found.outcome, found.words) == ("failed", "python: no end within 240 s; until then 1 passed, 1 failed")
     assert found.numbers == {"passed": 1, "failed": 1, "wrong": ["FAILED tests/a.py::c[x y]"]}
     assert found.said == "\n".join(lines)

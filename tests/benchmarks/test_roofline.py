@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.roofline import H200, Rates, floor, operations, predictions
+from benchmarks.harness.roofline import H200, Rates, operations, predictions, roofline
 from benchmarks.harness.workloads import Conv, Net
 
 #: Pixels of the mission's two images
@@ -37,7 +37,7 @@ def test_the_missions_step_is_what_was_counted_by_hand(precision: str, size: int
 
 def test_the_missions_step_in_short() -> None:
     """32.0 GFLOP, 216 tensors of one channel, 1.81 GB."""
-    found = floor(Net().layers, "fp32", Rates(1.0, 1.0))
+    found = roofline(Net().layers, "fp32", Rates(1.0, 1.0))
     assert round(found.flop / 1e9, 1) == 32.0 and found.flop == Net().flop
     assert found.bytes // (4 * PIXELS) == sum(map(sum, MOVED.values())) == 216
     assert round(found.bytes / 1e9, 2) == 1.81
@@ -81,13 +81,14 @@ def test_layers_that_do_not_fit_are_refused() -> None:
 def test_each_operation_has_its_own_limit() -> None:
     """The sum is never below the whole, and both are what their parts say."""
     for precision, rates in H200.items():
-        found = floor(Net().layers, precision, rates)
+        found = roofline(Net().layers, precision, rates)
         assert found.each == pytest.approx(sum(one["seconds"] for one in found.limits))
         assert found.whole <= found.each * (1 + 1e-12)
         for one in found.limits:
             parts = {"arithmetic": one["flop"] / rates.arithmetic, "memory": one["bytes"] / rates.bandwidth}
             assert one["seconds"] == parts[one["limit"]] == max(parts.values())
-    limited = {one["name"] for one in floor(Net().layers, "fp32", H200["fp32"]).limits if one["limit"] == "arithmetic"}
+    found = roofline(Net().layers, "fp32", H200["fp32"])
+    limited = {one["name"] for one in found.limits if one["limit"] == "arithmetic"}
     assert limited == {"forward 2", "data gradient 2", "filter gradient 2"}
 
 

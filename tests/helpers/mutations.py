@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Broken and hostile exchange files, made from right ones: shared by test_fuzz.py and benchmarks/fuzz.py.
+"""Broken and hostile exchange files, made from right ones: shared by test_fuzz.py and benchmarks/validator/fuzz.py.
 
 A mutation is a function of a path and a random generator that changes the file in place. The same kind and seed
 make the same file.
