@@ -48,6 +48,17 @@ ROOMS = ["common", "exchange", "engine", "judge", "report", "step", "compare", "
 #: The same inside a room; what else lies in it may use all of them
 INNER_ROOMS = {"engine": ["library", "arrays", "network"], "judge": ["oracle", "measure", "diagnosis"]}
 
+#: What `benchmarks` consists of, each with those that it may use beside its own; the files above them are the commands
+BENCHMARK_ROOMS = {
+    "harness": "",
+    "frameworks": "harness",
+    "cpu": "harness frameworks",
+    "gpu": "harness frameworks",
+    "gpu_check": "harness",
+    "validator": "harness",
+    "": "harness frameworks cpu gpu gpu_check validator",
+}
+
 #: Ends of the names of files that hold one module of two machines, or of a build with and without a library
 ALTERNATIVE = re.compile(r"_(openblas|none|x86|other)$")
 
@@ -296,7 +307,7 @@ def test_reference_and_bridge_meet_in_the_file_alone(root: Path) -> None:
         assert not {name for name in python_imports(path) if name.split(".")[0] in ("reference", "tests")}, path
 
 
-@pytest.mark.parametrize("package", ["bridge", "reference"])
+@pytest.mark.parametrize("package", ["bridge", "reference", "benchmarks"])
 def test_python_modules_have_no_cycles(root: Path, package: str) -> None:
     files = {
         ".".join(p.relative_to(root).with_suffix("").parts): p
@@ -369,6 +380,44 @@ def test_bridge_arrows_go_one_way(root: Path) -> None:
 ])
 def test_a_wrong_arrow_would_be_found(user: str, used: str, wrong: bool) -> None:
     assert bool(wrong_arrows([(user, used)])) == wrong
+
+
+def wrong_benchmark_arrow(user: str, used: str) -> bool:
+    """Whether a room of benchmarks/ may not use the other's; the commands themselves are used by nobody."""
+    mine, theirs = ("".join(name.split(".")[1:2]) for name in (user, used))
+    rooms = [one if one in BENCHMARK_ROOMS else "" for one in (mine, theirs)]
+    return rooms[0] != rooms[1] and rooms[1] not in BENCHMARK_ROOMS[rooms[0]].split()
+
+
+def test_the_rooms_of_benchmarks_are_those_that_were_decided_on(root: Path) -> None:
+    """With a handful of commands above them."""
+    there = {path.name for path in (root / "benchmarks").iterdir() if path.name != "__pycache__"}
+    rooms = {*BENCHMARK_ROOMS, "results"} - {""}
+    assert {name for name in there if "." not in name} == rooms
+    assert there - rooms == {"__init__.py", "__main__.py", "fuzz.py", "gallery.py", "gpu_bench.py", "healthy.py"}
+
+
+def test_benchmarks_arrows_go_one_way(root: Path) -> None:
+    modules = python_modules(root, "benchmarks")
+    arrows = [(user, used) for user, path in modules.items()
+              for used in python_imports(path) & set(modules) - {"benchmarks"}]
+    assert len(arrows) > 100
+    assert not [f"{user} uses {used}" for user, used in arrows if wrong_benchmark_arrow(user, used)]
+
+
+@pytest.mark.parametrize(("user", "used", "wrong"), [
+    ("benchmarks.harness.tables", "benchmarks.frameworks.cpu", True),
+    ("benchmarks.frameworks.gpu", "benchmarks.gpu.cells", True),
+    ("benchmarks.gpu.bench", "benchmarks.gpu_check.plan", True),
+    ("benchmarks.gpu.bench", "benchmarks.cpu.runs", True),
+    ("benchmarks.gpu_check.plan", "benchmarks.frameworks.gpu", True),
+    ("benchmarks.validator.fuzz", "benchmarks.gallery", True),
+    ("benchmarks.gpu.bench", "benchmarks.frameworks.gpu", False),
+    ("benchmarks.cpu.step", "benchmarks.cpu.runs", False),
+    ("benchmarks.gpu_bench", "benchmarks.gpu.cli", False),
+])
+def test_a_wrong_benchmark_arrow_would_be_found(user: str, used: str, wrong: bool) -> None:
+    assert wrong_benchmark_arrow(user, used) == wrong
 
 
 def test_judging_needs_no_fortran() -> None:
