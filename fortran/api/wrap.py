@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Write the Python wrappers of a Fortran module: ``wrap.py API.f90 FOLDER`` (called by meson).
+"""Write the Python wrappers of Fortran modules: ``wrap.py FOLDER FACE.f90 ...`` (called by meson).
 
 f90wrap and f2py write into the current folder and talk a lot; here they write into FOLDER and are
 heard only when they fail.
@@ -18,11 +18,12 @@ def run(module: str, *arguments: str, folder: Path) -> None:
 
 
 def main() -> None:
-    source, folder = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
-    run("f90wrap", "-m", "cnn_fortran", str(source), folder=folder)
+    folder, sources = Path(sys.argv[1]), [Path(name).resolve() for name in sys.argv[2:]]
+    run("f90wrap", "-m", "cnn_fortran", *map(str, sources), folder=folder)
     # Not f90wrap's own f2py: its calls change the handler of Ctrl-C before and after, which takes as long as the rest,
     # and jump out of the middle of Fortran, from whatever thread the signal came to
-    run("numpy.f2py", "--lower", "-m", "_cnn_fortran", f"f90wrap_{source.name}", folder=folder)
+    wrappers = [f"f90wrap_{source.name}" for source in sources]
+    run("numpy.f2py", "--lower", "-m", "_cnn_fortran", *wrappers, folder=folder)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ def misnamed(root: Path) -> list[str]:
         if path.suffix == ".in":
             name = re.sub(f"(_f32|_f64)?_({'|'.join(TEMPLATES['@LEVEL@'])})$", "", name)
         right = name.startswith("_".join(("cnn", *parts[:-1], ""))) if path.suffix == ".cuf" else name == expected
-        if not right and name != "cnn_api":
+        if not right:
             wrong.append(f"{'/'.join(parts)} holds the module {name}, expected {expected}")
     return wrong
 

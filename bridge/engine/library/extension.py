@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def api() -> Any:
-    """The wrapped procedures of ``fortran/api/cnn_api.f90``.
+    """The wrapped procedures of ``fortran/api``.
 
     Raises
     ------
@@ -80,8 +80,10 @@ def api() -> Any:
 
 
 def _procedures(module: ModuleType) -> Any:
-    """f90wrap puts the procedures of a module into a class of its name."""
-    return getattr(module, "Cnn_Api", None) or module.cnn_api
+    """Those of all faces together: f90wrap puts those of each Fortran module into a class with one instance."""
+    faces = [value for name, value in vars(module).items() if name.startswith("cnn_api_")]
+    return SimpleNamespace(**{name: getattr(face, name) for face in faces for name, value in vars(type(face)).items()
+                              if isinstance(value, staticmethod)})
 
 
 def call(name: str, *arguments: Any) -> Any:

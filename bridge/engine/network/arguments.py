@@ -40,7 +40,7 @@ def checked_model(model: object) -> Model:
 
 def sgd_settings(dtype: str, lr: float, momentum: float, dampening: float, weight_decay: float,
                  nesterov: bool) -> tuple[float, float, float, float, int]:
-    """Settings of SGD as cnn_api wants them; what `dtype` cannot hold is refused, not made infinite."""
+    """Settings of SGD as cnn_api_training wants them; what `dtype` cannot hold is refused, not made infinite."""
     numbers = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):

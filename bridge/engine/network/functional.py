@@ -153,7 +153,7 @@ def _check_pair(place: Place, input: Array, weight: Array, *, input_read: bool =
 
 def _params(stride: PairLike, padding: PairLike | str, dilation: PairLike, groups: int,
             kernel: tuple[int, ...]) -> np.ndarray:
-    """stride, padding, dilation as (h, w) each, then groups, as cnn_api wants them."""
+    """stride, padding, dilation as (h, w) each, then groups, as cnn_api_convolution wants them."""
     strides, dilations = _pair("stride", stride), _pair("dilation", dilation)
     if isinstance(padding, str):
         padding = _named_padding(padding, strides, dilations, kernel)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: numpy.ndarray, or on a CUDA device an array as `bridge.conv2d` takes it
 Array = Any
 
-#: Numbers of `named_tensor` in cnn_api
+#: Numbers of `named_tensor` in cnn_api_handles
 WEIGHT, _, WEIGHT_GRADIENT, _, OUTPUT, OUTPUT_GRADIENT, MOMENTUM = range(1, 8)
 
 

@@ -107,7 +107,7 @@ def _products(layer: Conv2d, size: tuple[int, ...]) -> int:
 
 
 def _params(layer: Conv2d) -> Array:
-    """As cnn_api wants them."""
+    """As cnn_api_convolution wants them."""
     return np.array([*layer.stride, *layer.padding, *layer.dilation, layer.groups], np.int32)
 
 

@@ -1,0 +1,237 @@
+! SPDX-License-Identifier: MIT
+!> The training of a network: forward, loss, backward, update, and whole steps.
+!>
+!> One of the flat faces that f90wrap wraps: numbers, addresses, texts; no logic. cnn_api_values says what they mean.
+module cnn_api_training
+   use, intrinsic :: iso_c_binding, only : c_double, c_int, c_int64_t
+   use cnn_api_handles, only : find_network
+   use cnn_api_values, only : hand_over, tensor_at
+   use cnn_core_error, only : error_type
+   use cnn_core_sgd, only : sgd_type
+   use cnn_model_network, only : network_type
+   implicit none
+   private
+
+   ! f90wrap's code declares its arguments with these kinds and finds them here
+   public :: c_double, c_int, c_int64_t
+   public :: network_forward, network_loss, network_backward, network_update, network_step, network_feed, &
+      & network_step_fed, network_read_loss, network_recorded
+
+contains
+
+   !> Outputs of all layers; the input must stay alive until `network_backward`
+   subroutine network_forward(handle, input, extent, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> Address of the input, in the network's memory
+      integer(c_int64_t), intent(in) :: input
+      !> [w, h, c, n]
+      integer(c_int), intent(in) :: extent(4)
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      call find_network(handle, network, error)
+      if (.not. allocated(error)) call network%forward(tensor_at(input, int(network%dtype, c_int), extent), error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_forward
+
+   subroutine network_loss(handle, target, extent, loss, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> Address of the target, in the network's memory
+      integer(c_int64_t), intent(in) :: target
+      !> [w, h, c, n]
+      integer(c_int), intent(in) :: extent(4)
+      !> Mean or sum of (output - target)**2, as the model says
+      real(c_double), intent(out) :: loss
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      loss = 0.0_c_double
+      call find_network(handle, network, error)
+      if (.not. allocated(error)) then
+         call network%compute_loss(tensor_at(target, int(network%dtype, c_int), extent), loss, error)
+      end if
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_loss
+
+   subroutine network_backward(handle, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      call find_network(handle, network, error)
+      if (.not. allocated(error)) call network%backward(error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_backward
+
+   subroutine network_update(handle, lr, momentum, dampening, weight_decay, nesterov, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> 1 for Nesterov's momentum, else 0
+      integer(c_int), intent(in) :: nesterov
+      !> Learning rate
+      real(c_double), intent(in) :: lr
+      !> Factor of the momentum
+      real(c_double), intent(in) :: momentum
+      !> Of the gradient that goes into the momentum
+      real(c_double), intent(in) :: dampening
+      !> Factor of the weights that is added to their gradient
+      real(c_double), intent(in) :: weight_decay
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      call find_network(handle, network, error)
+      if (.not. allocated(error)) then
+         call network%update(sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), error)
+      end if
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_update
+
+   !> forward, loss, backward, update; the loss is read, which waits for the device, if `read` is not 0: it is an error
+   !> (2) if it is NaN or infinite, and there is no update then
+   subroutine network_step(handle, input, input_extent, target, target_extent, lr, momentum, dampening, &
+         & weight_decay, nesterov, read, loss, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> 1 for Nesterov's momentum, else 0
+      integer(c_int), intent(in) :: nesterov
+      !> 1 to read the loss, which waits for the device; else 0
+      integer(c_int), intent(in) :: read
+      !> Address of the input, in the network's memory
+      integer(c_int64_t), intent(in) :: input
+      !> Address of the target, in the network's memory
+      integer(c_int64_t), intent(in) :: target
+      !> [w, h, c, n]
+      integer(c_int), intent(in) :: input_extent(4)
+      !> [w, h, c, n]
+      integer(c_int), intent(in) :: target_extent(4)
+      !> Learning rate
+      real(c_double), intent(in) :: lr
+      !> Factor of the momentum
+      real(c_double), intent(in) :: momentum
+      !> Of the gradient that goes into the momentum
+      real(c_double), intent(in) :: dampening
+      !> Factor of the weights that is added to their gradient
+      real(c_double), intent(in) :: weight_decay
+      !> Of the weights before the update; 0 where it was not read
+      real(c_double), intent(out) :: loss
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      loss = 0.0_c_double
+      call find_network(handle, network, error)
+      if (.not. allocated(error)) call network%step(tensor_at(input, int(network%dtype, c_int), input_extent), &
+         & tensor_at(target, int(network%dtype, c_int), target_extent), &
+         & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), read /= 0, loss, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_step
+
+   !> Input and target of the next `network_step_fed`, from host memory, which is free to change on return
+   subroutine network_feed(handle, input, input_extent, target, target_extent, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> Address of the input, host memory
+      integer(c_int64_t), intent(in) :: input
+      !> Address of the target, host memory
+      integer(c_int64_t), intent(in) :: target
+      !> [w, h, c, n]
+      integer(c_int), intent(in) :: input_extent(4)
+      !> [w, h, c, n]
+      integer(c_int), intent(in) :: target_extent(4)
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      call find_network(handle, network, error)
+      if (.not. allocated(error)) call network%feed(tensor_at(input, int(network%dtype, c_int), input_extent), &
+         & tensor_at(target, int(network%dtype, c_int), target_extent), error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_feed
+
+   !> `network_step` with the last `network_feed`
+   subroutine network_step_fed(handle, lr, momentum, dampening, weight_decay, nesterov, read, loss, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> 1 for Nesterov's momentum, else 0
+      integer(c_int), intent(in) :: nesterov
+      !> 1 to read the loss, which waits for the device; else 0
+      integer(c_int), intent(in) :: read
+      !> Learning rate
+      real(c_double), intent(in) :: lr
+      !> Factor of the momentum
+      real(c_double), intent(in) :: momentum
+      !> Of the gradient that goes into the momentum
+      real(c_double), intent(in) :: dampening
+      !> Factor of the weights that is added to their gradient
+      real(c_double), intent(in) :: weight_decay
+      !> Of the weights before the update; 0 where it was not read
+      real(c_double), intent(out) :: loss
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      loss = 0.0_c_double
+      call find_network(handle, network, error)
+      if (.not. allocated(error)) call network%step_fed( &
+         & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), read /= 0, loss, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_step_fed
+
+   !> The loss of the last `network_loss` or `network_step`; waits for the device
+   subroutine network_read_loss(handle, loss, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> Of the weights before the last update
+      real(c_double), intent(out) :: loss
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      loss = 0.0_c_double
+      call find_network(handle, network, error)
+      if (.not. allocated(error)) call network%read_loss(loss, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_read_loss
+
+   !> 1 if the last step was replayed from a recording, else 0
+   subroutine network_recorded(handle, recorded, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> 1 or 0
+      integer(c_int), intent(out) :: recorded
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      type(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      recorded = 0
+      call find_network(handle, network, error)
+      if (.not. allocated(error)) recorded = merge(1, 0, network%is_recorded())
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_recorded
+
+end module cnn_api_training

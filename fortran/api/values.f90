@@ -1,0 +1,61 @@
+! SPDX-License-Identifier: MIT
+!> What the faces have in common: numbers become the types that they stand for, an error becomes a number and a text.
+!>
+!> Networks are numbered handles. Tensors are addresses with an element type (`dtype_*` of cnn_core_kinds) and an extent
+!> in Fortran order [w, h, c, n]; address 0 means "none". Every procedure of a face ends with `ierr` (0 good, 1 failed,
+!> 2 a training diverges) and `errmsg`. Nothing here checks that an address is good: that is the work of
+!> `bridge/engine/library/extension.py`, the only caller.
+module cnn_api_values
+   use, intrinsic :: iso_c_binding, only : c_int, c_int64_t, c_intptr_t, c_null_ptr, c_ptr
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_error, only : error_type
+   use cnn_core_tensor, only : tensor_type
+   implicit none
+   private
+
+   public :: conv_from, tensor_at, pointer_to, hand_over
+
+   !> Characters of a message
+   integer, parameter :: message_length = 512
+
+contains
+
+   pure type(conv_type) function conv_from(params)
+      !> Stride, padding, dilation as (h, w) each, then groups
+      integer(c_int), intent(in) :: params(7)
+      conv_from = conv_type(params(1), params(2), params(3), params(4), params(5), params(6), params(7))
+   end function conv_from
+
+   type(tensor_type) function tensor_at(address, dtype, extent)
+      !> Of the first element; 0 for none
+      integer(c_int64_t), intent(in) :: address
+      !> Element type, of cnn_core_kinds
+      integer(c_int), intent(in) :: dtype
+      !> [w, h, c, n]
+      integer, intent(in) :: extent(4)
+      tensor_at%address = pointer_to(address)
+      tensor_at%dtype = dtype
+      tensor_at%extent = extent
+   end function tensor_at
+
+   type(c_ptr) function pointer_to(address)
+      !> As a number
+      integer(c_int64_t), intent(in) :: address
+      pointer_to = transfer(int(address, c_intptr_t), c_null_ptr)
+   end function pointer_to
+
+   subroutine hand_over(error, ierr, errmsg)
+      !> Not allocated where all is well
+      type(error_type), allocatable, intent(in) :: error
+      !> 0 good, 1 failed, 2 a training diverges
+      integer(c_int), intent(out) :: ierr
+      !> The message, blank where all is well
+      character(len=message_length), intent(out) :: errmsg
+      ierr = 0
+      errmsg = ""
+      if (.not. allocated(error)) return
+      ierr = merge(2, 1, error%diverged)
+      errmsg = error%message
+   end subroutine hand_over
+
+end module cnn_api_values
