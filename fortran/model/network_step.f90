@@ -9,6 +9,7 @@
 submodule(cnn_model_network) cnn_model_network_step
    use cnn_core_error, only : fail_to_converge
    use cnn_core_text, only : to_text
+   use cnn_model_tensors, only : resize
    implicit none
 
 contains
@@ -100,12 +101,15 @@ contains
       type(tensor_type), intent(in) :: target
       !> No memory on the device, or an error of the copy
       type(error_type), allocatable, intent(out) :: error
+      logical :: moved
       self%next%is_fed = .false.
-      call self%resize(self%backend, input%extent, self%dtype, self%next%input, self%record%state, error)
-      if (.not. allocated(error)) call self%resize(self%backend, target%extent, self%dtype, self%next%target, &
-         & self%record%state, error)
-      if (.not. allocated(error)) call self%backend%feed([input%address, target%address], &
-         & [self%next%input, self%next%target], error)
+      moved = .false.
+      call resize(self%backend, input%extent, self%dtype, self%next%input, moved, error)
+      if (.not. allocated(error)) call resize(self%backend, target%extent, self%dtype, self%next%target, moved, error)
+      ! A recorded step has the old addresses
+      if (moved) self%record%state = record_none
+      if (allocated(error)) return
+      call self%backend%feed([input%address, target%address], [self%next%input, self%next%target], error)
       self%next%is_fed = .not. allocated(error)
    end subroutine feed
 
@@ -156,8 +160,10 @@ contains
       !> A tensor that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       call self%forward(x, error)
-      if (.not. allocated(error)) call self%queue_loss(target, error)
-      if (.not. allocated(error)) call self%backward(error)
+      if (allocated(error)) return
+      call self%queue_loss(target, error)
+      if (allocated(error)) return
+      call self%backward(error)
    end subroutine run
 
    !> Whether a step of these shapes may be recorded, or is
@@ -180,11 +186,15 @@ contains
       !> What its output should be; only its shape matters
       type(tensor_type), intent(in) :: target
       type(error_type), allocatable :: error
+      logical :: moved
       if (.not. self%backend%records) return
       if (.not. (same_shape(self%record%input, x) .and. same_shape(self%record%target, target))) then
-         call self%resize(self%backend, x%extent, x%dtype, self%record%input, self%record%state, error)
-         if (.not. allocated(error)) call self%resize(self%backend, target%extent, target%dtype, self%record%target, &
-            & self%record%state, error)
+         ! What was recorded has other addresses
+         self%record%state = record_none
+         moved = .false.
+         call resize(self%backend, x%extent, x%dtype, self%record%input, moved, error)
+         if (.not. allocated(error)) call resize(self%backend, target%extent, target%dtype, self%record%target, moved, &
+            & error)
          self%record%refused = allocated(error)
          if (self%record%refused) then
             ! A shape without memory would be taken for a copy

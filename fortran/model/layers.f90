@@ -1,0 +1,202 @@
+! SPDX-License-Identifier: MIT
+!> The layers of a network with their tensors, and which convolutions go together: those with only fused ReLUs between
+!> them are a chain, which a device computes as it likes.
+module cnn_model_layers
+   use cnn_core_backend, only : backend_type
+   use cnn_core_conv_step, only : conv_step_type
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : dtype_none
+   use cnn_core_tensor, only : tensor_type
+   use cnn_model_description, only : description_type, kind_conv2d, layer_description_type
+   use cnn_model_parameters, only : parameter_type
+   implicit none
+   private
+
+   type, public :: layer_type
+      type(layer_description_type) :: is
+      type(parameter_type) :: weight, bias
+      !> What the layer gives, and the gradient of the loss with respect to it
+      type(tensor_type) :: output, output_gradient
+      !> The element type of the output in memory, and whether only the device can read it: see `find_kept_form` of
+      !> cnn_core_backend
+      integer :: kept_as = dtype_none
+      logical :: hidden = .false.
+   end type layer_type
+
+   type, public :: layers_type
+      class(backend_type), allocatable :: backend
+      type(layer_type), allocatable :: layers(:)
+      integer :: dtype = dtype_none
+      !> The caller's tensor of the last forward pass: it must stay alive until the backward pass
+      type(tensor_type) :: input
+      type(tensor_type) :: input_gradient
+      !> ReLU together with the convolution before it, whose own output then is not kept
+      logical :: fuse = .false.
+      !> Keep only what training needs (with `fuse`): no gradient with respect to the input, and where the device can
+      !> work in place the backward pass puts the gradients of inner layers where their outputs were
+      logical :: lean = .false.
+   contains
+      procedure :: output, input_of
+      procedure :: fused, relu_follows
+      procedure :: chain, chain_start, chain_end, find_chain
+      procedure :: output_extents
+      procedure :: in_place
+   end type layers_type
+
+contains
+
+   !> The output of the last layer
+   type(tensor_type) function output(self)
+      !> The network
+      class(layers_type), intent(in) :: self
+      output = self%layers(size(self%layers))%output
+   end function output
+
+   !> The input of layer i
+   type(tensor_type) function input_of(self, i)
+      !> The network
+      class(layers_type), intent(in) :: self
+      !> Number of the layer, from 1
+      integer, intent(in) :: i
+      input_of = self%input
+      if (i > 1) input_of = self%layers(i - 1)%output
+   end function input_of
+
+   !> Whether layer i is a convolution that is computed with the ReLU after it
+   pure logical function fused(self, i)
+      !> The network
+      class(layers_type), intent(in) :: self
+      !> Number of the layer, from 1
+      integer, intent(in) :: i
+      fused = .false.
+      if (.not. self%fuse .or. i < 1 .or. i >= size(self%layers)) return
+      fused = self%layers(i)%is%kind == kind_conv2d .and. self%relu_follows(i)
+   end function fused
+
+   !> Whether the layer after layer i is a ReLU
+   pure logical function relu_follows(self, i)
+      !> The network
+      class(layers_type), intent(in) :: self
+      !> Number of the layer, from 1
+      integer, intent(in) :: i
+      relu_follows = .false.
+      if (i < size(self%layers)) relu_follows = self%layers(i + 1)%is%kind /= kind_conv2d
+   end function relu_follows
+
+   !> The first convolution of which the input of convolution `last` comes through fused ReLUs only
+   pure integer function chain_start(self, last)
+      !> The network
+      class(layers_type), intent(in) :: self
+      !> Number of the last convolution's layer
+      integer, intent(in) :: last
+      chain_start = last
+      do while (chain_start > 2)
+         if (.not. self%fused(chain_start - 2)) return
+         chain_start = chain_start - 2
+      end do
+   end function chain_start
+
+   !> The last convolution that the output of convolution `first` reaches through fused ReLUs only
+   pure integer function chain_end(self, first)
+      !> The network
+      class(layers_type), intent(in) :: self
+      !> Number of the first convolution's layer, from 1
+      integer, intent(in) :: first
+      chain_end = first
+      do while (self%fused(chain_end) .and. chain_end + 2 <= size(self%layers))
+         if (self%layers(chain_end + 2)%is%kind /= kind_conv2d) return
+         chain_end = chain_end + 2
+      end do
+   end function chain_end
+
+   !> Convolutions first, first + 2, ... last with the ReLUs that are fused with them
+   function chain(self, first, last) result(steps)
+      !> The network
+      class(layers_type), intent(in) :: self
+      !> Number of the first convolution's layer, from 1
+      integer, intent(in) :: first
+      !> Number of the last convolution's layer
+      integer, intent(in) :: last
+      !> The convolutions, in their order
+      type(conv_step_type) :: steps((last - first)/2 + 1)
+      integer :: i
+      do i = first, last, 2
+         associate (layer => self%layers(i), step => steps((i - first)/2 + 1))
+            step%conv = layer%is%conv
+            step%relu = self%fused(i)
+            step%keeps_gradient = any(self%layers(:i - 1)%is%kind == kind_conv2d)
+            step%hidden = self%layers(i)%hidden
+            step%x = self%input_of(i)
+            step%y = self%layers(merge(i + 1, i, step%relu))%output
+            step%w = layer%weight%value
+            step%bias = layer%bias%value
+            step%dw = layer%weight%gradient
+            step%db = layer%bias%gradient
+         end associate
+      end do
+   end function chain
+
+   !> The steps of a chain before there are tensors, whose extents follow from the input's; and the form in which what
+   !> lies between them is kept
+   subroutine find_chain(self, first, last, extents, steps, error)
+      !> The network
+      class(layers_type), intent(inout) :: self
+      !> Number of the first convolution's layer, from 1
+      integer, intent(in) :: first
+      !> Number of the last convolution's layer
+      integer, intent(in) :: last
+      !> Extents of the input (0) and of all outputs, see `output_extents`
+      integer, intent(in) :: extents(:, 0:)
+      !> The convolutions, with extents and element types but no addresses
+      type(conv_step_type), allocatable, intent(out) :: steps(:)
+      !> Error of the device
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i, dtype
+      logical :: hidden
+
+      steps = self%chain(first, last)
+      do i = 1, size(steps)
+         steps(i)%x%dtype = self%dtype
+         steps(i)%x%extent = extents(:, first + 2*i - 3)
+         steps(i)%y%dtype = self%dtype
+         steps(i)%y%extent = extents(:, first + 2*i - 2)
+      end do
+      steps%hidden = .false.
+      if (.not. self%lean .or. size(steps) == 1) return
+      call self%backend%find_kept_form(steps, dtype, hidden, error)
+      if (allocated(error)) return
+      steps%hidden = hidden
+      steps(2:)%x%dtype = dtype
+      steps(:size(steps) - 1)%y%dtype = dtype
+   end subroutine find_chain
+
+   !> Extents of the input (0) and of the outputs of all layers
+   subroutine output_extents(self, extent, extents, error)
+      !> The network
+      class(layers_type), intent(in) :: self
+      !> (w, h, c, n) of the input
+      integer, intent(in) :: extent(4)
+      !> (w, h, c, n) of the input (0) and of the outputs of all layers
+      integer, intent(out) :: extents(:, 0:)
+      !> Layer that the input does not fit, or that leaves nothing of it
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      extents(:, 0) = extent
+      do i = 1, size(self%layers)
+         extents(:, i) = extents(:, i - 1)
+         if (self%layers(i)%is%kind == kind_conv2d) call self%layers(i)%is%conv%output_extent(extents(:, i - 1), &
+            & self%layers(i)%is%weight_extent, extents(:, i), error)
+         if (.not. allocated(error)) cycle
+         error%message = "layer "//self%layers(i)%is%name//": "//error%message
+         return
+      end do
+   end subroutine output_extents
+
+   !> Whether the backward pass takes the memory of outputs
+   pure logical function in_place(self)
+      !> The network
+      class(layers_type), intent(in) :: self
+      in_place = self%lean .and. self%backend%works_in_place
+   end function in_place
+
+end module cnn_model_layers
