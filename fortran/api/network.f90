@@ -9,7 +9,8 @@ module cnn_api_network
    use cnn_core_error, only : error_type
    use cnn_core_sgd, only : sgd_type
    use cnn_core_version, only : version
-   use cnn_io_exchange, only : fixture_type, result_type
+   use cnn_io_fixture, only : fixture_type
+   use cnn_io_result, only : result_type
    use cnn_model_network, only : network_type
    use cnn_model_network_ways, only : describe_chains
    implicit none

@@ -9,7 +9,7 @@ program cnn_time
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : tensor_type
-   use cnn_io_exchange, only : fixture_type
+   use cnn_io_fixture, only : fixture_type
    use cnn_io_run_steps, only : prepare
    use cnn_model_network, only : network_type
    implicit none

@@ -7,7 +7,8 @@ module cnn_io_run_steps
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_core_version, only : version
-   use cnn_io_exchange, only : fixture_type, result_type
+   use cnn_io_fixture, only : fixture_type
+   use cnn_io_result, only : result_type
    use cnn_model_network, only : network_type
    implicit none
    private

@@ -192,7 +192,7 @@ def test_a_wrong_fortran_arrow_would_be_found(root: Path, tmp_path: Path, name: 
 
 @pytest.mark.parametrize(("name", "old", "new"), [
     ("core/sgd.f90", "module cnn_core_sgd\n", "module cnn_sgd\n"),
-    ("io/exchange_training.f90", "(cnn_io_exchange) cnn_io_exchange_training\n", "(cnn_io_exchange) cnn_training\n"),
+    ("model/network_step.f90", "(cnn_model_network) cnn_model_network_step\n", "(cnn_model_network) cnn_step\n"),
     ("cpu/kernels/tiles.f90.in", "module cnn_cpu_kernels_tiles_@", "module cnn_kernels_tiles_@"),
     ("cuda/kernels/kernels.cuf", "module cnn_cuda_kernels_grid\n", "module cnn_cuda_grid\n"),
     ("cpu/kernels/levels_x86.f90", "module cnn_cpu_kernels_levels\n", "module cnn_cpu_kernels_levels_x86\n"),
