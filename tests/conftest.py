@@ -21,10 +21,6 @@ from tests.helpers.cuda import REAL_CUDA
 SMALL = {"height": 20, "width": 24, "batch": 3}
 
 
-# No test writes into the home of who runs it; tests/cuda/test_plan_cache.py names files of its own
-os.environ["CNN_PLAN_CACHE"] = ""
-
-
 @dataclass(frozen=True)
 class CudaLibraries:
     """What this process has opened.

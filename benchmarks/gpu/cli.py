@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,9 +78,6 @@ def _main(a: argparse.Namespace) -> int:
     seen = gpu_device.look("gpu-bench", "pretended" if a.pretend else "GPU", a, variables, clock.left, console)
     if isinstance(seen, int):
         return seen
-    with tempfile.TemporaryDirectory(prefix="gpu-bench-") as folder:
-        # What one of ours has measured the others need not measure again. It begins empty, and nobody else gets it
-        variables |= {"CNN_PLAN_CACHE": str(Path(folder) / "plans.txt")}
-        request = Request(path, clock, minutes, a.device, spec.index, tuple(a.precisions), names, a.quick,
-                          bool(a.pretend), variables)
-        return Bench(request, seen, console).run(require=a.require)
+    request = Request(path, clock, minutes, a.device, spec.index, tuple(a.precisions), names, a.quick,
+                      bool(a.pretend), variables)
+    return Bench(request, seen, console).run(require=a.require)

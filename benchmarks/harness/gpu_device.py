@@ -72,8 +72,7 @@ def environment(pretend: str | None) -> dict[str, str]:
     """Variables of the child processes: real libraries for the tests, or those of a software device."""
     # cnn_step has no Python to find NVIDIA's wheels with
     nvidia_wheels.name_wheels()
-    # Every check measures plans itself, and nobody else gets what was chosen on the way
-    found = {name: value for name, value in os.environ.items() if name != "CNN_TEST_CUDA"} | {"CNN_PLAN_CACHE": ""}
+    found = {name: value for name, value in os.environ.items() if name != "CNN_TEST_CUDA"}
     return found | ({"CNN_CUDA_PATH": str(Path(pretend).resolve())} if pretend else {"CNN_TEST_CUDA": "real"})
 
 

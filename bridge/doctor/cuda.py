@@ -14,7 +14,7 @@ from bridge.doctor.records import Row, Section, State
 #: The first CUDA whose runtime has cudaLibraryLoadData
 LOADS_KERNELS = (12, 8)
 #: Parts of `cuda_facts`, in this order, because each needs those before it
-PARTS = ("build", "kernels", "choices", "driver", "cudart", "cudnn", "cublas", "devices")
+PARTS = ("build", "kernels", "driver", "cudart", "cudnn", "cublas", "devices")
 #: Name in words, and the files that are looked for
 LIBRARIES = {
     "driver": ("GPU driver", ["libcuda.so.1"]),
@@ -113,7 +113,6 @@ def section(found: Cuda) -> Section:
         rows.append(Row("devices", "none", State.ABSENT))
     rows += [_device_row(found, number) for number in range(found.count)]
     rows.append(_kernels_row(found))
-    rows += _choices_rows(found)
     return Section("CUDA", rows)
 
 
@@ -173,18 +172,6 @@ def _kernels_row(found: Cuda) -> Row:
     return Row("our kernels", "not built in", State.ABSENT,
                "cuBLAS and cuDNN do their work, in more passes over the memory and with float32 sums; math=fp16 and "
                "math=bf16 are not there")
-
-
-def _choices_rows(found: Cuda) -> list[Row]:
-    """The file of the plans that were measured, of any GPU."""
-    name = "measured plans"
-    if "choices" in found.errors:
-        return [Row(name, found.errors["choices"], State.BAD)]
-    if "choices" not in found.facts:
-        return []
-    if "choices file" not in found.facts:
-        return [Row(name, found.facts["choices"], State.ABSENT)]
-    return [Row(name, f"{found.facts['choices']} choices on file", State.FACT, found.facts["choices file"])]
 
 
 def usable(found: Cuda, number: int) -> bool:

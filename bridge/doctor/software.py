@@ -151,7 +151,6 @@ VARIABLES: dict[str, tuple[str, Callable[[str], str]]] = {
     "LD_LIBRARY_PATH": ("folders of the loader, last", lambda value: ""),
     "CUDA_VISIBLE_DEVICES": ("which GPUs CUDA shows; not set: all", _visible),
     "NVIDIA_TF32_OVERRIDE": ("0 forbids TF32", _tf32),
-    "CNN_PLAN_CACHE": ("file of the plans that were measured; not set: in the cache folder", lambda value: ""),
     "CNN_CPU_LEVEL": ("instruction set of the cpu device; not set: the best", _level),
     "CNN_CPU_LANES": ("what is in the vector lanes of the cpu device; not set: what is faster", _lanes),
     "OMP_NUM_THREADS": ("threads of the cpu device", lambda value: ""),

@@ -19,7 +19,7 @@ module cnn_core_atomic_file
    implicit none
    private
 
-   public :: check_place, is_replaceable, make_folders, may_read, same_file
+   public :: check_place, may_read, same_file
 
    !> As in part_file.c
    integer, parameter :: longest_path = 4096
@@ -121,15 +121,6 @@ module cnn_core_atomic_file
          implicit none
          integer(c_int) :: pid
       end function c_getpid
-      function c_mkdir(path, mode) result(status) bind(C, name="mkdir")
-         import :: c_char, c_int
-         implicit none
-         !> A folder's name
-         character(kind=c_char), intent(in) :: path(*)
-         !> Permissions of the folder
-         integer(c_int), value :: mode
-         integer(c_int) :: status
-      end function c_mkdir
    end interface
 
 contains
@@ -161,30 +152,6 @@ contains
          return
       end select
    end subroutine check_place
-
-   !> Whether a rename may put a file in this place: where nothing is, or a file; not a device, which would be gone from
-   !> the system then. Nothing is opened, because that may wait for ever
-   logical function is_replaceable(path)
-      !> A file name
-      character(len=*), intent(in) :: path
-      integer(c_int) :: what
-      what = c_place(path//c_null_char)
-      is_replaceable = what /= is_folder .and. what /= not_regular
-   end function is_replaceable
-
-   !> The folder of `path`, and the one that it is in, for this user alone; what is wrong is seen when a file is made
-   subroutine make_folders(path)
-      !> A file name
-      character(len=*), intent(in) :: path
-      integer(c_int), parameter :: mode = int(o"700", c_int)
-      integer(c_int) :: ignored
-      integer :: inner, outer
-      inner = scan(path, "/", back=.true.)
-      if (inner < 2) return
-      outer = scan(path(:inner - 1), "/", back=.true.)
-      if (outer > 1) ignored = c_mkdir(path(:outer - 1)//c_null_char, mode)
-      ignored = c_mkdir(path(:inner - 1)//c_null_char, mode)
-   end subroutine make_folders
 
    !> Do two names lead to one file, through symbolic or hard links too? A name without a file leads nowhere.
    logical function same_file(a, b)

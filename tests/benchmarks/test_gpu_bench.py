@@ -29,7 +29,7 @@ from benchmarks.gpu.agreement import LIMITS, verdict
 from benchmarks.gpu.cells import FULL, PRETENDED, Cell, Job, schedule
 from benchmarks.gpu.runs import TIME_UP, Runs, judged
 from benchmarks.gpu.worker import Worker, checked
-from benchmarks.harness import data, gpu_device, processes
+from benchmarks.harness import data, processes
 from benchmarks.harness.children import Clock
 from benchmarks.harness.document import RESULTS
 from benchmarks.harness.processes import ROOT, LostError, Process, TimeUpError
@@ -155,27 +155,6 @@ def test_nothing_pretended_gets_among_the_results(output: list[str], tmp_path: P
                                                   capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["--pretend", str(tmp_path), *output]) == 2
     assert "outside of benchmarks/results" in capsys.readouterr().err
-
-
-def test_what_one_has_measured_the_others_need_not(libraries: Path, tmp_path: Path,
-                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    """All processes of a run have one file for the plans that were measured, which is new, and gone afterwards."""
-    seen: list[Path] = []
-
-    class Run:
-        def __init__(self, request: bench.Request, *_: object) -> None:
-            seen.append(Path(request.environment["CNN_PLAN_CACHE"]))
-
-        def run(self, *, require: bool) -> int:
-            assert seen[-1].parent.is_dir() and not seen[-1].exists()
-            return 0
-
-    monkeypatch.setattr(program, "Bench", Run)
-    monkeypatch.setattr(gpu_device, "doctor", lambda *_: SimpleNamespace(usable=True, words="of a test"))
-    monkeypatch.setenv("CNN_PLAN_CACHE", str(tmp_path / "mine"))
-    for _ in range(2):
-        assert program.main(["--pretend", str(libraries), "--output", str(tmp_path / "gpu.json")]) == 0
-    assert len(set(seen)) == 2 and tmp_path / "mine" not in seen and not any(one.parent.exists() for one in seen)
 
 
 def test_the_mission_comes_first_and_complete() -> None:

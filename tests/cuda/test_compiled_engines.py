@@ -8,7 +8,6 @@ a data gradient, and engines can be told to be slow. Each step is a process of i
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,13 +18,13 @@ import pytest
 from bridge.doctor.__main__ import main
 from tests import ROOT, software_device
 from tests.helpers.cuda.children import environment, skip_without_kernels
-from tests.helpers.cuda.plan_files import choices
 
 COMPILED, ALL = 6, 9
 #: For STRICT_SLOW_ENGINES: the compiled one, and every other
 SLOW_PLAN, SLOW_STEPS = 1 << COMPILED, (1 << ALL) - 1 - (1 << COMPILED)
 #: Plans of a lean step of three layers: forward, filter gradients, and data gradients but for the first
 RUNS = 3 + 3 + 2
+MEASURED = "cuda,record=no,math=tf32,algorithm=measured,compile=yes"
 
 PROGRAM = """
 import json, sys
@@ -43,11 +42,11 @@ print(json.dumps({"losses": losses, "steps": seen}))
 """
 
 
-def lean_steps(fixture: Path, device: str, path: Path | str = "", **settings: object) -> dict[str, Any]:
-    """Three steps with channels last: losses, and what each has made and run; with this CNN_PLAN_CACHE."""
+def lean_steps(fixture: Path, device: str, **settings: object) -> dict[str, Any]:
+    """Three steps with channels last: losses, and what each has made and run."""
     skip_without_kernels("new")
     names = ["plans made", "plans compiled", "cudnnBackendExecute", *(f"graph engine {i}" for i in range(ALL))]
-    given = {name: str(value) for name, value in settings.items()} | {"CNN_PLAN_CACHE": os.fspath(path)}
+    given = {name: str(value) for name, value in settings.items()}
     done = subprocess.run([sys.executable, "-c", PROGRAM, fixture, device], input=json.dumps(names), text=True,
                           capture_output=True, check=False, timeout=120, cwd=ROOT, env=environment("new", **given))
     assert (done.returncode, done.stderr) == (0, "")
@@ -97,36 +96,18 @@ def test_untimed_it_is_taken(fixture: Path) -> None:
 
 
 @pytest.mark.parametrize(("slow", "runs"), [(SLOW_PLAN, 0), (SLOW_STEPS, 3 + 2)], ids=["two steps", "one plan"])
-def test_the_faster_way_is_taken(fixture: Path, tmp_path: Path, slow: int, runs: int) -> None:
-    """Timed once, kept on file: the next process times nothing, and compiles only what it takes. Where all others are
-    slow forward convolutions take it, too."""
-    path, device = tmp_path / "choices", "cuda,record=no,math=tf32,algorithm=measured,compile=yes"
+def test_the_faster_way_is_taken(fixture: Path, slow: int, runs: int) -> None:
+    """Timed once, in the first step. Where all others are slow forward convolutions take it, too."""
     right = lean_steps(fixture, "cuda,math=tf32")["losses"]
-    first = lean_steps(fixture, device, path, STRICT_SLOW_ENGINES=slow)
+    first = lean_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=slow)
     assert ran(first) == [runs, runs] and first["losses"] == pytest.approx(right, rel=2e-3)
     assert [step["cudnnBackendExecute"] for step in first["steps"][1:]] == [RUNS, RUNS]
-    before = path.read_bytes()
-    assert sum(choice == "parts" for choice, _ in choices(path)) == (0 if runs else 2)
-    # Fast now, and still not taken: what is on file is believed
-    again = lean_steps(fixture, device, path)
-    assert [step["cudnnBackendExecute"] for step in again["steps"]] == [RUNS] * 3 and ran(again) == [runs, runs]
-    assert again["losses"] == first["losses"] and path.read_bytes() == before
-    assert compiled(again) == runs
 
 
-def is_masked(line: bytes) -> bool:
-    """Whether a line of the file is about a data gradient, 2, with a mask, flag 4 times 8: so its key begins."""
-    return line.split()[2].startswith(b"34,")
-
-
-def test_a_way_that_fails_is_not_taken(fixture: Path, tmp_path: Path) -> None:
-    """When it is timed; and nothing of it is on file."""
-    path, device = tmp_path / "choices", "cuda,record=no,math=tf32,algorithm=measured,compile=yes"
-    right = lean_steps(fixture, device, path, STRICT_SLOW_ENGINES=SLOW_STEPS)
-    known = len(choices(path))
-    path.write_bytes(b"".join(line for line in path.read_bytes().splitlines(keepends=True) if not is_masked(line)))
-    assert len(choices(path)) == known - 2
-    # With the other choices on file, plans run in the order of a step: three forward, a filter gradient, the mask
-    found = lean_steps(fixture, device, path, STRICT_SLOW_ENGINES=SLOW_STEPS, STRICT_FAIL="cudnnBackendExecute:5:4000")
-    assert ran(found) == [3 + 1, 3 + 1] and found["losses"] == pytest.approx(right["losses"], rel=2e-3)
-    assert len(choices(path)) == known - 1
+def test_a_way_that_fails_is_not_taken(fixture: Path) -> None:
+    """When it is timed: here the first of two data gradients with a mask, which is right all the same."""
+    right = lean_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=SLOW_STEPS)
+    # Plans run in the order of a step, and this is the first run of that mask's plan
+    found = lean_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=SLOW_STEPS, STRICT_FAIL="cudnnBackendExecute:73:4000")
+    assert ran(right) == [3 + 2, 3 + 2] and ran(found) == [3 + 1, 3 + 1]
+    assert found["losses"] == pytest.approx(right["losses"], rel=2e-3)

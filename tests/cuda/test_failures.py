@@ -96,7 +96,7 @@ ON_THE_WAY = {"cudaGetDevice", "cudaSetDevice", "cuCtxPushCurrent_v2", "cuCtxPop
 MAKE_GRAPHS = {f"cudnnBackend{name}" for name in ("CreateDescriptor", "SetAttribute", "GetAttribute", "Finalize")}
 #: What no training step calls
 NOT_IN_A_STEP = {
-    "cudaDriverGetVersion", "cudaDeviceGetAttribute", "cudaPointerGetAttributes", "cudaGetLastError",
+    "cudaDeviceGetAttribute", "cudaPointerGetAttributes", "cudaGetLastError",
     "cuDriverGetVersion", "cuDeviceGetName", "cublasGetVersion_v2", "cublasDdot_v2", "cublasDaxpy_v2",
     "cublasDscal_v2", "cudnnGetConvolution2dForwardOutputDim",
     # Nobody does this yet

@@ -13,7 +13,7 @@ module cnn_cuda_bindings_cudart
    use cnn_cuda_bindings_cudart_graph_interfaces, only : cudaGraphDestroy, cudaGraphExecDestroy, cudaGraphInstantiate, &
       & cudaGraphLaunch, cudaGraphUpload, cudaStreamBeginCapture, cudaStreamEndCapture, cudaStreamIsCapturing
    use cnn_cuda_bindings_cudart_interfaces, only : cuda_pointer_attributes_type, cudaDeviceGetAttribute, &
-      & cudaDriverGetVersion, cudaEventCreateWithFlags, cudaEventDestroy, cudaEventQuery, cudaEventRecord, &
+      & cudaEventCreateWithFlags, cudaEventDestroy, cudaEventQuery, cudaEventRecord, &
       & cudaEventSynchronize, cudaFree, cudaFreeHost, cudaGetDevice, cudaGetDeviceCount, cudaGetErrorName, &
       & cudaGetErrorString, cudaGetLastError, cudaLaunchKernel, cudaLibraryGetKernel, cudaLibraryLoadData, &
       & cudaLibraryUnload, cudaMalloc, cudaMallocHost, cudaMemcpyAsync, cudaMemGetInfo, cudaMemsetAsync, &
@@ -34,7 +34,6 @@ module cnn_cuda_bindings_cudart
       !> 13000 for CUDA 13.0
       integer :: version = 0
       procedure(cudaRuntimeGetVersion), pointer, nopass :: runtime_get_version => null()
-      procedure(cudaDriverGetVersion), pointer, nopass :: driver_get_version => null()
       procedure(cudaGetDeviceCount), pointer, nopass :: get_device_count => null()
       procedure(cudaSetDevice), pointer, nopass :: set_device => null()
       procedure(cudaGetDevice), pointer, nopass :: get_device => null()
@@ -105,7 +104,6 @@ contains
       !> The runtime, whose library is open
       type(cudart_type), intent(inout) :: self
       call c_f_procpointer(self%library%symbol("cudaRuntimeGetVersion"), self%runtime_get_version)
-      call c_f_procpointer(self%library%symbol("cudaDriverGetVersion"), self%driver_get_version)
       call c_f_procpointer(self%library%symbol("cudaGetDeviceCount"), self%get_device_count)
       call c_f_procpointer(self%library%symbol("cudaSetDevice"), self%set_device)
       call c_f_procpointer(self%library%symbol("cudaGetDevice"), self%get_device)

@@ -8,7 +8,7 @@ module cnn_cuda_bindings_cudart_interfaces
    implicit none
    private
 
-   public :: cudaRuntimeGetVersion, cudaDriverGetVersion, cudaGetDeviceCount, cudaSetDevice, cudaGetDevice, &
+   public :: cudaRuntimeGetVersion, cudaGetDeviceCount, cudaSetDevice, cudaGetDevice, &
       & cudaDeviceGetAttribute, cudaMalloc, cudaFree, cudaMallocHost, cudaFreeHost, cudaMemcpyAsync, &
       & cudaMemsetAsync, cudaMemGetInfo, cudaStreamCreateWithFlags, cudaStreamDestroy, cudaStreamSynchronize, &
       & cudaStreamWaitEvent, cudaEventCreateWithFlags, cudaEventRecord, cudaEventQuery, cudaEventSynchronize, &
@@ -36,14 +36,6 @@ module cnn_cuda_bindings_cudart_interfaces
          integer(c_int), intent(out) :: runtime_version
          integer(c_int) :: status
       end function cudaRuntimeGetVersion
-      !> The newest CUDA that the driver knows; 0 without a driver
-      function cudaDriverGetVersion(driver_version) result(status) bind(C)
-         import :: c_int
-         implicit none
-         !> 1000 times the major version, and 10 times the minor; 0 without a driver
-         integer(c_int), intent(out) :: driver_version
-         integer(c_int) :: status
-      end function cudaDriverGetVersion
       !> How many devices this process may use; none, or no driver, is an error status
       function cudaGetDeviceCount(count) result(status) bind(C)
          import :: c_int

@@ -62,7 +62,6 @@ module cnn_cuda_bindings_cudnn_graph_enums
    integer(c_int), parameter, public :: CUDNN_ATTR_EXECUTION_PLAN_HANDLE = 400
    integer(c_int), parameter, public :: CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG = 401
    integer(c_int), parameter, public :: CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE = 402
-   integer(c_int), parameter, public :: CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION = 405
    integer(c_int), parameter, public :: CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP = 407
    integer(c_int), parameter, public :: CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA = 700
    integer(c_int), parameter, public :: CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA = 701

@@ -13,7 +13,7 @@ module cnn_cuda_device_facts
    implicit none
    private
 
-   public :: add_devices, device_label
+   public :: add_devices
 
 contains
 

@@ -10,20 +10,21 @@ module cnn_cuda_device_plans
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : bytes_of, i8
    use cnn_core_tensor, only : address_after, aligned, shape_text
-   use cnn_cuda_device_measured_choice, only : choice_key, choice_parts, most_measured
    use cnn_cuda_device_plan_timing, only : find_fastest
    use cnn_cuda_device_type, only : cuda_device_type
-   use cnn_cuda_plans_algorithm, only : choose_algorithm, recall_algorithm
+   use cnn_cuda_plans_algorithm, only : choose_algorithm
    use cnn_cuda_plans_convolution, only : conv_plan_type, free_plan, make_plan
    use cnn_cuda_plans_graph, only : graph_ids
-   use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type, plan_name
+   use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type
    use cnn_cuda_plans_graph_search, only : find_graph_plans
-   use cnn_cuda_plans_plan_cache, only : find_choice, keep_choice
    use cnn_cuda_plans_request, only : conv_bias, conv_request_type, layout_nchw, request_key
    implicit none
    private
 
    public :: find_plan
+
+   !> Plans of a graph that are measured: cuDNN offers the best first
+   integer, parameter :: most_measured = 12
 
 contains
 
@@ -67,8 +68,8 @@ contains
       i = merge(device%plan_count, 0, plan%exists)
    end subroutine find_plan
 
-   !> The first plan of the graph API that is offered, or the fastest of several, which is measured where no process has
-   !> done so before; null when there is none, or an error kept cuDNN from giving or running any
+   !> The first plan of the graph API that is offered, or the fastest of several, which are measured; null when there is
+   !> none, or an error kept cuDNN from giving or running any
    subroutine choose_graph(device, name, request, plan, error)
       !> An entered device, which keeps the plans
       type(cuda_device_type), intent(inout) :: device
@@ -81,21 +82,13 @@ contains
       !> Why no plan could be made or run
       type(error_type), allocatable, intent(out) :: error
       type(graph_plan_type), allocatable :: plans(:)
-      character(len=:), allocatable :: key, wanted
       integer(c_int) :: status
       integer :: i, best
 
-      key = ""
-      if (name%measured) key = choice_key(device, name, request)
-      wanted = find_choice(key)
-      if (request%mask .and. wanted == choice_parts) return
       call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, &
-         & merge(most_measured, 1, name%measured), wanted, plans, plan%is_settled, error)
+         & merge(most_measured, 1, name%measured), plans, error)
       best = 0
-      if (size(plans) > 1) then
-         call find_fastest(device, request, plans, graph_ids(request), best, error)
-         if (best > 0) call keep_choice(key, plan_name(device%graphs, plans(best)))
-      end if
+      if (size(plans) > 1) call find_fastest(device, request, plans, graph_ids(request), best, error)
       ! One alone, or no room to try them: then what cuDNN expects to be the best
       if (best == 0 .and. .not. allocated(error)) best = min(1, size(plans))
       do i = 1, size(plans)
@@ -129,22 +122,15 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer(c_size_t) :: free, total, tensors, bytes
       type(c_ptr) :: base, at_w, at_y
-      character(len=:), allocatable :: key, chosen
-      logical :: known
 
       call make_plan(plan, device%dnn, request%dtype, name%math, request%conv, request%x, request%w, request%y, error)
       if (allocated(error)) return
       base = c_null_ptr
       tensors = 0_c_size_t
       bytes = 0_c_size_t
-      key = ""
       if (name%measured) then
          call device%check(device%rt%mem_get_info(free, total), "cudaMemGetInfo", error)
          if (allocated(error)) return
-         key = choice_key(device, name, request)
-         chosen = find_choice(key)
-         call recall_algorithm(plan, device%dnn, device%dnn_handle, request%operation, name, chosen, free/2, known)
-         if (known) return
          tensors = room(request%x, request%dtype) + room(request%w, request%dtype) + room(request%y, request%dtype)
          bytes = min(int(name%workspace_limit, c_size_t), free/2)
          call device%buffers%reserve_trial(device%rt, tensors + bytes, base, error)
@@ -153,10 +139,8 @@ contains
       at_w = address_after(base, room(request%x, request%dtype))
       at_y = address_after(at_w, room(request%w, request%dtype))
       call choose_algorithm(plan, device%dnn, device%dnn_handle, request%operation, name, base, at_w, at_y, &
-         & address_after(base, tensors), bytes, chosen, error)
-      if (.not. name%measured) return
-      call device%buffers%end_trial(device%rt)
-      if (.not. allocated(error)) call keep_choice(key, chosen)
+         & address_after(base, tensors), bytes, error)
+      if (name%measured) call device%buffers%end_trial(device%rt)
    end subroutine choose_call
 
    !> Bytes that a tensor takes in the workspace

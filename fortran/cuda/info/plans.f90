@@ -9,14 +9,12 @@ module cnn_cuda_info_plans
    use cnn_core_text, only : to_text
    use cnn_cuda_bindings_cudnn, only : cudnn_type
    use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
-   use cnn_cuda_device_measured_choice, only : choice_key, choice_parts, most_measured
    use cnn_cuda_device_registry, only : open_cuda_device
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_plans_graph_builder, only : graph_builder_type
    use cnn_cuda_plans_graph_engines, only : describe_device
    use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type
    use cnn_cuda_plans_graph_search, only : find_graph_plans
-   use cnn_cuda_plans_plan_cache, only : find_choice
    use cnn_cuda_plans_request, only : conv_request_type, layout_nchw, multiplied_as
    implicit none
    private
@@ -69,24 +67,14 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(cuda_device_type), pointer :: device
       type(graph_plan_type), allocatable :: plans(:)
-      character(len=:), allocatable :: wanted
-      logical :: is_measured
 
       plan_text = ""
       call open_cuda_device(name%ordinal, device, error)
       if (allocated(error)) return
       call device%enter(error)
       if (.not. allocated(error)) then
-         wanted = ""
-         if (name%measured) wanted = find_choice(choice_key(device, name, request))
-         if (request%mask .and. wanted == choice_parts) then
-            plan_text = "its parts one after the other, measured before"
-         else
-            call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, &
-               & merge(most_measured, 1, len(wanted) > 0), wanted, plans, is_measured, error)
-            plan_text = words(device%graphs, plans, 1)
-            if (is_measured) plan_text = plan_text//", measured before"
-         end if
+         call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, 1, plans, error)
+         plan_text = words(device%graphs, plans)
       end if
       call device%leave_idle(error)
    end subroutine describe_near
@@ -108,7 +96,6 @@ contains
       type(graph_plan_type), allocatable :: plans(:)
       type(error_type), allocatable :: failure
       type(c_ptr) :: device
-      logical :: is_measured
 
       plan_text = ""
       call dnn%load(error)
@@ -117,27 +104,25 @@ contains
       call builder%open(graphs)
       device = describe_device(builder, json)
       if (builder%ok()) then
-         call find_graph_plans(graphs, c_null_ptr, device, name, request, 1, "", plans, is_measured, failure)
-         plan_text = words(graphs, plans, 1)
+         call find_graph_plans(graphs, c_null_ptr, device, name, request, 1, plans, failure)
+         plan_text = words(graphs, plans)
       end if
       call builder%close(error)
       if (allocated(failure)) call move_alloc(failure, error)
    end subroutine describe_far
 
-   !> Of one plan; all are given back
-   function words(graphs, plans, which) result(text)
+   !> Of the plan, if there is one, which is given back
+   function words(graphs, plans) result(text)
       !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(in) :: graphs
-      !> Freed afterwards
+      !> One at most, freed afterwards
       type(graph_plan_type), intent(inout) :: plans(:)
-      !> Number of the plan that is described, from 1
-      integer, intent(in) :: which
       character(len=:), allocatable :: text
       integer :: i
       text = ""
       do i = 1, size(plans)
          associate (engine => plans(i)%engine)
-            if (i == which) text = "engine "//to_text(engine%number)//", workspace "// &
+            text = "engine "//to_text(engine%number)//", workspace "// &
                & to_text(plans(i)%workspace_bytes)//" bytes"// &
                & trim(merge(", tensor cores            ", repeat(" ", 26), engine%tensor_cores))// &
                & trim(merge(", transforms              ", repeat(" ", 26), engine%transforms))// &

@@ -7,7 +7,6 @@
 !>     driver    libcuda, and the newest CUDA that it can serve
 !>     cudart, cudnn, cublas    where they were found, and their versions
 !>     devices   their number, and name, compute capability, memory, math modes of each
-!>     choices   the file of the plans that were measured
 !>     kernels   whether the PTX text of our kernels is built in, its target and its entries
 !>     build     the compiler of this library
 module cnn_cuda_info_report
@@ -22,14 +21,13 @@ module cnn_cuda_info_report
    use cnn_cuda_device_fact_list, only : fact_list_type
    use cnn_cuda_device_facts, only : add_devices
    use cnn_cuda_device_kernels, only : kernels_text
-   use cnn_cuda_plans_plan_cache, only : cache_path, count_choices
    implicit none
    private
 
    public :: cuda_facts
 
-   character(len=*), parameter :: parts(8) = [character(len=7) :: &
-      & "driver", "cudart", "cudnn", "cublas", "devices", "choices", "kernels", "build"]
+   character(len=*), parameter :: parts(7) = [character(len=7) :: &
+      & "driver", "cudart", "cudnn", "cublas", "devices", "kernels", "build"]
 
 contains
 
@@ -67,8 +65,6 @@ contains
          call add_cublas(facts)
        case ("devices")
          call add_devices(facts)
-       case ("choices")
-         call add_choices(facts)
        case ("kernels")
          call add_kernels(facts)
        case default
@@ -134,19 +130,6 @@ contains
       call blas%check(blas%get_version(c_null_ptr, version), "version", error)
       if (.not. allocated(error)) call facts%add("cublas version", in_pairs(int(version)))
    end subroutine add_cublas
-
-   subroutine add_choices(facts)
-      !> The report; lines are added
-      type(fact_list_type), intent(inout) :: facts
-      character(len=:), allocatable :: path, why
-      path = cache_path(why)
-      if (len(why) == 0) then
-         call facts%add("choices file", path)
-         call facts%add("choices", to_text(count_choices()))
-      else
-         call facts%add("choices", "not kept: "//why)
-      end if
-   end subroutine add_choices
 
    !> From the PTX text itself
    subroutine add_kernels(facts)

@@ -4,21 +4,18 @@
 !> One plan.  cuDNN compiles it when it is made, so it is there with compile=yes only; our kernel sums the bias
 !>            gradient.
 !> Two steps. The plain data gradient, and our kernel, which applies the mask and sums the bias gradient.
-!> Choice.    With algorithm=measured whichever is faster, timed once on the tensors of the step and kept on file; else
-!>            one plan, where it is offered.
+!> Choice.    With algorithm=measured whichever is faster, timed once on the tensors of the step; else one plan,
+!>            where it is offered.
 module cnn_cuda_operations_masked
    use, intrinsic :: iso_c_binding, only : c_int
    use cnn_core_device_name, only : device_name_type
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : i8
    use cnn_core_tensor, only : tensor_type
-   use cnn_cuda_device_measured_choice, only : choice_key, choice_parts
    use cnn_cuda_device_plans, only : find_plan
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_nhwc, only : bias_gradient_last, relu_backward_last
    use cnn_cuda_operations_nhwc_plans, only : has_plan, run
-   use cnn_cuda_plans_graph_plan, only : plan_name
-   use cnn_cuda_plans_plan_cache, only : keep_choice
    use cnn_cuda_plans_request, only : conv_request_type
    implicit none
    private
@@ -113,25 +110,15 @@ contains
       logical, intent(out) :: in_one
       !> An error of the search for the plan
       type(error_type), allocatable, intent(out) :: error
-      integer(i8) :: one, two
       integer :: i
 
       in_one = .true.
       call find_plan(device, name, work%masked, i, error)
       if (allocated(error)) return
-      if (device%plans(i)%is_settled) return
-      one = ticks_of(device, name, work, .true.)
-      two = ticks_of(device, name, work, .false.)
-      in_one = one <= two
-      device%plans(i)%is_settled = .true.
+      if (device%plans(i)%is_timed) return
+      in_one = ticks_of(device, name, work, .true.) <= ticks_of(device, name, work, .false.)
+      device%plans(i)%is_timed = .true.
       device%plans(i)%may_fuse = in_one
-      ! What failed may run in another process
-      if (max(one, two) == huge(one)) return
-      if (in_one) then
-         call keep_choice(choice_key(device, name, work%masked), plan_name(device%graphs, device%plans(i)%graph))
-      else
-         call keep_choice(choice_key(device, name, work%masked), choice_parts)
-      end if
    end subroutine choose_way
 
    !> Of the system clock, for `runs` runs of one way; the largest number when it cannot be run

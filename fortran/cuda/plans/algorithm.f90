@@ -24,7 +24,7 @@ module cnn_cuda_plans_algorithm
    implicit none
    private
 
-   public :: choose_algorithm, recall_algorithm
+   public :: choose_algorithm
 
    !> More than any of the three kinds has, each with and without tensor cores
    integer, parameter :: most = 16
@@ -33,7 +33,7 @@ contains
 
    !> Set the algorithm and the size of its workspace. `x`, `w`, `y` and the workspace are used when measuring: the
    !> result of the operation is overwritten
-   subroutine choose_algorithm(plan, dnn, handle, operation, name, x, w, y, workspace, workspace_bytes, choice, error)
+   subroutine choose_algorithm(plan, dnn, handle, operation, name, x, w, y, workspace, workspace_bytes, error)
       !> A plan whose descriptors are read, and whose algorithm and workspace are set
       type(conv_plan_type), intent(inout) :: plan
       !> cuDNN, open
@@ -54,15 +54,12 @@ contains
       type(c_ptr), intent(in) :: workspace
       !> Size of the scratch memory, in bytes
       integer(c_size_t), intent(in) :: workspace_bytes
-      !> The name of the algorithm; empty for the plainest, which was not found by choosing
-      character(len=:), allocatable, intent(out) :: choice
       !> An error of cuDNN, or no algorithm is allowed and fits
       type(error_type), allocatable, intent(out) :: error
       type(cudnn_algo_perf_type) :: found(most)
       integer(c_int) :: count, status
       integer :: i
 
-      choice = ""
       if (name%measured) then
          call measure(plan, dnn, handle, operation, x, w, y, workspace, workspace_bytes, found, count, error)
       else
@@ -71,9 +68,7 @@ contains
       if (allocated(error)) return
       do i = 1, min(int(count), most)
          if (.not. allowed(found(i), operation, name)) cycle
-         if (.not. usable(plan, dnn, handle, operation, found(i)%algo, name, status)) cycle
-         choice = name_of(found(i))
-         return
+         if (usable(plan, dnn, handle, operation, found(i)%algo, name, status)) return
       end do
       ! Else the plainest, which cuDNN need not have listed
       if (usable(plan, dnn, handle, operation, plainest(operation), name, status)) return
@@ -82,50 +77,6 @@ contains
       if (.not. allocated(error)) call fail(error, "cuDNN: no algorithm for this "//trim(conv_names(operation))// &
          & " that is allowed (deterministic, math, transforms) and fits into the workspace limit"//wanted(plan))
    end subroutine choose_algorithm
-
-   !> Set the algorithm to the one of this name, if it is among those that cuDNN offers now, is allowed, and takes no
-   !> more than `room` for its workspace
-   subroutine recall_algorithm(plan, dnn, handle, operation, name, choice, room, known)
-      !> A plan whose descriptors are read, and whose algorithm and workspace are set
-      type(conv_plan_type), intent(inout) :: plan
-      !> cuDNN, open
-      type(cudnn_type), intent(in) :: dnn
-      !> Handle of cuDNN, of the current device
-      type(c_ptr), intent(in) :: handle
-      !> `conv_forward`, `conv_data` or `conv_filter`
-      integer, intent(in) :: operation
-      !> Options of the device
-      type(device_name_type), intent(in) :: name
-      !> The name; empty for none
-      character(len=*), intent(in) :: choice
-      !> Bytes of device memory
-      integer(c_size_t), intent(in) :: room
-      !> Whether it was set
-      logical, intent(out) :: known
-      type(error_type), allocatable :: error
-      type(cudnn_algo_perf_type) :: found(most)
-      integer(c_int) :: count, status
-      integer :: i
-
-      known = .false.
-      if (len(choice) == 0) return
-      call ask(plan, dnn, handle, operation, found, count, error)
-      if (allocated(error)) return
-      do i = 1, min(int(count), most)
-         if (name_of(found(i)) /= choice .or. .not. allowed(found(i), operation, name)) cycle
-         known = usable(plan, dnn, handle, operation, found(i)%algo, name, status)
-         if (known) known = plan%workspace_bytes <= room
-         if (known) return
-      end do
-   end subroutine recall_algorithm
-
-   !> An algorithm on file
-   pure function name_of(found) result(name)
-      !> An algorithm and its math
-      type(cudnn_algo_perf_type), intent(in) :: found
-      character(len=:), allocatable :: name
-      name = "call:"//to_text(int(found%algo))//":"//to_text(int(found%math_type))
-   end function name_of
 
    !> What would help, where the plainest algorithm is there but for its workspace
    function wanted(plan) result(text)

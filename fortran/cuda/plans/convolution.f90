@@ -38,8 +38,8 @@ module cnn_cuda_plans_convolution
       logical :: exists = .false.
       !> Whether a fused one may be tried: cuDNN has not refused to run it, and its parts are not faster
       logical :: may_fuse = .true.
-      !> Whether it is known to be the fastest way: another process has measured it
-      logical :: is_settled = .false.
+      !> Whether a fused one was timed against its parts
+      logical :: is_timed = .false.
    end type conv_plan_type
 
 contains

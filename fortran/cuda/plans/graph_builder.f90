@@ -60,7 +60,6 @@ module cnn_cuda_plans_graph_builder
       procedure :: get_descriptors
       procedure :: get_enums
       procedure :: get_integer
-      procedure :: get_text
       procedure, private :: set_integers, set_flag, set_descriptors, set_text
       procedure, private :: set_elements, get_elements, name_of
    end type graph_builder_type
@@ -377,35 +376,6 @@ contains
       call self%get_elements(address, attribute, CUDNN_TYPE_INT64, 1, c_loc(element), count)
       get_integer = element
    end function get_integer
-
-   !> Of whatever length; empty after an error
-   function get_text(self, address, attribute) result(text)
-      !> The builder
-      class(graph_builder_type), intent(inout) :: self
-      !> Descriptor, *host*
-      type(c_ptr), intent(in) :: address
-      !> A `cudnnBackendAttributeName_t`
-      integer(c_int), intent(in) :: attribute
-      character(len=:), allocatable :: text
-      character(kind=c_char), allocatable, target :: letters(:)
-      integer(c_int64_t) :: length
-      integer :: i, count
-
-      text = ""
-      if (.not. self%ok()) return
-      ! With room for nothing cuDNN says how long it is
-      length = 0_c_int64_t
-      call self%check(self%graphs%backend_get_attribute(address, attribute, CUDNN_TYPE_CHAR, 0_c_int64_t, length, &
-         & c_null_ptr), self%name_of(address)//", length of attribute "//to_text(int(attribute)))
-      if (.not. self%ok() .or. length < 1 .or. length > most_letters) return
-      allocate (letters(length), source=c_null_char)
-      call self%get_elements(address, attribute, CUDNN_TYPE_CHAR, size(letters), c_loc(letters), count)
-      if (.not. self%ok()) return
-      text = repeat(" ", count)
-      do i = 1, count
-         text(i:i) = letters(i)
-      end do
-   end function get_text
 
    !> `count` is how many elements were written, at most `room`
    subroutine get_elements(self, address, attribute, kind, room, elements, count)

@@ -1,15 +1,14 @@
 ! SPDX-License-Identifier: MIT
-!> Plans of cuDNN's graph API: their names, and their execution.
+!> Plans of cuDNN's graph API, and their execution.
 !>
-!> Source.  cuDNN 9 backend API reference: execution plan and its JSON, variant pack.
+!> Source.  cuDNN 9 backend API reference: execution plan, variant pack.
 module cnn_cuda_plans_graph_plan
    use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr
-   use cnn_core_digest, only : digest
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : i8
    use cnn_cuda_bindings_cudnn, only : is_unsupported
    use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
-   use cnn_cuda_bindings_cudnn_graph_enums, only : CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, &
+   use cnn_cuda_bindings_cudnn_graph_enums, only : &
       & CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &
       & CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR
    use cnn_cuda_plans_graph_builder, only : graph_builder_type
@@ -17,7 +16,7 @@ module cnn_cuda_plans_graph_plan
    implicit none
    private
 
-   public :: free_graph_plan, plan_name, run_graph_plan
+   public :: free_graph_plan, run_graph_plan
 
    !> Of a graph, in memory
    integer, parameter :: most_tensors = 4
@@ -45,41 +44,6 @@ contains
       plan%pack = c_null_ptr
       plan%address = c_null_ptr
    end subroutine free_graph_plan
-
-   !> A word for a plan's engine and knobs, the same in every process; empty where cuDNN does not tell. The rest of what
-   !> it tells, which is of the graph and of the GPU's place in the machine, has no part in it
-   function plan_name(graphs, plan) result(name)
-      !> cuDNN's graph API, open
-      type(cudnn_graph_type), intent(inout), target :: graphs
-      !> A plan that was made
-      type(graph_plan_type), intent(in) :: plan
-      character(len=:), allocatable :: name, part
-      type(graph_builder_type) :: builder
-      type(error_type), allocatable :: ignored
-      call builder%open(graphs)
-      part = engine_part(builder%get_text(plan%address, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION))
-      call builder%close(ignored)
-      name = ""
-      if (len(part) > 0) name = "graph:"//digest(part)
-   end function plan_name
-
-   !> From "engine": to the bracket that ends it, or to the end of the text; empty where there is no engine
-   pure function engine_part(json) result(part)
-      !> cuDNN's description of a plan
-      character(len=*), intent(in) :: json
-      character(len=:), allocatable :: part
-      integer :: first, last, depth
-      first = index(json, """engine"":")
-      depth = 0
-      do last = max(first, 1), len(json)
-         if (json(last:last) == "{") depth = depth + 1
-         if (json(last:last) /= "}") cycle
-         depth = depth - 1
-         if (depth <= 0) exit
-      end do
-      part = ""
-      if (first > 0) part = json(first:min(last, len(json)))
-   end function engine_part
 
    !> Queue the plan on the handle's stream; tensors by their names in the graph
    subroutine run_graph_plan(graphs, handle, plan, ids, addresses, workspace, error, refused)

@@ -14,7 +14,7 @@ module cnn_cuda_plans_graph_search
    use cnn_cuda_plans_graph, only : build_graph
    use cnn_cuda_plans_graph_builder, only : graph_builder_type
    use cnn_cuda_plans_graph_engines, only : allowed, engine_type, find_engines, make_plan
-   use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type, plan_name
+   use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type
    use cnn_cuda_plans_request, only : conv_request_type
    implicit none
    private
@@ -26,20 +26,18 @@ module cnn_cuda_plans_graph_search
       type(c_ptr) :: handle = c_null_ptr, device = c_null_ptr
       type(device_name_type) :: name
       integer :: most = 1
-      character(len=:), allocatable :: wanted
       type(graph_plan_type), allocatable :: plans(:)
-      !> An engine was compiled; the wanted plan is there, alone
-      logical :: has_compiled = .false., is_wanted = .false.
+      !> An engine was compiled
+      logical :: has_compiled = .false.
    contains
       procedure :: is_over
-      procedure :: take
    end type search_type
 
 contains
 
    !> Plans for the request that the options allow, at most `most`, the best first by cuDNN's heuristics; the caller
    !> frees them. None after an error, which is one only where no other engine has a plan
-   subroutine find_graph_plans(graphs, handle, device, name, request, most, wanted, plans, is_wanted, error)
+   subroutine find_graph_plans(graphs, handle, device, name, request, most, plans, error)
       !> cuDNN's graph API, open
       type(cudnn_graph_type), intent(inout), target :: graphs
       !> Handle of cuDNN, for the current device; null where `device` is given
@@ -52,12 +50,8 @@ contains
       type(conv_request_type), intent(in) :: request
       !> How many plans
       integer, intent(in) :: most
-      !> The name of a plan that is enough, and where it is the only one given; empty for none
-      character(len=*), intent(in) :: wanted
       !> To be freed by `free_graph_plan`
       type(graph_plan_type), allocatable, intent(out) :: plans(:)
-      !> Whether the only plan is the one of that name
-      logical, intent(out) :: is_wanted
       !> Why there is none, where cuDNN failed
       type(error_type), allocatable, intent(out) :: error
       type(graph_builder_type) :: builder
@@ -67,7 +61,7 @@ contains
       integer(c_int), parameter :: modes(2) = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK]
       integer :: i
 
-      search = search_type(handle=handle, device=device, name=name, most=most, wanted=wanted)
+      search = search_type(handle=handle, device=device, name=name, most=most)
       allocate (search%plans(0))
       call builder%open(graphs)
       call build_graph(request, builder, handle, graph)
@@ -81,7 +75,6 @@ contains
       call builder%set_aside()
       if (size(search%plans) == 0 .and. allocated(builder%aside)) error = builder%aside
       call move_alloc(search%plans, plans)
-      is_wanted = search%is_wanted
       call builder%close(ignored)
    end subroutine find_graph_plans
 
@@ -112,7 +105,7 @@ contains
          if (plan%workspace_bytes > search%name%workspace_limit) then
             call free_graph_plan(builder%graphs, plan)
          else
-            call search%take(builder%graphs, plan)
+            search%plans = [search%plans, plan]
          end if
       end do
    end subroutine add_plans
@@ -121,27 +114,7 @@ contains
    pure logical function is_over(self)
       !> The search
       class(search_type), intent(in) :: self
-      is_over = self%is_wanted .or. size(self%plans) >= self%most
+      is_over = size(self%plans) >= self%most
    end function is_over
-
-   !> One more; the wanted one takes the place of all
-   subroutine take(self, graphs, plan)
-      !> The search
-      class(search_type), intent(inout) :: self
-      !> cuDNN's graph API, open
-      type(cudnn_graph_type), intent(inout), target :: graphs
-      !> Owned by the search from now on
-      type(graph_plan_type), intent(in) :: plan
-      integer :: i
-      if (len(self%wanted) > 0) self%is_wanted = plan_name(graphs, plan) == self%wanted
-      if (self%is_wanted) then
-         do i = 1, size(self%plans)
-            call free_graph_plan(graphs, self%plans(i))
-         end do
-         self%plans = [plan]
-      else
-         self%plans = [self%plans, plan]
-      end if
-   end subroutine take
 
 end module cnn_cuda_plans_graph_search

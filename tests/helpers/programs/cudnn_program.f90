@@ -97,7 +97,6 @@ contains
 
    subroutine load_cudart()
       character(len=:), allocatable :: refusal
-      integer(c_int) :: version
       call rt%load(error)
       call report("cudart", error)
       if (allocated(error)) then
@@ -107,9 +106,6 @@ contains
          return
       end if
       print "(a, a, 1x, i0)", "cudart: ", rt%library%path, rt%version
-      call rt%check(rt%driver_get_version(version), "version of the driver", error)
-      call report("driver version", error)
-      print "(a, i0)", "driver version: ", version
    end subroutine load_cudart
 
    subroutine load_cudnn()

@@ -2,12 +2,11 @@
 !> Which plans cuDNN has for the graphs of a training step on a GPU that need not be there, for
 !> tests/cuda/test_cudnn_graphs.py.
 !>
-!>     graph_program DEVICE.json [names] < REQUESTS
+!>     graph_program DEVICE.json < REQUESTS
 !>
 !> A request is a line: operation layout dtype math bias relu mask, then n c h w, k r s, stride, padding and dilation
 !> in height and width, groups. The answer is a line, too: how many engines are offered and allowed, how many of these
 !> become plans, and of the first of them number, workspace, tensor cores, transforms, deterministic, compiled later.
-!> With `names` it is the number, workspace and name of each of these plans.
 program graph_program
    use, intrinsic :: iso_c_binding, only : c_associated, c_null_ptr, c_ptr
    use, intrinsic :: iso_fortran_env, only : input_unit
@@ -21,7 +20,7 @@ program graph_program
    use cnn_cuda_plans_graph, only : build_graph
    use cnn_cuda_plans_graph_builder, only : graph_builder_type
    use cnn_cuda_plans_graph_engines, only : allowed, describe_device, engine_type, find_engines, make_plan
-   use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type, plan_name
+   use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type
    use cnn_cuda_plans_request, only : conv_request_type
    implicit none
 
@@ -29,11 +28,7 @@ program graph_program
    type(cudnn_graph_type), target :: graphs
    type(error_type), allocatable :: error
    character(len=:), allocatable :: json
-   character(len=5) :: wish
-   logical :: with_names
 
-   call get_command_argument(2, wish)
-   with_names = wish == "names"
    call read_device(json)
    call dnn%load(error)
    if (.not. allocated(error)) call graphs%load(dnn, error)
@@ -103,8 +98,6 @@ contains
          call make_plan(builder, engines(i), device, c_null_ptr, plan%address, workspace)
          if (.not. builder%ok()) exit
          if (.not. c_associated(plan%address)) cycle
-         if (with_names) write (*, "(i0, 1x, i0, 1x, a, 1x)", advance="no") engines(i)%number, workspace, &
-            & plan_name(graphs, plan)
          plans = plans + 1
          associate (it => engines(i))
             if (plans == 1) write (first, "(i0, 1x, i0, 4(1x, l1))") it%number, workspace, it%tensor_cores, &
@@ -113,11 +106,7 @@ contains
          call free_graph_plan(graphs, plan)
       end do
       call builder%close(error)
-      if (with_names) then
-         print *
-      else if (.not. allocated(error)) then
-         print "(3(i0, 1x), a)", size(engines), permitted, plans, trim(first)
-      end if
+      if (.not. allocated(error)) print "(3(i0, 1x), a)", size(engines), permitted, plans, trim(first)
    end subroutine answer
 
 end program graph_program

@@ -216,7 +216,7 @@ def test_what_it_says_of_itself(cuda: Calls) -> None:
     name, number = ctypes.create_string_buffer(64), c_int()
     cuda.c.cudnnGetVersion.restype = c_size_t
     assert cuda.c.cudnnGetVersion() == 91900
-    for function in ("cudaRuntimeGetVersion", "cudaDriverGetVersion"):
+    for function in ("cudaRuntimeGetVersion", "cuDriverGetVersion"):
         cuda.ok(function, byref(number))
         assert number.value == 13000
     cuda.ok("cudaGetDeviceCount", byref(number))

@@ -128,7 +128,6 @@ typedef struct cublasContext *cublasHandle_t;
 
 #pragma GCC visibility push(default)
 cudaError_t cudaRuntimeGetVersion(int *version);
-cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);

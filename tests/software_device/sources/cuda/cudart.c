@@ -109,14 +109,6 @@ cudaError_t cudaRuntimeGetVersion(int *version)
    return cudaSuccess;
 }
 
-cudaError_t cudaDriverGetVersion(int *version)
-{
-   CUDA_CALL;
-   if (!version) return cuda_failed(cudaErrorInvalidValue);
-   *version = setting("STRICT_DRIVER_VERSION", 13000);
-   return cudaSuccess;
-}
-
 cudaError_t cudaGetDeviceCount(int *n)
 {
    CUDA_CALL;
