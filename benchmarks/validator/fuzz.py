@@ -34,8 +34,6 @@ from bridge.engine.library.programs import cnn_step
 from tests.helpers.hostile import Answer, Judge, run_program, small_pair
 from tests.helpers.mutations import KINDS, VALUES_WRONG, mutate
 
-READERS = ("compare", "cnn_step")
-
 
 @dataclass(frozen=True)
 class Case:
