@@ -17,8 +17,9 @@ validate: setup  ## run the Fortran step beside PyTorch and say whether it is ri
 test: test-setup  ## all tests, on up to four cores (ARGS="-k name", ARGS="-n 0" for one process)
 	@$(PYTHON_ENV) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
 
-lint: test-setup  ## ruff for Python; fortitude, and flang where it is, for Fortran
+lint: test-setup  ## ruff and mypy for Python; fortitude, and flang where it is, for Fortran
 	@$(PYTHON_ENV) -m ruff check .
+	@$(PYTHON_ENV) -m mypy
 	@.venv/bin/fortitude check --output-format concise fortran
 	@$(PYTHON_ENV) .ci/lint_flang.py
 

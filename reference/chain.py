@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from typing import Any
 
 import torch
 from torch import nn
@@ -172,13 +173,13 @@ class _Walk:
         self._pass_on(start)
 
     def watch(self, name: str, leaf: nn.Module) -> list[torch.utils.hooks.RemovableHandle]:
-        def before(_: nn.Module, args: tuple, kwargs: dict) -> None:
+        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if name in self.called:
                 raise InputError(f"layer '{name}' is used twice: {SUPPORTED}")
             self._expect([*args, *kwargs.values()], f"layer '{name}' does not take")
             self.called.append(name)
 
-        def after(_: nn.Module, __: tuple, ___: dict, output: torch.Tensor) -> None:
+        def after(_: nn.Module, __: tuple[Any, ...], ___: dict[str, Any], output: torch.Tensor) -> None:
             self._replay(name, leaf, output)
             self._source = f"layer '{name}'"
             self._pass_on(output)

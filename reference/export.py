@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import torch
@@ -200,7 +201,7 @@ class _Work:
 def _computing(threads: int | None) -> Iterator[None]:
     """Thread count as asked for, and no bfloat16 or TF32 inside float32 convolutions; both put back after."""
     # Torch before 2.9 has no such switch on the CPU, and never uses them there.
-    conv = getattr(torch.backends.mkldnn, "conv", None)
+    conv: Any = getattr(torch.backends.mkldnn, "conv", None)
     before = torch.get_num_threads(), getattr(conv, "fp32_precision", None)
     torch.set_num_threads(threads or before[0])
     if before[1] is not None:

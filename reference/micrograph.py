@@ -163,7 +163,7 @@ def fit_target(target: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     Averaged over pixels where the size differs; channel j is the target's channel j mod c.
     """
     if target.shape[2:] != shape[2:]:
-        target = torch.nn.functional.adaptive_avg_pool2d(target, shape[2:])
+        target = torch.nn.functional.adaptive_avg_pool2d(target, (shape[2], shape[3]))
     channels = torch.arange(shape[1]) % target.shape[1]
     return target if shape[1] == target.shape[1] else target[:, channels]
 

@@ -111,7 +111,7 @@ def model_file(model: str | Callable[[], Any] | None) -> Path | None:
 
 def output_shapes(layers: Layers, shape: tuple[int, int, int, int]) -> dict[str, tuple[int, ...]]:
     """Shape (n, k, p, q) of every layer's output for an input of shape (n, c, h, w), without computing it."""
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for name, layer in layers:
         if isinstance(layer, nn.Conv2d):
             shape = _output_shape(name, layer, shape)
@@ -175,7 +175,7 @@ class _FirstConvError(Exception):
 def _input_channels(module: nn.Module, size: tuple[int, int], dtype: torch.dtype) -> int:
     """Input channels of the convolution that is called first; 1 where none is reached."""
 
-    def stop(conv: nn.Conv2d, _: tuple) -> None:
+    def stop(conv: nn.Conv2d, _: tuple[object, ...]) -> None:
         raise _FirstConvError(conv.in_channels)
 
     hooks = [m.register_forward_pre_hook(stop) for m in module.modules() if isinstance(m, nn.Conv2d)]

@@ -146,7 +146,8 @@ def fill_weights(layers: Layers, seed: int) -> None:
     dense: Mapping[str, nn.Module] = dict(layers)
     with torch.no_grad():
         for name, part, parameter in parameters(layers):
-            few = part == "bias" or math.prod(dense[name].weight.shape[1:]) < FEW_TAPS
+            shape = dense[name].get_parameter("weight").shape
+            few = part == "bias" or math.prod(shape[1:]) < FEW_TAPS
             values = sparse(rng, tuple(parameter.shape), IMAGE_DENSITY if few else FILTER_DENSITY)
             parameter.copy_(torch.from_numpy(values))
 

@@ -44,7 +44,7 @@ class StripConv2d(nn.Module):
         """As the layer's."""
         conv = self.conv[0]
         settings = list(conv.stride), self.padding, list(conv.dilation), conv.groups
-        found = _Strips.apply(value, self.weight, *settings)
+        found: torch.Tensor = _Strips.apply(value, self.weight, *settings)  # type: ignore[no-untyped-call]
         return found if self.bias is None else found + self.bias[:, None, None]
 
 

@@ -51,9 +51,11 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
         loss = functional.mse_loss(value, target, reduction=reduction)
         del value
         sink("loss", loss)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
     for name, part, parameter in parameters(layers):
+        assert parameter.grad is not None
         sink(f"grads/{name}/{part}", parameter.grad)
+    assert start.grad is not None
     sink("grads/input", start.grad)
     return loss.item()
 
@@ -99,7 +101,8 @@ class Optimizer:
     """
 
     def __init__(self, layers: Layers, settings: ExportSettings) -> None:
-        self._parameters = [parameter for _, _, parameter in parameters(layers) if parameter.requires_grad]
+        trained: list[torch.Tensor] = [one for _, _, one in parameters(layers) if one.requires_grad]
+        self._parameters = trained
         self._buffers: list[torch.Tensor | None] = [None] * len(self._parameters)
         self._numbers = {
             name: getattr(settings, name) for name in ("lr", "momentum", "dampening", "weight_decay", "nesterov")
@@ -108,7 +111,8 @@ class Optimizer:
     @torch.no_grad()
     def step(self) -> None:
         """Change the parameters by their gradients."""
-        gradients = [parameter.grad for parameter in self._parameters]
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        assert len(gradients) == len(self._parameters)
         sgd(self._parameters, gradients, self._buffers, foreach=False, fused=False, maximize=False, **self._numbers)
 
 

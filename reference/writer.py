@@ -31,7 +31,7 @@ WRITERS = 2
 MATH_MODES = {"float32": "fp32", "float64": "fp64"}
 
 
-class NewFile(h5py.File):
+class NewFile(h5py.File):  # type: ignore[misc]  # h5py has no types
     """A file that is being written, with at most one large tensor on its way into it, by threads of its own.
 
     The kernel takes as long to find room for a tensor as torch to compute the next one.
@@ -206,7 +206,7 @@ def _write_large(handle: int, start: int, values: np.ndarray) -> bool:
         piece = values[first : first + step]
         with np.errstate(over="ignore", invalid="ignore"):
             finite = finite and bool(np.isfinite(piece.sum()))
-        data, written = memoryview(piece).cast("B"), 0
+        data, written = piece.view(np.uint8).data, 0
         while written < len(data):
             written += os.pwrite(handle, data[written:], start + first * values.itemsize + written)
     return finite

@@ -20,7 +20,8 @@ from typing import TypeVar
 import numpy as np
 
 Array = np.ndarray
-Given, Made = TypeVar("Given"), TypeVar("Made")
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 #: Elements of a part: of several float64 arrays of this length a core's cache holds all
 BLOCK = 1 << 15
@@ -133,9 +134,9 @@ def blockwise(work: Callable[..., None], shape: tuple[int, int, int], *arrays: A
         for first in range(0, shape[1], grain)
     ]
     if math.prod(shape) < 2 * GRAIN:
-        one = alone(one)
+        undivided = alone(one)
         for part in parts:
-            one(part)
+            undivided(part)
     else:
         in_order(one, parts)
 

@@ -10,14 +10,14 @@ from bridge.doctor import advice, cpu, cuda, machine
 from bridge.doctor.isolated import Answer, ask
 from bridge.doctor.records import Examination, Problem, Readiness, Row, Section, State
 from bridge.doctor.software import compilers_section, python_section, variables_section
-from bridge.engine.library import extension
+from bridge.engine.library.nvidia_wheels import name_wheels
 
 
 def examine(limit: float) -> Examination:
     """Look at everything; `limit` in seconds is for each child process."""
     # As the user has set them, before the engine names NVIDIA's wheels for itself
     variables = variables_section()
-    extension.name_wheels()
+    name_wheels()
     answers = ask(["library", "cpu", "probe:cpu"], limit)
     library, level, probe = answers["library"], answers["cpu"], answers["probe:cpu"]
     seen = machine.look(limit)
@@ -39,7 +39,7 @@ def examine(limit: float) -> Examination:
 
 def cuda_path() -> str:
     """Value of CNN_CUDA_PATH for programs without Python: the folders that Python uses; "" where there are none."""
-    extension.name_wheels()
+    name_wheels()
     values = (os.environ.get(name, "") for name in ("CNN_CUDA_PATH", "CNN_CUDA_WHEELS"))
     return ":".join(filter(None, values))
 

@@ -57,8 +57,8 @@ def correlated(x: Array, w: Array, b: Array) -> Array:
 
 def _convolution(device: str) -> None:
     x, w, b = integers((2, 3, 5, 6), 1, 2), integers((4, 3, 3, 3), 2, 2), integers((4,), 3, 2)
-    given = [to_device(one, device) for one in (x, w, b)]
-    found = to_host(bridge.conv2d(*given, padding=1, device=device))
+    image, weight, bias = (to_device(one, device) for one in (x, w, b))
+    found = to_host(bridge.conv2d(image, weight, bias, padding=1, device=device))
     _compare("convolution", found, correlated(x, w, b))
 
 
@@ -79,7 +79,7 @@ def _step(device: str) -> None:
     dw = np.zeros_like(w)
     for o, c, r, s in np.ndindex(*w.shape):
         dw[o, c, r, s] = np.sum(dz[0, o] * padded[0, c, r:r + 4, s:s + 8])
-    _compare("loss", np.float32(loss), np.float32(np.mean(difference**2)))
+    _compare("loss", np.asarray(loss, np.float32), np.asarray(np.mean(difference**2), np.float32))
     _compare("new weights", to_host(net.parameters["a.weight"]), w - dw / 2)
     _compare("new bias", to_host(net.parameters["a.bias"]), b - dz.sum((0, 2, 3)) / 2)
 

@@ -267,10 +267,11 @@ class ExchangeFile:
         version = self.attributes.get("format_version")
         if version != FORMAT_VERSION:
             raise FileError(f"{self.path}: format_version is {shortened(version)}, this program reads {FORMAT_VERSION}")
-        self.precision = self.attributes.get("precision", "float32")
-        if self.precision not in PRECISIONS:
-            found = shortened(self.precision)
+        precision = self.attributes.get("precision", "float32")
+        if precision not in PRECISIONS:
+            found = shortened(precision)
             raise FileError(f"{self.path}: attribute precision is {found}, expected float32 or float64")
+        self.precision = str(precision)
         try:
             self.model = Model.from_json(self._text("model")) if self.has("model") else None
             self.sgd = self._optimizer()
@@ -317,4 +318,5 @@ class ExchangeFile:
         for name in ("lr", "momentum", "weight_decay"):
             if numbers[name] < 0:
                 raise FileError(f"attribute {name} of /optimizer is {numbers[name]:g}, expected 0 or more")
-        return Sgd(**(numbers | {"nesterov": bool(numbers["nesterov"])}))
+        nesterov = bool(numbers.pop("nesterov"))
+        return Sgd(**numbers, nesterov=nesterov)

@@ -87,7 +87,7 @@ def read_bytes(handle: int, start: int, values: np.ndarray) -> None:
     OSError
         If the file is shorter.
     """
-    data = memoryview(values.reshape(-1)).cast("B")
+    data = values.reshape(-1).view(np.uint8).data
 
     def fill(first: int) -> None:
         last = min(first + PIECE, len(data))

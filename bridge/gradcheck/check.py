@@ -84,9 +84,10 @@ def gradcheck(forward: Forward, backward: Backward, inputs: Sequence[Array], *, 
     gradients = list(zip(*(_gradients(backward, dy, point, labels) for _ in range(2)), strict=True))
     own = gradient_noise(lambda moved: _gradients(backward, dy, moved, labels), functional, rng)
     found = [
-        _check_input(functional, number, name, steps[number], gradients[number], own[number], name in straight, points,
+        _check_input(functional, number, name, steps[number], gradients[number], noise, name in straight, points,
                      directions, rng)
-        for number, name in enumerate(labels) if gradients[number][0] is not None
+        for number, (name, noise) in enumerate(zip(labels, own, strict=True))
+        if gradients[number][0] is not None and noise is not None
     ]
     missing = tuple(name for name, g in zip(labels, gradients, strict=True) if g[0] is None)
     return GradcheckReport(title, seed, tuple(found), missing)

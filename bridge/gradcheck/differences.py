@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from bridge.common.errors import ArgumentError
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF, rounding_factor
 
 Array = np.ndarray
-Forward = Callable[..., object]
+Forward = Callable[..., Any]
 
 #: How many standard deviations of rounding are allowed: s(n) of `bridge.judge.oracle.error_model` has the same factor
 DEVIATIONS = 9.0
@@ -180,8 +182,9 @@ class Functional:
                 found = np.diff([y for y, _ in ends], 3, axis=0)
             smooth = np.isfinite(found).all(axis=1)
             if self.kinks is not None:
-                same = [np.array_equal(ends[k][1], ends[k + 1][1]) for k in range(EVALUATIONS - 1)]
-                smooth &= [all(same[k:k + 3]) for k in range(EVALUATIONS - 3)]
+                signs_there = [np.asarray(one) for _, one in ends]
+                same = [np.array_equal(a, b) for a, b in pairwise(signs_there)]
+                smooth &= np.array([all(same[k:k + 3]) for k in range(EVALUATIONS - 3)])
             if smooth.any():
                 thirds = found[smooth]
             if smooth.sum() >= EVALUATIONS // 2:
@@ -207,7 +210,7 @@ class Functional:
                 y, signs = self.at(number, (x + sign * factor * step).astype(x.dtype))
                 if not np.isfinite(y).all():
                     return Probe(at, products[0], left_out="not finite")
-                if signs is not None and not np.array_equal(signs, self.signs):
+                if signs is not None and self.signs is not None and not np.array_equal(signs, self.signs):
                     return Probe(at, products[0], left_out="kink")
                 ends.append(y)
         up, down = ends[-2:]
@@ -215,7 +218,7 @@ class Functional:
         moved = np.any([y != self.y for y in ends], axis=0)
         if own_rounding is None:
             u = UNIT_ROUNDOFF[gradients[0].dtype.name]
-            n = np.count_nonzero(moved) + MORE_ROUNDINGS
+            n = int(np.count_nonzero(moved)) + MORE_ROUNDINGS
             own_rounding = float(rounding_factor(n, u)) * float(np.abs(self.dy) @ np.abs(change)) / unit
         noise = np.hypot(np.linalg.norm(self.dy[moved] * self._at_least(sigma, up, down)[moved]) / np.sqrt(2),
                          np.linalg.norm(step * own))

@@ -42,7 +42,7 @@ class Settings:
         check_counts(self.seed, None, self.points, self.directions)
 
     @property
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, Any]:
         """The arguments of `gradcheck`."""
         return {"seed": self.seed, "points": self.points, "directions": self.directions}
 

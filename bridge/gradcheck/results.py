@@ -184,6 +184,7 @@ def _wrong(one: InputReport) -> str:
     if one.nonfinite:
         return f"the gradient of {one.name} has {one.nonfinite} elements that are not finite"
     p = one.worst
+    assert p is not None
     return (f"the gradient of {one.name} {place(p)} is {p.found:.9g}, the difference says {p.expected:.9g} "
             f"with at most {p.bound + p.hidden:.2g} of error")
 

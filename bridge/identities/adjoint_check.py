@@ -119,7 +119,7 @@ class _Layer:
         c = convolution.backward_data(np.abs(dz), np.abs(self.w), self.layer, size)
         return self._projection(x, dx, c, convolution.products_data(self.layer, size, dz.shape[1:]))
 
-    def _filter(self, c: Array, size_in: tuple[int, ...], size_out: tuple[int, ...]) -> Projection:
+    def _filter(self, c: Array, size_in: tuple[int, int], size_out: tuple[int, int]) -> Projection:
         path = f"steps/{self.step}/grads/{self.layer.name}/weight"
         dw = self.pair.candidate.read(path, self.w.shape).astype(np.float64)
         n = convolution.products_filter(self.layer, size_in, size_out) * self.pair.batch_shape[0]

@@ -202,7 +202,7 @@ def _summed_bounds(pair: Pair, sums: Sums) -> Iterator[tuple[str, Array]]:
     """By the inputs that are equal in both runs, where they are."""
     elements = math.prod(pair.output_shape)
     loss = own_loss_bound(sums, pair.loss_scale, elements, pair.u)
-    yield "loss", np.float64(loss_bound(sums, pair.loss_scale, elements, pair.u)[1] if loss is None else loss.bound)
+    yield "loss", np.asarray(loss_bound(sums, pair.loss_scale, elements, pair.u)[1] if loss is None else loss.bound)
     for name, parts in sums.gradients.items():
         own = own_gradient_bound(parts, pair.u)
         yield f"grads/{name}", gradient_bound(parts, pair.u)[1] if own is None else own.bound

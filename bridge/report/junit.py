@@ -29,7 +29,8 @@ def suite(comparison: Comparison, verdict: Verdict) -> str:
         "the tensors": lambda: list(map(_judged, comparison.judged)),
         "what was not judged": lambda: list(map(_skipped, comparison.not_judged)),
     }
-    found = [attempt(verdict.missing, f"{name}, in the JUnit file", make, []) for name, make in kinds.items()]
+    none: list[ElementTree.Element] = []
+    found = [attempt(verdict.missing, f"{name}, in the JUnit file", make, none) for name, make in kinds.items()]
     return _document("bridge", [_verdict(verdict), *chain.from_iterable(found)])
 
 
@@ -82,7 +83,7 @@ def _case(kind: str, name: str) -> ElementTree.Element:
 def _verdict(verdict: Verdict) -> ElementTree.Element:
     case = _case("verdict", "verdict")
     if verdict.outcome is not Outcome.ROUNDING:
-        found = attempt(verdict.missing, "the faults, in the JUnit file", lambda: _faults(verdict), [])
+        found = attempt(verdict.missing, "the faults, in the JUnit file", lambda: _faults(verdict), list[str]())
         _fail(case, verdict.outcome, verdict.words, "\n".join([verdict.words, *verdict.hints, *found]))
     if verdict.missing:
         ElementTree.SubElement(case, "system-err").text = _plain("\n".join(missing_lines(verdict)))

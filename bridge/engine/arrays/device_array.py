@@ -44,6 +44,9 @@ class DeviceArray:
     shape: tuple[int, ...]
     dtype: str
     device: str
+    _address: int
+    _index: int
+    _owner: object
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise ArgumentTypeError("DeviceArray: made by from_numpy or empty")

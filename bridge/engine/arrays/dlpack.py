@@ -86,7 +86,9 @@ class Taken:
         managed = KINDS[kind].from_address(place)
         _rename(capsule, NAMES[b"used_" + kind])
         if managed.deleter:
-            weakref.finalize(self, DELETER(ctypes.cast(managed.deleter, pointer).value), place)
+            deleter = ctypes.cast(managed.deleter, pointer).value
+            assert deleter is not None
+            weakref.finalize(self, DELETER(deleter), place)
         if kind == b"dltensor_versioned" and managed.major != 1:
             raise ArgumentTypeError(f"{name}: DLPack version {managed.major}.{managed.minor}, expected 1.x")
         self.read_only = kind == b"dltensor_versioned" and bool(managed.flags & READ_ONLY)
@@ -109,7 +111,7 @@ class Taken:
 _given: dict[int, tuple[Any, ...]] = {}
 
 
-@DELETER
+@DELETER  # type: ignore[untyped-decorator]
 def _delete(place: int, given: dict[int, tuple[Any, ...]] = _given) -> None:
     """Bound to what it needs: another library may call it when this module has been taken apart."""
     given.pop(place, None)

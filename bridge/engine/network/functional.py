@@ -124,7 +124,8 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
     with place.working(*_given(x, w, dy, dx, dw, db)):
         extension.call("conv2d_backward", place.text, extension.ALL_DTYPES[x.dtype], params, x.address, x.extent,
                        w.address, w.extent, *map(_address, (dy, dx, dw, db)))
-    return tuple(None if one is None else one.array for one in (dx, dw, db))
+    grad_input, grad_weight, grad_bias = (None if one is None else one.array for one in (dx, dw, db))
+    return grad_input, grad_weight, grad_bias
 
 
 def _given(*operands: Operand | None) -> list[Operand]:

@@ -75,9 +75,8 @@ def make_module(model: Model, dtype: str, parameters: Mapping[str, Array], froze
                 layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding,
                 layer.dilation, layer.groups, layer.bias, dtype=getattr(torch, dtype))
     module = nn.Sequential()
-    for name, layer in layers.items():
-        # not add_module, which refuses the dots of nested names
-        module._modules[name] = layer
+    # not add_module, which refuses the dots of nested names
+    module._modules.update(layers)
     with torch.no_grad():
         for name, array in parameters.items():
             layer_name, _, kind = name.rpartition(".")

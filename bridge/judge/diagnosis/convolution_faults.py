@@ -24,7 +24,7 @@ from bridge.judge.diagnosis.padding import MODES, window
 from bridge.judge.oracle.reduced_precision import HYPOTHESES, Lowering
 
 Array = np.ndarray
-SHIFTS = [shift for shift in itertools.product((-1, 0, 1), repeat=2) if any(shift)]
+SHIFTS = [(h, w) for h, w in itertools.product((-1, 0, 1), repeat=2) if h or w]
 
 
 def forward_faults(z: Forward) -> Hypotheses:
@@ -117,7 +117,7 @@ def _paddings(z: Forward) -> Hypotheses:
 def _frames(operation: Operation) -> Hypotheses:
     """A part of the border is not computed."""
     for i, side in enumerate(("first row", "last row", "first column", "last column")):
-        lost = tuple(int(i == j) for j in range(4))
+        lost = (int(i == 0), int(i == 1), int(i == 2), int(i == 3))
         framed = Framed(operation.shape, operation, lost)
         yield hypothesis("padding_width", f"the {side} of outputs is not computed", framed)
     if isinstance(operation, Data):
@@ -157,7 +157,7 @@ def _parts(dw: Filter) -> Hypotheses:
 
 def parts_of_batch(n: int) -> list[tuple[int, ...]]:
     """Single images, all but one, the first or last few."""
-    found = [(i,) for i in range(min(n, 8))]
+    found: list[tuple[int, ...]] = [(i,) for i in range(min(n, 8))]
     found += [tuple(i for i in range(n) if i != left_out) for left_out in range(min(n, 8))]
     found += [tuple(range(k)) for k in range(2, n)]
     return [images for images in dict.fromkeys(found) if 0 < len(images) < n]

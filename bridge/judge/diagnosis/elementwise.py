@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,7 +95,7 @@ class ReluBackward(Operation):
 
 
 #: Rules by which a mask can be made, the right one first
-MASKS = {
+MASKS: dict[str, Callable[[Array], Array]] = {
     "positive": lambda z: z > 0,
     "all": lambda z: np.ones(z.shape, dtype=bool),
     "nonnegative": lambda z: z >= 0,

@@ -127,7 +127,7 @@ def _betrayed(
     if before is not None and before.size == found.size and np.array_equal(before.reshape(-1)[flat], chosen):
         held = _explained("uninitialised", f"{flat.size} elements still hold the numbers of the step before")
         # To the bit: a prediction that holds, where it is of more than a few numbers
-        return replace(held, by_place=np.count_nonzero(chosen) < ENOUGH)
+        return replace(held, by_place=bool(np.count_nonzero(chosen) < ENOUGH))
     if _is_run(flat):
         if flat[0] == 0 or flat[-1] == wrong.size - 1:
             end = "first" if flat[0] == 0 else "last"
@@ -174,7 +174,7 @@ def _is_box(wrong: Array) -> bool:
         used = np.flatnonzero(wrong.any(axis=tuple(a for a in range(4) if a != axis)))
         spans.append(slice(used[0], used[-1] + 1))
     box = wrong[tuple(spans)]
-    return box.size < wrong.size and np.count_nonzero(box) >= FILLED * box.size
+    return box.size < wrong.size and bool(np.count_nonzero(box) >= FILLED * box.size)
 
 
 def _explained(key: str, detail: str) -> Explanation:

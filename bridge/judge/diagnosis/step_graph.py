@@ -148,9 +148,11 @@ class Chain:
         if parts[-1] == "weight":
             layer = layers[parts[1]]
             assert isinstance(layer, Conv2d)
-            return Filter(shape, layer, *operands)
+            x, dz = operands
+            return Filter(shape, layer, x, dz)
         if parts[-1] == "bias":
-            return BiasGradient(shape, *operands)
+            (dz,) = operands
+            return BiasGradient(shape, dz)
         return self._backward(shape, 0 if parts[1] == INPUT else list(layers).index(parts[1]) + 1, operands)
 
     def _backward(self, shape: tuple[int, ...], i: int, operands: list[Bounded]) -> Operation:
@@ -160,7 +162,8 @@ class Chain:
         layer = self.model.layers[i]
         if isinstance(layer, Conv2d):
             return Data(shape, layer, operands[0], self.weights[f"{layer.name}/weight"])
-        return ReluBackward(shape, *operands)
+        da, z = operands
+        return ReluBackward(shape, da, z)
 
     def _bias(self, layer: Conv2d) -> Array | None:
         return self.weights.get(f"{layer.name}/bias")

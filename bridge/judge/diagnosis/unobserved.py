@@ -40,7 +40,7 @@ def search_hidden(search: Search) -> list[Explanation]:
     """
     case = search.case
     hidden = _hidden(case)
-    accepted = []
+    accepted: list[Explanation] = []
     for name in hidden:
         where = operation(case.chain.model, name)
         for one in _likely(_case(case, case.chain, name)):

@@ -27,7 +27,9 @@ def new_weights_case(
     """
     shape = pair.start[parameter].shape
     first = 0 if pair.sgd.momentum or step == 0 else step - 1
-    weights, gradients, errors = [], [], []
+    weights: list[Array] = []
+    gradients: list[Array] = []
+    errors: list[Array] = []
     for k in range(first, step + 1):
         before = pair.start if k == 0 else pair.parameters(pair.candidate, k)
         gradient = _gradient(pair, k, parameter, own, chains)

@@ -8,6 +8,7 @@ bounds stay those of one step, and a fault shows at the step where it happens.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from bridge.judge.measure.per_image import ImageVisitor, reference_counts, visit
 from bridge.judge.measure.sgd_update import UpdateCheck
 from bridge.judge.measure.unjudged import list_unjudged, list_unknown
 from bridge.judge.oracle.reductions import Local, Sums, gradient_bound, loss_bound, own_gradient_bound, own_loss_bound
+
+Array = np.ndarray
 
 #: Torch's float64 and ours differ by float64 rounding, far below a float32 bound
 TWIN_LIMIT = {"float32": 1e-3, "float64": 1.0}
@@ -79,7 +82,7 @@ class _Comparer:
             if weights is None:
                 self.updates.forget()
                 continue
-            sums, visitor = visit_batch(self.pair, k, weights, lambda done, k=k: self._report(k, done))
+            sums, visitor = visit_batch(self.pair, k, weights, partial(self._report, k))
             self._unreduced(k, visitor)
             self._summed(k, sums)
             self.updates.run(k, weights, sums)
@@ -166,7 +169,7 @@ class _Comparer:
             if not pair.candidate.has(f"steps/{k}/{name}"):
                 self.comparison.skip(name, k, NOT_IN_FILE)
 
-    def _judge_sum(self, k: int, name: str, truth: tuple, own: Local | None) -> None:
+    def _judge_sum(self, k: int, name: str, truth: tuple[Array | float, Array | float], own: Local | None) -> None:
         """Against the oracle and, by a sharper bound, against the candidate's own inputs: both must hold."""
         path, shape = f"steps/{k}/{name}", self.pair.shapes[name]
         if reference_counts(self.pair, k) and self.pair.reference.has(path):
@@ -209,6 +212,6 @@ class _Comparer:
         return float(np.linalg.norm(flat[0] - flat[1])) / moved if moved > 0 else math.nan
 
 
-def _measured(found: np.ndarray, truth: tuple) -> Statistic:
+def _measured(found: Array, truth: tuple[Array | float, Array | float]) -> Statistic:
     """Also of a scalar."""
     return measure(*(np.atleast_1d(array) for array in (found, *truth)))

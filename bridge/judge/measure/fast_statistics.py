@@ -72,7 +72,8 @@ def deviations(candidates: list[Array], value: Array, bound: Array) -> list[Figu
         return None
     for candidate, row in zip(candidates, found, strict=True):
         _check(candidate.reshape(-1), value.reshape(-1), bound.reshape(-1), row)
-    return [(float(row[0]), int(row[1]), *map(float, row[2:7])) for row in found]
+    return [(float(row[0]), int(row[1]), float(row[2]), float(row[3]), float(row[4]), float(row[5]), float(row[6]))
+            for row in found]
 
 
 def _taken(candidates: list[Array], value: Array, bound: Array) -> bool:

@@ -118,7 +118,7 @@ def own_loss_bound(sums: Sums, scale: float, elements: int, u: float) -> Local |
         return None
     bound = np.atleast_1d(scale * (rounding_factor(elements, u) + 3 * u) * sums.loss_own)
     bound = Arithmetic(u).with_underflow(bound, _tiny(elements, scale))
-    return Local(np.float64(scale * sums.loss_own), bound, elements)
+    return Local(np.asarray(scale * sums.loss_own), bound, elements)
 
 
 def _tiny(elements: int, scale: float) -> float:

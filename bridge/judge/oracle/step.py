@@ -113,11 +113,13 @@ def _backward(
     for layer, saved in zip(reversed(model.layers), reversed(kept), strict=True):
         own = visit(f"grads/{layer.name}/output", grad, error, *local)
         if isinstance(layer, Conv2d):
+            assert isinstance(saved, _Input)
             dz = _Gradient(grad, parallel.absolute(grad))
             own = None if own is None else parallel.doubled(own)
             sums.gradients |= _filter_gradients(layer, saved, dz, error, own)
             grad, error, local = _conv_backward(layer, weights, dz, error, own, saved.value.shape, arithmetic)
         else:
+            assert isinstance(saved, _Mask)
             local = _relu_backward(saved, grad, error, own)
     visit("grads/input", grad, error, *local)
     return sums
@@ -125,7 +127,7 @@ def _backward(
 
 def _forward(
     model: Model, weights: dict[str, Array], x: Array, arithmetic: Arithmetic, visit: Visitor
-) -> tuple[list, _Input]:
+) -> tuple[list[_Input | _Mask], _Input]:
     """What the backward pass needs of every layer, and the network's output."""
     kept: list[_Input | _Mask] = []
     value, error, own = x, np.zeros(1), None
@@ -175,7 +177,7 @@ def _loss(
     error = np.broadcast_to(y.error, d.shape)
     sums.loss_propagated = float(2 * np.vdot(np.abs(d), error) + np.vdot(error, error))
     e = 2 * scale * ((1 + rounding) * error + rounding * np.abs(d))
-    local = ()
+    local: tuple[Local, ...] = ()
     if y.own is not None:
         own = 2 * scale * (y.own - target)
         local = (Local(own, arithmetic.with_underflow(rounding * np.abs(own), 1), 4),)
@@ -202,8 +204,8 @@ def _filter_gradients(
     if layer.bias:
         own = None if own_dz is None else parallel.channel_sums(own_dz)
         n = np.full(e_dz.shape[0], size_out[0] * size_out[1])
-        sums = (parallel.channel_sums(array) for array in (dz.value, dz.absolute, e_dz))
-        gradients[f"{layer.name}/bias"] = GradientSums(*sums, n, own, products=False)
+        value, c, propagated = (parallel.channel_sums(array) for array in (dz.value, dz.absolute, e_dz))
+        gradients[f"{layer.name}/bias"] = GradientSums(value, c, propagated, n, own, products=False)
     return gradients
 
 

@@ -39,7 +39,8 @@ class Run:
             kept.append(self._write(f"{group}/forward/{layer.name}", self._forward(layer, kept[-1])))
         y = kept.pop()
         self._write(f"{group}/loss", self.operations.loss(y, target))
-        grad, gradients = self.operations.loss_gradient(y, target), {}
+        gradients: dict[str, torch.Tensor] = {}
+        grad = self.operations.loss_gradient(y, target)
         for layer in reversed(layers):
             self._write(f"{group}/grads/{layer.name}/output", grad)
             grad = self._backward(group, layer, grad, kept.pop(), gradients)

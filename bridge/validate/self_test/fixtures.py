@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -118,7 +119,7 @@ class Fixtures:
         return path
 
 
-def derive(base: Path, path: Path, data: Data, changed: dict[str, float]) -> None:
+def derive(base: Path, path: Path, data: Data, changed: dict[str, Any]) -> None:
     """The same model and weights with other images, a scaled loss, another optimiser; PyTorch's steps of that."""
     with ExchangeFile(base) as source, h5py.File(base) as old, h5py.File(path, "w") as file:
         assert source.model is not None and source.sgd is not None

@@ -41,7 +41,8 @@ class ChannelsLast(Operations):
     """Memory with the channels last, as torch and cuDNN often choose it; other kernels, other orders of sums."""
 
     def conv(self, layer: Conv2d, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-        return super().conv(layer, *_last(x, w), b).contiguous()
+        x, w = _last(x, w)
+        return super().conv(layer, x, w, b).contiguous()
 
     def data_gradient(self, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
         return super().data_gradient(layer, *_last(dz, x, w)).contiguous()
@@ -92,7 +93,7 @@ class NoLibrary(Operations):
 def _without_onednn() -> Iterator[None]:
     """`torch.backends.mkldnn.flags` warns of graphics cards that are not there."""
     before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # torch declares a descriptor
     try:
         yield
     finally:
@@ -129,7 +130,7 @@ def _matrices(layer: Conv2d, w: Tensor) -> list[Array]:
 
 
 def _image(z: Array, n: int, layer: Conv2d, x: Tensor) -> Array:
-    return np.ascontiguousarray(z.reshape(n, *layer.output_shape(tuple(x.shape))[1:]))
+    return np.ascontiguousarray(z.reshape(n, *layer.output_shape((x.shape[0], x.shape[1], x.shape[2], x.shape[3]))[1:]))
 
 
 class Windows(Operations):

@@ -76,7 +76,7 @@ def moved(x: Tensor, h: int = 0, w: int = 0) -> Tensor:
     return found
 
 
-def loops(name: str, direction: str, **geometry: tuple[int, int]) -> type[Operations]:
+def loops(name: str, direction: str, **geometry: Any) -> type[Operations]:
     """Plain loops over taps with another stride or dilation; what falls outside is left out."""
 
     def data(self: Operations, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ def lost_sums(x: Array) -> Array:
 def garbage(x: Array) -> Array:
     """A few numbers from memory that nobody has written."""
     x = np.array(x)
-    x.reshape(-1)[3:7] = np.float32([1e-20, 7e3, -1e-41, 0])
+    x.reshape(-1)[3:7] = np.array([1e-20, 7e3, -1e-41, 0], np.float32)
     return x
 
 

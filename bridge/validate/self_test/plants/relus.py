@@ -16,6 +16,8 @@ Tensor = torch.Tensor
 class FirstMask(Operations):
     """relu2 takes the mask of relu1."""
 
+    first: Tensor
+
     def relu(self, name: str, z: Tensor) -> Tensor:
         self.first = z if name == "relu1" else self.first
         return super().relu(name, z)
@@ -51,7 +53,7 @@ def _leaky(slope: float, *methods: str) -> type[Operations]:
     def backward(self: Operations, name: str, da: Tensor, z: Tensor) -> Tensor:
         return torch.where(z > 0, da, slope * da)
 
-    chosen = {"relu": relu, "relu_backward": backward}
+    chosen: dict[str, Any] = {"relu": relu, "relu_backward": backward}
     return replace(**{method: chosen[method] for method in methods})
 
 
