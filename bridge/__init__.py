@@ -12,6 +12,7 @@ from bridge.common.requirements import check_requirements
 check_requirements()
 
 from bridge.common.errors import ArgumentError, ArgumentTypeError, BridgeError, DivergenceError, EngineError, FileError
+from bridge.common.version import version
 from bridge.engine.arrays.device_array import DeviceArray
 from bridge.engine.network.functional import conv2d, conv2d_backward
 from bridge.engine.network.network import Network
@@ -32,7 +33,15 @@ __all__ = [
     "Network",
     "Relu",
     "Sgd",
+    "__version__",
     "conv2d",
     "conv2d_backward",
     "gradcheck",
 ]
+
+__version__ = version()
+
+
+def __dir__() -> list[str]:
+    """What is for users; the rooms of the house are found by their names."""
+    return sorted(__all__)
