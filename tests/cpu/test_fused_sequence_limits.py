@@ -48,7 +48,7 @@ def test_several_images_share_a_sum(dtype: str) -> None:
 GROWTH = """
 import sys, numpy as np, bridge
 sys.path.insert(0, sys.argv[1])
-from bridge.model import Model
+from bridge.exchange.model import Model
 from tests.helpers.chains import WIDE
 def most():
     with open("/proc/self/status") as file:

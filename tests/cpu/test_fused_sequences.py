@@ -114,7 +114,7 @@ import sys, hashlib, numpy as np, bridge
 sys.path.insert(0, sys.argv[1])
 from tests.helpers.chains import CHAINS
 from tests.helpers.network_pairs import batch, networks
-from bridge.model import Model
+from bridge.exchange.model import Model
 for name, layers in CHAINS.items():
     for dtype in ("float32", "float64"):
         model = Model(layers)

@@ -185,7 +185,12 @@ def digest() -> str:
 
 
 #: torch may share the library's OpenMP, and must not lower its number
-CHILD = "import sys, torch, test_conv2d; torch.set_num_threads(int(sys.argv[1])); print(test_conv2d.digest())"
+CHILD = """
+import sys, torch
+from tests.engine.network.test_conv2d import digest
+torch.set_num_threads(int(sys.argv[1]))
+print(digest())
+"""
 
 
 def test_threads_do_not_change_a_bit() -> None:

@@ -141,7 +141,7 @@ def test_a_lean_network_is_fused_and_says_so(small_fixture: str) -> None:
 #: The growth of the process in bytes by two steps; VmHWM is the most that it ever had
 PEAK = """
 import sys, numpy as np, bridge
-from bridge.model import Conv2d, Model, Relu
+from bridge.exchange.model import Conv2d, Model, Relu
 def most():
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
