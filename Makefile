@@ -14,8 +14,14 @@ test-setup:
 validate: setup  ## run the Fortran step beside PyTorch and say whether it is right (ARGS="--size 64x96" etc.)
 	@$(PYTHON_ENV) -m bridge.validate $(ARGS)
 
-test: test-setup  ## all tests, on up to four cores (ARGS="-k name", ARGS="-n 0" for one process)
-	@$(PYTHON_ENV) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
+# Up to four processes; one that has nothing left to do takes over tests of another
+PYTEST = $(PYTHON_ENV) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+
+test: test-setup  ## the tests of what a change usually breaks (ARGS="-k name", ARGS="-n 0" for one process)
+	@$(PYTEST) -m "not deep" $(ARGS)
+
+test-deep: test-setup  ## all other tests: sanitizers, planted mistakes, every failure, ... (ARGS as for `make test`)
+	@$(PYTEST) -m deep $(ARGS)
 
 lint: test-setup  ## ruff and mypy for Python; fortitude, and flang where it is, for Fortran
 	@$(PYTHON_ENV) -m ruff check .
@@ -38,5 +44,5 @@ gpu-bench:  ## a training step on a GPU beside PyTorch and its roofline; without
 clean:  ## remove what was built, not the virtual environment
 	rm -rf build
 
-.PHONY: help setup test-setup validate test lint doctor gpu-check bench gpu-bench clean
+.PHONY: help setup test-setup validate test test-deep lint doctor gpu-check bench gpu-bench clean
 .DEFAULT_GOAL := help

@@ -16,6 +16,7 @@ from bridge.exchange.model import Model
 from reference.model import ThreeLayerCNN
 from tests import ROOT
 from tests.helpers.documents import LEFT_OUT, Reader, blocks, commands, here, left_out
+from tests.helpers.tiers import few
 
 DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 
@@ -61,7 +62,7 @@ GIVEN: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
 NEEDED = {"docs/exchange-file.md": "h5fc", "docs/json.md": "jq"}
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", few(DOCUMENTS, ("README.md", "docs/exchange-file.md").__contains__))
 def test_every_block_runs(name: str, small_fixture: Path, small_result: Path, tmp_path: Path,
                           monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if not here(NEEDED.get(name, "bash")):

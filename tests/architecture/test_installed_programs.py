@@ -18,6 +18,9 @@ import pytest
 
 from bridge.engine.library.programs import program_path
 
+# Installs from nothing
+pytestmark = pytest.mark.deep
+
 PROGRAMS = ("cnn_step", "cnn_time")
 ELF = b"\x7fELF"
 

@@ -59,6 +59,7 @@ def all_results(document: Document) -> list[dict[str, Document]]:
     return [document["results"]] if "results" in document else []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_section_writes_what_it_found(documents: dict[str, Document], section: str) -> None:
     document = documents[section]
@@ -78,6 +79,7 @@ def test_a_section_writes_what_it_found(documents: dict[str, Document], section:
             assert 0 < low <= high
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("section", ["step", "layers", "sweep"])
 def test_ratios_are_quotients_of_medians(documents: dict[str, Document], section: str) -> None:
     for case in documents[section]["cases"]:
@@ -87,6 +89,7 @@ def test_ratios_are_quotients_of_medians(documents: dict[str, Document], section
             assert ratio == pytest.approx(case["results"][peer]["median"] / own)
 
 
+@pytest.mark.deep
 def test_rates_are_work_over_time(documents: dict[str, Document]) -> None:
     for section in ("step", "layers"):
         for case in documents[section]["cases"]:
@@ -95,6 +98,7 @@ def test_rates_are_work_over_time(documents: dict[str, Document]) -> None:
                     assert one["gflops"] == pytest.approx(case["gflop"] / one["median"])
 
 
+@pytest.mark.deep
 def test_memory_is_that_of_a_framework(documents: dict[str, Document]) -> None:
     """First the libraries, then the data, then the work; torch brings more libraries than we do."""
     for case in documents["step"]["cases"]:
@@ -105,6 +109,7 @@ def test_memory_is_that_of_a_framework(documents: dict[str, Document]) -> None:
         assert case["memory_ratios"][EAGER] == found[EAGER]["peak"] / found[OURS]["peak"]
 
 
+@pytest.mark.deep
 def test_shares_are_of_the_measured_peak(documents: dict[str, Document]) -> None:
     document = documents["layers"]
     peaks = {run["threads"]: run["gflops"] for run in document["machine"].get("runs", [])}
@@ -119,6 +124,7 @@ def test_shares_are_of_the_measured_peak(documents: dict[str, Document]) -> None
         assert 0 < run["median"]["gflops"]["float32"] <= run["gflops"]["float32"]
 
 
+@pytest.mark.deep
 def test_throughputs_of_files(documents: dict[str, Document]) -> None:
     document = documents["files"]
     median = {key: one["median"] for key, one in document["results"].items()}
@@ -127,6 +133,7 @@ def test_throughputs_of_files(documents: dict[str, Document]) -> None:
     assert document["bytes"][files.WRITE] > 2 * document["size"] ** 2 * (2 + 2 * (4 * 16 + 1)) * 4
 
 
+@pytest.mark.deep
 def test_slow_peers_are_named_as_skipped(documents: dict[str, Document]) -> None:
     for case in documents["step"]["cases"]:
         assert "too slow to start" in case["results"][COMPILED]["skipped"]
@@ -167,6 +174,7 @@ def test_the_median_of_the_peaks_is_their_median() -> None:
     assert (peak.best(2, "float32"), peak.median(2, "float32")) == (300.0, 200.0)
 
 
+@pytest.mark.deep
 def test_the_sweeps_text_marks_what_is_slower(documents: dict[str, Document]) -> None:
     """Every shape once, bold where the ratio is below 1."""
     text = sweep.as_markdown(documents["sweep"])
@@ -281,6 +289,7 @@ def test_runs_alternate() -> None:
     assert found["a"]["median"] == pytest.approx(0.004) and found["b"]["median"] == 2.0 and found["b"]["runs"] == 3
 
 
+@pytest.mark.deep
 def test_a_peer_that_dies_in_the_middle_is_skipped_and_we_are_not() -> None:
     found = compare(named(Scripted("a", 1.0, []), Scripted("b", 1.0, [], turns=2)), TINY, 3)
     assert found["a"]["runs"] == 3 and found["b"] == {"skipped": "b: killed"}
@@ -322,6 +331,7 @@ def test_our_own_failure_ends_the_section() -> None:
         compare({OURS: ours}, Conv(1, 1, 2, 2, 1, 3, 3), 1, "forward")
 
 
+@pytest.mark.deep
 def test_torch_compile_without_a_compiler_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
@@ -356,6 +366,7 @@ time.sleep(100)
 """
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_who_waits_is_stopped_and_ends_with_its_parent(root: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT.replace("{task}", repr(TASK))], cwd=root, text=True,

@@ -16,6 +16,9 @@ from bridge.judge.diagnosis.records import Finding
 from bridge.judge.measure.outcome import Outcome
 from bridge.validate.workspace import workspace
 
+# At the size at which it happened
+pytestmark = pytest.mark.deep
+
 #: T of the next best explanation over that of the right one, at least
 MARGIN = 2600
 

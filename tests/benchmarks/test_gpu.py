@@ -77,6 +77,7 @@ def test_without_a_gpu_it_is_one_line(tmp_path: Path) -> None:
     assert bench_program("--require", **hidden).returncode == 1
 
 
+@pytest.mark.deep
 def test_a_pretended_run_says_so_everywhere(pretended: tuple[Found, str, Path]) -> None:
     found, said, folder = pretended
     assert found["pretended"] is True and found["kind"].startswith("pretended") and "no GPU" in found["name"]
@@ -85,6 +86,7 @@ def test_a_pretended_run_says_so_everywhere(pretended: tuple[Found, str, Path]) 
     assert str(ROOT) not in json.dumps(found) and str(folder) not in json.dumps(found)
 
 
+@pytest.mark.deep
 def test_everybody_has_a_figure_or_a_reason(pretended: tuple[Found, str, Path]) -> None:
     found = pretended[0]
     left_out = ("torch benchmark", "bridge fuse", "bridge record", "bridge det")
@@ -107,6 +109,7 @@ def test_everybody_has_a_figure_or_a_reason(pretended: tuple[Found, str, Path]) 
             results[cell["best_torch"]]["median"] / results[WAITS]["median"])
 
 
+@pytest.mark.deep
 def test_steps_that_wait_for_nothing_are_measured(pretended: tuple[Found, str, Path]) -> None:
     """And the exit code says that nothing failed."""
     found = pretended[0]
@@ -114,6 +117,7 @@ def test_steps_that_wait_for_nothing_are_measured(pretended: tuple[Found, str, P
     assert all(one["median"] > 0 for one in own) and found["exit_code"] == 0
 
 
+@pytest.mark.deep
 def test_rooflines_and_rates_are_written(pretended: tuple[Found, str, Path]) -> None:
     found = pretended[0]
     assert found["rates"]["bandwidth"] == max(found["rates"]["through"].values()) > 0
@@ -128,6 +132,7 @@ def test_rooflines_and_rates_are_written(pretended: tuple[Found, str, Path]) -> 
     assert len(texts) == len(set(texts)) == 6
 
 
+@pytest.mark.deep
 def test_pictures_are_made_and_can_be_made_again(pretended: tuple[Found, str, Path]) -> None:
     folder = pretended[2]
     made = [folder / f"gpu_{name}.png" for name in ("times", "ratios", "roofline")]

@@ -84,6 +84,7 @@ def test_bad_usage_is_2(arguments: tuple[str, str], tmp_path: Path) -> None:
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and arguments[1] in done.stderr
 
 
+@pytest.mark.deep
 def test_a_software_device_is_called_one(libraries: Path, tmp_path: Path) -> None:
     """The main stages from end to end; in all that is printed and written nobody takes it for a GPU."""
     done = check("--pretend", libraries, "--output", tmp_path / "check.json", "--stages", "tf32,cross,repeat,tests",
@@ -108,6 +109,7 @@ def test_a_software_device_is_called_one(libraries: Path, tmp_path: Path) -> Non
     assert str(ROOT) not in json.dumps(document)
 
 
+@pytest.mark.deep
 def test_a_stage_that_fails_stops_nothing(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                           capsys: pytest.CaptureFixture[str]) -> None:
     """Its reason is written, the others are run, and the exit code is 1."""
@@ -165,6 +167,7 @@ def test_children_are_told_of_nvidias_wheels(monkeypatch: pytest.MonkeyPatch) ->
     assert gpu_device.environment(None)[VARIABLE] == "/a/lib"
 
 
+@pytest.mark.deep
 def test_what_a_stage_had_said_is_kept(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end in the JSON, without the names of folders; and each stage is on file before the next one begins."""
     path, seen = tmp_path / "check.json", []
@@ -318,6 +321,7 @@ def test_tests_whose_time_was_up(lines: list[str]) -> None:
     assert found.said == "\n".join(lines)
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 @pytest.mark.parametrize("name", ["gpu-check", "gpu-bench"])
 def test_make_where_nothing_can_be_set_up(tmp_path: Path, name: str) -> None:

@@ -134,7 +134,7 @@ UNTOLD: dict[str, Callable[[str], bool]] = {
 def test_a_part_is_judged_by_what_is_there(pair: tuple[Path, Path], part: str, head: bool, tmp_path: Path) -> None:
     """Right in what is there; the rest is listed, and never counted as right."""
     path = keep(pair[1], tmp_path / "part.h5", PARTS[part], head=head)
-    comparison, verdict = judge(pair[0], path)
+    comparison, verdict = judge(pair[0], path, diagnosing=False)
     assert verdict.exit_code == 0, verdict.words
     judged = {(one.name, one.step) for one in comparison.judged}
     missing = {(one.name, one.step) for one in comparison.not_judged}
@@ -147,7 +147,7 @@ def test_a_part_is_judged_by_what_is_there(pair: tuple[Path, Path], part: str, h
 def test_what_is_there_and_cannot_be_judged_is_not_right(pair: tuple[Path, Path], part: str, tmp_path: Path) -> None:
     """It is listed by its own name, and there is no divergence of weights that nobody judged."""
     path = keep(pair[1], tmp_path / "part.h5", UNTOLD[part])
-    comparison, verdict = judge(pair[0], path)
+    comparison, verdict = judge(pair[0], path, diagnosing=False)
     assert verdict.exit_code == 4 and "in the file, but could not be judged: " in verdict.words, verdict.words
     with h5py.File(path) as file:
         held: set[tuple[str, int]] = set()
@@ -219,7 +219,7 @@ def test_unknown_names_are_listed(pair: tuple[Path, Path], tmp_path: Path) -> No
         file.move("steps/0/forward/conv2", "steps/0/forward/conv_2")
         file["steps/7/loss"] = 1.0
         file["activations/conv1"] = np.zeros(3)
-    comparison, verdict = judge(pair[0], path)
+    comparison, verdict = judge(pair[0], path, diagnosing=False)
     assert verdict.exit_code == 0
     assert "; 3 unknown names: activations/conv1, steps/0/forward/conv_2, steps/7/loss." in verdict.words
     assert [one.name for one in comparison.not_judged if one.unknown] == [
@@ -244,12 +244,12 @@ def test_momentum_needs_every_step(tmp_path: Path) -> None:
     fixture = export(tmp_path / "fixture.h5", ExportSettings(height=9, width=12, batch=2, momentum=0.9, threads=1)).path
     extension.run_file(fixture, tmp_path / "result.h5")
     gap = keep(tmp_path / "result.h5", tmp_path / "gap.h5", lambda name: name != "steps/0/grads/conv2/weight")
-    comparison, verdict = judge(fixture, gap)
+    comparison, verdict = judge(fixture, gap, diagnosing=False)
     judged = {(one.name, one.step) for one in comparison.judged}
     assert verdict.exit_code == 0
     assert ("optimizer/conv1/weight", 1) in judged and ("optimizer/conv2/weight", 1) not in judged
     gap = keep(tmp_path / "result.h5", tmp_path / "gap.h5", lambda name: not name.startswith("steps/1/"))
-    comparison, verdict = judge(fixture, gap)
+    comparison, verdict = judge(fixture, gap, diagnosing=False)
     # The weights before and after step 2 are there, and nothing shows whether they are right
     assert verdict.exit_code == 4 and {one.step for one in comparison.computed} == {0, 2}
     assert not any(one.step == 2 and one.name.startswith(("update", "optimizer")) for one in comparison.judged)
@@ -271,7 +271,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_a_small_lr_hides_the_gradient(slow: tuple[Path, Path], tmp_path: Path) -> None:
     """With the gradients in the file all is right; without them nobody can tell, and the lr that would do is told."""
-    comparison, verdict = judge(*slow)
+    comparison, verdict = judge(*slow, diagnosing=False)
     refused = {one.name: one for one in comparison.not_judged}
     assert verdict.exit_code == 0 and "update/conv2/weight" in refused
     assert not refused["update/conv2/weight"].hidden
@@ -280,14 +280,14 @@ def test_a_small_lr_hides_the_gradient(slow: tuple[Path, Path], tmp_path: Path) 
 
 
 def test_the_lr_that_would_do_does(slow: tuple[Path, Path], tmp_path: Path) -> None:
-    comparison, _ = judge(slow[0], keep(slow[1], tmp_path / "weights.h5", is_weight))
+    comparison, _ = judge(slow[0], keep(slow[1], tmp_path / "weights.h5", is_weight), diagnosing=False)
     reason = next(one.reason for one in comparison.not_judged if one.name == "update/conv2/weight")
     lr = float(reason.split("; lr = ")[1].split(" ")[0])
     fixture = export(
         tmp_path / "fixture.h5", ExportSettings(height=12, width=15, batch=2, steps=1, lr=lr, threads=1)
     ).path
     extension.run_file(fixture, tmp_path / "result.h5")
-    again, verdict = judge(fixture, keep(tmp_path / "result.h5", tmp_path / "weights.h5", is_weight))
+    again, verdict = judge(fixture, keep(tmp_path / "result.h5", tmp_path / "weights.h5", is_weight), diagnosing=False)
     assert "update/conv2/weight" in {one.name for one in again.judged} and verdict.exit_code in (0, 4)
 
 
@@ -388,4 +388,4 @@ def test_values_beyond_the_range_are_judged(tmp_path: Path) -> None:
 
 def test_judge_raises_file_errors(pair: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(FileError, match="no such file"):
-        judge(pair[0], tmp_path / "none.h5")
+        judge(pair[0], tmp_path / "none.h5", diagnosing=False)

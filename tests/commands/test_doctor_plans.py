@@ -32,6 +32,7 @@ def plans(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[tuple[str
     return {(one["layer"], one["operation"]): one["plans"] for one in document["plans"]}
 
 
+@pytest.mark.deep
 def test_a_gpu_that_is_not_here(cudnn: None, capsys: pytest.CaptureFixture[str]) -> None:
     """Each operation of the step once; float32 without tensor cores, TF32 with them."""
     strict = plans(capsys, "cuda", "--gpu", "h200")
@@ -44,6 +45,7 @@ def test_a_gpu_that_is_not_here(cudnn: None, capsys: pytest.CaptureFixture[str])
     assert strict["conv2", MASKED] == {"NCHW": "", "NHWC": ""}
 
 
+@pytest.mark.deep
 def test_the_plans_are_those_that_are_used(cudnn: None, capsys: pytest.CaptureFixture[str]) -> None:
     """None without graphs; of operands rounded to 16 bits those of 16 bits, fused in chains only; within the limit."""
     assert not any(any(one.values()) for one in plans(capsys, "cuda,graphs=no", "--gpu", "h200").values())
@@ -57,6 +59,7 @@ def test_the_plans_are_those_that_are_used(cudnn: None, capsys: pytest.CaptureFi
     assert int(small.split("workspace ")[1].split()[0]) <= 1 << 20
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("math", ["tf32", "fp16", "bf16"])
 @pytest.mark.parametrize("size", ["64", "256", "1024", "4096"])
 def test_a_chain_with_channels_last_has_all_plans(cudnn: None, capsys: pytest.CaptureFixture[str], math: str,
@@ -71,6 +74,7 @@ def test_a_chain_with_channels_last_has_all_plans(cudnn: None, capsys: pytest.Ca
     assert needed["conv2", FORWARD].endswith("tensor cores")
 
 
+@pytest.mark.deep
 def test_the_table(cudnn: None, capsys: pytest.CaptureFixture[str], tmp_path: Path,
                    monkeypatch: pytest.MonkeyPatch) -> None:
     """What is printed, and the JSON beside it."""
@@ -121,6 +125,7 @@ def test_options_of_plans_go_with_them(option: str, capsys: pytest.CaptureFixtur
     assert f"{option.partition('=')[0]} goes with --plans" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 def test_descriptions_that_are_none(cudnn: None, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """No JSON is told from JSON that cuDNN does not take, in its words."""
     path = tmp_path / "gpu.json"

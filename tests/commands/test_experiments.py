@@ -86,6 +86,7 @@ def test_a_bug_does_not(wrong_program: Callable, line: str, code: int, words: st
     assert words in said(capsys)
 
 
+@pytest.mark.deep
 def test_the_error_falls_with_the_precision(tmp_path: Path, capsys: Say) -> None:
     picture, document = tmp_path / "fall.svg", tmp_path / "fall.json"
     options = ["--size", "16x20", "--steps", "2", "--precision", "float64"]
@@ -100,6 +101,7 @@ def test_the_error_falls_with_the_precision(tmp_path: Path, capsys: Say) -> None
     assert "<svg" in picture.read_text(encoding="utf-8")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("line", "words"), [
     (FLIP, "BUG: the error of grads/conv2/weight in step 0 does not fall"),
     ("g[...] = g[()].astype(np.float32)", "NOT FLOAT64: the error of grads/conv2/weight in step 0 is inside"),
@@ -197,6 +199,7 @@ def test_the_plot_of_a_bug_is_drawn(tmp_path: Path) -> None:
     assert all((tmp_path / name).stat().st_size > 10000 for name in ("a.png", "b.png"))
 
 
+@pytest.mark.deep
 def test_probes_of_validate(wrong_program: Callable, tmp_path: Path, capsys: Say) -> None:
     document = tmp_path / "probe.json"
     assert validate.main(["--probe", "--json", str(document)]) == 0

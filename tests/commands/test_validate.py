@@ -44,6 +44,7 @@ def test_our_step_is_right_from_an_installed_package(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["v.json"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("given, spins", [
     ({}, "2000"),
     ({"GOMP_SPINCOUNT": "77"}, "77"),
@@ -116,6 +117,7 @@ def test_a_fault_is_named_with_the_step_at_which_it_appears(tmp_path: Path) -> N
     assert {t["step"] for t in document["tensors"] if not t["T"] <= 1} == {7}
 
 
+@pytest.mark.deep
 def test_the_real_micrograph(micrograph: Path, tmp_path: Path) -> None:
     done = run("--size", "96x64", "--image", micrograph, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -137,6 +139,7 @@ def test_bad_input_is_2(options: list[str], said: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.deep
 def test_keep_leaves_both_files(tmp_path: Path) -> None:
     assert run("--size", "16", "--keep", tmp_path / "files", cwd=tmp_path).returncode == 0
     assert sorted(p.name for p in (tmp_path / "files").iterdir()) == ["fixture.h5", "result.h5"]

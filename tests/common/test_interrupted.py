@@ -21,6 +21,7 @@ from reference.export import export
 from reference.settings import ExportSettings
 from reference.writer import new_file
 from tests import ROOT
+from tests.helpers.tiers import few
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -66,7 +67,7 @@ def ended(process: subprocess.Popen[str], number: int) -> str:
 COMMANDS = {"program": [cnn_step()], "extension": [sys.executable, "-m", "bridge.step"]}
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", few(SIGNALS, 1))
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("wait", [0, 0.03])
 def test_a_signal_leaves_nothing(command: str, number: int, wait: float, long_fixture: Path, tmp_path: Path) -> None:
@@ -232,6 +233,7 @@ EXPORT = ["reference.export", "--size", "256", "--steps", "9"]
 VALIDATE = ["bridge.validate", "--size", "256", "--steps", "3"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_an_export_that_is_ended_leaves_nothing(number: int, tmp_path: Path) -> None:
     (tmp_path / "f.h5").write_bytes(b"the old one")
@@ -244,6 +246,7 @@ def test_an_export_that_is_ended_leaves_nothing(number: int, tmp_path: Path) -> 
     assert (tmp_path / "f.h5").read_bytes() == b"the old one" and len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("wait", [0.0, 2.5])
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_validation_that_is_ended_leaves_nothing(keep: bool, wait: float, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def start(python: Path, folder: Path, *arguments: str) -> subprocess.CompletedPr
                           env={"PATH": "/usr/bin:/bin"})
 
 
+@pytest.mark.deep
 def test_every_command_says_what_is_missing(bare: Path, clone: Path) -> None:
     """By its name; with the environment's, where there is one."""
     (clone / ".venv" / "bin").mkdir(parents=True)

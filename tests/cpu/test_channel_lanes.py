@@ -14,8 +14,9 @@ from bridge.exchange.model import Model
 from tests.helpers.cases import Array, Case, fortran_convolution, tensors
 from tests.helpers.chains import chain, conv
 from tests.helpers.exact import ALL_DTYPES, ALL_GROUPS, assert_exact
-from tests.helpers.instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, choose, ways
+from tests.helpers.instruction_sets import EACH_LEVEL, GROUPS, LANES_VARIABLE, choose, ways
 from tests.helpers.network_pairs import assert_same_gradients, batch, networks
+from tests.helpers.tiers import few
 
 #: Panels of 4, 3, 2 and 1 vectors and results that fill none, several strips of pixels, groups, bands of rows
 SHAPES = (
@@ -31,7 +32,7 @@ SHAPES = (
 )
 
 
-@pytest.fixture(params=LEVELS)
+@pytest.fixture(params=EACH_LEVEL)
 def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The device cpu uses this instruction set."""
     choose(request.param, monkeypatch)
@@ -53,7 +54,7 @@ def test_integers_are_exact_each_way(way: str, group: str, dtype: str, level: st
         assert_exact(case, dtype)
 
 
-@pytest.mark.parametrize("case", SHAPES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", few(SHAPES, 5), ids=lambda case: case.name)
 @ALL_DTYPES
 def test_both_ways_give_the_same_bits(case: Case, dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A result adds its products in the same order, whatever is in the lanes."""

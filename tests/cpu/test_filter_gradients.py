@@ -16,14 +16,14 @@ import bridge
 from bridge.common.errors import EngineError
 from bridge.engine.library import extension
 from tests.helpers.cases import GUARD, Array, Case, tensors, truth
-from tests.helpers.instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, UNFOLDED, choose, integers, ways
+from tests.helpers.instruction_sets import EACH_LEVEL, GROUPS, LANES_VARIABLE, UNFOLDED, choose, integers, ways
 
 ALL_DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 ALL_WAYS = pytest.mark.parametrize("way", ["pixels", "channels"])
 LANES = ("lanes", "lanes in bands", "lanes in steps")
 
 
-@pytest.fixture(params=LEVELS)
+@pytest.fixture(params=EACH_LEVEL)
 def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The device cpu uses this instruction set."""
     choose(request.param, monkeypatch)
@@ -149,7 +149,7 @@ def test_nan_reaches_the_taps_that_see_it(dtype: str, level: str, monkeypatch: p
     assert np.isfinite(np.delete(found, 7, 0)).all()
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", EACH_LEVEL)
 def test_lanes_are_added_before_small_terms_are_lost(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One term of 2**24 and four million of 1, which float32 cannot add to it: lost are those of one lane until lanes
     are added (fewer than 8192 + 16384 pixels in at least 4 lanes), and not those of a whole chunk."""

@@ -16,7 +16,7 @@ from bridge.engine.library import extension
 from bridge.exchange.model import Model, Relu
 from tests import ROOT
 from tests.helpers.chains import CHAINS, chain, conv
-from tests.helpers.instruction_sets import LEVELS, choose
+from tests.helpers.instruction_sets import EACH_LEVEL, choose
 from tests.helpers.network_pairs import batch, networks, order_bounds
 
 #: Images smaller than a window, of one chunk and of several, with rows of whole vectors and others, of many windows
@@ -52,7 +52,7 @@ def test_numbers_are_those_of_one_after_the_other(name: str, dtype: str, shape: 
         assert values.any(), which
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", EACH_LEVEL)
 def test_every_instruction_set(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exact integers, so that the order of sums has no say: equal to the plain loops."""
     choose(level, monkeypatch)

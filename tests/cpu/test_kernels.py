@@ -21,10 +21,10 @@ from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d, Model, Relu
 from tests.helpers.cases import Array, Case, check, fortran_convolution, tensors, truth
 from tests.helpers.exact import ALL_DTYPES, ALL_GROUPS, DTYPES, assert_exact
-from tests.helpers.instruction_sets import GROUPS, LEVELS, UNFOLDED, choose, integers, ways
+from tests.helpers.instruction_sets import EACH_LEVEL, GROUPS, UNFOLDED, choose, integers, ways
 
 
-@pytest.fixture(params=LEVELS)
+@pytest.fixture(params=EACH_LEVEL)
 def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The device cpu uses this instruction set."""
     choose(request.param, monkeypatch)

@@ -18,11 +18,11 @@ from bridge.engine.arrays import dispatch
 from bridge.engine.library import extension
 from tests.helpers.cases import Array, Case, fortran_convolution, tensors
 from tests.helpers.cpu_memory import PICTURES
-from tests.helpers.instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, VARIABLE, choose, facts, integers
+from tests.helpers.instruction_sets import EACH_LEVEL, GROUPS, LANES_VARIABLE, LEVELS, VARIABLE, choose, facts, integers
 
 ALL_DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
-@pytest.fixture(params=LEVELS)
+@pytest.fixture(params=EACH_LEVEL)
 def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The device cpu uses this instruction set."""
     choose(request.param, monkeypatch)

@@ -16,6 +16,9 @@ from threadpoolctl import threadpool_limits
 import bridge
 from tests.helpers.instruction_sets import LEVELS, VARIABLE, best
 
+# Ratios of times want a quiet machine
+pytestmark = pytest.mark.deep
+
 #: n, c, h, w and k, c, r, s of the layer in the middle of the default model, smaller
 X, W = (1, 16, 96, 96), (16, 16, 3, 3)
 

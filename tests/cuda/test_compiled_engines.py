@@ -19,6 +19,9 @@ from bridge.doctor.__main__ import main
 from tests import ROOT, software_device
 from tests.helpers.cuda.children import environment, skip_without_kernels
 
+# Measures plans, in processes of their own
+pytestmark = pytest.mark.deep
+
 COMPILED, ALL = 6, 9
 #: For STRICT_SLOW_ENGINES: the compiled one, and every other
 SLOW_PLAN, SLOW_STEPS = 1 << COMPILED, (1 << ALL) - 1 - (1 << COMPILED)

@@ -23,6 +23,9 @@ from tests.helpers.cases import CASES, Case
 from tests.helpers.cuda import nvidia_packages
 from tests.helpers.cuda.sources import read_source
 
+# Builds a program of all bindings, and asks the real libraries
+pytestmark = pytest.mark.deep
+
 BINDINGS = ROOT / "fortran" / "cuda" / "bindings"
 PARTS = ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engines_runtime_compiled")
 BYTES = {1: 4, 2: 8, 3: 2, 4: 2}

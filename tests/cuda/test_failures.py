@@ -19,6 +19,7 @@ import pytest
 from bridge.engine.library.programs import cnn_step
 from tests.helpers.cuda.children import environment, functions, skip_without_kernels
 from tests.helpers.cuda.failing_runs import status_of
+from tests.helpers.tiers import few
 
 DESCRIBED = ("TensorDescriptor", "FilterDescriptor", "ConvolutionDescriptor", "ActivationDescriptor",
              "OpTensorDescriptor")  # fmt: skip
@@ -142,7 +143,7 @@ def chosen(patterns: tuple[str, ...]) -> Iterator[str]:
     return (name for name in functions() if not patterns or any(re.match(one, name) for one in patterns))
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", few(SCENARIOS, ("rounded", "second device").__contains__))
 def test_each_call_may_fail(scenario: str, fixture: Path, tmp_path: Path) -> None:
     """A failed call is an error that names it, or harms nothing; the next run on the device is right; all goes back."""
     run, device, cudart, patterns = SCENARIOS[scenario]
@@ -205,14 +206,14 @@ def run_program(fixture: Path, result: Path, cudart: str, device: str = "cuda",
 
 
 @pytest.mark.parametrize("cudart", ["new", "old"])
-@pytest.mark.parametrize("device", ["cuda", "cuda,graphs=no", "cuda,algorithm=measured"])
+@pytest.mark.parametrize("device", few(["cuda", "cuda,graphs=no", "cuda,algorithm=measured"], 1))
 def test_the_program_gives_all_back(fixture: Path, tmp_path: Path, device: str, cudart: str) -> None:
     done = run_program(fixture, tmp_path / "result.h5", cudart, device)
     assert (done.returncode, done.stderr) == (0, "") and os.listdir(tmp_path) == ["result.h5"]
 
 
 @pytest.mark.parametrize("every", [False, True], ids=["first call", "every call"])
-@pytest.mark.parametrize("name", [*FAILS, *sorted(FREES)])
+@pytest.mark.parametrize("name", few([*FAILS, *sorted(FREES)], 6))
 def test_the_program_survives(fixture: Path, tmp_path: Path, name: str, every: bool) -> None:
     """Exit status 2, one line that names what failed, no file, no leak; failures to free, or of graphs, are none."""
     cudart = "old" if name.startswith("cublas") or "OpTensor" in name or name in BY_LIBRARY else "new"

@@ -18,6 +18,7 @@ import pytest
 from tests import ROOT
 from tests.helpers.cuda.children import environment, skip_without_kernels
 from tests.helpers.cuda.one_step import FUSED_CALL, GRAPHS, PROGRAM
+from tests.helpers.tiers import few
 
 CALLS = ("cudnnConvolutionForward", "cudnnConvolutionBackwardData", "cudnnConvolutionBackwardFilter")
 
@@ -80,6 +81,7 @@ def test_options_choose_the_engines(fixture: Path, options: str, allowed: set[in
     same(found, step(fixture, "cuda,graphs=no"), 1e-2 if "tf32" in options else 1e-5)
 
 
+@pytest.mark.deep
 def test_measured_plans(fixture: Path) -> None:
     """Each allowed engine runs in the trial, none that is not."""
     found = step(fixture, "cuda,algorithm=measured")
@@ -113,6 +115,7 @@ def test_a_fused_plan_that_does_not_run(fixture: Path, fails: str, goes_on: bool
     assert json.loads(done.stdout)["out"] == pytest.approx(json.loads(right.stdout)["out"], rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("function", "status"), [
     ("CreateDescriptor", 4000), ("SetAttribute", 2000), ("GetAttribute", 5000), ("Finalize", 4000)])
 def test_where_graphs_fail_calls_do_the_work(fixture: Path, function: str, status: int) -> None:
@@ -130,6 +133,7 @@ def test_where_a_heuristic_fails_the_other_is_asked(fixture: Path) -> None:
     same(found, step(fixture, "cuda"), 1e-5)
 
 
+@pytest.mark.deep
 def test_plans_of_which_none_runs(fixture: Path) -> None:
     """When they are measured: cuDNN's calls do the work, too."""
     found = step(fixture, "cuda,algorithm=measured", STRICT_FAIL="cudnnBackendExecute:0:5000")
@@ -137,6 +141,7 @@ def test_plans_of_which_none_runs(fixture: Path) -> None:
     same(found, step(fixture, "cuda,graphs=no"), 1e-5)
 
 
+@pytest.mark.deep
 def test_plans_that_cannot_be_compiled(fixture: Path) -> None:
     """Every plan's Finalize fails, as without NVRTC: cuDNN's calls do the work, and nothing is left of the failures."""
     right = step(fixture, "cuda")
@@ -145,7 +150,7 @@ def test_plans_that_cannot_be_compiled(fixture: Path) -> None:
     same(found, right, 1e-6)
 
 
-@pytest.mark.parametrize("call", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12])
+@pytest.mark.parametrize("call", few([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12], 2))
 def test_notes_that_cannot_be_read_allow_nothing(fixture: Path, call: int) -> None:
     """Reading an attribute is not supported, always or once: what an engine's arithmetic is must be known."""
     found = step(fixture, "cuda", STRICT_FAIL=f"cudnnBackendGetAttribute:{call}:3000")

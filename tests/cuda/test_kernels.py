@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.loops import looped
+from tests.helpers.tiers import few
 from tests.software_device.host_kernels import BLOCK, ROUTES, HostKernels, build, flang
 
 pytestmark = pytest.mark.skipif(flang() is None, reason="no flang to compile the CUDA Fortran kernels")
@@ -26,7 +28,7 @@ GUARD = 64
 CANARY = 0xA5
 
 
-@pytest.fixture(scope="module", params=ROUTES)
+@pytest.fixture(scope="module", params=few(ROUTES, "source".__eq__))
 def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HostKernels:
     return HostKernels(build(tmp_path_factory.mktemp(request.param), request.param))
 
@@ -84,9 +86,9 @@ def special(kind: type, size: int, seed: int) -> np.ndarray:
     return values
 
 
-@pytest.mark.parametrize("blocks", GRIDS)
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", KINDS)
+@looped("blocks", GRIDS)
+@looped("size", SIZES)
+@looped("kind", KINDS)
 def test_mse(kernels: HostKernels, kind: str, size: int, blocks: int) -> None:
     rng, memory, wp = np.random.default_rng(size), Memory(), KINDS[kind]
     y, t = (memory.put(rng.standard_normal(size).astype(wp)) for _ in range(2))
@@ -101,9 +103,9 @@ def test_mse(kernels: HostKernels, kind: str, size: int, blocks: int) -> None:
     assert abs(math.fsum(partial) - exact) <= size*np.finfo(np.float64).eps*exact
 
 
-@pytest.mark.parametrize("blocks", GRIDS)
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", KINDS)
+@looped("blocks", GRIDS)
+@looped("size", SIZES)
+@looped("kind", KINDS)
 def test_relu_backward(kernels: HostKernels, kind: str, size: int, blocks: int) -> None:
     memory, wp = Memory(), KINDS[kind]
     z, da = memory.put(special(wp, size, 3)), memory.put(special(wp, size, 5))
@@ -113,10 +115,10 @@ def test_relu_backward(kernels: HostKernels, kind: str, size: int, blocks: int) 
     assert same_bits(dz, np.where(z <= 0, wp(0), da))
 
 
-@pytest.mark.parametrize("blocks", GRIDS)
-@pytest.mark.parametrize("shape", [(1, 1, 1), (4, 2, 3), (2, 3, 256), (3, 2, 255), (2, 3, 257), (5, 4, 100),
-                                   (1, 2, 4099), (700, 2, 1), (0, 2, 5), (3, 2, 0), (3, 5, 511), (2, 2, 1281)])
-@pytest.mark.parametrize("kind", KINDS)
+@looped("blocks", GRIDS)
+@looped("shape", [(1, 1, 1), (4, 2, 3), (2, 3, 256), (3, 2, 255), (2, 3, 257), (5, 4, 100),
+                 (1, 2, 4099), (700, 2, 1), (0, 2, 5), (3, 2, 0), (3, 5, 511), (2, 2, 1281)])
+@looped("kind", KINDS)
 def test_relu_backward_bias(kernels: HostKernels, kind: str, shape: tuple[int, int, int], blocks: int) -> None:
     """shape is (batch, channels, pixels)"""
     memory, wp = Memory(), KINDS[kind]
@@ -132,10 +134,10 @@ def test_relu_backward_bias(kernels: HostKernels, kind: str, shape: tuple[int, i
         assert same_bits(partial[channel], sums_in_order(dz[:, channel].ravel(), blocks*BLOCK))
 
 
-@pytest.mark.parametrize("blocks", GRIDS)
-@pytest.mark.parametrize("shape", [(1, 1, 1), (4, 2, 3), (2, 3, 256), (2, 3, 257), (1, 2, 4099), (700, 2, 1), (0, 2, 5),
-                                   (3, 2, 0), (3, 5, 511), (2, 2, 1281)])
-@pytest.mark.parametrize("kind", KINDS)
+@looped("blocks", GRIDS)
+@looped("shape", [(1, 1, 1), (4, 2, 3), (2, 3, 256), (2, 3, 257), (1, 2, 4099), (700, 2, 1), (0, 2, 5),
+                 (3, 2, 0), (3, 5, 511), (2, 2, 1281)])
+@looped("kind", KINDS)
 def test_bias_gradient(kernels: HostKernels, kind: str, shape: tuple[int, int, int], blocks: int) -> None:
     """shape is (batch, channels, pixels)"""
     memory, wp = Memory(), KINDS[kind]
@@ -190,10 +192,10 @@ def stored(kind: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.where(zeros == 0, bits(0), np.where(zeros == 1, sign, values)).astype(bits)
 
 
-@pytest.mark.parametrize("inside", ["", "z", "da"])
-@pytest.mark.parametrize(("pixels", "channels", "blocks"), [(1, 1, 1), (700, 1, 2), (511, 3, 3), (200, 16, 2),
-                                                            (3, 512, 2), (40, 768, 6), (9, 5, 5), (0, 4, 1)])
-@pytest.mark.parametrize("kind", STORED)
+@looped("inside", ["", "z", "da"])
+@looped(("pixels", "channels", "blocks"), [(1, 1, 1), (700, 1, 2), (511, 3, 3), (200, 16, 2),
+                                          (3, 512, 2), (40, 768, 6), (9, 5, 5), (0, 4, 1)])
+@looped("kind", STORED)
 def test_relu_backward_last(kernels: HostKernels, kind: str, pixels: int, channels: int, blocks: int,
                             inside: str) -> None:
     """Bits pass or become 0; where z is NaN they pass. A thread adds up what it passed on, in its order."""
@@ -218,9 +220,9 @@ def check_sums(partial: np.ndarray, values: np.ndarray, kind: str) -> None:
         assert np.array_equal(partial[channel], expected, equal_nan=True)
 
 
-@pytest.mark.parametrize(("pixels", "channels", "blocks"), [(700, 1, 2), (511, 3, 3), (200, 16, 2), (3, 512, 2),
-                                                            (0, 4, 1)])
-@pytest.mark.parametrize("kind", STORED)
+@looped(("pixels", "channels", "blocks"), [(700, 1, 2), (511, 3, 3), (200, 16, 2), (3, 512, 2),
+                                          (0, 4, 1)])
+@looped("kind", STORED)
 def test_channel_sums(kernels: HostKernels, kind: str, pixels: int, channels: int, blocks: int) -> None:
     memory = Memory()
     dz = memory.put(stored(kind, (pixels, channels), 3))
@@ -230,10 +232,10 @@ def test_channel_sums(kernels: HostKernels, kind: str, pixels: int, channels: in
     check_sums(partial, dz, kind)
 
 
-@pytest.mark.parametrize("blocks", GRIDS)
-@pytest.mark.parametrize(("batch", "columns", "rows"), [(1, 1, 1), (3, 16, 257), (2, 257, 3), (5, 7, 1), (1, 1, 900),
-                                                        (0, 3, 4)])
-@pytest.mark.parametrize("kind", STORED)
+@looped("blocks", GRIDS)
+@looped(("batch", "columns", "rows"), [(1, 1, 1), (3, 16, 257), (2, 257, 3), (5, 7, 1), (1, 1, 900),
+                                      (0, 3, 4)])
+@looped("kind", STORED)
 def test_turn(kernels: HostKernels, kind: str, batch: int, columns: int, rows: int, blocks: int) -> None:
     """Bit for bit, NaN too."""
     memory = Memory()
@@ -244,9 +246,9 @@ def test_turn(kernels: HostKernels, kind: str, batch: int, columns: int, rows: i
     assert same_bits(to, np.ascontiguousarray(values.transpose(0, 2, 1)))
 
 
-@pytest.mark.parametrize("blocks", GRIDS)
-@pytest.mark.parametrize(("n", "m", "rows"), [(0, 1, 2), (1, 1, 1), (256, 1, 3), (1000, 7, 2), (1280, 256, 3),
-                                              (5, 9, 2), (4099, 257, 1), (3000, 1300, 2)])
+@looped("blocks", GRIDS)
+@looped(("n", "m", "rows"), [(0, 1, 2), (1, 1, 1), (256, 1, 3), (1000, 7, 2), (1280, 256, 3),
+                            (5, 9, 2), (4099, 257, 1), (3000, 1300, 2)])
 def test_fold(kernels: HostKernels, n: int, m: int, rows: int, blocks: int) -> None:
     memory = Memory()
     values = memory.put(np.random.default_rng(n).standard_normal((rows, n)))
@@ -257,8 +259,8 @@ def test_fold(kernels: HostKernels, n: int, m: int, rows: int, blocks: int) -> N
         assert same_bits(to[row], sums_in_order(values[row], m))
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", KINDS)
+@looped("size", SIZES)
+@looped("kind", KINDS)
 def test_narrow(kernels: HostKernels, kind: str, size: int) -> None:
     memory, wp = Memory(), KINDS[kind]
     values = memory.put(special(np.float64, size, 11))
@@ -269,9 +271,9 @@ def test_narrow(kernels: HostKernels, kind: str, size: int) -> None:
         assert same_bits(to, values.astype(wp))
 
 
-@pytest.mark.parametrize("blocks", GRIDS)
-@pytest.mark.parametrize("flags", range(16))
-@pytest.mark.parametrize("kind", KINDS)
+@looped("blocks", GRIDS)
+@looped("flags", range(16))
+@looped("kind", KINDS)
 def test_sgd(kernels: HostKernels, kind: str, flags: int, blocks: int) -> None:
     """To the bit what the CPU kernel's formula says; with no momentum, v is not even looked at."""
     wp, size = KINDS[kind], 1281

@@ -28,6 +28,7 @@ from tests.helpers.cuda import REAL_CUDA
 from tests.helpers.cuda.arrays import live, runtime
 from tests.helpers.cuda.children import environment, skip_without_kernels
 from tests.helpers.network_pairs import ALL_CHAINS, CHAINS, batch
+from tests.helpers.tiers import few
 
 #: What each math mode stores between the convolutions of a chain
 STORED = {"tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -78,7 +79,7 @@ def lean_network(chain: str, device: str, parameters: dict[str, Array], dtype: s
     return net
 
 
-@ALL_CHAINS
+@pytest.mark.parametrize("chain", few(CHAINS, 3))
 @MATHS
 @MASKS
 def test_a_step_without_rounding_is_exact(cuda: str, chain: str, math: str, masks: bool) -> None:

@@ -24,6 +24,9 @@ from tests import software_device
 from tests.helpers.cuda.planted import PLANTS, Plant, model, plant
 from tests.software_device import host_kernels
 
+# Each mistake is built and run
+pytestmark = pytest.mark.deep
+
 SETTINGS = {"height": 13, "width": 17, "batch": 2, "steps": 3, "momentum": 0.8, "weight_decay": 0.05,
             "model": model}
 

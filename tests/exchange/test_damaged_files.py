@@ -251,6 +251,7 @@ def test_a_bad_fixture_is_refused(
     check_line(answer.errors, path, *words)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("spoil", [row[1] for row in FIXTURES], ids=[row[0] for row in FIXTURES])
 def test_a_bad_fixture_is_refused_by_the_fortran_reader(
     pair: tuple[Path, Path], spoil: Spoil, tmp_path: Path, capfd: pytest.CaptureFixture

@@ -17,6 +17,9 @@ from bridge.exchange.crash_guard import check_readable
 from tests.helpers.hostile import Answer, Judge, run_program, small_pair
 from tests.helpers.mutations import KINDS, VALUES_WRONG, mutate
 
+# Many files, in processes of their own
+pytestmark = pytest.mark.deep
+
 #: The same files in every run; the benchmark looks for new ones
 FUZZ = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 SEEDS = st.integers(0, 2**32 - 1)

@@ -61,6 +61,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PIECE", 100)
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("large")
 def test_a_fixture_is_the_same_and_is_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -102,6 +103,7 @@ def test_tensors_are_read_as_h5py_reads_them(tmp_path: Path, kind: str) -> None:
                 assert found.dtype.isnative
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("large")
 def test_a_file_cut_while_it_is_open(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"

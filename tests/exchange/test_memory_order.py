@@ -169,7 +169,7 @@ def test_an_attribute_that_says_something_else_is_refused(
             del file.attrs["role"]
 
     path = changed(small_result, tmp_path / "bad.h5", change)
-    answer = ask(small_fixture, path, "--no-diagnosis")
+    answer = ask(small_fixture, path)
     lines = [line for line in answer.errors.splitlines() if not line.startswith("compare with")]
     assert answer.code == 2 and len(lines) == 1 and len(lines[0]) < 400
     assert f"{path}: " in lines[0] and CONV2 in lines[0] and all(word in lines[0] for word in words), lines
@@ -189,13 +189,13 @@ def test_a_fixture_keeps_the_one_order(small_fixture: Path, small_result: Path, 
 
 def test_a_loss_has_no_axes(small_fixture: Path, small_result: Path, tmp_path: Path) -> None:
     path = changed(small_result, tmp_path / "bad.h5", lambda file: file["steps/0/loss"].attrs.update(layout="N"))
-    answer = ask(small_fixture, path, "--no-diagnosis")
+    answer = ask(small_fixture, path)
     assert answer.code == 2 and "steps/0/loss has the attribute layout" in answer.errors
 
 
 def test_attributes_of_other_names_mean_nothing(small_fixture: Path, small_result: Path, tmp_path: Path) -> None:
     path = changed(small_result, tmp_path / "a.h5", lambda file: file[CONV2].attrs.update(units="1", scale=[1, 2]))
-    assert ask(small_fixture, path, "--no-diagnosis").code == 0
+    assert ask(small_fixture, path).code == 0
 
 
 def relaid(file: h5py.File, order: str) -> None:
@@ -216,7 +216,7 @@ def relaid(file: h5py.File, order: str) -> None:
 def test_a_whole_result_in_other_layouts_gets_the_same_verdict(
         small_fixture: Path, small_result: Path, order: str, tmp_path: Path) -> None:
     path = changed(small_result, tmp_path / "foreign.h5", lambda file: relaid(file, order))
-    said = [ask(small_fixture, result, "--no-diagnosis", "--json", str(tmp_path / f"{i}.json"))
+    said = [ask(small_fixture, result, "--json", str(tmp_path / f"{i}.json"))
             for i, result in enumerate((small_result, path))]
     assert [answer.code for answer in said] == [0, 0]
     one, other = (json.loads((tmp_path / f"{i}.json").read_text())["tensors"] for i in range(2))
@@ -227,7 +227,7 @@ def test_a_whole_result_in_other_layouts_gets_the_same_verdict(
 def test_a_wrong_attribute_is_a_bug_of_the_candidate(
         small_fixture: Path, small_result: Path, attributes: dict[str, str], tmp_path: Path) -> None:
     path = changed(small_result, tmp_path / "a.h5", lambda file: file[CONV2].attrs.update(attributes))
-    answer = ask(small_fixture, path, "--no-diagnosis")
+    answer = ask(small_fixture, path)
     assert answer.code == 1 and "grads/conv2/weight of step 0 is wrong" in answer.words
 
 
@@ -259,7 +259,7 @@ def test_a_fortran_stranger(root: Path, small_fixture: Path, text: str, bug: str
     (tmp_path / "stranger.f90").write_text(source.replace(text, bug) if text else source, encoding="utf-8")
     subprocess.run([h5fc, "-O1", "stranger.f90", "-o", "stranger"], cwd=tmp_path, check=True, capture_output=True)
     result = in_folder(small_fixture, tmp_path, [os.fspath(tmp_path / "stranger")])
-    answer = ask(small_fixture, result, "--no-diagnosis")
+    answer = ask(small_fixture, result)
     if wrong is None:
         assert answer.code == 2 and "steps/0/forward/conv2 has the shape" in answer.errors
     elif wrong:
@@ -275,11 +275,11 @@ def test_a_python_stranger(root: Path, small_fixture: Path, library: str, tmp_pa
     script = root / "tests/exchange/independent/writer.py"
     option = [] if library == "scipy" else ["--no-scipy"]
     result = in_folder(small_fixture, tmp_path, [sys.executable, os.fspath(script), *option])
-    answer = ask(small_fixture, result, "--no-diagnosis")
+    answer = ask(small_fixture, result)
     assert answer.code == 0, answer.words
     with h5py.File(result, "r+") as file:
         file["steps/0/grads/conv3/weight"].attrs["layout"] = "SRCK"
-    answer = ask(small_fixture, result, "--no-diagnosis")
+    answer = ask(small_fixture, result)
     assert answer.code == 1 and "grads/conv3/weight of step 0 is wrong" in answer.words
 
 

@@ -31,9 +31,11 @@ class Answer:
     errors: str
 
 
-def ask(fixture: Path, result: Path, *options: str) -> Answer:
-    """Run bridge.compare in this process."""
+def ask(fixture: Path, result: Path, *options: str, diagnosing: bool = False) -> Answer:
+    """Run bridge.compare in this process; it looks for the fault, which takes most of the time, only when asked to."""
     out, errors = StringIO(), StringIO()
+    if not diagnosing:
+        options = (*options, "--no-diagnosis")
     with redirect_stdout(out), redirect_stderr(errors):
         code = compare.main([str(fixture), str(result), *options])
     return Answer(code, " ".join(out.getvalue().split()), errors.getvalue())

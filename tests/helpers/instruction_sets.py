@@ -12,6 +12,7 @@ import pytest
 
 from bridge.engine.library import extension
 from tests.helpers.cases import Array, Case
+from tests.helpers.tiers import few
 
 VARIABLE = "CNN_CPU_LEVEL"
 #: As they are numbered in fortran/cpu/instruction_sets.f90
@@ -30,6 +31,10 @@ def best(environment: pytest.MonkeyPatch) -> str:
     """The best level of this machine."""
     environment.delenv(VARIABLE, raising=False)
     return facts()["best"]
+
+
+#: For a test of each level: one is for the fast tier, in which all else runs with the best of the machine
+EACH_LEVEL = few(LEVELS, "avx2".__eq__)
 
 
 def choose(level: str, environment: pytest.MonkeyPatch) -> None:

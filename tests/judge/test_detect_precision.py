@@ -182,7 +182,8 @@ def test_storage_is_named_in_every_layer_and_direction(fixture: Path, candidate:
 
 def test_autocast_is_named(fixture: Path, tmp_path: Path) -> None:
     """The bias inside, and gradients of biases and of the loss that are bfloat16, too."""
-    answer = ask(fixture, train(fixture, tmp_path / "r.h5", Autocast), "--json", str(tmp_path / "r.json"))
+    result = train(fixture, tmp_path / "r.h5", Autocast)
+    answer = ask(fixture, result, "--json", str(tmp_path / "r.json"), diagnosing=True)
     assert answer.code == 3, answer.words
     assert "forward/conv1 is exactly what bf16 operands, bias and results give" in answer.words
     faults = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["faults"]
@@ -201,7 +202,7 @@ def test_the_strict_software_device_is_named(fixture: Path, tmp_path: Path) -> N
         if "cuda" in done.stderr and "kernels" in done.stderr:
             pytest.skip(f"this build cannot: {done.stderr}")
         assert done.returncode == 0, done.stderr
-        answer = ask(fixture, path, "--no-diagnosis")
+        answer = ask(fixture, path)
         assert answer.code == 3 and f"{name} operands and results give" in answer.words, answer.words
 
 
@@ -216,7 +217,7 @@ def test_storage_of_some_layers_or_operands_only(fixture: Path, tmp_path: Path) 
             low = [one.bfloat16().float() for one in (dz, x, w)]
             return Operations.filter_gradient(self, layer, *low)
 
-    answer = ask(fixture, train(fixture, tmp_path / "r.h5", Some), "--no-diagnosis")
+    answer = ask(fixture, train(fixture, tmp_path / "r.h5", Some))
     assert answer.code == 3 and "forward/conv2 is exactly what bf16 operands and results give" in answer.words
 
 
@@ -225,7 +226,7 @@ def test_operands_alone_are_still_named_so(fixture: Path, tmp_path: Path) -> Non
         def conv(self, layer: Any, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
             return Operations.conv(self, layer, x.bfloat16().float(), w.bfloat16().float(), b)
 
-    answer = ask(fixture, train(fixture, tmp_path / "r.h5", Low), "--no-diagnosis")
+    answer = ask(fixture, train(fixture, tmp_path / "r.h5", Low))
     assert "forward/conv1 is exactly what bf16 operands give" in answer.words
 
 
@@ -240,7 +241,7 @@ def test_tf32_with_ties_away_is_named(tmp_path: Path) -> None:
             return super().conv(layer, x, w, b)
 
     fixture = export(tmp_path / "f.h5", ExportSettings(**SUM | {"height": 56, "width": 70, "steps": 1})).path
-    answer = ask(fixture, train(fixture, tmp_path / "r.h5", Away), "--no-diagnosis")
+    answer = ask(fixture, train(fixture, tmp_path / "r.h5", Away))
     assert answer.code == 3 and "forward/conv2 is exactly what TF32 ties away operands give" in answer.words
 
 

@@ -23,6 +23,7 @@ from reference.model import VariedCNN
 from reference.settings import ExportSettings
 from tests.helpers import wrong
 from tests.helpers.candidates import LowOperands, ask, plant, train
+from tests.helpers.tiers import few
 
 SIZE = {"height": 8, "width": 32, "batch": 2, "probe": True}
 
@@ -56,12 +57,12 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("given", SETTINGS, ids=str)
+@pytest.mark.parametrize("given", few(SETTINGS, 4), ids=str)
 def test_our_step_is_exact(probe: Callable[..., Path], given: dict[str, Any], tmp_path: Path) -> None:
     fixture, path = probe(**given), tmp_path / "result.h5"
     for device, precision in (("cpu", "float32"), ("naive", "float32"), ("cpu", "float64"), ("naive", "float64")):
         extension.run_file(fixture, path, device, precision)
-        _, verdict = judge(fixture, path)
+        _, verdict = judge(fixture, path, diagnosing=False)
         assert (verdict.exit_code, verdict.words[:10]) == (0, "EXACT: all"), verdict
 
 
@@ -69,15 +70,15 @@ def test_our_step_is_exact(probe: Callable[..., Path], given: dict[str, Any], tm
 def test_tf32_and_bfloat16_operands_are_exact(probe: Callable[..., Path], bits: int, code: int, tmp_path: Path) -> None:
     """Two bits are too few, so that the rounding does something."""
     kind = type("Low", (LowOperands,), {"bits": bits})
-    _, verdict = judge(probe(), train(probe(), tmp_path / "result.h5", kind))
+    _, verdict = judge(probe(), train(probe(), tmp_path / "result.h5", kind), diagnosing=False)
     assert verdict.exit_code == code, verdict
 
 
-@pytest.mark.parametrize("fault", [f for f in wrong.OPERATIONS if f.optimizer == "plain"], ids=lambda f: f.name)
+@pytest.mark.parametrize("fault", few((f for f in wrong.OPERATIONS if f.optimizer == "plain"), 6), ids=lambda f: f.name)
 def test_a_wrong_operation_is_caught(probe: Callable[..., Path], fault: wrong.Fault, tmp_path: Path) -> None:
     """A fault with a memory needs a second step; one that this probe cannot see is in the list."""
     fixture = probe(steps=1 + fault.step)
-    _, verdict = judge(fixture, train(fixture, tmp_path / "result.h5", fault.operations))
+    _, verdict = judge(fixture, train(fixture, tmp_path / "result.h5", fault.operations), diagnosing=False)
     if fault.name in BLIND:
         assert verdict.exit_code == 0
         return

@@ -62,15 +62,15 @@ def test_diagnosis_and_adequacy_come_with_the_verdict(small_fixture: Path, small
 def test_a_second_run(small_fixture: Path, small_result: Path, tmp_path: Path) -> None:
     """Equal, different by rounding, different by more; each run alone is right."""
     same = Path(shutil.copy(small_result, tmp_path / "same.h5"))
-    answer = ask(small_fixture, small_result, "--again", str(same), "--no-diagnosis")
+    answer = ask(small_fixture, small_result, "--again", str(same))
     assert answer.code == 0 and "REPEATABLE: two runs agree to the bit" in answer.words
     last_bit = plant(small_result, tmp_path / "bit.h5", {GRADIENT: lambda g: np.nextafter(g, np.float32(1))})
-    answer = ask(small_fixture, small_result, "--again", str(last_bit), "--no-diagnosis")
+    answer = ask(small_fixture, small_result, "--again", str(last_bit))
     assert answer.code == 0 and "NOT REPEATABLE, within rounding" in answer.words
     torn = plant(
         small_result, tmp_path / "torn.h5", {GRADIENT: lambda g: g * (np.arange(g.size).reshape(g.shape) != 7)}
     )
-    answer = ask(small_fixture, small_result, "--again", str(torn), "--no-diagnosis")
+    answer = ask(small_fixture, small_result, "--again", str(torn))
     assert answer.code == 1 and answer.words.startswith(
         "BUG: two runs of the same program differ in grads/conv2/weight"
     )

@@ -83,7 +83,8 @@ def test_a_stage_that_fails_takes_nothing_with_it(
     broken(monkeypatch, module, name)
     options = [f"--{kind}" for kind in ("json", "report", "junit")]
     files = [tmp_path / f"out{option}" for option in options]
-    answer = ask(small_fixture, wrong, *(text for pair in zip(options, map(str, files), strict=True) for text in pair))
+    given = (text for pair in zip(options, map(str, files), strict=True) for text in pair)
+    answer = ask(small_fixture, wrong, *given, diagnosing=True)
     assert answer.code == 1
     assert "BUG: grads/conv2/weight of step 0 is wrong" in answer.words
     document, page, junit = (path.read_text(encoding="utf-8") for path in files)
@@ -103,7 +104,7 @@ def test_a_right_result_stays_right(small_fixture: Path, small_result: Path, tmp
                                     monkeypatch: pytest.MonkeyPatch) -> None:
     """What is only shown besides is no reason for another exit code."""
     broken(monkeypatch, "bridge.judge.diagnosis.background", "reckon", MemoryError())
-    answer = ask(small_fixture, small_result, "--json", str(tmp_path / "out.json"))
+    answer = ask(small_fixture, small_result, "--json", str(tmp_path / "out.json"), diagnosing=True)
     assert answer.code == 0 and "Traceback" not in answer.errors
     assert json.loads((tmp_path / "out.json").read_text())["missing"] == ["what these data can show: not enough memory"]
 
@@ -134,7 +135,7 @@ def test_a_second_run_that_cannot_be_compared(error: Exception, small_fixture: P
     second.write_bytes(small_result.read_bytes())
     for result, code in ((small_result, 4), (wrong, 1)):
         document = tmp_path / f"{code}.json"
-        answer = ask(small_fixture, result, "--again", str(second), "--no-diagnosis", "--json", str(document))
+        answer = ask(small_fixture, result, "--again", str(second), "--json", str(document))
         assert answer.code == code and "the comparison of the two runs" in answer.words
         assert json.loads(document.read_text())["exit_code"] == code
 
@@ -183,7 +184,7 @@ def test_a_file_that_cannot_be_made_at_all(function: str, small_fixture: Path, w
     broken(monkeypatch, "bridge.report.outputs", function)
     options = [f"--{kind}" for kind in ("json", "report", "junit")]
     given = [text for option in options for text in (option, str(tmp_path / f"out{option}"))]
-    answer = ask(small_fixture, wrong, *given)
+    answer = ask(small_fixture, wrong, *given, diagnosing=True)
     assert answer.code == 1 and "ValueError: planted" in answer.errors
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -228,7 +229,7 @@ def test_a_place_makes_no_bug_of_what_rounding_may_be(small_fixture: Path, small
     (finding,) = verdict.diagnosis.findings
     assert 3 < finding.t < 4 and finding.explanations[0].by_place, finding
     assert verdict.outcome is Outcome.CANNOT_TELL, verdict.words
-    assert "So says the place" in ask(small_fixture, path).words
+    assert "So says the place" in ask(small_fixture, path, diagnosing=True).words
 
 
 def test_the_search_ends_in_time(small_fixture: Path, wrong: Path) -> None:
@@ -237,10 +238,10 @@ def test_the_search_ends_in_time(small_fixture: Path, wrong: Path) -> None:
     found = verdict.diagnosis
     assert verdict.outcome is Outcome.BUG and found is not None
     assert not found.findings and not found.complete and found.not_searched > 0 and found.seconds < 5
-    assert "not looked at" in ask(small_fixture, wrong, "--diagnosis-time", "0").words
+    assert "not looked at" in ask(small_fixture, wrong, "--diagnosis-time", "0", diagnosing=True).words
     for text in ("soon", "-1", "nan"):
         with pytest.raises(SystemExit):
-            ask(small_fixture, wrong, "--diagnosis-time", text)
+            ask(small_fixture, wrong, "--diagnosis-time", text, diagnosing=True)
 
 
 def test_the_sample_of_a_costly_gradient_is_enough(small_fixture: Path, small_result: Path, tmp_path: Path,

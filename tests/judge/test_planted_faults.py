@@ -21,6 +21,7 @@ from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers import wrong
 from tests.helpers.candidates import Operations, ask, plant, train
+from tests.helpers.tiers import few, few_rows
 
 Array = np.ndarray
 SETTINGS = {
@@ -58,13 +59,13 @@ def right(fixtures: Callable[[str, str], Path]) -> tuple[Path, Path]:
 
 
 def largest_t(fixture: Path, result: Path) -> float:
-    comparison, verdict = judge(fixture, result)
+    comparison, verdict = judge(fixture, result, diagnosing=False)
     assert verdict.exit_code == 0, verdict.words
     return max(judged.t for judged in comparison.judged)
 
 
 @pytest.mark.parametrize("optimizer", SETTINGS)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", few(SIZES, 1))
 def test_right_candidates_pass(fixtures: Callable, optimizer: str, size: str, tmp_path: Path) -> None:
     fixture, path = fixtures(optimizer, size), tmp_path / "result.h5"
     for dtype in ("float32", "float64"):
@@ -73,24 +74,25 @@ def test_right_candidates_pass(fixtures: Callable, optimizer: str, size: str, tm
         assert largest_t(fixture, path) < 1
 
 
-@pytest.mark.parametrize("fault", wrong.OPERATIONS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", few(wrong.OPERATIONS, 12), ids=lambda fault: fault.name)
 def test_a_wrong_operation_is_caught_and_named(fixtures: Callable, fault: wrong.Fault, tmp_path: Path) -> None:
     fixture = fixtures(fault.optimizer, "small")
-    comparison, verdict = judge(fixture, train(fixture, tmp_path / "result.h5", fault.operations))
+    comparison, verdict = judge(fixture, train(fixture, tmp_path / "result.h5", fault.operations), diagnosing=False)
     assert verdict.exit_code == 1, verdict.words
     assert f"{fault.first} of step {fault.step} is wrong" in verdict.words
     assert max(judged.t for judged in comparison.failures) > 10
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("fault", [f for f in wrong.OPERATIONS if f.large], ids=lambda fault: fault.name)
 def test_a_wrong_operation_is_caught_in_larger_images(fixtures: Callable, fault: wrong.Fault, tmp_path: Path) -> None:
     fixture = fixtures("plain", "larger")
-    _, verdict = judge(fixture, train(fixture, tmp_path / "result.h5", fault.operations))
+    _, verdict = judge(fixture, train(fixture, tmp_path / "result.h5", fault.operations), diagnosing=False)
     assert verdict.exit_code == 1
     assert f"{fault.first} of step {fault.step} is wrong" in verdict.words
 
 
-@pytest.mark.parametrize("name, tensor, edit", wrong.TENSORS, ids=[row[0] for row in wrong.TENSORS])
+@pytest.mark.parametrize("name, tensor, edit", few_rows(wrong.TENSORS, 8), ids=[row[0] for row in wrong.TENSORS])
 def test_a_wrong_tensor_is_caught_and_named(
     right: tuple[Path, Path], name: str, tensor: str, edit: Callable, tmp_path: Path
 ) -> None:
@@ -103,7 +105,7 @@ def test_a_wrong_tensor_is_caught_and_named(
 def test_only_the_planted_tensor_is_wrong(right: tuple[Path, Path], tmp_path: Path) -> None:
     """What is computed from other tensors stays right: the fault is not smeared over the table."""
     path = plant(right[1], tmp_path / "result.h5", {"steps/1/grads/conv1/output": lambda g: np.roll(g, 1, 3)})
-    comparison, _ = judge(right[0], path)
+    comparison, _ = judge(right[0], path, diagnosing=False)
     wrong_ones = {(judged.name, judged.step) for judged in comparison.failures}
     # What is made of dz is right, but does not follow from the dz that the file shows
     assert wrong_ones == {("grads/conv1/output", 1), ("grads/conv1/weight", 1), ("grads/input", 1)}
@@ -112,7 +114,7 @@ def test_only_the_planted_tensor_is_wrong(right: tuple[Path, Path], tmp_path: Pa
 @pytest.mark.parametrize("factor, hint", [(0.5, "times 0.5 = 1/2:"), (2.0, "times 2:"), (-1.0, "times -1:")])
 def test_a_factor_is_named(right: tuple[Path, Path], factor: float, hint: str, tmp_path: Path) -> None:
     path = plant(right[1], tmp_path / "result.h5", {"steps/0/grads/conv2/weight": lambda g: factor * g})
-    _, verdict = judge(*(right[0], path))
+    _, verdict = judge(*(right[0], path), diagnosing=False)
     named = [text for text in verdict.hints if "grads/conv2/weight is the right one " + hint in text]
     assert named and ("the sign is wrong" if factor == -1 else "a scale is wrong") in named[0], verdict.hints
 
@@ -166,7 +168,8 @@ def test_a_mask_that_its_own_input_contradicts_is_caught(z: float, tmp_path: Pat
     edits = {"steps/0/forward/0": pixel(z), "steps/0/forward/1": pixel(max(z, 0.0))}
 
     def wrong_names(more: dict[str, Callable[[Array], Array]]) -> set[str]:
-        return {one.name for one in judge(fixture, plant(right, tmp_path / "result.h5", edits | more))[0].failures}
+        result = plant(right, tmp_path / "result.h5", edits | more)
+        return {one.name for one in judge(fixture, result, diagnosing=False)[0].failures}
 
     for value in (0.0, g):
         found = wrong_names({"steps/0/grads/0/output": pixel(value)})
@@ -183,7 +186,7 @@ def test_a_copy_stored_with_fewer_bits_is_right(fixtures: Callable, dtype: str, 
     fixture = fixtures("plain", "small")
     train(fixture, tmp_path / "right.h5", dtype="float64")
     path = plant(tmp_path / "right.h5", tmp_path / "stored.h5", {"steps/0/forward/conv2": lambda z: z.astype(dtype)})
-    failed = {one.name for one in judge(fixture, path)[0].failures}
+    failed = {one.name for one in judge(fixture, path, diagnosing=False)[0].failures}
     assert "forward/relu2" not in failed and "grads/conv2/output" not in failed
 
 

@@ -84,6 +84,7 @@ def test_outputs_and_gradients(make: Maker, dtype: torch.dtype, fuse: bool, devi
     check_step(net, *data(net, NETWORKS[make]))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n", [1, 7, 16, 64, 128])
 def test_batches(n: int, device: str) -> None:
     """The mean is over the batch, too; one network takes all sizes one after the other."""
@@ -160,6 +161,7 @@ def test_one_full_step(fuse: bool, dtype: torch.dtype, device: str) -> None:
         assert np.all(np.abs(array - expected) <= rounding * np.abs(expected)), name
 
 
+@pytest.mark.deep
 @FUSE
 def test_a_denoiser_learns(fuse: bool, device: str) -> None:
     """From noisy to clean images: in the end it does better than to leave them as they are, and the loss falls."""

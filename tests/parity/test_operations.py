@@ -11,6 +11,7 @@ import pytest
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF, rounding_factor, total_roundoff
 from tests.helpers.cases import CASES, Array, Case, check, tensors, torch_convolution, truth
 from tests.helpers.parity_tools import LARGE, backward, convolution, forward, sized
+from tests.helpers.tiers import few
 
 #: Strides, paddings, dilations, groups and odd sizes; the long images of the others are for the CPU's blocks
 GEOMETRY = [case for case in CASES if LARGE or math.prod(case.x) < 6000]
@@ -27,14 +28,14 @@ NAMED = {"ids": lambda case: case.name}
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
 
-@pytest.mark.parametrize("case", GEOMETRY, **NAMED)
+@pytest.mark.parametrize("case", few(GEOMETRY, 10), **NAMED)
 @DTYPES
 def test_geometry(case: Case, dtype: str, device: str) -> None:
     t = tensors(case, dtype)
     check(convolution(case, t, device), truth(case, t), dtype)
 
 
-@pytest.mark.parametrize("case", [*BATCHES, WIDE], **NAMED)
+@pytest.mark.parametrize("case", few([*BATCHES, WIDE], 3), **NAMED)
 def test_sizes(case: Case, device: str) -> None:
     """Batches from 1 to 128, and a layer that is wider than a warp on both sides."""
     t = tensors(case, "float32")

@@ -57,6 +57,7 @@ def test_steps_are_right(name: str, fixtures: dict[str, Path], device: str, tmp_
     assert comparison.steps == SETTINGS[name].get("steps", 3) and not comparison.not_judged
 
 
+@pytest.mark.deep
 def test_no_option_makes_it_wrong(fixtures: dict[str, Path], cuda: str, tmp_path: Path) -> None:
     """Which algorithms run is for the options to say. Transforms have other bounds than sums of products."""
     for options in ("algorithm=measured", "deterministic=no,workspace=0", "algorithm=measured,workspace=1"):
@@ -106,6 +107,7 @@ def test_validate_says_right(cuda: str, tmp_path: Path) -> None:
     assert all(tensor["T"] <= 1 for tensor in document["tensors"])
 
 
+@pytest.mark.deep
 def test_validate_names_tf32(cuda: str, tmp_path: Path) -> None:
     """Right for TF32, and no float32."""
     code, said, document = validate(tmp_path, "--device", f"{cuda},math=tf32", "--no-diagnosis")
@@ -114,6 +116,7 @@ def test_validate_names_tf32(cuda: str, tmp_path: Path) -> None:
     assert document["lower_precisions"][0]["name"].startswith("TF32")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("math", ["fp16", "bf16"])
 def test_sixteen_bits_are_named(math: str, fixtures: dict[str, Path], cuda: str, tmp_path: Path) -> None:
     try:

@@ -15,6 +15,7 @@ import bridge
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.library import extension
 from tests.helpers.cases import Array, batch, three_layers
+from tests.helpers.tiers import few
 
 SHAPE = (2, 1, 6, 7)
 DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda", "cuda,record=no"])
@@ -42,7 +43,7 @@ def weights(net: bridge.Network) -> dict[str, Array]:
 @DEVICES
 @DTYPES
 @KINDS
-@pytest.mark.parametrize("frozen", CHOICES, ids=" ".join)
+@pytest.mark.parametrize("frozen", few(CHOICES, 2), ids=" ".join)
 def test_steps_leave_frozen_parameters(cuda: str, device: str, dtype: str, given: dict[str, bool],
                                        frozen: tuple[str, ...]) -> None:
     """Not a bit of them changes; each step does to all others what it does where nothing is frozen."""

@@ -17,6 +17,7 @@ from bridge import compare
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.library import extension
 from tests.helpers.cases import batch, three_layers
+from tests.helpers.tiers import few
 
 SHAPE = (2, 1, 6, 7)
 DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda"])
@@ -54,7 +55,7 @@ def saved(net: bridge.Network, folder: Path) -> Path:
 @DEVICES
 @DTYPES
 @pytest.mark.parametrize("lean", [False, True], ids=["plain", "lean"])
-@pytest.mark.parametrize("sgd", SETTINGS, ids=str)
+@pytest.mark.parametrize("sgd", few(SETTINGS, 2), ids=str)
 def test_five_and_five_are_ten(cuda: str, tmp_path: Path, device: str, dtype: str, lean: bool,
                                sgd: dict[str, Any]) -> None:
     whole, first = (network(device, cuda, dtype, lean=lean) for _ in range(2))

@@ -81,6 +81,7 @@ def test_default_data_see_everything_that_float32_can(default: tuple[Path, Path]
     assert any(remark.startswith("two runs differ: only a second run shows it") for remark in found.remarks)
 
 
+@pytest.mark.deep
 def test_constant_images(default: tuple[Path, Path], tmp_path: Path) -> None:
     """The first layer cannot tell their pixels apart; only the border and what follows can."""
     found = reckoned(*edited(default[0], tmp_path / "f.h5", input=np.float32(0.5), target=np.float32(0.25)))
@@ -95,6 +96,7 @@ def test_constant_images(default: tuple[Path, Path], tmp_path: Path) -> None:
             assert best(good, key, detail, tensor) > 100
 
 
+@pytest.mark.deep
 def test_symmetric_images(default: tuple[Path, Path], tmp_path: Path) -> None:
     with h5py.File(default[0]) as file:
         x = file["batches/0/input"][()]
@@ -119,6 +121,7 @@ def test_one_channel(single: Path, tmp_path: Path) -> None:
     assert "kernel_flipped" not in {key for key, _ in blind}
 
 
+@pytest.mark.deep
 def test_images_that_are_their_own_transposes(single: Path, tmp_path: Path) -> None:
     with h5py.File(single) as file:
         x = file["batches/0/input"][()]
@@ -128,6 +131,7 @@ def test_images_that_are_their_own_transposes(single: Path, tmp_path: Path) -> N
         assert (best(found, "image_transposed", order) > VISIBLE) == seen
 
 
+@pytest.mark.deep
 def test_symmetric_kernels(single: Path, tmp_path: Path) -> None:
     path, result = edited(single, tmp_path / "f.h5")
     for file_name in (path, result):
@@ -183,6 +187,7 @@ def test_an_excerpt_is_the_upper_left_part(large: tuple[Path, Path]) -> None:
         np.testing.assert_array_equal(part.batch(0, "target", 1), pair.batch(0, "target", 1)[:, :128, :129])
 
 
+@pytest.mark.deep
 def test_an_excerpt_says_no_more_than_the_whole(large: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     start = time.process_time()
     part = reckoned(*large)

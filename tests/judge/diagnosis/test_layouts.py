@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bridge.judge.diagnosis.layouts import Layout, Order, layouts
+from tests.helpers.loops import looped
 
 Array = np.ndarray
 
@@ -21,8 +22,8 @@ def flipped(x: Array, axes: tuple[int, ...]) -> Array:
     return np.flip(x, axes) if axes else x
 
 
-@pytest.mark.parametrize("flips", [(), (2,), (3,), (2, 3), (0,), (1, 3)])
-@pytest.mark.parametrize("axes", list(itertools.permutations(range(4))))
+@looped("flips", [(), (2,), (3,), (2, 3), (0,), (1, 3)])
+@looped("axes", list(itertools.permutations(range(4))))
 def test_maps_are_numpy(axes: tuple[int, ...], flips: tuple[int, ...]) -> None:
     """Reversed; then written as the permuted shape and read as the declared one, or the other way."""
     turned = flipped(W, flips)

@@ -17,6 +17,7 @@ from bridge.judge.diagnosis.sampling import few_channels, sample
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.unobserved import hidden_operations
 from tests.helpers.diagnosed import Lab, keys, make
+from tests.helpers.tiers import few_rows
 
 Array = np.ndarray
 
@@ -128,7 +129,8 @@ SINGLE: list[tuple[str, Callable[[Array], Array], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "edit", "key", "detail"), SINGLE, ids=[f"{s[0]} {s[3]}" for s in SINGLE])
+@pytest.mark.parametrize(("name", "edit", "key", "detail"), few_rows(SINGLE, 10),
+                         ids=[f"{s[0]} {s[3]}" for s in SINGLE])
 def test_one_fault_of_what_came_out(lab: Lab, name: str, edit: Callable[[Array], Array], key: str, detail: str) -> None:
     explanations, runner_up = lab.search(name, edit(lab.right(name)))
     assert keys(explanations[0]) == [key] and detail in explanations[0].detail
@@ -160,7 +162,8 @@ INSIDE: list[tuple[str, dict[str, object], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "change", "key", "detail"), INSIDE, ids=[f"{i[0]} {i[3]}" for i in INSIDE])
+@pytest.mark.parametrize(("name", "change", "key", "detail"), few_rows(INSIDE, 3),
+                         ids=[f"{i[0]} {i[3]}" for i in INSIDE])
 def test_one_fault_inside(lab: Lab, name: str, change: dict[str, object], key: str, detail: str) -> None:
     explanations, runner_up = lab.search(name, changed(lab, name, **change))
     assert keys(explanations[0]) == [key] and explanations[0].detail == detail
@@ -196,7 +199,7 @@ PAIRS: list[tuple[str, Callable[[Lab], Array], set[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "wrong", "kinds", "detail"), PAIRS, ids=[p[3] for p in PAIRS])
+@pytest.mark.parametrize(("name", "wrong", "kinds", "detail"), few_rows(PAIRS, 2), ids=[p[3] for p in PAIRS])
 def test_two_faults(lab: Lab, name: str, wrong: Callable[[Lab], Array], kinds: set[str], detail: str) -> None:
     explanations, _ = lab.search(name, wrong(lab))
     assert {one.key for one in explanations[0].kinds} == kinds and detail in explanations[0].detail

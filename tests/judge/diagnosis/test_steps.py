@@ -17,6 +17,7 @@ from bridge.validate.self_test.operations import Operations, fed, only, replace
 from tests.helpers.candidates import keep
 from tests.helpers.diagnosed import keys, make
 from tests.helpers.opened import diagnosed
+from tests.helpers.tiers import few_rows
 
 Array = np.ndarray
 
@@ -98,7 +99,8 @@ RULES: list[tuple[str, type[Operations], int, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "kind", "step", "key", "detail"), RULES, ids=[f"{r[0]} {r[4]}" for r in RULES])
+@pytest.mark.parametrize(("setting", "kind", "step", "key", "detail"), few_rows(RULES, 4),
+                         ids=[f"{r[0]} {r[4]}" for r in RULES])
 def test_wrong_rules(
     fixtures: dict[str, tuple[Path, Path]],
     tmp_path: Path,
@@ -203,7 +205,8 @@ HIDDEN: list[tuple[type[Operations], Callable[[str], bool], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "wanted", "key", "detail"), HIDDEN, ids=[f"{h[1].__name__}: {h[3]}" for h in HIDDEN])
+@pytest.mark.parametrize(("kind", "wanted", "key", "detail"), few_rows(HIDDEN, 2),
+                         ids=[f"{h[1].__name__}: {h[3]}" for h in HIDDEN])
 def test_hidden_operations(
     fixtures: dict[str, tuple[Path, Path]],
     tmp_path: Path,

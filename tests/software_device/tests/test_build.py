@@ -14,6 +14,9 @@ import pytest
 from tests.helpers.cuda import nvidia_packages
 from tests.software_device import SOURCES, build, includes, source
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 #: Our declarations
 HEADERS = ("cuda_api.h", "cudnn_api.h", "cudnn_graph_api.h")
 #: Structures of the interface

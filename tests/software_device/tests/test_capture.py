@@ -12,6 +12,9 @@ import pytest
 from tests.software_device.calls import GLOBAL, HOST_TO_DEVICE, RELAXED, THREAD_LOCAL, Calls
 from tests.software_device.graph_misuse import Small
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 ILLEGAL_STATE, UNSUPPORTED, INVALIDATED, MERGE, ISOLATION, IMPLICIT = 401, 900, 901, 902, 905, 906
 CAPTURED_EVENT, WRONG_THREAD = 907, 908
 PTX = b".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry cnn_narrow_f32(\n"

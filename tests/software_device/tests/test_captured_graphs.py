@@ -16,6 +16,9 @@ import pytest
 from tests import ROOT
 from tests.software_device.calls import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, RELAXED, Calls, floats, scalar
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 
 def alive(cuda: Calls) -> tuple[int, int]:
     """Graphs and executable graphs, those of other tests included."""

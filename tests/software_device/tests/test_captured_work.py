@@ -15,6 +15,9 @@ from tests.software_device.calls import DEVICE_TO_DEVICE, HOST_TO_DEVICE, Calls,
 from tests.software_device.graph_misuse import Small
 from tests.software_device.graphs import Y
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 PTX = b".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry cnn_narrow_f32(\n"
 
 

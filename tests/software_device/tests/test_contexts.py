@@ -14,6 +14,9 @@ from tests.software_device.calls import Calls
 from tests.software_device.convolutions import CASES
 from tests.software_device.patterns import PLAIN, Pattern
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 T = TypeVar("T")
 INVALID_CONTEXT = 201
 

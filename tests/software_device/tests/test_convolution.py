@@ -11,6 +11,7 @@ from ctypes import byref, c_int, c_size_t
 import pytest
 import torch
 
+from tests.helpers.loops import looped
 from tests.software_device import build
 from tests.software_device.calls import (
     BFLOAT16,
@@ -28,6 +29,9 @@ from tests.software_device.calls import (
 )
 from tests.software_device.convolutions import CASES, PASSES, TYPES, Case, Run, get, is_rounded, put, truth
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 #: The algorithms that are not deterministic: their last bits are shaken on purpose
 RANDOM = {("BackwardData", 0), ("BackwardFilter", 0), ("BackwardFilter", 3)}
 
@@ -43,9 +47,9 @@ def supported(run: Run, name: str) -> list[int]:
     return [algo for algo in range(8) if run.space(name, algo)[0] == 0]
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("layout", [NCHW, NHWC])
-@pytest.mark.parametrize("case", CASES)
+@looped("dtype", TYPES)
+@looped("layout", [NCHW, NHWC])
+@looped("case", CASES)
 @pytest.mark.parametrize("name", PASSES)
 def test_convolution_is_pytorchs_rounded(cuda: Calls, name: str, case: Case, layout: int, dtype: int) -> None:
     """Every pass, type, layout and algorithm."""

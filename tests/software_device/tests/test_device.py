@@ -20,6 +20,9 @@ from tests import ROOT, software_device
 from tests.software_device import SoftwareDevice
 from tests.software_device.calls import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, Calls, Perf, moved, scalar
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 
 def child(folder: Path, text: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A program of its own, with `cuda` and the names of software_calls."""

@@ -17,6 +17,9 @@ import pytest
 from tests import ROOT
 from tests.helpers.cuda import nvidia_packages
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 
 def asked(libraries: list[Path]) -> dict[str, object]:
     """The answers of the last library, in a process of its own."""

@@ -28,6 +28,9 @@ from tests.software_device.graph_misuse import (
 )
 from tests.software_device.graphs import INT64, PART, POINTER, W, X, Y
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture(scope="module")
 def cuda(folder: Path) -> Calls:

@@ -27,6 +27,9 @@ from tests.software_device.graph_misuse import (
 )
 from tests.software_device.graphs import CHAR, INT64, PART, POINTER, REAL8, W, X, Y
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture(scope="module")
 def cuda(folder: Path) -> Calls:

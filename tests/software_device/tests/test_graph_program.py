@@ -13,6 +13,9 @@ from tests.helpers import fortran_program
 from tests.helpers.cases import CASES
 from tests.helpers.cuda.graph_requests import DEVICE, DTYPES, LAYERS, LAYOUTS, MATHS, Request, all_passes
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -12,6 +12,7 @@ from ctypes import c_size_t
 import pytest
 import torch
 
+from tests.helpers.loops import looped
 from tests.software_device import build
 from tests.software_device import graphs as names
 from tests.software_device.calls import CONVOLUTION, DOUBLE, FLOAT, HALF, NCHW, NHWC, Calls
@@ -30,6 +31,9 @@ from tests.software_device.patterns import (
     Pattern,
 )
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture(scope="module")
 def cuda() -> Calls:
@@ -45,9 +49,9 @@ def nothing_is_left(cuda: Calls) -> Iterator[None]:
     assert cuda.counter("complaints") == before, cuda.report()
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("layout", [NCHW, NHWC])
-@pytest.mark.parametrize("case", CASES)
+@looped("dtype", TYPES)
+@looped("layout", [NCHW, NHWC])
+@looped("case", CASES)
 @pytest.mark.parametrize("name", PATTERNS)
 def test_patterns_are_pytorchs_rounded(cuda: Calls, name: str, case: Case, layout: int, dtype: int) -> None:
     """Every pattern, case, layout, type and engine."""

@@ -14,6 +14,9 @@ import pytest
 from tests.software_device import SoftwareDevice, build, host_kernels
 from tests.software_device.calls import Calls, Dim3, moved
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 PTX = b"// made by hand\n.version 6.3\n.target sm_75\n.address_size 64\n.visible .entry %s(\n"
 
 

@@ -12,6 +12,9 @@ import pytest
 
 from tests.software_device.calls import FLOAT, IDENTITY, NHWC, Calls, moved, scalar
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 
 class Small:
     """A 1 x 1 convolution of 4 x 4 images, ready to be called wrongly."""

@@ -11,6 +11,9 @@ import pytest
 
 from tests.software_device.calls import DEVICE_TO_HOST, HOST_TO_DEVICE, NON_BLOCKING, Calls, floats, scalar
 
+# The stand-in itself, which every fast test of CUDA uses
+pytestmark = pytest.mark.deep
+
 
 def test_nothing_runs_before_the_host_waits(cuda: Calls) -> None:
     """A copy back shows only after a wait, and later writes to a pinned source are seen by the copy."""

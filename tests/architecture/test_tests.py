@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""The rules of the tests themselves: who imports whom, that loops name their cases, that tiers leave nothing out."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import tiers
+from tests.helpers.loops import CasesError, looped
+
+
+def test_no_file_of_tests_imports_from_another(root: Path) -> None:
+    for path in (root / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            assert not [name for name in modules if (name.rpartition(".")[2].startswith("test_")
+                        and name.split(".")[0] == "tests") or name.startswith("conftest")], path
+
+
+def test_a_loop_runs_every_case_and_names_those_that_fail() -> None:
+    seen: list[tuple[int, int, int]] = []
+
+    @looped("a", (1, 2))
+    @looped(("b", "c"), [(0, 0), (1, 0), (1, 1)])
+    def check(given: str, a: int, b: int, c: int) -> None:
+        seen.append((a, b, c))
+        if (a, b, c) == (1, 1, 0):
+            pytest.skip("a case may not be skipped")
+        assert a > b + c, given
+
+    with pytest.raises(CasesError, match=r"^failed: a=1, b=1, c=0; a=1, b=1, c=1; a=2, b=1, c=1$"):
+        check("given")
+    assert seen == [(a, *rest) for a in (1, 2) for rest in ((0, 0), (1, 0), (1, 1))]
+    with pytest.raises(AssertionError, match="a loop over nothing"):
+        looped("a", ())
+
+
+def test_tiers_leave_nothing_out() -> None:
+    def values(given: list[object]) -> list[object]:
+        return [one.values[0] if hasattr(one, "marks") else one for one in given]
+
+    def fast(given: list[object]) -> list[object]:
+        return [one for one in given if not hasattr(one, "marks")]
+
+    for number in (1, 2, 3, 7):
+        assert values(tiers.few(range(7), number)) == list(range(7))
+        assert len(fast(tiers.few(range(7), number))) == number
+    assert fast(tiers.few("abc", "b".__eq__)) == ["b"]
+    rows = tiers.few_rows([(1, "a"), (2, "b"), (3, "c")], 2)
+    assert fast(rows) == [(1, "a"), (3, "c")] and rows[1].values == (2, "b")
