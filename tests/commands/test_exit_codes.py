@@ -20,6 +20,7 @@ from bridge.common.errors import FileError
 from bridge.engine.library import extension
 from bridge.report import outputs
 from bridge.validate import __main__ as validate
+from tests.helpers.tiers import few
 
 PROGRAMS = {"compare": compare, "validate": validate, "step": step}
 ENDS = [
@@ -86,7 +87,7 @@ def into_closed_pipe(*arguments: object, both: bool = False) -> subprocess.Compl
         os.close(writer)
 
 
-@pytest.mark.parametrize("options", [[], ["--all"]])
+@pytest.mark.parametrize("options", few([[], ["--all"]], 1))
 def test_a_closed_pipe_keeps_the_verdict(options: list[str], small_fixture: Path, small_result: Path,
                                          wrong_result: Path) -> None:
     """``compare | head`` of a right result is right, of a wrong one a bug."""
@@ -98,6 +99,7 @@ def test_a_closed_pipe_keeps_the_verdict(options: list[str], small_fixture: Path
     assert into_closed_pipe("bridge.compare", small_fixture, "none.h5", both=True).returncode == 2
 
 
+@pytest.mark.deep
 def test_validate_into_a_closed_pipe() -> None:
     for both in (False, True):
         done = into_closed_pipe("bridge.validate", "--size", "16", "--steps", "1", both=both)
@@ -134,6 +136,7 @@ def test_a_json_that_cannot_be_written_is_found_first(name: str, path: str, reas
     assert [p.name for p in tmp_path.rglob("*")] == ["folder"]
 
 
+@pytest.mark.deep
 def test_a_json_that_fails_late_never_hides_a_bug(small_fixture: Path, small_result: Path, wrong_result: Path,
                                                   monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
                                                   capsys: pytest.CaptureFixture[str]) -> None:

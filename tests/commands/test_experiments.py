@@ -74,6 +74,7 @@ def test_rounding_grows_like_rounding(tmp_path: Path, capsys: Say) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("line", "code", "words"), [
     (FLIP, 1, "BUG at every size: grads/conv2/weight is off by"),
     (f"if n > 400: {FLIP}", 1, "BUG at 18 only: grads/conv2/weight is off by"),

@@ -65,6 +65,7 @@ def test_a_wrong_program_fails(small_fixture: Path) -> None:
         assert_step_matches(small_fixture, run=run)
 
 
+@pytest.mark.deep
 def test_a_message_is_short(small_fixture: Path, small_result: Path, tmp_path: Path) -> None:
     names = [f"steps/{k}/forward/conv{i}" for k in range(3) for i in (1, 2, 3)]
     path = plant(small_result, tmp_path / "bad.h5", {name: lambda z: z * np.float32(1.5) for name in names})
@@ -73,6 +74,7 @@ def test_a_message_is_short(small_fixture: Path, small_result: Path, tmp_path: P
     assert len(str(caught.value).splitlines()) < 40
 
 
+@pytest.mark.deep
 def test_lower_precision_is_a_choice(small_fixture: Path, tmp_path: Path) -> None:
     path = train(small_fixture, tmp_path / "low.h5", Tf32)
     with pytest.raises(AssertionError, match=r"^LOWER PRECISION than declared"):
@@ -81,6 +83,7 @@ def test_lower_precision_is_a_choice(small_fixture: Path, tmp_path: Path) -> Non
     assert found.failures
 
 
+@pytest.mark.deep
 def test_what_nobody_can_tell_is_no_pass(small_fixture: Path, small_result: Path, tmp_path: Path) -> None:
     gone = {f"steps/{k}/weights/conv1/bias": lambda w: None for k in (1, 2)}
     path = plant(small_result, tmp_path / "part.h5", gone)

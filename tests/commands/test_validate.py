@@ -101,6 +101,7 @@ def distance(fixture: Path, result: Path, k: int) -> float:
     return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs - start))
 
 
+@pytest.mark.deep
 def test_a_fault_is_named_with_the_step_at_which_it_appears(tmp_path: Path) -> None:
     """Later steps start from the candidate's own weights and are right; left alone, the weights stay apart."""
     path = export(tmp_path / "f.h5", ExportSettings(height=14, width=18, batch=2, steps=10)).path

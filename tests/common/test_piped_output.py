@@ -14,6 +14,7 @@ from rich.table import Table
 
 from bridge.common.cli import Output
 from tests.helpers.terminals import on_terminal, piped
+from tests.helpers.tiers import deep
 
 WORDS = "BUG: a sentence that is longer than any terminal is wide, " * 8
 
@@ -44,7 +45,7 @@ def test_a_pipe_has_no_edge(columns: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert "x" * 100 in lines[2] and "y" * 300 in lines[2]
 
 
-@pytest.mark.parametrize(("options", "variables"), [([], {}), (["--no-diagnosis"], {"COLUMNS": "80"})])
+@pytest.mark.parametrize(("options", "variables"), [deep([], {}), (["--no-diagnosis"], {"COLUMNS": "80"})])
 def test_a_piped_verdict_is_one_line(options: list[str], variables: dict[str, str], small_fixture: Path,
                                      wrong_result: Path) -> None:
     lines = piped("bridge.compare", small_fixture, wrong_result, *options, **variables).lines

@@ -63,6 +63,7 @@ print(most() - before)
 """
 
 
+@pytest.mark.deep
 def test_partial_gradients_of_a_large_batch_are_few() -> None:
     """One of 64 x 64 x 3 x 3 elements in float64 for each of 600 images and three layers would be 530 MB."""
     if not sys.platform.startswith("linux"):

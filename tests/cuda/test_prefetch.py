@@ -137,6 +137,7 @@ def test_a_loss_is_that_of_its_network(cuda: str) -> None:
         assert [net.read_loss() for net in nets] == right and right[0] != right[1]
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(REAL_CUDA, reason="counts what only the software device counts")
 def test_everything_goes_back(cuda: str) -> None:
     """Also when a batch is under way."""

@@ -23,6 +23,7 @@ from reference.model import ThreeLayerCNN
 from reference.settings import ExportSettings
 from tests import software_device
 from tests.helpers.candidates import Operations, ask, plant, train
+from tests.helpers.tiers import few
 
 Array = np.ndarray
 Tensor = torch.Tensor
@@ -180,6 +181,7 @@ def test_storage_is_named_in_every_layer_and_direction(fixture: Path, candidate:
     assert all(one.explanations[0].t <= 1 for one in verdict.diagnosis.findings)
 
 
+@pytest.mark.deep
 def test_autocast_is_named(fixture: Path, tmp_path: Path) -> None:
     """The bias inside, and gradients of biases and of the loss that are bfloat16, too."""
     result = train(fixture, tmp_path / "r.h5", Autocast)
@@ -258,7 +260,7 @@ FAULTS: dict[str, tuple[dict[str, Change], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", few(FAULTS, 2))
 def test_a_fault_on_top_is_a_bug_and_is_named(fixture: Path, fault: str, tmp_path: Path) -> None:
     changes, name, key = FAULTS[fault]
     path = train(fixture, tmp_path / "r.h5", stored("bf16", **changes))
@@ -271,6 +273,7 @@ def test_a_fault_on_top_is_a_bug_and_is_named(fixture: Path, fault: str, tmp_pat
         assert "is computed with bf16 operands and results" in verdict.hints[-1]
 
 
+@pytest.mark.deep
 def test_a_flip_that_wide_bounds_would_hide(tmp_path: Path) -> None:
     """The sum over many pixels of a larger image: bf16 operands may take it far, but not to there."""
     fixture = export(tmp_path / "f.h5", ExportSettings(**SUM | {"height": 96, "width": 120, "steps": 1})).path
@@ -326,6 +329,7 @@ def test_results_that_are_stored_without_their_operands_are_a_damage(fixture: Pa
     assert [kind.key for kind in verdict.diagnosis.findings[0].explanations[0].kinds] == ["storage"]
 
 
+@pytest.mark.deep
 def test_gradients_below_the_range_of_fp16_are_named_as_lost(tmp_path: Path) -> None:
     """Without a scaled loss: nothing is left of them, and nothing else is wrong."""
     fixture = export(tmp_path / "f.h5", ExportSettings(**SUM | {"model": dim, "steps": 1})).path

@@ -23,7 +23,7 @@ from reference.model import VariedCNN
 from reference.settings import ExportSettings
 from tests.helpers import wrong
 from tests.helpers.candidates import LowOperands, ask, plant, train
-from tests.helpers.tiers import few
+from tests.helpers.tiers import few, few_rows
 
 SIZE = {"height": 8, "width": 32, "batch": 2, "probe": True}
 
@@ -66,7 +66,7 @@ def test_our_step_is_exact(probe: Callable[..., Path], given: dict[str, Any], tm
         assert (verdict.exit_code, verdict.words[:10]) == (0, "EXACT: all"), verdict
 
 
-@pytest.mark.parametrize(("bits", "code"), [(22, 0), (10, 0), (7, 0), (1, 1)])
+@pytest.mark.parametrize(("bits", "code"), few_rows([(22, 0), (10, 0), (7, 0), (1, 1)], 2))
 def test_tf32_and_bfloat16_operands_are_exact(probe: Callable[..., Path], bits: int, code: int, tmp_path: Path) -> None:
     """Two bits are too few, so that the rounding does something."""
     kind = type("Low", (LowOperands,), {"bits": bits})

@@ -96,6 +96,7 @@ def test_two_runs_with_equal_inputs_are_compared_by_the_bound_of_the_operation(
     assert changed.name == name and 1.5 < changed.statistic.t < 8 and runs.outcome is Outcome.BUG
 
 
+@pytest.mark.deep
 def test_the_loss_is_judged_by_the_candidates_own_output(
     small_fixture: Path, small_result: Path, tmp_path: Path
 ) -> None:

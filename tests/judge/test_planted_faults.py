@@ -251,6 +251,7 @@ def test_lower_precision_excuses_no_bug(fixtures: Callable, name: str, tmp_path:
     assert f"forward/conv1 is computed with {name} operands" in answer.words
 
 
+@pytest.mark.deep
 def test_float32_in_place_of_float64(fixtures: Callable, tmp_path: Path) -> None:
     fixture = fixtures("plain", "small")
     head = {"format": "cnn-exchange", "format_version": 1, "role": "candidate", "precision": "float64"}

@@ -19,6 +19,7 @@ from bridge.testing import message
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.operations import Operations
 from tests.helpers.judgements import printed
+from tests.helpers.tiers import deep
 
 
 class Flipped(Operations):
@@ -42,7 +43,7 @@ SAID = [r"(?P<name>\S+) of step (?P<step>\d) is wrong, T = (?P<t>[\d.e+-]+):",
         r"LOWER PRECISION than declared: (?P<name>\S+) is .*as float32: T = (?P<t>[\d.e+-]+)\)"]
 
 
-@pytest.mark.parametrize(("kind", "least"), [(Flipped, 4), (Low, 4)])
+@pytest.mark.parametrize(("kind", "least"), [(Flipped, 4), deep(Low, 4)])
 def test_the_same_t_everywhere(kind: type[Operations], least: int, small_fixture: Path, tmp_path: Path) -> None:
     """The verdict, its findings, the zones of the steps, the table and the reports."""
     result = train(small_fixture, tmp_path / "r.h5", kind)

@@ -91,6 +91,7 @@ def flipped(monkeypatch: pytest.MonkeyPatch) -> None:
                                                 "second": {"size": "16x8", "steps": 1}})
 
 
+@pytest.mark.deep
 def test_sizes_of_a_wrong_program(ask: Ask, flipped: None) -> None:
     found = ask(validate.main, "--sizes", "8,12", "--no-diagnosis")
     assert found.code == 1
@@ -99,6 +100,7 @@ def test_sizes_of_a_wrong_program(ask: Ask, flipped: None) -> None:
     assert "The worst: 12" in found.page and "Where the errors are" in found.page and "max T" in found.page
 
 
+@pytest.mark.deep
 def test_probes_of_a_wrong_program(ask: Ask, flipped: None) -> None:
     found = ask(validate.main, "--probe", "--no-diagnosis")
     assert found.code == 1

@@ -28,6 +28,7 @@ from tests.helpers.cases import Array, Judged, batch, check, three_layers, torch
 from tests.helpers.cuda.arrays import live, new_stream, recorded
 from tests.helpers.foreign_doubles import Capsules, CupyArray, TorchTensor, put_cupy, put_torch
 from tests.helpers.opened import with_pair
+from tests.helpers.tiers import few
 
 X, Y = (3, 1, 11, 13), (3, 1, 11, 13)
 
@@ -222,13 +223,14 @@ def test_the_input_stays_alive(cuda: str) -> None:
     assert live() == start
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", few(OPERATIONS, "layer.conv2d".__eq__))
 def test_gradients_are_right(cuda: str, name: str) -> None:
     """By finite differences, every operation."""
     for report in OPERATIONS[name].check(Settings("float64", cuda, 1, points=6, directions=1)):
         assert report.verdict is Verdict.RIGHT, report.title
 
 
+@pytest.mark.deep
 def test_identities_hold(cuda: str) -> None:
     found = list(self_checks(cuda))
     assert len(found) > 10

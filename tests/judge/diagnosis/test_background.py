@@ -57,6 +57,7 @@ def test_the_process_finds_the_same(files: Files, started: list[subprocess.Popen
     assert judge(*files)[1].adequacy == reckoned(*files)
 
 
+@pytest.mark.deep
 def test_a_process_that_fails_or_cannot_start_is_done_without(
     files: Files, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +93,7 @@ def test_small_results_start_nothing(files: Files, started: list[subprocess.Pope
     assert not started
 
 
+@pytest.mark.deep
 def test_a_signal_does_not_cut_what_the_process_says(files: Files, tmp_path: Path) -> None:
     """It is stopped and goes on in the middle of a write, with a pipe that holds little and without a buffer."""
     fcntl = pytest.importorskip("fcntl")
