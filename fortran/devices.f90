@@ -34,17 +34,20 @@ contains
        case ("naive")
          allocate (naive)
          call naive%open(error)
-         if (.not. allocated(error)) call move_alloc(naive, backend)
+         if (allocated(error)) return
+         call move_alloc(naive, backend)
        case ("cuda")
          allocate (cuda)
          call cuda%open(device, error)
-         if (.not. allocated(error)) call move_alloc(cuda, backend)
+         if (allocated(error)) return
+         call move_alloc(cuda, backend)
        case default
          allocate (cpu)
          call cpu%open(error)
-         if (.not. allocated(error)) call move_alloc(cpu, backend)
+         if (allocated(error)) return
+         call move_alloc(cpu, backend)
       end select
-      if (allocated(backend)) backend%name = name
+      backend%name = name
    end subroutine open_device
 
 end module cnn_devices

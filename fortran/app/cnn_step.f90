@@ -11,15 +11,25 @@ program cnn_step
    use cnn_io_run_steps, only : check_result, run_steps
    implicit none
 
-   type(arguments_type) :: arguments
    type(error_type), allocatable :: error
 
    if (answered("cnn_step", usage)) stop
-   call read_arguments(arguments, error)
-   if (.not. allocated(error)) call check_result(arguments%fixture, arguments%result, error)
-   if (.not. allocated(error)) call check_readable(arguments%fixture, error)
-   if (.not. allocated(error)) call run_steps(arguments%fixture, arguments%result, arguments%device, &
-      & arguments%precision, error, print_step)
+   call train(error)
    call end_program("cnn_step", error)
+
+contains
+
+   subroutine train(error)
+      !> What is wrong with the command line or a file, or why a step failed
+      type(error_type), allocatable, intent(out) :: error
+      type(arguments_type) :: arguments
+      call read_arguments(arguments, error)
+      if (allocated(error)) return
+      call check_result(arguments%fixture, arguments%result, error)
+      if (allocated(error)) return
+      call check_readable(arguments%fixture, error)
+      if (allocated(error)) return
+      call run_steps(arguments%fixture, arguments%result, arguments%device, arguments%precision, error, print_step)
+   end subroutine train
 
 end program cnn_step

@@ -48,11 +48,9 @@ contains
          return
       end if
       call check_readable(path, error)
-      if (.not. allocated(error)) call fixture%open(path, error)
+      if (allocated(error)) return
       network%lean = .true.
-      if (.not. allocated(error)) call prepare(fixture, device(), "", network, error)
-      if (.not. allocated(error)) call fixture%read_batch(0, network, input, target, error)
-      if (.not. allocated(error)) call run(network, fixture, input, target, steps, error)
+      call run(path, fixture, network, input, target, steps, error)
       if (allocated(network%backend)) then
          call network%backend%release(input)
          call network%backend%release(target)
@@ -60,15 +58,18 @@ contains
       call fixture%close()
    end subroutine time_steps
 
-   subroutine run(network, fixture, input, target, steps, error)
+   !> Read, train, and print; what it opens and allocates is there after an error too
+   subroutine run(path, fixture, network, input, target, steps, error)
+      !> Name of the fixture's file
+      character(len=*), intent(in) :: path
+      !> The fixture, to be closed
+      type(fixture_type), intent(inout) :: fixture
       !> The network, with the fixture's weights; trained
       type(network_type), intent(inout) :: network
-      !> The fixture, open; its SGD settings are used
-      type(fixture_type), intent(in) :: fixture
       !> The batch, on the network's device
-      type(tensor_type), intent(in) :: input
+      type(tensor_type), intent(inout) :: input
       !> What its output should be, on the network's device
-      type(tensor_type), intent(in) :: target
+      type(tensor_type), intent(inout) :: target
       !> How many times
       integer, intent(in) :: steps
       !> Why a step failed
@@ -76,6 +77,12 @@ contains
       integer(i8) :: before, after, rate
       real(dp) :: loss
       integer :: i
+      call fixture%open(path, error)
+      if (allocated(error)) return
+      call prepare(fixture, device(), "", network, error)
+      if (allocated(error)) return
+      call fixture%read_batch(0, network, input, target, error)
+      if (allocated(error)) return
       do i = 1, steps
          call system_clock(before, rate)
          call network%step(input, target, fixture%sgd, .true., loss, error)

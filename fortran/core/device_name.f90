@@ -55,10 +55,12 @@ contains
 
       last = word_end(text, 1)
       call parse_kind(text, text(:last), device, error)
-      do while (.not. allocated(error) .and. last < len(text))
+      if (allocated(error)) return
+      do while (last < len(text))
          first = last + 2
          last = word_end(text, first)
          call parse_option(text, text(first:last), device, error)
+         if (allocated(error)) return
       end do
    end subroutine parse_device
 

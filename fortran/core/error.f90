@@ -7,6 +7,9 @@
 !>     call net%forward(x, error)
 !>     if (allocated(error)) return
 !>
+!> Where something has to be given back after a failure too, the work is a procedure of its own that returns so, and its
+!> caller gives back. What is then left between a call and the clean-up is one line: `if (.not. allocated(error)) call`.
+!>
 !> A message names the object, what was found and what was expected. Only a main program stops.
 module cnn_core_error
    implicit none

@@ -246,7 +246,8 @@ contains
          call self%array(path, depth, error)
        case ('"')
          call self%string(text, error)
-         if (.not. allocated(error)) call self%add(path, kind_string, text)
+         if (allocated(error)) return
+         call self%add(path, kind_string, text)
        case ("-", "0":"9")
          call self%number(path)
        case default

@@ -94,7 +94,8 @@ contains
       character(len=*), intent(in) :: text
       !> Error of the file
       type(error_type), allocatable, intent(inout) :: error
-      if (.not. allocated(error)) call self%file%write_text_attribute(object, name, text, error)
+      if (allocated(error)) return
+      call self%file%write_text_attribute(object, name, text, error)
    end subroutine put_text
 
    !> A number attribute; nothing happens after an error
@@ -109,7 +110,8 @@ contains
       real(dp), intent(in) :: value
       !> Error of the file
       type(error_type), allocatable, intent(inout) :: error
-      if (.not. allocated(error)) call self%file%write_number(object, name, value, error)
+      if (allocated(error)) return
+      call self%file%write_number(object, name, value, error)
    end subroutine put_number
 
    !> Weights and biases before step `step` (after the last step: with its number plus one), and which are frozen

@@ -48,18 +48,41 @@ contains
       procedure(report_step), optional :: report
       type(fixture_type) :: fixture
       type(result_type) :: result
-      type(network_type) :: network
 
       call check_result(fixture_path, result_path, error)
       if (allocated(error)) return
       call fixture%open(fixture_path, error)
-      if (.not. allocated(error)) call prepare(fixture, device, precision, network, error)
-      if (.not. allocated(error)) call result%create(result_path, "cnn_step "//version, network, fixture%sgd, error)
-      if (.not. allocated(error)) call run_batches(fixture, result, network, error, report)
-      if (.not. allocated(error)) call result%commit(error)
+      if (.not. allocated(error)) call write_result(fixture, result_path, device, precision, result, error, report)
       if (allocated(error)) call result%abandon()
       call fixture%close()
    end subroutine run_steps
+
+   !> A result, whole where there is no error
+   subroutine write_result(fixture, result_path, device, precision, result, error, report)
+      !> The fixture, open
+      type(fixture_type), intent(inout) :: fixture
+      !> File that is written
+      character(len=*), intent(in) :: result_path
+      !> Name of the device, as a user writes it
+      character(len=*), intent(in) :: device
+      !> float32, float64, or empty for the fixture's own
+      character(len=*), intent(in) :: precision
+      !> The result, to be abandoned after an error
+      type(result_type), intent(inout) :: result
+      !> What is wrong with one of the files, or why a step failed
+      type(error_type), allocatable, intent(out) :: error
+      !> Called after every step
+      procedure(report_step), optional :: report
+      type(network_type) :: network
+
+      call prepare(fixture, device, precision, network, error)
+      if (allocated(error)) return
+      call result%create(result_path, "cnn_step "//version, network, fixture%sgd, error)
+      if (allocated(error)) return
+      call run_batches(fixture, result, network, error, report)
+      if (allocated(error)) return
+      call result%commit(error)
+   end subroutine write_result
 
    !> Refuse a result that cannot be written, or that would replace the fixture, before any work
    subroutine check_result(fixture_path, result_path, error)
@@ -86,7 +109,8 @@ contains
       type(tensor_type) :: input, target
       integer :: step
       call fixture%open(fixture_path, error)
-      if (.not. allocated(error)) call prepare(fixture, "cpu", "", network, error)
+      if (allocated(error)) return
+      call prepare(fixture, "cpu", "", network, error)
       if (allocated(error)) return
       do step = 0, fixture%batches - 1
          call fixture%read_batch(step, network, input, target, error)
@@ -129,6 +153,7 @@ contains
       call fixture%read_weights(0, network, error)
    end subroutine prepare
 
+   !> All steps, and the weights after the last
    subroutine run_batches(fixture, result, network, error, report)
       !> The fixture, open
       type(fixture_type), intent(inout) :: fixture
@@ -141,14 +166,11 @@ contains
       !> Called after every step
       procedure(report_step), optional :: report
       type(tensor_type) :: input, target
-      real(dp) :: loss
       integer :: step
 
       do step = 0, fixture%batches - 1
-         call fixture%read_batch(step, network, input, target, error)
-         if (.not. allocated(error)) call run_one(step, result, network, fixture, input, target, loss, error)
+         call run_one(step, result, network, fixture, input, target, error, report)
          if (allocated(error)) exit
-         if (present(report)) call report(step, fixture%batches, loss)
       end do
       if (.not. allocated(error)) call result%write_weights(fixture%batches, network, error)
       call network%backend%release(input)
@@ -156,38 +178,45 @@ contains
    end subroutine run_batches
 
    !> forward, loss, backward, update; each tensor is written before the next call overwrites it
-   subroutine run_one(step, result, network, fixture, input, target, loss, error)
+   subroutine run_one(step, result, network, fixture, input, target, error, report)
       !> Which one, from 0
       integer, intent(in) :: step
       !> The result, being written
       type(result_type), intent(inout) :: result
       !> The network; trained by one step
       type(network_type), intent(inout) :: network
-      !> The fixture, whose SGD settings are used
-      type(fixture_type), intent(in) :: fixture
-      !> The batch, in the network's memory
-      type(tensor_type), intent(in) :: input
-      !> What its output should be, in the network's memory
-      type(tensor_type), intent(in) :: target
-      !> Loss of the weights before the step
-      real(dp), intent(out) :: loss
+      !> The fixture, open; its SGD settings are used
+      type(fixture_type), intent(inout) :: fixture
+      !> The batch, read to the network's memory; that of the step before is released
+      type(tensor_type), intent(inout) :: input
+      !> What its output should be, as `input`
+      type(tensor_type), intent(inout) :: target
       !> A batch that does not fit, a step that fails, or the file
       type(error_type), allocatable, intent(out) :: error
-      loss = 0.0_dp
+      !> Called after the step
+      procedure(report_step), optional :: report
+      real(dp) :: loss
+      call fixture%read_batch(step, network, input, target, error)
+      if (allocated(error)) return
       call result%write_weights(step, network, error)
-      if (.not. allocated(error)) then
-         call network%forward(input, error)
-         call name_batch(fixture, step, error)
-      end if
-      if (.not. allocated(error)) call result%write_forward(step, network, error)
-      if (.not. allocated(error)) then
-         call network%compute_loss(target, loss, error)
-         call name_batch(fixture, step, error)
-      end if
-      if (.not. allocated(error)) call result%write_loss(step, loss, error)
-      if (.not. allocated(error)) call network%backward(error)
-      if (.not. allocated(error)) call result%write_gradients(step, network, error)
-      if (.not. allocated(error)) call network%update(fixture%sgd, error)
+      if (allocated(error)) return
+      call network%forward(input, error)
+      call name_batch(fixture, step, error)
+      if (allocated(error)) return
+      call result%write_forward(step, network, error)
+      if (allocated(error)) return
+      call network%compute_loss(target, loss, error)
+      call name_batch(fixture, step, error)
+      if (allocated(error)) return
+      call result%write_loss(step, loss, error)
+      if (allocated(error)) return
+      call network%backward(error)
+      if (allocated(error)) return
+      call result%write_gradients(step, network, error)
+      if (allocated(error)) return
+      call network%update(fixture%sgd, error)
+      if (allocated(error)) return
+      if (present(report)) call report(step, fixture%batches, loss)
    end subroutine run_one
 
    !> Say which batch of which file does not fit the model

@@ -35,19 +35,41 @@ contains
       seen = read .or. .not. self%backend%queues
       call sgd%check(error)
       if (allocated(error)) return
-      if (is_known(self%record, x, target)) then
-         call run_recorded(self, x, target, error)
-      else
-         call run(self, x, target, error)
-         if (.not. allocated(error)) call expect(self, x, target)
-      end if
-      if (seen .and. .not. allocated(error)) call look(self, sgd, loss, error)
-      if (.not. allocated(error)) call self%update(sgd, error)
+      call run_and_update(self, x, target, sgd, seen, loss, error)
       self%has_loss = .not. allocated(error)
       self%unseen = .not. seen
       ! After a failure nothing half done can be used: the caller may have dropped the input
       if (allocated(error)) self%stage = stage_built
    end subroutine step
+
+   !> A step, which leaves it to `step` to say what can be used after it
+   subroutine run_and_update(self, x, target, sgd, seen, loss, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Input (w, h, c, n), in the network's memory
+      type(tensor_type), intent(in) :: x
+      !> What the output should be, in the network's memory
+      type(tensor_type), intent(in) :: target
+      !> Settings of the optimizer, for this step
+      type(sgd_type), intent(in) :: sgd
+      !> Whether the loss is looked at before the update
+      logical, intent(in) :: seen
+      !> Loss of the weights before the update; unchanged where it is not looked at
+      real(dp), intent(inout) :: loss
+      !> A tensor that does not fit, a loss that is not finite, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      if (is_known(self%record, x, target)) then
+         call run_recorded(self, x, target, error)
+         if (allocated(error)) return
+      else
+         call run(self, x, target, error)
+         if (allocated(error)) return
+         call expect(self, x, target)
+      end if
+      if (seen) call look(self, sgd, loss, error)
+      if (allocated(error)) return
+      call self%update(sgd, error)
+   end subroutine run_and_update
 
    !> The loss of a step, before its update
    subroutine look(self, sgd, loss, error)
@@ -219,8 +241,10 @@ contains
       logical :: done
 
       call self%backend%convert(x, self%record%input, error)
-      if (.not. allocated(error)) call self%backend%convert(target, self%record%target, error)
-      if (.not. allocated(error)) call leave_batch(self, error)
+      if (allocated(error)) return
+      call self%backend%convert(target, self%record%target, error)
+      if (allocated(error)) return
+      call leave_batch(self, error)
       if (allocated(error)) return
       done = .false.
       if (self%record%state == record_made) call self%backend%replay(done, error)

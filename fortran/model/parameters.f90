@@ -137,9 +137,12 @@ contains
       end if
       extent = [int(elements), 1, 1, 1]
       call backend%allocate(dtype, extent, self%values, error)
-      if (.not. allocated(error)) call backend%allocate(dtype, extent, self%gradients, error)
-      if (.not. allocated(error)) call backend%clear(self%values, error)
-      if (.not. allocated(error)) call backend%clear(self%gradients, error)
+      if (allocated(error)) return
+      call backend%allocate(dtype, extent, self%gradients, error)
+      if (allocated(error)) return
+      call backend%clear(self%values, error)
+      if (allocated(error)) return
+      call backend%clear(self%gradients, error)
    end subroutine allocate_vectors
 
    !> From now on updates leave a parameter as it is, or no longer
@@ -264,7 +267,8 @@ contains
       if (sgd%momentum > 0.0_dp) momenta = self%part_of_run(self%momenta, first, last)
       call backend%update(sgd, .not. self%parts(first)%has_momentum, self%part_of_run(self%values, first, last), &
          & self%part_of_run(self%gradients, first, last), momenta, error)
-      if (momenta%is_allocated() .and. .not. allocated(error)) self%parts(first:last)%has_momentum = .true.
+      if (allocated(error)) return
+      if (momenta%is_allocated()) self%parts(first:last)%has_momentum = .true.
    end subroutine update_run
 
    !> What a run of parameters has of a vector
