@@ -260,7 +260,7 @@ def test_program_and_extension_agree(cuda: str, small_fixture: Path, tmp_path: P
 
 PROGRAM = """
 import sys, gc, numpy as np, bridge
-from bridge import DeviceArray, engine, validate
+from bridge import DeviceArray
 net = bridge.Network(bridge.Model((bridge.Conv2d("a", 1, 2, (1, 1)),)), device="cuda")
 x = DeviceArray.from_numpy(np.ones((1, 1, 2, 3), np.float32))
 y = net.forward(x)
@@ -290,10 +290,10 @@ assert os.waitpid(child, 0)[1] == 0
 assert np.array_equal(x.numpy(), np.ones((1, 1, 2, 3), np.float32))
 """
 CLOSE = """
-from bridge import lifetime
-lifetime.release_all()
-engine.close_devices()
-assert engine.call("devices_live") == 0
+from bridge.engine.library import extension, finalizers
+finalizers.release_all()
+extension.close_devices()
+assert extension.call("devices_live") == 0
 """
 
 
