@@ -359,7 +359,8 @@ contains
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(a, error)
-      if (.not. allocated(error)) call fail(error, "device "//self%name//": cannot put the gradient of "// &
+      if (allocated(error)) return
+      call fail(error, "device "//self%name//": cannot put the gradient of "// &
          & shape_text(dy%extent)//" through weight "//shape_text(w%extent)//", groups = "//to_text(conv%groups)// &
          & ", and bias "//shape_text(db%extent)//" into the memory of the output "//shape_text(a%extent))
    end subroutine conv_backward_relu
@@ -448,7 +449,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       do i = 1, size(tensors)
-         if (.not. allocated(error)) call self%copy_in(hosts(i), tensors(i), error)
+         call self%copy_in(hosts(i), tensors(i), error)
+         if (allocated(error)) return
       end do
    end subroutine feed_now
 

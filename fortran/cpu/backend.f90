@@ -74,8 +74,10 @@ contains
       integer :: level
       self%works_in_place = .true.
       call choose_level(level, error)
-      if (.not. allocated(error)) call read_lanes(self%lanes_way, error)
-      if (.not. allocated(error)) call kernels_of(level, self%kernels(1), self%kernels(2))
+      if (allocated(error)) return
+      call read_lanes(self%lanes_way, error)
+      if (allocated(error)) return
+      call kernels_of(level, self%kernels(1), self%kernels(2))
    end subroutine cpu_open
 
    !> The kernels for a tensor that is what they need
@@ -89,7 +91,8 @@ contains
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(tensor, error)
-      if (.not. allocated(error)) kernels = self%kernels(merge(2, 1, tensor%dtype == dtype_float64))
+      if (allocated(error)) return
+      kernels = self%kernels(merge(2, 1, tensor%dtype == dtype_float64))
    end subroutine choose
 
    subroutine cpu_allocate(self, dtype, extent, tensor, error)
@@ -182,7 +185,8 @@ contains
             & epilogue_type(bias=step%bias, relu=step%relu)), error)
       else
          call kernels%im2col_forward(step%conv, step%x, step%w, step%bias, step%y, error)
-         if (.not. allocated(error) .and. step%relu) call kernels%relu_forward(step%y, step%y)
+         if (allocated(error)) return
+         if (step%relu) call kernels%relu_forward(step%y, step%y)
       end if
    end subroutine cpu_conv_forward
 
@@ -358,7 +362,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(dy, kernels, error)
-      if (.not. allocated(error)) call kernels%bias_gradient(dy, db)
+      if (allocated(error)) return
+      call kernels%bias_gradient(dy, db)
    end subroutine cpu_conv_backward_bias
 
    subroutine cpu_relu_forward(self, z, a, error)
@@ -372,7 +377,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(z, kernels, error)
-      if (.not. allocated(error)) call kernels%relu_forward(z, a)
+      if (allocated(error)) return
+      call kernels%relu_forward(z, a)
    end subroutine cpu_relu_forward
 
    subroutine cpu_relu_backward(self, z, da, dz, db, error)
@@ -410,7 +416,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(y, kernels, error)
-      if (.not. allocated(error)) call kernels%mse(y, target, scale, self%loss, dy, error)
+      if (allocated(error)) return
+      call kernels%mse(y, target, scale, self%loss, dy, error)
    end subroutine cpu_mse
 
    subroutine cpu_read_loss(self, loss, error)
@@ -442,7 +449,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(w, kernels, error)
-      if (.not. allocated(error)) call kernels%sgd_update(sgd, first, w, g, v)
+      if (allocated(error)) return
+      call kernels%sgd_update(sgd, first, w, g, v)
    end subroutine cpu_update
 
    subroutine cpu_convert(self, from, to, error)
