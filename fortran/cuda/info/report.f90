@@ -18,9 +18,9 @@ module cnn_cuda_info_report
    use cnn_cuda_bindings_cudart, only : cudart_type
    use cnn_cuda_bindings_cudnn, only : cudnn_type
    use cnn_cuda_bindings_driver, only : cuda_driver_type
-   use cnn_cuda_device_fact_list, only : fact_list_type
-   use cnn_cuda_device_facts, only : add_devices
    use cnn_cuda_device_kernels, only : kernels_text
+   use cnn_cuda_info_devices, only : add_devices
+   use cnn_cuda_info_fact_list, only : fact_list_type
    implicit none
    private
 

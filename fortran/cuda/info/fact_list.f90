@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: MIT
 !> Facts for a report, as lines of `name: value`.
-module cnn_cuda_device_fact_list
+module cnn_cuda_info_fact_list
    use cnn_core_error, only : error_type
    use cnn_cuda_bindings_shared_library, only : shared_library_type
    implicit none
@@ -49,4 +49,4 @@ contains
       if (index(library%path, "/") > 0) call self%add(name//" library", library%path)
    end subroutine add_path
 
-end module cnn_cuda_device_fact_list
+end module cnn_cuda_info_fact_list

@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: MIT
 !> The CUDA devices as facts for a report: what they are and what they can do.
-module cnn_cuda_device_facts
+module cnn_cuda_info_devices
    use, intrinsic :: iso_c_binding, only : c_char, c_int, c_null_char, c_size_t
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : i8
@@ -9,7 +9,7 @@ module cnn_cuda_device_facts
    use cnn_cuda_bindings_cudart_enums, only : cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor, &
       & cudaDevAttrMultiProcessorCount
    use cnn_cuda_bindings_driver, only : cuda_driver_type
-   use cnn_cuda_device_fact_list, only : fact_list_type
+   use cnn_cuda_info_fact_list, only : fact_list_type
    implicit none
    private
 
@@ -105,4 +105,4 @@ contains
       if (capability >= 80) text = text//" bf16"
    end function math_modes
 
-end module cnn_cuda_device_facts
+end module cnn_cuda_info_devices
