@@ -45,6 +45,7 @@ module cnn_cuda_bindings_cublas
       function cublasCreate_v2(handle) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> The new handle
          type(c_ptr), intent(out) :: handle
          integer(c_int) :: status
       end function cublasCreate_v2
@@ -52,6 +53,7 @@ module cnn_cuda_bindings_cublas
       function cublasDestroy_v2(handle) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
          integer(c_int) :: status
       end function cublasDestroy_v2
@@ -59,14 +61,19 @@ module cnn_cuda_bindings_cublas
       function cublasSetStream_v2(handle, stream_id) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: handle, stream_id
+         !> Library handle; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> A stream of the handle's device, or null
+         type(c_ptr), value :: stream_id
          integer(c_int) :: status
       end function cublasSetStream_v2
       !> Where alpha and the results of the dot products lie, on the host or on the device
       function cublasSetPointerMode_v2(handle, mode) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
+         !> A `cublasPointerMode_t`
          integer(c_int), value :: mode
          integer(c_int) :: status
       end function cublasSetPointerMode_v2
@@ -74,7 +81,9 @@ module cnn_cuda_bindings_cublas
       function cublasGetVersion_v2(handle, version) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> Library handle; work is queued on the stream bound to it
          type(c_ptr), value :: handle
+         !> 10000 times the major version, 100 times the minor, and the patch
          integer(c_int), intent(out) :: version
          integer(c_int) :: status
       end function cublasGetVersion_v2
@@ -82,6 +91,7 @@ module cnn_cuda_bindings_cublas
       function cublasGetStatusString(status) result(text) bind(C)
          import :: c_int, c_ptr
          implicit none
+         !> A `cublasStatus_t`
          integer(c_int), value :: status
          type(c_ptr) :: text
       end function cublasGetStatusString
@@ -89,48 +99,112 @@ module cnn_cuda_bindings_cublas
       function cublasSdot_v2(handle, n, x, incx, y, incy, result) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: handle, x, y, result
-         integer(c_int), value :: n, incx, incy
+         !> Library handle; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> First vector, *device*
+         type(c_ptr), value :: x
+         !> Second vector, *device*
+         type(c_ptr), value :: y
+         !> The sum, *host* or *device* as the pointer mode says
+         type(c_ptr), value :: result
+         !> Number of elements
+         integer(c_int), value :: n
+         !> Elements of x from one that counts to the next
+         integer(c_int), value :: incx
+         !> Elements of y from one that counts to the next
+         integer(c_int), value :: incy
          integer(c_int) :: status
       end function cublasSdot_v2
       !> The same in float64
       function cublasDdot_v2(handle, n, x, incx, y, incy, result) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: handle, x, y, result
-         integer(c_int), value :: n, incx, incy
+         !> Library handle; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> First vector, *device*
+         type(c_ptr), value :: x
+         !> Second vector, *device*
+         type(c_ptr), value :: y
+         !> The sum, *host* or *device* as the pointer mode says
+         type(c_ptr), value :: result
+         !> Number of elements
+         integer(c_int), value :: n
+         !> Elements of x from one that counts to the next
+         integer(c_int), value :: incx
+         !> Elements of y from one that counts to the next
+         integer(c_int), value :: incy
          integer(c_int) :: status
       end function cublasDdot_v2
       !> y = alpha*x + y
       function cublasSaxpy_v2(handle, n, alpha, x, incx, y, incy) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: handle, alpha, x, y
-         integer(c_int), value :: n, incx, incy
+         !> Library handle; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Factor, *host* or *device* as the pointer mode says
+         type(c_ptr), value :: alpha
+         !> First vector, *device*
+         type(c_ptr), value :: x
+         !> Second vector, *device*
+         type(c_ptr), value :: y
+         !> Number of elements
+         integer(c_int), value :: n
+         !> Elements of x from one that counts to the next
+         integer(c_int), value :: incx
+         !> Elements of y from one that counts to the next
+         integer(c_int), value :: incy
          integer(c_int) :: status
       end function cublasSaxpy_v2
       !> The same in float64, alpha too
       function cublasDaxpy_v2(handle, n, alpha, x, incx, y, incy) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: handle, alpha, x, y
-         integer(c_int), value :: n, incx, incy
+         !> Library handle; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Factor, *host* or *device* as the pointer mode says
+         type(c_ptr), value :: alpha
+         !> First vector, *device*
+         type(c_ptr), value :: x
+         !> Second vector, *device*
+         type(c_ptr), value :: y
+         !> Number of elements
+         integer(c_int), value :: n
+         !> Elements of x from one that counts to the next
+         integer(c_int), value :: incx
+         !> Elements of y from one that counts to the next
+         integer(c_int), value :: incy
          integer(c_int) :: status
       end function cublasDaxpy_v2
       !> x = alpha*x
       function cublasSscal_v2(handle, n, alpha, x, incx) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: handle, alpha, x
-         integer(c_int), value :: n, incx
+         !> Library handle; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Factor, *host* or *device* as the pointer mode says
+         type(c_ptr), value :: alpha
+         !> First vector, *device*
+         type(c_ptr), value :: x
+         !> Number of elements
+         integer(c_int), value :: n
+         !> Elements of x from one that counts to the next
+         integer(c_int), value :: incx
          integer(c_int) :: status
       end function cublasSscal_v2
       !> The same in float64, alpha too
       function cublasDscal_v2(handle, n, alpha, x, incx) result(status) bind(C)
          import :: c_int, c_ptr
          implicit none
-         type(c_ptr), value :: handle, alpha, x
-         integer(c_int), value :: n, incx
+         !> Library handle; work is queued on the stream bound to it
+         type(c_ptr), value :: handle
+         !> Factor, *host* or *device* as the pointer mode says
+         type(c_ptr), value :: alpha
+         !> First vector, *device*
+         type(c_ptr), value :: x
+         !> Number of elements
+         integer(c_int), value :: n
+         !> Elements of x from one that counts to the next
+         integer(c_int), value :: incx
          integer(c_int) :: status
       end function cublasDscal_v2
    end interface
@@ -139,7 +213,9 @@ contains
 
    !> Find and open the library; nothing happens the second time
    subroutine load(self, error)
+      !> cuBLAS; open after no error
       class(cublas_type), intent(inout) :: self
+      !> Not found, or without one of the functions
       type(error_type), allocatable, intent(out) :: error
       if (self%library%is_open()) return
       call find_library([character(len=15) :: "libcublas.so.13", "libcublas.so.12"], self%library, error)
@@ -149,6 +225,7 @@ contains
    end subroutine load
 
    subroutine bind_functions(self)
+      !> cuBLAS, whose library is open
       type(cublas_type), intent(inout) :: self
       call c_f_procpointer(self%library%symbol("cublasCreate_v2"), self%create)
       call c_f_procpointer(self%library%symbol("cublasDestroy_v2"), self%destroy)
@@ -166,10 +243,13 @@ contains
 
    !> No error for success, else what cuBLAS says of the status
    subroutine check(self, status, what, error)
+      !> The cuBLAS that gave the status
       class(cublas_type), intent(in) :: self
+      !> A `cublasStatus_t`
       integer(c_int), intent(in) :: status
       !> What was tried
       character(len=*), intent(in) :: what
+      !> Names the call and the status
       type(error_type), allocatable, intent(out) :: error
       if (status /= CUBLAS_STATUS_SUCCESS) call fail(error, "cuBLAS: "//what//": "// &
          & c_text(self%get_status_string(status))//" ("//to_text(int(status))//")")

@@ -26,8 +26,17 @@ contains
 
    !> dz = da where z > 0, by cuDNN, which takes z for the ReLU's input and output: only its sign matters
    subroutine relu_backward_by_library(device, z, da, dz, db, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: z, da, dz, db
+      !> Input of the ReLU or its result (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: z
+      !> Gradient of its result, *device*
+      type(tensor_type), intent(in) :: da
+      !> Gradient of its input, *device*
+      type(tensor_type), intent(in) :: dz
+      !> Bias gradient (c, 1, 1, 1), *device*; may be empty
+      type(tensor_type), intent(in) :: db
+      !> An error of cuDNN or cuBLAS, or no memory
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: descriptor
 
@@ -40,9 +49,19 @@ contains
 
    !> dy = y - target, total = dy . dy, then dy = 2*scale*dy
    subroutine mse_by_library(device, y, target, scale, dy, total, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: y, target, dy, total
+      !> Output of the network, *device*
+      type(tensor_type), intent(in) :: y
+      !> What it should be, *device*
+      type(tensor_type), intent(in) :: target
+      !> Gradient of the loss with respect to y, *device*
+      type(tensor_type), intent(in) :: dy
+      !> One number, *device*
+      type(tensor_type), intent(in) :: total
+      !> 1/number of elements for a mean, 1 for a sum
       real(dp), intent(in) :: scale
+      !> An error of cuDNN or cuBLAS, or no memory
       type(error_type), allocatable, intent(out) :: error
 
       call device%open_blas(error)
@@ -53,8 +72,15 @@ contains
    end subroutine mse_by_library
 
    subroutine subtract(device, a, b, c, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      type(tensor_type), intent(in) :: a, b, c
+      !> First tensor, *device*
+      type(tensor_type), intent(in) :: a
+      !> What is subtracted, *device*
+      type(tensor_type), intent(in) :: b
+      !> The difference, *device*
+      type(tensor_type), intent(in) :: c
+      !> An error of cuDNN or cuBLAS, or no memory
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: descriptor, operation
       integer(c_int) :: ignored
@@ -74,9 +100,13 @@ contains
 
    !> The result stays on the device, so nobody waits
    subroutine dot_with_itself(device, x, total, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> A vector, *device*
       type(tensor_type), intent(in) :: x
+      !> The sum, *device*
       type(c_ptr), intent(in) :: total
+      !> An error of cuDNN or cuBLAS, or no memory
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: n, status
       n = int(x%count(), c_int)
@@ -95,10 +125,19 @@ contains
 
    !> The formula of cnn_core_sgd, one vector operation after the other
    subroutine sgd_by_library(device, sgd, first, w, g, v, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Settings of the optimizer
       type(sgd_type), intent(in) :: sgd
+      !> Whether it is the first step
       logical, intent(in) :: first
-      type(tensor_type), intent(in) :: w, g, v
+      !> Parameters, *device*; overwritten
+      type(tensor_type), intent(in) :: w
+      !> Their gradients, *device*
+      type(tensor_type), intent(in) :: g
+      !> Their momenta, *device*; may be empty
+      type(tensor_type), intent(in) :: v
+      !> An error of cuDNN or cuBLAS, or no memory
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: d
       integer(c_size_t) :: bytes
@@ -116,10 +155,17 @@ contains
 
    !> Update v with d, and make d the direction of the step
    subroutine add_momentum(device, sgd, first, d, v, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
+      !> Settings of the optimizer
       type(sgd_type), intent(in) :: sgd
+      !> Whether it is the first step
       logical, intent(in) :: first
-      type(tensor_type), intent(in) :: d, v
+      !> Direction of the step, *device*
+      type(tensor_type), intent(in) :: d
+      !> Their momenta, *device*; may be empty
+      type(tensor_type), intent(in) :: v
+      !> An error of cuDNN or cuBLAS, or no memory
       type(error_type), allocatable, intent(out) :: error
       integer(c_size_t) :: bytes
 
@@ -140,9 +186,15 @@ contains
 
    !> y = y + factor*x
    subroutine axpy(device, factor, x, y, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
+      !> The factor
       real(dp), intent(in) :: factor
-      type(tensor_type), intent(in) :: x, y
+      !> What is added, *device*
+      type(tensor_type), intent(in) :: x
+      !> What it is added to, *device*
+      type(tensor_type), intent(in) :: y
+      !> An error of cuDNN or cuBLAS, or no memory
       type(error_type), allocatable, intent(out) :: error
       real(c_double), target :: f64
       real(c_float), target :: f32
@@ -160,9 +212,13 @@ contains
 
    !> x = factor*x
    subroutine scale_vector(device, x, factor, error)
+      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
+      !> A vector, *device*
       type(tensor_type), intent(in) :: x
+      !> The factor
       real(dp), intent(in) :: factor
+      !> An error of cuDNN or cuBLAS, or no memory
       type(error_type), allocatable, intent(out) :: error
       real(c_double), target :: f64
       real(c_float), target :: f32
@@ -180,7 +236,9 @@ contains
 
    !> cuBLAS counts in 32 bits
    subroutine check_length(x, error)
+      !> Any tensor
       type(tensor_type), intent(in) :: x
+      !> An error of cuDNN or cuBLAS, or no memory
       type(error_type), allocatable, intent(out) :: error
       if (x%count() > huge(1)) call fail(error, "device cuda: a tensor "//shape_text(x%extent)// &
          & " of 2**31 elements or more needs our kernels, which are not built in, or want CUDA 12.8")
