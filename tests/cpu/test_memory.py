@@ -36,7 +36,7 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 def anything_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs are not refused for NaN: a network may make some on its way."""
     real = extension.check_array
-    monkeypatch.setattr(dispatch.engine, "check_array",
+    monkeypatch.setattr(dispatch.extension, "check_array",
                         lambda *given, **named: real(*given, **(named | {"finite": False})))
 
 
