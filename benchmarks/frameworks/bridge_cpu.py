@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Our library: `bridge.Network` with ``lean=True``, `bridge.conv2d`, and the procedures under them."""
+"""Our library: `bridge.Network` with ``keep_activations=False``, `bridge.conv2d`, and the procedures under them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def network_of(net: Net) -> bridge.Network:
     layers: list[Layer] = []
     for number, one in enumerate(net.layers, 1):
         layers += [Conv2d(f"conv{number}", one.c, one.k, (one.r, one.s), padding=one.padding), Relu(f"relu{number}")]
-    network = bridge.Network(Model(tuple(layers[:-1])), net.dtype, lean=True)
+    network = bridge.Network(Model(tuple(layers[:-1])), net.dtype, keep_activations=False)
     for number, (weight, bias) in enumerate(data.weights(net), 1):
         network.parameters[f"conv{number}.weight"][...] = weight
         network.parameters[f"conv{number}.bias"][...] = bias

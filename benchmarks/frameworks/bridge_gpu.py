@@ -35,7 +35,8 @@ class OurStep:
         # A stream of its own: the default stream cannot be recorded
         self._stream = None if device == "cpu" else torch.cuda.Stream(number)
         with self._working():
-            self._network = bridge.Network.from_torch(module_of(net), device=text, lean=how["lean"], fuse=True)
+            self._network = bridge.Network.from_torch(module_of(net), device=text,
+                                                             keep_activations=False if how["lean"] else "after_relu")
             x, t = batch(net, device)
             self._x, self._t = ((bridge.DeviceArray.from_numpy(one.numpy(), "cuda") for one in (x, t))
                                 if device == "cpu" else (x, t))
@@ -47,7 +48,7 @@ class OurStep:
     @property
     def notes(self) -> dict[str, Any]:
         """How it is done; after some steps also whether they were replayed."""
-        return self._how | {"recorded": self._network.recorded, "ways": self._network.ways(tuple(self._x.shape))}
+        return self._how | {"recorded": self._network.recorded, "ways": self._network.plan(tuple(self._x.shape))}
 
     def settings(self) -> None:
         """There are none of the process."""

@@ -28,7 +28,7 @@ PASSES = ("output", "data gradient", "filter gradient")
 
 def facts(_: str = "") -> dict[str, str]:
     """What the Fortran library says of itself: "level", "best", "threads", a way for each pass of each layer, and one
-    for the steps of a lean network of them.
+    for the training step of a memory-efficient network of them.
 
     Called in the doctor's child process.
 
@@ -47,7 +47,7 @@ def facts(_: str = "") -> dict[str, str]:
     found = dict(word.partition("=")[::2] for word in _text(extension.call("cpu_facts")).split())
     for name, (channels, filters) in LAYERS.items():
         found |= {f"{name} {one}": way for one, way in zip(PASSES, _ways(channels, filters), strict=True)}
-    found["training"] = "; ".join(Network(_model(), lean=True).ways((BATCH, 1, SIZE, SIZE)))
+    found["training"] = "; ".join(Network(_model(), keep_activations=False).plan((BATCH, 1, SIZE, SIZE)))
     return found
 
 
@@ -81,7 +81,8 @@ def section(answer: Answer) -> Section:
             value = found[PASSES[0]]
         note = f"{channels} to {filters} channels, {BATCH} x {SIZE} x {SIZE}, float32"
         rows.append(Row(name, value, State.FACT, note))
-    rows.append(Row("training", known["training"], State.FACT, "the three layers as one lean network"))
+    rows.append(Row("training", known["training"], State.FACT,
+                    "the three layers as one network with keep_activations=False"))
     return Section("CPU", rows)
 
 

@@ -126,7 +126,7 @@ def _plan(wanted: dict[str, Any], operation: str, layout: int, fused: tuple[int,
 
 #: Below the table
 LEGEND = ("none: cuDNN offers no engine that the options allow; its calls or our kernels do the work. "
-          "NHWC is for lean networks with math=tf32, fp16 or bf16, NCHW for all others")
+          "NHWC is for networks with keep_activations=False and math=tf32, fp16 or bf16, NCHW for all others")
 
 
 def title(wanted: Wanted) -> str:

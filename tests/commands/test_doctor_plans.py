@@ -64,7 +64,7 @@ def test_the_plans_are_those_that_are_used(cudnn: None, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("size", ["64", "256", "1024", "4096"])
 def test_a_chain_with_channels_last_has_all_plans(cudnn: None, capsys: pytest.CaptureFixture[str], math: str,
                                                   size: str) -> None:
-    """On an H200, whatever a driver could add: so that a lean network is one.
+    """On an H200, whatever a driver could add: so that a memory-efficient network is one.
 
     See `find_form` of fortran/cuda/operations/fused.f90.
     """

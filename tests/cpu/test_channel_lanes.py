@@ -91,15 +91,15 @@ def test_fused_steps_are_those_of_a_plain_network(dtype: str, level: str, monkey
     monkeypatch.setenv(LANES_VARIABLE, "channels")
     model = Model(chain(conv("a", 3, 33, padding=(1, 1)), conv("b", 33, 70, padding=(1, 1)), conv("c", 70, 2, (2, 3))))
     shape = (3, 3, 13, 17)
-    plain, lean = networks(model, dtype)
-    assert not any("depth first" in way for way in lean.ways(shape))
+    plain, efficient = networks(model, dtype)
+    assert not any("depth first" in way for way in efficient.plan(shape))
     x, target = batch(model, shape, dtype, 1)
-    assert np.array_equal(plain.forward(x), lean.forward(x))
-    assert all(np.array_equal(plain.output(layer), lean.output(layer)) for layer in ("r0", "r1", "c"))
-    assert plain.loss(target) == lean.loss(target)
+    assert np.array_equal(plain.forward(x), efficient.forward(x))
+    assert all(np.array_equal(plain.output(layer), efficient.output(layer)) for layer in ("r0", "r1", "c"))
+    assert plain.loss(target) == efficient.loss(target)
     plain.backward()
-    lean.backward()
-    assert_same_gradients(plain, lean, x)
+    efficient.backward()
+    assert_same_gradients(plain, efficient, x)
 
 
 @ALL_DTYPES

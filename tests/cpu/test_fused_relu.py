@@ -18,7 +18,7 @@ MODEL = Model((Relu("first"), Conv2d("a", 3, 5, (3, 3), padding=(1, 1)), Relu("b
 def networks(dtype: str) -> tuple[bridge.Network, bridge.Network]:
     """Without and with fusion, the same weights."""
     rng = np.random.default_rng(5)
-    plain, fused = bridge.Network(MODEL, dtype), bridge.Network(MODEL, dtype, fuse=True)
+    plain, fused = bridge.Network(MODEL, dtype), bridge.Network(MODEL, dtype, keep_activations="after_relu")
     for name, values in plain.parameters.items():
         values[...] = rng.normal(size=values.shape) / 3
         fused.parameters[name][...] = values
@@ -48,7 +48,7 @@ def test_a_fused_convolution_has_no_output_of_its_own() -> None:
     _, fused = networks("float32")
     fused.forward(np.ones((1, 3, 7, 9), np.float32))
     for layer in ("a", "e"):
-        with pytest.raises(EngineError, match="fuse"):
+        with pytest.raises(EngineError, match="keep_activations"):
             fused.output(layer)
 
 

@@ -27,21 +27,21 @@ def pixels_in_the_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _way(*convolutions: bridge.exchange.model.Conv2d, shape: tuple[int, int, int, int]) -> str:
-    way, = bridge.Network(Model(chain(*convolutions)), lean=True).ways(shape)
+    way, = bridge.Network(Model(chain(*convolutions)), keep_activations=False).plan(shape)
     return way
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_several_images_share_a_sum(dtype: str) -> None:
     model = Model(WIDE)
-    plain, lean = networks(model, dtype)
-    assert "gradients depth first" in lean.ways(BATCH)[0]
+    plain, efficient = networks(model, dtype)
+    assert "gradients depth first" in efficient.plan(BATCH)[0]
     x, target = batch(model, BATCH, dtype, 1)
-    for net in (plain, lean):
+    for net in (plain, efficient):
         net.forward(x)
         net.loss(target)
         net.backward()
-    assert_same_gradients(plain, lean, x)
+    assert_same_gradients(plain, efficient, x)
 
 
 #: The growth of the process in bytes by `backward`
@@ -53,7 +53,7 @@ from tests.helpers.chains import WIDE
 def most():
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
-net = bridge.Network(Model(WIDE), lean=True)
+net = bridge.Network(Model(WIDE), keep_activations=False)
 x = np.ones((600, 64, 4, 4), np.float32)
 net.forward(x)
 net.loss(x)
@@ -94,10 +94,10 @@ def test_padding_alone_does_not_fill_the_memory() -> None:
 def test_one_filter_over_one_channel_goes_one_after_the_other() -> None:
     """It is added up row by row, which depends on the rows of a band: outputs would not be those of a plain network."""
     model = Model(chain(conv("a", 1, 1, padding=(1, 1)), conv("b", 1, 1, padding=(1, 1))))
-    plain, lean = networks(model)
-    assert lean.ways((1, 1, 64, 50)) == ["a .. b: on device cpu, one after the other"]
+    plain, efficient = networks(model)
+    assert efficient.plan((1, 1, 64, 50)) == ["a .. b: on device cpu, one after the other"]
     x = np.random.default_rng(1).normal(size=(1, 1, 64, 50)).astype(np.float32)
-    assert np.array_equal(plain.forward(x), lean.forward(x))
+    assert np.array_equal(plain.forward(x), efficient.forward(x))
 
 
 def test_deep_chains_do_not_compute_rows_again_and_again() -> None:

@@ -25,7 +25,7 @@ SHAPES = ((2, 3, 13, 19), (1, 3, 40, 17), (3, 3, 70, 33), (1, 3, 300, 50), (2, 3
 
 
 def _depth_first(net: bridge.Network, shape: tuple[int, int, int, int]) -> bool:
-    ways = net.ways(shape)
+    ways = net.plan(shape)
     return len(ways) == 1 and "outputs depth first" in ways[0] and "gradients depth first" in ways[0]
 
 
@@ -35,19 +35,19 @@ def _depth_first(net: bridge.Network, shape: tuple[int, int, int, int]) -> bool:
 def test_numbers_are_those_of_one_after_the_other(name: str, dtype: str, shape: tuple[int, int, int, int]) -> None:
     """Outputs to the bit; gradients, whose sums over pixels have another order, to its bound."""
     model = Model(CHAINS[name])
-    plain, lean = networks(model, dtype)
-    assert _depth_first(lean, shape)
+    plain, efficient = networks(model, dtype)
+    assert _depth_first(efficient, shape)
     x, target = batch(model, shape, dtype, 3)
-    assert np.array_equal(plain.forward(x), lean.forward(x))
+    assert np.array_equal(plain.forward(x), efficient.forward(x))
     for layer in model.layers:
         if isinstance(layer, Relu):
-            assert np.array_equal(plain.output(layer.name), lean.output(layer.name)), layer.name
-    assert plain.loss(target) == lean.loss(target)
+            assert np.array_equal(plain.output(layer.name), efficient.output(layer.name)), layer.name
+    assert plain.loss(target) == efficient.loss(target)
     plain.backward()
-    lean.backward()
+    efficient.backward()
     bounds = order_bounds(plain, x)
     for which, values in plain.gradients.items():
-        differences = np.abs(values.astype(np.float64) - lean.gradients[which])
+        differences = np.abs(values.astype(np.float64) - efficient.gradients[which])
         assert np.all(differences <= bounds[which]), which
         assert values.any(), which
 
@@ -57,7 +57,7 @@ def test_every_instruction_set(level: str, monkeypatch: pytest.MonkeyPatch) -> N
     """Exact integers, so that the order of sums has no say: equal to the plain loops."""
     choose(level, monkeypatch)
     model = Model(CHAINS["same"])
-    nets = [bridge.Network(model, "float64", device, lean=True) for device in ("naive", "cpu")]
+    nets = [bridge.Network(model, "float64", device, keep_activations=False) for device in ("naive", "cpu")]
     rng = np.random.default_rng(1)
     x = rng.integers(-2, 3, (2, 3, 75, 37)).astype(np.float64)
     target = rng.integers(-2, 3, (2, 1, 75, 37)).astype(np.float64)
@@ -81,34 +81,35 @@ def test_a_device_goes_depth_first_only_where_it_can() -> None:
     same = conv("b", 4, 4, padding=(1, 1))
     others = (conv("a", 4, 4, stride=(1, 2)), conv("a", 4, 4, groups=2))
     for other in others:
-        assert bridge.Network(Model(chain(other, same)), lean=True).ways((1, 4, 64, 64)) == [
+        assert bridge.Network(Model(chain(other, same)), keep_activations=False).plan((1, 4, 64, 64)) == [
             "a .. b: on device cpu, one after the other"]
-    wide = bridge.Network(Model(chain(conv("a", 4, 4), conv("c", 4, 4, padding=(3, 0)), conv("d", 4, 4))), lean=True)
-    assert "outputs" in wide.ways((1, 4, 64, 64))[0] and "gradients" not in wide.ways((1, 4, 64, 64))[0]
-    lean = bridge.Network(Model(CHAINS["same"]), lean=True)
-    assert _depth_first(lean, (1, 3, 8, 2048)) and not _depth_first(lean, (1, 3, 8, 65536))
+    wide = bridge.Network(Model(chain(conv("a", 4, 4), conv("c", 4, 4, padding=(3, 0)), conv("d", 4, 4))),
+                          keep_activations=False)
+    assert "outputs" in wide.plan((1, 4, 64, 64))[0] and "gradients" not in wide.plan((1, 4, 64, 64))[0]
+    efficient = bridge.Network(Model(CHAINS["same"]), keep_activations=False)
+    assert _depth_first(efficient, (1, 3, 8, 2048)) and not _depth_first(efficient, (1, 3, 8, 65536))
     plain = bridge.Network(Model(CHAINS["same"]))
-    assert plain.ways((1, 3, 64, 64)) == [f"{name}: on device cpu" for name in "abc"]
+    assert plain.plan((1, 3, 64, 64)) == [f"{name}: on device cpu" for name in "abc"]
     with pytest.raises(EngineError, match=r"layer a: conv2d: input .* has 2 channels"):
-        lean.ways((1, 2, 64, 64))
+        efficient.plan((1, 2, 64, 64))
 
 
 def test_a_nan_reaches_what_depends_on_it_and_nothing_else() -> None:
     """Through three 3 x 3 convolutions: 7 x 7 pixels, also where chunks and windows meet."""
     model = Model(CHAINS["same"])
-    _, lean = networks(model)
+    _, efficient = networks(model)
     for row in (0, 24, 31, 32, 33, 99):
         x, _ = batch(model, (1, 3, 100, 40), "float32", 1)
-        lean.forward(x)
+        efficient.forward(x)
         x[0, 1, row, 20] = np.nan
         # Past the check that refuses such an input
-        extension.call("network_forward", lean._handle, x.ctypes.data, np.array(x.shape[::-1], np.int32))
+        extension.call("network_forward", efficient._handle, x.ctypes.data, np.array(x.shape[::-1], np.int32))
         reached = np.zeros((100, 40), bool)
         reached[max(0, row - 3):row + 4, 17:24] = True
-        assert np.array_equal(np.isnan(lean.output("c")[0, 0]), reached)
+        assert np.array_equal(np.isnan(efficient.output("c")[0, 0]), reached)
 
 
-#: Gradients of a lean network as bytes, for a number of threads
+#: Gradients of a memory-efficient network as bytes, for a number of threads
 BITS = """
 import sys, hashlib, numpy as np, bridge
 sys.path.insert(0, sys.argv[1])

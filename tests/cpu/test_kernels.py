@@ -151,12 +151,12 @@ def _small_weights(net: bridge.Network, rng: np.random.Generator) -> None:
         values[...] = rng.integers(-1, 2, values.shape)
 
 
-def _gradients(case: Case, dtype: str, device: str, lean: bool) -> dict[str, Array]:
+def _gradients(case: Case, dtype: str, device: str, keep: bool) -> dict[str, Array]:
     """Of a 1x1 convolution, a ReLU, the case's convolution, another ReLU: integers, so nothing is rounded."""
     c, k = case.x[1], case.w[0]
     layers = (Conv2d("a", c, c, (1, 1)), Relu("r"),
               Conv2d("b", c, k, case.w[2:], case.stride, case.padding, case.dilation, case.groups), Relu("s"))
-    net, rng = bridge.Network(Model(layers, mean=False), dtype, device, lean=lean), np.random.default_rng(4)
+    net, rng = bridge.Network(Model(layers, mean=False), dtype, device, keep_activations=keep), np.random.default_rng(4)
     _small_weights(net, rng)
     x = rng.integers(-1, 2, case.x).astype(dtype)
     y = net.forward(x)
@@ -172,7 +172,7 @@ def test_gradients_through_a_relu_are_exact(group: str, dtype: str, level: str) 
     """The mask and the bias gradient come with the data gradient, which overwrites the output."""
     seen = 0
     for case in (*GROUPS[group], *UNFOLDED[:2]):
-        found, right = (_gradients(case, dtype, device, lean) for device, lean in (("cpu", True), ("naive", False)))
+        found, right = (_gradients(case, dtype, device, keep) for device, keep in (("cpu", False), ("naive", True)))
         for name, array in right.items():
             assert np.array_equal(found[name], array), (case, name)
         seen += int(np.any(right["a.weight"])) + int(np.any(right["a.bias"]))

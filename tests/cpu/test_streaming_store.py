@@ -22,14 +22,14 @@ CHAINS: dict[str, tuple[Layer, ...]] = {
 @pytest.mark.parametrize("name", CHAINS)
 def test_large_tensors_are_those_of_a_plain_network(name: str) -> None:
     model = Model(CHAINS[name])
-    plain, lean = networks(model)
-    assert ("gradients depth first" in lean.ways(SHAPE)[-1]) == (name == "depth first")
+    plain, efficient = networks(model)
+    assert ("gradients depth first" in efficient.plan(SHAPE)[-1]) == (name == "depth first")
     x, target = batch(model, SHAPE, "float32", 1)
-    assert np.array_equal(plain.forward(x), lean.forward(x))
+    assert np.array_equal(plain.forward(x), efficient.forward(x))
     for layer in model.layers:
         if isinstance(layer, Relu):
-            assert np.array_equal(plain.output(layer.name), lean.output(layer.name))
-    for net in (plain, lean):
+            assert np.array_equal(plain.output(layer.name), efficient.output(layer.name))
+    for net in (plain, efficient):
         net.loss(target)
         net.backward()
-    assert_same_gradients(plain, lean, x)
+    assert_same_gradients(plain, efficient, x)

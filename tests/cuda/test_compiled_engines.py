@@ -25,7 +25,7 @@ pytestmark = pytest.mark.deep
 COMPILED, ALL = 6, 9
 #: For STRICT_SLOW_ENGINES: the compiled one, and every other
 SLOW_PLAN, SLOW_STEPS = 1 << COMPILED, (1 << ALL) - 1 - (1 << COMPILED)
-#: Plans of a lean step of three layers: forward, filter gradients, and data gradients but for the first
+#: Plans of a memory-efficient step of three layers: forward, filter gradients, and data gradients but for the first
 RUNS = 3 + 3 + 2
 MEASURED = "cuda,record=no,math=tf32,algorithm=measured,compile=yes"
 
@@ -33,7 +33,7 @@ PROGRAM = """
 import json, sys
 from tests.helpers.cuda.stream_checks import DeviceArray, Network, batch, strict
 path, device = sys.argv[1:]
-net = Network.from_file(path, device=device, lean=True)
+net = Network.from_file(path, device=device, keep_activations=False)
 x, y = DeviceArray.from_numpy(batch(1)), DeviceArray.from_numpy(batch(2))
 names = json.loads(sys.stdin.read())
 losses, seen = [], []

@@ -116,10 +116,10 @@ SCENARIOS = {
     "graphs, recorded": ("step", "cuda", "new", (
         "cudaStream.*Capture", "cudaGraph", "cudaMemcpyAsync", "cudaMalloc$", "cudaLaunchKernel", "cudnnSetStream",
         "cudnnBackendExecute", "cudnnBackendFinalize", "cudaGetDevice$", "cudaSetDevice")),
-    "graphs, channels last": ("lean step", "cuda,math=bf16,record=no", "new", (
+    "graphs, channels last": ("memory-efficient step", "cuda,math=bf16,record=no", "new", (
         "cudnnBackendExecute", "cudnnBackendFinalize", "cudaMalloc$", "cudaLaunchKernel")),
-    "in place": ("lean step", "cuda,record=no", "new", ("cudaMalloc$", "cudaLaunchKernel")),
-    "in place without kernels": ("lean step", "cuda,record=no", "old", (
+    "in place": ("memory-efficient step", "cuda,record=no", "new", ("cudaMalloc$", "cudaLaunchKernel")),
+    "in place without kernels": ("memory-efficient step", "cuda,record=no", "old", (
         "cudnnActivationBackward", "cudaMalloc$", "cudaMemcpyAsync", "cudnnConvolutionBackwardBias")),
     "without kernels": ("file", "cuda,graphs=no", "old", (
         "cublas", "cudnnOp", "cudnn.*OpTensor", "cudnnActivationBackward", "cudaMemcpyAsync", "cudaMalloc$")),

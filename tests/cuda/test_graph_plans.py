@@ -22,12 +22,13 @@ from tests.helpers.tiers import few
 
 CALLS = ("cudnnConvolutionForward", "cudnnConvolutionBackwardData", "cudnnConvolutionBackwardFilter")
 
-def step(fixture: Path, device: str, *, fuse: bool = False, poison: bool = False, **settings: str) -> dict[str, Any]:
+def step(fixture: Path, device: str, *, keep: bool | str = True, poison: bool = False,
+         **settings: str) -> dict[str, Any]:
     """One step: loss, weights, and how often functions were called and engines ran."""
     skip_without_kernels("new")
     names = [GRAPHS, FUSED_CALL, *CALLS, "cudnnAddTensor", "cudnnActivationForward",
              *(f"graph engine {i}" for i in range(8))]
-    command = [sys.executable, "-c", PROGRAM, fixture, device, "fuse" if fuse else "", "NaN" if poison else ""]
+    command = [sys.executable, "-c", PROGRAM, fixture, device, "" if keep is True else keep, "NaN" if poison else ""]
     done = subprocess.run(command, input=json.dumps(names), capture_output=True, text=True, check=False, timeout=120,
                           env=environment("new", **settings), cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
@@ -46,14 +47,14 @@ def same(a: dict[str, Any], b: dict[str, Any], tolerance: float) -> None:
         assert one == pytest.approx(other, rel=tolerance, abs=tolerance)
 
 
-@pytest.mark.parametrize("fuse", [False, True])
-def test_a_step_goes_through_graphs(fixture: Path, fuse: bool) -> None:
-    """All convolutions, by plain engines; the bias is part of them, and with `fuse` the ReLU."""
-    found, by_calls = step(fixture, "cuda", fuse=fuse), step(fixture, "cuda,graphs=no", fuse=fuse)
+@pytest.mark.parametrize("keep", [True, "after_relu"])
+def test_a_step_goes_through_graphs(fixture: Path, keep: bool | str) -> None:
+    """All convolutions, by plain engines; the bias is part of them, and with "after_relu" the ReLU."""
+    found, by_calls = step(fixture, "cuda", keep=keep), step(fixture, "cuda,graphs=no", keep=keep)
     counts = found["counts"]
     assert counts[GRAPHS] == 3 + 3 + 3  # three layers: forward, data and filter gradients
     assert not any(counts[name] for name in (*CALLS, FUSED_CALL, "cudnnAddTensor"))
-    assert counts["cudnnActivationForward"] == (0 if fuse else 2)
+    assert counts["cudnnActivationForward"] == (0 if keep is not True else 2)
     assert engines(found) <= {4, 5}
     assert by_calls["counts"][GRAPHS] == 0 and all(by_calls["counts"][name] for name in CALLS)
     same(found, by_calls, 1e-6)
@@ -62,7 +63,7 @@ def test_a_step_goes_through_graphs(fixture: Path, fuse: bool) -> None:
 @pytest.mark.parametrize("setting", ["STRICT_GRAPHS", "STRICT_GRAPH_FUSION"])
 def test_what_has_no_plan_goes_through_calls(fixture: Path, setting: str) -> None:
     """Without any engine all of it, without fused ones only what is fused."""
-    right, found = step(fixture, "cuda", fuse=True), step(fixture, "cuda", fuse=True, **{setting: "0"})
+    right, found = step(fixture, "cuda", keep="after_relu"), step(fixture, "cuda", keep="after_relu", **{setting: "0"})
     counts = found["counts"]
     if setting == "STRICT_GRAPHS":
         assert counts[GRAPHS] == 0 and counts[FUSED_CALL] == 2 and counts["cudnnConvolutionBackwardData"] == 3
@@ -92,7 +93,7 @@ def test_measured_plans(fixture: Path) -> None:
 
 def test_nan_passes_a_fused_relu(fixture: Path) -> None:
     """As it does where the three are computed one after the other."""
-    found = step(fixture, "cuda", fuse=True, poison=True)
+    found = step(fixture, "cuda", keep="after_relu", poison=True)
     assert found["loss"] != found["loss"]
 
 
@@ -103,7 +104,7 @@ def test_a_fused_plan_that_does_not_run(fixture: Path, fails: str, goes_on: bool
     skip_without_kernels("new")
     program = PROGRAM.replace("loss = net.step(x, y, lr=0.25)", "out = net.forward(x)")
     program = program.replace('"loss": loss', '"out": out.numpy().ravel().tolist()')
-    command = [sys.executable, "-c", program, fixture, "cuda", "fuse", ""]
+    command = [sys.executable, "-c", program, fixture, "cuda", "after_relu", ""]
     done = subprocess.run(command, input="[]", capture_output=True, text=True, check=False, timeout=120, cwd=ROOT,
                           env=environment("new", STRICT_FAIL=fails))
     if not goes_on:
@@ -120,10 +121,10 @@ def test_a_fused_plan_that_does_not_run(fixture: Path, fails: str, goes_on: bool
     ("CreateDescriptor", 4000), ("SetAttribute", 2000), ("GetAttribute", 5000), ("Finalize", 4000)])
 def test_where_graphs_fail_calls_do_the_work(fixture: Path, function: str, status: int) -> None:
     """Whatever fails, and with whatever status: building a graph, its heuristics, its plans."""
-    found = step(fixture, "cuda", fuse=True, STRICT_FAIL=f"cudnnBackend{function}:0:{status}")
+    found = step(fixture, "cuda", keep="after_relu", STRICT_FAIL=f"cudnnBackend{function}:0:{status}")
     counts = found["counts"]
     assert counts[GRAPHS] == 0 and counts[FUSED_CALL] == 2 and counts["cudnnConvolutionBackwardData"] == 3
-    same(found, step(fixture, "cuda,graphs=no", fuse=True), 1e-6)
+    same(found, step(fixture, "cuda,graphs=no", keep="after_relu"), 1e-6)
 
 
 def test_where_a_heuristic_fails_the_other_is_asked(fixture: Path) -> None:

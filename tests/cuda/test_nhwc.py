@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Lean networks on a CUDA device: in place, and with channels last where tensor cores multiply.
+"""Memory-efficient networks on a CUDA device: in place, and with channels last where tensor cores multiply.
 
 Whole numbers that every type holds make results comparable to the bit, whatever is rounded on the way: a test says of
 its own numbers that they are so.
@@ -70,10 +70,10 @@ def exact_step(chain: str, shape: tuple[int, int, int, int]) -> tuple[dict[str, 
     raise AssertionError(f"no exact numbers for {chain}")
 
 
-def lean_network(chain: str, device: str, parameters: dict[str, Array], dtype: str = "float32",
+def efficient_network(chain: str, device: str, parameters: dict[str, Array], dtype: str = "float32",
                  **given: bool) -> bridge.Network:
-    """Lean unless `given` says something else."""
-    net = bridge.Network(Model(CHAINS[chain], mean=False), dtype, device, **(given or {"lean": True}))
+    """Memory-efficient unless `given` says something else."""
+    net = bridge.Network(Model(CHAINS[chain], mean=False), dtype, device, **(given or {"keep_activations": False}))
     for name, values in parameters.items():
         net.parameters[name][...] = values.astype(dtype)
     return net
@@ -90,7 +90,7 @@ def test_a_step_without_rounding_is_exact(cuda: str, chain: str, math: str, mask
     net = None
     for shape in ((2, 3, 9, 8), (1, 3, 8, 11)) * 2:
         parameters, data, right = exact_step(chain, shape)
-        net = net or lean_network(chain, device, parameters)
+        net = net or efficient_network(chain, device, parameters)
         for name, values in parameters.items():
             net.parameters[name][...] = values.astype("f")
         x, target = (to_device(data[name].astype("f"), cuda) for name in ("x", "target"))
@@ -106,18 +106,18 @@ def test_a_step_without_rounding_is_exact(cuda: str, chain: str, math: str, mask
 def test_in_place_gives_the_same_bits(cuda: str, chain: str, dtype: str) -> None:
     """As a fused network: without tensor cores nothing but the memory is another."""
     nets = []
-    for given in ({"fuse": True}, {"lean": True}):
+    for given in ({"keep_activations": "after_relu"}, {"keep_activations": False}):
         rng = np.random.default_rng(3)
         empty = bridge.Network(Model(CHAINS[chain])).parameters
         numbers = {name: rng.normal(size=values.shape)/3 for name, values in empty.items()}
-        nets.append(lean_network(chain, cuda, numbers, dtype, **given))
+        nets.append(efficient_network(chain, cuda, numbers, dtype, **given))
     for seed, shape in enumerate(((2, 3, 13, 19), (3, 3, 16, 11))):
         x, target = (to_device(one, cuda) for one in batch(nets[0].model, shape, dtype, seed))
         losses = [net.step(x, target, lr=2.0**-9, momentum=0.9) for net in nets]
         assert losses[0] == losses[1]
         for views in ("gradients", "parameters"):
-            plain, lean = (getattr(net, views) for net in nets)
-            assert all(np.array_equal(to_host(plain[name]), to_host(lean[name])) for name in plain)
+            plain, efficient = (getattr(net, views) for net in nets)
+            assert all(np.array_equal(to_host(plain[name]), to_host(efficient[name])) for name in plain)
 
 
 @pytest.mark.parametrize("math", STORED)
@@ -125,8 +125,8 @@ def test_only_the_device_can_read_what_lies_between(cuda: str, math: str) -> Non
     """Said by `ways`, and when somebody asks for it; the last output can be had."""
     parameters, data, _ = exact_step("three layers", (2, 3, 9, 8))
     device = f"{cuda},math={math}"
-    net = lean_network("three layers", device, parameters)
-    assert net.ways((2, 3, 9, 8)) == [
+    net = efficient_network("three layers", device, parameters)
+    assert net.plan((2, 3, 9, 8)) == [
         f"a .. c: on device {device}, one after the other, channels last in {STORED[math]}"]
     y = net.forward(to_device(data["x"].astype("f"), cuda))
     for layer in ("r", "s"):
@@ -134,20 +134,20 @@ def test_only_the_device_can_read_what_lies_between(cuda: str, math: str) -> Non
             net.output(layer)
     assert np.array_equal(to_host(net.output("c")), to_host(y))
     for name in ("one convolution", "no relu"):
-        assert "channels last" not in "".join(lean_network(name, device, {}).ways((2, 3, 9, 8)))
-    assert "channels last" not in lean_network("three layers", cuda, {}).ways((2, 3, 9, 8))[0]
-    assert "channels last" not in lean_network("three layers", device, {}, "float64").ways((2, 3, 9, 8))[0]
-    assert "channels last" not in lean_network("three layers", device + ",graphs=no", {}).ways((2, 3, 9, 8))[0]
+        assert "channels last" not in "".join(efficient_network(name, device, {}).plan((2, 3, 9, 8)))
+    assert "channels last" not in efficient_network("three layers", cuda, {}).plan((2, 3, 9, 8))[0]
+    assert "channels last" not in efficient_network("three layers", device, {}, "float64").plan((2, 3, 9, 8))[0]
+    assert "channels last" not in efficient_network("three layers", device + ",graphs=no", {}).plan((2, 3, 9, 8))[0]
 
 
 def test_ways_of_another_shape_change_nothing(cuda: str) -> None:
     """Between forward and backward."""
     shape = (2, 3, 9, 8)
     parameters, data, right = exact_step("three layers", shape)
-    net = lean_network("three layers", f"{cuda},math=bf16", parameters)
+    net = efficient_network("three layers", f"{cuda},math=bf16", parameters)
     net.forward(to_device(data["x"].astype("f"), cuda))
     net.loss(to_device(data["target"].astype("f"), cuda))
-    net.ways((1, 3, 20, 20))
+    net.plan((1, 3, 20, 20))
     net.backward()
     assert all(np.array_equal(to_host(values), right[name]) for name, values in net.gradients.items())
 
@@ -161,22 +161,22 @@ def free_memory() -> int:
 
 @pytest.mark.skipif(REAL_CUDA, reason="on a GPU others take memory, too, and in pieces")
 def test_memory(cuda: str) -> None:
-    """A lean network keeps less, and half of that in 16 bits; everything is given back."""
+    """A memory-efficient network keeps less, and half of that in 16 bits; everything is given back."""
     kept, shape = {}, (2, 3, 64, 64)
     x, target = (to_device(one, cuda) for one in batch(Model(CHAINS["three layers"]), shape, "float32", 1))
     start = live()
     # The device's own memory grows in the first round
     for _ in range(2):
-        for name, math, lean in (("plain", "fp32", False), ("lean", "fp32", True), ("16 bits", "bf16", True)):
+        for name, math, keep in (("all", "fp32", True), ("none", "fp32", False), ("16 bits", "bf16", False)):
             before = free_memory()
-            net = lean_network("three layers", f"{cuda},math={math}", {}, lean=lean)
+            net = efficient_network("three layers", f"{cuda},math={math}", {}, keep_activations=keep)
             net.step(x, target, lr=0.1)
             kept[name] = before - free_memory()
             del net
     image = 2*64*64*4
     # Outputs of 8 + 8 + 1 channels; plain: those before their ReLUs, too, and all gradients, and the input's 3
-    assert kept["plain"] - kept["lean"] >= (8 + 8 + 8 + 8 + 8 + 8 + 3)*image
-    assert 0.9*8*image < kept["lean"] - kept["16 bits"] < 1.1*8*image
+    assert kept["all"] - kept["none"] >= (8 + 8 + 8 + 8 + 8 + 8 + 3)*image
+    assert 0.9*8*image < kept["none"] - kept["16 bits"] < 1.1*8*image
     assert live() <= start + 2
 
 
@@ -186,7 +186,7 @@ def test_a_step_is_its_parts(cuda: str, math: str) -> None:
     rng = np.random.default_rng(5)
     empty = bridge.Network(Model(CHAINS["three layers"])).parameters
     given = {n: rng.normal(size=v.shape)/9 for n, v in empty.items()}
-    one, parts = (lean_network("three layers", f"{cuda},math={math}", given) for _ in range(2))
+    one, parts = (efficient_network("three layers", f"{cuda},math={math}", given) for _ in range(2))
     settings = {"lr": 1e-4, "momentum": 0.9, "weight_decay": 0.01}
     losses = []
     for seed in range(4):
@@ -206,7 +206,7 @@ def test_a_step_is_its_parts(cuda: str, math: str) -> None:
 def test_nan_goes_through(cuda: str, math: str) -> None:
     """Through the ReLUs, too; and it stays in its image."""
     parameters, data, _ = exact_step("three layers", (2, 3, 9, 8))
-    net = lean_network("three layers", f"{cuda},math={math}", parameters)
+    net = efficient_network("three layers", f"{cuda},math={math}", parameters)
     x = data["x"].astype("f")
     x[1, :, 3, 3] = np.nan
     y = to_host(net.forward(to_device(x, cuda)))
@@ -219,11 +219,11 @@ def test_nan_goes_through(cuda: str, math: str) -> None:
 PROGRAM = """
 import sys, json
 from tests.helpers.cuda.stream_checks import DeviceArray, Network, batch, strict
-net = Network.from_file(sys.argv[1], device=sys.argv[2], lean=True)
+net = Network.from_file(sys.argv[1], device=sys.argv[2], keep_activations=False)
 x, y = batch(1), batch(2)
 losses = [net.step(DeviceArray.from_numpy(x), DeviceArray.from_numpy(y), lr=0.25) for _ in range(3)]
 ran = [i for i in range(8) if strict.counter(f"graph engine {i}")]
-print(json.dumps({"ways": net.ways(x.shape), "ran": ran, "losses": losses}))
+print(json.dumps({"ways": net.plan(x.shape), "ran": ran, "losses": losses}))
 """
 
 

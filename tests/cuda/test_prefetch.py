@@ -17,7 +17,8 @@ from tests.helpers.cuda.arrays import live
 
 X, Y = (3, 1, 11, 13), (3, 1, 11, 13)
 ALL_DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda", "cuda,record=no", "cuda,math=bf16"])
-ALL_KINDS = pytest.mark.parametrize("given", [{}, {"fuse": True}, {"lean": True}], ids=["plain", "fused", "lean"])
+ALL_KINDS = pytest.mark.parametrize("given", [{}, {"keep_activations": "after_relu"}, {"keep_activations": False}],
+                                    ids=["all", "after ReLU", "none"])
 SGD = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 
 
@@ -57,7 +58,7 @@ def test_fed_steps_are_steps(cuda: str, device: str, given: dict[str, bool]) -> 
 @ALL_DEVICES
 def test_nobody_waits_for_a_loss(cuda: str, device: str) -> None:
     """Several steps, a batch ahead; the loss in the end is that of the last."""
-    fed, plain = two_networks(device, cuda, lean=True)
+    fed, plain = two_networks(device, cuda, keep_activations=False)
     given = batches(6)
     fed.feed(*given[0])
     for i, (x, target) in enumerate(given):

@@ -84,7 +84,7 @@ def _lean_step(case: Case) -> Array:
     c = case.x[1]
     layers = (bridge.Conv2d("a", c, c, (1, 1)), bridge.Relu("r"),
               bridge.Conv2d("b", c, case.w[0], case.w[2:], case.stride, case.padding, case.dilation, case.groups))
-    net, rng = bridge.Network(bridge.Model(layers), lean=True), np.random.default_rng(9)
+    net, rng = bridge.Network(bridge.Model(layers), keep_activations=False), np.random.default_rng(9)
     for values in net.parameters.values():
         values[...] = rng.standard_normal(values.shape)
     net.step(rng.standard_normal(case.x).astype("f4"), rng.standard_normal(case.y).astype("f4"), lr=0.125)

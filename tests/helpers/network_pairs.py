@@ -43,13 +43,13 @@ ALL_CHAINS = pytest.mark.parametrize("chain", CHAINS)
 
 
 def networks(model: Model, dtype: str = "float32", device: str = "cpu") -> tuple[bridge.Network, bridge.Network]:
-    """Plain and lean, the same weights."""
+    """A network that keeps all activations, and one that keeps none: the same weights."""
     rng = np.random.default_rng(5)
-    plain, lean = bridge.Network(model, dtype, device), bridge.Network(model, dtype, device, lean=True)
+    plain, efficient = (bridge.Network(model, dtype, device, keep_activations=keep) for keep in (True, False))
     for name, values in plain.parameters.items():
         values[...] = rng.normal(size=values.shape) / 3
-        lean.parameters[name][...] = values
-    return plain, lean
+        efficient.parameters[name][...] = values
+    return plain, efficient
 
 
 def batch(model: Model, shape: tuple[int, int, int, int], dtype: str, seed: int) -> tuple[Array, Array]:
@@ -61,11 +61,11 @@ def batch(model: Model, shape: tuple[int, int, int, int], dtype: str, seed: int)
     return x, rng.normal(size=shape).astype(dtype)
 
 
-def assert_same_gradients(plain: bridge.Network, lean: bridge.Network, x: Array) -> None:
+def assert_same_gradients(plain: bridge.Network, efficient: bridge.Network, x: Array) -> None:
     """Equal to the bit, on the device cpu as far as sums over pixels in another order can be."""
     bounds = order_bounds(plain, x)
     for name, values in plain.gradients.items():
-        differences = np.abs(values.astype(np.float64) - lean.gradients[name])
+        differences = np.abs(values.astype(np.float64) - efficient.gradients[name])
         assert np.all(differences <= bounds[name]), name
         assert values.any(), name
 

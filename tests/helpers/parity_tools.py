@@ -47,7 +47,7 @@ def on_host(net: bridge.Network) -> bridge.Network:
 def loss_and_gradients(net: bridge.Network, x: Array, target: Array) -> tuple[float, dict[str, Array]]:
     """Forward, loss and backward, and what the network has then, by the names of `cases.torch_step`.
 
-    With `fuse` the outputs of convolutions before a ReLU do not exist, and are left out.
+    With ``keep_activations="after_relu"`` the outputs of convolutions before a ReLU do not exist, and are left out.
     """
     net.forward(to_device(x, net.device))
     loss = net.loss(to_device(target, net.device))
@@ -60,7 +60,7 @@ def loss_and_gradients(net: bridge.Network, x: Array, target: Array) -> tuple[fl
 
 def fused(net: bridge.Network) -> set[str]:
     """Convolutions whose own outputs do not exist, because a ReLU was computed with them."""
-    pairs = pairwise(net.model.layers) if net.fuse else ()
+    pairs = pairwise(net.model.layers) if net.keep_activations is not True else ()
     return {one.name for one, after in pairs if isinstance(one, bridge.Conv2d) and isinstance(after, bridge.Relu)}
 
 

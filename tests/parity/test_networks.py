@@ -18,7 +18,7 @@ from tests.helpers.parity_tools import fused, loss_and_gradients, on_host, param
 
 Maker = Callable[[], nn.Sequential]
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-FUSE = pytest.mark.parametrize("fuse", [False, True], ids=["plain", "fused"])
+KEEP = pytest.mark.parametrize("keep", [True, "after_relu"], ids=["all", "after ReLU"])
 
 
 def one_convolution() -> nn.Sequential:
@@ -77,10 +77,10 @@ def check_step(net: bridge.Network, x: Array, target: Array) -> None:
 
 @MAKERS
 @DTYPES
-@FUSE
-def test_outputs_and_gradients(make: Maker, dtype: torch.dtype, fuse: bool, device: str) -> None:
+@KEEP
+def test_outputs_and_gradients(make: Maker, dtype: torch.dtype, keep: bool | str, device: str) -> None:
     """Forward in training, weight, bias and input gradients of one and of three layers."""
-    net = bridge.Network.from_torch(make().to(dtype), device=device, fuse=fuse)
+    net = bridge.Network.from_torch(make().to(dtype), device=device, keep_activations=keep)
     check_step(net, *data(net, NETWORKS[make]))
 
 
@@ -93,10 +93,10 @@ def test_batches(n: int, device: str) -> None:
         check_step(net, *data(net, (size, 1, *sized((5, 6), (43, 38))), seed=n))
 
 
-@FUSE
-def test_backward_again_gives_the_same_bits(fuse: bool, device: str) -> None:
+@KEEP
+def test_backward_again_gives_the_same_bits(keep: bool | str, device: str) -> None:
     """Gradients are set, not added to, by `backward` as by a whole step."""
-    net = bridge.Network.from_torch(three_layers(2), device=device, fuse=fuse)
+    net = bridge.Network.from_torch(three_layers(2), device=device, keep_activations=keep)
     x, target = data(net, NETWORKS[three_convolutions])
     loss, first = loss_and_gradients(net, x, target)
     dx = to_host(net.backward())
@@ -114,7 +114,8 @@ def test_backward_again_gives_the_same_bits(fuse: bool, device: str) -> None:
 def test_a_lean_network_learns_the_same(make: Maker, dtype: torch.dtype, device: str) -> None:
     """Three steps with momentum beside a fused network: the losses to the bit, and weights that rounding of the bias
     gradients alone may part."""
-    nets = [bridge.Network.from_torch(make().to(dtype), device=device, fuse=True, lean=lean) for lean in (False, True)]
+    nets = [bridge.Network.from_torch(make().to(dtype), device=device, keep_activations=keep)
+            for keep in ("after_relu", False)]
     for name, array in nets[0].parameters.items():
         nets[1].parameters[name][...] = array
     for step in range(3):
@@ -130,11 +131,11 @@ def test_a_lean_network_learns_the_same(make: Maker, dtype: torch.dtype, device:
     assert nets[1].backward() is None
 
 
-@FUSE
+@KEEP
 @DTYPES
-def test_no_error_gives_exact_zeros(fuse: bool, dtype: torch.dtype, device: str) -> None:
+def test_no_error_gives_exact_zeros(keep: bool | str, dtype: torch.dtype, device: str) -> None:
     """Where the target is the output, loss and all gradients are 0, and a step changes no weight."""
-    net = bridge.Network.from_torch(three_layers(2, 5, dtype), device=device, fuse=fuse)
+    net = bridge.Network.from_torch(three_layers(2, 5, dtype), device=device, keep_activations=keep)
     x, _ = data(net, (2, 1, 7, 9))
     loss, found = loss_and_gradients(net, x, to_host(net.forward(to_device(x, device))))
     assert loss == 0
@@ -144,11 +145,12 @@ def test_no_error_gives_exact_zeros(fuse: bool, dtype: torch.dtype, device: str)
     assert all(np.array_equal(array, before[name]) for name, array in parameters(net).items())
 
 
-@FUSE
+@KEEP
 @DTYPES
-def test_one_full_step(fuse: bool, dtype: torch.dtype, device: str) -> None:
+def test_one_full_step(keep: bool | str, dtype: torch.dtype, device: str) -> None:
     """`step` is forward, loss, backward and update, to the bit; its weights are w - lr*g."""
-    nets = [bridge.Network.from_torch(three_layers(4, 5, dtype), device=device, fuse=fuse) for _ in range(2)]
+    nets = [bridge.Network.from_torch(three_layers(4, 5, dtype), device=device, keep_activations=keep)
+            for _ in range(2)]
     x, target = data(nets[0], (3, 1, 8, 7))
     start, lr = parameters(nets[0]), 2.0**-4
     loss, found = loss_and_gradients(nets[0], x, target)
@@ -162,11 +164,11 @@ def test_one_full_step(fuse: bool, dtype: torch.dtype, device: str) -> None:
 
 
 @pytest.mark.deep
-@FUSE
-def test_a_denoiser_learns(fuse: bool, device: str) -> None:
+@KEEP
+def test_a_denoiser_learns(keep: bool | str, device: str) -> None:
     """From noisy to clean images: in the end it does better than to leave them as they are, and the loss falls."""
     torch.manual_seed(0)
-    net = bridge.Network.from_torch(three_layers(8, 8), device=device, fuse=fuse)
+    net = bridge.Network.from_torch(three_layers(8, 8), device=device, keep_activations=keep)
     x, clean = noisy(*sized((16, 12), (96, 80)))
     noise = float(np.mean((x - clean) ** 2))
     moved = to_device(x, device), to_device(clean, device)

@@ -528,7 +528,7 @@ def test_every_file_is_installed() -> None:
 
 def test_a_fixture_may_leave_out_large_tensors_of_later_steps(tmp_path: Path, fixture: dict[str, np.ndarray]) -> None:
     """What is written is the same; twins are not touched."""
-    found = tensors(export(tmp_path / "lean.h5", replace(SMALL, whole_steps=1)).path)
+    found = tensors(export(tmp_path / "small.h5", replace(SMALL, whole_steps=1)).path)
     missing = {name for name in fixture if name not in found}
     assert set(found) <= set(fixture) and all(np.array_equal(found[name], fixture[name]) for name in found)
     assert missing == {name for name in fixture if name.startswith(("steps/1/", "steps/2/"))

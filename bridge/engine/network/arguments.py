@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -13,6 +14,10 @@ from bridge.exchange.model import Conv2d, Model, Relu
 
 #: Largest numbers of the element types
 LARGEST = {name: float(np.finfo(name).max) for name in ("float32", "float64")}
+#: Of the tensors between layers those are kept that come after a ReLU, where there is one
+AFTER_RELU: Final = "after_relu"
+#: What a network may be told to keep
+Keep: TypeAlias = bool | Literal["after_relu"]
 
 
 def checked_model(model: object) -> Model:
@@ -56,6 +61,21 @@ def flag(name: str, value: object) -> bool:
     """A bool, and nothing that is only true or false in effect."""
     if not isinstance(value, (bool, np.bool_)):
         raise ArgumentTypeError(f"{name}: {value!r}, expected a bool")
+    return bool(value)
+
+
+def kept_activations(value: object) -> Keep:
+    """Return the argument `keep_activations` of a network, checked.
+
+    >>> kept_activations("after_relu")
+    'after_relu'
+    """
+    if isinstance(value, str):
+        if value != AFTER_RELU:
+            raise ArgumentError(f"keep_activations: {value!r}, expected True, {AFTER_RELU!r} or False")
+        return AFTER_RELU
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(f"keep_activations: {value!r}, expected True, {AFTER_RELU!r} or False")
     return bool(value)
 
 

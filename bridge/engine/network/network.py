@@ -16,7 +16,16 @@ from bridge.engine.arrays.operand import Operand
 from bridge.engine.arrays.transfer import to_host
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import DeviceSpec
-from bridge.engine.network.arguments import checked_model, flag, parameter_names, sgd_settings, step_number
+from bridge.engine.network.arguments import (
+    AFTER_RELU,
+    Keep,
+    checked_model,
+    flag,
+    parameter_names,
+    sgd_settings,
+    step_number,
+)
+from bridge.engine.network.deprecated import keep_activations_of, warn
 from bridge.engine.network.momenta import Momenta, lost
 from bridge.engine.network.parameter_views import Tensors, Views, parameter_places
 from bridge.engine.network.torch_modules import make_module, read_module
@@ -31,6 +40,8 @@ Array = Any
 
 #: Numbers of `named_tensor` in cnn_api_handles
 WEIGHT, _, WEIGHT_GRADIENT, _, OUTPUT, OUTPUT_GRADIENT, MOMENTUM = range(1, 8)
+#: Numbers of `network_create` in cnn_api
+KEPT: dict[Keep, int] = {True: 0, AFTER_RELU: 1, False: 2}
 
 
 class Network:
@@ -50,13 +61,18 @@ class Network:
     model : Model
     dtype : "float32" or "float64"
     device : "cpu", or "cuda", "cuda:N" with options (see `bridge.engine.library.device_spec`)
-    fuse : bool
-        Compute a ReLU together with the convolution before it; that convolution's own output does not exist then.
-    lean : bool
-        For training: `fuse`, and keep nothing that training does not need. There is no gradient with respect to the
-        input, and no `output_gradient`; `backward` uses up the outputs of inner layers, so that only the last layer's
-        can be had after it (on a CUDA device with tensor cores at any time). The least memory, and on the CPU the
-        fastest.
+    keep_activations : bool or "after_relu"
+        Which tensors between the layers stay in memory, to be asked for by `output` and `output_gradient`.
+
+        - True: all of them.
+        - "after_relu": a ReLU is computed together with the convolution before it, whose own output, before the ReLU,
+          does not exist then.
+        - False, for training only: nothing that training does not need. ReLUs are computed as with "after_relu";
+          there is no gradient with respect to the input, and no `output_gradient`; `backward` releases the outputs of
+          inner layers, so that only the last layer's can be had after it (on a CUDA device with tensor cores at any
+          time). The least memory, and on the CPU the fastest.
+    fuse, lean : bool, deprecated
+        Former names: ``fuse=True`` is ``keep_activations="after_relu"``, ``lean=True`` ``keep_activations=False``.
 
     Attributes
     ----------
@@ -77,20 +93,20 @@ class Network:
     6.0
     """
 
-    def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu", fuse: bool = False,
-                 lean: bool = False) -> None:
+    def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu", *,
+                 keep_activations: Keep = True, fuse: bool | None = None, lean: bool | None = None) -> None:
         model, spec = checked_model(model), DeviceSpec.parse(device)
-        self.lean = flag("lean", lean)
-        self.model, self.dtype, self.device, self.fuse = model, dtype, spec.text, flag("fuse", fuse) or self.lean
+        self.model, self.dtype, self.device = model, dtype, spec.text
+        self.keep_activations = keep_activations_of(keep_activations, fuse, lean)
         code = extension.dtype_code("dtype", dtype)
-        what = 2 if self.lean else int(self.fuse)
-        self._handle = int(extension.call("network_create", model.to_json(), code, self.device, what))
+        kept = KEPT[self.keep_activations]
+        self._handle = int(extension.call("network_create", model.to_json(), code, self.device, kept))
         self._tensors = Tensors(self._handle, dtype, spec)
         self._place = places.of_text(device)
         self._inputs: tuple[Operand, ...] = ()
         self._has_gradients = False
-        # Whether a lean network's inner outputs are gone: from backward to the next forward
-        self._spent = False
+        # Whether the memory of inner outputs has been released: without activations kept, from backward to forward
+        self._released = False
         self.parameters = Views(model, self._tensors, WEIGHT)
         self.gradients = Views(model, self._tensors, WEIGHT_GRADIENT)
         self.momenta = Momenta(model, self._tensors, self._place, MOMENTUM)
@@ -99,7 +115,8 @@ class Network:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], step: int = 0, *, dtype: str | None = None,
-                  device: str = "cpu", fuse: bool = False, lean: bool = False) -> Network:
+                  device: str = "cpu", keep_activations: Keep = True, fuse: bool | None = None,
+                  lean: bool | None = None) -> Network:
         """The network of an exchange file with its weights before step `step`, frozen where the file says so.
 
         It goes on where the one that was saved stopped: with its `momenta`, and the number of its steps. A parameter
@@ -112,7 +129,7 @@ class Network:
         path : exchange file
         step : which weights, from 0
         dtype : precision to compute in; None takes the file's
-        device, fuse, lean : as of `Network`
+        device, keep_activations, fuse, lean : as of `Network`
 
         Raises
         ------
@@ -120,11 +137,12 @@ class Network:
             If the file is unreadable, has no model, or lacks these weights.
         """
         name, number = extension.path_text("path", path), step_number(step)
+        kept = keep_activations_of(keep_activations, fuse, lean)
         with ExchangeFile(name) as file:
             model, precision, without = file.model, file.precision, lost(file, number)
         if model is None:
             raise FileError(f"{name}: /model is missing")
-        network = cls(model, precision if dtype is None else dtype, device, fuse, lean)
+        network = cls(model, precision if dtype is None else dtype, device, keep_activations=kept)
         with network._place.working():
             extension.call("network_read_weights", network._handle, name, number)
         if without:
@@ -134,7 +152,8 @@ class Network:
 
     @classmethod
     def from_torch(cls, module: nn.Module, *, dtype: str | None = None, reduction: str = "mean",
-                   device: str = "cpu", fuse: bool = False, lean: bool = False) -> Network:
+                   device: str = "cpu", keep_activations: Keep = True, fuse: bool | None = None,
+                   lean: bool | None = None) -> Network:
         """The network of a torch module that is a chain of ``Conv2d`` and ``ReLU``, with copies of its weights.
 
         Parameters with ``requires_grad=False`` are `frozen`.
@@ -150,8 +169,9 @@ class Network:
         """
         if reduction not in ("mean", "sum"):
             raise ArgumentError(f"reduction: {reduction!r}, expected 'mean' or 'sum'")
+        kept = keep_activations_of(keep_activations, fuse, lean)
         found = read_module(module, mean=reduction == "mean")
-        network = cls(found.model, found.dtype if dtype is None else dtype, device, fuse, lean)
+        network = cls(found.model, found.dtype if dtype is None else dtype, device, keep_activations=kept)
         for name, array in network.parameters.items():
             array[...] = found.weights[name]
         network.frozen = found.frozen
@@ -208,7 +228,7 @@ class Network:
         not to be changed before `backward`.
         """
         x = self._place.operand("input", input, dtype=self.dtype, ndim=4)
-        self._has_gradients = self._spent = False
+        self._has_gradients = self._released = False
         self._hold(x)
         with self._place.working(x):
             extension.call("network_forward", self._handle, x.address, x.extent)
@@ -228,12 +248,12 @@ class Network:
     def backward(self) -> Array | None:
         """Fill `gradients`, and return the gradient of the last `loss` with respect to the input, a new array.
 
-        None for a `lean` network, which has none.
+        None with ``keep_activations=False``: it is not computed then.
         """
         with self._place.working(*self._inputs[-1:]):
             extension.call("network_backward", self._handle)
-        self._has_gradients, self._spent = True, self.lean
-        return None if self.lean else self._copy(0, OUTPUT_GRADIENT)
+        self._has_gradients, self._released = True, not self.keep_activations
+        return self._copy(0, OUTPUT_GRADIENT) if self.keep_activations else None
 
     @property
     def steps(self) -> int:
@@ -306,9 +326,9 @@ class Network:
                     loss = extension.call("network_step_fed", self._handle, *settings, int(wanted))
             except DivergenceError:
                 # It has come as far as the update
-                self._spent = self.lean
+                self._released = not self.keep_activations
                 raise
-        self._inputs, self._has_gradients, self._spent = given[:1], True, self.lean
+        self._inputs, self._has_gradients, self._released = given[:1], True, not self.keep_activations
         return float(loss) if wanted else None
 
     def _batch(self, input: Array, target: Array) -> tuple[Operand, Operand]:
@@ -336,27 +356,30 @@ class Network:
         """Output of a layer in the last forward pass, a new array."""
         number = self._number(layer)
         after = self.model.layers[number] if number < len(self.model.layers) else None
-        if self.fuse and isinstance(self.model.layers[number - 1], Conv2d) and isinstance(after, Relu):
+        convolution = isinstance(self.model.layers[number - 1], Conv2d)
+        if self.keep_activations is not True and convolution and isinstance(after, Relu):
             raise EngineError(f"output: {layer!r} is computed together with its ReLU and does not exist, expected "
-                              f"{after.name!r}, or a network with fuse=False")
-        if self._spent and after is not None:
-            raise EngineError(f"output: {layer!r} was used up by backward, expected {self.model.layers[-1].name!r}, "
-                              "or a network with lean=False")
+                              f"{after.name!r}, or a network with keep_activations=True")
+        if self._released and after is not None:
+            raise EngineError(f"output: {layer!r} was released by backward, expected {self.model.layers[-1].name!r}, "
+                              "or a network with keep_activations=True")
         return self._copy(number, OUTPUT)
 
     def output_gradient(self, layer: str) -> Array:
         """Gradient of the last `backward` with respect to a layer's output, a new array; "input" names the input's."""
-        if self.lean:
-            raise EngineError(f"output_gradient: a lean network does not keep that of {layer!r}, expected lean=False")
+        if not self.keep_activations:
+            raise EngineError(f"output_gradient: that of {layer!r} is not kept, expected a network with "
+                              "keep_activations=True")
         if not self._has_gradients:
             raise EngineError("output_gradient: no gradients yet, call backward first")
         return self._copy(0 if layer == "input" else self._number(layer), OUTPUT_GRADIENT)
 
-    def ways(self, shape: tuple[int, int, int, int]) -> list[str]:
-        """How this network's convolutions are computed for an input of a shape, in words: one for each chain of them.
+    def plan(self, shape: tuple[int, int, int, int]) -> list[str]:
+        """Say in words by which algorithms the convolutions are computed for an input of this shape (n, c, h, w).
 
-        Nothing is computed. With `fuse`, convolutions with only ReLUs between them are a chain, which the device cpu
-        takes depth first where it can (docs/cpu.md).
+        There is one text for each fused sequence, which is a convolution and those behind it with only ReLUs between,
+        unless ``keep_activations=True``; the device cpu computes it depth first where it can (docs/cpu.md). Nothing is
+        computed here.
 
         Raises
         ------
@@ -369,13 +392,30 @@ class Network:
         --------
         >>> from bridge.exchange.model import Conv2d, Relu
         >>> layers = Conv2d("a", 1, 8, (3, 3)), Relu("r"), Conv2d("b", 8, 1, (3, 3))
-        >>> Network(Model(layers), lean=True).ways((2, 1, 64, 64))[0][:27]
+        >>> Network(Model(layers), keep_activations=False).plan((2, 1, 64, 64))[0][:27]
         'a .. b: outputs depth first'
         """
         if len(shape) != 4:
             raise ArgumentError(f"shape: {tuple(shape)}, expected (n, c, h, w)")
         text = extension.call("network_ways", self._handle, np.array(shape[::-1], np.int32))
         return text.decode("utf-8").strip().split("\n")
+
+    def ways(self, shape: tuple[int, int, int, int]) -> list[str]:
+        """Return `plan`; this name is deprecated."""
+        warn("Network.ways", "Network.plan")
+        return self.plan(shape)
+
+    @property
+    def fuse(self) -> bool:
+        """Whether ReLUs are computed together with convolutions; this name is deprecated."""
+        warn("Network.fuse", "Network.keep_activations")
+        return self.keep_activations is not True
+
+    @property
+    def lean(self) -> bool:
+        """Whether nothing is kept that training does not need; this name is deprecated."""
+        warn("Network.lean", "Network.keep_activations")
+        return not self.keep_activations
 
     def save(self, path: str | os.PathLike[str], sgd: Sgd | None = None) -> None:
         """Write model and weights, which are frozen, momenta and `steps` to an exchange file, whole or not at all.

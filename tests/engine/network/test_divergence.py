@@ -19,7 +19,7 @@ from tests.helpers.cases import Array, batch, three_layers
 
 SHAPE = (2, 1, 6, 7)
 DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda", "cuda,record=no"])
-KINDS = pytest.mark.parametrize("lean", [False, True], ids=["plain", "lean"])
+KINDS = pytest.mark.parametrize("keep", [True, False], ids=["all kept", "memory-efficient"])
 TOO_FAST = {"lr": 1e6, "momentum": 0.5}
 
 
@@ -43,9 +43,9 @@ def same(one: dict[str, Array], other: dict[str, Array]) -> bool:
 @DEVICES
 @KINDS
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_step_says_when_the_training_diverges(cuda: str, device: str, lean: bool, dtype: str) -> None:
+def test_a_step_says_when_the_training_diverges(cuda: str, device: str, keep: bool, dtype: str) -> None:
     """The step is the first with a loss that is not finite, and it changes nothing: not the weights, not the number."""
-    net = network(device, cuda, dtype, lean=lean)
+    net = network(device, cuda, dtype, keep_activations=keep)
     x, target = given(net)
     number = 0
     while True:
@@ -69,13 +69,13 @@ def test_a_step_says_when_the_training_diverges(cuda: str, device: str, lean: bo
 
 
 @DEVICES
-def test_a_diverging_step_uses_outputs_up(cuda: str, device: str) -> None:
+def test_a_diverging_step_releases_outputs(cuda: str, device: str) -> None:
     """As a step that goes well does: the backward pass has been there."""
-    net = network(device, cuda, lean=True)
+    net = network(device, cuda, keep_activations=False)
     net.parameters["conv3.bias"][...] = np.full(1, np.inf, np.float32)
     with pytest.raises(bridge.DivergenceError, match=r"^step 0: the loss is Infinity"):
         net.step(*given(net), lr=0.5)
-    with pytest.raises(bridge.EngineError, match="'relu1' was used up by backward"):
+    with pytest.raises(bridge.EngineError, match="'relu1' was released by backward"):
         net.output("relu1")
 
 

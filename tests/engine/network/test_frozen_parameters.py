@@ -24,7 +24,8 @@ DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 CHOICES = (("conv1.weight",), ("conv1.bias", "conv2.weight"), ("conv1.weight", "conv2.bias", "conv3.bias"),
            ("conv3.weight", "conv3.bias"), tuple(f"conv{n}.{kind}" for n in (1, 2, 3) for kind in ("weight", "bias")))
 SGD = {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.05}
-KINDS = pytest.mark.parametrize("given", [{}, {"fuse": True}, {"lean": True}], ids=["plain", "fused", "lean"])
+KINDS = pytest.mark.parametrize("given", [{}, {"keep_activations": "after_relu"}, {"keep_activations": False}],
+                                ids=["all", "after ReLU", "none"])
 
 
 def network(device: str, cuda: str, dtype: str = "float32", **given: bool) -> bridge.Network:

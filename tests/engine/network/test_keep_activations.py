@@ -32,16 +32,17 @@ BATCHES = ((2, 3, 13, 19), (3, 3, 16, 11), (1, 3, 9, 37))
 @ALL_DEVICES
 def test_steps_are_those_of_a_plain_network(chain: str, dtype: str, device: str) -> None:
     model = Model(CHAINS[chain])
-    plain, lean = networks(model, dtype, device)
+    plain, efficient = networks(model, dtype, device)
     for seed, shape in enumerate(BATCHES):
         x, target = batch(model, shape, dtype, seed)
         for name, values in plain.parameters.items():
-            lean.parameters[name][...] = values
-        losses = [net.step(x, target, lr=2.0**-9, momentum=0.9, weight_decay=0.01) for net in (plain, lean)]
+            efficient.parameters[name][...] = values
+        losses = [net.step(x, target, lr=2.0**-9, momentum=0.9, weight_decay=0.01) for net in (plain, efficient)]
         assert losses[0] == losses[1]
-        assert_same_gradients(plain, lean, x)
+        assert_same_gradients(plain, efficient, x)
         for name, values in plain.parameters.items():
-            assert np.allclose(values, lean.parameters[name], rtol=0, atol=4 * np.spacing(np.abs(values).max())), name
+            found = efficient.parameters[name]
+            assert np.allclose(values, found, rtol=0, atol=4 * np.spacing(np.abs(values).max())), name
 
 
 @ALL_CHAINS
@@ -49,18 +50,18 @@ def test_steps_are_those_of_a_plain_network(chain: str, dtype: str, device: str)
 def test_forward_loss_and_backward_one_by_one(chain: str, device: str) -> None:
     """Outputs are those of a fused network; nothing comes back from backward, and a second batch is as good."""
     model = Model(CHAINS[chain])
-    plain, lean = networks(model, "float64", device)
+    plain, efficient = networks(model, "float64", device)
     for seed, shape in enumerate((*BATCHES, BATCHES[-1])):
         x, target = batch(model, shape, "float64", seed)
         given = x.copy(), target.copy()
-        assert np.array_equal(plain.forward(x), lean.forward(x))
+        assert np.array_equal(plain.forward(x), efficient.forward(x))
         layers = [layer.name for layer, after in zip(model.layers, (*model.layers[1:], None), strict=True)
                   if isinstance(layer, Relu) or not isinstance(after, Relu)]
-        assert all(np.array_equal(plain.output(name), lean.output(name)) for name in layers)
-        assert plain.loss(target) == lean.loss(target)
-        assert plain.backward() is not None and lean.backward() is None
-        assert_same_gradients(plain, lean, x)
-        assert np.array_equal(plain.output(layers[-1]), lean.output(layers[-1]))
+        assert all(np.array_equal(plain.output(name), efficient.output(name)) for name in layers)
+        assert plain.loss(target) == efficient.loss(target)
+        assert plain.backward() is not None and efficient.backward() is None
+        assert_same_gradients(plain, efficient, x)
+        assert np.array_equal(plain.output(layers[-1]), efficient.output(layers[-1]))
         assert np.array_equal(x, given[0]) and np.array_equal(target, given[1])
 
 
@@ -76,66 +77,109 @@ def test_inputs_may_be_read_only() -> None:
 
 
 @pytest.fixture
-def spent() -> bridge.Network:
-    """A lean network after backward."""
+def released() -> bridge.Network:
+    """A memory-efficient network after backward."""
     model = Model(CHAINS["three layers"])
-    _, lean = networks(model)
+    _, efficient = networks(model)
     x, target = batch(model, BATCHES[0], "float32", 1)
-    lean.forward(x)
-    lean.loss(target)
-    lean.backward()
-    return lean
+    efficient.forward(x)
+    efficient.loss(target)
+    efficient.backward()
+    return efficient
 
 
-def test_what_was_used_up_is_refused(spent: bridge.Network) -> None:
-    target = batch(spent.model, BATCHES[0], "float32", 1)[1]
+def test_what_was_released_is_refused(released: bridge.Network) -> None:
+    target = batch(released.model, BATCHES[0], "float32", 1)[1]
     for layer in ("r", "s"):
-        with pytest.raises(EngineError, match=f"'{layer}' was used up by backward, expected 'c'"):
-            spent.output(layer)
+        with pytest.raises(EngineError, match=f"'{layer}' was released by backward, expected 'c'"):
+            released.output(layer)
     with pytest.raises(EngineError, match="'a' is computed together with its ReLU"):
-        spent.output("a")
+        released.output("a")
     for name in ("input", "a", "c"):
-        with pytest.raises(EngineError, match="a lean network does not keep that of"):
-            spent.output_gradient(name)
+        with pytest.raises(EngineError, match=r"that of .* is not kept, expected a network with keep_activations=True"):
+            released.output_gradient(name)
     with pytest.raises(EngineError, match="no loss yet, call forward and loss first"):
-        spent.backward()
+        released.backward()
     with pytest.raises(EngineError, match="no output yet, call forward first"):
-        spent.loss(target)
-    assert spent.output("c").shape == target.shape
+        released.loss(target)
+    assert released.output("c").shape == target.shape
 
 
-def test_a_refused_loss_brings_nothing_back(spent: bridge.Network) -> None:
+def test_a_refused_loss_brings_nothing_back(released: bridge.Network) -> None:
     """After it the outputs of inner layers are as gone as before."""
-    for refused in (spent.backward, lambda: spent.loss(batch(spent.model, BATCHES[0], "float32", 1)[1])):
+    for refused in (released.backward, lambda: released.loss(batch(released.model, BATCHES[0], "float32", 1)[1])):
         with pytest.raises(EngineError):
             refused()
-        with pytest.raises(EngineError, match="used up"):
-            spent.output("s")
+        with pytest.raises(EngineError, match="was released by"):
+            released.output("s")
 
 
-def test_a_spent_network_goes_on(spent: bridge.Network) -> None:
+def test_a_network_goes_on_after_its_release(released: bridge.Network) -> None:
     """With an update, and with the next batch."""
-    before = spent.parameters["b.weight"].copy()
-    spent.update(lr=0.1)
-    assert not np.array_equal(before, spent.parameters["b.weight"])
+    before = released.parameters["b.weight"].copy()
+    released.update(lr=0.1)
+    assert not np.array_equal(before, released.parameters["b.weight"])
     with pytest.raises(EngineError, match="no gradients yet"):
-        spent.update(lr=0.1)
-    x, target = batch(spent.model, BATCHES[1], "float32", 2)
-    spent.forward(x)
-    assert np.isfinite(spent.output("s")).all() and spent.loss(target) > 0
+        released.update(lr=0.1)
+    x, target = batch(released.model, BATCHES[1], "float32", 2)
+    released.forward(x)
+    assert np.isfinite(released.output("s")).all() and released.loss(target) > 0
 
 
-def test_a_lean_network_is_fused_and_says_so(small_fixture: str) -> None:
+def test_what_is_kept_is_said(small_fixture: str) -> None:
     model = Model(CHAINS["three layers"])
-    net = bridge.Network(model, lean=True)
-    assert net.lean and net.fuse and not bridge.Network(model).lean
-    read = bridge.Network.from_file(small_fixture, lean=True)
-    assert read.lean
+    net = bridge.Network(model, keep_activations=False)
+    assert net.keep_activations is False and bridge.Network(model).keep_activations is True
+    assert bridge.Network(model, keep_activations="after_relu").keep_activations == "after_relu"
+    read = bridge.Network.from_file(small_fixture, keep_activations=False)
+    assert read.keep_activations is False
     plain = bridge.Network.from_file(small_fixture)
     assert all(np.array_equal(values, read.parameters[name]) for name, values in plain.parameters.items())
-    assert bridge.Network.from_torch(net.to_torch(), lean=True).lean
-    with pytest.raises(bridge.common.errors.ArgumentTypeError, match="lean"):
+    assert bridge.Network.from_torch(net.to_torch(), keep_activations=False).keep_activations is False
+
+
+@pytest.mark.parametrize(("wrong", "error"), [(1, bridge.ArgumentTypeError), (None, bridge.ArgumentTypeError),
+                                              ("", bridge.ArgumentError), ("relu", bridge.ArgumentError)])
+def test_what_cannot_be_kept_is_refused(wrong: object, error: type[Exception]) -> None:
+    with pytest.raises(error, match=f"^keep_activations: {wrong!r}, expected True, 'after_relu' or False"):
+        bridge.Network(Model(CHAINS["three layers"]), keep_activations=wrong)  # type: ignore[arg-type]
+
+
+#: Former options, and what they ask for now
+FORMER = [({"lean": True}, False), ({"fuse": True}, "after_relu"), ({"fuse": True, "lean": True}, False),
+          ({"lean": False}, True), ({"fuse": False}, True), ({"fuse": False, "lean": True}, False)]
+
+
+@pytest.mark.parametrize(("given", "meant"), FORMER)
+def test_former_names_work_for_one_version(given: dict[str, bool], meant: bool | str, small_fixture: str) -> None:
+    """Each with a warning that names the new one, at the line of the caller."""
+    makers = (lambda **how: bridge.Network(Model(CHAINS["three layers"]), **how),
+              lambda **how: bridge.Network.from_file(small_fixture, **how),
+              lambda **how: bridge.Network.from_torch(bridge.Network(Model(CHAINS["three layers"])).to_torch(), **how))
+    for make in makers:
+        with pytest.warns(DeprecationWarning, match=f"use keep_activations={meant!r}$") as warned:
+            net = make(**given)
+        assert net.keep_activations == meant and len(warned) == len(given)
+        assert {one.filename for one in warned} == {__file__}
+
+
+def test_former_attributes_work_for_one_version() -> None:
+    for keep in (True, "after_relu", False):
+        net = bridge.Network(Model(CHAINS["three layers"]), keep_activations=keep)
+        with pytest.warns(DeprecationWarning, match="Network.fuse is deprecated .* use Network.keep_activations"):
+            assert net.fuse == (keep is not True)
+        with pytest.warns(DeprecationWarning, match="Network.lean is deprecated .* use Network.keep_activations"):
+            assert net.lean == (keep is False)
+        with pytest.warns(DeprecationWarning, match="Network.ways is deprecated .* use Network.plan"):
+            assert net.ways((1, 3, 8, 8)) == net.plan((1, 3, 8, 8))
+
+
+def test_former_names_are_checked() -> None:
+    model = Model(CHAINS["three layers"])
+    with pytest.raises(bridge.ArgumentTypeError, match=r"^lean: 1, expected a bool"):
         bridge.Network(model, lean=1)  # type: ignore[arg-type]
+    with pytest.raises(bridge.ArgumentTypeError, match=r"^fuse: True and keep_activations=False, expected the latter"):
+        bridge.Network(model, fuse=True, keep_activations=False)
 
 
 #: The growth of the process in bytes by two steps; VmHWM is the most that it ever had
@@ -147,7 +191,7 @@ def most():
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 layers = (Conv2d("a", 1, 16, (3, 3), padding=(1, 1)), Relu("r"), Conv2d("b", 16, 16, (3, 3), padding=(1, 1)), Relu("s"),
           Conv2d("c", 16, 1, (3, 3), padding=(1, 1)))
-net = bridge.Network(Model(layers), lean=sys.argv[1] == "lean")
+net = bridge.Network(Model(layers), keep_activations=sys.argv[1] == "all")
 small = np.ones((1, 1, 8, 8), np.float32)
 net.step(small, small, lr=0.1)
 x = np.ones((2, 1, 512, 512), np.float32)
@@ -164,7 +208,8 @@ def test_the_peak_of_memory_is_less_than_half() -> None:
         pytest.skip("the peak is read from /proc, which is Linux's")
     image = 2 * 512 * 512 * 4
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    plain, lean = (int(subprocess.run([sys.executable, "-c", PEAK, kind], capture_output=True, text=True, check=True,
-                                      env=environment).stdout) for kind in ("plain", "lean"))
-    assert 2 * 16 * image < lean < 40 * image
-    assert lean < plain / 2
+    plain, efficient = (
+        int(subprocess.run([sys.executable, "-c", PEAK, kind], capture_output=True, text=True, check=True,
+                           env=environment).stdout) for kind in ("all", "none"))
+    assert 2 * 16 * image < efficient < 40 * image
+    assert efficient < plain / 2

@@ -45,7 +45,7 @@ def step_of(net: bridge.Network, x: Any, target: Any) -> tuple[float, dict[str, 
     loss = net.loss(target)
     net.backward()
     names = [layer.name for layer in net.model.layers]
-    kept = [name for name in names if not (net.fuse and name in ("conv1", "conv2"))]
+    kept = [name for name in names if not (net.keep_activations is not True and name in ("conv1", "conv2"))]
     found = {f"output/{name}": net.output(name) for name in kept}
     found |= {f"gradient/{name}": net.output_gradient(name) for name in (*names, "input")}
     return loss, {name: to_host(array).copy() for name, array in (found | dict(net.gradients)).items()}
@@ -57,10 +57,10 @@ def judged_step(host: bridge.Network, x: Array, target: Array) -> Judged:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("fuse", [False, True])
-def test_a_step_against_torch(cuda: str, dtype: str, fuse: bool) -> None:
+@pytest.mark.parametrize("keep", [True, "after_relu"])
+def test_a_step_against_torch(cuda: str, dtype: str, keep: bool | str) -> None:
     """Every tensor lies within rounding of torch in float64, twice, with and without ReLUs in the convolutions."""
-    net, host = networks(cuda, dtype, fuse=fuse)
+    net, host = networks(cuda, dtype, keep_activations=keep)
     for seed in (1, 2):
         x, target = batch(X, dtype, seed), batch(Y, dtype, seed + 10)
         loss, found = step_of(net, to_device(x, cuda), to_device(target, cuda))
@@ -68,7 +68,7 @@ def test_a_step_against_torch(cuda: str, dtype: str, fuse: bool) -> None:
         value, bound = judged.pop("loss")
         assert abs(loss - value) <= bound
         check(found, {name: one for name, one in judged.items() if name in found}, dtype)
-        assert set(judged) - set(found) == ({"output/conv1", "output/conv2"} if fuse else set())
+        assert set(judged) - set(found) == ({"output/conv1", "output/conv2"} if keep is not True else set())
 
 
 def test_training_against_the_cpu(cuda: str) -> None:
@@ -93,16 +93,13 @@ def test_training_against_the_cpu(cuda: str) -> None:
 
 def test_fused_outputs_do_not_exist(cuda: str) -> None:
     for device in (cuda, "cpu", "naive"):
-        net = bridge.Network.from_torch(three_layers(1, 5), device=device, fuse=True)
+        net = bridge.Network.from_torch(three_layers(1, 5), device=device, keep_activations="after_relu")
         net.forward(to_device(batch(X, "float32", 1), device))
         with pytest.raises(bridge.EngineError, match=r"^output: 'conv1' is computed together with its ReLU .*'relu1'"):
             net.output("conv1")
         address, _ = net._tensors.find(1, OUTPUT)
         assert address == 0
         assert to_host(net.output("relu1")).min() == 0 and to_host(net.output("conv3")).shape == Y
-    for wrong in (1, None):
-        with pytest.raises(bridge.ArgumentTypeError, match=f"^fuse: {wrong!r}, expected a bool"):
-            bridge.Network(net.model, fuse=wrong)
 
 
 def test_views_of_device_memory(cuda: str) -> None:
@@ -190,10 +187,10 @@ def test_where_arrays_must_be(cuda: str) -> None:
         bridge.Network(net.model, device=cuda).output("conv1")
 
 
-@pytest.mark.parametrize("fuse", [False, True])
-def test_nan_goes_through(cuda: str, fuse: bool) -> None:
+@pytest.mark.parametrize("keep", [True, "after_relu"])
+def test_nan_goes_through(cuda: str, keep: bool | str) -> None:
     """It is not looked for on the device, and not hidden either."""
-    net, _ = networks(cuda, fuse=fuse)
+    net, _ = networks(cuda, keep_activations=keep)
     x = batch(X, "float32", 1)
     x[1, 0, 5, 5] = np.nan
     y = net.forward(to_device(x, cuda)).numpy()

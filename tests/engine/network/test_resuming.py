@@ -54,14 +54,14 @@ def saved(net: bridge.Network, folder: Path) -> Path:
 
 @DEVICES
 @DTYPES
-@pytest.mark.parametrize("lean", [False, True], ids=["plain", "lean"])
+@pytest.mark.parametrize("keep", [True, False], ids=["all kept", "memory-efficient"])
 @pytest.mark.parametrize("sgd", few(SETTINGS, 2), ids=str)
-def test_five_and_five_are_ten(cuda: str, tmp_path: Path, device: str, dtype: str, lean: bool,
+def test_five_and_five_are_ten(cuda: str, tmp_path: Path, device: str, dtype: str, keep: bool,
                                sgd: dict[str, Any]) -> None:
-    whole, first = (network(device, cuda, dtype, lean=lean) for _ in range(2))
+    whole, first = (network(device, cuda, dtype, keep_activations=keep) for _ in range(2))
     losses = train(whole, range(10), sgd)
     assert train(first, range(5), sgd) == losses[:5]
-    second = bridge.Network.from_file(saved(first, tmp_path), device=first.device, lean=lean)
+    second = bridge.Network.from_file(saved(first, tmp_path), device=first.device, keep_activations=keep)
     assert second.steps == 5 and state(second) == state(first)
     assert train(second, range(5, 10), sgd) == losses[5:]
     assert state(second) == state(whole) and second.steps == whole.steps == 10

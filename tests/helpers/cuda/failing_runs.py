@@ -84,14 +84,14 @@ def joined(arrays: Iterable[Any]) -> np.ndarray:
     return np.concatenate([np.asarray(one, np.float64).ravel() for one in arrays])
 
 
-def lean_run(device: str, fixture: Path, folder: Path) -> np.ndarray:
-    """`step_run` of a lean network."""
-    return step_run(device, fixture, folder, lean=True)
+def memory_efficient_run(device: str, fixture: Path, folder: Path) -> np.ndarray:
+    """`step_run` of a memory-efficient network."""
+    return step_run(device, fixture, folder, keep=False)
 
 
-def step_run(device: str, fixture: Path, folder: Path, *, lean: bool = False) -> np.ndarray:
+def step_run(device: str, fixture: Path, folder: Path, *, keep: bool | str = "after_relu") -> np.ndarray:
     """Steps of a network whose ReLUs are in its convolutions, from Python; losses and weights."""
-    net = Network.from_file(fixture, device=device, fuse=True, lean=lean)
+    net = Network.from_file(fixture, device=device, keep_activations=keep)
     shape = (2, 1, 6, 7)
     x, target = (DeviceArray.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32), device)
                  for seed in (1, 2))
@@ -101,7 +101,7 @@ def step_run(device: str, fixture: Path, folder: Path, *, lean: bool = False) ->
 
 def fed_run(device: str, fixture: Path, folder: Path) -> np.ndarray:
     """Steps on batches from the host, whose losses nobody reads, of growing size; the weights."""
-    net = Network.from_file(fixture, device=device, lean=True)
+    net = Network.from_file(fixture, device=device, keep_activations=False)
     for i in range(6):
         shape = (2, 1, 6, 7 + i//4)
         net.feed(*(np.random.default_rng(seed).standard_normal(shape).astype(np.float32) for seed in (i, i + 10)))
@@ -109,8 +109,8 @@ def fed_run(device: str, fixture: Path, folder: Path) -> np.ndarray:
     return joined(array.numpy() for array in net.parameters.values())
 
 
-RUNS: dict[str, Callable[[str, Path, Path], np.ndarray]] = {"file": file_run, "step": step_run, "lean step": lean_run,
-                                                     "fed step": fed_run}
+RUNS: dict[str, Callable[[str, Path, Path], np.ndarray]] = {
+    "file": file_run, "step": step_run, "memory-efficient step": memory_efficient_run, "fed step": fed_run}
 
 
 def attempts(strict: SoftwareDevice, functions: list[str], run: Callable[[], np.ndarray], folder: Path,

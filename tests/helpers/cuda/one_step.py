@@ -9,8 +9,8 @@ PROGRAM = """
 import json, sys
 import numpy as np
 from tests.helpers.cuda.stream_checks import DeviceArray, Network, batch, strict
-path, device, fuse, poison = sys.argv[1:]
-net = Network.from_file(path, device=device, fuse=fuse == "fuse")
+path, device, keep, poison = sys.argv[1:]
+net = Network.from_file(path, device=device, keep_activations=keep or True)
 x, y = batch(1), batch(2)
 if poison == "NaN":
     x[0, 0, 2, 3] = np.nan

@@ -135,7 +135,8 @@ def check_steady(device: str = "cuda", *, allowed: Iterable[str] = (), **given: 
 
 def recorded_steps() -> None:
     """Input and target are copied, one graph and the update launched; who asks for the loss waits, once."""
-    for device, given in (("cuda", {}), ("cuda,graphs=no", {"fuse": True}), ("cuda,math=bf16", {"lean": True}),
+    for device, given in (("cuda", {}), ("cuda,graphs=no", {"keep_activations": "after_relu"}),
+                          ("cuda,math=bf16", {"keep_activations": False}),
                           ("cuda", {"dtype": "float64"})):
         seen = steady_steps(Training(device, **given))
         assert {name: seen[name] for name in ("cudaGraphLaunch", "cudaLaunchKernel", "cudaMemcpyAsync", WAITS)} == {
@@ -246,16 +247,16 @@ def feeding_does_not_wait_for_a_step() -> None:
 
 def lean_steps_are_fused_steps() -> None:
     """In place or not, the same bits; without our kernels too."""
-    assert trained(lean=True) == trained(fuse=True)
+    assert trained(keep_activations=False) == trained(keep_activations="after_relu")
 
 
 def masks_may_be_refused() -> None:
     """A plan with a ReLU's mask that cuDNN does not support when it runs is asked once; our kernel does its work."""
     device = "cuda,math=tf32,record=no,compile=yes"
-    right = Training(device, lean=True)
+    right = Training(device, keep_activations=False)
     for _ in range(3):
         right.step()
-    training = Training(device, lean=True)
+    training = Training(device, keep_activations=False)
     # Behind three of forward and a filter gradient
     strict.fail("cudnnBackendExecute", 3000, call=5)
     masked = []
@@ -295,8 +296,8 @@ def what_cannot_be_recorded() -> None:
 def steady() -> None:
     """A step makes nothing, and waits once."""
     for device in ("cuda", "cuda,graphs=no", "cuda,math=bf16", "cuda,algorithm=measured,workspace=1"):
-        for fuse in (False, True):
-            check_steady(device, fuse=fuse)
+        for keep in (True, "after_relu"):
+            check_steady(device, keep_activations=keep)
     check_steady(dtype="float64")
 
 
@@ -520,12 +521,12 @@ def in_a_thread(work: Callable[[], Any]) -> Any:
 
 def threads() -> None:
     """In each of them our device is the current one when plans are made, and the thread's own one afterwards."""
-    net = Network.from_file(fixture, device="cuda,math=tf32", lean=True)
-    assert "channels last" in in_a_thread(lambda: net.ways(X))[0]
+    net = Network.from_file(fixture, device="cuda,math=tf32", keep_activations=False)
+    assert "channels last" in in_a_thread(lambda: net.plan(X))[0]
 
     def on_the_other() -> int:
         assert strict.api.cudaSetDevice(1) == 0
-        net.ways((1, *X[1:]))
+        net.plan((1, *X[1:]))
         return device_now()
 
     assert in_a_thread(on_the_other) == 1 and device_now() == 0
