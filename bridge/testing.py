@@ -119,6 +119,6 @@ def message(comparison: Comparison, verdict: Verdict) -> str:
     for one in failures[:MOST_LISTED]:
         s = one.statistic
         values = f"found {s.found:.9g}, right is {s.expected:.9g}, E = {short(s.bound)}"
-        lines.append(f"  {one.name} [step {one.step}]: {one.zone.words}, T = {short(one.t)} at {s.at}: {values}")
+        lines.append(f"  {one.name} [step {one.step}]: {one.outcome.words}, T = {short(one.t)} at {s.at}: {values}")
     more = len(failures) - MOST_LISTED
     return "\n".join(lines + [f"  and {more} more outside their bounds"] * (more > 0))

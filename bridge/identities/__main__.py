@@ -43,8 +43,8 @@ def series(found: list[Adjoint]) -> Series:
     """For the reports."""
     answers = [Answer(f"{one.layer}, step {one.step}", one.outcome,
                       f"T = {short(one.largest)}{f': {one.implicated}' if one.implicated else ''}") for one in found]
-    zone = worst(one.outcome for one in found)
-    return Series("identities", "<dz, z - b> = <w, dw> = <x, dx>, for every convolution", zone, conclusion(found),
+    outcome = worst(one.outcome for one in found)
+    return Series("identities", "<dz, z - b> = <w, dw> = <x, dx>, for every convolution", outcome, conclusion(found),
                   answers, HEADINGS, [cells(one) for one in found])
 
 

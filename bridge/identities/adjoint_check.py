@@ -154,11 +154,11 @@ def _sum(values: Array) -> float:
 
 def conclusion(found: list[Adjoint]) -> str:
     """One line."""
-    zone = worst(one.outcome for one in found)
-    if zone is Outcome.ROUNDING:
+    outcome = worst(one.outcome for one in found)
+    if outcome is Outcome.ROUNDING:
         largest = max(one.largest for one in found)
         return f"CONSISTENT: the adjoint identity holds in all {len(found)} convolutions; largest T = {short(largest)}."
-    first = next(one for one in found if one.outcome is zone)
-    word = "BUG" if zone is Outcome.BUG else "CANNOT TELL"
-    lower = "" if zone is Outcome.BUG else " A lower precision than declared can do this, too."
+    first = next(one for one in found if one.outcome is outcome)
+    word = "BUG" if outcome is Outcome.BUG else "CANNOT TELL"
+    lower = "" if outcome is Outcome.BUG else " A lower precision than declared can do this, too."
     return f"{word}: the adjoint identity fails in step {first.step}; implicated is {first.implicated}.{lower}"

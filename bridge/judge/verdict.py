@@ -152,10 +152,10 @@ def unanswered(verdict: Verdict, failed: list[str]) -> Verdict:
 def excuse(comparison: Comparison, recognised: Recognised, lowered: Comparison) -> None:
     """Mark what is outside its bound, but inside that of the lower precision: `Judged.excused`."""
     inside = {(judged.name, judged.step) for judged in lowered.judged if judged.passed}
-    zone = Outcome.PRECISION if recognised.proven else Outcome.CANNOT_TELL
+    outcome = Outcome.PRECISION if recognised.proven else Outcome.CANNOT_TELL
     for judged in comparison.failures:
         if (judged.name, judged.step) in inside:
-            judged.excused = zone
+            judged.excused = outcome
 
 
 def _wrong(comparison: Comparison, failures: list[Judged]) -> Verdict:

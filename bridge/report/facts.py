@@ -12,7 +12,7 @@ from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Diagnosis, Explana
 from bridge.judge.measure.condition import DETERMINISTIC, LAMBDA, false_alarm
 from bridge.judge.measure.findings import NO_STEP, NOT_IN_FILE, Comparison, Judged
 from bridge.judge.verdict import Verdict
-from bridge.report.rows import zones_of_steps
+from bridge.report.rows import outcomes_of_steps
 
 #: Of a list of names so many are shown
 MOST_NAMES = 6
@@ -34,9 +34,9 @@ def title(comparison: Comparison) -> str:
 
 
 def step_lines(comparison: Comparison) -> list[str]:
-    """The zone of every step, and where its largest T stands."""
+    """The outcome of every step, and where its largest T stands."""
     lines = []
-    for part in zones_of_steps(comparison):
+    for part in outcomes_of_steps(comparison):
         steps = f"step {part.first}" if part.first == part.last else f"steps {part.first} to {part.last}"
         if part.at.passed and is_exact(comparison):
             lines.append(f"{steps}: exact")
@@ -44,7 +44,7 @@ def step_lines(comparison: Comparison) -> list[str]:
         what = "largest T" if part.at.passed else "first wrong: T"
         at = f" at {part.at.statistic.at}" if part.at.statistic.at else ""
         of = "" if part.first == part.last else f" of step {part.at.step}"
-        lines.append(f"{steps}: {part.zone.words}; {what} = {short(part.at.t)}, {part.at.name}{of}{at}")
+        lines.append(f"{steps}: {part.outcome.words}; {what} = {short(part.at.t)}, {part.at.name}{of}{at}")
     return lines
 
 

@@ -36,7 +36,8 @@ HOW_TO_READ = [
     "absolute values is at the worst element; a large one loses digits in right code, too.",
     "Bounds of sums of up to 81 roundings are a theorem. Longer sums have a probabilistic one (lambda = 9: Higham and "
     "Mary 2019), so there is a probability, stated above, that rounding alone fails right code.",
-    "Zones: rounding (T at most 1), bug (certain), precision (what a lower precision explains), cannot tell (between).",
+    "Outcomes: rounding (T at most 1), bug (certain), precision (what a lower precision explains), cannot tell "
+    "(between).",
 ]
 
 

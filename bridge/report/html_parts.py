@@ -18,7 +18,7 @@ from bridge.report.table import NUMBERS
 #: A page with more rows is slow; JSON has them all
 MOST_ROWS = 2000
 #: What a phone shows beside the name comes first
-COLUMNS = ("zone", "T", *(head for head in NUMBERS if head not in ("zone", "T")))
+COLUMNS = ("outcome", "T", *(head for head in NUMBERS if head not in ("outcome", "T")))
 
 
 def section(title: str, *parts: str) -> str:
@@ -67,12 +67,12 @@ def tensor_table(comparison: Comparison, shown: list[Judged]) -> str:
 
 
 def _left(head: str) -> str:
-    return ' class="words"' if head == "zone" else ""
+    return ' class="words"' if head == "outcome" else ""
 
 
 def _cell(head: str, text: str, judged: Judged) -> str:
-    if head == "zone":
-        return f'<td class="words {judged.zone.label}">{escape(text)}</td>'
+    if head == "outcome":
+        return f'<td class="words {judged.outcome.label}">{escape(text)}</td>'
     return f"<td>{escape(text)}</td>"
 
 

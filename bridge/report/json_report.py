@@ -17,7 +17,7 @@ from bridge.judge.measure.file_pair import Pair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.verdict import Verdict
 from bridge.report.environment import environment, origins
-from bridge.report.rows import zones_of_steps
+from bridge.report.rows import outcomes_of_steps
 
 #: Version of the JSON; a key is added without a new one, never renamed or removed
 JSON_VERSION = 1
@@ -75,7 +75,7 @@ def _tensor(comparison: Comparison, judged: Judged) -> dict[str, Any]:
         "step": judged.step,
         "T": number(s.t),
         "passed": judged.passed,
-        "zone": judged.zone.label,
+        "zone": judged.outcome.label,
         "max_error": number(s.error),
         "bound": number(s.bound),
         "relative_error": number(s.relative_error),
@@ -96,13 +96,13 @@ def _step_zones(comparison: Comparison) -> list[dict[str, Any]]:
         {
             "first": one.first,
             "last": one.last,
-            "zone": one.zone.label,
+            "zone": one.outcome.label,
             "T": number(one.at.t),
             "name": one.at.name,
             "step": one.at.step,
             "at": list(one.at.statistic.at),
         }
-        for one in zones_of_steps(comparison)
+        for one in outcomes_of_steps(comparison)
     ]
 
 

@@ -100,12 +100,12 @@ def _judged(judged: Judged) -> ElementTree.Element:
     if not judged.passed:
         s = judged.statistic
         said = f"T = {short(s.t)} at {s.at}: found {s.found:.9g}, right is {s.expected:.9g}, E = {short(s.bound)}"
-        _fail(case, judged.zone, said, f"{said}\n{judged.note}".rstrip())
+        _fail(case, judged.outcome, said, f"{said}\n{judged.note}".rstrip())
     return case
 
 
-def _fail(case: ElementTree.Element, zone: Outcome, message: str, text: str) -> None:
-    failure = ElementTree.SubElement(case, "failure", {"type": zone.label, "message": _plain(message)})
+def _fail(case: ElementTree.Element, outcome: Outcome, message: str, text: str) -> None:
+    failure = ElementTree.SubElement(case, "failure", {"type": outcome.label, "message": _plain(message)})
     failure.text = _plain(text)
 
 

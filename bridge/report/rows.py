@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which rows a report shows, and the zones of whole steps."""
+"""Which rows a report shows, and the outcomes of whole steps."""
 
 from __future__ import annotations
 
@@ -47,32 +47,32 @@ def _row_of(judged: Judged) -> str:
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps in a row that have the same zone.
+    """Steps in a row that have the same outcome.
 
     Attributes
     ----------
     first, last : steps
-    zone : of all of them
+    outcome : of all of them
     at : the first tensor that fails; where none does, that with the largest T
     """
 
     first: int
     last: int
-    zone: Outcome
+    outcome: Outcome
     at: Judged
 
 
-def zones_of_steps(comparison: Comparison) -> list[Steps]:
-    """The zone of every step; neighbours with the same zone are one entry."""
+def outcomes_of_steps(comparison: Comparison) -> list[Steps]:
+    """The outcome of every step; neighbours with the same outcome are one entry."""
     found: list[Steps] = []
     for k in sorted({one.step for one in comparison.judged}):
         here = [one for one in comparison.judged if one.step == k]
-        zone, at = worst(one.zone for one in here), _telling(here)
-        if found and found[-1].zone is zone and found[-1].last == k - 1:
+        outcome, at = worst(one.outcome for one in here), _telling(here)
+        if found and found[-1].outcome is outcome and found[-1].last == k - 1:
             before = found.pop()
-            found.append(Steps(before.first, k, zone, _telling([before.at, at])))
+            found.append(Steps(before.first, k, outcome, _telling([before.at, at])))
         else:
-            found.append(Steps(k, k, zone, at))
+            found.append(Steps(k, k, outcome, at))
     return found
 
 

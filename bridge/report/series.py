@@ -60,8 +60,8 @@ def _answers(found: Sequence[Answer]) -> str:
     body = []
     for one in found:
         failed = "" if one.outcome is Outcome.ROUNDING else ' class="failed"'
-        zone = f'<td class="words {one.outcome.label}">{escape(one.outcome.words)}</td>'
-        body.append(f'<tr{failed}><th scope="row">{escape(one.name)}</th>{zone}'
+        outcome = f'<td class="words {one.outcome.label}">{escape(one.outcome.words)}</td>'
+        body.append(f'<tr{failed}><th scope="row">{escape(one.name)}</th>{outcome}'
                     f'<td class="words long">{escape(one.words)}</td></tr>')
     heads = "".join(f'<th scope="col" class="words">{head}</th>' for head in ("", "verdict", "found"))
     return scrolling("answers", f"<thead><tr>{heads}</tr></thead>", body)

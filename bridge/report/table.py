@@ -31,7 +31,7 @@ COLOURS = {
 NUMBERS: dict[str, Callable[[Comparison, Judged], str]] = {
     "step": lambda _, j: str(j.step),
     "T": lambda _, j: short(j.t),
-    "zone": lambda _, j: j.zone.words,
+    "outcome": lambda _, j: j.outcome.words,
     "digits": lambda _, j: digits(j.statistic.digits),
     "max error": lambda _, j: short(j.statistic.error),
     "E there": lambda _, j: short(j.statistic.bound),
@@ -72,9 +72,9 @@ def table(comparison: Comparison, shown: list[Judged], width: int, *, sections: 
     found = Table(pad_edge=False, box=None, header_style="bold")
     found.add_column("tensor", no_wrap=True)
     for head in kept:
-        found.add_column(head, justify="left" if head == "zone" else "right", no_wrap=True, min_width=widths[head])
+        found.add_column(head, justify="left" if head == "outcome" else "right", no_wrap=True, min_width=widths[head])
     for i, judged in enumerate(shown):
-        row = [Text(cells[head][i], style=COLOURS[judged.zone] if head == "zone" else "") for head in kept]
+        row = [Text(cells[head][i], style=COLOURS[judged.outcome] if head == "outcome" else "") for head in kept]
         style = "" if judged.passed else "bold"
         found.add_row(Text(shortened(judged.name, names)), *row, style=style)
         if sections and shown[i + 1 :] and shown[i + 1].step != judged.step:

@@ -94,13 +94,13 @@ def probes(options: Options) -> int:
             for hint in verdict.hints:
                 console.print(f"  {hint}", highlight=False, markup=False)
     validation.print_end(console, start)
-    zone = worst(one.outcome for one in found)
+    outcome = worst(one.outcome for one in found)
     exact = sum(one.outcome is Outcome.ROUNDING for one in found)
-    first = next((one for one in found if one.outcome is zone), found[0])
+    first = next((one for one in found if one.outcome is outcome), found[0])
     words = f"{exact} of {count(len(found), 'probe')} exact."
     words += f" {first.name}: {first.words}" if exact < len(found) else ""
     probes = [{"name": one.name, "verdict": one.outcome.label, "words": one.words, "hints": one.hints} for one in found]
-    series = Series("probes", _title("Exact probes, in which nothing is rounded", options), zone, words, found,
+    series = Series("probes", _title("Exact probes, in which nothing is rounded", options), outcome, words, found,
                     worst=keeper.shown)
     return finish_series("bridge.validate", options.files, series, {"probes": probes})
 
@@ -127,7 +127,7 @@ def checks(options: Options) -> int:
             run_cnn_step(files.fixture, files.result, one.device, one.precision)
         with stage(errors, "adjoint identities of the step") as progress:
             adjoint = adjoint_identities(files.fixture, files.result, progress)
-    zones = [Outcome.ROUNDING if one.passed else Outcome.BUG for one in own] + [one.outcome for one in adjoint]
+    outcomes = [Outcome.ROUNDING if one.passed else Outcome.BUG for one in own] + [one.outcome for one in adjoint]
     found = own + [
         Check(f"cnn_step, {options.precision}: adjoint identity of {one.layer}, step {one.step}",
               f"T = {short(one.largest)}", one.outcome is Outcome.ROUNDING)
@@ -140,8 +140,8 @@ def checks(options: Options) -> int:
     words += f" {adjoint_conclusion(adjoint)}" if any(one.implicated for one in adjoint) else ""
     console.print(words, style="bold", highlight=False)
     validation.print_end(console, start)
-    answers = [Answer(check.name, zone, check.found) for check, zone in zip(found, zones, strict=True)]
-    series = Series("checks", _title("Identities that need no reference", options), worst(zones), words, answers)
+    answers = [Answer(check.name, outcome, check.found) for check, outcome in zip(found, outcomes, strict=True)]
+    series = Series("checks", _title("Identities that need no reference", options), worst(outcomes), words, answers)
     return finish_series("bridge.validate", options.files, series, {"checks": [vars(check) for check in found]})
 
 

@@ -174,7 +174,7 @@ def test_storage_is_named_in_every_layer_and_direction(fixture: Path, candidate:
     comparison, verdict = judge(fixture, path)
     assert verdict.outcome is Outcome.PRECISION and verdict.precisions[0].name == f"{name} stored"
     assert f"forward/conv1 is exactly what {name} operands and results give" in verdict.words
-    assert all(one.zone in (Outcome.ROUNDING, Outcome.PRECISION) for one in comparison.judged)
+    assert all(one.outcome in (Outcome.ROUNDING, Outcome.PRECISION) for one in comparison.judged)
     assert verdict.diagnosis is not None
     said = {one.name: [(e.kinds[0].key, e.detail) for e in one.explanations] for one in verdict.diagnosis.findings}
     assert said == {one: [("precision", f"{name} operands and results")] for one in CONVOLUTIONS + GRADIENTS}

@@ -48,7 +48,7 @@ STAGES = [
     ("bridge.report.html_page", "not_judged_lines", "Not judged, in the report"),
     ("bridge.report.html_page", "origins", "Environment, in the report"),
     ("bridge.report.json_report", "environment", "environment, in the JSON"),
-    ("bridge.report.json_report", "zones_of_steps", "step_zones, in the JSON"),
+    ("bridge.report.json_report", "outcomes_of_steps", "step_zones, in the JSON"),
     ("bridge.report.json_report", "kappa", "tensors, in the JSON"),
     ("bridge.report.junit", "finding_lines", "the faults, in the JUnit file"),
     ("bridge.report.junit", "_judged", "the tensors, in the JUnit file"),

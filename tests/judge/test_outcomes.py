@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Zones, condition numbers, and the probability of a false alarm."""
+"""Outcomes, condition numbers, and the probability of a false alarm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import convolution
 from bridge.judge.verdict import Verdict, decide, excuse
-from bridge.report.rows import zones_of_steps
+from bridge.report.rows import outcomes_of_steps
 from tests.helpers.judgements import of, printed, stat
 
 Array = np.ndarray
@@ -34,32 +34,32 @@ def right(small_fixture: Path, small_result: Path) -> Pair:
     return judge(small_fixture, small_result, diagnosing=False)
 
 
-@pytest.mark.parametrize("t, zone", [
+@pytest.mark.parametrize("t, outcome", [
     (0.0, Outcome.ROUNDING), (1.0, Outcome.ROUNDING), (1.001, Outcome.CANNOT_TELL), (10.0, Outcome.CANNOT_TELL),
     (10.1, Outcome.BUG), (math.inf, Outcome.BUG), (math.nan, Outcome.BUG),
 ])
-def test_the_zone_of_a_tensor(t: float, zone: Outcome) -> None:
-    assert Judged("loss", 0, stat(t)).zone is zone
+def test_the_outcome_of_a_tensor(t: float, outcome: Outcome) -> None:
+    assert Judged("loss", 0, stat(t)).outcome is outcome
 
 
-@pytest.mark.parametrize("proven, zone", [(True, Outcome.PRECISION), (False, Outcome.CANNOT_TELL)])
-def test_a_lower_precision_excuses_what_is_inside_its_bounds(proven: bool, zone: Outcome) -> None:
+@pytest.mark.parametrize("proven, outcome", [(True, Outcome.PRECISION), (False, Outcome.CANNOT_TELL)])
+def test_a_lower_precision_excuses_what_is_inside_its_bounds(proven: bool, outcome: Outcome) -> None:
     """And nothing else."""
     names = ("forward/conv1", "forward/conv2", "loss")
     declared = of(*(Judged(name, 0, stat(t)) for name, t in zip(names, (500.0, 500.0, 0.5), strict=True)))
     lowered = of(*(Judged(name, 0, stat(t)) for name, t in zip(names, (0.7, 40.0, 0.1), strict=True)))
     excuse(declared, Recognised("TF32", names[0], 0.7, 500.0, proven), lowered)
-    assert [one.zone for one in declared.judged] == [zone, Outcome.BUG, Outcome.ROUNDING]
+    assert [one.outcome for one in declared.judged] == [outcome, Outcome.BUG, Outcome.ROUNDING]
     assert not declared.judged[0].passed
-    assert [one.zone for one in zones_of_steps(declared)] == [Outcome.BUG]
+    assert [one.outcome for one in outcomes_of_steps(declared)] == [Outcome.BUG]
 
 
-def test_the_zones_of_steps() -> None:
+def test_the_outcomes_of_steps() -> None:
     """Neighbours are one; the first that fails speaks for a step, else the largest T."""
     table = {0: (0.1, 0.4), 1: (0.3, 0.2), 2: (0.1, 2.0), 3: (5e4, 9e4), 5: (0.2, 0.1)}
-    found = zones_of_steps(of(*(Judged(f"forward/conv{i}", k, stat(t))
+    found = outcomes_of_steps(of(*(Judged(f"forward/conv{i}", k, stat(t))
                                 for k, row in table.items() for i, t in enumerate(row, 1))))
-    assert [(s.first, s.last, s.zone.label, s.at.t) for s in found] == [
+    assert [(s.first, s.last, s.outcome.label, s.at.t) for s in found] == [
         (0, 1, "rounding", 0.4), (2, 2, "cannot_tell", 2.0), (3, 3, "bug", 5e4), (5, 5, "rounding", 0.2)]
 
 

@@ -45,7 +45,7 @@ SAID = [r"(?P<name>\S+) of step (?P<step>\d) is wrong, T = (?P<t>[\d.e+-]+):",
 
 @pytest.mark.parametrize(("kind", "least"), [(Flipped, 4), deep(Low, 4)])
 def test_the_same_t_everywhere(kind: type[Operations], least: int, small_fixture: Path, tmp_path: Path) -> None:
-    """The verdict, its findings, the zones of the steps, the table and the reports."""
+    """The verdict, its findings, the outcomes of the steps, the table and the reports."""
     result = train(small_fixture, tmp_path / "r.h5", kind)
     comparison, verdict = judge(small_fixture, result)
     known = {(one.name, one.step): short(one.t) for one in comparison.judged}

@@ -145,7 +145,7 @@ def test_numbers_are_whole_in_every_width(wrong: Pair, width: int) -> None:
     head = next(line for line in lines if line.startswith("tensor"))
     row = next(line for line in lines if " bug " in f"{line} " and line.startswith("grad"))
     t = next(one for one in wrong[0].failures).t
-    assert f"{t:.1e}" in row.split() and "zone" in head.split()
+    assert f"{t:.1e}" in row.split() and "outcome" in head.split()
     assert any("\u2026" in line for line in lines) == (width < 80)
     assert ("E there" in head) == (width >= 80) and ("worst at" in head) == (width >= 100)
 
@@ -220,13 +220,13 @@ def test_real_documents_follow_the_schema(check: Callable, small_fixture: Path, 
         assert document["environment"]["result"]["file"] == result.name
         Balanced.read(files["report"].read_text(encoding="utf-8"))
         assert ElementTree.parse(files["junit"]).getroot().tag == "testsuites"
-        zones = {tensor["zone"] for tensor in document["tensors"]}
+        outcomes = {tensor["zone"] for tensor in document["tensors"]}
         if name == "low":
-            assert "precision" in zones and "bug" not in zones
+            assert "precision" in outcomes and "bug" not in outcomes
             (low,) = document["lower_precisions"]
             assert (low["name"], low["tensor"], low["proven"]) == ("TF32", "forward/conv1", True)
         elif code == 1:
-            assert "bug" in zones
+            assert "bug" in outcomes
 
 
 def test_hand_made_documents_follow_the_schema(check: Callable, wrong: Pair, right: Pair) -> None:

@@ -58,10 +58,10 @@ class Judged:
         return not self.t <= self.bug_above
 
     @property
-    def zone(self) -> Outcome:
+    def outcome(self) -> Outcome:
         """Rounding (T <= 1), bug (certain), or cannot tell, which lies between; precision where that explains it.
 
-        >>> Judged("loss", 0, Statistic(t=2.0)).zone.words
+        >>> Judged("loss", 0, Statistic(t=2.0)).outcome.words
         'cannot tell'
         """
         if self.passed:

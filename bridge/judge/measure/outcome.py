@@ -27,12 +27,12 @@ class Outcome(Enum):
         return self.label.replace("_", " ")
 
 
-def worst(zones: Iterable[Outcome]) -> Outcome:
-    """The zone of a whole step from those of its tensors.
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """The outcome of a whole step from those of its tensors.
 
     >>> worst([Outcome.ROUNDING, Outcome.BUG, Outcome.CANNOT_TELL]).words
     'bug'
     """
-    found = set(zones)
+    found = set(outcomes)
     order = (Outcome.BUG, Outcome.CANNOT_TELL, Outcome.PRECISION)
     return next((one for one in order if one in found), Outcome.ROUNDING)

@@ -335,7 +335,7 @@ def comparison(*judged: Judged) -> Comparison:
         (math.nan, Outcome.BUG),
     ],
 )
-def test_zones(t: float, outcome: Outcome) -> None:
+def test_outcomes_by_t(t: float, outcome: Outcome) -> None:
     verdict = decide(comparison(Judged("loss", 0, Statistic(t, 1.0, (0,), 1.0, 2.0, 1.0, 1))))
     assert verdict.outcome is outcome and verdict.exit_code == outcome.value
 
