@@ -95,7 +95,7 @@ def _larger(curve: Curve, place: int) -> float:
 
 
 def too_much(before: dict[str, Any] | None, larger: float, memory: int) -> str:
-    """Why a point cannot be measured, reckoned from the one before; empty where it can.
+    """Why a point cannot be measured, computed from the one before; empty where it can.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from bridge.common.progress import Report
 from bridge.common.stages import attempt
 from bridge.judge.detect_precision import Recognised, recognise
 from bridge.judge.diagnosis import BUDGET, diagnose
-from bridge.judge.diagnosis.background import reckoning
+from bridge.judge.diagnosis.background import adequacy_in_background
 from bridge.judge.diagnosis.stored_16_bit import prefer_precision, replay
 from bridge.judge.exact_probe import judge_probe
 from bridge.judge.measure.comparison import compare
@@ -91,7 +91,7 @@ def judge_pair(
     """
     if not diagnosing:
         return _decided(pair, progress)[0]
-    with reckoning(pair) as adequacy:
+    with adequacy_in_background(pair) as adequacy:
         (comparison, verdict), lower = _decided(pair, progress)
         missing = verdict.missing
         if comparison.failures:

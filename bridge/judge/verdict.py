@@ -44,7 +44,7 @@ class Verdict:
     outcome, words, hints : the word, the sentence, the rest
     precisions : lower precisions that were recognised
     diagnosis : which faults explain what is wrong; None where nobody searched
-    adequacy : which faults these data can show; None where nobody reckoned
+    adequacy : which faults these data can show; None where it was not computed
     missing : what was wanted besides and could not be had, a line each with the reason
     """
 

@@ -64,7 +64,7 @@ class Judging:
 def add_output_arguments(p: argparse.ArgumentParser) -> None:
     """What `compare` and `validate` share."""
     p.add_argument("--all", action="store_true", help="print every tensor of every step (default: what matters most)")
-    p.add_argument("--no-diagnosis", action="store_true", help="do not search for the fault, nor reckon what the data "
+    p.add_argument("--no-diagnosis", action="store_true", help="do not search for the fault, nor compute what the data "
                    "can show")
     p.add_argument("--diagnosis-time", type=_seconds, default=BUDGET, metavar="S",
                    help="seconds for the search for the fault (default %(default)g)")

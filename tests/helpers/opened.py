@@ -34,7 +34,7 @@ def diagnosed(fixture: Path, result: Path, budget: float = BUDGET) -> Diagnosis:
     return with_pair(fixture, result, lambda pair: diagnose(pair, compare(pair), budget))
 
 
-def reckoned(fixture: Path, result: Path) -> Adequacy:
+def computed(fixture: Path, result: Path) -> Adequacy:
     """What the data can show."""
     return with_pair(fixture, result, adequacy_of)
 

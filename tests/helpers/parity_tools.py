@@ -40,7 +40,7 @@ def backward(case: Case, t: dict[str, Array], device: str, wanted: Iterable[str]
 
 
 def on_host(net: bridge.Network) -> bridge.Network:
-    """The same network with the same weights on the CPU, for what is reckoned from them."""
+    """The same network with the same weights on the CPU, for what is computed from them."""
     return bridge.Network.from_torch(net.to_torch(), reduction="mean" if net.model.mean else "sum")
 
 

@@ -33,7 +33,7 @@ STAGES = [
     ("bridge.judge.judge", "diagnose", "the search for the fault"),
     ("bridge.judge.diagnosis.diagnose", "Search", "the search for the fault in grads/conv2/weight of step 0"),
     ("bridge.judge.diagnosis.diagnose", "pattern", "the search for the fault"),
-    ("bridge.judge.diagnosis.background", "reckon", "what these data can show"),
+    ("bridge.judge.diagnosis.background", "compute_adequacy", "what these data can show"),
     ("bridge.report.terminal", "finding_lines", "the faults, on the terminal"),
     ("bridge.report.terminal", "table", "the table, on the terminal"),
     ("bridge.report.terminal", "facts", "the facts, on the terminal"),
@@ -103,7 +103,7 @@ def test_a_stage_that_fails_takes_nothing_with_it(
 def test_a_right_result_stays_right(small_fixture: Path, small_result: Path, tmp_path: Path,
                                     monkeypatch: pytest.MonkeyPatch) -> None:
     """What is only shown besides is no reason for another exit code."""
-    broken(monkeypatch, "bridge.judge.diagnosis.background", "reckon", MemoryError())
+    broken(monkeypatch, "bridge.judge.diagnosis.background", "compute_adequacy", MemoryError())
     answer = ask(small_fixture, small_result, "--json", str(tmp_path / "out.json"), diagnosing=True)
     assert answer.code == 0 and "Traceback" not in answer.errors
     assert json.loads((tmp_path / "out.json").read_text())["missing"] == ["what these data can show: not enough memory"]

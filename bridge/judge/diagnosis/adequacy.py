@@ -44,7 +44,7 @@ BESIDE = {
 }
 
 
-def reckon(excerpt: Excerpt, long_sums: Sequence[Sight] = ()) -> Adequacy:
+def compute_adequacy(excerpt: Excerpt, long_sums: Sequence[Sight] = ()) -> Adequacy:
     """What a fixture can show of a candidate that writes what its result holds.
 
     Parameters
@@ -53,7 +53,7 @@ def reckon(excerpt: Excerpt, long_sums: Sequence[Sight] = ()) -> Adequacy:
     long_sums : what `in_long_sums` found
     """
     with np.errstate(all="ignore"), one_core():
-        return _Reckoner(excerpt, long_sums).run()
+        return _Computation(excerpt, long_sums).run()
 
 
 def in_long_sums(pair: Pair) -> list[Sight]:
@@ -69,7 +69,7 @@ def in_long_sums(pair: Pair) -> list[Sight]:
                 for one in operation_faults(Case("loss", chain, right, truth.value)) if one.kinds[0].key == "naive_sum"]
 
 
-class _Reckoner:
+class _Computation:
     """The first step of a fixture in float64, with every fault planted in every operation."""
 
     def __init__(self, excerpt: Excerpt, long_sums: Sequence[Sight]) -> None:
@@ -91,7 +91,7 @@ class _Reckoner:
         self._not_applicable()
         if self.excerpt.share < 1:
             n, _, h, w = self.excerpt.batch_shape
-            self.adequacy.remarks.append(f"reckoned on {n} x {h} x {w} pixels of the batch")
+            self.adequacy.remarks.append(f"computed on {n} x {h} x {w} pixels of the batch")
         return self.adequacy
 
     def _known_inputs(self) -> None:
@@ -140,7 +140,7 @@ class _Reckoner:
             if steps != list(range(min(2, self.excerpt.steps))):
                 continue
             if not self._known_update(name, steps):
-                self.adequacy.remarks.append(f"optimizer/{name} is not reckoned: the fixture lacks its own gradients")
+                self.adequacy.remarks.append(f"optimizer/{name} is not computed: the fixture lacks its own gradients")
                 continue
             case = self._updating(name, len(steps))
             truth = case.right().full(self.chain.arithmetic)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from bridge.common.errors import FileError
-from bridge.judge.diagnosis.adequacy import in_long_sums, reckon
+from bridge.judge.diagnosis.adequacy import compute_adequacy, in_long_sums
 from bridge.judge.diagnosis.crop import Excerpt
 from bridge.judge.diagnosis.records import Adequacy, Sight
 from bridge.judge.measure.file_pair import Pair
@@ -27,13 +27,13 @@ LARGE = 1 << 19
 #: The work is made of small products, which threads that wait for each other only slow down
 ALONE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
-#: Arguments of `bridge.judge.diagnosis.adequacy.reckon`
+#: Arguments of `bridge.judge.diagnosis.adequacy.compute_adequacy`
 Work = tuple[Excerpt, Sequence[Sight]]
 
 
 @contextmanager
-def reckoning(pair: Pair) -> Iterator[Callable[[], Adequacy]]:
-    """Begin `bridge.judge.diagnosis.adequacy.reckon`; what is given waits for it and returns what it found.
+def adequacy_in_background(pair: Pair) -> Iterator[Callable[[], Adequacy]]:
+    """Begin `bridge.judge.diagnosis.adequacy.compute_adequacy`; what is given waits for it and returns what it found.
 
     Of small results, and where no process can be started or it fails, all is computed in this process, and only when
     it is asked for.
@@ -54,7 +54,7 @@ def reckoning(pair: Pair) -> Iterator[Callable[[], Adequacy]]:
 
 def adequacy_of(pair: Pair) -> Adequacy:
     """What a fixture can show of a candidate that writes what its result holds, computed in this process."""
-    return reckon(*_work(pair))
+    return compute_adequacy(*_work(pair))
 
 
 def _work(pair: Pair) -> Work:
@@ -88,7 +88,7 @@ def _found(child: subprocess.Popen[bytes] | None, pair: Pair) -> Adequacy:
 
 def main() -> None:
     """What the child does."""
-    found = reckon(*pickle.load(sys.stdin.buffer))
+    found = compute_adequacy(*pickle.load(sys.stdin.buffer))
     # Without a buffer, which a user may ask for, a signal in the middle of a write would lose the rest
     with open(sys.stdout.fileno(), "wb", closefd=False) as out:
         out.write(pickle.dumps(found))

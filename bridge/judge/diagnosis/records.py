@@ -117,7 +117,7 @@ class Adequacy:
     Attributes
     ----------
     sights : fault by tensor
-    remarks : why faults are invisible, "one input channel: ...", and what was not reckoned
+    remarks : why faults are invisible, "one input channel: ...", and what was not computed
     """
 
     sights: list[Sight] = field(default_factory=list)

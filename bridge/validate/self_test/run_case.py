@@ -90,7 +90,7 @@ def check(healthy: Healthy, data: str, scene: Scene) -> Healthily:
 
 
 def tell(plant: Plant, data: str, scene: Scene) -> Told:
-    """Plant a fault and ask, as `bridge.compare` does; what the data can show is reckoned only where it matters."""
+    """Plant a fault and ask, as `bridge.compare` does; what the data can show is computed only where it matters."""
     told = Told(plant.kind, plant.name, data, scene.setting)
     start = time.monotonic()
     try:
@@ -110,7 +110,7 @@ def tell(plant: Plant, data: str, scene: Scene) -> Told:
 
 
 def _visible(plant: Plant, scene: Scene) -> bool:
-    """The data can show faults of this kind; one of which nothing is reckoned is always visible."""
+    """The data can show faults of this kind; one of which nothing is computed is always visible."""
     with open_pair(scene.fixture, scene.right) as pair:
         sights = [one for one in adequacy_of(pair).sights if one.kind.number == plant.kind]
     return not sights or any(one.ratio >= VISIBLE for one in sights)

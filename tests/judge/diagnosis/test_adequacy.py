@@ -21,7 +21,7 @@ from bridge.validate.self_test.candidate import train
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.diagnosed import make
-from tests.helpers.opened import reckoned
+from tests.helpers.opened import computed
 
 Array = np.ndarray
 
@@ -37,7 +37,7 @@ def default(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def best(found: Adequacy, key: str, detail: str = "", tensor: str = "") -> float:
     """The best chance to see a fault."""
     ratios = [s.ratio for s in found.sights if s.kind.key == key and detail in s.detail and tensor in s.tensor]
-    assert ratios, f"{key} {detail} {tensor} was not reckoned"
+    assert ratios, f"{key} {detail} {tensor} was not computed"
     return max(ratios)
 
 
@@ -72,7 +72,7 @@ INVISIBLE = {
 
 
 def test_default_data_see_everything_that_float32_can(default: tuple[Path, Path]) -> None:
-    found = reckoned(*default)
+    found = computed(*default)
     assert {(one.kind.key, one.detail) for one in found.blind} == set(INVISIBLE)
     assert len(found.sights) > 1000
     kinds = {one.kind.number for one in found.sights}
@@ -84,8 +84,8 @@ def test_default_data_see_everything_that_float32_can(default: tuple[Path, Path]
 @pytest.mark.deep
 def test_constant_images(default: tuple[Path, Path], tmp_path: Path) -> None:
     """The first layer cannot tell their pixels apart; only the border and what follows can."""
-    found = reckoned(*edited(default[0], tmp_path / "f.h5", input=np.float32(0.5), target=np.float32(0.25)))
-    good = reckoned(*default)
+    found = computed(*edited(default[0], tmp_path / "f.h5", input=np.float32(0.5), target=np.float32(0.25)))
+    good = computed(*default)
     for key, detail in (
         ("image_transposed", "the input: reversed along h"),
         ("image_transposed", "the input: memory in the order (n,c,w,h)"),
@@ -100,7 +100,7 @@ def test_constant_images(default: tuple[Path, Path], tmp_path: Path) -> None:
 def test_symmetric_images(default: tuple[Path, Path], tmp_path: Path) -> None:
     with h5py.File(default[0]) as file:
         x = file["batches/0/input"][()]
-    found = reckoned(*edited(default[0], tmp_path / "f.h5", input=x + x[..., ::-1]))
+    found = computed(*edited(default[0], tmp_path / "f.h5", input=x + x[..., ::-1]))
     assert best(found, "image_transposed", "the input: reversed along w", "forward/conv1") < VISIBLE
     assert best(found, "image_transposed", "the input: reversed along h", "forward/conv1") > 100
 
@@ -115,7 +115,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_one_channel(single: Path, tmp_path: Path) -> None:
     """There are no channels to be swapped, and one step shows no memory."""
-    blind = {(one.kind.key, one.detail) for one in reckoned(*edited(single, tmp_path / "f.h5")).blind}
+    blind = {(one.kind.key, one.detail) for one in computed(*edited(single, tmp_path / "f.h5")).blind}
     assert ("in_out_swapped", "there is nothing to show it on") in blind
     assert {("accumulated", "from the second step on"), ("state", "from the second step on")} <= blind
     assert "kernel_flipped" not in {key for key, _ in blind}
@@ -127,7 +127,7 @@ def test_images_that_are_their_own_transposes(single: Path, tmp_path: Path) -> N
         x = file["batches/0/input"][()]
     order = "the input: memory in the order (n,c,h,w), read as (n,c,w,h)"
     for image, seen in ((x + x.swapaxes(2, 3), False), (x, True)):
-        found = reckoned(*edited(single, tmp_path / "f.h5", input=image))
+        found = computed(*edited(single, tmp_path / "f.h5", input=image))
         assert (best(found, "image_transposed", order) > VISIBLE) == seen
 
 
@@ -138,7 +138,7 @@ def test_symmetric_kernels(single: Path, tmp_path: Path) -> None:
         with h5py.File(file_name, "r+") as file:
             w = file["steps/0/weights/0/weight"]
             w[...] = w[()] + w[()][..., ::-1, ::-1]
-    found = reckoned(path, result)
+    found = computed(path, result)
     assert best(found, "kernel_flipped", "kernel reversed along r and s", "forward/0") < VISIBLE
     assert best(found, "dgrad_not_rotated", "", "grads/input") < VISIBLE
     # A gradient is as asymmetric as before
@@ -146,12 +146,12 @@ def test_symmetric_kernels(single: Path, tmp_path: Path) -> None:
 
 
 def test_a_fixture_of_weights_and_batches_alone(single: Path, tmp_path: Path) -> None:
-    """Its updates are not reckoned, and it says so."""
+    """Its updates are not computed, and it says so."""
     path, result = edited(single, tmp_path / "f.h5")
     with h5py.File(path, "r+") as file:
         del file["steps/0/grads"], file["steps/0/forward"], file["steps/0/loss"], file["steps/1"]
-    remarks = reckoned(path, result).remarks
-    assert "optimizer/0/weight is not reckoned: the fixture lacks its own gradients" in remarks
+    remarks = computed(path, result).remarks
+    assert "optimizer/0/weight is not computed: the fixture lacks its own gradients" in remarks
 
 
 def test_upstream_gradients_of_ones(single: Path, tmp_path: Path) -> None:
@@ -160,11 +160,11 @@ def test_upstream_gradients_of_ones(single: Path, tmp_path: Path) -> None:
         x, w, b = (torch.from_numpy(file[name][()]) for name in INPUTS)
         assert reference.model is not None
     y = torch.conv2d(x, w, b, padding=1).numpy()
-    found = reckoned(*edited(single, tmp_path / "f.h5", target=y - np.float32(0.5)))
+    found = computed(*edited(single, tmp_path / "f.h5", target=y - np.float32(0.5)))
     for detail in ("dz: reversed along h", "dz: memory in the order (n,c,h,w), read as (n,c,w,h)"):
         # Up to the rounding of the target
         assert best(found, "image_transposed", detail, "grads/0/weight") < VISIBLE
-        usual = reckoned(*edited(single, tmp_path / "g.h5"))
+        usual = computed(*edited(single, tmp_path / "g.h5"))
         assert best(usual, "image_transposed", detail, "grads/0/weight") > VISIBLE
 
 
@@ -190,12 +190,12 @@ def test_an_excerpt_is_the_upper_left_part(large: tuple[Path, Path]) -> None:
 @pytest.mark.deep
 def test_an_excerpt_says_no_more_than_the_whole(large: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     start = time.process_time()
-    part = reckoned(*large)
+    part = computed(*large)
     assert time.process_time() - start < 6
-    assert "reckoned on 2 x 128 x 128 pixels of the batch" in part.remarks
+    assert "computed on 2 x 128 x 128 pixels of the batch" in part.remarks
     monkeypatch.setattr(crop, "SIDE", 256)
-    whole = reckoned(*large)
-    assert not any("reckoned on" in remark for remark in whole.remarks)
+    whole = computed(*large)
+    assert not any("computed on" in remark for remark in whole.remarks)
     ratios = {(one.kind.key, one.detail, one.tensor): one.ratio for one in whole.sights}
     assert set(ratios) == {(one.kind.key, one.detail, one.tensor) for one in part.sights}
     visible = [one for one in part.sights if one.kind.key not in THRESHOLDS and one.ratio >= VISIBLE]

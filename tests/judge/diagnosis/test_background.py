@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the data can show, reckoned in a process of its own."""
+"""What the data can show, computed in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ import pytest
 from bridge.common.errors import FileError
 from bridge.engine.library import extension
 from bridge.judge.diagnosis import background
-from bridge.judge.diagnosis.background import reckoning
+from bridge.judge.diagnosis.background import adequacy_in_background
 from bridge.judge.diagnosis.crop import Excerpt
 from bridge.judge.judge import judge
 from bridge.judge.measure.file_pair import open_pair
 from reference.export import ExportSettings, export
-from tests.helpers.opened import reckoned
+from tests.helpers.opened import computed
 
 Files = tuple[Path, Path]
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    folder = tmp_path_factory.mktemp("aside")
+    folder = tmp_path_factory.mktemp("background")
     export(folder / "f.h5", ExportSettings(height=12, width=10, steps=2))
     extension.run_file(folder / "f.h5", folder / "r.h5")
     return folder / "f.h5", folder / "r.h5"
@@ -51,10 +51,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
 
 
 def test_the_process_finds_the_same(files: Files, started: list[subprocess.Popen[bytes]]) -> None:
-    with open_pair(*files) as pair, reckoning(pair) as adequacy:
-        assert adequacy() == reckoned(*files)
+    with open_pair(*files) as pair, adequacy_in_background(pair) as adequacy:
+        assert adequacy() == computed(*files)
     assert [child.returncode for child in started] == [0]
-    assert judge(*files)[1].adequacy == reckoned(*files)
+    assert judge(*files)[1].adequacy == computed(*files)
 
 
 @pytest.mark.deep
@@ -62,18 +62,18 @@ def test_a_process_that_fails_or_cannot_start_is_done_without(
     files: Files, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
-    with open_pair(*files) as pair, reckoning(pair) as adequacy:
-        assert adequacy() == reckoned(*files)
+    with open_pair(*files) as pair, adequacy_in_background(pair) as adequacy:
+        assert adequacy() == computed(*files)
     assert started[0].returncode != 0
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with open_pair(*files) as pair, reckoning(pair) as adequacy:
-        assert adequacy() == reckoned(*files)
+    with open_pair(*files) as pair, adequacy_in_background(pair) as adequacy:
+        assert adequacy() == computed(*files)
 
 
 def test_it_ends_with_the_comparison(files: Files, started: list[subprocess.Popen[bytes]],
                                      monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether somebody asked, or something else went wrong."""
-    with open_pair(*files) as pair, reckoning(pair):
+    with open_pair(*files) as pair, adequacy_in_background(pair):
         pass
 
     def fail(*_: object) -> None:
@@ -88,8 +88,8 @@ def test_it_ends_with_the_comparison(files: Files, started: list[subprocess.Pope
 def test_small_results_start_nothing(files: Files, started: list[subprocess.Popen[bytes]],
                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "LARGE", 1 << 28)
-    with open_pair(*files) as pair, reckoning(pair) as adequacy:
-        assert adequacy() == reckoned(*files)
+    with open_pair(*files) as pair, adequacy_in_background(pair) as adequacy:
+        assert adequacy() == computed(*files)
     assert not started
 
 
@@ -114,4 +114,4 @@ def test_a_signal_does_not_cut_what_the_process_says(files: Files, tmp_path: Pat
             time.sleep(0.1)
             child.send_signal(signal.SIGCONT)
         said = child.stdout.read()
-    assert len(said) > 4096 and pickle.loads(said) == reckoned(*files)
+    assert len(said) > 4096 and pickle.loads(said) == computed(*files)
