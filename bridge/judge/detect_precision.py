@@ -23,7 +23,7 @@ from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.operation_names import operation
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
-from bridge.judge.oracle.reduced_precision import CUT_OFF, HYPOTHESES, Lowering, words
+from bridge.judge.oracle.reduced_precision import CUT_OFF, HYPOTHESES, ReducedPrecision, words
 
 Array = np.ndarray
 
@@ -99,37 +99,37 @@ def _consistent(pair: Pair, comparison: Comparison) -> Recognised | None:
 
 def _explained(pair: Pair, layer: Conv2d, source: str | None, declared_t: float) -> Recognised | None:
     """The best precision that explains a convolution that fails."""
-    for name, lowering in HYPOTHESES[pair.candidate.precision].items():
+    for name, reduced in HYPOTHESES[pair.candidate.precision].items():
         # Products of rounded operands are exact in float32; a float64 candidate in float32 sums in float32
-        u = total_roundoff("float32") if lowering.results is None else CUT_OFF
-        found = _statistic(pair, layer, source, lowering, u)
+        u = total_roundoff("float32") if reduced.results is None else CUT_OFF
+        found = _statistic(pair, layer, source, reduced, u)
         if found.t <= 1:
             return Recognised(name, f"forward/{layer.name}", found.t, declared_t)
     return None
 
 
-def _statistic(pair: Pair, layer: Conv2d, source: str | None, lowering: Lowering | None, u: float) -> Statistic:
+def _statistic(pair: Pair, layer: Conv2d, source: str | None, reduced: ReducedPrecision | None, u: float) -> Statistic:
     """T of the candidate's convolution against that of a lower precision, summed with unit roundoff u.
 
     `source` is the candidate's tensor that it takes; None is the network's input.
     """
-    w = _widened(lowering, pair.start[f"{layer.name}/weight"])
+    w = _widened(reduced, pair.start[f"{layer.name}/weight"])
     bias = np.zeros((layer.out_channels, 1, 1))
     if layer.bias:
         bias[:, 0, 0] = pair.start[f"{layer.name}/bias"]
     total, name = Statistic(), f"forward/{layer.name}"
     for image in range(pair.batch_shape[0]):
-        x = _widened(lowering, _input(pair, source, image).astype(pair.dtype))
+        x = _widened(reduced, _input(pair, source, image).astype(pair.dtype))
         value, absolute = (
             products[0] for products in (
                 convolution.forward(x, [w], layer), convolution.forward(np.abs(x), [np.abs(w)], layer))
         )
         n = convolution.products_forward(layer, x.shape[1:], value.shape[1:]) + layer.bias
         bound = Arithmetic(u).with_underflow(Arithmetic(u).factor(n) * (absolute + np.abs(bias)), n)
-        if lowering is None or lowering.results is None:
+        if reduced is None or reduced.results is None:
             value += bias
         else:
-            value, bound = lowering.stored(value, bound, bias if layer.bias else None)
+            value, bound = reduced.stored(value, bound, bias if layer.bias else None)
         found = pair.candidate.read(f"steps/0/{name}", pair.shapes[name], image)
         total.merge(measure(found, value, bound, image=image))
     return total
@@ -141,5 +141,5 @@ def _input(pair: Pair, source: str | None, image: int) -> Array:
     return pair.candidate.read(f"steps/0/{source}", pair.shapes[source], image)
 
 
-def _widened(lowering: Lowering | None, x: Array) -> Array:
-    return x.astype(np.float64) if lowering is None else lowering.widened(x)
+def _widened(reduced: ReducedPrecision | None, x: Array) -> Array:
+    return x.astype(np.float64) if reduced is None else reduced.widened(x)

@@ -120,11 +120,11 @@ def _lower(pair: Pair, comparison: Comparison, progress: Report | None) -> Lower
     if recognised is None:
         return None
     if recognised.name in HALF:
-        lowered = replay(pair, comparison, recognised.name)
+        reduced = replay(pair, comparison, recognised.name)
     else:
-        lowered = compare(pair.lowered(recognised.name), progress)
-    excuse(comparison, recognised, lowered)
-    return Lower(recognised, lowered)
+        reduced = compare(pair.reduced(recognised.name), progress)
+    excuse(comparison, recognised, reduced)
+    return Lower(recognised, reduced)
 
 
 def _explained(
@@ -132,7 +132,7 @@ def _explained(
 ) -> Verdict:
     """A bug besides a lower precision is searched with that precision's bounds; else the precision itself is named."""
     if lower and lower.recognised.proven and lower.comparison.failures:
-        found = diagnose(pair.lowered(lower.recognised.name), lower.comparison, seconds)
+        found = diagnose(pair.reduced(lower.recognised.name), lower.comparison, seconds)
         return named(verdict, lower.comparison, found)
     diagnosis = diagnose(pair, comparison, seconds)
     if lower and lower.recognised.name in HALF:

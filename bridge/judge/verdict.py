@@ -62,23 +62,23 @@ class Verdict:
         return self.outcome.value
 
 
-def decide(comparison: Comparison, recognised: Recognised | None = None, lowered: Comparison | None = None) -> Verdict:
+def decide(comparison: Comparison, recognised: Recognised | None = None, reduced: Comparison | None = None) -> Verdict:
     """Draw the conclusion.
 
     Parameters
     ----------
     comparison : what `bridge.judge.measure.comparison.compare` found
     recognised : the lower precision that explains the first convolution that fails, if there is one
-    lowered : the comparison by the bounds of that precision
+    reduced : the comparison by the bounds of that precision
     """
     failures = comparison.failures
     if not failures:
         return _right(comparison)
     if recognised is None:
         return _wrong(comparison, failures)
-    if lowered is None or not lowered.failures:
+    if reduced is None or not reduced.failures:
         return _lower_precision(comparison, recognised)
-    found = _wrong(lowered, lowered.failures)
+    found = _wrong(reduced, reduced.failures)
     besides = (
         f"Besides, {recognised.layer} is computed with {recognised.said}; all this is judged by the bounds "
         f"of that precision, and the table by those of {comparison.precision}."
@@ -149,9 +149,9 @@ def unanswered(verdict: Verdict, failed: list[str]) -> Verdict:
     return replace(verdict, outcome=Outcome.CANNOT_TELL, words=f"CANNOT TELL: {failed[0]}.", hints=[verdict.words])
 
 
-def excuse(comparison: Comparison, recognised: Recognised, lowered: Comparison) -> None:
+def excuse(comparison: Comparison, recognised: Recognised, reduced: Comparison) -> None:
     """Mark what is outside its bound, but inside that of the lower precision: `Judged.excused`."""
-    inside = {(judged.name, judged.step) for judged in lowered.judged if judged.passed}
+    inside = {(judged.name, judged.step) for judged in reduced.judged if judged.passed}
     outcome = Outcome.PRECISION if recognised.proven else Outcome.CANNOT_TELL
     for judged in comparison.failures:
         if (judged.name, judged.step) in inside:

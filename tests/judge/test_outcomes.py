@@ -47,8 +47,8 @@ def test_a_lower_precision_excuses_what_is_inside_its_bounds(proven: bool, outco
     """And nothing else."""
     names = ("forward/conv1", "forward/conv2", "loss")
     declared = of(*(Judged(name, 0, stat(t)) for name, t in zip(names, (500.0, 500.0, 0.5), strict=True)))
-    lowered = of(*(Judged(name, 0, stat(t)) for name, t in zip(names, (0.7, 40.0, 0.1), strict=True)))
-    excuse(declared, Recognised("TF32", names[0], 0.7, 500.0, proven), lowered)
+    reduced = of(*(Judged(name, 0, stat(t)) for name, t in zip(names, (0.7, 40.0, 0.1), strict=True)))
+    excuse(declared, Recognised("TF32", names[0], 0.7, 500.0, proven), reduced)
     assert [one.outcome for one in declared.judged] == [outcome, Outcome.BUG, Outcome.ROUNDING]
     assert not declared.judged[0].passed
     assert [one.outcome for one in outcomes_of_steps(declared)] == [Outcome.BUG]

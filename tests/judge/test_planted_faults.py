@@ -200,7 +200,7 @@ CUTS = {"TF32": numbers.tf32, "bf16": numbers.bf16}
 @pytest.mark.parametrize("size", SIZES)
 def test_lower_precision_is_recognised(fixtures: Callable, name: str, size: str, tmp_path: Path) -> None:
     fixture = fixtures("plain", size)
-    answer = ask(fixture, train(fixture, tmp_path / "result.h5", numbers.lowered(CUTS[name])))
+    answer = ask(fixture, train(fixture, tmp_path / "result.h5", numbers.reduced(CUTS[name])))
     assert answer.code == 3, answer.words
     assert f"forward/conv1 is exactly what {name} operands give" in answer.words
 
@@ -209,14 +209,14 @@ def test_lower_precision_is_recognised(fixtures: Callable, name: str, size: str,
 def test_lower_precision_of_later_layers_is_recognised(fixtures: Callable, name: str, tmp_path: Path) -> None:
     """Libraries take other kernels where there is one channel; and the first output may not be in the file."""
 
-    class Some(numbers.lowered(CUTS[name])):
+    class Some(numbers.reduced(CUTS[name])):
         def conv(self, layer, x, w, b):
             return super().conv(layer, x, w, b) if layer.in_channels > 1 else Operations.conv(self, layer, x, w, b)
 
     fixture = fixtures("plain", "small")
     answer = ask(fixture, train(fixture, tmp_path / "some.h5", Some))
     assert answer.code == 3 and f"forward/conv2 is exactly what {name} operands give" in answer.words
-    train(fixture, tmp_path / "all.h5", numbers.lowered(CUTS[name]))
+    train(fixture, tmp_path / "all.h5", numbers.reduced(CUTS[name]))
     path = plant(tmp_path / "all.h5", tmp_path / "part.h5", {"steps/0/forward/conv1": lambda z: None})
     answer = ask(fixture, path)
     assert answer.code == 3 and f"forward/conv2 is exactly what {name} operands give" in answer.words
@@ -225,7 +225,7 @@ def test_lower_precision_of_later_layers_is_recognised(fixtures: Callable, name:
 def test_lower_precision_that_nothing_proves(fixtures: Callable, tmp_path: Path) -> None:
     """In the backward pass alone there is room for it and for a small bug."""
 
-    class Backward(numbers.lowered(CUTS["TF32"])):
+    class Backward(numbers.reduced(CUTS["TF32"])):
         conv = Operations.conv
 
     class Wrong(Backward):
@@ -240,7 +240,7 @@ def test_lower_precision_that_nothing_proves(fixtures: Callable, tmp_path: Path)
 
 @pytest.mark.parametrize("name", CUTS)
 def test_lower_precision_excuses_no_bug(fixtures: Callable, name: str, tmp_path: Path) -> None:
-    class Both(numbers.lowered(CUTS[name])):
+    class Both(numbers.reduced(CUTS[name])):
         def filter_gradient(self, layer, dz, x, w):
             found = super().filter_gradient(layer, dz, x, w)
             return found.flip(2, 3) if layer.name == "conv2" else found

@@ -21,7 +21,7 @@ from bridge.judge.diagnosis.hypothesis import (
 from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.padding import MODES, window
-from bridge.judge.oracle.reduced_precision import HYPOTHESES, Lowering
+from bridge.judge.oracle.reduced_precision import HYPOTHESES, ReducedPrecision
 
 Array = np.ndarray
 SHIFTS = [(h, w) for h, w in itertools.product((-1, 0, 1), repeat=2) if h or w]
@@ -171,18 +171,18 @@ def part_detail(images: tuple[int, ...]) -> str:
     return f"only image{'s' if len(images) > 1 else ''} {', '.join(map(str, images))} of the batch"
 
 
-def lowered(operation: Forward | Data | Filter, lowering: Lowering) -> Operation:
+def in_reduced_precision(operation: Forward | Data | Filter, reduced: ReducedPrecision) -> Operation:
     """The operation in a lower precision: operands are rounded, and the result where it is stored."""
     for operand in _OPERANDS[type(operation)]:
         x = getattr(operation, operand)
         if isinstance(x, Bounded):
             # What is not known may be rounded to a neighbour
-            error = None if x.error is None else x.error + lowering.step(np.abs(x.value) + x.error)
-            x = Bounded(lowering.widened(x.value), error)
+            error = None if x.error is None else x.error + reduced.step(np.abs(x.value) + x.error)
+            x = Bounded(reduced.widened(x.value), error)
         else:
-            x = lowering.widened(x)
+            x = reduced.widened(x)
         operation = operation.replaced(**{operand: x})
-    return operation.replaced(lowering=None if lowering.results is None else lowering)
+    return operation.replaced(reduced=None if reduced.results is None else reduced)
 
 
 _OPERANDS: dict[type, tuple[str, str]] = {Forward: ("x", "w"), Data: ("dz", "w"), Filter: ("x", "dz")}
@@ -190,10 +190,10 @@ _OPERANDS: dict[type, tuple[str, str]] = {Forward: ("x", "w"), Data: ("dz", "w")
 
 def _lower(operation: Forward | Data | Filter) -> Hypotheses:
     """Convolutions of a lower precision."""
-    for lowering in HYPOTHESES["float32"].values():
+    for reduced in HYPOTHESES["float32"].values():
         # Only a forward convolution has a bias
-        if not lowering.bias_inside or (isinstance(operation, Forward) and operation.b is not None):
-            yield hypothesis("precision", lowering.said, lowered(operation, lowering))
+        if not reduced.bias_inside or (isinstance(operation, Forward) and operation.b is not None):
+            yield hypothesis("precision", reduced.said, in_reduced_precision(operation, reduced))
 
 
 def _moved(shift: tuple[int, int]) -> str:

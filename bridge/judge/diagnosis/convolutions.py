@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A convolution and its two gradients as operations, see `bridge.judge.diagnosis.operations`.
 
-With a `lowering` results are stored in 16 bits: the sum is rounded, see `bridge.judge.oracle.reduced_precision`.
+With a `reduced` precision results are stored in 16 bits: the sum is rounded, see
+`bridge.judge.oracle.reduced_precision`.
 Operands are given as they are multiplied.
 """
 
@@ -19,7 +20,7 @@ from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.padding import coordinates, window
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle.error_model import Arithmetic
-from bridge.judge.oracle.reduced_precision import Lowering
+from bridge.judge.oracle.reduced_precision import ReducedPrecision
 
 Array = np.ndarray
 
@@ -62,7 +63,7 @@ class Forward(Operation):
     read: Layout | None = None
     bias_factor: float = 1.0
     bias_axis: int = 1
-    lowering: Lowering | None = None
+    reduced: ReducedPrecision | None = None
     seen: Patches = field(default_factory=lambda: Patches(), compare=False, repr=False)
 
     def at(self, indices: Array) -> Array:
@@ -87,13 +88,13 @@ class Forward(Operation):
         return patches
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
-        arithmetic = _summed(arithmetic, self.lowering)
+        arithmetic = _summed(arithmetic, self.reduced)
         n = float(np.prod(self.w.shape[1:])) + (self.b is not None)
         value, error = _bounded_sum(self._sum, self.x, self.w, n, arithmetic)
         bias = self._bias()
         error += arithmetic.factor(n) * np.abs(bias)
-        if self.lowering is not None:
-            return Bounded(*self.lowering.stored(value, error, None if self.b is None else bias))
+        if self.reduced is not None:
+            return Bounded(*self.reduced.stored(value, error, None if self.b is None else bias))
         return Bounded(value + bias, error)
 
     def values(self) -> Array:
@@ -101,13 +102,13 @@ class Forward(Operation):
 
     def slack(self, value: Array) -> Array | float:
         largest = None if self.b is None else np.abs(self.bias_factor * self.b).max()
-        return 0.0 if self.lowering is None else self.lowering.step(value, largest)
+        return 0.0 if self.reduced is None else self.reduced.step(value, largest)
 
     def _out(self, total: Array, bias: Array) -> Array:
         """What comes out of a sum and a bias."""
-        if self.lowering is None:
+        if self.reduced is None:
             return total + bias
-        return self.lowering.stored(total, 0.0, None if self.b is None else bias)[0]
+        return self.reduced.stored(total, 0.0, None if self.b is None else bias)[0]
 
     def _sum(self, x: Array, w: Array) -> Array:
         padded = _padded(_in_order(x, self.read), self.layer, self.shape[2:], self.mode, self.shift)
@@ -141,14 +142,14 @@ class Data(Operation):
     w: Array
     shift: Pair = (0, 0)
     read: Layout | None = None
-    lowering: Lowering | None = None
+    reduced: ReducedPrecision | None = None
     seen: Patches = field(default_factory=lambda: Patches(), compare=False, repr=False)
 
     def at(self, indices: Array) -> Array:
         c, ks = self._channels(indices)
         patches = self.seen.get(self.dz, (self.layer, self.shift, self.read), indices, self._patches)
         kernels = self.w[ks, (c % (self.layer.in_channels // self.layer.groups))[:, None]]
-        return _out(np.einsum("ikrs,ikrs->i", patches, kernels), self.lowering)
+        return _out(np.einsum("ikrs,ikrs->i", patches, kernels), self.reduced)
 
     def _channels(self, indices: Array) -> tuple[Array, Array]:
         """Input channel of each element, and the output channels that it has a part in."""
@@ -180,13 +181,13 @@ class Data(Operation):
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
         n = float(self.w.shape[0] // self.layer.groups * np.prod(self.w.shape[2:]))
-        return _bounded(self.lowering, *_bounded_sum(self._sum, self.dz, self.w, n, _summed(arithmetic, self.lowering)))
+        return _bounded(self.reduced, *_bounded_sum(self._sum, self.dz, self.w, n, _summed(arithmetic, self.reduced)))
 
     def values(self) -> Array:
-        return _out(self._sum(self.dz.value, self.w), self.lowering)
+        return _out(self._sum(self.dz.value, self.w), self.reduced)
 
     def slack(self, value: Array) -> Array | float:
-        return 0.0 if self.lowering is None else self.lowering.step(value)
+        return 0.0 if self.reduced is None else self.reduced.step(value)
 
     def _sum(self, dz: Array, w: Array) -> Array:
         size = (self.shape[2], self.shape[3])
@@ -216,14 +217,14 @@ class Filter(Operation):
     read_x: Layout | None = None
     read_dz: Layout | None = None
     images: tuple[int, ...] | None = None
-    lowering: Lowering | None = None
+    reduced: ReducedPrecision | None = None
     cache: dict[str, Array] = field(default_factory=dict, compare=False, repr=False)
 
     def replaced(self, **changes: Any) -> Filter:
         return replace(self, **({"cache": {}} | changes))
 
     def at(self, indices: Array) -> Array:
-        return _out(self._sum_at(indices), self.lowering)
+        return _out(self._sum_at(indices), self.reduced)
 
     def _sum_at(self, indices: Array) -> Array:
         """Of few channels only these are multiplied: a full gradient of large images takes a second."""
@@ -244,13 +245,13 @@ class Filter(Operation):
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
         n = float(np.prod(self.dz.value.shape) // self.dz.value.shape[1])
-        arithmetic = _summed(arithmetic, self.lowering)
+        arithmetic = _summed(arithmetic, self.reduced)
         value, error = _bounded_sum(self._sum, self.x, self.dz.value, n, arithmetic, self.dz.error)
         self.cache["sum"] = value
-        return _bounded(self.lowering, value, error)
+        return _bounded(self.reduced, value, error)
 
     def slack(self, value: Array) -> Array | float:
-        return 0.0 if self.lowering is None else self.lowering.step(value)
+        return 0.0 if self.reduced is None else self.reduced.step(value)
 
     def _sum(self, x: Array, dz: Array, cs: Array | None = None, ks: Array | None = None) -> Array:
         layer, x, dz = self.layer, _in_order(x, self.read_x, cs), _in_order(dz, self.read_dz, ks)
@@ -279,17 +280,17 @@ def _bounded_sum(
     return value, arithmetic.with_underflow(error, n)
 
 
-def _summed(arithmetic: Arithmetic, lowering: Lowering | None) -> Arithmetic:
+def _summed(arithmetic: Arithmetic, reduced: ReducedPrecision | None) -> Arithmetic:
     """Tensor cores may cut sums off, which is twice a rounding."""
-    return arithmetic if lowering is None else replace(arithmetic, u=2 * arithmetic.u)
+    return arithmetic if reduced is None else replace(arithmetic, u=2 * arithmetic.u)
 
 
-def _out(total: Array, lowering: Lowering | None) -> Array:
-    return total if lowering is None else lowering.stored(total, 0.0)[0]
+def _out(total: Array, reduced: ReducedPrecision | None) -> Array:
+    return total if reduced is None else reduced.stored(total, 0.0)[0]
 
 
-def _bounded(lowering: Lowering | None, value: Array, error: Array) -> Bounded:
-    return Bounded(value, error) if lowering is None else Bounded(*lowering.stored(value, error))
+def _bounded(reduced: ReducedPrecision | None, value: Array, error: Array) -> Bounded:
+    return Bounded(value, error) if reduced is None else Bounded(*reduced.stored(value, error))
 
 
 def _elements(x: Array, place: tuple[Array, ...], read: Layout | None) -> Array:

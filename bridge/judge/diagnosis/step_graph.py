@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bridge.exchange.model import Conv2d, Model
-from bridge.judge.diagnosis.convolution_faults import lowered
+from bridge.judge.diagnosis.convolution_faults import in_reduced_precision
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
 from bridge.judge.diagnosis.operations import Bounded, Operation
@@ -130,8 +130,8 @@ class Chain:
 
     def operation(self, name: str) -> Operation:
         """The right operation that makes a tensor, with its operands; where all is stored in 16 bits, in that."""
-        right, lowering = self._operation(name), HALF.get(self.pair.lower or "")
-        return lowered(right, lowering) if lowering and isinstance(right, Forward | Data | Filter) else right
+        right, reduced = self._operation(name), HALF.get(self.pair.lower or "")
+        return in_reduced_precision(right, reduced) if reduced and isinstance(right, Forward | Data | Filter) else right
 
     def _operation(self, name: str) -> Operation:
         operands = [self.value(other) for other in self.inputs(name)]

@@ -15,7 +15,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
-from bridge.judge.diagnosis.convolution_faults import lowered
+from bridge.judge.diagnosis.convolution_faults import in_reduced_precision
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, LossGradient
 from bridge.judge.diagnosis.hypothesis import Passed
@@ -26,7 +26,7 @@ from bridge.judge.diagnosis.update_cases import new_weights_case
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import Pair
 from bridge.judge.measure.findings import Comparison, Judged
-from bridge.judge.oracle.reduced_precision import HALF, HYPOTHESES, Lowering
+from bridge.judge.oracle.reduced_precision import HALF, HYPOTHESES, ReducedPrecision
 
 Array = np.ndarray
 #: Operations whose results a program of 16 bits rounds
@@ -77,10 +77,10 @@ def _as_precision(one: Explanation, said: str) -> Explanation | None:
     return None
 
 
-def rounded_results(operation: Operation, lowering: Lowering) -> Operation:
+def rounded_results(operation: Operation, reduced: ReducedPrecision) -> Operation:
     """An operation that is no convolution, its result stored in 16 bits."""
-    assert lowering.results is not None
-    return Passed(operation.shape, operation, lowering.widened, lowering.relative, lowering.absolute)
+    assert reduced.results is not None
+    return Passed(operation.shape, operation, reduced.widened, reduced.relative, reduced.absolute)
 
 
 class _Replay:
@@ -88,7 +88,7 @@ class _Replay:
 
     def __init__(self, declared: Pair, lower: Pair, comparison: Comparison) -> None:
         self.pairs, self.comparison = (declared, lower), comparison
-        self.lowering = HALF[lower.lower or ""]
+        self.reduced = HALF[lower.lower or ""]
         self.step = -1
         self.kept: tuple[Chain, Chain] | None = None
 
@@ -115,7 +115,7 @@ class _Replay:
         return self._said(one, self._unexplained(chains[1], one.name, found))
 
     def _said(self, one: Judged, statistic: Statistic) -> Judged:
-        return Judged(one.name, one.step, statistic, note=f"by {self.lowering.said}, from the candidate's own inputs")
+        return Judged(one.name, one.step, statistic, note=f"by {self.reduced.said}, from the candidate's own inputs")
 
     def _alternatives(self, chains: tuple[Chain, Chain], name: str) -> Iterator[Operation]:
         """Right operations: of the lower precision, of the declared one, and with a part of what that rounds."""
@@ -124,15 +124,16 @@ class _Replay:
             yield low
         yield exact
         if isinstance(exact, Forward | Data | Filter):
-            yield from (lowered(exact, one) for one in HYPOTHESES["float32"].values() if one.type == self.lowering.type)
+            alike = (one for one in HYPOTHESES["float32"].values() if one.type == self.reduced.type)
+            yield from (in_reduced_precision(exact, one) for one in alike)
         elif isinstance(exact, BiasGradient | LossGradient):
-            yield rounded_results(exact, self.lowering)
+            yield rounded_results(exact, self.reduced)
 
     def _unexplained(self, chain: Chain, name: str, found: Array) -> Statistic:
         """Beyond what the lower precision can give, T counts steps of its numbers: sums may be rounded otherwise."""
         bounded = chain.operation(name).full(chain.arithmetic)
         error = np.zeros(1) if bounded.error is None else bounded.error
-        step = self.lowering.step(bounded.value)
+        step = self.reduced.step(bounded.value)
         statistic = _compared(found, Bounded(bounded.value, error + step))
         beyond = np.abs(found.reshape(step.shape) - bounded.value) - error
         return replace(statistic, t=1 + float(np.max(beyond / step, where=beyond > 0, initial=0.0)))

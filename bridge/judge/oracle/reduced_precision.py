@@ -66,7 +66,7 @@ def to_bf16(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Lowering:
+class ReducedPrecision:
     """A lower precision of convolutions.
 
     Attributes
@@ -147,33 +147,34 @@ class Lowering:
         return self.results(x).astype(np.float64)
 
 
-def _stored(name: str, operands: Rounding, relative: float, absolute: float) -> list[Lowering]:
+def _stored(name: str, operands: Rounding, relative: float, absolute: float) -> list[ReducedPrecision]:
     return [
-        Lowering(name, operands),
-        Lowering(f"{name} stored", operands, operands, relative, absolute),
-        Lowering(f"{name} autocast", operands, operands, relative, absolute, bias_inside=True),
+        ReducedPrecision(name, operands),
+        ReducedPrecision(f"{name} stored", operands, operands, relative, absolute),
+        ReducedPrecision(f"{name} autocast", operands, operands, relative, absolute, bias_inside=True),
     ]
 
 
 _FP16, _BF16 = _stored("fp16", to_fp16, 2.0**-10, 2.0**-24), _stored("bf16", to_bf16, 2.0**-7, 0.0)
 
 #: By declared precision: how else a convolution may be computed, the best precision first
-HYPOTHESES: dict[str, dict[str, Lowering]] = {
+HYPOTHESES: dict[str, dict[str, ReducedPrecision]] = {
     "float32": {
         one.name: one
         for one in (
-            Lowering("TF32", lambda x: round_fraction(x, 10)),
-            Lowering("TF32 ties away", lambda x: round_fraction(x, 10, away=True)),
-            Lowering("TF32 truncated", lambda x: truncate_fraction(x, 10)),
+            ReducedPrecision("TF32", lambda x: round_fraction(x, 10)),
+            ReducedPrecision("TF32 ties away", lambda x: round_fraction(x, 10, away=True)),
+            ReducedPrecision("TF32 truncated", lambda x: truncate_fraction(x, 10)),
             *_FP16,
             *_BF16,
         )
     },
-    "float64": {"float32": Lowering("float32", lambda x: np.asarray(x, dtype=np.float32))},
+    "float64": {"float32": ReducedPrecision("float32", lambda x: np.asarray(x, dtype=np.float32))},
 }
 
 #: Those that store results in 16 bits
-HALF: dict[str, Lowering] = {name: one for name, one in HYPOTHESES["float32"].items() if one.results is not None}
+HALF: dict[str, ReducedPrecision] = {
+    name: one for name, one in HYPOTHESES["float32"].items() if one.results is not None}
 
 
 def words(name: str) -> str:

@@ -49,10 +49,10 @@ def fp16(x: Tensor) -> Tensor:
     return x.half().float()
 
 
-def lowered(lower: Lower, *layers: str, forward: bool = True) -> type[Operations]:
+def reduced(lower: Lower, *layers: str, forward: bool = True) -> type[Operations]:
     """Products of operands that are rounded first, in some layers (all where none is named)."""
 
-    class Lowered(Operations):
+    class Reduced(Operations):
         def _low(self, layer: Any, x: Tensor) -> Tensor:
             return lower(x) if not layers or layer.name in layers else x
 
@@ -67,12 +67,12 @@ def lowered(lower: Lower, *layers: str, forward: bool = True) -> type[Operations
         def filter_gradient(self, layer: Any, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
             return super().filter_gradient(layer, self._low(layer, dz), self._low(layer, x), self._low(layer, w))
 
-    return Lowered
+    return Reduced
 
 
 def lower_precision(name: str, precision: str, lower: Lower, *layers: str, codes: tuple[int, ...] = (3,)) -> Plant:
     """A program of a lower precision than it declares: exit code 3."""
-    return wrong(30, name, lowered(lower, *layers), codes=codes, precision=precision)
+    return wrong(30, name, reduced(lower, *layers), codes=codes, precision=precision)
 
 
 def flush(smallest: float) -> Callable[..., Tensor]:
@@ -158,7 +158,7 @@ PLANTS: list[Plant] = [
     # Where gradients are below its range they are lost, which no precision excuses
     lower_precision("fp16", "fp16", fp16, codes=(1, 3, 4)),
     lower_precision("TF32 in the second layer", "TF32", tf32, "conv2"),
-    wrong(30, "TF32 in the backward pass only", lowered(tf32, forward=False), codes=(3, 4), precision="TF32"),
+    wrong(30, "TF32 in the backward pass only", reduced(tf32, forward=False), codes=(3, 4), precision="TF32"),
     wrong(31, "dz in fp16 that flushes subnormals", only("relu2", "relu_backward", flush(2.0**-14))),
     wrong(31, "dz in fp16", only("relu2", "relu_backward", lambda dz, *_: fp16(dz))),
     wrong(31, "data gradient below the range of fp16 lost", only("conv3", "data_gradient", flush(2.0**-24))),
