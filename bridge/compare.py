@@ -15,7 +15,7 @@ from bridge.common.stages import attempt
 from bridge.common.threads import brief_waits, keep_freed_memory
 from bridge.exchange.crash_guard import check_readable
 from bridge.judge.judge import Judgement, judge_pair
-from bridge.judge.measure.file_pair import Pair, open_pair
+from bridge.judge.measure.file_pair import FilePair, open_pair
 from bridge.judge.repeatability import compare_runs, refuse_the_same, with_runs
 from bridge.judge.verdict import Verdict, unanswered
 from bridge.report import print_report
@@ -67,7 +67,7 @@ def _compare(a: argparse.Namespace) -> int:
         return finish("bridge.compare", files, pair, Judgement(comparison, verdict), **extra)
 
 
-def _again(pair: Pair, second: str, verdict: Verdict) -> tuple[Verdict, dict[str, Any]]:
+def _again(pair: FilePair, second: str, verdict: Verdict) -> tuple[Verdict, dict[str, Any]]:
     """What a second run says besides, and its keys of the JSON."""
     failed: list[str] = []
     with stage(Output(stderr=True), "compare the two runs") as progress:

@@ -29,7 +29,7 @@ from bridge.common.progress import Report
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d
 from bridge.identities.adjoint import DATA, FILTER, FORWARD, LAMBDA, Adjoint, Projection
-from bridge.judge.measure.file_pair import Pair, Parameters
+from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.outcome import Outcome, worst
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle.error_model import rounding_factor
@@ -57,7 +57,7 @@ def adjoint_identities(
         If a file is unreadable, the two do not belong together, or there is no convolution to check.
     """
     with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, np.errstate(all="ignore"):
-        pair = Pair(reference, candidate)
+        pair = FilePair(reference, candidate)
         work = [(k, layer) for k in range(pair.steps) for layer in pair.model.convolutions]
         found = []
         for done, (k, layer) in enumerate(work):
@@ -77,7 +77,7 @@ def adjoint_identities(
 class _Layer:
     """One convolution of one step: its tensors, image by image."""
 
-    def __init__(self, pair: Pair, step: int, layer: Conv2d, weights: Parameters) -> None:
+    def __init__(self, pair: FilePair, step: int, layer: Conv2d, weights: Parameters) -> None:
         self.pair, self.layer, self.step = pair, layer, step
         self.w = weights[f"{layer.name}/weight"].astype(np.float64)
         self.b = weights[f"{layer.name}/bias"].astype(np.float64)[:, None, None] if layer.bias else np.zeros((1, 1, 1))

@@ -18,7 +18,7 @@ import numpy as np
 from bridge.exchange.model import Conv2d
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.error_statistics import Statistic, measure
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.operation_names import operation
 from bridge.judge.oracle import convolution
@@ -59,7 +59,7 @@ PRODUCTS = ("the convolution", "the filter gradient", "the data gradient")
 LARGEST_RELATIVE_ERROR = {"TF32": 4 * 2.0**-11, "bf16": 4 * 2.0**-8}
 
 
-def recognise(pair: Pair, comparison: Comparison) -> Recognised | None:
+def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
     """The lower precision of the first convolution of step 0 that fails; None when that shows none.
 
     A convolution after the first is computed from the candidate's own input, where both are in the file. Only called
@@ -79,7 +79,7 @@ def recognise(pair: Pair, comparison: Comparison) -> Recognised | None:
     return _consistent(pair, comparison) if candidate.precision == "float32" else None
 
 
-def _consistent(pair: Pair, comparison: Comparison) -> Recognised | None:
+def _consistent(pair: FilePair, comparison: Comparison) -> Recognised | None:
     """A lower precision by whose bounds nothing fails, where no convolution can be computed again to prove it.
 
     The errors must look like it too: made by a convolution, small, and spread over many elements.
@@ -92,12 +92,12 @@ def _consistent(pair: Pair, comparison: Comparison) -> Recognised | None:
         return None
     for name, limit in LARGEST_RELATIVE_ERROR.items():
         small = all(judged.statistic.relative_error < limit for judged in failures)
-        if small and not compare(pair.lowered(name)).failures:
+        if small and not compare(pair.reduced_to(name)).failures:
             return Recognised(name, failures[0].name, first.t, first.t, proven=False)
     return None
 
 
-def _explained(pair: Pair, layer: Conv2d, source: str | None, declared_t: float) -> Recognised | None:
+def _explained(pair: FilePair, layer: Conv2d, source: str | None, declared_t: float) -> Recognised | None:
     """The best precision that explains a convolution that fails."""
     for name, reduced in HYPOTHESES[pair.candidate.precision].items():
         # Products of rounded operands are exact in float32; a float64 candidate in float32 sums in float32
@@ -108,7 +108,9 @@ def _explained(pair: Pair, layer: Conv2d, source: str | None, declared_t: float)
     return None
 
 
-def _statistic(pair: Pair, layer: Conv2d, source: str | None, reduced: ReducedPrecision | None, u: float) -> Statistic:
+def _statistic(
+    pair: FilePair, layer: Conv2d, source: str | None, reduced: ReducedPrecision | None, u: float
+) -> Statistic:
     """T of the candidate's convolution against that of a lower precision, summed with unit roundoff u.
 
     `source` is the candidate's tensor that it takes; None is the network's input.
@@ -135,7 +137,7 @@ def _statistic(pair: Pair, layer: Conv2d, source: str | None, reduced: ReducedPr
     return total
 
 
-def _input(pair: Pair, source: str | None, image: int) -> Array:
+def _input(pair: FilePair, source: str | None, image: int) -> Array:
     if source is None:
         return pair.batch(0, "input", image)
     return pair.candidate.read(f"steps/0/{source}", pair.shapes[source], image)

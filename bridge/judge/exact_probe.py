@@ -17,7 +17,7 @@ import numpy as np
 
 from bridge.common.number_format import count
 from bridge.exchange.model import Relu
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict, decide
@@ -46,7 +46,7 @@ class Unequal:
     elements: int
 
 
-def judge_probe(comparison: Comparison, pair: Pair) -> Verdict:
+def judge_probe(comparison: Comparison, pair: FilePair) -> Verdict:
     """Verdict on a result of a probe.
 
     Parameters
@@ -76,7 +76,7 @@ def judge_probe(comparison: Comparison, pair: Pair) -> Verdict:
     return Verdict(Outcome.ROUNDING, words)
 
 
-def differences(pair: Pair) -> Iterator[Unequal]:
+def differences(pair: FilePair) -> Iterator[Unequal]:
     """Tensors of the candidate that differ from the probe's own, in data-flow order; -0 is 0."""
     names = [f"weights/{name}" for name in pair.start] + list(pair.shapes)
     shapes = {f"weights/{name}": w.shape for name, w in pair.start.items()} | pair.shapes

@@ -15,7 +15,7 @@ from bridge.judge.diagnosis.background import adequacy_in_background
 from bridge.judge.diagnosis.stored_16_bit import prefer_precision, replay
 from bridge.judge.exact_probe import judge_probe
 from bridge.judge.measure.comparison import compare
-from bridge.judge.measure.file_pair import Pair, is_probe, open_pair
+from bridge.judge.measure.file_pair import FilePair, is_probe, open_pair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.oracle.reduced_precision import HALF
 from bridge.judge.verdict import Verdict, decide, excuse, in_doubt, named
@@ -68,7 +68,7 @@ def judge(
 
 
 def judge_pair(
-    pair: Pair, progress: Report | None = None, *, diagnosing: bool = True, seconds: float = BUDGET
+    pair: FilePair, progress: Report | None = None, *, diagnosing: bool = True, seconds: float = BUDGET
 ) -> Judgement:
     """Compare two open files and decide.
 
@@ -103,7 +103,7 @@ def judge_pair(
         return Judgement(comparison, replace(verdict, adequacy=shown))
 
 
-def _decided(pair: Pair, progress: Report | None) -> tuple[Judgement, Lower | None]:
+def _decided(pair: FilePair, progress: Report | None) -> tuple[Judgement, Lower | None]:
     """The judgement without a search, and the lower precision that was recognised."""
     comparison, missing = compare(pair, progress), list[str]()
     if is_probe(pair.reference):
@@ -114,7 +114,7 @@ def _decided(pair: Pair, progress: Report | None) -> tuple[Judgement, Lower | No
     return Judgement(comparison, in_doubt(verdict, missing) if missing else verdict), lower
 
 
-def _lower(pair: Pair, comparison: Comparison, progress: Report | None) -> Lower | None:
+def _lower(pair: FilePair, comparison: Comparison, progress: Report | None) -> Lower | None:
     """The lower precision that a result shows which fails; what it excuses is marked in the comparison."""
     recognised = recognise(pair, comparison) if comparison.failures else None
     if recognised is None:
@@ -128,7 +128,7 @@ def _lower(pair: Pair, comparison: Comparison, progress: Report | None) -> Lower
 
 
 def _explained(
-    pair: Pair, comparison: Comparison, verdict: Verdict, lower: Lower | None, seconds: float
+    pair: FilePair, comparison: Comparison, verdict: Verdict, lower: Lower | None, seconds: float
 ) -> Verdict:
     """A bug besides a lower precision is searched with that precision's bounds; else the precision itself is named."""
     if lower and lower.recognised.proven and lower.comparison.failures:

@@ -20,10 +20,17 @@ from bridge.common.errors import FileError
 from bridge.common.number_format import number, short
 from bridge.common.progress import Report
 from bridge.judge.measure.error_statistics import Statistic, measure
-from bridge.judge.measure.file_pair import Pair, Parameters, other_result
+from bridge.judge.measure.file_pair import FilePair, Parameters, other_result
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import step as bounds
-from bridge.judge.oracle.reductions import Local, Sums, gradient_bound, loss_bound, own_gradient_bound, own_loss_bound
+from bridge.judge.oracle.reductions import (
+    Local,
+    Sums,
+    gradient_bound,
+    local_gradient_bound,
+    local_loss_bound,
+    loss_bound,
+)
 from bridge.judge.verdict import Verdict
 
 Array = np.ndarray
@@ -98,7 +105,7 @@ class Runs:
                 "steps_left_out": self.left_out}
 
 
-def compare_runs(first: Pair, second: StrPath, progress: Report | None = None) -> Runs:
+def compare_runs(first: FilePair, second: StrPath, progress: Report | None = None) -> Runs:
     """Compare two results of one program on one fixture.
 
     Parameters
@@ -143,7 +150,7 @@ def refuse_the_same(first: StrPath, second: StrPath) -> None:
         raise FileError(f"{os.fspath(second)}: the second result is the first one itself, expected another run's")
 
 
-def _common_weights(one: Pair, other: Pair, k: int) -> Parameters | None:
+def _common_weights(one: FilePair, other: FilePair, k: int) -> Parameters | None:
     """Weights before step k, if both runs have the same."""
     if k == 0:
         return {name: w.astype(np.float64) for name, w in one.start.items()}
@@ -153,7 +160,7 @@ def _common_weights(one: Pair, other: Pair, k: int) -> Parameters | None:
     return {name: w.astype(np.float64) for name, w in first.items()}
 
 
-def _step(one: Pair, other: Pair, k: int, weights: Parameters, runs: Runs) -> None:
+def _step(one: FilePair, other: FilePair, k: int, weights: Parameters, runs: Runs) -> None:
     """Compare bits first: the bounds take a hundred times as long."""
     shared = [name for name in one.shapes if all(p.candidate.has(f"steps/{k}/{name}") for p in (one, other))]
     differing = {name for name in shared if not _same(*_read(one, other, k, name))}
@@ -179,7 +186,7 @@ class _Visitor:
     It gives back what is equal in both runs: an operation of equal inputs has its own, sharper bound.
     """
 
-    def __init__(self, one: Pair, other: Pair, step: int, image: int, shared: list[str], differing: set[str],
+    def __init__(self, one: FilePair, other: FilePair, step: int, image: int, shared: list[str], differing: set[str],
                  statistics: dict[str, Statistic]) -> None:
         self.pairs, self.step, self.image = (one, other), step, image
         self.shared, self.differing, self.statistics = shared, differing, statistics
@@ -198,17 +205,17 @@ class _Visitor:
         return None
 
 
-def _summed_bounds(pair: Pair, sums: Sums) -> Iterator[tuple[str, Array]]:
+def _summed_bounds(pair: FilePair, sums: Sums) -> Iterator[tuple[str, Array]]:
     """By the inputs that are equal in both runs, where they are."""
     elements = math.prod(pair.output_shape)
-    loss = own_loss_bound(sums, pair.loss_scale, elements, pair.u)
+    loss = local_loss_bound(sums, pair.loss_scale, elements, pair.u)
     yield "loss", np.asarray(loss_bound(sums, pair.loss_scale, elements, pair.u)[1] if loss is None else loss.bound)
     for name, parts in sums.gradients.items():
-        own = own_gradient_bound(parts, pair.u)
+        own = local_gradient_bound(parts, pair.u)
         yield f"grads/{name}", gradient_bound(parts, pair.u)[1] if own is None else own.bound
 
 
-def _read(one: Pair, other: Pair, k: int, name: str) -> tuple[Array, Array]:
+def _read(one: FilePair, other: FilePair, k: int, name: str) -> tuple[Array, Array]:
     path, shape = f"steps/{k}/{name}", one.shapes[name]
     return one.candidate.read(path, shape), other.candidate.read(path, shape)
 

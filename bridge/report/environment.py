@@ -12,7 +12,7 @@ import numpy as np
 
 from bridge.common.version import version
 from bridge.exchange.file import ExchangeFile
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 
 #: Attributes of an exchange file that tell where it comes from (docs/exchange-file.md)
 ORIGIN = ("producer", "role", "precision", "math_mode", "device", "torch_version", "numpy_version", "h5py_version",
@@ -33,7 +33,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-def origins(pair: Pair | None) -> dict[str, dict[str, str | int | float]]:
+def origins(pair: FilePair | None) -> dict[str, dict[str, str | int | float]]:
     """Where the two files come from; nothing without them."""
     return {} if pair is None else {"fixture": origin(pair.reference), "result": origin(pair.candidate)}
 

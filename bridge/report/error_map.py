@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bridge.judge.measure.file_pair import Pair, Parameters
+from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.per_image import ImageVisitor
 from bridge.judge.oracle import step as bounds
-from bridge.judge.oracle.reductions import Sums, gradient_bound, own_gradient_bound
+from bridge.judge.oracle.reductions import Sums, gradient_bound, local_gradient_bound
 
 Array = np.ndarray
 
@@ -48,7 +48,7 @@ def worth_a_map(comparison: Comparison) -> Judged | None:
     return failing or max(images or drawable, key=lambda one: one.t, default=None)
 
 
-def error_map(pair: Pair, judged: Judged) -> ErrorMap | None:
+def error_map(pair: FilePair, judged: Judged) -> ErrorMap | None:
     """Compute a judged tensor once more, and keep its elements; of an un-reduced one only the worst image.
 
     None where its step cannot be computed, because weights are missing.
@@ -73,7 +73,7 @@ def error_map(pair: Pair, judged: Judged) -> ErrorMap | None:
 class _Keeper(ImageVisitor):
     """Keeps one tensor: from the candidate's own inputs, where that says more."""
 
-    def __init__(self, pair: Pair, judged: Judged, image: int) -> None:
+    def __init__(self, pair: FilePair, judged: Judged, image: int) -> None:
         super().__init__(pair, judged.step, image)
         self.wanted = judged.name
         self.error: Array | None = None
@@ -87,12 +87,12 @@ class _Keeper(ImageVisitor):
             self.error, self.bound = error, bound
 
 
-def _step(pair: Pair, weights: Parameters, visitor: ImageVisitor) -> Sums:
+def _step(pair: FilePair, weights: Parameters, visitor: ImageVisitor) -> Sums:
     x, target = (pair.batch(visitor.step, name, visitor.image) for name in ("input", "target"))
     return bounds.step_of_image(pair.model, weights, x, target, pair.loss_scale, pair.u, visitor, pair.operand)
 
 
-def _of_parameter(pair: Pair, judged: Judged, weights: Parameters) -> ErrorMap:
+def _of_parameter(pair: FilePair, judged: Judged, weights: Parameters) -> ErrorMap:
     """Its gradient is a sum over all images of the batch."""
     total = Sums()
     for image in range(pair.batch_shape[0]):
@@ -100,7 +100,7 @@ def _of_parameter(pair: Pair, judged: Judged, weights: Parameters) -> ErrorMap:
     parts = total.gradients[judged.name.removeprefix("grads/")]
     found = pair.candidate.read(f"steps/{judged.step}/{judged.name}", pair.shapes[judged.name])
     error, bound = _errors(found, *gradient_bound(parts, pair.u, pair.operand))
-    own = own_gradient_bound(parts, pair.u, pair.operand)
+    own = local_gradient_bound(parts, pair.u, pair.operand)
     if own is not None and np.isfinite(own.value).all():
         sharper = _errors(found, own.value, own.bound)
         if _largest(*sharper) > _largest(error, bound):

@@ -8,7 +8,7 @@ from html import escape
 
 from bridge.common.stages import attempt
 from bridge.judge.judge import Judgement
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
@@ -41,7 +41,7 @@ HOW_TO_READ = [
 ]
 
 
-def page(judgement: Judgement, pair: Pair | None = None) -> str:
+def page(judgement: Judgement, pair: FilePair | None = None) -> str:
     """The document. A section that fails is left out, said, and added to what the verdict misses.
 
     Parameters
@@ -59,14 +59,14 @@ def page(judgement: Judgement, pair: Pair | None = None) -> str:
     return document(HEADLINES[verdict.outcome], "\n".join(filter(None, body)))
 
 
-def run_of_several(judgement: Judgement, pair: Pair) -> str:
+def run_of_several(judgement: Judgement, pair: FilePair) -> str:
     """What stands in the document of a single comparison, without what it shares with others."""
     comparison, verdict = judgement
     said = paragraphs([verdict.words, *verdict.hints]) + paragraphs([title(comparison)], "soft")
     return "\n".join(filter(None, [said, *_sections(judgement, pair)]))
 
 
-def _sections(judgement: Judgement, pair: Pair | None) -> list[str]:
+def _sections(judgement: Judgement, pair: FilePair | None) -> list[str]:
     comparison, verdict = judgement
     wanted: dict[str, Callable[[], str]] = {
         "What is wrong": lambda: faults(verdict),
@@ -121,7 +121,7 @@ def _tables(comparison: Comparison) -> str:
     return f"{first}\n<details>\n<summary>All {len(every)} rows</summary>\n{whole}\n</details>"
 
 
-def _mapped(comparison: Comparison, pair: Pair | None) -> ErrorMap | None:
+def _mapped(comparison: Comparison, pair: FilePair | None) -> ErrorMap | None:
     worst = worth_a_map(comparison)
     return None if pair is None or worst is None else error_map(pair, worst)
 

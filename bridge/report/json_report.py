@@ -13,7 +13,7 @@ from bridge.judge.detect_precision import Recognised
 from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Explanation, Finding, Sight
 from bridge.judge.judge import Judgement
 from bridge.judge.measure.condition import false_alarm, kappa
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.verdict import Verdict
 from bridge.report.environment import environment, origins
@@ -23,7 +23,7 @@ from bridge.report.rows import outcomes_of_steps
 JSON_VERSION = 1
 
 
-def to_dict(judgement: Judgement, pair: Pair | None = None, **extra: Any) -> dict[str, Any]:
+def to_dict(judgement: Judgement, pair: FilePair | None = None, **extra: Any) -> dict[str, Any]:
     """The JSON document; infinite and undefined numbers are null. So is a part that fails, and the verdict misses it.
 
     Parameters

@@ -16,7 +16,7 @@ from bridge.common.progress import stage
 from bridge.common.stages import reason
 from bridge.judge.diagnosis import BUDGET
 from bridge.judge.judge import Judgement
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.report.environment import environment
 from bridge.report.html_page import page
 from bridge.report.json_report import to_dict
@@ -112,7 +112,7 @@ def check_outputs(files: OutputFiles, reads: Named = (), writes: Named = ()) -> 
     check_files(reads, [*files.named(), *writes])
 
 
-def finish(name: str, files: OutputFiles, pair: Pair, judgement: Judgement, **extra: Any) -> int:
+def finish(name: str, files: OutputFiles, pair: FilePair, judgement: Judgement, **extra: Any) -> int:
     """Write the files that are wanted; the exit code. A verdict against the candidate stays, whatever fails.
 
     Parameters
@@ -164,7 +164,7 @@ def _write(name: str, files: OutputFiles, work: dict[str, Callable[[str], None]]
     return code
 
 
-def _write_page(path: str, pair: Pair, judgement: Judgement) -> None:
+def _write_page(path: str, pair: FilePair, judgement: Judgement) -> None:
     """With a second look at the worst tensor."""
     with stage(Output(stderr=True), "look again at the worst tensor, for the report"):
         write_text(path, page(judgement, pair))

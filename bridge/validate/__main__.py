@@ -24,7 +24,7 @@ from bridge.compare import EXIT_CODES
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import HELP, DeviceSpec
 from bridge.judge.judge import Judgement
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict, unanswered
 from bridge.report import print_report
@@ -157,7 +157,7 @@ def _single(options: Options) -> int:
             return _reported(pair, judgement, files, options, (console, errors, start))
 
 
-def _reported(pair: Pair, judgement: Judgement, files: Files, options: Options,
+def _reported(pair: FilePair, judgement: Judgement, files: Files, options: Options,
               consoles: tuple[Output, Output, float]) -> int:
     """Everything that follows a judgement; the exit code."""
     console, errors, start = consoles
@@ -189,7 +189,7 @@ def _reported(pair: Pair, judgement: Judgement, files: Files, options: Options,
     return code or BAD_INPUT * bool(unplotted)
 
 
-def _in_float32_too(pair: Pair, double: Judgement, files: Files, options: Options, consoles: tuple[Output, Output],
+def _in_float32_too(pair: FilePair, double: Judgement, files: Files, options: Options, consoles: tuple[Output, Output],
                     unplotted: list[str]) -> tuple[dict[str, Any], Verdict]:
     """The same fixture in float32, and what the two together say; a verdict against float32 counts, too."""
     console, errors = consoles

@@ -14,13 +14,13 @@ from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.network.network import Network
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import NotJudged
 
 Array = np.ndarray
 
 
-def differences(pair: Pair, device: str = "cpu", progress: Report | None = None) -> tuple[int, list[NotJudged]]:
+def differences(pair: FilePair, device: str = "cpu", progress: Report | None = None) -> tuple[int, list[NotJudged]]:
     """Repeat ``cnn_step FIXTURE RESULT`` in this process and compare with what the program wrote.
 
     Returns
@@ -44,7 +44,7 @@ def differences(pair: Pair, device: str = "cpu", progress: Report | None = None)
     return compared, differing
 
 
-def _network(pair: Pair, device: str) -> Network:
+def _network(pair: FilePair, device: str) -> Network:
     """The fixture's model with its first weights, in the result's precision."""
     network = Network(pair.model, pair.candidate.precision, device)
     for name, w in pair.start.items():

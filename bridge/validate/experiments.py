@@ -27,7 +27,7 @@ from bridge.identities.adjoint_check import adjoint_identities
 from bridge.identities.adjoint_check import conclusion as adjoint_conclusion
 from bridge.identities.self_checks import Check, self_checks
 from bridge.judge.judge import Judgement
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.outcome import Outcome, worst
 from bridge.report.html_page import run_of_several
 from bridge.report.junit import Answer
@@ -168,7 +168,7 @@ class _Worst:
         self.wanted, self.shown = wanted, ("", "")
         self._outcome, self._t = Outcome.ROUNDING, -1.0
 
-    def look(self, name: str, pair: Pair, judgement: Judgement) -> None:
+    def look(self, name: str, pair: FilePair, judgement: Judgement) -> None:
         """Keep this one, if it is worse."""
         comparison, verdict = judgement
         t = max((judged.t for judged in comparison.computed), default=0.0)

@@ -12,7 +12,7 @@ from bridge.common.cli import Output
 from bridge.common.progress import stage
 from bridge.engine.library.programs import export_fixture, run_cnn_step
 from bridge.judge.judge import Judgement, judge_pair
-from bridge.judge.measure.file_pair import Pair, open_pair, other_result
+from bridge.judge.measure.file_pair import FilePair, open_pair, other_result
 from bridge.judge.measure.findings import NotJudged
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
@@ -28,7 +28,7 @@ def export(files: Files, options: Options) -> str:
 @contextmanager
 def run_and_judge(
     files: Files, options: Options, errors: Output, what: str = ""
-) -> Iterator[tuple[Pair, Judgement]]:
+) -> Iterator[tuple[FilePair, Judgement]]:
     """Run ``cnn_step`` on the fixture and judge its result; the files are open for what follows.
 
     Parameters
@@ -44,7 +44,7 @@ def run_and_judge(
         yield pair, _judged(pair, options, errors, what)
 
 
-def judged_in_float32(pair: Pair, files: Files, options: Options, errors: Output) -> Judgement:
+def judged_in_float32(pair: FilePair, files: Files, options: Options, errors: Output) -> Judgement:
     """The same fixture in float32, run and judged."""
     what = "float32 too: "
     with stage(errors, f"{what}cnn_step, {options.device}, float32"):
@@ -53,12 +53,12 @@ def judged_in_float32(pair: Pair, files: Files, options: Options, errors: Output
         return _judged(single, options, errors, what)
 
 
-def _judged(pair: Pair, options: Options, errors: Output, what: str) -> Judgement:
+def _judged(pair: FilePair, options: Options, errors: Output, what: str) -> Judgement:
     with stage(errors, f"{what}compare with the float64 oracle") as progress:
         return judge_pair(pair, progress, **asdict(options.judging))
 
 
-def repeated(pair: Pair, device: str, errors: Output) -> tuple[int, list[NotJudged]]:
+def repeated(pair: FilePair, device: str, errors: Output) -> tuple[int, list[NotJudged]]:
     """The same steps through the extension: number of tensors, and those that differ in a bit."""
     with stage(errors, "the same steps through the Python extension") as progress:
         return differences(pair, device, progress)

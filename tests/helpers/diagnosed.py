@@ -15,8 +15,8 @@ from bridge.exchange.file import ExchangeFile
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.diagnosis.search import Search
-from bridge.judge.diagnosis.step_graph import Chain
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.diagnosis.step_graph import StepGraph
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.operations import Operations
@@ -53,38 +53,39 @@ class Lab:
     Parameters
     ----------
     fixture, result : files; open until `close`
-    hidden : tensors that the result is said to lack
+    ignored : tensors that the result is said to lack
     """
 
-    def __init__(self, fixture: Path, result: Path, hidden: frozenset[str] = frozenset()) -> None:
+    def __init__(self, fixture: Path, result: Path, ignored: frozenset[str] = frozenset()) -> None:
         self.files = ExchangeFile(fixture), ExchangeFile(result)
-        self.pair = Pair(*self.files)
-        self.hidden = hidden
+        self.pair = FilePair(*self.files)
+        self.ignored = ignored
         self.arithmetic = Arithmetic(self.pair.u)
 
     def close(self) -> None:
         for file in self.files:
             file.__exit__(None, None, None)
 
-    def chain(self, step: int = 0) -> Chain:
+    def graph(self, step: int = 0) -> StepGraph:
         weights = self.pair.start if step == 0 else self.pair.parameters(self.pair.candidate, step)
         assert weights is not None
-        return Chain(self.pair, step, {name: w.astype(np.float64) for name, w in weights.items()}, hidden=self.hidden)
+        wide = {name: w.astype(np.float64) for name, w in weights.items()}
+        return StepGraph(self.pair, step, wide, ignored=self.ignored)
 
     def right(self, name: str, step: int = 0) -> Array:
         """The candidate's own tensor."""
-        return self.chain(step).found(name)
+        return self.graph(step).found(name)
 
     def bound(self, name: str, step: int = 0) -> Array:
         """E of a tensor, computed from the candidate's own operands."""
-        truth = self.chain(step).operation(name).full(self.arithmetic)
+        truth = self.graph(step).operation(name).full(self.arithmetic)
         return np.broadcast_to(np.zeros(1) if truth.error is None else truth.error, truth.value.shape)
 
     def case(self, name: str, found: Array, step: int = 0, earlier: dict[str, Array] | None = None) -> Case:
         """A tensor as it was found, in the precision of the file."""
-        chain, before = self.chain(step), self.chain(step - 1) if step else None
+        graph, before = self.graph(step), self.graph(step - 1) if step else None
         found = found.astype(np.float32).astype(np.float64)
-        return Case(name, chain, chain.operation(name), found, before, earlier or {})
+        return Case(name, graph, graph.operation(name), found, before, earlier or {})
 
     def search(
         self, name: str, found: Array, step: int = 0, earlier: dict[str, Array] | None = None, seconds: float = math.inf

@@ -11,14 +11,14 @@ from bridge.judge.diagnosis import BUDGET, Diagnosis, diagnose
 from bridge.judge.diagnosis.background import adequacy_of
 from bridge.judge.diagnosis.records import Adequacy
 from bridge.judge.measure.comparison import compare
-from bridge.judge.measure.file_pair import Pair, open_pair
+from bridge.judge.measure.file_pair import FilePair, open_pair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.repeatability import Runs, compare_runs
 
 T = TypeVar("T")
 
 
-def with_pair(fixture: Path, result: Path, work: Callable[[Pair], T]) -> T:
+def with_pair(fixture: Path, result: Path, work: Callable[[FilePair], T]) -> T:
     """What `work` makes of the two files."""
     with open_pair(fixture, result) as pair:
         return work(pair)

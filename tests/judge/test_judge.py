@@ -14,9 +14,9 @@ import pytest
 from bridge.common.errors import FileError
 from bridge.engine.library.programs import cnn_step
 from bridge.exchange.file import ExchangeFile
-from bridge.judge.diagnosis.step_graph import Chain
+from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.judge import judge
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.outcome import Outcome
 from tests.helpers.candidates import ask, keep, plant
 from tests.helpers.opened import runs_of
@@ -83,9 +83,9 @@ def test_two_runs_with_equal_inputs_are_compared_by_the_bound_of_the_operation(
 ) -> None:
     """Far inside what errors of all layers could do together, and more than two sums of the same numbers may differ."""
     with ExchangeFile(small_fixture) as reference, ExchangeFile(small_result) as candidate:
-        pair = Pair(reference, candidate)
-        chain = Chain(pair, 0, {key: w.astype(np.float64) for key, w in pair.start.items()})
-        error = chain.operation(name).full(chain.arithmetic).error
+        pair = FilePair(reference, candidate)
+        graph = StepGraph(pair, 0, {key: w.astype(np.float64) for key, w in pair.start.items()})
+        error = graph.operation(name).full(graph.arithmetic).error
     assert error is not None
     moved = plant(
         small_result, tmp_path / "moved.h5", {f"steps/0/{name}": lambda g: g + (4 * error).astype(np.float32)}

@@ -18,15 +18,15 @@ from bridge.common.threads import one_core
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
 from bridge.judge.diagnosis.catalogue import KINDS, kind
 from bridge.judge.diagnosis.convolutions import Filter
-from bridge.judge.diagnosis.crop import Excerpt
+from bridge.judge.diagnosis.crop import Crop
 from bridge.judge.diagnosis.hypothesis import Hypothesis, hypothesis
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.output_faults import changed_numbers, moved, read_wrongly
 from bridge.judge.diagnosis.records import Adequacy, Kind, Sight
 from bridge.judge.diagnosis.sampling import few_channels, sample
-from bridge.judge.diagnosis.step_graph import Chain
+from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.update_faults import Updating, update_faults
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 
 Array = np.ndarray
 
@@ -44,132 +44,132 @@ BESIDE = {
 }
 
 
-def compute_adequacy(excerpt: Excerpt, long_sums: Sequence[Sight] = ()) -> Adequacy:
+def compute_adequacy(crop: Crop, long_sums: Sequence[Sight] = ()) -> Adequacy:
     """What a fixture can show of a candidate that writes what its result holds.
 
     Parameters
     ----------
-    excerpt : of the two files; of the result only the names of its tensors and its precision count
+    crop : of the two files; of the result only the names of its tensors and its precision count
     long_sums : what `in_long_sums` found
     """
     with np.errstate(all="ignore"), one_core():
-        return _Computation(excerpt, long_sums).run()
+        return _Computation(crop, long_sums).run()
 
 
-def in_long_sums(pair: Pair) -> list[Sight]:
+def in_long_sums(pair: FilePair) -> list[Sight]:
     """A sequential sum of the loss, tried on all its terms, the candidate's own: it goes wrong by its length."""
     with np.errstate(all="ignore"):
         weights = {name: w.astype(np.float64) for name, w in pair.start.items()}
-        chain = Chain(pair, 0, weights)
-        if not chain.given("loss") or chain.own(chain.inputs("loss")[0]) is None:
+        graph = StepGraph(pair, 0, weights)
+        if not graph.given("loss") or graph.own(graph.inputs("loss")[0]) is None:
             return []
-        right = chain.operation("loss")
-        truth = right.full(chain.arithmetic)
+        right = graph.operation("loss")
+        truth = right.full(graph.arithmetic)
         return [_sight(one, "loss", _ratio(one.operation, truth, np.arange(1), pair.u))
-                for one in operation_faults(Case("loss", chain, right, truth.value)) if one.kinds[0].key == "naive_sum"]
+                for one in operation_faults(Case("loss", graph, right, truth.value)) if one.kinds[0].key == "naive_sum"]
 
 
 class _Computation:
     """The first step of a fixture in float64, with every fault planted in every operation."""
 
-    def __init__(self, excerpt: Excerpt, long_sums: Sequence[Sight]) -> None:
-        self.excerpt, self.long_sums = excerpt, long_sums
-        weights = {name: w.astype(np.float64) for name, w in excerpt.start.items()}
-        everything = frozenset(self.excerpt.shapes)
-        self.chain = Chain(self.excerpt, 0, weights, hidden=everything)  # type: ignore[arg-type]
+    def __init__(self, crop: Crop, long_sums: Sequence[Sight]) -> None:
+        self.crop, self.long_sums = crop, long_sums
+        weights = {name: w.astype(np.float64) for name, w in crop.start.items()}
+        everything = frozenset(self.crop.shapes)
+        self.graph = StepGraph(self.crop, 0, weights, ignored=everything)  # type: ignore[arg-type]
         self.adequacy = Adequacy()
 
     def run(self) -> Adequacy:
         self._known_inputs()
-        for name in self.excerpt.shapes:
-            if self.excerpt.candidate.has(f"steps/0/{name}"):
+        for name in self.crop.shapes:
+            if self.crop.candidate.has(f"steps/0/{name}"):
                 self._tensor(name)
             else:
                 self.adequacy.remarks.append(f"{name} is not in the file: faults of it show only in what follows")
         self.adequacy.sights += self.long_sums
         self._updates()
         self._not_applicable()
-        if self.excerpt.share < 1:
-            n, _, h, w = self.excerpt.batch_shape
+        if self.crop.share < 1:
+            n, _, h, w = self.crop.batch_shape
             self.adequacy.remarks.append(f"computed on {n} x {h} x {w} pixels of the batch")
         return self.adequacy
 
     def _known_inputs(self) -> None:
         """Where the file holds a tensor, what follows is judged from that: it has no error there."""
-        for name in self.excerpt.shapes:
-            value = self.chain.value(name)
-            if self.excerpt.candidate.has(f"steps/0/{name}"):
-                self.chain.known[name] = Bounded(value.value)
+        for name in self.crop.shapes:
+            value = self.graph.value(name)
+            if self.crop.candidate.has(f"steps/0/{name}"):
+                self.graph.known[name] = Bounded(value.value)
 
     def _tensor(self, name: str) -> None:
-        right = self.chain.operation(name)
-        truth = right.full(self.chain.arithmetic)
-        case = Case(name, self.chain, right, truth.value)
+        right = self.graph.operation(name)
+        truth = right.full(self.graph.arithmetic)
+        case = Case(name, self.graph, right, truth.value)
         indices = few_channels(right.shape) if isinstance(right, Filter) else sample(right.shape)[::SPARSE]
-        # Of a sum over all pixels the excerpt has fewer terms
-        scale = self.excerpt.share if len(right.shape) < 4 or name.endswith("/weight") else 1.0
+        # Of a sum over all pixels the crop has fewer terms
+        scale = self.crop.share if len(right.shape) < 4 or name.endswith("/weight") else 1.0
         base = base_of(right)
         for one in (*_common(operation_faults(case)), *_common(_of_output(case, base))):
             # A sequential sum goes wrong by its length: what a part of it shows, the whole shows
             long = one.kinds[0].key == "naive_sum"
-            if len(one.kinds) == 1 and not (long and name == "loss" and self.excerpt.share < 1):
-                ratio = _ratio(one.operation, truth, indices, self.chain.arithmetic.u)
+            if len(one.kinds) == 1 and not (long and name == "loss" and self.crop.share < 1):
+                ratio = _ratio(one.operation, truth, indices, self.graph.arithmetic.u)
                 self._note(one, name, ratio if long else scale * ratio)
         self._scaled(name, truth, scale)
 
     def _scaled(self, name: str, truth: Bounded, scale: float) -> None:
         """Factors: the deviation is a multiple of the tensor; all zero is the factor 0, a bit of one element 1 %."""
         largest = _largest(truth.value, truth.error)
-        n = self.excerpt.whole_output_shape
+        n = self.crop.whole_output_shape
         self._add(kind("scale"), "times 2", name, scale * largest)
         self._add(kind("stale"), "all zero", name, scale * largest)
         self._add(kind("corrupted"), "one element 1 % off", name, scale * 0.01 * largest)
-        last = self.excerpt.model.layers[-1].name
+        last = self.crop.model.layers[-1].name
         if name in ("loss", f"grads/{last}/output"):
-            # E of the whole sum, not of the excerpt
+            # E of the whole sum, not of the crop
             self._add(kind("count"), "N off by one", name, (scale if name == "loss" else 1.0) * largest / np.prod(n))
         if name == f"grads/{last}/output":
             self._add(kind("factor_two"), "times 1/2", name, largest / 2)
 
     def _updates(self) -> None:
         """The optimiser's faults, on the fixture's own weights and gradients of the first two steps."""
-        for name in self.excerpt.start:
-            if name in self.excerpt.frozen:
+        for name in self.crop.start:
+            if name in self.crop.frozen:
                 continue
-            steps = [k for k in (0, 1) if self.excerpt.candidate.has(f"steps/{k + 1}/weights/{name}")]
-            if steps != list(range(min(2, self.excerpt.steps))):
+            steps = [k for k in (0, 1) if self.crop.candidate.has(f"steps/{k + 1}/weights/{name}")]
+            if steps != list(range(min(2, self.crop.steps))):
                 continue
             if not self._known_update(name, steps):
                 self.adequacy.remarks.append(f"optimizer/{name} is not computed: the fixture lacks its own gradients")
                 continue
             case = self._updating(name, len(steps))
-            truth = case.right().full(self.chain.arithmetic)
-            decay = case.by(replace(self.excerpt.sgd, weight_decay=self.excerpt.sgd.weight_decay + 0.01))
+            truth = case.right().full(self.graph.arithmetic)
+            decay = case.by(replace(self.crop.sgd, weight_decay=self.crop.sgd.weight_decay + 0.01))
             more = [
-                hypothesis("learning_rate", "lr 1 % too large", case.by(self.excerpt.sgd, factor=1.01)),
-                hypothesis("update_sign", "w + lr*g", case.by(self.excerpt.sgd, factor=-1.0)),
+                hypothesis("learning_rate", "lr 1 % too large", case.by(self.crop.sgd, factor=1.01)),
+                hypothesis("update_sign", "w + lr*g", case.by(self.crop.sgd, factor=-1.0)),
                 hypothesis("weight_decay", "0.01 too much", decay),
             ]
             for one in (*_common(update_faults(case)), *more):
                 if len(one.kinds) == 1 and not one.fitted:
-                    ratio = _ratio(one.operation, truth, np.arange(case.found.size), self.excerpt.u)
+                    ratio = _ratio(one.operation, truth, np.arange(case.found.size), self.crop.u)
                     self._note(one, f"optimizer/{name}", ratio)
 
     def _known_update(self, name: str, steps: list[int]) -> bool:
         """The fixture holds what the updates were computed from, and what they gave."""
-        needed = [f"steps/{k}/grads/{other}" for k in steps for other in self.excerpt.start]
+        needed = [f"steps/{k}/grads/{other}" for k in steps for other in self.crop.start]
         needed += [f"steps/{k + 1}/weights/{name}" for k in steps]
-        return all(one in self.excerpt.updates for one in needed)
+        return all(one in self.crop.updates for one in needed)
 
     def _updating(self, name: str, steps: int) -> Updating:
-        known, shape = self.excerpt.updates, self.excerpt.start[name].shape
+        known, shape = self.crop.updates, self.crop.start[name].shape
         weights = [known[f"steps/{k}/weights/{name}"] for k in range(steps + 1)]
         gradients = [known[f"steps/{k}/grads/{name}"] for k in range(steps)]
         last = f"steps/{steps - 1}/grads"
-        others = {other: known[f"{last}/{other}"] for other, x in self.excerpt.start.items()
+        others = {other: known[f"{last}/{other}"] for other, x in self.crop.start.items()
                   if x.shape == shape and other != name}
         exact = [np.zeros(shape)] * steps
-        return Updating(self.excerpt.sgd, name, weights[:-1], gradients, exact, others, weights[-1], self.excerpt.u)
+        return Updating(self.crop.sgd, name, weights[:-1], gradients, exact, others, weights[-1], self.crop.u)
 
     def _note(self, one: Hypothesis, name: str, ratio: float) -> None:
         self.adequacy.sights.append(_sight(one, name, ratio))
@@ -186,7 +186,7 @@ class _Computation:
             if one.key in BESIDE:
                 self.adequacy.remarks.append(f"{one.title}: {BESIDE[one.key]}")
             elif one.key in MEMORY:
-                enough = self.excerpt.steps > 1 and self.excerpt.candidate.has("steps/1/loss")
+                enough = self.crop.steps > 1 and self.crop.candidate.has("steps/1/loss")
                 self._add(one, "from the second step on", "", LARGEST if enough else 0.0)
             else:
                 self._add(one, "there is nothing to show it on", "", 0.0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the data can show, computed in a process beside the comparison: it keeps one core busy for seconds.
 
-``python -m bridge.judge.diagnosis.background`` reads a pickled excerpt from standard input and writes a pickled
+``python -m bridge.judge.diagnosis.background`` reads a pickled crop from standard input and writes a pickled
 `Adequacy` to standard output, for its parent. It opens no file: the parent has read what it needs.
 """
 
@@ -18,9 +18,9 @@ from contextlib import contextmanager, suppress
 
 from bridge.common.errors import FileError
 from bridge.judge.diagnosis.adequacy import compute_adequacy, in_long_sums
-from bridge.judge.diagnosis.crop import Excerpt
+from bridge.judge.diagnosis.crop import Crop
 from bridge.judge.diagnosis.records import Adequacy, Sight
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 
 #: Pixels of all batches whose comparison takes longer than a process needs to start
 LARGE = 1 << 19
@@ -28,11 +28,11 @@ LARGE = 1 << 19
 ALONE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 #: Arguments of `bridge.judge.diagnosis.adequacy.compute_adequacy`
-Work = tuple[Excerpt, Sequence[Sight]]
+Work = tuple[Crop, Sequence[Sight]]
 
 
 @contextmanager
-def adequacy_in_background(pair: Pair) -> Iterator[Callable[[], Adequacy]]:
+def adequacy_in_background(pair: FilePair) -> Iterator[Callable[[], Adequacy]]:
     """Begin `bridge.judge.diagnosis.adequacy.compute_adequacy`; what is given waits for it and returns what it found.
 
     Of small results, and where no process can be started or it fails, all is computed in this process, and only when
@@ -52,14 +52,14 @@ def adequacy_in_background(pair: Pair) -> Iterator[Callable[[], Adequacy]]:
                 pass
 
 
-def adequacy_of(pair: Pair) -> Adequacy:
+def adequacy_of(pair: FilePair) -> Adequacy:
     """What a fixture can show of a candidate that writes what its result holds, computed in this process."""
     return compute_adequacy(*_work(pair))
 
 
-def _work(pair: Pair) -> Work:
-    excerpt = Excerpt(pair)
-    return excerpt, in_long_sums(pair) if excerpt.share < 1 else []
+def _work(pair: FilePair) -> Work:
+    crop = Crop(pair)
+    return crop, in_long_sums(pair) if crop.share < 1 else []
 
 
 def _start(work: Work) -> subprocess.Popen[bytes] | None:
@@ -77,7 +77,7 @@ def _start(work: Work) -> subprocess.Popen[bytes] | None:
         return None
 
 
-def _found(child: subprocess.Popen[bytes] | None, pair: Pair) -> Adequacy:
+def _found(child: subprocess.Popen[bytes] | None, pair: FilePair) -> Adequacy:
     told = b"" if child is None else child.communicate()[0]
     if child is None or child.returncode != 0:
         return adequacy_of(pair)

@@ -19,7 +19,7 @@ from bridge.judge.diagnosis.other_faults import (
     relu_backward_faults,
     relu_faults,
 )
-from bridge.judge.diagnosis.step_graph import Chain
+from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.update_faults import Updating, update_faults
 
 Array = np.ndarray
@@ -32,7 +32,7 @@ class Case:
     Attributes
     ----------
     name : of the tensor
-    chain : its step
+    graph : its step
     right : the operation that should have made it
     found : what the candidate has, float64
     before : the step before; None at the first step
@@ -41,18 +41,18 @@ class Case:
     """
 
     name: str
-    chain: Chain
+    graph: StepGraph
     right: Operation
     found: Array
-    before: Chain | None = None
+    before: StepGraph | None = None
     earlier: dict[str, Array] = field(default_factory=dict)
     updating: Updating | None = None
 
     @property
     def dimensions(self) -> dict[str, int]:
         """N elements of the output, B images, C channels, and so on."""
-        n, c, h, w = self.chain.pair.batch_shape
-        found = {"N": int(np.prod(self.chain.pair.output_shape)), "B": n, "H*W": h * w, "H": h, "W": w, "Cin": c}
+        n, c, h, w = self.graph.pair.batch_shape
+        found = {"N": int(np.prod(self.graph.pair.output_shape)), "B": n, "H*W": h * w, "H": h, "W": w, "Cin": c}
         shape = self.right.shape
         if len(shape) == 4 and self.name.endswith("/weight"):
             found |= {"K": shape[0], "C": shape[1], "R*S": shape[2] * shape[3]}
@@ -81,7 +81,7 @@ def operation_faults(case: Case) -> Hypotheses:
     elif isinstance(right, Relu):
         yield from relu_faults(right, case.found)
     elif isinstance(right, ReluBackward):
-        yield from relu_backward_faults(right, case.found, case.chain, case.name)
+        yield from relu_backward_faults(right, case.found, case.graph, case.name)
         yield from _previous_mask(case, right)
     elif isinstance(right, Loss):
         yield from loss_faults(right)
@@ -90,7 +90,7 @@ def operation_faults(case: Case) -> Hypotheses:
 def _other_weights(case: Case, right: Forward | Data) -> Hypotheses:
     """Weights of the step before or after."""
     layer = right.layer.name
-    pair, step = case.chain.pair, case.chain.step
+    pair, step = case.graph.pair, case.graph.step
     for other, said in ((step - 1, "the weights of the step before"), (step + 1, "the weights after the update")):
         found = pair.parameters(pair.candidate, other) if other >= 0 else None
         if found is None or not all(np.isfinite(w).all() for w in found.values()):
@@ -108,7 +108,7 @@ def _other_operands(case: Case, right: Filter | BiasGradient, operands: tuple[st
     """An operand of the step before."""
     if case.before is None:
         return
-    names = case.chain.inputs(case.name)
+    names = case.graph.inputs(case.name)
     for operand, name in zip(operands, names[-len(operands) :], strict=True):
         old = case.before.own(name) if name != "input" else case.before.value(name).value
         if old is not None:
@@ -117,7 +117,7 @@ def _other_operands(case: Case, right: Filter | BiasGradient, operands: tuple[st
 
 
 def _previous_mask(case: Case, right: ReluBackward) -> Hypotheses:
-    source = case.chain.inputs(case.name)[1]
+    source = case.graph.inputs(case.name)[1]
     old = case.before.own(source) if case.before is not None else None
     if old is not None:
         yield from previous_mask(right, old)

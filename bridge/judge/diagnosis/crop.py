@@ -10,7 +10,7 @@ import numpy as np
 
 from bridge.common.errors import FileError
 from bridge.exchange.model import Model, Shape
-from bridge.judge.measure.file_pair import Pair, Parameters, tensor_shapes
+from bridge.judge.measure.file_pair import FilePair, Parameters, tensor_shapes
 
 Array = np.ndarray
 
@@ -29,8 +29,8 @@ class Names:
         return name in self._held
 
 
-class Excerpt:
-    """The upper left part of the first images of the first batch, with the face of `Pair` that chains use.
+class Crop:
+    """The upper left part of the first images of the first batch, with the face of `FilePair` that graphs use.
 
     All of it is in memory, so that a process of its own can work on it and reads no file.
 
@@ -43,7 +43,7 @@ class Excerpt:
         fixture lacks is left out
     """
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: FilePair) -> None:
         n, c, h, w = pair.batch_shape
         self.batch_shape: Shape = (min(n, IMAGES), c, *_sides(pair.model, c, h, w))
         self.shapes = tensor_shapes(pair.model, self.batch_shape)
@@ -84,8 +84,8 @@ class Excerpt:
         return self._after_update if k == 1 else None
 
 
-def _updates(pair: Pair) -> Iterator[tuple[str, Array]]:
-    """See `Excerpt.updates`."""
+def _updates(pair: FilePair) -> Iterator[tuple[str, Array]]:
+    """See `Crop.updates`."""
     for k in range(min(2, pair.steps) + 1):
         for kind in ("weights", "grads"):
             for name, w in pair.start.items():

@@ -19,10 +19,10 @@ from bridge.judge.diagnosis.operations import Given
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import Diagnosis, Explanation, Finding
 from bridge.judge.diagnosis.search import Search
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, Chain
-from bridge.judge.diagnosis.unobserved import search_hidden
+from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
+from bridge.judge.diagnosis.unobserved import search_unobserved
 from bridge.judge.diagnosis.update_cases import new_weights_case
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.operation_names import operation
 
@@ -38,7 +38,7 @@ SMALL_BATCH = 2**17
 MOST_FINDINGS = 12
 
 
-def diagnose(pair: Pair, comparison: Comparison, budget: float = BUDGET) -> Diagnosis:
+def diagnose(pair: FilePair, comparison: Comparison, budget: float = BUDGET) -> Diagnosis:
     """Name the faults of a result that fails.
 
     Parameters
@@ -63,12 +63,12 @@ LOCAL = ("corrupted", "overwritten", "uninitialised")
 class _Doctor:
     """The state of one diagnosis."""
 
-    def __init__(self, pair: Pair, comparison: Comparison, deadline: float) -> None:
+    def __init__(self, pair: FilePair, comparison: Comparison, deadline: float) -> None:
         self.pair, self.comparison, self.end = pair, comparison, deadline
         #: of the tensor that is looked at
         self.deadline = deadline
         self.diagnosis = Diagnosis()
-        self.chains: dict[int, Chain] = {}
+        self.graphs: dict[int, StepGraph] = {}
         #: step of tensors with a finding, by name; at a later step they are not diagnosed again
         self.found: dict[str, int] = {}
         #: weights as they should have been stored, by step and name, where the file's are wrong
@@ -118,7 +118,7 @@ class _Doctor:
 
     def _searched(self, judged: Judged, search: Search) -> Finding:
         place = search.place
-        explanations, runner_up = search.run(place, None if self.diagnosis.findings else search_hidden)
+        explanations, runner_up = search.run(place, None if self.diagnosis.findings else search_unobserved)
         self.diagnosis.hypotheses += search.count
         self.diagnosis.complete = self.diagnosis.complete and not search.cut
         if len(explanations) > 1:
@@ -142,31 +142,31 @@ class _Doctor:
 
     def _case(self, name: str, step: int) -> Case | None:
         """None where its inputs are garbage: NaN is the fault of the first tensor that has it."""
-        chain = self._chain(step)
-        if chain is None:
+        graph = self._graph(step)
+        if graph is None:
             return None
-        given = [other for other in chain.inputs(name) if other not in (INPUT, TARGET) and chain.given(other)]
-        if not all(np.isfinite(chain.found(other)).all() for other in given):
+        given = [other for other in graph.inputs(name) if other not in (INPUT, TARGET) and graph.given(other)]
+        if not all(np.isfinite(graph.found(other)).all() for other in given):
             return None
-        before = Chain(self.pair, step - 1, self.pair.start) if step else None
-        return Case(name, chain, chain.operation(name), chain.found(name), before, self._earlier(name, step))
+        before = StepGraph(self.pair, step - 1, self.pair.start) if step else None
+        return Case(name, graph, graph.operation(name), graph.found(name), before, self._earlier(name, step))
 
     def _copied_wrongly(self, case: Case) -> bool:
         """Right by the right inputs: only the file's copy of one is wrong, and that was found already."""
-        chain = case.chain
-        wrong = [name for name in chain.inputs(case.name) if name in self.found]
-        unsaved = self.unsaved.get(chain.step, {})
+        graph = case.graph
+        wrong = [name for name in graph.inputs(case.name) if name in self.found]
+        unsaved = self.unsaved.get(graph.step, {})
         if not wrong and not unsaved:
             return False
-        other = Chain(self.pair, chain.step, chain.weights | unsaved, hidden=frozenset(wrong))
+        other = StepGraph(self.pair, graph.step, graph.weights | unsaved, ignored=frozenset(wrong))
         return Search(Case(case.name, other, other.operation(case.name), case.found)).t <= 1
 
     def _first_weights(self, judged: Judged, parameter: str) -> Finding | None:
-        chain = self._chain(0)
-        assert chain is not None
+        graph = self._graph(0)
+        assert graph is not None
         right = self.pair.start[parameter].astype(np.float64)
         found = self.pair.candidate.read(f"steps/0/weights/{parameter}", right.shape).astype(np.float64)
-        search = Search(Case(judged.name, chain, Given(right.shape, right), found), self.deadline)
+        search = Search(Case(judged.name, graph, Given(right.shape, right), found), self.deadline)
         if not self._other_start():
             return self._searched(judged, search)
         finding = self._searched(judged, search) if not self.diagnosis.findings else None
@@ -195,9 +195,9 @@ class _Doctor:
 
     def _update_case(self, judged: Judged) -> Case | None:
         sort, _, parameter = judged.name.partition("/")
-        chain = self._chain(judged.step)
+        graph = self._graph(judged.step)
         own = sort == "optimizer"
-        return None if chain is None else new_weights_case(self.pair, chain, judged.step, parameter, own, self._chain)
+        return None if graph is None else new_weights_case(self.pair, graph, judged.step, parameter, own, self._graph)
 
     def _said(
         self, judged: Judged, explanations: list[Explanation], runner_up: Explanation | None, where: str
@@ -217,24 +217,25 @@ class _Doctor:
         said = Explanation((kind("state"), *first.kinds), detail, first.t, first.by_place)
         return replace(finding, explanations=(said, *finding.explanations[1:]))
 
-    def _chain(self, step: int) -> Chain | None:
-        """The chain of a step; None where its weights are not known."""
+    def _graph(self, step: int) -> StepGraph | None:
+        """The graph of a step; None where its weights are not known."""
         if step < 0:
             return None
-        if step not in self.chains:
+        if step not in self.graphs:
             weights = self.pair.start if step == 0 else self.pair.parameters(self.pair.candidate, step)
             if weights is None or not all(np.isfinite(w).all() for w in weights.values()):
                 return None
             # One step at a time: its tensors may be gigabytes
-            self.chains = {step: Chain(self.pair, step, {name: w.astype(np.float64) for name, w in weights.items()})}
-        return self.chains[step]
+            wide = {name: w.astype(np.float64) for name, w in weights.items()}
+            self.graphs = {step: StepGraph(self.pair, step, wide)}
+        return self.graphs[step]
 
     def _earlier(self, name: str, step: int) -> dict[str, Array]:
         """What the memory of a tensor held at earlier steps, by description."""
         if name == "loss":
             return {}
-        chains = [Chain(self.pair, k, self.pair.start) for k in range(step)]
-        olds = [chain.own(name) for chain in chains]
+        graphs = [StepGraph(self.pair, k, self.pair.start) for k in range(step)]
+        olds = [graph.own(name) for graph in graphs]
         known = [old for old in olds if old is not None]
         found: dict[str, Array] = {}
         if step and olds[-1] is not None:

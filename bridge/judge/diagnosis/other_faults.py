@@ -9,7 +9,7 @@ from bridge.judge.diagnosis.convolution_faults import part_detail, parts_of_batc
 from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, Relu, ReluBackward
 from bridge.judge.diagnosis.hypothesis import Hypotheses, hypothesis
 from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.step_graph import Chain
+from bridge.judge.diagnosis.step_graph import StepGraph
 
 Array = np.ndarray
 
@@ -38,7 +38,7 @@ def relu_faults(a: Relu, found: Array) -> Hypotheses:
         yield hypothesis("leaky", f"slope {slope:.4g} for negative values", a.replaced(slope=slope))
 
 
-def relu_backward_faults(dz: ReluBackward, found: Array, chain: Chain, name: str) -> Hypotheses:
+def relu_backward_faults(dz: ReluBackward, found: Array, graph: StepGraph, name: str) -> Hypotheses:
     """What the backward pass of a ReLU may do instead."""
     yield hypothesis("mask_missing", "all gradients pass", dz.replaced(rule="all"))
     yield hypothesis("mask_other", "the mask of the gradient itself (da > 0)", dz.replaced(source=dz.da))
@@ -46,12 +46,12 @@ def relu_backward_faults(dz: ReluBackward, found: Array, chain: Chain, name: str
     yield hypothesis(
         "mask_other", "elements that are exactly 0 pass (>= in place of >)", dz.replaced(rule="nonnegative")
     )
-    right = chain.inputs(name)[1]
-    for other, shape in chain.pair.shapes.items():
+    right = graph.inputs(name)[1]
+    for other, shape in graph.pair.shapes.items():
         # The output of this ReLU has the same signs as its input
-        same = other == right or right in chain.inputs(other)
+        same = other == right or right in graph.inputs(other)
         if other.startswith("forward/") and shape == dz.shape and not same:
-            yield hypothesis("mask_other", f"the mask of {other}", dz.replaced(source=chain.value(other)))
+            yield hypothesis("mask_other", f"the mask of {other}", dz.replaced(source=graph.value(other)))
     for slope in _slopes(found, dz.da.value, dz.source.value < 0):
         yield hypothesis("leaky", f"slope {slope:.4g} where the mask is 0", dz.replaced(slope=slope))
 

@@ -84,7 +84,7 @@ class Search:
         now = time.monotonic()
         self.trying, self.cut = now + TRYING * (self.deadline - now), False
         case = self.case
-        self.arithmetic = case.chain.arithmetic
+        self.arithmetic = case.graph.arithmetic
         self.truth: Bounded = case.right.full(self.arithmetic)
         self.found = case.found.reshape(-1)
         self.t = self.t_of(self.truth)
@@ -101,7 +101,7 @@ class Search:
         return locate(self.case.found, self.truth, self.case.earlier.get("the step before"))
 
     def run(
-        self, place: Place, hidden: Callable[[Search], list[Explanation]] | None = None
+        self, place: Place, unobserved: Callable[[Search], list[Explanation]] | None = None
     ) -> tuple[list[Explanation], Explanation | None]:
         """Accepted explanations, and the best that was rejected.
 
@@ -110,7 +110,7 @@ class Search:
 
         Parameters
         ----------
-        hidden : searches those operations
+        unobserved : searches those operations
         """
         accepted: list[Explanation] = []
         # A hypothesis that overflows is rejected
@@ -123,7 +123,7 @@ class Search:
             if not accepted and place.explanation is not None:
                 accepted = [place.explanation]
             if not accepted and np.isfinite(self.target).all():
-                accepted = (hidden(self) if hidden else []) or self._after(self._two_faults)
+                accepted = (unobserved(self) if unobserved else []) or self._after(self._two_faults)
         return accepted, self._runner_up(accepted)
 
     @property
@@ -222,7 +222,7 @@ class Search:
         for base in [base for base in first if isinstance(base.operation, type(self.case.right))]:
             if self.late or nearest <= self.limit:
                 return
-            case = Case(self.case.name, self.case.chain, base.operation, self.case.found, self.case.before)
+            case = Case(self.case.name, self.case.graph, base.operation, self.case.found, self.case.before)
             for one in filter(_is_common, operation_faults(case)):
                 both = Hypothesis(join(base.kinds, one.kinds), joined(base.detail, one.detail), one.operation)
                 pair = frozenset((base.detail, one.detail))

@@ -15,7 +15,7 @@ from bridge.judge.diagnosis.convolution_faults import in_reduced_precision
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
 from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.measure.file_pair import Pair, Parameters
+from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.reduced_precision import HALF
 
@@ -24,7 +24,7 @@ INPUT, TARGET = "input", "target"
 
 
 @dataclass
-class Chain:
+class StepGraph:
     """One step of a candidate.
 
     Attributes
@@ -32,15 +32,15 @@ class Chain:
     pair, step : whose step it is
     weights : before the step, float64
     planted : operations that are replaced, by the name of the tensor they make
-    hidden : tensors in the file that are not to be used
+    ignored : tensors in the file that are not to be used
     bounded : bounds are computed; without them all is faster
     """
 
-    pair: Pair
+    pair: FilePair
     step: int
     weights: Parameters
     planted: dict[str, Operation] = field(default_factory=dict)
-    hidden: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
     known: dict[str, Bounded] = field(default_factory=dict)
     bounded: bool = True
 
@@ -56,11 +56,11 @@ class Chain:
 
     def given(self, name: str) -> bool:
         """The candidate's file has this tensor."""
-        return name not in self.hidden and self.pair.candidate.has(f"steps/{self.step}/{name}")
+        return name not in self.ignored and self.pair.candidate.has(f"steps/{self.step}/{name}")
 
     def own(self, name: str) -> Array | None:
         """The candidate's tensor in float64; None where its file lacks it or holds NaN."""
-        if name not in self.hidden and self.given(name):
+        if name not in self.ignored and self.given(name):
             found = self.found(name)
             return found if np.isfinite(found).all() else None
         return None
@@ -86,11 +86,12 @@ class Chain:
         operation = self.planted[name] if name in self.planted else self.operation(name)
         return operation.full(self.arithmetic) if self.bounded else Bounded(operation.values())
 
-    def planting(self, name: str, operation: Operation, bounded: bool = True) -> Chain:
+    def planting(self, name: str, operation: Operation, bounded: bool = True) -> StepGraph:
         """The same step with one operation replaced; what does not follow from it is shared."""
         follow = self.after(name)
         known = {other: value for other, value in self.known.items() if other not in follow}
-        return Chain(self.pair, self.step, self.weights, self.planted | {name: operation}, self.hidden, known, bounded)
+        planted = self.planted | {name: operation}
+        return StepGraph(self.pair, self.step, self.weights, planted, self.ignored, known, bounded)
 
     def after(self, name: str) -> set[str]:
         """Names of all tensors that a tensor has a part in, itself too."""

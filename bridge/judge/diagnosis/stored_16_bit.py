@@ -21,10 +21,10 @@ from bridge.judge.diagnosis.elementwise import BiasGradient, LossGradient
 from bridge.judge.diagnosis.hypothesis import Passed
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.records import Diagnosis, Explanation
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, Chain
+from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.diagnosis.update_cases import new_weights_case
 from bridge.judge.measure.error_statistics import Statistic, measure
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.oracle.reduced_precision import HALF, HYPOTHESES, ReducedPrecision
 
@@ -34,7 +34,7 @@ ROUNDED = (Forward, Data, Filter, BiasGradient, LossGradient)
 OWN_GRADIENTS = "from the candidate's own gradients"
 
 
-def replay(pair: Pair, comparison: Comparison, lower: str) -> Comparison:
+def replay(pair: FilePair, comparison: Comparison, lower: str) -> Comparison:
     """The comparison, with what fails judged once more by a precision of 16 bits.
 
     Parameters
@@ -50,7 +50,7 @@ def replay(pair: Pair, comparison: Comparison, lower: str) -> Comparison:
         T is 1 and the distance from what the lower one gives, in steps of its numbers.
     """
     with np.errstate(all="ignore"):
-        again = _Replay(pair, pair.lowered(lower), comparison)
+        again = _Replay(pair, pair.reduced_to(lower), comparison)
         judged = [one if one.passed else again.judged(one) for one in comparison.judged]
     return replace(comparison, judged=judged)
 
@@ -86,11 +86,11 @@ def rounded_results(operation: Operation, reduced: ReducedPrecision) -> Operatio
 class _Replay:
     """Two files, and the steps of both precisions."""
 
-    def __init__(self, declared: Pair, lower: Pair, comparison: Comparison) -> None:
+    def __init__(self, declared: FilePair, lower: FilePair, comparison: Comparison) -> None:
         self.pairs, self.comparison = (declared, lower), comparison
         self.reduced = HALF[lower.lower or ""]
         self.step = -1
-        self.kept: tuple[Chain, Chain] | None = None
+        self.kept: tuple[StepGraph, StepGraph] | None = None
 
     def judged(self, one: Judged) -> Judged:
         """What fails, by the precision that suits it."""
@@ -99,27 +99,27 @@ class _Replay:
             return one
         if sort == "update":
             return self._update(one, parameter)
-        chains = self._chains(one.step)
-        if chains is None or not np.isfinite(chains[0].found(one.name)).all() or not self._known(chains[0], one.name):
+        graphs = self._graphs(one.step)
+        if graphs is None or not np.isfinite(graphs[0].found(one.name)).all() or not self._known(graphs[0], one.name):
             return one
-        for chain in chains:
+        for graph in graphs:
             # Of large images no more than one operation's tensors at a time
-            chain.known = {name: value for name, value in chain.known.items() if not chain.given(name)}
-        found, best = chains[0].found(one.name), None
-        for operation in self._alternatives(chains, one.name):
-            best = _better(best, _compared(found, operation.full(chains[0].arithmetic)))
+            graph.known = {name: value for name, value in graph.known.items() if not graph.given(name)}
+        found, best = graphs[0].found(one.name), None
+        for operation in self._alternatives(graphs, one.name):
+            best = _better(best, _compared(found, operation.full(graphs[0].arithmetic)))
             if best.t <= 1:
                 return self._said(one, best)
-        if best is not None and not isinstance(chains[1].operation(one.name), ROUNDED):
+        if best is not None and not isinstance(graphs[1].operation(one.name), ROUNDED):
             return self._said(one, best)
-        return self._said(one, self._unexplained(chains[1], one.name, found))
+        return self._said(one, self._unexplained(graphs[1], one.name, found))
 
     def _said(self, one: Judged, statistic: Statistic) -> Judged:
         return Judged(one.name, one.step, statistic, note=f"by {self.reduced.said}, from the candidate's own inputs")
 
-    def _alternatives(self, chains: tuple[Chain, Chain], name: str) -> Iterator[Operation]:
+    def _alternatives(self, graphs: tuple[StepGraph, StepGraph], name: str) -> Iterator[Operation]:
         """Right operations: of the lower precision, of the declared one, and with a part of what that rounds."""
-        exact, low = (chain.operation(name) for chain in chains)
+        exact, low = (graph.operation(name) for graph in graphs)
         if isinstance(low, Forward | Data | Filter):
             yield low
         yield exact
@@ -129,9 +129,9 @@ class _Replay:
         elif isinstance(exact, BiasGradient | LossGradient):
             yield rounded_results(exact, self.reduced)
 
-    def _unexplained(self, chain: Chain, name: str, found: Array) -> Statistic:
+    def _unexplained(self, graph: StepGraph, name: str, found: Array) -> Statistic:
         """Beyond what the lower precision can give, T counts steps of its numbers: sums may be rounded otherwise."""
-        bounded = chain.operation(name).full(chain.arithmetic)
+        bounded = graph.operation(name).full(graph.arithmetic)
         error = np.zeros(1) if bounded.error is None else bounded.error
         step = self.reduced.step(bounded.value)
         statistic = _compared(found, Bounded(bounded.value, error + step))
@@ -147,23 +147,23 @@ class _Replay:
         for i in (0, 1):
             case = self._case(one.step, parameter, i)
             if case is not None:
-                best = _better(best, _compared(case.found, case.right.full(case.chain.arithmetic)))
+                best = _better(best, _compared(case.found, case.right.full(case.graph.arithmetic)))
         return one if best is None else self._said(one, best)
 
     def _case(self, step: int, parameter: str, i: int) -> Case | None:
-        def chain(k: int) -> Chain | None:
-            chains = self._chains(k)
-            return None if chains is None else chains[i]
+        def graph(k: int) -> StepGraph | None:
+            graphs = self._graphs(k)
+            return None if graphs is None else graphs[i]
 
-        here = chain(step)
-        return None if here is None else new_weights_case(self.pairs[i], here, step, parameter, False, chain)
+        here = graph(step)
+        return None if here is None else new_weights_case(self.pairs[i], here, step, parameter, False, graph)
 
-    def _known(self, chain: Chain, name: str) -> bool:
+    def _known(self, graph: StepGraph, name: str) -> bool:
         """No input of the operation is NaN or infinite."""
-        given = [other for other in chain.inputs(name) if other not in (INPUT, TARGET) and chain.given(other)]
-        return all(np.isfinite(chain.found(other)).all() for other in given)
+        given = [other for other in graph.inputs(name) if other not in (INPUT, TARGET) and graph.given(other)]
+        return all(np.isfinite(graph.found(other)).all() for other in given)
 
-    def _chains(self, step: int) -> tuple[Chain, Chain] | None:
+    def _graphs(self, step: int) -> tuple[StepGraph, StepGraph] | None:
         """Of the declared precision and of the lower one; None where the weights of the step are not known."""
         if step != self.step:
             pair = self.pairs[0]
@@ -171,7 +171,7 @@ class _Replay:
             self.step, self.kept = step, None
             if weights is not None and all(np.isfinite(w).all() for w in weights.values()):
                 wide = {name: w.astype(np.float64) for name, w in weights.items()}
-                self.kept = (Chain(self.pairs[0], step, wide), Chain(self.pairs[1], step, wide))
+                self.kept = (StepGraph(self.pairs[0], step, wide), StepGraph(self.pairs[1], step, wide))
         return self.kept
 
 

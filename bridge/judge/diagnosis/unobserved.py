@@ -15,49 +15,49 @@ from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.output_faults import read_wrongly
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.diagnosis.search import REJECTED, Search
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, Chain
+from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.measure.operation_names import operation
 
-#: Hypotheses about each hidden operation: each costs all operations up to the tensor that shows it
+#: Hypotheses about each unobserved operation: each costs all operations up to the tensor that shows it
 MOST = 80
 
 
-def hidden_operations(chain: Chain, name: str) -> list[str]:
+def unobserved_operations(graph: StepGraph, name: str) -> list[str]:
     """Tensors that a tensor follows from and the file lacks, the nearest first."""
-    found, waiting = [], list(chain.inputs(name))
+    found, waiting = [], list(graph.inputs(name))
     while waiting:
         one = waiting.pop(0)
-        if one not in (INPUT, TARGET) and not chain.given(one) and one not in found:
+        if one not in (INPUT, TARGET) and not graph.given(one) and one not in found:
             found.append(one)
-            waiting += chain.inputs(one)
+            waiting += graph.inputs(one)
     return found
 
 
-def search_hidden(search: Search) -> list[Explanation]:
-    """Plant the faults of every hidden operation, and see which explains the tensor; then one fault in all of a kind.
+def search_unobserved(search: Search) -> list[Explanation]:
+    """Plant the faults of every unobserved operation, and see which explains the tensor; then one in all of a kind.
 
-    Of new weights whose gradient is not in the file, that gradient is the nearest hidden tensor.
+    Of new weights whose gradient is not in the file, that gradient is the nearest unobserved tensor.
     """
     case = search.case
-    hidden = _hidden(case)
+    unobserved = _unobserved(case)
     accepted: list[Explanation] = []
-    for name in hidden:
-        where = operation(case.chain.model, name)
-        for one in _likely(_case(case, case.chain, name)):
+    for name in unobserved:
+        where = operation(case.graph.model, name)
+        for one in _likely(_case(case, case.graph, name)):
             if search.late:
                 return accepted
-            accepted += _explained(search, one, where, partial(case.chain.planting, name, one.operation))
-    return accepted or list(_everywhere(search, [*hidden, case.name]))
+            accepted += _explained(search, one, where, partial(case.graph.planting, name, one.operation))
+    return accepted or list(_everywhere(search, [*unobserved, case.name]))
 
 
 def _everywhere(search: Search, names: list[str]) -> Iterator[Explanation]:
     """The same fault in all operations of a kind that the tensor follows from."""
-    case, order = search.case, list(search.case.chain.pair.shapes)
+    case, order = search.case, list(search.case.graph.pair.shapes)
     kinds: dict[type, list[str]] = {}
     for name in sorted((name for name in names if name in order), key=order.index):
-        kinds.setdefault(type(case.chain.operation(name)), []).append(name)
+        kinds.setdefault(type(case.graph.operation(name)), []).append(name)
     for alike in kinds.values():
-        faults = _likely(_case(case, case.chain, alike[0])) if len(alike) > 1 else []
+        faults = _likely(_case(case, case.graph, alike[0])) if len(alike) > 1 else []
         for one in faults:
             if search.late:
                 return
@@ -65,25 +65,25 @@ def _everywhere(search: Search, names: list[str]) -> Iterator[Explanation]:
             yield from _explained(search, one, f"every one of {', '.join(alike)}", planted)
 
 
-def _plant_all(case: Case, names: list[str], detail: str, bounded: bool) -> Chain | None:
+def _plant_all(case: Case, names: list[str], detail: str, bounded: bool) -> StepGraph | None:
     """A step with one fault in several operations, in the order of computation; None where one knows no such fault."""
-    chain = case.chain
+    graph = case.graph
     for name in names:
-        fault = next((one for one in _likely(_case(case, chain, name)) if one.detail == detail), None)
+        fault = next((one for one in _likely(_case(case, graph, name)) if one.detail == detail), None)
         if fault is None:
             return None
-        chain = chain.planting(name, fault.operation, bounded)
-    return chain
+        graph = graph.planting(name, fault.operation, bounded)
+    return graph
 
 
-def _case(case: Case, chain: Chain, name: str) -> Case:
-    """A hidden tensor, in a chain that may be planted with faults before it."""
-    right = chain.operation(name)
-    return Case(name, chain, right, right.values(), case.before)
+def _case(case: Case, graph: StepGraph, name: str) -> Case:
+    """An unobserved tensor, in a graph that may be planted with faults before it."""
+    right = graph.operation(name)
+    return Case(name, graph, right, right.values(), case.before)
 
 
 def _explained(
-    search: Search, one: Hypothesis, where: str, planted: Callable[[bool], Chain | None]
+    search: Search, one: Hypothesis, where: str, planted: Callable[[bool], StepGraph | None]
 ) -> list[Explanation]:
     """By its values first; only what comes near is computed with its bounds.
 
@@ -92,26 +92,26 @@ def _explained(
     planted : the step with the fault in it, with or without bounds
     """
     search.count += 1
-    chain, detail = planted(False), f"in {where}: {one.detail}"
-    if chain is None:
+    graph, detail = planted(False), f"in {where}: {one.detail}"
+    if graph is None:
         return []
-    near = search.near(_predicted(search.case, chain).value.reshape(-1)[search.sample])
-    chain = planted(True) if near <= REJECTED else None
-    t = near if chain is None else search.t_of(_predicted(search.case, chain))
+    near = search.near(_predicted(search.case, graph).value.reshape(-1)[search.sample])
+    graph = planted(True) if near <= REJECTED else None
+    t = near if graph is None else search.t_of(_predicted(search.case, graph))
     found = Explanation(one.kinds, detail, t)
-    if chain is not None and t <= search.limit:
+    if graph is not None and t <= search.limit:
         return [found]
     search.elsewhere.append(found)
     return []
 
 
-def _hidden(case: Case) -> list[str]:
+def _unobserved(case: Case) -> list[str]:
     if case.updating is None:
-        return hidden_operations(case.chain, case.name)
+        return unobserved_operations(case.graph, case.name)
     gradient = f"grads/{case.updating.name}"
-    if case.chain.given(gradient):
+    if case.graph.given(gradient):
         return []
-    return [gradient, *hidden_operations(case.chain, gradient)]
+    return [gradient, *unobserved_operations(case.graph, gradient)]
 
 
 def _likely(case: Case) -> Iterator[Hypothesis]:
@@ -122,12 +122,12 @@ def _likely(case: Case) -> Iterator[Hypothesis]:
     yield from itertools.islice(simple, MOST)
 
 
-def _predicted(case: Case, chain: Chain) -> Bounded:
+def _predicted(case: Case, graph: StepGraph) -> Bounded:
     """The tensor of the case in a step that is planted with faults."""
     if case.updating is None:
-        last = chain.planted.get(case.name) or chain.operation(case.name)
-        return last.full(chain.arithmetic) if chain.bounded else Bounded(last.values())
-    g = chain.value(f"grads/{case.updating.name}")
+        last = graph.planted.get(case.name) or graph.operation(case.name)
+        return last.full(graph.arithmetic) if graph.bounded else Bounded(last.values())
+    g = graph.value(f"grads/{case.updating.name}")
     error = np.zeros_like(g.value) if g.error is None else g.error
     new = case.updating.by(case.updating.sgd, last=(g.value, error))
-    return new.full(chain.arithmetic)
+    return new.full(graph.arithmetic)

@@ -8,22 +8,22 @@ from collections.abc import Callable
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.step_graph import Chain
+from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.update_faults import Updating
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 
 Array = np.ndarray
 
 
 def new_weights_case(
-    pair: Pair, chain: Chain, step: int, parameter: str, own: bool, chains: Callable[[int], Chain | None]
+    pair: FilePair, graph: StepGraph, step: int, parameter: str, own: bool, graphs: Callable[[int], StepGraph | None]
 ) -> Case | None:
     """The weights after a step as a case; None where what they follow from is not known.
 
     Parameters
     ----------
     own : from the candidate's own gradients, else from the oracle's
-    chains : gives the chain of a step
+    graphs : gives the graph of a step
     """
     shape = pair.start[parameter].shape
     first = 0 if pair.sgd.momentum or step == 0 else step - 1
@@ -32,7 +32,7 @@ def new_weights_case(
     errors: list[Array] = []
     for k in range(first, step + 1):
         before = pair.start if k == 0 else pair.parameters(pair.candidate, k)
-        gradient = _gradient(pair, k, parameter, own, chains)
+        gradient = _gradient(pair, k, parameter, own, graphs)
         if before is None or gradient is None:
             weights, gradients, errors = [], [], []
             if pair.sgd.momentum:
@@ -51,11 +51,11 @@ def new_weights_case(
     trained = pair.sgd if parameter in pair.frozen else None
     updating = Updating(pair.sgd_of(parameter), parameter, weights, gradients, errors, others, after, pair.u, trained)
     right = updating.right()
-    return Case(f"optimizer/{parameter}", chain, right, after, updating=updating)
+    return Case(f"optimizer/{parameter}", graph, right, after, updating=updating)
 
 
 def _gradient(
-    pair: Pair, k: int, parameter: str, own: bool, chains: Callable[[int], Chain | None]
+    pair: FilePair, k: int, parameter: str, own: bool, graphs: Callable[[int], StepGraph | None]
 ) -> tuple[Array, Array] | None:
     """A gradient and its bound: the candidate's own is exact."""
     name = f"grads/{parameter}"
@@ -65,9 +65,9 @@ def _gradient(
             return None
         g = pair.candidate.read(f"steps/{k}/{name}", shape).astype(np.float64)
         return (g, np.zeros_like(g)) if np.isfinite(g).all() else None
-    chain = chains(k)
-    if chain is None:
+    graph = graphs(k)
+    if graph is None:
         return None
-    found = chain.operation(name).full(chain.arithmetic)
+    found = graph.operation(name).full(graph.arithmetic)
     error = np.zeros_like(found.value) if found.error is None else found.error
     return found.value, error

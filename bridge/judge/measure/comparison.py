@@ -17,12 +17,19 @@ from bridge.common.number_format import short
 from bridge.common.progress import Report
 from bridge.exchange.model import Conv2d
 from bridge.judge.measure.error_statistics import Statistic, measure
-from bridge.judge.measure.file_pair import Pair, Parameters, refuse_copy
+from bridge.judge.measure.file_pair import FilePair, Parameters, refuse_copy
 from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged, bug_above, sharper
 from bridge.judge.measure.per_image import ImageVisitor, reference_counts, visit_batch
 from bridge.judge.measure.sgd_update import UpdateCheck
 from bridge.judge.measure.unjudged import list_unjudged, list_unknown
-from bridge.judge.oracle.reductions import Local, Sums, gradient_bound, loss_bound, own_gradient_bound, own_loss_bound
+from bridge.judge.oracle.reductions import (
+    Local,
+    Sums,
+    gradient_bound,
+    local_gradient_bound,
+    local_loss_bound,
+    loss_bound,
+)
 
 Array = np.ndarray
 
@@ -30,7 +37,7 @@ Array = np.ndarray
 TWIN_LIMIT = {"float32": 1e-3, "float64": 1.0}
 
 
-def compare(pair: Pair, progress: Report | None = None) -> Comparison:
+def compare(pair: FilePair, progress: Report | None = None) -> Comparison:
     """Compare a result with its fixture, by the precision of the pair.
 
     Parameters
@@ -63,7 +70,7 @@ def _listed(comparison: Comparison) -> str:
 class _Comparer:
     """The state of one comparison: two files, the steps done so far."""
 
-    def __init__(self, pair: Pair, progress: Report | None) -> None:
+    def __init__(self, pair: FilePair, progress: Report | None) -> None:
         self.pair, self.progress = pair, progress
         self.comparison = Comparison(
             pair.model,
@@ -156,14 +163,14 @@ class _Comparer:
         """Judge the loss and the parameter gradients."""
         pair = self.pair
         elements = math.prod(pair.output_shape)
-        own = own_loss_bound(sums, pair.loss_scale, elements, pair.u)
+        own = local_loss_bound(sums, pair.loss_scale, elements, pair.u)
         self._judge_sum(k, "loss", loss_bound(sums, pair.loss_scale, elements, pair.u), own)
         for name, parts in sums.gradients.items():
             self._judge_sum(
                 k,
                 f"grads/{name}",
                 gradient_bound(parts, pair.u, pair.operand),
-                own_gradient_bound(parts, pair.u, pair.operand),
+                local_gradient_bound(parts, pair.u, pair.operand),
             )
         for name in pair.shapes:
             if not pair.candidate.has(f"steps/{k}/{name}"):

@@ -21,7 +21,7 @@ Parameters = dict[str, Array]
 StrPath = str | os.PathLike[str]
 
 
-class Pair:
+class FilePair:
     """Two open files that belong together.
 
     Parameters
@@ -77,9 +77,9 @@ class Pair:
         self.start = {name: w.astype(self.dtype) for name, w in start.items()}
         self.frozen = frozenset(name for name in start if reference.is_frozen(name))
 
-    def lowered(self, precision: str) -> Pair:
+    def reduced_to(self, precision: str) -> FilePair:
         """The same files, judged by a lower precision than the declared one."""
-        return Pair(self.reference, self.candidate, precision)
+        return FilePair(self.reference, self.candidate, precision)
 
     def sgd_of(self, parameter: str) -> Sgd:
         """The settings that a parameter is updated with: by those of a frozen one it stays as it is."""
@@ -130,7 +130,7 @@ class Pair:
 
 
 @contextmanager
-def open_pair(fixture: StrPath, result: StrPath) -> Iterator[Pair]:
+def open_pair(fixture: StrPath, result: StrPath) -> Iterator[FilePair]:
     """Open a fixture and a result, once for everything that is done with them.
 
     Parameters
@@ -146,11 +146,11 @@ def open_pair(fixture: StrPath, result: StrPath) -> Iterator[Pair]:
     if os.path.exists(fixture) and os.path.exists(result) and os.path.samefile(fixture, result):
         raise FileError(f"{os.fspath(result)}: the result is the fixture itself, there is nothing to compare")
     with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate:
-        yield Pair(reference, candidate)
+        yield FilePair(reference, candidate)
 
 
 @contextmanager
-def other_result(pair: Pair, result: StrPath) -> Iterator[Pair]:
+def other_result(pair: FilePair, result: StrPath) -> Iterator[FilePair]:
     """Open a second result of the same fixture.
 
     Raises
@@ -159,7 +159,7 @@ def other_result(pair: Pair, result: StrPath) -> Iterator[Pair]:
         As of `open_pair`.
     """
     with ExchangeFile(result) as candidate:
-        yield Pair(pair.reference, candidate)
+        yield FilePair(pair.reference, candidate)
 
 
 def is_probe(reference: ExchangeFile) -> bool:
@@ -167,7 +167,7 @@ def is_probe(reference: ExchangeFile) -> bool:
     return reference.attributes.get("probe") == 1
 
 
-def refuse_copy(pair: Pair) -> None:
+def refuse_copy(pair: FilePair) -> None:
     """A copy of the fixture that calls itself a candidate: nothing was computed.
 
     Its producer is the fixture's, and so is every number; one that differs is enough. (A program may copy the fixture

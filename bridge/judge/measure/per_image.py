@@ -13,7 +13,7 @@ import numpy as np
 from bridge.common.parallel import alone
 from bridge.common.threads import numpy_on_one_core, shared_cores
 from bridge.judge.measure.error_statistics import Statistic, measure, measure_all
-from bridge.judge.measure.file_pair import Pair, Parameters
+from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.oracle import step as bounds
 from bridge.judge.oracle.fast_convolution import wanted
 from bridge.judge.oracle.reductions import Local, Sums
@@ -32,7 +32,7 @@ class ImageVisitor:
         Largest number of roundings in an element of `local`.
     """
 
-    def __init__(self, pair: Pair, step: int, image: int) -> None:
+    def __init__(self, pair: FilePair, step: int, image: int) -> None:
         self.pair, self.step, self.image = pair, step, image
         self.candidate: dict[str, Statistic] = {}
         self.local: dict[str, Statistic] = {}
@@ -83,17 +83,19 @@ class ImageVisitor:
         self.roundings |= other.roundings
 
 
-def reference_counts(pair: Pair, step: int) -> bool:
+def reference_counts(pair: FilePair, step: int) -> bool:
     """The reference's own tensors belong to these weights only at step 0, to this bound only at its precision."""
     return step == 0 and pair.reference.precision == pair.precision
 
 
-def twin_counts(pair: Pair, step: int) -> bool:
+def twin_counts(pair: FilePair, step: int) -> bool:
     """The twins belong to the fixture's weights and images, not to ones rounded for a candidate of less precision."""
     return step == 0 and (pair.reference.precision == "float32" or pair.precision == "float64")
 
 
-def visit_batch(pair: Pair, step: int, weights: Parameters, done: Callable[[int], None]) -> tuple[Sums, ImageVisitor]:
+def visit_batch(
+    pair: FilePair, step: int, weights: Parameters, done: Callable[[int], None]
+) -> tuple[Sums, ImageVisitor]:
     """All images of a batch through the oracle, several at a time.
 
     Parameters

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from bridge.judge.measure.error_statistics import measure
-from bridge.judge.measure.file_pair import Pair, Parameters
+from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged
 from bridge.judge.oracle import sgd
 from bridge.judge.oracle.reductions import Sums, gradient_bound
@@ -20,7 +20,7 @@ OTHER_ORDER = 4.0
 class UpdateCheck:
     """The optimiser's memory over the steps, once from the candidate's own gradients, once from the oracle's."""
 
-    def __init__(self, pair: Pair, comparison: Comparison) -> None:
+    def __init__(self, pair: FilePair, comparison: Comparison) -> None:
         self.pair, self.comparison = pair, comparison
         self.own, self.oracle = sgd.Momentum(), sgd.Momentum()
         #: parameters whose momentum buffer is known

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.measure.error_statistics import Statistic
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import NO_STEP, Comparison, Judged
 
 #: Further unknown names are counted, not listed
 MOST_LISTED = 50
 
 
-def list_unknown(pair: Pair, comparison: Comparison) -> None:
+def list_unknown(pair: FilePair, comparison: Comparison) -> None:
     """Put every dataset that belongs to no tensor of the model on the list of what was not judged.
 
     Batches and float64 twins are the fixture's business; copies of them in a result are not read.
@@ -37,7 +37,7 @@ def list_unknown(pair: Pair, comparison: Comparison) -> None:
         comparison.skip(f"{len(unknown) - MOST_LISTED} more", NO_STEP, "unknown name", unknown=True)
 
 
-def list_unjudged(pair: Pair, comparison: Comparison) -> None:
+def list_unjudged(pair: FilePair, comparison: Comparison) -> None:
     """Put every dataset that is there, known and not judged on the list; NaN and infinity in it are failures."""
     reasons = {(skipped.name, skipped.step): skipped.reason for skipped in comparison.not_judged}
     for name, step, shape, why in list(_unjudged(pair, comparison)):
@@ -49,7 +49,9 @@ def list_unjudged(pair: Pair, comparison: Comparison) -> None:
         comparison.skip(name, step, f"in the file, but could not be judged: {reason}", hidden=True)
 
 
-def _unjudged(pair: Pair, comparison: Comparison) -> Iterator[tuple[str, int, tuple[int, ...], list[tuple[str, int]]]]:
+def _unjudged(
+    pair: FilePair, comparison: Comparison
+) -> Iterator[tuple[str, int, tuple[int, ...], list[tuple[str, int]]]]:
     """Name, step and shape of what was not judged, and where the reason for it stands."""
     seen = {(judged.name, judged.step) for judged in comparison.judged}
     seen |= {(skipped.name, skipped.step) for skipped in comparison.not_judged if skipped.measured}
@@ -64,7 +66,7 @@ def _unjudged(pair: Pair, comparison: Comparison) -> Iterator[tuple[str, int, tu
                 yield name, k, shape, [("all tensors", k)]
 
 
-def _nonfinite(pair: Pair, path: str, shape: tuple[int, ...]) -> Statistic:
+def _nonfinite(pair: FilePair, path: str, shape: tuple[int, ...]) -> Statistic:
     """What is NaN or infinite in a tensor, read along its first axis one part at a time."""
     total = Statistic()
     for part in range(shape[0]) if shape else [None]:

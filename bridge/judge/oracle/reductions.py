@@ -85,20 +85,21 @@ class Sums:
     ----------
     loss : sum of squared differences
     loss_propagated : what errors of the output may change in it
-    loss_own : the same sum over the candidate's own output; None where its file lacks a part of that
+    local_loss : the same sum over the candidate's own output; None where its file lacks a part of that
     gradients : by parameter name
     """
 
     loss: float = 0.0
     loss_propagated: float = 0.0
-    loss_own: float | None = 0.0
+    local_loss: float | None = 0.0
     gradients: dict[str, GradientSums] = field(default_factory=dict)
 
     def add(self, other: Sums) -> None:
         """Add another image's part."""
         self.loss += other.loss
         self.loss_propagated += other.loss_propagated
-        self.loss_own = None if self.loss_own is None or other.loss_own is None else self.loss_own + other.loss_own
+        mine, its = self.local_loss, other.local_loss
+        self.local_loss = None if mine is None or its is None else mine + its
         for name, part in other.gradients.items():
             self.gradients[name] = self.gradients[name] + part if name in self.gradients else part
 
@@ -112,13 +113,13 @@ def loss_bound(sums: Sums, scale: float, elements: int, u: float) -> tuple[float
     return scale * sums.loss, float(Arithmetic(u).with_underflow(np.atleast_1d(bound), _tiny(elements, scale))[0])
 
 
-def own_loss_bound(sums: Sums, scale: float, elements: int, u: float) -> Local | None:
+def local_loss_bound(sums: Sums, scale: float, elements: int, u: float) -> Local | None:
     """The loss that follows from the candidate's own output; None where its file lacks that."""
-    if sums.loss_own is None:
+    if sums.local_loss is None:
         return None
-    bound = np.atleast_1d(scale * (rounding_factor(elements, u) + 3 * u) * sums.loss_own)
+    bound = np.atleast_1d(scale * (rounding_factor(elements, u) + 3 * u) * sums.local_loss)
     bound = Arithmetic(u).with_underflow(bound, _tiny(elements, scale))
-    return Local(np.asarray(scale * sums.loss_own), bound, elements)
+    return Local(np.asarray(scale * sums.local_loss), bound, elements)
 
 
 def _tiny(elements: int, scale: float) -> float:
@@ -133,7 +134,7 @@ def gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) -> tuple
     return parts.value, arithmetic.with_underflow(s * parts.absolute + (1 + s) * parts.propagated, parts.n)
 
 
-def own_gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) -> Local | None:
+def local_gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) -> Local | None:
     """The gradient that follows from the candidate's own inputs; None where its file lacks them."""
     if parts.own is None:
         return None

@@ -173,7 +173,7 @@ def _loss(
     rounding = 4 * arithmetic.u
     d = y.value - target
     sums.loss = float(np.vdot(d, d))
-    sums.loss_own = None if y.own is None else float(np.vdot(y.own - target, y.own - target))
+    sums.local_loss = None if y.own is None else float(np.vdot(y.own - target, y.own - target))
     error = np.broadcast_to(y.error, d.shape)
     sums.loss_propagated = float(2 * np.vdot(np.abs(d), error) + np.vdot(error, error))
     e = 2 * scale * ((1 + rounding) * error + rounding * np.abs(d))

@@ -12,7 +12,7 @@ from bridge.judge.diagnosis import Diagnosis, diagnose
 from bridge.judge.diagnosis.background import adequacy_of
 from bridge.judge.diagnosis.records import VISIBLE
 from bridge.judge.judge import judge, judge_pair
-from bridge.judge.measure.file_pair import Pair, open_pair
+from bridge.judge.measure.file_pair import FilePair, open_pair
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.repeatability import compare_runs
 from bridge.judge.verdict import named
@@ -133,7 +133,7 @@ def _one_run(told: Told, plant: Plant, scene: Scene) -> None:
         told.caught = told.named = told.in_class = told.code in plant.codes
 
 
-def _judged(told: Told, plant: Plant, pair: Pair) -> None:
+def _judged(told: Told, plant: Plant, pair: FilePair) -> None:
     comparison, verdict = judge_pair(pair, diagnosing=False)
     told.t = max((one.t for one in comparison.judged), default=0.0)
     told.at_start = any(one.step == 0 for one in comparison.failures)

@@ -14,9 +14,9 @@ from torch import nn
 
 from bridge.exchange.file import ExchangeFile
 from bridge.judge.diagnosis import crop
-from bridge.judge.diagnosis.crop import Excerpt
+from bridge.judge.diagnosis.crop import Crop
 from bridge.judge.diagnosis.records import VISIBLE, Adequacy
-from bridge.judge.measure.file_pair import Pair
+from bridge.judge.measure.file_pair import FilePair
 from bridge.validate.self_test.candidate import train
 from reference.export import export
 from reference.settings import ExportSettings
@@ -173,14 +173,14 @@ INPUTS = ("batches/0/input", "steps/0/weights/0/weight", "steps/0/weights/0/bias
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Of 256 x 256 pixels, of which an excerpt is a quarter."""
+    """Of 256 x 256 pixels, of which an crop is a quarter."""
     return make(tmp_path_factory.mktemp("large"), height=256, width=256, batch=2, steps=1)
 
 
-def test_an_excerpt_is_the_upper_left_part(large: tuple[Path, Path]) -> None:
+def test_a_crop_is_the_upper_left_part(large: tuple[Path, Path]) -> None:
     with ExchangeFile(large[0]) as reference, ExchangeFile(large[1]) as candidate:
-        pair = Pair(reference, candidate)
-        part = Excerpt(pair)
+        pair = FilePair(reference, candidate)
+        part = Crop(pair)
         assert part.batch_shape == (2, 3, 128, 128) and part.share == 0.25
         assert part.output_shape == (2, 2, 128, 129) and part.loss_scale == 1 / (2 * 2 * 128 * 129)
         np.testing.assert_array_equal(part.batch(0, "input", 1), pair.batch(0, "input", 1)[:, :128, :128])
@@ -188,7 +188,7 @@ def test_an_excerpt_is_the_upper_left_part(large: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.deep
-def test_an_excerpt_says_no_more_than_the_whole(large: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crop_says_no_more_than_the_whole(large: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     start = time.process_time()
     part = computed(*large)
     assert time.process_time() - start < 6
@@ -207,5 +207,5 @@ def test_an_excerpt_says_no_more_than_the_whole(large: tuple[Path, Path], monkey
     assert 0.3 < np.median(scaled) <= 1
 
 
-#: Faults that depend on single numbers near a threshold, which an excerpt may have and the whole not
+#: Faults that depend on single numbers near a threshold, which an crop may have and the whole not
 THRESHOLDS = ("underflow", "storage")

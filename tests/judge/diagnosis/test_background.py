@@ -18,7 +18,7 @@ from bridge.common.errors import FileError
 from bridge.engine.library import extension
 from bridge.judge.diagnosis import background
 from bridge.judge.diagnosis.background import adequacy_in_background
-from bridge.judge.diagnosis.crop import Excerpt
+from bridge.judge.diagnosis.crop import Crop
 from bridge.judge.judge import judge
 from bridge.judge.measure.file_pair import open_pair
 from reference.export import ExportSettings, export
@@ -100,7 +100,7 @@ def test_a_signal_does_not_cut_what_the_process_says(files: Files, tmp_path: Pat
     command = [sys.executable, "-m", "bridge.judge.diagnosis.background"]
     given = tmp_path / "given"
     with open_pair(*files) as pair:
-        given.write_bytes(pickle.dumps((Excerpt(pair), [])))
+        given.write_bytes(pickle.dumps((Crop(pair), [])))
     with given.open("rb") as stdin, subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE,
                                                      env=os.environ | {"PYTHONUNBUFFERED": "1"}) as child:
         assert child.stdout is not None

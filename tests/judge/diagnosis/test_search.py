@@ -15,7 +15,7 @@ from bridge.judge.diagnosis.factors import factor_detail, fitted, is_count, is_n
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.sampling import few_channels, sample
 from bridge.judge.diagnosis.search import Search
-from bridge.judge.diagnosis.unobserved import hidden_operations
+from bridge.judge.diagnosis.unobserved import unobserved_operations
 from tests.helpers.diagnosed import Lab, keys, make
 from tests.helpers.tiers import few_rows
 
@@ -142,7 +142,7 @@ def test_one_fault_of_what_came_out(lab: Lab, name: str, edit: Callable[[Array],
 
 def changed(lab: Lab, name: str, **change: object) -> Array:
     """What the operation makes with other operands or geometry."""
-    return lab.chain().operation(name).replaced(**change).values()
+    return lab.graph().operation(name).replaced(**change).values()
 
 
 INSIDE: list[tuple[str, dict[str, object], str, str]] = [
@@ -186,13 +186,13 @@ PAIRS: list[tuple[str, Callable[[Lab], Array], set[str], str]] = [
     (DW, lambda lab: hwcn(changed(lab, DW, moved=(1, 0))), {"shifted_gradient", "nhwc"}, "(+1 in h); then memory"),
     (
         Z,
-        lambda lab: changed(lab, Z, bias_factor=0.0, w=flipped(lab.chain().operation(Z).w)),
+        lambda lab: changed(lab, Z, bias_factor=0.0, w=flipped(lab.graph().operation(Z).w)),
         {"bias", "kernel_flipped"},
         "kernel reversed along r and s; then bias missing",
     ),
     (
         DX,
-        lambda lab: changed(lab, DX, shift=(1, 0), w=fortran(lab.chain().operation(DX).w)),
+        lambda lab: changed(lab, DX, shift=(1, 0), w=fortran(lab.graph().operation(DX).w)),
         {"column_major", "shifted_gradient"},
         "; then dz one pixel off (+1 in h)",
     ),
@@ -220,7 +220,7 @@ def test_old_contents(lab: Lab) -> None:
 
 def test_what_data_cannot_tell_apart_is_named_together(lab: Lab) -> None:
     """All kernels are symmetric: a data gradient without the rotation is a right one, and so is any flip."""
-    right = lab.chain().operation(DX)
+    right = lab.graph().operation(DX)
     symmetric = right.replaced(w=right.w + right.w[:, :, :, ::-1])
     case = lab.case(DX, symmetric.replaced(w=symmetric.w[:, :, ::-1]).values())
     case.right = symmetric
@@ -263,13 +263,13 @@ def test_bounds_are_those_of_the_comparison(lab: Lab) -> None:
 
     from bridge.judge.oracle.step import step_of_image
 
-    chain = lab.chain()
-    chain.hidden = frozenset(lab.pair.shapes)
+    graph = lab.graph()
+    graph.ignored = frozenset(lab.pair.shapes)
     for image in range(4):
         x, target = (lab.pair.batch(0, what, image) for what in ("input", "target"))
-        step_of_image(chain.model, chain.weights, x, target, lab.pair.loss_scale, lab.pair.u, Keep())
+        step_of_image(graph.model, graph.weights, x, target, lab.pair.loss_scale, lab.pair.u, Keep())
     for name, parts in images.items():
-        mine = chain.value(name)
+        mine = graph.value(name)
         value, error = (np.stack([part[i] for part in parts]) for i in (0, 1))
         np.testing.assert_allclose(mine.value, value, atol=1e-13)
         ours = np.broadcast_to(np.zeros(1) if mine.error is None else mine.error, value.shape)
@@ -318,7 +318,7 @@ def test_noise_is_explained_by_nothing(lab: Lab, size: float) -> None:
     for seed in range(2):
         for name in (DW, Z, "grads/three/output", "grads/two/bias", "loss"):
             rng = np.random.default_rng((seed, len(name)))
-            truth = lab.chain().operation(name).full(lab.arithmetic)
+            truth = lab.graph().operation(name).full(lab.arithmetic)
             shape = truth.value.shape
             noise = rng.uniform(-size, size, shape) if seed % 2 else size / 3 * rng.normal(size=shape)
             found = truth.value + noise * np.broadcast_to(truth.error, shape)
@@ -344,23 +344,23 @@ def test_samples_hold_the_border() -> None:
     assert set(k) == {3, 6} and set(c) == {0} and len(k) == 12
 
 
-def test_hidden_operations_nearest_first(lab: Lab) -> None:
-    chain = lab.chain()
-    chain.hidden = frozenset({"grads/two/output", "grads/then/output", "forward/then"})
-    assert hidden_operations(chain, DW) == ["grads/two/output", "grads/then/output"]
-    assert hidden_operations(chain, "forward/three") == ["forward/then"]
-    assert hidden_operations(chain, "forward/two") == []
+def test_unobserved_operations_nearest_first(lab: Lab) -> None:
+    graph = lab.graph()
+    graph.ignored = frozenset({"grads/two/output", "grads/then/output", "forward/then"})
+    assert unobserved_operations(graph, DW) == ["grads/two/output", "grads/then/output"]
+    assert unobserved_operations(graph, "forward/three") == ["forward/then"]
+    assert unobserved_operations(graph, "forward/two") == []
 
 
 def test_planting_changes_only_what_follows(lab: Lab) -> None:
-    chain = lab.chain()
-    chain.hidden = frozenset(lab.pair.shapes)
-    right = {name: chain.value(name) for name in lab.pair.shapes}
-    planted = chain.planting(Z, chain.operation(Z).replaced(bias_factor=0.0))
+    graph = lab.graph()
+    graph.ignored = frozenset(lab.pair.shapes)
+    right = {name: graph.value(name) for name in lab.pair.shapes}
+    planted = graph.planting(Z, graph.operation(Z).replaced(bias_factor=0.0))
     for name in lab.pair.shapes:
         same = planted.value(name) is right[name]
         assert same == (name in ("forward/one", "forward/relu")), name
         assert isinstance(planted.value(name), Bounded)
     # Also in place of a tensor that the file holds
-    wrong = lab.chain().operation(Z).replaced(bias_factor=0.0)
-    np.testing.assert_array_equal(lab.chain().planting(Z, wrong).value(Z).value, wrong.full(lab.arithmetic).value)
+    wrong = lab.graph().operation(Z).replaced(bias_factor=0.0)
+    np.testing.assert_array_equal(lab.graph().planting(Z, wrong).value(Z).value, wrong.full(lab.arithmetic).value)

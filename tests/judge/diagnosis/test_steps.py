@@ -194,7 +194,7 @@ FLIPPED = fed("two", "conv", w=lambda w: w.flip(2, 3))
 EVERYWHERE = replace(
     conv=lambda self, layer, x, w, b: Operations.conv(self, layer, x, w, None)  # no bias
 )
-HIDDEN: list[tuple[type[Operations], Callable[[str], bool], str, str]] = [
+UNOBSERVED: list[tuple[type[Operations], Callable[[str], bool], str, str]] = [
     (NO_ROTATION, gradients, "dgrad_not_rotated", "in the data gradient of two"),
     (NO_MASK, gradients, "mask_missing", "of the ReLU then: all gradients pass"),
     (FLIPPED, gradients, "kernel_flipped", "in the convolution two (forward)"),
@@ -205,9 +205,9 @@ HIDDEN: list[tuple[type[Operations], Callable[[str], bool], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "wanted", "key", "detail"), few_rows(HIDDEN, 2),
-                         ids=[f"{h[1].__name__}: {h[3]}" for h in HIDDEN])
-def test_hidden_operations(
+@pytest.mark.parametrize(("kind", "wanted", "key", "detail"), few_rows(UNOBSERVED, 2),
+                         ids=[f"{h[1].__name__}: {h[3]}" for h in UNOBSERVED])
+def test_unobserved_operations(
     fixtures: dict[str, tuple[Path, Path]],
     tmp_path: Path,
     kind: type[Operations],
