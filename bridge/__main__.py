@@ -26,7 +26,7 @@ PROGRAMS = {
 
 
 def commands() -> str:
-    """One line for each."""
+    """Return one line for each command."""
     width = max(map(len, COMMANDS)) + 2
     lines = [f"  python -m {name:<{width}}{text}" for name, text in COMMANDS.items()]
     lines += [f"  {name:<{width + len('python -m ')}}{text}" for name, text in PROGRAMS.items()]

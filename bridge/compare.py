@@ -30,7 +30,7 @@ EXIT_CODES = """exit codes:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments."""
+    """Return the parser of the command line."""
     p = new_parser(
         "bridge.compare",
         description="Decide whether RESULT, written by any program in the format of docs/exchange-file.md, is a right\n"
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; the exit code is the verdict."""
+    """Run the command; return the exit code, which is the verdict."""
     a = parser().parse_args(arguments)
     return run("bridge.compare", lambda: _compare(a))
 

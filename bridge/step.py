@@ -13,7 +13,7 @@ from bridge.engine.library.device_spec import HELP
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments, the same as those of ``cnn_step``."""
+    """Return the parser of the command line, the same as that of ``cnn_step``."""
     p = new_parser(
         "bridge.step",
         description="Read a network, its weights and K batches from the exchange file FIXTURE, train K steps\n"
@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run; 0 done, 2 bad input, 130 interrupted."""
+    """Run the command; return 0 when it is done, 2 for bad input, 130 when it was interrupted."""
     a = parser().parse_args(arguments)
     return run("bridge.step", lambda: _step(a), at_once=True)
 

@@ -107,7 +107,7 @@ def _assert(fixture: StrPath, result: StrPath, allow_lower_precision: bool, repo
 
 
 def message(comparison: Comparison, verdict: Verdict) -> str:
-    """What a failing test says: verdict, faults, hints, and the first wrong tensors."""
+    """Return what a failing test says: verdict, faults, hints, and the first wrong tensors."""
     lines = [verdict.words]
     if verdict.diagnosis is not None:
         lines += pattern_lines(verdict.diagnosis)

@@ -30,7 +30,7 @@ class ModelRunError(InputError):
 
 
 def describe(module: nn.Module, example_input: torch.Tensor) -> Layers:
-    """Layers of a module that is proved to be a plain chain.
+    """Return the layers of a module that is proved to be a plain chain.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def padding_of(name: str, conv: nn.Conv2d) -> list[int]:
 
 
 def model_json(layers: Layers, reduction: str) -> str:
-    """The text of ``/model``: layers and loss, as `docs/exchange-file.md` says."""
+    """Return the text of ``/model``: layers and loss, as `docs/exchange-file.md` says."""
     described = [
         _conv_json(name, layer) if isinstance(layer, nn.Conv2d) else {"name": name, "type": "relu"}
         for name, layer in layers

@@ -75,7 +75,7 @@ def _try_to_write(goal: Path) -> None:
 
 
 def size_text(size: float) -> str:
-    """A number of bytes with three digits, in the unit that has them.
+    """Return a number of bytes with three digits, in the unit that has them.
 
     >>> size_text(4_980_000_000), size_text(621_000_000), size_text(1500), size_text(0)
     ('4.98 GB', '621 MB', '1.50 kB', '0 bytes')

@@ -11,6 +11,6 @@ class InputError(ValueError):
 
 
 def one_line(error: BaseException) -> str:
-    """Text of a foreign exception on one line, with its type where the text alone says little."""
+    """Return the text of a foreign exception on one line, with its type where the text alone says little."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -129,7 +129,7 @@ class _Work:
             self.source = make_source(settings, channels)
 
     def expected_bytes(self) -> int:
-        """Size of the file, but for HDF5's own few kilobytes."""
+        """Return the size of the file, but for HDF5's own few kilobytes."""
         one_pass = [math.prod(shape) for shape in self.shapes.values()]
         twice = 2 * sum(one_pass)  # forward, and gradients
         pixels = math.prod(self.input_shape)
@@ -140,7 +140,7 @@ class _Work:
         return steps * self.dtype.itemsize + self.computed_twins * step * torch.float64.itemsize
 
     def write(self, file: NewFile, stages: Stages) -> list[float]:
-        """All steps, one after the other: no more than one is in memory."""
+        """Write all steps, one after the other: no more than one is in memory."""
         settings, losses = self.settings, []
         output_shape = self.shapes[self.layers[-1][0]]
         target = target_text(self.source, self.input_shape, output_shape)

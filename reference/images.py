@@ -58,12 +58,12 @@ def load_image(path: str | Path) -> np.ndarray:
 
 
 def image_file(path: str | Path | None) -> Path | None:
-    """The file of an image, without the dataset in it; None for None."""
+    """Return the file of an image, without the dataset in it; None for None."""
     return None if path is None else _split(str(path))[0]
 
 
 def shown_name(path: str | Path) -> str:
-    """The image's name for the fixture: no folders, which say nothing on another machine."""
+    """Return the image's name for the fixture: no folders, which say nothing on another machine."""
     file, dataset = _split(str(path))
     return f"{file.name}:{dataset}" if dataset else file.name
 

@@ -126,7 +126,7 @@ class PatchSource:
 def patch_places(
     rng: np.random.Generator, image: tuple[int, int], patch: tuple[int, int], count: int
 ) -> list[tuple[int, int]]:
-    """Top left corners (row, column) of `count` different patches; fewer where the image has no more."""
+    """Return the top left corners (row, column) of `count` different patches; fewer where the image has no more."""
     rows, columns = (whole // part for whole, part in zip(image, patch, strict=True))
     spare = image[0] - rows * patch[0], image[1] - columns * patch[1]
     top, left = rng.integers(0, spare[0] + 1), rng.integers(0, spare[1] + 1)
@@ -146,7 +146,7 @@ def patch_places(
 
 
 def make_source(settings: ExportSettings, channels: int) -> Source:
-    """The source that the settings ask for, for a model with `channels` input channels."""
+    """Return the source that the settings ask for, for a model with `channels` input channels."""
     if settings.image is None:
         return SyntheticSource(settings, channels)
     if channels != 1:
@@ -158,7 +158,7 @@ def make_source(settings: ExportSettings, channels: int) -> Source:
 
 
 def fit_target(target: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Target of shape (n, c, h, w) made to fit an output of shape (n, k, p, q).
+    """Return the target of shape (n, c, h, w) made to fit an output of shape (n, k, p, q).
 
     Averaged over pixels where the size differs; channel j is the target's channel j mod c.
     """
@@ -169,7 +169,7 @@ def fit_target(target: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def target_text(source: Source, given: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    """What the target is, for a source of shape `given` and an output of `shape`, both (n, c, h, w)."""
+    """Return what the target is, for a source of shape `given` and an output of `shape`, both (n, c, h, w)."""
     text = source.target
     if given[2:] != shape[2:]:
         text += f", averaged to {shape[2]}x{shape[3]} pixels"

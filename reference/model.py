@@ -97,7 +97,7 @@ def build_layers(
 
 
 def model_file(model: str | Callable[[], Any] | None) -> Path | None:
-    """The Python file of a model; None where it has none.
+    """Return the Python file of a model; None where it has none.
 
     Raises
     ------
@@ -110,7 +110,8 @@ def model_file(model: str | Callable[[], Any] | None) -> Path | None:
 
 
 def output_shapes(layers: Layers, shape: tuple[int, int, int, int]) -> dict[str, tuple[int, ...]]:
-    """Shape (n, k, p, q) of every layer's output for an input of shape (n, c, h, w), without computing it."""
+    """Return the shape (n, k, p, q) of every layer's output for an input of shape (n, c, h, w), without computing it.
+    """
     shapes: dict[str, tuple[int, ...]] = {}
     for name, layer in layers:
         if isinstance(layer, nn.Conv2d):

@@ -88,7 +88,9 @@ def _sweep(goal: Path) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Another process of this number is there. Our own number may be that of a dead one, before this one began."""
+    """Return whether another process of this number is there. Our own number may be that of a dead one, before this one
+    began.
+    """
     if pid == os.getpid():
         return False
     try:

@@ -78,7 +78,7 @@ class Probe:
         self._exact: dict[str, torch.Tensor] = {}
 
     def target(self, batch: torch.Tensor, difference: torch.Tensor) -> torch.Tensor:
-        """Target of a step with the layers' present weights, and proof of the whole step.
+        """Return the target of a step with the layers' present weights, and proof of the whole step.
 
         Raises
         ------
@@ -95,11 +95,11 @@ class Probe:
 
     @property
     def operand_bits(self) -> int:
-        """Most bits that an operand of a product has had."""
+        """Return the most bits that an operand of a product has had."""
         return self._steps.operand_bits
 
     def check(self, name: str, tensor: torch.Tensor) -> None:
-        """Torch's own tensor of this step must be exact, too.
+        """Require that torch's own tensor of this step is exact, too.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class Probe:
 
 
 def settled(settings: ExportSettings, output: tuple[int, ...]) -> ExportSettings:
-    """The settings with a learning rate, for a probe with an output of this shape.
+    """Return the settings with a learning rate, for a probe with an output of this shape.
 
     A probe of several steps gets the learning rate 0: weights that have moved have too many digits for another
     exact step. What a program carries from one step to the next shows all the same.
@@ -136,7 +136,7 @@ def settled(settings: ExportSettings, output: tuple[int, ...]) -> ExportSettings
 
 
 def loss_scale(settings: ExportSettings, output: tuple[int, ...]) -> float:
-    """Factor of the sum of squares."""
+    """Return the factor of the sum of squares."""
     return 1 / math.prod(output) if settings.reduction == "mean" else 1.0
 
 

@@ -109,7 +109,7 @@ class ExportSettings:
             self._check_probe()
 
     def with_lr(self, lr: float) -> ExportSettings:
-        """The same with this learning rate."""
+        """Return the same with this learning rate."""
         return dataclasses.replace(self, lr=lr)
 
     def _check_probe(self) -> None:
@@ -128,14 +128,14 @@ class ExportSettings:
 
     @property
     def twins(self) -> int:
-        """Number of steps that get a float64 twin."""
+        """Return the number of steps that get a float64 twin."""
         if self.oracle_steps is not None:
             return self.oracle_steps
         return self.steps if self.probe or self.batch * self.height * self.width <= ORACLE_PIXELS else 1
 
     @property
     def whole(self) -> int:
-        """Number of steps of which every tensor is written."""
+        """Return the number of steps of which every tensor is written."""
         return self.steps if self.whole_steps is None else self.whole_steps
 
 

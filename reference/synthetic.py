@@ -31,7 +31,7 @@ _REACH = 1.5
 
 
 def synthetic_micrograph(rng: np.random.Generator, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """One noisy micrograph and what it would be without noise.
+    """Return one noisy micrograph and what it would be without noise.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def synthetic_micrograph(rng: np.random.Generator, height: int, width: int) -> t
 
 
 def gaussian_blur(image: np.ndarray, sigma: float) -> np.ndarray:
-    """Image convolved with a Gaussian.
+    """Return image convolved with a Gaussian.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
 
 
 def parameters(layers: Layers) -> Iterator[tuple[str, str, nn.Parameter]]:
-    """Layer's name, "weight" or "bias", and the parameter, for all that there are."""
+    """Yield layer's name, "weight" or "bias", and the parameter, for all that there are."""
     for name, layer in layers:
         for part, parameter in layer.named_parameters():
             yield name, part, parameter
@@ -90,7 +90,7 @@ def un_reduced(name: str) -> bool:
 
 
 def double_twin(layers: Layers) -> Layers:
-    """Copy of the layers in float64, with the same weights."""
+    """Return copy of the layers in float64, with the same weights."""
     return [(name, copy.deepcopy(layer).double()) for name, layer in layers]
 
 

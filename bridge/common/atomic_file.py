@@ -23,7 +23,7 @@ StrPath = str | os.PathLike[str]
 
 
 def target(path: StrPath) -> str:
-    """The file that a name leads to: a symbolic link stays, what it points to is replaced."""
+    """Return the file that a name leads to: a symbolic link stays, what it points to is replaced."""
     return os.path.realpath(path)
 
 
@@ -54,7 +54,7 @@ def replacing(path: StrPath) -> Iterator[str]:
 
 @contextmanager
 def opened_part(goal: str) -> Iterator[str]:
-    """Name of a new, locked part; it is gone at the end, unless it was renamed."""
+    """Yield the name of a new, locked part; it is gone at the end, unless it was renamed."""
     _sweep(goal)
     folder, name = os.path.split(goal)
     part = os.path.join(folder, f".{name}.{os.getpid()}.part")
@@ -83,7 +83,9 @@ def _sweep(goal: str) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Another process of this number is there. Our own number may be that of a dead one, before this one began."""
+    """Return whether another process of this number is there. Our own number may be that of a dead one, before this one
+    began.
+    """
     if pid == os.getpid():
         return False
     try:

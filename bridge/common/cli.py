@@ -41,7 +41,7 @@ class Output(Console):
             self.size = ConsoleDimensions(NO_EDGE, NO_EDGE)
 
     def print(self, *values: Any, **given: Any) -> None:
-        """As rich's; releases before 13.8 raise BrokenPipeError here."""
+        """Print as rich does; its releases before 13.8 raise BrokenPipeError here."""
         try:
             super().print(*values, **given)
         except BrokenPipeError:
@@ -54,7 +54,7 @@ class Output(Console):
 
 
 def new_parser(name: str, **given: Any) -> argparse.ArgumentParser:
-    """The parser of ``python -m name``: what it says is printed as it was written, and it knows ``--version``.
+    """Return the parser of ``python -m name``: what it says is printed as it was written, and it knows ``--version``.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def new_parser(name: str, **given: Any) -> argparse.ArgumentParser:
 
 
 def run(name: str, work: Callable[[], int], *, at_once: bool = False) -> int:
-    """Exit code of a program: what `work` returns, or that of the exception it ended with, said in one line.
+    """Return the exit code of a program: what `work` returns, or that of the exception it ended with, said in one line.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ def check_files(reads: Named, writes: Named) -> None:
 
 
 def image_file(image: str | None) -> str | None:
-    """The file of an image, which may be a dataset in it.
+    """Return the file of an image, which may be a dataset in it.
 
     >>> image_file("stack.h5:/data"), image_file("one.mrc"), image_file(None)
     ('stack.h5', 'one.mrc', None)
@@ -68,7 +68,7 @@ def image_file(image: str | None) -> str | None:
 
 
 def size_text(size: float) -> str:
-    """A number of bytes with three digits, in the unit that has them; as in reference.disk.
+    """Return a number of bytes with three digits, in the unit that has them; as in reference.disk.
 
     >>> size_text(4_980_000_000), size_text(621_000_000), size_text(1500), size_text(0)
     ('4.98 GB', '621 MB', '1.50 kB', '0 bytes')

@@ -7,7 +7,7 @@ import math
 
 
 def short(value: float) -> str:
-    """A number in few characters; never rounded to 1, the limit of T, from below or from above.
+    """Return a number in few characters; never rounded to 1, the limit of T, from below or from above.
 
     >>> short(0.99996), short(1.00001), short(12345.0)
     ('0.999', '1.001', '1.2e+04')

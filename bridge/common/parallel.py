@@ -38,7 +38,8 @@ def _pool(_process: int) -> ThreadPoolExecutor:
 
 
 def alone(work: Callable[[Given], Made]) -> Callable[[Given], Made]:
-    """The same work in a thread that shares the cores with others: what is called inside is not divided again."""
+    """Return the same work in a thread that shares the cores with others: what is called inside is not divided again.
+    """
 
     def marked(given: Given) -> Made:
         before, _here.busy = getattr(_here, "busy", False), True
@@ -51,12 +52,12 @@ def alone(work: Callable[[Given], Made]) -> Callable[[Given], Made]:
 
 
 def shared() -> bool:
-    """This thread shares the cores with others, see `alone`."""
+    """Return whether this thread shares the cores with others, see `alone`."""
     return getattr(_here, "busy", False)
 
 
 def in_order(work: Callable[[Given], Made], parts: Sequence[Given]) -> list[Made]:
-    """``[work(part) for part in parts]``, several at a time.
+    """Return ``[work(part) for part in parts]``, several at a time.
 
     >>> in_order(abs, [-1, 2, -3])
     [1, 2, 3]
@@ -89,7 +90,7 @@ def in_order(work: Callable[[Given], Made], parts: Sequence[Given]) -> list[Made
 
 
 def runs(size: int) -> list[slice]:
-    """0 .. size in runs of `GRAIN`.
+    """Return 0 .. size in runs of `GRAIN`.
 
     >>> runs(3)
     [slice(0, 3, None)]
@@ -98,7 +99,7 @@ def runs(size: int) -> list[slice]:
 
 
 def blocks(run: slice) -> list[slice]:
-    """A run in blocks of `BLOCK`."""
+    """Return a run in blocks of `BLOCK`."""
     return [slice(first, min(run.stop, first + BLOCK)) for first in range(run.start, run.stop, BLOCK)]
 
 
@@ -142,7 +143,7 @@ def blockwise(work: Callable[..., None], shape: tuple[int, int, int], *arrays: A
 
 
 def keep(x: Array, where: Array) -> None:
-    """0 elsewhere, whatever is there, in place: by bits, ten times faster than numpy's masked copy.
+    """Set what is elsewhere to 0, whatever it is, in place: by bits, ten times faster than numpy's masked copy.
 
     >>> x = np.array([1.0, np.nan, 3.0])
     >>> keep(x, x == x)
@@ -155,14 +156,14 @@ def keep(x: Array, where: Array) -> None:
 
 
 def absolute(x: Array) -> Array:
-    """``abs(x)`` of an array (channels, height, width)."""
+    """Return ``abs(x)`` of an array (channels, height, width)."""
     found = np.empty(x.shape)
     blockwise(lambda a, b: np.abs(a, out=b), x.shape, x, found)
     return found
 
 
 def doubled(x: Array) -> Array:
-    """An array (channels, height, width) in float64; the array itself where it is that."""
+    """Return an array (channels, height, width) in float64; the array itself where it is that."""
     if x.dtype == np.float64:
         return x
     found = np.empty(x.shape)
@@ -171,19 +172,19 @@ def doubled(x: Array) -> Array:
 
 
 def added(x: Array, y: Array) -> Array:
-    """``x + y`` of arrays (channels, height, width)."""
+    """Return ``x + y`` of arrays (channels, height, width)."""
     found = np.empty(x.shape)
     blockwise(lambda a, b, c: np.add(a, b, out=c), x.shape, x, y, found)
     return found
 
 
 def channel_sums(x: Array) -> Array:
-    """Sum of each channel in float64."""
+    """Return the sum of each channel in float64."""
     return np.array(_by_channel(lambda channel: channel.sum(dtype=np.float64), x))
 
 
 def anything(x: Array) -> bool:
-    """Is something in an array not 0? NaN is something. Mostly the beginning says so.
+    """Return whether something in an array is not 0, as NaN is not. Mostly the beginning says so.
 
     >>> anything(np.zeros((2, 3))), anything(np.array([0.0, np.nan]))
     (False, True)
@@ -193,7 +194,7 @@ def anything(x: Array) -> bool:
 
 
 def smallest(x: Array) -> float:
-    """The minimum of an array (channels, height, width); NaN where it holds one."""
+    """Return the minimum of an array (channels, height, width); NaN where it holds one."""
     return float(np.min(_by_channel(np.min, x)))
 
 

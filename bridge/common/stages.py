@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def attempt(missing: list[str], stage: str, work: Callable[[], T], instead: T) -> T:
-    """What `work` gives; `instead` of it where it fails, and then a line more in `missing`.
+    """Return what `work` gives; `instead` of it where it fails, and then a line more in `missing`.
 
     Parameters
     ----------
@@ -45,7 +45,8 @@ def attempt(missing: list[str], stage: str, work: Callable[[], T], instead: T) -
 
 
 def reason(error: Exception) -> str:
-    """Why a stage failed, in one line; of a fault of ours also the place, and the traceback on standard error."""
+    """Return why a stage failed, in one line; of a fault of ours also the place, and the traceback on standard error.
+    """
     if isinstance(error, MemoryError):
         return f"not enough memory ({error})" if str(error) else "not enough memory"
     if isinstance(error, BridgeError | OSError):

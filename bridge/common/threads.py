@@ -43,7 +43,7 @@ def brief_waits() -> None:
 
 
 def child_environment() -> dict[str, str]:
-    """Environment for programs that make large arrays: glibc asks the kernel for huge pages, where it can.
+    """Return the environment for programs that make large arrays: glibc asks the kernel for huge pages, where it can.
 
     Fresh memory is most of such a program's time; its results are the same. A user's own setting stays.
     """
@@ -52,7 +52,9 @@ def child_environment() -> dict[str, str]:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """BLAS on one thread: for thousands of small products, which threads that wait for each other only slow down."""
+    """Let BLAS work on one thread: for thousands of small products, which threads that wait for each other only slow
+    down.
+    """
     with threadpool_limits(1, user_api="blas"):
         yield
 
@@ -66,6 +68,6 @@ def shared_cores(workers: int) -> Iterator[None]:
 
 @contextmanager
 def numpy_on_one_core() -> Iterator[None]:
-    """The BLAS of numpy's wheels on one thread, and no other: parts of arrays are computed by threads already."""
+    """Let numpy's BLAS, and no other, work on one thread: parts of arrays are computed by threads already."""
     with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):
         yield

@@ -7,7 +7,7 @@ from importlib import metadata
 
 
 def version() -> str:
-    """As ``0.5.0``; "not installed" where the sources are used as they lie."""
+    """Return our version, as ``0.5.0``; "not installed" where the sources are used as they lie."""
     try:
         return metadata.version("fortran-torch-bridge")
     except metadata.PackageNotFoundError:

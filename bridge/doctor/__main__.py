@@ -46,7 +46,7 @@ programs without Python find Python's CUDA libraries by a variable (docs/cuda.md
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments."""
+    """Return the parser of the command line."""
     p = new_parser("bridge.doctor", description=ABOUT, epilog=EXAMPLES)
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
                    help="the device that must be ready for the exit code 0 (default cpu)")
@@ -86,7 +86,7 @@ def _seconds(text: str) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; the exit code says whether the device can be used."""
+    """Run the command; the exit code says whether the device can be used."""
     p = parser()
     a = p.parse_args(arguments)
     for name in ("gpu", "size", "batch", "dtype"):

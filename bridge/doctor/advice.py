@@ -30,7 +30,7 @@ CURES = {
 
 
 def problems(found: Cuda, machine: Machine) -> list[Problem]:
-    """What stands against using the device cuda, in the order in which it must be solved."""
+    """Return what stands against using the device cuda, in the order in which it must be solved."""
     if not sys.platform.startswith("linux"):
         return [Problem(f"{sys.platform} is not supported", "use Linux, or WSL on Windows")]
     needed = [part for part in cuda.LIBRARIES if part != "cublas" or not found.kernels]
@@ -45,7 +45,7 @@ def problems(found: Cuda, machine: Machine) -> list[Problem]:
 
 
 def advice(found: Cuda, machine: Machine) -> list[Problem]:
-    """What could be better where the device works, or would work with a GPU."""
+    """Return what could be better where the device works, or would work with a GPU."""
     result = []
     if any(cuda.usable(found, number) for number in range(found.count)):
         result += [_probe_problem(found, number) for number in range(found.count) if not cuda.usable(found, number)]
@@ -77,12 +77,12 @@ def _library_problem(found: Cuda, part: str, machine: Machine) -> Problem:
 
 
 def wheels(found: Cuda) -> dict[str, str]:
-    """The distributions that fit the driver; the newest where there is none."""
+    """Return the distributions that fit the driver; the newest where there is none."""
     return WHEELS[12 if major(found.facts.get("driver version", "")) == 12 else 13]
 
 
 def pip_install(found: Cuda) -> str:
-    """All three, which must fit together."""
+    """Return all three, which must fit together."""
     return f"pip install {' '.join(wheels(found).values())}"
 
 

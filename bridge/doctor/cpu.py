@@ -27,8 +27,8 @@ PASSES = ("output", "data gradient", "filter gradient")
 
 
 def facts(_: str = "") -> dict[str, str]:
-    """What the Fortran library says of itself: "level", "best", "threads", a way for each pass of each layer, and one
-    for the training step of a memory-efficient network of them.
+    """Return what the Fortran library says of itself: "level", "best", "threads", a way for each pass of each layer,
+    and one for the training step of a memory-efficient network of them.
 
     Called in the doctor's child process.
 
@@ -67,7 +67,7 @@ def _text(value: Any) -> str:
 
 
 def section(answer: Answer) -> Section:
-    """As rows."""
+    """Return the section of the report."""
     if answer.error:
         return Section("CPU", [Row("instruction set", answer.why("at the instruction set"), State.BAD)])
     known: dict[str, str] = answer.value
@@ -93,12 +93,12 @@ def _about(level: str, best: str) -> str:
 
 
 def problems(answer: Answer) -> list[Problem]:
-    """A level or a way that cannot be used."""
+    """Return a level or a way that cannot be used."""
     return [Problem(answer.error, f"unset {name}") for name in (VARIABLE, LANES_VARIABLE) if name in answer.error]
 
 
 def advice(answer: Answer) -> list[Problem]:
-    """A level below the best."""
+    """Return a level below the best."""
     if answer.error or answer.value["level"] == answer.value["best"]:
         return []
     level, best = answer.value["level"], answer.value["best"]

@@ -37,27 +37,28 @@ class Cuda:
 
     @property
     def kernels(self) -> bool:
-        """Whether our own kernels are built in, and the CUDA runtime, where there is one, can load them."""
+        """Return whether our own kernels are built in, and the CUDA runtime, where there is one, can load them."""
         return self.facts.get("kernels", "").startswith("built in") and not self.too_old
 
     @property
     def too_old(self) -> bool:
-        """The CUDA runtime is from before cudaLibraryLoadData: 12.0 to 12.7."""
+        """Return whether the CUDA runtime is from before cudaLibraryLoadData: 12.0 to 12.7."""
         major, _, minor = self.facts.get("cudart version", "").partition(".")
         return major.isdecimal() and minor.isdecimal() and (int(major), int(minor)) < LOADS_KERNELS
 
     @property
     def count(self) -> int:
-        """Number of devices."""
+        """Return the number of devices."""
         return int(self.facts.get("devices", "0"))
 
     def math(self, number: int) -> list[str]:
-        """Values of math= that a device can be opened with: operands are rounded to 16 bits by our kernels."""
+        """Return the values of math= that a device can be opened with: operands are rounded to 16 bits by our kernels.
+        """
         modes = self.device(number, "math").split() or [FULL]
         return modes if self.kernels else [mode for mode in modes if mode not in ("fp16", "bf16")]
 
     def device(self, number: int, what: str) -> str:
-        """A fact of a device; "" if it is not known."""
+        """Return a fact of a device; "" if it is not known."""
         return self.facts.get(f"device {number} {what}", "")
 
 
@@ -87,7 +88,7 @@ def _doing(part: str) -> str:
 
 
 def path_of(part: str) -> str:
-    """Where the library looks first and finds the file; its bare name where only the loader knows."""
+    """Return where the library looks first and finds the file; its bare name where only the loader knows."""
     names = LIBRARIES[part][1]
     for variable in ("CNN_CUDA_PATH", "CNN_CUDA_WHEELS"):
         found = machines.first_file(os.environ.get(variable, ""), names)
@@ -103,7 +104,7 @@ def _texts(found: Cuda) -> list[str]:
 
 
 def section(found: Cuda) -> Section:
-    """As rows."""
+    """Return the section of the report."""
     rows = [_library_row(found, part) for part in LIBRARIES]
     if "devices" in found.errors and is_missing(found.errors.get("driver", "")):
         rows.append(Row("devices", "none without a driver", State.ABSENT))
@@ -136,12 +137,12 @@ def _where() -> str:
 
 
 def short(error: str) -> str:
-    """Without what the row says already."""
+    """Return the message without what the row says already."""
     return error.removeprefix("device cuda: ")
 
 
 def is_missing(error: str) -> bool:
-    """It was not there, as opposed to broken."""
+    """Return whether it was not there, as opposed to broken."""
     return " not found" in error and "looked in" in error
 
 
@@ -175,12 +176,12 @@ def _kernels_row(found: Cuda) -> Row:
 
 
 def usable(found: Cuda, number: int) -> bool:
-    """Its probe in full precision was exact."""
+    """Return whether its probe in full precision was exact."""
     answer = found.probes.get(f"probe:cuda:{number}")
     return answer is not None and not answer.error
 
 
 def probe_rows(probes: Mapping[str, Answer]) -> list[Row]:
-    """The self-check of every device."""
+    """Return the self-check of every device."""
     return [Row(name.removeprefix("probe:"), answer.why("at the probe") if answer.error else str(answer.value),
                 State.BAD if answer.error else State.GOOD) for name, answer in probes.items()]

@@ -38,7 +38,9 @@ def examine(limit: float) -> Examination:
 
 
 def cuda_path() -> str:
-    """Value of CNN_CUDA_PATH for programs without Python: the folders that Python uses; "" where there are none."""
+    """Return the value of CNN_CUDA_PATH for programs without Python: the folders that Python uses; "" where there are
+    none.
+    """
     name_wheels()
     values = (os.environ.get(name, "") for name in ("CNN_CUDA_PATH", "CNN_CUDA_WHEELS"))
     return ":".join(filter(None, values))

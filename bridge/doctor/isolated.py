@@ -39,7 +39,7 @@ class Answer:
     said: str = ""
 
     def why(self, doing: str = "") -> str:
-        """The error; of a process that died also what it did, and its last words.
+        """Return the error; of a process that died also what it did, and its last words.
 
         Examples
         --------
@@ -51,7 +51,7 @@ class Answer:
 
 
 def ask(questions: Sequence[str], limit: float) -> dict[str, Answer]:
-    """Answers of ``bridge.doctor.isolated_child``, a child with a time limit of `limit` seconds.
+    """Return the answers of ``bridge.doctor.isolated_child``, a child with a time limit of `limit` seconds.
 
     Parameters
     ----------
@@ -89,7 +89,8 @@ def _one_child(questions: Sequence[str], limit: float) -> tuple[dict[str, Answer
 
 
 def run(command: Sequence[str], limit: float, output: Any) -> int | None:
-    """Exit status of a program whose output goes to `output`; None if it was ended because its time was up."""
+    """Return the exit status of a program whose output goes to `output`; None if it was ended because its time was up.
+    """
     # Python's own dump would hide the last words of the library
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONFAULTHANDLER"}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment,
@@ -107,7 +108,7 @@ def run(command: Sequence[str], limit: float, output: Any) -> int | None:
 
 
 def how_it_ended(status: int | None, limit: float) -> str:
-    """In words.
+    """Return in words how a process ended.
 
     Examples
     --------
@@ -122,7 +123,7 @@ def how_it_ended(status: int | None, limit: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Without what a terminal would act on."""
+    """Return the text without what a terminal would act on."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 

@@ -40,7 +40,7 @@ class Machine:
 
     @property
     def has_no_gpu(self) -> bool:
-        """Nothing speaks for one."""
+        """Return whether nothing speaks for one."""
         return self.cards == [] and not self.module and not self.smi_works and not Path("/dev/dxg").exists()
 
 
@@ -52,7 +52,7 @@ def look(limit: float) -> Machine:
 
 
 def section(machine: Machine) -> Section:
-    """As rows."""
+    """Return the section of the report."""
     if machine.cards is None:
         rows = [Row("PCI bus", "cannot be seen", State.ABSENT)]
     elif machine.cards:
@@ -107,7 +107,7 @@ def _system() -> str:
 
 
 def driver_command(machine: Machine) -> str:
-    """How the driver gets onto this machine, or the GPU into this container."""
+    """Return how the driver gets onto this machine, or the GPU into this container."""
     if machine.has_no_gpu:
         return "this machine shows no NVIDIA GPU; run on one that has one"
     if machine.contained:
@@ -124,7 +124,7 @@ def driver_command(machine: Machine) -> str:
 
 
 def first_file(folders: str, names: list[str]) -> str:
-    """The first file of these names in folders that are separated by colons; "" where there is none."""
+    """Return the first file of these names in folders that are separated by colons; "" where there is none."""
     for folder in filter(None, folders.split(":")):
         for name in names:
             if os.path.exists(os.path.join(folder, name)):
@@ -133,7 +133,7 @@ def first_file(folders: str, names: list[str]) -> str:
 
 
 def major(text: str) -> int:
-    """Of a version; 0 where there is none.
+    """Return the major number of a version; 0 where there is none.
 
     Examples
     --------

@@ -94,7 +94,7 @@ def _description(gpu: str) -> str:
 
 
 def facts(text: str) -> list[dict[str, Any]]:
-    """Called in the child: a line for each operation of each layer.
+    """Return a line for each operation of each layer; called in the child.
 
     Raises
     ------
@@ -130,14 +130,14 @@ LEGEND = ("none: cuDNN offers no engine that the options allow; its calls or our
 
 
 def title(wanted: Wanted) -> str:
-    """Above the table."""
+    """Return the title above the table."""
     where = f" for {wanted.gpu}, which need not be here" if wanted.gpu else ""
     return (f"cuDNN's plans on {wanted.device}{where}: {wanted.batch} x {wanted.size} x {wanted.size}, "
             f"{wanted.dtype}")
 
 
 def table(plans: list[Plan]) -> Table:
-    """As printed."""
+    """Return the table as it is printed."""
     made = Table(box=None, pad_edge=False)
     for heading in ("layer", "operation", *LAYOUTS):
         made.add_column(heading, overflow="fold")

@@ -38,14 +38,14 @@ def probe(device: str) -> str:
 
 
 def integers(shape: tuple[int, ...], first: int, largest: int) -> Array:
-    """Small integers of both signs without a pattern that a shift or a flip would keep."""
+    """Return small integers of both signs without a pattern that a shift or a flip would keep."""
     count = int(np.prod(shape))
     numbers = (np.arange(count) * 7 + first) ** 2 % (2 * largest + 1) - largest
     return numbers.reshape(shape).astype(np.float32)
 
 
 def correlated(x: Array, w: Array, b: Array) -> Array:
-    """Truth of a convolution with padding 1, stride 1: a loop for each axis."""
+    """Return the truth of a convolution with padding 1, stride 1: a loop for each axis."""
     n, _, height, width = x.shape
     k, _, r, s = w.shape
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))).astype(np.int64)

@@ -27,7 +27,7 @@ class Row:
     note: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """As JSON."""
+        """Return what the JSON document says of it."""
         return {**asdict(self), "state": self.state.value}
 
 
@@ -66,18 +66,18 @@ class Readiness:
 
     @property
     def usable(self) -> bool:
-        """Nothing stands against it."""
+        """Return whether nothing stands against it."""
         return not self.problems
 
     @property
     def words(self) -> str:
-        """For the verdict."""
+        """Return what the verdict says of it."""
         if not self.usable:
             return f"{self.device}: not usable: {self.problems[0].what}"
         return f"{self.device}: ready ({self.names})" if self.names else f"{self.device}: ready"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return what the JSON document says of it."""
         return {"usable": self.usable, "names": self.names, "problems": [asdict(one) for one in self.problems]}
 
 
@@ -97,10 +97,10 @@ class Examination:
 
     @property
     def words(self) -> str:
-        """The verdict, in one line."""
+        """Return the verdict, in one line."""
         return f"{self.cpu.words}. {self.cuda.words}"
 
     def exit_code(self, device: str) -> int:
-        """0 if the devices that were asked for can be used; the cpu always is."""
+        """Return 0 if the devices that were asked for can be used, else 1; the cpu always is."""
         wanted = [self.cpu, self.cuda] if device == "cuda" else [self.cpu]
         return 0 if all(one.usable for one in wanted) else 1

@@ -22,7 +22,7 @@ NAMES = 24
 
 
 def show(console: Console, found: Examination) -> None:
-    """Sections, what would help, and the verdict as the last line."""
+    """Print the sections, what would help, and the verdict as the last line."""
     for section in found.sections:
         _section(console, section)
     ways = [("to use the cpu", one) for one in found.cpu.problems]
@@ -78,7 +78,7 @@ def _wrapped(console: Console, text: str, *, by: int = 0, style: str = "") -> No
 
 
 def to_dict(found: Examination, exit_code: int) -> dict[str, Any]:
-    """The JSON document (docs/json.md)."""
+    """Return the JSON document (docs/json.md)."""
     return {
         "json_version": JSON_VERSION,
         "words": found.words,

@@ -35,7 +35,7 @@ PATIENCE = 10.0
 
 
 def python_section() -> Section:
-    """Python and the packages that are used."""
+    """Return the section on Python and the packages that are used."""
     rows = [Row("python", f"{platform.python_version()}, {sys.executable}", State.GOOD),
             Row("machine", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores")]
     for name in NEEDED:
@@ -49,7 +49,7 @@ def python_section() -> Section:
 
 
 def version(name: str) -> str | None:
-    """Version of a distribution; for cupy also those made for one CUDA version."""
+    """Return the version of a distribution; for cupy also those made for one CUDA version."""
     names = ["cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x"] if name == "cupy" else [name]
     for one in names:
         try:
@@ -66,7 +66,7 @@ def _note(name: str) -> str:
 
 
 def torch_build() -> str:
-    """Which CUDA torch was built for, read from its version file: importing torch takes seconds.
+    """Return which CUDA torch was built for, read from its version file: importing torch takes seconds.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def torch_build() -> str:
 
 
 def compilers_section() -> Section:
-    """Every Fortran compiler on the search path."""
+    """Return the section on every Fortran compiler on the search path."""
     rows = []
     for name, pattern in COMPILERS.items():
         found = programs(pattern)
@@ -96,7 +96,7 @@ def compilers_section() -> Section:
 
 
 def programs(pattern: str) -> list[Path]:
-    """Programs on the search path whose whole name matches; each file once, under its first name."""
+    """Return programs on the search path whose whole name matches; each file once, under its first name."""
     found: dict[Path, Path] = {}
     for folder in os.get_exec_path():
         try:
@@ -111,7 +111,7 @@ def programs(pattern: str) -> list[Path]:
 
 
 def first_line(program: Path, *arguments: str) -> str:
-    """First line that a program prints that is not empty."""
+    """Return the first line that a program prints that is not empty."""
     try:
         done = subprocess.run([program, *arguments], capture_output=True, text=True, errors="replace", check=False,
                               timeout=PATIENCE, stdin=subprocess.DEVNULL)
@@ -158,7 +158,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], str]]] = {
 
 
 def variables_section() -> Section:
-    """Environment variables, as the user has set them."""
+    """Return the section on environment variables, as the user has set them."""
     rows = []
     for name, (about, judge) in VARIABLES.items():
         value = os.environ.get(name)

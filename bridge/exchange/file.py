@@ -102,7 +102,7 @@ class ExchangeFile:
         self.file.close()
 
     def has(self, name: str) -> bool:
-        """Is there a dataset of this name in this file? (Links to other files do not count.)"""
+        """Return whether there is a dataset of this name in this file; links to other files do not count."""
         return self._find(name) is not None
 
     def _find(self, name: str) -> h5py.Dataset | None:
@@ -127,7 +127,7 @@ class ExchangeFile:
         return here if isinstance(here, h5py.Dataset) else None
 
     def is_frozen(self, parameter: str) -> bool:
-        """Does no step change this parameter ("conv1/weight"), as the attribute of its first weights says?
+        """Return whether no step changes this parameter ("conv1/weight"), as the attribute of its first weights says.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class ExchangeFile:
         return bool(found)
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> h5py.Dataset:
-        """A dataset of real numbers, checked but not read.
+        """Return a dataset of real numbers, checked but not read.
 
         Raises
         ------
@@ -188,7 +188,8 @@ class ExchangeFile:
         return self._layouts[name]
 
     def read(self, name: str, shape: tuple[int, ...], part: int | None = None) -> np.ndarray:
-        """Values of a tensor in its own axes, native byte order, C order, whatever layout the file keeps it in.
+        """Return the values of a tensor in its own axes, native byte order, C order, whatever layout the file keeps it
+        in.
 
         With `part`, only that index of the first axis: one image of a batch.
         """
@@ -228,7 +229,7 @@ class ExchangeFile:
         return layout.read_part(dataset, part)
 
     def datasets(self) -> list[str]:
-        """Names of all datasets in the file, sorted; fit for printing."""
+        """Return the names of all datasets in the file, sorted; fit for printing."""
         found: list[str] = []
 
         def note(name: str | bytes, node: object) -> None:
@@ -243,14 +244,14 @@ class ExchangeFile:
         return sorted(found)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a dataset."""
+        """Return the shape of a dataset."""
         dataset = self._find(name)
         if dataset is None:
             raise FileError(f"{self.path}: {name} is missing")
         return tuple(dataset.shape or ())
 
     def batches(self) -> int:
-        """Number of batches, numbered from 0 without a gap."""
+        """Return the number of batches, numbered from 0 without a gap."""
         count = 0
         while self.has(f"batches/{count}/input"):
             count += 1

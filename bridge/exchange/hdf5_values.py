@@ -21,12 +21,12 @@ PIECE = 1 << 22
 
 
 def one_line(error: BaseException) -> str:
-    """HDF5's messages, which may have several lines, as one that can be printed."""
+    """Return HDF5's messages, which may have several lines, as one that can be printed."""
     return clipped(" ".join(str(error).split()), 400) or type(error).__name__
 
 
 def printable(text: str) -> str:
-    r"""A text with escapes for what a terminal would act on, and for what cannot be encoded.
+    r"""Return a text with escapes for what a terminal would act on, and for what cannot be encoded.
 
     >>> printable("conv\x1b[2J\udc80")
     'conv\\x1b[2J\\udc80'
@@ -35,7 +35,7 @@ def printable(text: str) -> str:
 
 
 def clipped(text: str, length: int) -> str:
-    """A text for a message: printable, and not longer than `length`, whatever a file holds.
+    """Return a text for a message: printable, and not longer than `length`, whatever a file holds.
 
     >>> clipped("x" * 100, 8)
     'xxxxx...'
@@ -45,12 +45,12 @@ def clipped(text: str, length: int) -> str:
 
 
 def shortened(value: object) -> str:
-    """A value for a message."""
+    """Return a value for a message."""
     return clipped(repr(value), 60)
 
 
 def plain(attributes: h5py.AttributeManager, name: str) -> str | float | int | None:
-    """An attribute as a text or a number; None when it is neither, unreadable, or too long.
+    """Return an attribute as a text or a number; None when it is neither, unreadable, or too long.
 
     Raises
     ------

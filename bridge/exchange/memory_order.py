@@ -49,17 +49,17 @@ class Layout:
     flipped: str = ""
 
     def declared(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The dataset's shape for a tensor of shape `shape`."""
+        """Return the dataset's shape for a tensor of shape `shape`."""
         return tuple(shape[self.axes.index(axis)] for axis in self.stored)
 
     def canonical(self, stored: Array) -> Array:
-        """The tensor, from all that is in the dataset; a view where that is possible."""
+        """Return the tensor, from all that is in the dataset; a view where that is possible."""
         if self.column_major:
             stored = stored.reshape(-1).reshape(stored.shape, order="F")
         return self._arranged(stored, self.stored, self.axes)
 
     def read_part(self, dataset: h5py.Dataset, part: int) -> Array:
-        """Index `part` of the tensor's first axis; only that is read. Not for `column_major`."""
+        """Return the index `part` of the tensor's first axis; only that is read. Not for `column_major`."""
         axis = self.stored.index(self.axes[0])
         place = dataset.shape[axis] - 1 - part if self.axes[0] in self.flipped else part
         values = np.asarray(dataset[(slice(None),) * axis + (place,)])
@@ -83,7 +83,7 @@ class KeptTensors:
         self._kept: dict[str, Array] = {}
 
     def get(self, name: str, load: Callable[[], Array]) -> Array:
-        """The tensor of this name, loaded where it is not kept."""
+        """Return the tensor of this name, loaded where it is not kept."""
         with self._lock:
             values = self._kept.pop(name, None)
             if values is None:
@@ -95,7 +95,7 @@ class KeptTensors:
 
 
 def axes_of(name: str) -> str:
-    """Letters of a tensor's axes by its name; none for a number, and for what is no tensor of a step.
+    """Return the letters of a tensor's axes by its name; none for a number, and for what is no tensor of a step.
 
     >>> axes_of("steps/0/forward/conv1"), axes_of("steps/2/grads/conv1/weight"), axes_of("steps/0/loss")
     ('NCHW', 'KCRS', '')
@@ -112,7 +112,7 @@ def axes_of(name: str) -> str:
 
 
 def layout_of(name: str, dataset: h5py.Dataset, role: object) -> Layout | None:
-    """What a dataset says of its memory order; None where it says nothing.
+    """Return what a dataset says of its memory order; None where it says nothing.
 
     Parameters
     ----------

@@ -31,11 +31,11 @@ class Conv2d:
 
     @property
     def weight_shape(self) -> Shape:
-        """Shape of the filter bank, (k, c / groups, r, s)."""
+        """Return the shape of the filter bank, (k, c / groups, r, s)."""
         return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
     def output_shape(self, shape: Shape) -> Shape:
-        """Shape (n, k, p, q) for an input (n, c, h, w).
+        """Return the shape (n, k, p, q) for an input (n, c, h, w).
 
         Raises
         ------
@@ -63,7 +63,7 @@ class Relu:
     name: str
 
     def output_shape(self, shape: Shape) -> Shape:
-        """The shape of the input."""
+        """Return the shape of the input."""
         return shape
 
 
@@ -111,7 +111,7 @@ class Model:
         return cls(layers, loss["reduction"] == "mean")
 
     def to_json(self) -> str:
-        """The text that `from_json` reads."""
+        """Return the text that `from_json` reads."""
         layers: list[dict[str, Any]] = []
         for layer in self.layers:
             if isinstance(layer, Relu):
@@ -126,11 +126,11 @@ class Model:
 
     @property
     def convolutions(self) -> tuple[Conv2d, ...]:
-        """The layers that have parameters."""
+        """Return the layers that have parameters."""
         return tuple(layer for layer in self.layers if isinstance(layer, Conv2d))
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes by name, ``conv1/weight``, ``conv1/bias``, ..., in the order of the layers."""
+        """Return the shapes by name, ``conv1/weight``, ``conv1/bias``, ..., in the order of the layers."""
         shapes: dict[str, tuple[int, ...]] = {}
         for layer in self.convolutions:
             shapes[f"{layer.name}/weight"] = layer.weight_shape
@@ -139,7 +139,7 @@ class Model:
         return shapes
 
     def output_shapes(self, shape: Shape) -> list[Shape]:
-        """Shape of every layer's output for an input (n, c, h, w)."""
+        """Return the shape of every layer's output for an input (n, c, h, w)."""
         shapes = []
         for layer in self.layers:
             shape = layer.output_shape(shape)

@@ -49,7 +49,7 @@ STYLES = {Verdict.RIGHT: "bold green", Verdict.WRONG: "bold red", Verdict.CANNOT
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments."""
+    """Return the parser of the command line."""
     p = new_parser("bridge.gradcheck", description=ABOUT, epilog=EXIT_CODES)
     p.add_argument("operations", metavar="OPERATION", nargs="*", help="what to check; default: all (see --list)")
     p.add_argument("--fixture", metavar="FILE", help="check the network of this exchange file on its first batch, as "
@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; the exit code is the verdict."""
+    """Run the command; return the exit code, which is the verdict."""
     a = parser().parse_args(arguments)
     return run("bridge.gradcheck", lambda: _list() if a.list else _check(a))
 

@@ -34,7 +34,7 @@ MORE_ROUNDINGS = 4
 
 
 def power_of_two(size: Array | float) -> Array:
-    """The nearest power of two (of the logarithm): adding it to a number of a grid is exact.
+    """Return the nearest power of two (of the logarithm): adding it to a number of a grid is exact.
 
     >>> float(power_of_two(0.9)), float(power_of_two(1e-6)) == 2.0**-20
     (1.0, True)
@@ -43,13 +43,13 @@ def power_of_two(size: Array | float) -> Array:
 
 
 def typical_size(x: Array) -> float:
-    """Median of the absolute values that are not 0; 1 where all are 0."""
+    """Return the median of the absolute values that are not 0; 1 where all are 0."""
     sizes = np.abs(x[x != 0])
     return float(np.median(sizes)) if sizes.size else 1.0
 
 
 def choose_steps(name: str, x: Array, eps: float | None, linear: bool) -> Array:
-    """The step of every element, same shape as `x`, float64: `eps`, or else `balanced_steps`.
+    """Return the step of every element, same shape as `x`, float64: `eps`, or else `balanced_steps`.
 
     What is linear has no curvature: there the factor cbrt(u) is left out, and numbers of size 1 get step 1.
 
@@ -69,7 +69,7 @@ def choose_steps(name: str, x: Array, eps: float | None, linear: bool) -> Array:
 
 
 def balanced_steps(x: Array) -> Array:
-    """Where an error of order u/eps by rounding and one of order eps**2 by curvature are together smallest.
+    """Return where an error of order u/eps by rounding and one of order eps**2 by curvature are together smallest.
 
     eps = cbrt(u) * max(abs(x), scale), the scale being the `typical_size`; at least the smallest normal number.
 
@@ -81,12 +81,12 @@ def balanced_steps(x: Array) -> Array:
 
 
 def grid_of(x: Array, steps: Array) -> Array:
-    """Distance of the numbers of x's precision at the far end of two steps."""
+    """Return the distance of the numbers of x's precision at the far end of two steps."""
     return np.spacing((np.abs(x) + 2 * steps).astype(x.dtype))
 
 
 def on_grid(x: Array, steps: Array) -> Array:
-    """`x` moved by at most two units in the last place, so that one and two steps to either side are exact.
+    """Return `x` moved by at most two units in the last place, so that one and two steps to either side are exact.
 
     >>> x = np.array([0.249], np.float32)
     >>> y, h = on_grid(x, np.array([2.0**-8])), np.float32(2.0**-8)
@@ -124,12 +124,12 @@ class Probe:
 
     @property
     def error(self) -> float:
-        """How far the gradient is from the difference."""
+        """Return how far the gradient is from the difference."""
         return abs(self.found - self.expected)
 
     @property
     def bound(self) -> float:
-        """The largest error of a right gradient."""
+        """Return the largest error of a right gradient."""
         return self.rounding + self.curvature
 
 
@@ -165,7 +165,7 @@ class Functional:
         return y, None if self.kinks is None else np.sign(self.kinks(*given))
 
     def noise(self, number: int, steps: Array, rng: np.random.Generator) -> Array:
-        """Standard deviation of the rounding of every output.
+        """Return the standard deviation of the rounding of every output.
 
         From third differences along a path much shorter than the steps, where nothing else is left of a function; not
         of a few units in the last place, though, where the same roundings come again. At the far end of the steps,
@@ -196,7 +196,8 @@ class Functional:
 
     def probe(self, number: int, step: Array, gradients: Sequence[Array], sigma: Array, own: Array, *, linear: bool,
               unit: float, at: tuple[int, ...] | None, own_rounding: float | None = None) -> Probe:
-        """The difference along `step` against the product of step and gradient; of `gradients`, the one farther off.
+        """Return the difference along `step` against the product of step and gradient; of `gradients`, the one farther
+        off.
 
         `sigma` and `own` are the noise of `forward` and of the gradient. `own_rounding`, what the gradient's last sum
         may lose besides, per unit; None derives it from the outputs:

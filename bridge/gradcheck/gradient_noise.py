@@ -19,7 +19,7 @@ Array = np.ndarray
 
 def gradient_noise(gradients: Callable[[tuple[Array, ...]], Sequence[Array | None]], functional: Functional,
                    rng: np.random.Generator) -> list[Array | None]:
-    """Standard deviation of the rounding of every element of every gradient; None where there is none.
+    """Return the standard deviation of the rounding of every element of every gradient; None where there is none.
 
     All inputs move at once, for the gradient of a linear function does not depend on its own input.
 

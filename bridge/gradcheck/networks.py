@@ -43,16 +43,16 @@ class NetworkFunctions:
         self.names = ["input", *network.parameters]
 
     def inputs(self, x: Array) -> list[Array]:
-        """The arguments that stand for the network as it is: `x` and copies of the parameters."""
+        """Return the arguments that stand for the network as it is: `x` and copies of the parameters."""
         return [x, *(to_host(array).copy() for array in self._network.parameters.values())]
 
     def forward(self, *inputs: Array) -> Array | float:
-        """The loss, or the output (n, k, p, q)."""
+        """Return the loss, or the output (n, k, p, q)."""
         output = self._run(inputs)
         return output if self._target is None else self._loss(self._target)
 
     def backward(self, dy: Array, *inputs: Array) -> tuple[Array, ...]:
-        """Gradients of sum(dy * forward) with respect to the input and each parameter."""
+        """Return the gradients of sum(dy * forward) with respect to the input and each parameter."""
         output = self._run(inputs)
         # The gradient of sum((output - target)**2) is 2*(output - target)
         self._loss(output - dy / 2 if self._target is None else self._target)
@@ -61,7 +61,7 @@ class NetworkFunctions:
         return tuple((factor * g).astype(g.dtype) for g in found)
 
     def kinks(self, *inputs: Array) -> Array:
-        """The inputs of all ReLUs, one after the other."""
+        """Return the inputs of all ReLUs, one after the other."""
         # gradcheck asks for them right after the forward pass
         if not (len(self._given) == len(inputs) and all(a is b for a, b in zip(self._given, inputs, strict=True))):
             self._run(inputs)

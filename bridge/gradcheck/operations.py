@@ -43,11 +43,11 @@ class Settings:
 
     @property
     def counts(self) -> dict[str, Any]:
-        """The arguments of `gradcheck`."""
+        """Return the arguments of `gradcheck`."""
         return {"seed": self.seed, "points": self.points, "directions": self.directions}
 
     def random(self, name: str, shape: tuple[int, ...]) -> Array:
-        """Normal numbers, always the same for a seed, a name and a shape."""
+        """Return normal numbers, always the same for a seed, a name and a shape."""
         return np.random.default_rng([self.seed, crc32(name.encode())]).standard_normal(shape).astype(self.dtype)
 
 
@@ -72,7 +72,7 @@ SCALE = Conv2d("scale", 3, 3, (1, 1), groups=3, bias=False)
 
 
 def check_conv2d(settings: Settings) -> list[GradcheckReport]:
-    """Linear in each argument: steps of the size of the numbers, exact but for rounding."""
+    """Check the convolution, linear in each argument: by steps of the size of the numbers, exact but for rounding."""
     return [_convolution(settings, x, w, given) for x, w, given in CONVOLUTIONS]
 
 
@@ -94,17 +94,17 @@ def _convolution(settings: Settings, x: tuple[int, ...], w: tuple[int, ...],
 
 
 def check_chain(settings: Settings, title: str, *layers: Layer) -> list[GradcheckReport]:
-    """Layers without a loss: any upstream gradient, every output counts."""
+    """Check layers without a loss: any upstream gradient, every output counts."""
     return [_network(settings, title, Model(layers, mean=False), of_loss=False)]
 
 
 def check_loss(settings: Settings, title: str, *, mean: bool) -> list[GradcheckReport]:
-    """The loss of a network that only scales its input."""
+    """Check the loss of a network that only scales its input."""
     return [_network(settings, title, Model((SCALE,), mean), of_loss=True)]
 
 
 def check_step(settings: Settings) -> list[GradcheckReport]:
-    """A small network as a whole: forward, loss, backward; all parameters and the input."""
+    """Check a small network as a whole: forward, loss, backward; all parameters and the input."""
     layers = (Conv2d("conv1", 1, 3, (3, 2), padding=(1, 1)), Relu("relu1"),
               Conv2d("conv2", 3, 4, (2, 3), stride=(2, 1)), Relu("relu2"), Conv2d("conv3", 4, 2, (1, 2)))
     return [_network(settings, "network", Model(layers), of_loss=True)]
@@ -126,7 +126,7 @@ def _functions_check(functions: NetworkFunctions, x: Array, title: str, settings
 
 
 def check_fixture(path: str, settings: Settings) -> GradcheckReport:
-    """The network of an exchange file on its first batch, as a whole.
+    """Check the network of an exchange file on its first batch, as a whole.
 
     Raises
     ------

@@ -29,7 +29,7 @@ class Verdict(Enum):
 
     @property
     def label(self) -> str:
-        """The name in words and in JSON."""
+        """Return the name in words and in JSON."""
         return self.name.lower().replace("_", " ")
 
 
@@ -56,33 +56,33 @@ class InputReport:
 
     @cached_property
     def kept(self) -> list[Probe]:
-        """Differences that say something."""
+        """Return the differences that say something."""
         return [p for p in self.probes if not p.left_out and not self._rough(p)]
 
     @property
     def left_out(self) -> int:
-        """Differences across a kink, or where `forward` is not finite."""
+        """Return the differences across a kink, or where `forward` is not finite."""
         return len(self.probes) - len(self.kept)
 
     @cached_property
     def worst(self) -> Probe | None:
-        """The kept difference with the largest ratio of error to bound."""
+        """Return the kept difference with the largest ratio of error to bound."""
         return max(self.kept, key=lambda p: (_ratio(p), p.error), default=None)
 
     @property
     def t(self) -> float:
-        """Largest ratio of an error to its bound."""
+        """Return the largest ratio of an error to its bound."""
         return math.nan if self.worst is None else _ratio(self.worst)
 
     @cached_property
     def resolution(self) -> float:
-        """The error, as a part of a typical gradient, below which half of the differences see nothing."""
+        """Return the error, as a part of a typical gradient, below which half of the differences see nothing."""
         ratios = [p.bound / size if (size := self._size(p)) > 0 else math.inf for p in self.kept]
         return float(np.median(ratios)) if ratios else math.inf
 
     @property
     def verdict(self) -> Verdict:
-        """Wrong when one error is beyond all that rounding, curvature and hidden digits explain."""
+        """Return the verdict: wrong when one error is beyond all that rounding, curvature and hidden digits explain."""
         if self.nonfinite or not all(p.error <= p.bound + p.hidden for p in self.kept):
             return Verdict.WRONG
         if self.resolution <= INFORMS and all(p.error <= p.bound for p in self.kept):
@@ -91,7 +91,7 @@ class InputReport:
 
     @property
     def words(self) -> str:
-        """In one line."""
+        """Return it in one line."""
         return _wrong(self) if self.verdict is Verdict.WRONG else _line(self)
 
     def _size(self, probe: Probe) -> float:
@@ -136,7 +136,7 @@ class GradcheckReport:
 
     @property
     def verdict(self) -> Verdict:
-        """Wrong if one input is; right if all are."""
+        """Return the verdict: wrong if one input is, right if all are."""
         found = {one.verdict for one in self.inputs}
         if Verdict.WRONG in found:
             return Verdict.WRONG
@@ -144,12 +144,12 @@ class GradcheckReport:
 
     @property
     def exit_code(self) -> int:
-        """0 right, 1 wrong, 4 cannot tell."""
+        """Return 0 for right, 1 for wrong, 4 for cannot tell."""
         return self.verdict.value
 
     @property
     def words(self) -> str:
-        """The conclusion in one sentence."""
+        """Return the conclusion in one sentence."""
         if self.verdict is Verdict.WRONG:
             return f"WRONG: {self.title}: " + "; ".join(_wrong(i) for i in self.inputs if i.verdict is Verdict.WRONG)
         if self.verdict is Verdict.RIGHT:
@@ -165,14 +165,14 @@ class GradcheckReport:
                           *(f"  {text}" for text in self.warnings)])
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; infinite and undefined numbers are null."""
+        """Return a JSON object; infinite and undefined numbers are null."""
         return {"title": self.title, "verdict": self.verdict.label, "exit_code": self.exit_code, "words": self.words,
                 "seed": self.seed, "warnings": list(self.warnings), "not_checked": list(self.not_checked),
                 "inputs": [_to_dict(one) for one in self.inputs]}
 
 
 def place(probe: Probe) -> str:
-    """Where a difference was taken.
+    """Return where a difference was taken.
 
     >>> place(Probe((1, 2), 0.0)), place(Probe(None, 0.0))
     ('at (1, 2)', 'along a random direction')

@@ -24,13 +24,13 @@ HEADINGS = ("layer", "step", FORWARD, FILTER, DATA, "gap / C", "T", "wrong")
 
 
 def cells(one: Adjoint) -> list[str]:
-    """A row of the table: a convolution of a step."""
+    """Return the cells of a row of the table, a convolution of a step."""
     shown = [f"{one.sides[name].value:.7g}" if name in one.sides else "" for name in MADE_BY]
     return [one.layer, str(one.step), *shown, f"{one.gap:.1e}", short(one.largest), one.implicated]
 
 
 def table(found: list[Adjoint]) -> Table:
-    """One row for each convolution and step."""
+    """Return a table with a row for each convolution and step."""
     rows = Table(box=None, header_style="bold", pad_edge=False)
     for heading in HEADINGS:
         rows.add_column(heading, justify="left" if heading in ("layer", "wrong") else "right", overflow="fold")
@@ -40,7 +40,7 @@ def table(found: list[Adjoint]) -> Table:
 
 
 def series(found: list[Adjoint]) -> Series:
-    """For the reports."""
+    """Return the series of answers that the reports show."""
     answers = [Answer(f"{one.layer}, step {one.step}", one.outcome,
                       f"T = {short(one.largest)}{f': {one.implicated}' if one.implicated else ''}") for one in found]
     outcome = worst(one.outcome for one in found)
@@ -49,14 +49,14 @@ def series(found: list[Adjoint]) -> Series:
 
 
 def to_dict(one: Adjoint) -> dict[str, Any]:
-    """For JSON; infinite and undefined numbers are null."""
+    """Return a JSON object; infinite and undefined numbers are null."""
     return {"layer": one.layer, "step": one.step, "verdict": one.outcome.label, "T": number(one.largest),
             "gap": number(one.gap), "implicated": one.implicated,
             "products": {name: number(side.value) for name, side in one.sides.items()}}
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments."""
+    """Return the parser of the command line."""
     p = new_parser(
         "bridge.identities",
         description="Check a candidate's tensors against each other, without an oracle: for every convolution\n"
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; the exit code is the verdict."""
+    """Run the command; return the exit code, which is the verdict."""
     a = parser().parse_args(arguments)
     return run("bridge.identities", lambda: _main(a))
 

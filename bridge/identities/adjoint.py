@@ -41,11 +41,11 @@ class Projection:
 
     @property
     def certain(self) -> float:
-        """Error that neither rounding nor a precision as low as bfloat16 explains."""
+        """Return the error that neither rounding nor a precision as low as bfloat16 explains."""
         return max(self.rounding, LOWEST_PRECISION * (abs(self.value) + math.sqrt(self.norm)))
 
     def add(self, other: Projection) -> None:
-        """Another image's part."""
+        """Add another image's part."""
         self.value += other.value
         self.square += other.square
         self.rounding += other.rounding
@@ -69,7 +69,7 @@ class Adjoint:
     scale: float
 
     def t(self, one: str, other: str) -> float:
-        """Difference of two products over what rounding may do; infinite where it is not finite."""
+        """Return the difference of two products over what rounding may do; infinite where it is not finite."""
         a, b = self.sides[one], self.sides[other]
         gap, limit = abs(a.value - b.value), LAMBDA * math.sqrt(a.square + b.square)
         if not (math.isfinite(gap) and math.isfinite(limit)):
@@ -78,25 +78,25 @@ class Adjoint:
 
     @property
     def largest(self) -> float:
-        """The largest T of all pairs."""
+        """Return the largest T of all pairs."""
         return max(self.t(*pair) for pair in self._pairs)
 
     @property
     def gap(self) -> float:
-        """Between the smallest and the largest product, as a part of C."""
+        """Return the distance between the smallest and the largest product, as a part of C."""
         values = [side.value for side in self.sides.values()]
         return (max(values) - min(values)) / self.scale if self.scale else 0.0
 
     @property
     def outcome(self) -> Outcome:
-        """Rounding, a bug, or cannot tell."""
+        """Return the outcome: rounding, a bug, or cannot tell."""
         if all(self.t(*pair) <= 1 for pair in self._pairs):
             return Outcome.ROUNDING
         return Outcome.BUG if any(self._certain(*pair) for pair in self._pairs) else Outcome.CANNOT_TELL
 
     @property
     def implicated(self) -> str:
-        """The operation that is wrong, in words; empty where all agree."""
+        """Return the operation that is wrong, in words; empty where all agree."""
         if self.outcome is Outcome.ROUNDING:
             return ""
         agreeing = [pair for pair in self._pairs if self.t(*pair) <= 1]

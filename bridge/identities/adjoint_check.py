@@ -43,7 +43,7 @@ OWN_SUM = 32 * 2.0**-53
 def adjoint_identities(
     fixture: str | os.PathLike[str], result: str | os.PathLike[str], progress: Report | None = None
 ) -> list[Adjoint]:
-    """The identity of every convolution in every step for which the files hold enough.
+    """Return the identity of every convolution in every step for which the files hold enough.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def _sum(values: Array) -> float:
 
 
 def conclusion(found: list[Adjoint]) -> str:
-    """One line."""
+    """Return the conclusion in one line."""
     outcome = worst(one.outcome for one in found)
     if outcome is Outcome.ROUNDING:
         largest = max(one.largest for one in found)

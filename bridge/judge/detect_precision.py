@@ -49,7 +49,7 @@ class Recognised:
 
     @property
     def said(self) -> str:
-        """In words, "bf16 operands and results"."""
+        """Return it in words, "bf16 operands and results"."""
         return words(self.name)
 
 
@@ -60,7 +60,7 @@ LARGEST_RELATIVE_ERROR = {"TF32": 4 * 2.0**-11, "bf16": 4 * 2.0**-8}
 
 
 def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
-    """The lower precision of the first convolution of step 0 that fails; None when that shows none.
+    """Return the lower precision of the first convolution of step 0 that fails; None when that shows none.
 
     A convolution after the first is computed from the candidate's own input, where both are in the file. Only called
     for a result that fails, with what the `comparison` found: a right one has nothing to recognise.

@@ -47,7 +47,7 @@ class Unequal:
 
 
 def judge_probe(comparison: Comparison, pair: FilePair) -> Verdict:
-    """Verdict on a result of a probe.
+    """Return the verdict on a result of a probe.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def judge_probe(comparison: Comparison, pair: FilePair) -> Verdict:
 
 
 def differences(pair: FilePair) -> Iterator[Unequal]:
-    """Tensors of the candidate that differ from the probe's own, in data-flow order; -0 is 0."""
+    """Yield the tensors of the candidate that differ from the probe's own, in data-flow order; -0 is 0."""
     names = [f"weights/{name}" for name in pair.start] + list(pair.shapes)
     shapes = {f"weights/{name}": w.shape for name, w in pair.start.items()} | pair.shapes
     for k in range(pair.steps + 1):

@@ -79,7 +79,7 @@ class Runs:
 
     @property
     def words(self) -> str:
-        """One sentence."""
+        """Return one sentence."""
         if not self.changed:
             return f"REPEATABLE: two runs agree to the bit in all {self.equal} tensors."
         rest = f" {self.left_out} later steps start from different weights and say no more." if self.left_out else ""
@@ -226,7 +226,8 @@ def _same(a: Array, b: Array) -> bool:
 
 
 def with_runs(verdict: Verdict, runs: Runs) -> Verdict:
-    """The verdict on the first run, and what the second one says: runs that differ are a bug, whatever each is."""
+    """Return the verdict on the first run, and what the second one says: runs that differ are a bug, whatever each is.
+    """
     if runs.outcome is Outcome.ROUNDING:
         return replace(verdict, hints=[*verdict.hints, runs.words])
     return replace(verdict, outcome=Outcome.BUG, words=runs.words, hints=[verdict.words, *verdict.hints])

@@ -58,7 +58,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 rounding, 1 bug, 2 bad input, 3 precision, 4 cannot tell."""
+        """Return the exit code: 0 rounding, 1 bug, 2 bad input, 3 precision, 4 cannot tell."""
         return self.outcome.value
 
 
@@ -96,7 +96,7 @@ LEGAL = {"precision", "naive_sum"}
 
 
 def named(verdict: Verdict, comparison: Comparison, diagnosis: Diagnosis) -> Verdict:
-    """The verdict with its diagnosis; a fault that explains what could have been poor arithmetic makes it a bug.
+    """Return the verdict with its diagnosis; a fault that explains what could have been poor arithmetic makes it a bug.
 
     It must have been predicted: that errors live in one place does not tell what they are.
     """
@@ -134,7 +134,8 @@ def _spares_most(finding: Finding) -> bool:
 
 
 def in_doubt(verdict: Verdict, missing: list[str]) -> Verdict:
-    """The verdict where it could not be asked whether a lower precision, or the algorithm, excuses what fails."""
+    """Return the verdict where it could not be asked whether a lower precision, or the algorithm, excuses what fails.
+    """
     if verdict.outcome is not Outcome.BUG:
         return replace(verdict, missing=missing)
     words = f"CANNOT TELL: {verdict.words.removeprefix('BUG: ')} Whether lower precision explains it is not known."
@@ -142,7 +143,8 @@ def in_doubt(verdict: Verdict, missing: list[str]) -> Verdict:
 
 
 def unanswered(verdict: Verdict, failed: list[str]) -> Verdict:
-    """The verdict where a further question was asked and could not be answered: a right result is not yet right."""
+    """Return the verdict where a further question was asked and could not be answered: a right result is not yet right.
+    """
     verdict = replace(verdict, missing=[*verdict.missing, *failed])
     if verdict.outcome is not Outcome.ROUNDING:
         return verdict

@@ -23,7 +23,7 @@ class LogAxis:
     end: float
 
     def place(self, value: float) -> float:
-        """Where a positive value stands.
+        """Return where a positive value stands.
 
         >>> LogAxis(0, 2, 0.0, 100.0).place(10.0)
         50.0
@@ -31,7 +31,7 @@ class LogAxis:
         return self.start + (math.log10(value) - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Places and labels, at most seven.
+        """Return places and labels, at most seven.
 
         >>> LogAxis(-1, 1, 0.0, 2.0).ticks()
         [(0.0, '0.1'), (1.0, '1'), (2.0, '10')]
@@ -41,21 +41,21 @@ class LogAxis:
 
 
 def log_axis(values: Iterable[float], start: float, end: float) -> LogAxis:
-    """The decades that hold all positive values; at least one."""
+    """Return the decades that hold all positive values; at least one."""
     found = [math.log10(v) for v in values if 0 < v < math.inf]
     low, high = (math.floor(min(found)), math.ceil(max(found))) if found else (0, 1)
     return LogAxis(low, max(high, low + 1), start, end)
 
 
 def svg(body: Sequence[str], label: str, height: float = HEIGHT) -> str:
-    """An image with an alternative text."""
+    """Return an image with an alternative text."""
     inside, alternative = "\n".join(body), escape(label)
     head = f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{alternative}">'
     return f"{head}\n<title>{alternative}</title>\n{inside}\n</svg>"
 
 
 def frame(x_ticks: list[tuple[float, str]], y_ticks: list[tuple[float, str]], x_name: str, y_name: str) -> list[str]:
-    """Grid, labels and names of both axes."""
+    """Return grid, labels and names of both axes."""
     lines = [f'<path class="grid" d="M{x:.1f} {TOP}V{BOTTOM}"/>' for x, _ in x_ticks]
     lines += [f'<path class="grid" d="M{LEFT} {y:.1f}H{RIGHT}"/>' for y, _ in y_ticks]
     lines += [text(x, BOTTOM + 17, label, "middle") for x, label in x_ticks]

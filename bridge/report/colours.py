@@ -36,7 +36,7 @@ PALETTE: list[Colour] = [
 
 
 def decades_above(ratio: Array) -> int:
-    """Decades of the scale above 1, so that the structure of a large error can be seen.
+    """Return the decades of the scale above 1, so that the structure of a large error can be seen.
 
     >>> decades_above(np.array([0.5])), decades_above(np.array([2e4, np.inf]))
     (3, 5)
@@ -47,7 +47,7 @@ def decades_above(ratio: Array) -> int:
 
 
 def indices(ratio: Array, above_1: int = DECADES) -> Array:
-    """Places in the palette of error / E; 1 is the last blue, and more is yellow.
+    """Return places in the palette of error / E; 1 is the last blue, and more is yellow.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ ORIGIN = ("producer", "role", "precision", "math_mode", "device", "torch_version
 
 
 def environment() -> dict[str, Any]:
-    """Versions of what judged."""
+    """Return versions of what judged."""
     return {
         "bridge": version(),
         "python": platform.python_version(),
@@ -34,11 +34,11 @@ def environment() -> dict[str, Any]:
 
 
 def origins(pair: FilePair | None) -> dict[str, dict[str, str | int | float]]:
-    """Where the two files come from; nothing without them."""
+    """Return where the two files come from; nothing without them."""
     return {} if pair is None else {"fixture": origin(pair.reference), "result": origin(pair.candidate)}
 
 
 def origin(file: ExchangeFile) -> dict[str, str | int | float]:
-    """Where an exchange file comes from: its name and those of its attributes that say so."""
+    """Return where an exchange file comes from: its name and those of its attributes that say so."""
     said = {name: file.attributes.get(name) for name in ORIGIN}
     return {"file": os.path.basename(file.path)} | {name: value for name, value in said.items() if value is not None}

@@ -34,14 +34,14 @@ class ErrorMap:
 
     @property
     def ratio(self) -> Array:
-        """error / E: 0 where both are 0, NaN where something is not finite."""
+        """Return error / E: 0 where both are 0, NaN where something is not finite."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             found = np.where(self.error == 0, 0.0, self.error / self.bound)
         return np.where(np.isfinite(self.error) & np.isfinite(self.bound), found, np.nan)
 
 
 def worth_a_map(comparison: Comparison) -> Judged | None:
-    """The first tensor that fails and has elements to draw, else the image-like one with the largest T."""
+    """Return the first tensor that fails and has elements to draw, else the image-like one with the largest T."""
     drawable = [one for one in comparison.judged if one.name.startswith(("forward/", "grads/")) and one.statistic.at]
     failing = next((one for one in drawable if not one.passed), None)
     images = [one for one in drawable if not one.name.endswith(("/weight", "/bias"))]

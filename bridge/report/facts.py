@@ -27,14 +27,14 @@ NEARLY_ALL = 0.9
 
 
 def title(comparison: Comparison) -> str:
-    """What was compared."""
+    """Return what was compared."""
     n, c, h, w = comparison.batch_shape
     layers = ", ".join(layer.name for layer in comparison.model.layers)
     return f"{layers}   batch {n} x {c} x {h} x {w}, {count(comparison.steps, 'step')}, {comparison.precision}"
 
 
 def step_lines(comparison: Comparison) -> list[str]:
-    """The outcome of every step, and where its largest T stands."""
+    """Return the outcome of every step, and where its largest T stands."""
     lines = []
     for part in outcomes_of_steps(comparison):
         steps = f"step {part.first}" if part.first == part.last else f"steps {part.first} to {part.last}"
@@ -49,7 +49,8 @@ def step_lines(comparison: Comparison) -> list[str]:
 
 
 def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ()) -> list[str]:
-    """One faulty operation: which fault, what exactly, how sure that is, where it lives, what to look at.
+    """Return lines on one faulty operation: which fault, what exactly, how sure that is, where it lives, what to look
+    at.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def _titles(explanation: Explanation) -> str:
 
 
 def named(explanation: Explanation) -> str:
-    """Titles of its faults, and which variant."""
+    """Return titles of its faults, and which variant."""
     titles = _titles(explanation)
     return f"{titles} ({explanation.detail})" if explanation.detail else titles
 
@@ -117,12 +118,12 @@ def sentence(text: str) -> str:
 
 
 def pattern_lines(diagnosis: Diagnosis) -> list[str]:
-    """What the findings have in common: one cause is likely."""
+    """Return what the findings have in common: one cause is likely."""
     return [f"{sentence(diagnosis.pattern)}."] if diagnosis.pattern else []
 
 
 def effort_lines(diagnosis: Diagnosis) -> list[str]:
-    """How long the search was, and whether an unknown fault may be one that it had no time for."""
+    """Return how long the search was, and whether an unknown fault may be one that it had no time for."""
     if not diagnosis.hypotheses and not diagnosis.not_searched:
         return []
     tried = f"{count(diagnosis.hypotheses, 'prediction')} of known faults computed in {diagnosis.seconds:.1f} s"
@@ -135,12 +136,12 @@ def effort_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def missing_lines(verdict: Verdict) -> list[str]:
-    """What was wanted besides the verdict and could not be had."""
+    """Return what was wanted besides the verdict and could not be had."""
     return [f"MISSING: {one}" for one in verdict.missing]
 
 
 def adequacy_lines(adequacy: Adequacy, *, remarks: bool = True) -> list[str]:
-    """What these data cannot show, and why; without `remarks` only how many tensors are missing."""
+    """Return what these data cannot show, and why; without `remarks` only how many tensors are missing."""
     said = [sentence(one if one.endswith(".") else f"{one}.") for one in adequacy.remarks]
     if not remarks:
         missing = sum(f"is {NOT_IN_FILE}" in one for one in adequacy.remarks)
@@ -173,7 +174,7 @@ def listed(names: list[str], comma: str = ", ") -> str:
 
 
 def not_judged_lines(comparison: Comparison) -> list[str]:
-    """One line for each reason."""
+    """Return one line for each reason why tensors were not judged."""
     reasons: dict[str, list[str]] = {}
     for skipped in comparison.not_judged:
         step = "" if skipped.step == NO_STEP else f" (step {skipped.step})"
@@ -182,7 +183,7 @@ def not_judged_lines(comparison: Comparison) -> list[str]:
 
 
 def alarm_line(comparison: Comparison) -> str:
-    """The probability that the bound fails right code."""
+    """Return the probability that the bound fails right code."""
     if is_exact(comparison):
         return "Nothing is rounded in this probe."
     p = false_alarm(comparison)
@@ -194,17 +195,19 @@ def alarm_line(comparison: Comparison) -> str:
 
 
 def is_exact(comparison: Comparison) -> bool:
-    """An exact probe: PyTorch's own numbers are right to the bit, and no bound leaves room for rounding."""
+    """Return whether it is an exact probe: PyTorch's own numbers are right to the bit, and no bound leaves room for
+    rounding.
+    """
     return comparison.reference_t == 0 and all(judged.statistic.bound == 0 for judged in comparison.judged)
 
 
 def is_unreduced_gradient(judged: Judged) -> bool:
-    """A gradient of an output or of the input, where the sign of one ReLU can be seen."""
+    """Return whether it is a gradient of an output or of the input, where the sign of one ReLU can be seen."""
     return judged.name == "grads/input" or (judged.name.startswith("grads/") and judged.name.endswith("/output"))
 
 
 def facts(comparison: Comparison) -> list[str]:
-    """What a reader should know besides."""
+    """Return what a reader should know besides."""
     found = [alarm_line(comparison)]
     if not comparison.declared:
         found.append(f"The result does not say its precision: judged as {comparison.precision}.")

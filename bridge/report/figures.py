@@ -23,7 +23,7 @@ MAP_WIDTH, MAP_HEIGHT = RIGHT - LEFT, 288
 
 
 def map_figure(found: ErrorMap) -> tuple[str, str]:
-    """error / E over a tensor, and a caption: an image by its worst channel in every pixel, or all kernels."""
+    """Return error / E over a tensor, and a caption: an image by its worst channel in every pixel, or all kernels."""
     ratio = found.ratio
     top = decades_above(ratio)
     name = f"{found.judged.name}, step {found.judged.step}"
@@ -98,7 +98,7 @@ def _colour_bar(y: float, top: int) -> list[str]:
 
 
 def scatter(found: ErrorMap) -> tuple[str, str] | None:
-    """Error against bound, a point for each of some elements; None where all are exact or not finite."""
+    """Return the error against bound, a point for each of some elements; None where all are exact or not finite."""
     error, bound = found.error.ravel(), found.bound.ravel()
     drawn = (error > 0) & (bound > 0) & np.isfinite(error) & np.isfinite(bound)
     places = np.flatnonzero(drawn)
@@ -132,7 +132,7 @@ def _sample(places: Array, error: Array, bound: Array) -> Array:
 
 
 def curve(divergences: list[float]) -> str | None:
-    """Divergence after each step, logarithmic; None where there are fewer than two positive values."""
+    """Return the divergence after each step, logarithmic; None where there are fewer than two positive values."""
     found = [(k, value) for k, value in enumerate(divergences, 1) if 0 < value < math.inf]
     if len(found) < 2:
         return None

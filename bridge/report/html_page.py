@@ -42,7 +42,7 @@ HOW_TO_READ = [
 
 
 def page(judgement: Judgement, pair: FilePair | None = None) -> str:
-    """The document. A section that fails is left out, said, and added to what the verdict misses.
+    """Return the document. A section that fails is left out, said, and added to what the verdict misses.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def page(judgement: Judgement, pair: FilePair | None = None) -> str:
 
 
 def run_of_several(judgement: Judgement, pair: FilePair) -> str:
-    """What stands in the document of a single comparison, without what it shares with others."""
+    """Return what stands in the document of a single comparison, without what it shares with others."""
     comparison, verdict = judgement
     said = paragraphs([verdict.words, *verdict.hints]) + paragraphs([title(comparison)], "soft")
     return "\n".join(filter(None, [said, *_sections(judgement, pair)]))
@@ -82,7 +82,7 @@ def _sections(judgement: Judgement, pair: FilePair | None) -> list[str]:
 
 
 def document(headline: str, content: str) -> str:
-    """A whole page."""
+    """Return a whole page."""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>

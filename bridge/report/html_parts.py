@@ -22,24 +22,24 @@ COLUMNS = ("outcome", "T", *(head for head in NUMBERS if head not in ("outcome",
 
 
 def section(title: str, *parts: str) -> str:
-    """A heading and what stands below; nothing where nothing stands below."""
+    """Return a heading and what stands below; nothing where nothing stands below."""
     body = "\n".join(part for part in parts if part)
     return f"<section>\n<h2>{escape(title)}</h2>\n{body}\n</section>" if body else ""
 
 
 def paragraphs(lines: Iterable[str], kind: str = "") -> str:
-    """One for each line."""
+    """Return a paragraph for each line."""
     mark = f' class="{kind}"' if kind else ""
     return "\n".join(f"<p{mark}>{escape(line)}</p>" for line in lines)
 
 
 def figure(drawn: str, caption: str) -> str:
-    """An SVG and its caption."""
+    """Return an SVG and its caption."""
     return f"<figure>\n{drawn}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
 
 
 def faults(verdict: Verdict) -> str:
-    """What is wrong, and what to look at."""
+    """Return what is wrong, and what to look at."""
     if verdict.diagnosis is None:
         return ""
     items = []
@@ -54,7 +54,7 @@ def faults(verdict: Verdict) -> str:
 
 
 def tensor_table(comparison: Comparison, shown: list[Judged]) -> str:
-    """A row for each tensor, with all columns of the terminal's table."""
+    """Return a row for each tensor, with all columns of the terminal's table."""
     heads = "".join(f'<th scope="col"{_left(head)}>{escape(head)}</th>' for head in COLUMNS)
     body = []
     for judged in shown[:MOST_ROWS]:
@@ -77,7 +77,7 @@ def _cell(head: str, text: str, judged: Judged) -> str:
 
 
 def scrolling(name: str, head: str, rows: list[str], kind: str = "") -> str:
-    """A table that scrolls in itself, so that the page never does."""
+    """Return a table that scrolls in itself, so that the page never does."""
     mark = f' class="{kind}"' if kind else ""
     body = "\n".join(rows)
     return (
@@ -87,7 +87,9 @@ def scrolling(name: str, head: str, rows: list[str], kind: str = "") -> str:
 
 
 def adequacy_tables(adequacy: Adequacy) -> str:
-    """Faults by tensors: the deviation that each would cause, in units of E; first by kind, then every variant."""
+    """Return the faults by tensors: the deviation that each would cause, in units of E; first by kind, then every
+    variant.
+    """
     if not adequacy.sights:
         return ""
     kinds: dict[str, list[Sight]] = {}
@@ -134,7 +136,7 @@ def _sight(ratio: float | None) -> str:
 
 
 def definitions(values: dict[str, Any]) -> str:
-    """Names and values; nested ones with both names."""
+    """Return the names and values; nested ones with both names."""
     items = []
     for name, value in values.items():
         if isinstance(value, dict):

@@ -24,7 +24,8 @@ JSON_VERSION = 1
 
 
 def to_dict(judgement: Judgement, pair: FilePair | None = None, **extra: Any) -> dict[str, Any]:
-    """The JSON document; infinite and undefined numbers are null. So is a part that fails, and the verdict misses it.
+    """Return the JSON document; infinite and undefined numbers are null. So is a part that fails, and the verdict
+    misses it.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def suite(comparison: Comparison, verdict: Verdict) -> str:
-    """The XML document. What fails in it is left out, and the verdict's case says so."""
+    """Return the XML document. What fails in it is left out, and the verdict's case says so."""
     kinds: dict[str, Callable[[], list[ElementTree.Element]]] = {
         "the tensors": lambda: list(map(_judged, comparison.judged)),
         "what was not judged": lambda: list(map(_skipped, comparison.not_judged)),
@@ -51,7 +51,7 @@ class Answer:
 
 
 def answers(found: Sequence[Answer], name: str) -> str:
-    """The XML document of several answers, a test case for each; `name` is what they have in common."""
+    """Return the XML document of several answers, a test case for each; `name` is what they have in common."""
     cases = []
     for one in found:
         case = _case(name, one.name)

@@ -34,7 +34,7 @@ class OutputFiles:
 
     @classmethod
     def of(cls, a: argparse.Namespace) -> OutputFiles:
-        """What a parser with `add_file_arguments` read."""
+        """Return what a parser with `add_file_arguments` read."""
         return cls(a.json, a.report, a.junit)
 
     def named(self) -> list[tuple[str, str | None]]:
@@ -57,12 +57,12 @@ class Judging:
 
     @classmethod
     def of(cls, a: argparse.Namespace) -> Judging:
-        """What a parser with `add_output_arguments` read."""
+        """Return what a parser with `add_output_arguments` read."""
         return cls(not a.no_diagnosis, a.diagnosis_time)
 
 
 def add_output_arguments(p: argparse.ArgumentParser) -> None:
-    """What `compare` and `validate` share."""
+    """Add the options that `compare` and `validate` share."""
     p.add_argument("--all", action="store_true", help="print every tensor of every step (default: what matters most)")
     p.add_argument("--no-diagnosis", action="store_true", help="do not search for the fault, nor compute what the data "
                    "can show")
@@ -72,7 +72,7 @@ def add_output_arguments(p: argparse.ArgumentParser) -> None:
 
 
 def add_file_arguments(p: argparse.ArgumentParser, shown: str, case: str) -> None:
-    """The files that a command with a conclusion writes.
+    """Add the options for the files that a command with a conclusion writes.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def finish(name: str, files: OutputFiles, pair: FilePair, judgement: Judgement, 
 
 
 def finish_series(name: str, files: OutputFiles, series: Series, found: dict[str, Any]) -> int:
-    """The same for a command with several answers.
+    """Write the files of a command with several answers, as `finish` does.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ Array = np.ndarray
 
 
 def png(indices: Array) -> bytes:
-    """A PNG file of places in `bridge.report.colours.PALETTE`.
+    """Return a PNG file of places in `bridge.report.colours.PALETTE`.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def data_uri(indices: Array) -> str:
-    """The image inside a page."""
+    """Return the image inside a page."""
     return "data:image/png;base64," + base64.b64encode(png(indices)).decode("ascii")
 
 
 def pooled(ratio: Array, most: int) -> tuple[Array, int]:
-    """An image of at most `most` pixels a side, each the largest of a square; and the side of that square.
+    """Return an image of at most `most` pixels a side, each the largest of a square; and the side of that square.
 
     A NaN stays a NaN: nothing that is wrong gets lost. Ratios are not negative, so zeros fill the last squares.
 

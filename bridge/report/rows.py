@@ -13,13 +13,13 @@ MOST_ROWS = 20
 
 
 def rows(comparison: Comparison) -> list[Judged]:
-    """All that is worth a row: equal first weights are none."""
+    """Return all that is worth a row: equal first weights are none."""
     return [one for one in comparison.judged if not (one.given and one.passed)]
 
 
 def compact(comparison: Comparison, most: int = MOST_ROWS) -> list[Judged]:
-    """The rows that matter most, in the order of computation: of each tensor the step with the largest T, and of all
-    updates that are right one.
+    """Return the rows that matter most, in the order of computation: of each tensor the step with the largest T, and of
+    all updates that are right one.
 
     If they are too many: the first that fail, then those with the largest T. The very first is always there.
     """
@@ -63,7 +63,7 @@ class Steps:
 
 
 def outcomes_of_steps(comparison: Comparison) -> list[Steps]:
-    """The outcome of every step; neighbours with the same outcome are one entry."""
+    """Return the outcome of every step; neighbours with the same outcome are one entry."""
     found: list[Steps] = []
     for k in sorted({one.step for one in comparison.judged}):
         here = [one for one in comparison.judged if one.step == k]

@@ -39,7 +39,7 @@ class Series:
 
 
 def series_page(series: Series) -> str:
-    """One HTML file: the conclusion, every answer, the numbers, the worst run."""
+    """Return one HTML file: the conclusion, every answer, the numbers, the worst run."""
     headline = HEADLINES[series.outcome]
     banner = (f'<header class="verdict {series.outcome.label}">\n<h1>{escape(headline)}</h1>\n'
               f"{paragraphs([series.words])}\n{paragraphs([series.title], 'soft')}\n</header>")
@@ -52,7 +52,7 @@ def series_page(series: Series) -> str:
 
 
 def series_suite(series: Series) -> str:
-    """JUnit XML: a test case for each answer, and one for the conclusion."""
+    """Return JUnit XML: a test case for each answer, and one for the conclusion."""
     return answers([Answer("verdict", series.outcome, series.words), *series.answers], series.name)
 
 

@@ -51,7 +51,7 @@ def digits(value: float) -> str:
 
 
 def shortened(name: str, width: int) -> str:
-    """A long name without its middle: its ends tell more.
+    """Return a long name without its middle: its ends tell more.
 
     >>> shortened("forward/conv1", 9), shortened("forward/conv1", 13)
     ('forw…onv1', 'forward/conv1')
@@ -63,7 +63,9 @@ def shortened(name: str, width: int) -> str:
 
 
 def table(comparison: Comparison, shown: list[Judged], width: int, *, sections: bool = False) -> Table:
-    """The columns that fit into `width`, numbers whole, and of the names what is left; `sections` parts the steps."""
+    """Return the columns that fit into `width`, numbers whole, and of the names what is left; `sections` parts the
+    steps.
+    """
     cells = {head: [cell(comparison, judged) for judged in shown] for head, cell in NUMBERS.items()}
     widths = {head: max(map(len, (head, *column))) for head, column in cells.items()}
     wanted = max([len(judged.name) for judged in shown] + [SHORTEST_NAME])

@@ -36,7 +36,8 @@ LEGEND = "T = largest error / bound E; right means T <= 1. digits: decimals that
 
 
 def print_report(console: Console, comparison: Comparison, verdict: Verdict, *, every_step: bool) -> None:
-    """Verdict, faults, hints, outcomes of the steps, table, what was not judged, facts, what the data cannot show.
+    """Print verdict, faults, hints, outcomes of the steps, table, what was not judged, facts, what the data cannot
+    show.
 
     A part that fails is added to what the verdict misses.
     """

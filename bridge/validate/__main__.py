@@ -54,7 +54,7 @@ the tests that a numerical analyst would ask for, each with a conclusion in one 
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments."""
+    """Return the parser of the command line."""
     p = new_parser(
         "bridge.validate",
         description="Export a PyTorch fixture, run the Fortran step on it, compare every tensor of every step with\n"
@@ -118,7 +118,7 @@ def _sizes(text: str) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; the exit code is the verdict."""
+    """Run the command; return the exit code, which is the verdict."""
     options = Options.of(parser().parse_args(arguments))
     return run("bridge.validate", lambda: _main(options))
 

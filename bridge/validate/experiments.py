@@ -182,7 +182,7 @@ class _Worst:
 
 
 def refuse_together(options: Options) -> None:
-    """Options that say nothing together.
+    """Refuse options that say nothing together.
 
     Raises
     ------

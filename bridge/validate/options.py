@@ -59,13 +59,13 @@ class Options:
 
     @classmethod
     def of(cls, a: argparse.Namespace) -> Options:
-        """What the parser of `bridge.validate` read."""
+        """Return what the parser of `bridge.validate` read."""
         given = {one.name: getattr(a, one.name) for one in fields(cls) if hasattr(a, one.name)}
         given |= {"sizes": tuple(a.sizes or ()), "every_step": a.all}
         return cls(**given, judging=Judging.of(a), files=OutputFiles.of(a))
 
     def filled(self, **defaults: Any) -> Options:
-        """The same with values for those options that were not given: `defaults`, then `DEFAULTS`.
+        """Return the same with values for those options that were not given: `defaults`, then `DEFAULTS`.
 
         >>> filled = Options(batch=4).filled(steps=1)
         >>> filled.size, filled.batch, filled.steps
@@ -76,7 +76,7 @@ class Options:
         return replace(self, **missing)
 
     def for_export(self) -> list[str]:
-        """The options that are reference.export's, as a command line."""
+        """Return the options that are reference.export's, as a command line."""
         found = [f"--{name}" for name in ("nesterov", "probe") if getattr(self, name)]
         if not (self.keep or self.probe):
             # Nobody else will read the fixture, and the comparison reads no more of it
@@ -88,7 +88,9 @@ class Options:
         return found
 
     def bytes_needed(self) -> int:
-        """Room for both files of a run, computed for the default model: 66 channels of outputs and of gradients."""
+        """Return the room for both files of a run, computed for the default model: 66 channels of outputs and of
+        gradients.
+        """
         assert self.size is not None and self.batch is not None and self.steps is not None
         try:
             sides = [int(n) for n in self.size.lower().split("x")]
@@ -102,7 +104,7 @@ class Options:
         return fixture + steps * width + twins + 2**20
 
     def kept_files(self) -> list[tuple[str, Path]]:
-        """Files that --keep would make or replace in a folder that is there, as `check_files` takes them."""
+        """Return files that --keep would make or replace in a folder that is there, as `check_files` takes them."""
         if self.keep is None or not Path(self.keep).is_dir():
             return []
         names = [f"-{size}" for size in self.sizes] or [f"-probe{n}" for n in (1, 2, 3) if self.probe] or [""]
@@ -124,7 +126,7 @@ class Files:
 
     @property
     def in_float32(self) -> Path:
-        """The result that a run in float64 has in float32 too."""
+        """Return the result that a run in float64 has in float32 too."""
         return self.result.with_name("result-float32.h5")
 
     def remove(self) -> None:

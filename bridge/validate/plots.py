@@ -54,7 +54,7 @@ def drawn(console: Console, path: str, draw: Callable[[], None]) -> list[str]:
 
 
 def plot_sizes(path: str, scaling: Scaling, precision: str = "float32") -> None:
-    """Error over norm, and T, against the number of pixels; both axes logarithmic."""
+    """Draw error over norm, and T, against the number of pixels; both axes logarithmic."""
     figure = _figure(12, 5)
     errors, ratios = figure.subplots(1, 2)
     pixels = [size.pixels for size in scaling.sizes]
@@ -79,7 +79,7 @@ def plot_sizes(path: str, scaling: Scaling, precision: str = "float32") -> None:
 
 
 def plot_precisions(path: str, found: list[Fall]) -> None:
-    """Error over norm of every tensor in both precisions."""
+    """Draw error over norm of every tensor in both precisions."""
     shown = [fall for fall in of_worst_step(found) if fall.single > 0 or fall.double > 0][::-1]
     figure = _figure(9, 1.8 + 0.27 * len(shown))
     axes = figure.subplots()

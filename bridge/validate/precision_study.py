@@ -46,14 +46,17 @@ class Fall:
 
     @property
     def log2(self) -> float:
-        """It falls by 2^log2; infinite where only float64 is exact, NaN where float32 is or one is not finite."""
+        """Return the power of two by which it falls; infinite where only float64 is exact, NaN where float32 is or one
+        is not finite.
+        """
         if not (math.isfinite(self.single) and math.isfinite(self.double)) or self.single == 0:
             return math.nan
         return math.inf if self.double == 0 else math.log2(self.single / self.double)
 
 
 def falls(single: Comparison, double: Comparison) -> list[Fall]:
-    """All tensors of the forward and backward passes that both comparisons judged, in the order of computation."""
+    """Return all tensors of the forward and backward passes that both comparisons judged, in the order of computation.
+    """
     other = {(judged.name, judged.step): judged for judged in single.judged}
     return [
         Fall(d.name, d.step, s.statistic.relative_error, d.statistic.relative_error, s.t, d.t)
@@ -63,7 +66,7 @@ def falls(single: Comparison, double: Comparison) -> list[Fall]:
 
 
 def conclusion(found: list[Fall]) -> str:
-    """One line."""
+    """Return the conclusion in one line."""
     wrong = [fall for fall in found if not fall.t_double <= 1]
     known = [fall.log2 for fall in found if math.isfinite(fall.log2) and fall not in wrong]
     rest = f"2^{median(known):.1f} (median of {len(known)}; rounding falls by 2^{ROUNDING_FALLS})" if known else ""
@@ -98,7 +101,7 @@ def _factor(fall: Fall) -> str:
 
 
 def to_dict(found: list[Fall]) -> dict[str, Any]:
-    """For the JSON document."""
+    """Return what the JSON document says of it."""
     return {
         "conclusion": conclusion(found),
         "tensors": [
@@ -110,7 +113,7 @@ def to_dict(found: list[Fall]) -> dict[str, Any]:
 
 
 def of_worst_step(found: list[Fall]) -> list[Fall]:
-    """For every tensor the step in which float64 is worst."""
+    """Return for every tensor the step in which float64 is worst."""
     chosen: dict[str, Fall] = {}
     for fall in found:
         if fall.name not in chosen or not fall.t_double <= chosen[fall.name].t_double:
@@ -119,7 +122,7 @@ def of_worst_step(found: list[Fall]) -> list[Fall]:
 
 
 def table(found: list[Fall]) -> Table:
-    """One row for each tensor, of the step in which float64 is worst."""
+    """Return one row for each tensor, of the step in which float64 is worst."""
     rows = Table(box=None, header_style="bold", pad_edge=False)
     rows.add_column("error / norm", no_wrap=True)
     for heading in ("step", "float32", "float64", "falls by", "T float32", "T float64"):

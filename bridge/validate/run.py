@@ -21,7 +21,7 @@ from bridge.validate.options import Files, Options
 
 
 def export(files: Files, options: Options) -> str:
-    """Write the fixture; what the program printed."""
+    """Write the fixture, and return what the program printed."""
     return export_fixture(files.fixture, *options.for_export())
 
 
@@ -45,7 +45,7 @@ def run_and_judge(
 
 
 def judged_in_float32(pair: FilePair, files: Files, options: Options, errors: Output) -> Judgement:
-    """The same fixture in float32, run and judged."""
+    """Return the same fixture in float32, run and judged."""
     what = "float32 too: "
     with stage(errors, f"{what}cnn_step, {options.device}, float32"):
         run_cnn_step(files.fixture, files.in_float32, options.device, "float32")
@@ -59,13 +59,13 @@ def _judged(pair: FilePair, options: Options, errors: Output, what: str) -> Judg
 
 
 def repeated(pair: FilePair, device: str, errors: Output) -> tuple[int, list[NotJudged]]:
-    """The same steps through the extension: number of tensors, and those that differ in a bit."""
+    """Repeat the steps through the extension; return the number of tensors, and those that differ in a bit."""
     with stage(errors, "the same steps through the Python extension") as progress:
         return differences(pair, device, progress)
 
 
 def disagreement(differing: list[NotJudged], verdict: Verdict) -> Verdict:
-    """The verdict where program and extension differ."""
+    """Return the verdict where program and extension differ."""
     first = differing[0]
     words = (f"BUG: cnn_step and the Python extension disagree in {len(differing)} tensors, first in {first.name} of "
              f"step {first.step}: two runs of the same code must agree to the bit.")

@@ -75,7 +75,7 @@ class Scaling:
     sizes: list[Size] = field(default_factory=list)
 
     def add(self, name: str, comparison: Comparison, verdict: Verdict) -> None:
-        """One more size."""
+        """Add one more size."""
         relative: dict[str, float] = {}
         t: dict[str, float] = {}
         for judged in comparison.judged:
@@ -90,12 +90,12 @@ class Scaling:
 
     @property
     def outcome(self) -> Outcome:
-        """The worst of all sizes."""
+        """Return the worst of all sizes."""
         return worst(size.outcome for size in self.sizes)
 
     @property
     def growths(self) -> list[Growth]:
-        """One for every tensor that all sizes have, in the order of computation."""
+        """Return the growth of every tensor that all sizes have, in the order of computation."""
         names = [name for name in self.sizes[0].relative if all(name in size.relative for size in self.sizes)]
         return [Growth(name, self._exponent(name), is_reduced(name)) for name in names]
 
@@ -105,7 +105,7 @@ class Scaling:
 
     @property
     def conclusion(self) -> str:
-        """One line."""
+        """Return the conclusion in one line."""
         wrong = [size for size in self.sizes if size.outcome is not Outcome.ROUNDING]
         if not wrong:
             return f"ROUNDING: {self._grows()} {self._largest()}{RELU if any(map(_jumps, self.growths)) else ''}"
@@ -148,7 +148,7 @@ class Scaling:
                 f"what rounding can do{rest}.")
 
     def to_dict(self) -> dict[str, Any]:
-        """What the JSON document of ``validate --sizes`` says besides the verdict."""
+        """Return what the JSON document of ``validate --sizes`` says besides the verdict."""
         return {
             "conclusion": self.conclusion,
             "sizes": [
@@ -163,7 +163,7 @@ class Scaling:
         }
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows of the table: relative errors by tensor and size."""
+        """Return headings and rows of the table: relative errors by tensor and size."""
         rows = []
         for g in self.growths:
             t = max(size.t[g.name] for size in self.sizes)
@@ -172,7 +172,7 @@ class Scaling:
         return ["error / norm", *(size.name for size in self.sizes), "~ n^", "max T"], rows
 
     def table(self) -> Table:
-        """The same for the terminal."""
+        """Return the same for the terminal."""
         (first, *headings), rows = self.cells()
         made = Table(box=None, header_style="bold", pad_edge=False)
         made.add_column(first, no_wrap=True)
@@ -190,17 +190,17 @@ def _jumps(growth: Growth) -> bool:
 
 
 def is_computed(name: str) -> bool:
-    """A tensor of the forward or backward pass, and no weights."""
+    """Return whether it is a tensor of the forward or backward pass, and no weights."""
     return name == "loss" or name.startswith(("forward/", "grads/"))
 
 
 def is_reduced(name: str) -> bool:
-    """It is summed over all pixels of the batch."""
+    """Return whether it is summed over all pixels of the batch."""
     return name == "loss" or (name.startswith("grads/") and name.endswith(("/weight", "/bias")))
 
 
 def fitted_exponent(points: list[tuple[float, float]]) -> float:
-    """p of y ~ x^p, by least squares of the logarithms; NaN with fewer than two different x.
+    """Return p of y ~ x^p, by least squares of the logarithms; NaN with fewer than two different x.
 
     >>> round(fitted_exponent([(1, 3), (10, 300), (100, 30000)]), 6)
     2.0

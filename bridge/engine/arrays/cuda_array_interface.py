@@ -15,7 +15,7 @@ from bridge.engine.arrays.operand import ITEM_BYTES, Operand
 
 
 def operand_of(name: str, array: Any, interface: Any, index: int) -> Operand:
-    """The array that an interface describes.
+    """Return the array that an interface describes.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def operand_of(name: str, array: Any, interface: Any, index: int) -> Operand:
 
 
 def first_address(interface: Any) -> int | None:
-    """Address in an interface, or None where there is none."""
+    """Return the address in an interface, or None where there is none."""
     try:
         return int(interface["data"][0])
     except (TypeError, KeyError, ValueError, IndexError):

@@ -53,7 +53,7 @@ class DeviceArray:
 
     @classmethod
     def empty(cls, shape: int | Sequence[int], dtype: str = "float32", device: str = "cuda") -> DeviceArray:
-        """New memory; its values are undefined.
+        """Return new memory; its values are undefined.
 
         Raises
         ------
@@ -75,7 +75,7 @@ class DeviceArray:
 
     @classmethod
     def from_numpy(cls, array: Array, device: str = "cuda") -> DeviceArray:
-        """A copy of a numpy array of any order, of float32, float64, float16 or (from ml_dtypes) bfloat16.
+        """Return a copy of a numpy array of any order, of float32, float64, float16 or (from ml_dtypes) bfloat16.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class DeviceArray:
 
     @classmethod
     def at(cls, address: int, shape: tuple[int, ...], dtype: str, index: int, owner: object) -> DeviceArray:
-        """A view of memory that belongs to `owner`, which it keeps alive."""
+        """Return a view of memory that belongs to `owner`, which it keeps alive."""
         array = object.__new__(cls)
         array.shape, array.dtype, array.device = shape, dtype, f"cuda:{index}"
         array._address, array._index, array._owner = address, index, owner
@@ -99,26 +99,26 @@ class DeviceArray:
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """Return the number of dimensions."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Size of the memory in bytes."""
+        """Return the size of the memory in bytes."""
         return self.size * ITEM_BYTES[self.dtype]
 
     @property
     def operand(self) -> Operand:
-        """As Fortran takes it."""
+        """Return the array as Fortran takes it."""
         return Operand(self, self._address, self.shape, self.dtype, "bridge", self._index)
 
     def numpy(self) -> Array:
-        """A copy in host memory; waits for the device. bfloat16, which numpy does not have, comes as float32."""
+        """Return a copy in host memory; waits for the device. bfloat16, which numpy does not have, comes as float32."""
         host = np.empty(self.shape, host_conversion.STORAGE[self.dtype])
         with extension.lock:
             streams.own_stream(self.device, self._index)
@@ -127,7 +127,7 @@ class DeviceArray:
         return host_conversion.readable(host, self.dtype)
 
     def astype(self, dtype: str) -> DeviceArray:
-        """A copy with another element type, made on the device: rounded to nearest, ties to even."""
+        """Return a copy with another element type, made on the device: rounded to nearest, ties to even."""
         code = dtype_code(dtype)
         found = DeviceArray.empty(self.shape, dtype, self.device)
         with streams.working(self.device, self._index, self.operand):
@@ -226,7 +226,7 @@ class DeviceArray:
 
 
 def on_cuda(name: str, array: Any, stream: int | None) -> Operand:
-    """Any CUDA array as an operand.
+    """Return any CUDA array as an operand.
 
     Parameters
     ----------

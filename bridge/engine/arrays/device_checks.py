@@ -42,14 +42,14 @@ def check_on_cuda(name: str, operand: Operand, index: int) -> None:
 
 
 def dtype_code(dtype: str) -> int:
-    """Code of an element type that device memory may have."""
+    """Return the code of an element type that device memory may have."""
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         raise ArgumentError(f"dtype: {dtype!r}, expected one of {', '.join(ITEM_BYTES)}")
     return extension.ALL_DTYPES[dtype]
 
 
 def cuda_device(device: str) -> DeviceSpec:
-    """A device's text that must name a CUDA device."""
+    """Return a device's text that must name a CUDA device."""
     spec = DeviceSpec.parse(device)
     if not spec.on_gpu:
         raise ArgumentError(f"device: {device!r}, expected a CUDA device such as 'cuda:0'; on the host numpy arrays "
@@ -58,7 +58,7 @@ def cuda_device(device: str) -> DeviceSpec:
 
 
 def checked_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    """A shape that device memory may have: at most four lengths from 1.
+    """Return a shape that device memory may have: at most four lengths from 1.
 
     >>> checked_shape(3), checked_shape([2, 5])
     ((3,), (2, 5))

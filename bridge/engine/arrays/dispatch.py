@@ -36,7 +36,7 @@ class Host:
     def operand(self, name: str, array: Any, *, like: Operand | None = None, dtype: str | None = None,
                 ndim: int | None = None, shape: Sequence[int] | None = None, writable: bool = False,
                 values: bool = True) -> Operand:
-        """An argument as Fortran takes it, the same memory.
+        """Return an argument as Fortran takes it, the same memory.
 
         Parameters
         ----------
@@ -62,11 +62,11 @@ class Host:
         return _of_numpy(found)
 
     def empty(self, shape: tuple[int, ...], like: Operand) -> Operand:
-        """A new array for a result."""
+        """Return a new array for a result."""
         return _of_numpy(_empty(shape, np.dtype(like.dtype)))
 
     def working(self, *operands: Operand) -> AbstractContextManager[None]:
-        """Calls of Fortran that use these operands; nothing to prepare."""
+        """Prepare calls of Fortran that use these operands: there is nothing to do."""
         return nullcontext()
 
 
@@ -82,7 +82,7 @@ class Cuda:
     def operand(self, name: str, array: Any, *, like: Operand | None = None, dtype: str | None = None,
                 ndim: int | None = None, shape: Sequence[int] | None = None, writable: bool = False,
                 values: bool = True) -> Operand:
-        """As of `Host`."""
+        """Return an argument as Fortran takes it, the same memory, as `Host.operand` does."""
         if index_of(array) is None:
             raise ArgumentTypeError(f"{name}: {interop.type_name(array)}, expected an array on "
                                     f"cuda:{self.index} ({interop.advice(name)})")
@@ -97,12 +97,12 @@ class Cuda:
         return found
 
     def empty(self, shape: tuple[int, ...], like: Operand) -> Operand:
-        """A new array of the library that `like` belongs to; of ours where it is neither torch nor cupy."""
+        """Return a new array of the library that `like` belongs to; of ours where it is neither torch nor cupy."""
         found = interop.empty_like(like, shape)
         return DeviceArray.empty(shape, like.dtype, f"cuda:{self.index}").operand if found is None else found
 
     def working(self, *operands: Operand) -> AbstractContextManager[None]:
-        """Calls of Fortran that use these operands, on the stream of the first."""
+        """Queue calls of Fortran that use these operands on the stream of the first."""
         return streams.working(self.text, self.index, *operands)
 
 
@@ -120,13 +120,13 @@ Place = Host | Cuda
 
 
 def of_text(device: str) -> Place:
-    """The place of a device's text."""
+    """Return the place of a device's text."""
     spec = DeviceSpec.parse(device)
     return Cuda(spec) if spec.on_gpu else Host(spec)
 
 
 def of(device: str | None, array: Any) -> Place:
-    """The place of a device's text, or, where none is given, that of an array.
+    """Return the place of a device's text, or, where none is given, that of an array.
 
     >>> of(None, np.zeros(1)).text
     'cpu'
@@ -138,12 +138,12 @@ def of(device: str | None, array: Any) -> Place:
 
 
 def index_of(array: Any) -> int | None:
-    """The CUDA device that an array lies on; None if it is on none."""
+    """Return the CUDA device that an array lies on; None if it is on none."""
     return array.operand.index if isinstance(array, DeviceArray) else interop.cuda_index(array)
 
 
 def refuse_overlap(out: Operand, *others: Operand | None) -> None:
-    """`out` may not share a byte with an input.
+    """Refuse an `out` that shares a byte with an input.
 
     Raises
     ------

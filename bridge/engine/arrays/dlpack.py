@@ -135,7 +135,7 @@ def drop_untaken() -> None:
 
 def give(owner: object, address: int, shape: Sequence[int], dtype: str, device: tuple[int, int],
          *, versioned: bool, copied: bool = False) -> Any:
-    """A capsule for C-contiguous memory; `owner` stays alive until its taker is done.
+    """Return a capsule for C-contiguous memory; `owner` stays alive until its taker is done.
 
     Parameters
     ----------
@@ -164,6 +164,6 @@ def give(owner: object, address: int, shape: Sequence[int], dtype: str, device: 
 
 
 def given_count() -> int:
-    """Tensors that are still with somebody else."""
+    """Return how many tensors are still with another library."""
     drop_untaken()
     return len(_given)

@@ -16,7 +16,7 @@ STORAGE = {"float32": np.float32, "float64": np.float64, "float16": np.float16, 
 
 
 def readable(host: Array, dtype: str) -> Array:
-    """Bits of the element type `dtype` as numbers; bfloat16 as float32, which holds it exactly.
+    """Return the bits of the element type `dtype` as numbers; bfloat16 as float32, which holds it exactly.
 
     >>> readable(np.array([0x3F80], np.uint16), "bfloat16")
     array([1.], dtype=float32)
@@ -25,7 +25,7 @@ def readable(host: Array, dtype: str) -> Array:
 
 
 def rounded(name: str, value: Any, shape: tuple[int, ...], dtype: str) -> Array:
-    """A number or an array as C-contiguous memory of a shape and an element type, rounded once.
+    """Return a number or an array as C-contiguous memory of a shape and an element type, rounded once.
 
     Raises
     ------

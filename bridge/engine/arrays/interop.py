@@ -19,7 +19,7 @@ DEFAULT_STREAM, NAMED_DEFAULT_STREAM = 0, 1
 
 
 def cuda_index(array: Any) -> int | None:
-    """The CUDA device that an array of another library lies on; None if it is on none.
+    """Return the CUDA device that an array of another library lies on; None if it is on none.
 
     >>> cuda_index([1.0]) is None
     True
@@ -38,7 +38,7 @@ def cuda_index(array: Any) -> int | None:
 
 
 def operand_of(name: str, array: Any, stream: int | None = None) -> Operand:
-    """A CUDA array as an operand; its memory is not looked at.
+    """Return a CUDA array as an operand; its memory is not looked at.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def operand_of(name: str, array: Any, stream: int | None = None) -> Operand:
 
 
 def empty_like(operand: Operand, shape: tuple[int, ...]) -> Operand | None:
-    """A new array of the operand's library, element type and device; None if it is neither torch nor cupy."""
+    """Return a new array of the operand's library, element type and device; None if it is neither torch nor cupy."""
     if operand.origin == "torch":
         torch = sys.modules["torch"]
         array = torch.empty(shape, dtype=getattr(torch, operand.dtype), device=operand.array.device)
@@ -78,7 +78,7 @@ def empty_like(operand: Operand, shape: tuple[int, ...]) -> Operand | None:
 
 
 def current_stream(library: str, index: int) -> tuple[int, Any]:
-    """Number of the stream on which a library works now, and the object that keeps it alive."""
+    """Return the number of the stream on which a library works now, and the object that keeps it alive."""
     if library == "torch":
         stream = sys.modules["torch"].cuda.current_stream(index)
         return int(stream.cuda_stream), stream
@@ -89,7 +89,7 @@ def current_stream(library: str, index: int) -> tuple[int, Any]:
 
 
 def type_name(array: Any) -> str:
-    """Type with its module, for messages; our own as users know them.
+    """Return the type with its module, for messages; our own as users know them.
 
     >>> type_name([1.0])
     'builtins.list'
@@ -100,7 +100,7 @@ def type_name(array: Any) -> str:
 
 
 def advice(name: str) -> str:
-    """How to get a CUDA array."""
+    """Return how to get a CUDA array."""
     return f"bridge.DeviceArray.from_numpy({name}, 'cuda') makes one; those of torch and cupy are taken as they are"
 
 

@@ -48,17 +48,17 @@ class Operand:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes from the first element to the last, for C order."""
+        """Return the bytes from the first element to the last, for C order."""
         return self.size * ITEM_BYTES[self.dtype]
 
     @property
     def extent(self) -> np.ndarray:
-        """Shape in Fortran order, four numbers: (n, c, h, w) is [w, h, c, n]; (k,) is [k, 1, 1, 1].
+        """Return the shape in Fortran order, four numbers: (n, c, h, w) is [w, h, c, n]; (k,) is [k, 1, 1, 1].
 
         >>> Operand(None, 0, (2, 3), "float32").extent
         array([3, 2, 1, 1], dtype=int32)
@@ -68,7 +68,7 @@ class Operand:
 
     @property
     def contiguous(self) -> bool:
-        """In C order without gaps; the stride of a dimension of one element says nothing.
+        """Return whether it is in C order without gaps; the stride of a dimension of one element says nothing.
 
         >>> Operand(None, 0, (2, 1, 3), "float32", strides=(3, 7, 1)).contiguous
         True
@@ -85,5 +85,5 @@ class Operand:
         return True
 
     def overlaps(self, other: Operand) -> bool:
-        """They share a byte."""
+        """Return whether they share a byte."""
         return (self.address < other.address + other.nbytes) and (other.address < self.address + self.nbytes)

@@ -78,8 +78,8 @@ def ready_on(device: str, index: int, stream: int) -> None:
 
 
 def stream_of(operand: Operand) -> tuple[int, Any]:
-    """Number of the stream that an operand is ready on, and what keeps the stream alive; both names of the legacy
-    default stream are one.
+    """Return the number of the stream that an operand is ready on, and what keeps the stream alive; both names of the
+    legacy default stream are one.
 
     >>> stream_of(Operand(None, 0, (1,), "float32", stream=1))[0]
     0

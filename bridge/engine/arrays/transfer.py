@@ -17,7 +17,7 @@ Array = np.ndarray
 
 
 def to_device(array: Array, device: str) -> Any:
-    """What an operation on `device` takes: a copy on the GPU, or for a device on the host the array itself.
+    """Return what an operation on `device` takes: a copy on the GPU, or for a device on the host the array itself.
 
     >>> x = np.ones(3)
     >>> to_device(x, "cpu") is x
@@ -28,7 +28,7 @@ def to_device(array: Array, device: str) -> Any:
 
 
 def to_host(array: Any) -> Array:
-    """A numpy array: a copy of a CUDA array of any library, or the array itself.
+    """Return a numpy array: a copy of a CUDA array of any library, or the array itself.
 
     >>> x = np.ones(3)
     >>> to_host(x) is x
@@ -48,7 +48,7 @@ def to_host(array: Any) -> Array:
 
 
 def with_numpy(function: Callable[..., Any], device: str) -> Callable[..., Any]:
-    """A function of arrays and a device as one of numpy arrays: all that go in or come out are copied.
+    """Return a function of arrays and a device as one of numpy arrays: all that go in or come out are copied.
 
     >>> from bridge.engine.network.functional import conv2d
     >>> with_numpy(conv2d, "cpu")(np.ones((1, 1, 2, 2)), np.ones((1, 1, 2, 2))).item()

@@ -89,12 +89,13 @@ class DeviceSpec:
 
     @property
     def on_gpu(self) -> bool:
-        """Arrays lie in the memory of a CUDA device."""
+        """Return whether arrays lie in the memory of a CUDA device."""
         return self.kind == "cuda"
 
     @property
     def repeatable(self) -> bool:
-        """Two runs give the same bits: nothing is added up in the order of arrival, and no algorithm is chosen by time.
+        """Return whether two runs give the same bits: nothing is added up in the order of arrival, and no algorithm is
+        chosen by time.
 
         >>> DeviceSpec.parse("cuda,deterministic=no").repeatable
         False
@@ -104,7 +105,7 @@ class DeviceSpec:
 
     @property
     def memory(self) -> str:
-        """Where arrays lie, without the options of the computation: "cuda:1", or the kind."""
+        """Return where arrays lie, without the options of the computation: "cuda:1", or the kind."""
         return f"cuda:{self.index}" if self.on_gpu else self.kind
 
 

@@ -60,7 +60,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def api() -> Any:
-    """The wrapped procedures of ``fortran/api``.
+    """Return the wrapped procedures of ``fortran/api``.
 
     Raises
     ------
@@ -136,19 +136,21 @@ def close_devices() -> None:
 
 
 def forked() -> bool:
-    """This process is the child of one that had loaded the library: what the library holds is the parent's."""
+    """Return whether this process is the child of one that had loaded the library: what the library holds is the
+    parent's.
+    """
     return _used_before_fork
 
 
 def fortran_version() -> str:
-    """Version of the Fortran library."""
+    """Return the version of the Fortran library."""
     text = api().version_text()
     return (text.decode() if isinstance(text, bytes) else str(text)).strip()
 
 
 def run_file(fixture: str | os.PathLike[str], result: str | os.PathLike[str], device: str = "cpu",
              precision: str = "") -> None:
-    """The work of ``cnn_step``, in this process.
+    """Do the work of ``cnn_step`` in this process.
 
     Raises
     ------
@@ -159,7 +161,7 @@ def run_file(fixture: str | os.PathLike[str], result: str | os.PathLike[str], de
 
 
 def path_text(name: str, path: str | os.PathLike[str]) -> str:
-    """A file name that Fortran can take: no NUL, no trailing blank."""
+    """Return a file name that Fortran can take: no NUL, no trailing blank."""
     try:
         text = os.fspath(path)
     except TypeError:
@@ -171,7 +173,7 @@ def path_text(name: str, path: str | os.PathLike[str]) -> str:
 
 
 def device_text(device: str) -> str:
-    """A device's name with its options, checked; whether there is such a device is for the library to say."""
+    """Return a device's name with its options, checked; whether there is such a device is for the library to say."""
     spec = DeviceSpec.parse(device)
     if spec.on_gpu:
         close_at_exit()
@@ -186,7 +188,7 @@ def _check_encodable(name: str, text: str) -> None:
 
 
 def dtype_code(name: str, dtype: str) -> int:
-    """Code of an element type by its name."""
+    """Return the code of an element type by its name."""
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ArgumentError(f"{name}: {dtype!r}, expected 'float32' or 'float64'")
     return DTYPES[dtype]
@@ -194,7 +196,7 @@ def dtype_code(name: str, dtype: str) -> int:
 
 def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int | None = None,
                 shape: Sequence[int] | None = None, writable: bool = False, finite: bool = False) -> Array:
-    """An array that may be handed to Fortran by its address; the same object, never a copy.
+    """Return an array that may be handed to Fortran by its address; the same object, never a copy.
 
     Parameters
     ----------
@@ -267,7 +269,7 @@ def _all_finite(array: Array) -> bool:
 
 
 def address(array: Array | None) -> int:
-    """Address of the first element; 0 for None."""
+    """Return the address of the first element; 0 for None."""
     return 0 if array is None else array.ctypes.data
 
 

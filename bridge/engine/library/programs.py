@@ -72,12 +72,12 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 
 def cnn_step() -> str:
-    """Path of the program that trains on a fixture; see `program_path`."""
+    """Return the path of the program that trains on a fixture; see `program_path`."""
     return program_path("cnn_step")
 
 
 def program_path(name: str) -> str:
-    """Path of one of our Fortran programs: the one installed with the package, else the search path's.
+    """Return the path of one of our Fortran programs: the one installed with the package, else the search path's.
 
     Raises
     ------

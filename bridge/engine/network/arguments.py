@@ -21,7 +21,7 @@ Keep: TypeAlias = bool | Literal["after_relu"]
 
 
 def checked_model(model: object) -> Model:
-    """The model with its pairs as tuples, as it would be read from a file.
+    """Return the model with its pairs as tuples, as it would be read from a file.
 
     Raises
     ------
@@ -45,7 +45,9 @@ def checked_model(model: object) -> Model:
 
 def sgd_settings(dtype: str, lr: float, momentum: float, dampening: float, weight_decay: float,
                  nesterov: bool) -> tuple[float, float, float, float, int]:
-    """Settings of SGD as cnn_api_training wants them; what `dtype` cannot hold is refused, not made infinite."""
+    """Return the settings of SGD as cnn_api_training wants them; what `dtype` cannot hold is refused, not made
+    infinite.
+    """
     numbers = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -58,7 +60,7 @@ def sgd_settings(dtype: str, lr: float, momentum: float, dampening: float, weigh
 
 
 def flag(name: str, value: object) -> bool:
-    """A bool, and nothing that is only true or false in effect."""
+    """Return a bool, and nothing that is only true or false in effect."""
     if not isinstance(value, (bool, np.bool_)):
         raise ArgumentTypeError(f"{name}: {value!r}, expected a bool")
     return bool(value)
@@ -80,7 +82,7 @@ def kept_activations(value: object) -> Keep:
 
 
 def parameter_names(name: str, given: object, known: Collection[str]) -> frozenset[str]:
-    """Names of parameters; a text alone would be one of letters.
+    """Return the names of parameters; a text alone would be one of letters.
 
     >>> parameter_names("frozen", ["a.bias"], ["a.weight", "a.bias"])
     frozenset({'a.bias'})
@@ -95,7 +97,7 @@ def parameter_names(name: str, given: object, known: Collection[str]) -> frozens
 
 
 def step_number(step: object) -> int:
-    """A number of a step that Fortran can take."""
+    """Return a number of a step that Fortran can take."""
     if isinstance(step, bool) or not isinstance(step, (int, np.integer)):
         raise ArgumentTypeError(f"step: {step!r}, expected an int")
     if not 0 <= step <= np.iinfo(np.int32).max:

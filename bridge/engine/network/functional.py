@@ -23,7 +23,7 @@ PairLike = int | tuple[int, int]
 def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairLike = 1, padding: PairLike | str = 0,
            dilation: PairLike = 1, groups: int = 1, *, relu: bool = False, out: Array | None = None,
            device: str | None = None) -> Array:
-    """2-D convolution (cross-correlation), as ``torch.nn.functional.conv2d``.
+    """Compute a 2-D convolution (cross-correlation), as ``torch.nn.functional.conv2d``.
 
     ``out[n,k,p,q] = bias[k] + sum_crs weight[k,c,r,s] * input[n, c, p*stride + r*dilation - padding, ...]``
 
@@ -85,7 +85,7 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
                     padding: PairLike | str = 0, dilation: PairLike = 1, groups: int = 1, *,
                     output_mask: tuple[bool, bool, bool] = (True, True, True),
                     device: str | None = None) -> tuple[Array | None, Array | None, Array | None]:
-    """Gradients of `conv2d` (without `relu`), as ``torch.ops.aten.convolution_backward``.
+    """Compute the gradients of `conv2d` (without `relu`), as ``torch.ops.aten.convolution_backward``.
 
     Parameters
     ----------

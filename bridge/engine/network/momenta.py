@@ -18,7 +18,7 @@ Array = Any
 
 
 def lost(file: ExchangeFile, step: int) -> bool:
-    """Do the weights before a step come from a training with momentum whose momenta are not in the file?
+    """Return whether the weights before a step come from a training with momentum whose momenta are not there.
 
     So are those of a later step of `cnn_step` or the reference, and what `Network.save` wrote before it wrote momenta.
     """

@@ -117,7 +117,7 @@ class Network:
     def from_file(cls, path: str | os.PathLike[str], step: int = 0, *, dtype: str | None = None,
                   device: str = "cpu", keep_activations: Keep = True, fuse: bool | None = None,
                   lean: bool | None = None) -> Network:
-        """The network of an exchange file with its weights before step `step`, frozen where the file says so.
+        """Return the network of an exchange file with its weights before step `step`, frozen where the file says so.
 
         It goes on where the one that was saved stopped: with its `momenta`, and the number of its steps. A parameter
         whose momentum is not in the file has none, and begins with the gradient alone, as torch's without the
@@ -154,7 +154,7 @@ class Network:
     def from_torch(cls, module: nn.Module, *, dtype: str | None = None, reduction: str = "mean",
                    device: str = "cpu", keep_activations: Keep = True, fuse: bool | None = None,
                    lean: bool | None = None) -> Network:
-        """The network of a torch module that is a chain of ``Conv2d`` and ``ReLU``, with copies of its weights.
+        """Return the network of a torch module that is a chain of ``Conv2d`` and ``ReLU``, with copies of its weights.
 
         Parameters with ``requires_grad=False`` are `frozen`.
 
@@ -178,7 +178,7 @@ class Network:
         return network
 
     def to_torch(self) -> nn.Module:
-        """A torch ``Sequential`` on the CPU with the same layers, names and (copied) weights.
+        """Return a torch ``Sequential`` on the CPU with the same layers, names and (copied) weights.
 
         ``requires_grad`` is False where a parameter is `frozen`.
 
@@ -192,7 +192,8 @@ class Network:
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """Names of the parameters that no update changes, in the order of `parameters`. Set it to freeze others.
+        """Return the names of the parameters that no update changes, in the order of `parameters`. Set it to freeze
+        others.
 
         As torch does where ``requires_grad`` is False, updates leave them out altogether: no weight decay, and no
         momentum, which stays as it is. Their gradients are computed all the same.
@@ -222,7 +223,7 @@ class Network:
             extension.call("network_freeze", self._handle, *place, int(name in chosen))
 
     def forward(self, input: Array) -> Array:
-        """Output of the last layer, a new array (n, k, p, q).
+        """Compute the output of the last layer, and return it, a new array (n, k, p, q).
 
         `input`: the network's dtype, (n, c, h, w), C-contiguous, finite; kept (not copied) until the next call, and
         not to be changed before `backward`.
@@ -236,7 +237,7 @@ class Network:
         return self._copy(len(self.model.layers), OUTPUT)
 
     def loss(self, target: Array) -> float:
-        """Mean or sum of (output - target)**2 of the last `forward`; `target` has the output's shape.
+        """Return the mean or sum of (output - target)**2 of the last `forward`; `target` has the output's shape.
 
         Waits for a CUDA device, to read the number back.
         """
@@ -257,18 +258,19 @@ class Network:
 
     @property
     def steps(self) -> int:
-        """Updates so far, and so the number of the next step; `save` and `from_file` go on counting."""
+        """Return the number of updates so far, which is that of the next step; `save` and `from_file` go on counting.
+        """
         return int(extension.call("network_steps_done", self._handle))
 
     def update(self, *, lr: float, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
                nesterov: bool = False) -> None:
-        """One step of SGD with the last gradients, exactly as ``torch.optim.SGD``, on all that is not `frozen`."""
+        """Update all that is not `frozen` by one step of SGD with the last gradients, as ``torch.optim.SGD`` does."""
         settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
         with self._place.working(*self._inputs[-1:]):
             extension.call("network_update", self._handle, *settings)
 
     def feed(self, input: np.ndarray, target: np.ndarray) -> None:
-        """Input and target of the next `step`, numpy arrays on any device; copied, and free to change on return.
+        """Give the next `step` its input and target, numpy arrays on any device, which are copied.
 
         On a CUDA device what is queued goes on meanwhile: from pinned memory, on a stream of its own, the next batch
         arrives while a recorded step runs (behind one that is not, which reads the batch itself). Values are checked as
@@ -294,7 +296,7 @@ class Network:
     def step(self, input: Array | None = None, target: Array | None = None, *, lr: float, momentum: float = 0.0,
              dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False,
              read_loss: bool = True) -> float | None:
-        """Forward, loss, backward, update in one call; returns the loss before the update.
+        """Run forward, loss, backward and update in one call, and return the loss before the update.
 
         Without input and target it takes, and uses up, those of the last `feed`.
 
@@ -338,11 +340,13 @@ class Network:
 
     @property
     def recorded(self) -> bool:
-        """Whether the last `step` was replayed from a recording, as on a CUDA device from the second of a shape on."""
+        """Return whether the last `step` was replayed from a recording, as on a CUDA device from the second of a shape
+        on.
+        """
         return bool(extension.call("network_recorded", self._handle))
 
     def read_loss(self) -> float:
-        """The loss of the last `loss` or `step`, before its update. Waits for a CUDA device.
+        """Return the loss of the last `loss` or `step`, before its update. Waits for a CUDA device.
 
         Raises
         ------
@@ -353,7 +357,7 @@ class Network:
             return float(extension.call("network_read_loss", self._handle))
 
     def output(self, layer: str) -> Array:
-        """Output of a layer in the last forward pass, a new array."""
+        """Return the output of a layer in the last forward pass, a new array."""
         number = self._number(layer)
         after = self.model.layers[number] if number < len(self.model.layers) else None
         convolution = isinstance(self.model.layers[number - 1], Conv2d)
@@ -366,7 +370,9 @@ class Network:
         return self._copy(number, OUTPUT)
 
     def output_gradient(self, layer: str) -> Array:
-        """Gradient of the last `backward` with respect to a layer's output, a new array; "input" names the input's."""
+        """Return the gradient of the last `backward` with respect to a layer's output, a new array; "input" names the
+        input's.
+        """
         if not self.keep_activations:
             raise EngineError(f"output_gradient: that of {layer!r} is not kept, expected a network with "
                               "keep_activations=True")
@@ -407,13 +413,13 @@ class Network:
 
     @property
     def fuse(self) -> bool:
-        """Whether ReLUs are computed together with convolutions; this name is deprecated."""
+        """Return whether ReLUs are computed together with convolutions; this name is deprecated."""
         warn("Network.fuse", "Network.keep_activations")
         return self.keep_activations is not True
 
     @property
     def lean(self) -> bool:
-        """Whether nothing is kept that training does not need; this name is deprecated."""
+        """Return whether nothing is kept that training does not need; this name is deprecated."""
         warn("Network.lean", "Network.keep_activations")
         return not self.keep_activations
 

@@ -34,7 +34,7 @@ class Memory:
 
 
 def parameter_places(model: Model) -> dict[str, tuple[int, int]]:
-    """Where Fortran has the parameters of torch's names: the layer's number, from 1, and 1 (weight) or 2 (bias).
+    """Return where Fortran has the parameters of torch's names: the layer's number, from 1, and 1 (weight) or 2 (bias).
 
     >>> parameter_places(Model((Conv2d("a", 1, 1, (1, 1)),)))
     {'a.weight': (1, 1), 'a.bias': (1, 2)}
@@ -59,13 +59,15 @@ class Tensors:
         self._owner = Owner(handle, on_gpu=device.on_gpu)
 
     def find(self, number: int, which: int) -> tuple[int, tuple[int, ...]]:
-        """Address and numpy shape, by the layer's number (from 1) and the tensor's; address 0 when there is none."""
+        """Return the address and numpy shape, by the layer's number (from 1) and the tensor's; address 0 when there is
+        none.
+        """
         shape = np.zeros(4, np.int32)
         place = int(extension.call("network_address", self.handle, number, which, shape))
         return place, tuple(int(n) for n in shape[::-1])
 
     def parameter(self, number: int, first: int, which: int) -> Array | None:
-        """What belongs to a parameter, as a view; None when there is none.
+        """Return what belongs to a parameter, as a view; None when there is none.
 
         Parameters
         ----------

@@ -41,7 +41,7 @@ class Found:
 
 
 def read_module(module: nn.Module, *, mean: bool) -> Found:
-    """A chain of ``Conv2d`` and ``ReLU``."""
+    """Return a chain of ``Conv2d`` and ``ReLU``."""
     require("torch", "from_torch takes a torch.nn.Module")
     from torch import nn
 
@@ -61,7 +61,8 @@ def read_module(module: nn.Module, *, mean: bool) -> Found:
 
 
 def make_module(model: Model, dtype: str, parameters: Mapping[str, Array], frozen: Collection[str]) -> nn.Module:
-    """A ``Sequential`` with the layers and names of a model and copies of the parameters, some of them frozen."""
+    """Return a ``Sequential`` with the layers and names of a model and copies of the parameters, some of them frozen.
+    """
     require("torch", "to_torch makes a torch.nn.Sequential")
     import torch
     from torch import nn

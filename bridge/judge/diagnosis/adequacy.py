@@ -45,7 +45,7 @@ BESIDE = {
 
 
 def compute_adequacy(crop: Crop, long_sums: Sequence[Sight] = ()) -> Adequacy:
-    """What a fixture can show of a candidate that writes what its result holds.
+    """Return what a fixture can show of a candidate that writes what its result holds.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def compute_adequacy(crop: Crop, long_sums: Sequence[Sight] = ()) -> Adequacy:
 
 
 def in_long_sums(pair: FilePair) -> list[Sight]:
-    """A sequential sum of the loss, tried on all its terms, the candidate's own: it goes wrong by its length."""
+    """Return a sequential sum of the loss, tried on all its terms, the candidate's own: it goes wrong by its length."""
     with np.errstate(all="ignore"):
         weights = {name: w.astype(np.float64) for name, w in pair.start.items()}
         graph = StepGraph(pair, 0, weights)

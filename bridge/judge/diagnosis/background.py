@@ -53,7 +53,7 @@ def adequacy_in_background(pair: FilePair) -> Iterator[Callable[[], Adequacy]]:
 
 
 def adequacy_of(pair: FilePair) -> Adequacy:
-    """What a fixture can show of a candidate that writes what its result holds, computed in this process."""
+    """Return what a fixture can show of a candidate that writes what its result holds, computed in this process."""
     return compute_adequacy(*_work(pair))
 
 
@@ -87,7 +87,7 @@ def _found(child: subprocess.Popen[bytes] | None, pair: FilePair) -> Adequacy:
 
 
 def main() -> None:
-    """What the child does."""
+    """Compute the adequacy and write it to standard output, as the child process does."""
     found = compute_adequacy(*pickle.load(sys.stdin.buffer))
     # Without a buffer, which a user may ask for, a signal in the middle of a write would lose the rest
     with open(sys.stdout.fileno(), "wb", closefd=False) as out:

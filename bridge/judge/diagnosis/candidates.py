@@ -50,7 +50,7 @@ class Case:
 
     @property
     def dimensions(self) -> dict[str, int]:
-        """N elements of the output, B images, C channels, and so on."""
+        """Return numbers by name: N elements of the output, B images, C channels, and so on."""
         n, c, h, w = self.graph.pair.batch_shape
         found = {"N": int(np.prod(self.graph.pair.output_shape)), "B": n, "H*W": h * w, "H": h, "W": w, "Cin": c}
         shape = self.right.shape
@@ -62,7 +62,7 @@ class Case:
 
 
 def operation_faults(case: Case) -> Hypotheses:
-    """Faults inside the operation."""
+    """Yield the faults inside the operation."""
     right = case.right
     if case.updating is not None:
         yield from update_faults(case.updating)
@@ -124,5 +124,5 @@ def _previous_mask(case: Case, right: ReluBackward) -> Hypotheses:
 
 
 def base_of(operation: Operation) -> Hypothesis:
-    """The right operation, on which faults of the output are built."""
+    """Return the right operation, on which faults of the output are built."""
     return Hypothesis((), "", operation)

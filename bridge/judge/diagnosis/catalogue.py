@@ -232,7 +232,7 @@ _BY_KEY["image_mirrored"] = _BY_KEY["image_transposed"]
 
 
 def kind(key: str) -> Kind:
-    """A kind by its key.
+    """Return a kind by its key.
 
     >>> kind("kernel_flipped").number
     1

@@ -28,7 +28,7 @@ SHIFTS = [(h, w) for h, w in itertools.product((-1, 0, 1), repeat=2) if h or w]
 
 
 def forward_faults(z: Forward) -> Hypotheses:
-    """What a forward convolution may do instead."""
+    """Yield what a forward convolution may do instead."""
     yield from _kernels(z)
     yield from _images(z, "x")
     yield from _geometry(z)
@@ -39,7 +39,7 @@ def forward_faults(z: Forward) -> Hypotheses:
 
 
 def data_faults(dx: Data) -> Hypotheses:
-    """What a data gradient may do instead."""
+    """Yield what a data gradient may do instead."""
     for one in _kernels(dx):
         turned = [kind("dgrad_not_rotated")] if one.detail.startswith("kernel reversed along r and s") else one.kinds
         yield Hypothesis(tuple(turned), one.detail, one.operation, layout=one.layout)
@@ -54,7 +54,7 @@ def data_faults(dx: Data) -> Hypotheses:
 
 
 def filter_faults(dw: Filter) -> Hypotheses:
-    """What a filter gradient may do instead. Its layouts are tried on what comes out."""
+    """Yield what a filter gradient may do instead. Its layouts are tried on what comes out."""
     yield from _images(dw, "x")
     yield from _images(dw, "dz")
     yield from _geometry(dw)
@@ -156,7 +156,7 @@ def _parts(dw: Filter) -> Hypotheses:
 
 
 def parts_of_batch(n: int) -> list[tuple[int, ...]]:
-    """Single images, all but one, the first or last few."""
+    """Return single images, all but one, the first or last few."""
     found: list[tuple[int, ...]] = [(i,) for i in range(min(n, 8))]
     found += [tuple(i for i in range(n) if i != left_out) for left_out in range(min(n, 8))]
     found += [tuple(range(k)) for k in range(2, n)]
@@ -172,7 +172,7 @@ def part_detail(images: tuple[int, ...]) -> str:
 
 
 def in_reduced_precision(operation: Forward | Data | Filter, reduced: ReducedPrecision) -> Operation:
-    """The operation in a lower precision: operands are rounded, and the result where it is stored."""
+    """Return the operation in a lower precision: operands are rounded, and the result where it is stored."""
     for operand in _OPERANDS[type(operation)]:
         x = getattr(operation, operand)
         if isinstance(x, Bounded):

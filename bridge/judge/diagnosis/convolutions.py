@@ -34,7 +34,9 @@ class Patches:
         self.indices = self.patches = np.empty(0)
 
     def get(self, operand: Bounded, key: tuple[Any, ...], indices: Array, gather: Callable[[Array], Array]) -> Array:
-        """The last patches, if they are the same ones; `key` and the very objects `operand` and `indices` say so."""
+        """Return the last patches, if they are the same ones; `key` and the very objects `operand` and `indices` say
+        so.
+        """
         if self.key != key or self.operand is not operand or self.indices is not indices:
             self.key, self.operand, self.indices = key, operand, indices
             self.patches = gather(indices)
@@ -240,7 +242,7 @@ class Filter(Operation):
 
     @property
     def products(self) -> int:
-        """Multiplications of a full gradient."""
+        """Return the multiplications of a full gradient."""
         return self.dz.value.size * int(np.prod(self.shape[1:]))
 
     def full(self, arithmetic: Arithmetic) -> Bounded:

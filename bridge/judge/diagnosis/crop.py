@@ -65,21 +65,21 @@ class Crop:
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """Shape of the network's output."""
+        """Return the shape of the network's output."""
         return self.shapes[f"forward/{self.model.layers[-1].name}"]
 
     @property
     def loss_scale(self) -> float:
-        """Factor of the sum of squares."""
+        """Return the factor of the sum of squares."""
         return 1.0 / math.prod(self.output_shape) if self.model.mean else 1.0
 
     def batch(self, k: int, name: str, image: int) -> Array:
-        """One image of an input or target of the first batch, cut."""
+        """Return one image of an input or target of the first batch, cut."""
         assert k == 0
         return self._images[image][name]
 
     def parameters(self, file: Names, k: int) -> Parameters | None:
-        """All parameters of the candidate before step 1; None of other steps, and where one is missing."""
+        """Return all parameters of the candidate before step 1; None of other steps, and where one is missing."""
         assert file is self.candidate
         return self._after_update if k == 1 else None
 

@@ -18,7 +18,8 @@ FEW = 4
 
 
 def fitted(predicted: Array, found: Array, dimensions: dict[str, int]) -> float | None:
-    """The factor of `found` over `predicted`, exactly a named one where it is close to that; None where nothing fits.
+    """Return the factor of `found` over `predicted`, exactly a named one where it is close to that; None where nothing
+    fits.
 
     Few numbers are proportional to anything: there only named factors count.
     """
@@ -43,12 +44,12 @@ def fitted(predicted: Array, found: Array, dimensions: dict[str, int]) -> float 
 
 
 def is_named(factor: float, dimensions: dict[str, int]) -> bool:
-    """It is made of the dimensions and small numbers."""
+    """Return whether it is made of the dimensions and small numbers."""
     return any(abs(value - factor) <= 1e-9 * abs(factor) for value in (*_named(dimensions), *_counts(dimensions)))
 
 
 def is_count(factor: float, dimensions: dict[str, int]) -> bool:
-    """N over a number of elements that is off by few, or counts the padding too.
+    """Return whether it is N over a number of elements that is off by few, or counts the padding too.
 
     >>> is_count(1536 / 1535, {"N": 1536}), is_count(0.5, {"N": 1536})
     (True, False)
@@ -57,7 +58,7 @@ def is_count(factor: float, dimensions: dict[str, int]) -> bool:
 
 
 def factor_detail(factor: float, dimensions: dict[str, int]) -> str:
-    """A factor in words.
+    """Return a factor in words.
 
     >>> factor_detail(0.5, {}), factor_detail(1 / 1536, {"N": 1536})
     ('times 0.5 (1/2)', 'times 0.000651042 (1/N, N = 1536)')

@@ -39,27 +39,27 @@ class Hypothesis:
 
     @property
     def complexity(self) -> tuple[int, bool]:
-        """Simple explanations come first."""
+        """Return what explanations are sorted by, the simple ones first."""
         return len(self.kinds), self.fitted
 
     def then(self, key: str, detail: str, operation: Operation, *, fitted: bool = False) -> Hypothesis:
-        """One more fault on top."""
+        """Return the hypothesis with one more fault on top."""
         kinds = join(self.kinds, (kind(key),))
         return Hypothesis(kinds, joined(self.detail, detail), operation, fitted or self.fitted)
 
 
 def hypothesis(key: str, detail: str, operation: Operation, *, fitted: bool = False) -> Hypothesis:
-    """Of one kind."""
+    """Return a hypothesis of one kind."""
     return Hypothesis((kind(key),), detail, operation, fitted)
 
 
 def join(one: tuple[Kind, ...], other: tuple[Kind, ...]) -> tuple[Kind, ...]:
-    """Both, without repetition."""
+    """Return both, without repetition."""
     return tuple(dict.fromkeys(one + other))
 
 
 def joined(*details: str) -> str:
-    """Details of faults that compose."""
+    """Return the details of faults that compose."""
     return "; then ".join(filter(None, details))
 
 
@@ -112,14 +112,14 @@ class Passed(Operation):
         return self._changed(self.inner.at(indices))
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
-        """A value next to a rounding boundary may go either way: one step of the rounding."""
+        """Return all values, with their bound: one next to a rounding boundary may go either way."""
         inner = self.inner.full(arithmetic)
         value = self._changed(inner.value)
         error = self.relative * np.abs(value) + self.absolute
         return Bounded(value, error if inner.error is None else error + inner.error)
 
     def slack(self, value: Array) -> Array | float:
-        """One step of the rounding at some values."""
+        """Return one step of the rounding at some values."""
         return self.relative * np.abs(value) + self.absolute + self.inner.slack(value)
 
     def _changed(self, x: Array) -> Array:
@@ -201,7 +201,7 @@ class Framed(Operation):
 
 
 def with_operand(operation: Operation, name: str, change: object) -> Operation:
-    """The operation with one operand, a `Bounded` or an array, changed by a function of arrays."""
+    """Return the operation with one operand, a `Bounded` or an array, changed by a function of arrays."""
     operand = getattr(operation, name)
     if isinstance(operand, Bounded):
         error = None if operand.error is None else change(np.broadcast_to(operand.error, operand.value.shape))  # type: ignore[operator]
@@ -210,7 +210,7 @@ def with_operand(operation: Operation, name: str, change: object) -> Operation:
 
 
 def with_layer(operation: Operation, **geometry: object) -> Operation:
-    """The operation with another stride, padding or dilation."""
+    """Return the operation with another stride, padding or dilation."""
     return operation.replaced(layer=replace(operation.layer, **geometry))  # type: ignore[attr-defined]
 
 

@@ -30,7 +30,7 @@ class IndexMap(ABC):
 
     @abstractmethod
     def source(self, indices: Array, shape: Shape) -> Array:
-        """Flat indices into the right tensor for flat indices of what was read."""
+        """Return flat indices into the right tensor for flat indices of what was read."""
 
     def __call__(self, array: Array) -> Array:
         """The tensor as it is read."""
@@ -85,7 +85,7 @@ class Layout(IndexMap):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The faults that make it."""
+        """Return the faults that make it."""
         spatial = tuple(axis for axis in self.flips if self.names[axis] in "rshw")
         found = []
         if spatial:
@@ -98,12 +98,12 @@ class Layout(IndexMap):
 
     @property
     def common(self) -> bool:
-        """Somebody is likely to write it: axes reversed, or one of the usual orders."""
+        """Return whether somebody is likely to write it: axes reversed, or one of the usual orders."""
         return self.axes == tuple(range(len(self.axes))) or (not self.flips and self.usual)
 
     @property
     def usual(self) -> bool:
-        """Its order of axes has a name."""
+        """Return whether its order of axes has a name."""
         letters = "".join(self.names[axis] for axis in self.axes)
         return letters in CHANNELS_LAST or self.axes in ((0, 1, 3, 2), (1, 0, 2, 3), (3, 2, 1, 0))
 
@@ -120,7 +120,7 @@ class Layout(IndexMap):
 
     @property
     def detail(self) -> str:
-        """In words."""
+        """Return the layout in words."""
         said = []
         if self.flips:
             said.append("reversed along " + " and ".join(self.names[axis] for axis in self.flips))
@@ -143,7 +143,7 @@ class Layout(IndexMap):
 
 @functools.lru_cache(maxsize=64)
 def layouts(shape: Shape, names: str, which: str = "all") -> tuple[Layout, ...]:
-    """Different layouts of a tensor, the simplest first; those that change nothing in this shape are left out.
+    """Return different layouts of a tensor, the simplest first; those that change nothing in this shape are left out.
 
     Parameters
     ----------

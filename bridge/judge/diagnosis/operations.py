@@ -45,23 +45,24 @@ class Operation(ABC):
 
     @abstractmethod
     def at(self, indices: Array) -> Array:
-        """Values at flat indices of the tensor."""
+        """Return the values at flat indices of the tensor."""
 
     @abstractmethod
     def full(self, arithmetic: Arithmetic) -> Bounded:
-        """All values, with their bound."""
+        """Return all values, with their bound."""
 
     def values(self) -> Array:
-        """All values; no bound is computed, which costs twice as much again."""
+        """Return all values; no bound is computed, which costs twice as much again."""
         return self.at(np.arange(int(np.prod(self.shape)))).reshape(self.shape)
 
     def slack(self, value: Array) -> Array | float:
-        """How far values that were predicted without a bound may be off where numbers are stored in fewer bits."""
+        """Return how far values that were predicted without a bound may be off where numbers are stored in fewer bits.
+        """
         inner = getattr(self, "inner", None)
         return 0.0 if inner is None else inner.slack(value)
 
     def replaced(self, **changes: Any) -> Any:
-        """The same operation with other operands or geometry."""
+        """Return the same operation with other operands or geometry."""
         return replace(self, **changes)
 
 

@@ -15,7 +15,7 @@ Array = np.ndarray
 
 
 def bias_gradient_faults(db: BiasGradient) -> Hypotheses:
-    """What a sum over images and pixels may do instead."""
+    """Yield what a sum over images and pixels may do instead."""
     for images in parts_of_batch(db.dz.value.shape[0]):
         yield hypothesis("part_of_batch", part_detail(images), db.replaced(images=images))
     everything = slice(None)
@@ -31,7 +31,7 @@ def bias_gradient_faults(db: BiasGradient) -> Hypotheses:
 
 
 def relu_faults(a: Relu, found: Array) -> Hypotheses:
-    """What a ReLU may do instead."""
+    """Yield what a ReLU may do instead."""
     yield hypothesis("relu", "no ReLU", a.replaced(slope=1.0))
     yield hypothesis("relu", "absolute value", a.replaced(slope=-1.0))
     for slope in _slopes(found, a.z.value, a.z.value < 0):
@@ -39,7 +39,7 @@ def relu_faults(a: Relu, found: Array) -> Hypotheses:
 
 
 def relu_backward_faults(dz: ReluBackward, found: Array, graph: StepGraph, name: str) -> Hypotheses:
-    """What the backward pass of a ReLU may do instead."""
+    """Yield what the backward pass of a ReLU may do instead."""
     yield hypothesis("mask_missing", "all gradients pass", dz.replaced(rule="all"))
     yield hypothesis("mask_other", "the mask of the gradient itself (da > 0)", dz.replaced(source=dz.da))
     yield hypothesis("mask_other", "the mask inverted", dz.replaced(rule="negative"))
@@ -57,7 +57,7 @@ def relu_backward_faults(dz: ReluBackward, found: Array, graph: StepGraph, name:
 
 
 def loss_faults(loss: Loss) -> Hypotheses:
-    """What the loss may be instead; factors are tried on what comes out."""
+    """Yield what the loss may be instead; factors are tried on what comes out."""
     for images in parts_of_batch(loss.y.value.shape[0]):
         yield hypothesis("part_of_batch", part_detail(images), loss.replaced(images=images))
     yield hypothesis("naive_sum", "a sequential float32 sum", loss.replaced(sequential="plain"))
@@ -65,7 +65,7 @@ def loss_faults(loss: Loss) -> Hypotheses:
 
 
 def previous_mask(dz: ReluBackward, before: Array) -> Hypotheses:
-    """The mask of the step before."""
+    """Yield the mask of the step before."""
     yield hypothesis("mask_other", "the mask of the previous batch", dz.replaced(source=Bounded(before)))
 
 

@@ -31,7 +31,7 @@ Change = Callable[[Array], Array]
 
 
 def axis_names(shape: tuple[int, ...], name: str) -> str:
-    """Letters of a tensor's axes.
+    """Return the letters of a tensor's axes.
 
     >>> axis_names((16, 1, 3, 3), "grads/conv1/weight"), axis_names((2, 1, 8, 8), "forward/conv1")
     ('kcrs', 'nchw')
@@ -42,12 +42,12 @@ def axis_names(shape: tuple[int, ...], name: str) -> str:
 
 
 def how_many(names: str) -> str:
-    """Which layouts of a tensor are tried: images are large."""
+    """Return which layouts of a tensor are tried: images are large."""
     return "often" if names == "nchw" else "all"
 
 
 def read_wrongly(base: Hypothesis, name: str) -> Hypotheses:
-    """The tensor in every layout; of a large one those that are often met."""
+    """Yield the tensor in every layout; of a large one those that are often met."""
     shape = base.operation.shape
     names = axis_names(shape, name)
     for layout in layouts(shape, names, how_many(names)):
@@ -55,13 +55,13 @@ def read_wrongly(base: Hypothesis, name: str) -> Hypotheses:
 
 
 def read_in(base: Hypothesis, layout: Layout) -> Hypotheses:
-    """The tensor in one layout."""
+    """Yield the tensor in one layout."""
     read = Read(base.operation.shape, base.operation, layout)
     yield Hypothesis(join(base.kinds, layout.kinds), joined(base.detail, layout.detail), read, base.fitted, layout)
 
 
 def scaled(base: Hypothesis, predicted: Array, found: Array, dimensions: dict[str, int]) -> Hypothesis | None:
-    """The tensor times the factor that fits best; None where that is 1, or nothing."""
+    """Return the tensor times the factor that fits best; None where that is 1, or nothing."""
     factor = fitted(predicted, found, dimensions)
     if factor is None or factor == 1.0:
         return None
@@ -73,7 +73,7 @@ def scaled(base: Hypothesis, predicted: Array, found: Array, dimensions: dict[st
 
 
 def moved(base: Hypothesis, name: str) -> Hypotheses:
-    """Images moved by a pixel."""
+    """Yield the tensor with images moved by a pixel."""
     shape = base.operation.shape
     if axis_names(shape, name) != "nchw":
         return
@@ -86,7 +86,8 @@ def moved(base: Hypothesis, name: str) -> Hypotheses:
 
 
 def changed_numbers(base: Hypothesis, found: Array | None = None) -> Hypotheses:
-    """Rounded, underflown, printed and read again; only what leaves the numbers that were found as they are.
+    """Yield the tensor rounded, underflown, or printed and read again; only what leaves the numbers that were found as
+    they are.
 
     Parameters
     ----------
@@ -113,7 +114,7 @@ def _printed() -> Iterator[tuple[str, str, Change, float, float]]:
 
 
 def from_memory(base: Hypothesis, before: dict[str, Array]) -> Hypotheses:
-    """Old contents, by description: added to, or in place of, what is computed."""
+    """Yield old contents, by description: added to, or in place of, what is computed."""
     shape = base.operation.shape
     for what, old in before.items():
         if old.size != np.prod(shape):
@@ -131,7 +132,7 @@ def from_memory(base: Hypothesis, before: dict[str, Array]) -> Hypotheses:
 
 
 def permuted(base: Hypothesis, predicted: Array, found: Array, name: str) -> Iterator[Hypothesis]:
-    """Channels or images in another order, found by matching each with each."""
+    """Yield the tensor with channels or images in another order, found by matching each with each."""
     shape = base.operation.shape
     for axis in range(min(2, len(shape))):
         order = _matching(predicted.reshape(shape), found.reshape(shape), axis)
@@ -156,7 +157,8 @@ def _matching(predicted: Array, found: Array, axis: int) -> list[int] | None:
 
 
 def underflown(base: Hypothesis, predicted: Array, found: Array) -> Hypotheses:
-    """Rounded to fp16, where many numbers are below its smallest normal one: digits are lost, or all of them.
+    """Return the tensor rounded to fp16, where many numbers are below its smallest normal one: digits are lost, or all
+    of them.
 
     Otherwise the same is a rounding, see `changed_numbers`.
     """
@@ -195,7 +197,7 @@ _CHANGES: list[tuple[str, str, Callable[[Array], Array], float, float]] = [
 
 
 def quantised(base: Hypothesis, predicted: Array, found: Array) -> Hypotheses:
-    """Eight bits for the range of the tensor; `predicted` is all of it, and so is what was `found`."""
+    """Return the tensor with eight bits for its range; `predicted` is all of it, and so is what was `found`."""
     if found.size < 16 or np.ptp(found) == 0:
         return
     levels = (found - found.min()) / (np.ptp(found) / 255)
@@ -211,7 +213,7 @@ def quantised(base: Hypothesis, predicted: Array, found: Array) -> Hypotheses:
 
 
 def undone(found: Array) -> Iterator[tuple[str, Array]]:
-    """What would be right again where bytes were mixed up: description, and the first numbers of the tensor.
+    """Yield what would be right again where bytes were mixed up: description, and the first numbers of the tensor.
 
     The lowest bits of a number, which rounding decides, are the highest after a swap: so it is not the right tensor
     that is swapped, but what was found.

@@ -12,7 +12,7 @@ MODES = ("zero", "replicate", "reflect", "circular")
 
 
 def coordinates(position: Array, size: int, mode: str) -> tuple[Array, Array]:
-    """Where to read for positions that may lie outside 0 .. size - 1, and whether there is something to read.
+    """Return where to read for positions that may lie outside 0 .. size - 1, and whether there is something to read.
 
     >>> coordinates(np.array([-1, 0, 4]), 4, "reflect")[0]
     array([1, 0, 2])
@@ -31,7 +31,7 @@ def coordinates(position: Array, size: int, mode: str) -> tuple[Array, Array]:
 
 
 def window(x: Array, start: tuple[int, ...], length: tuple[int, ...], mode: str = "zero") -> Array:
-    """``x[..., start:start + length]`` along the last two axes, whatever lies outside.
+    """Return ``x[..., start:start + length]`` along the last two axes, whatever lies outside.
 
     >>> window(np.ones((1, 1, 1, 2)), (0, -1), (1, 4))[0, 0]
     array([[0., 1., 1., 0.]])

@@ -8,7 +8,7 @@ from bridge.judge.diagnosis.records import Finding
 
 
 def pattern(findings: list[Finding]) -> str:
-    """The same fault in every convolution of a direction: a constant, not a slip."""
+    """Return the same fault in every convolution of a direction: a constant, not a slip."""
     groups: dict[str, list[set[str]]] = {}
     for finding in findings:
         if finding.explanations and (direction := _direction(finding.operation)):

@@ -125,7 +125,7 @@ class Adequacy:
 
     @property
     def blind(self) -> list[Sight]:
-        """Faults that no tensor shows; of each the best chance."""
+        """Return the faults that no tensor shows; of each the best chance."""
         best: dict[tuple[int, str], Sight] = {}
         for sight in self.sights:
             key = (sight.kind.number, sight.detail)

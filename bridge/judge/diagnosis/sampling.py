@@ -14,7 +14,7 @@ SMALL = 8192
 
 
 def sample(shape: tuple[int, ...]) -> Array:
-    """Flat indices: all of a small tensor; of a large one some at random, and some of the border of images."""
+    """Return flat indices: all of a small tensor; of a large one some at random, and some of the border of images."""
     size = int(np.prod(shape))
     if size <= SMALL:
         return np.arange(size)
@@ -29,7 +29,7 @@ def sample(shape: tuple[int, ...]) -> Array:
 
 
 def few_channels(shape: tuple[int, ...]) -> Array:
-    """Flat indices of a filter gradient: all taps of two output and two input channels."""
+    """Return flat indices of a filter gradient: all taps of two output and two input channels."""
     k, c, r, s = shape
     chosen = [np.unique([n // 3, (2 * n) // 3]) for n in (k, c)]
     place = np.ix_(*chosen, np.arange(r), np.arange(s))

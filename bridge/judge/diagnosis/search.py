@@ -97,13 +97,13 @@ class Search:
 
     @property
     def place(self) -> Place:
-        """Where the tensor is wrong."""
+        """Return where the tensor is wrong."""
         return locate(self.case.found, self.truth, self.case.earlier.get("the step before"))
 
     def run(
         self, place: Place, unobserved: Callable[[Search], list[Explanation]] | None = None
     ) -> tuple[list[Explanation], Explanation | None]:
-        """Accepted explanations, and the best that was rejected.
+        """Return accepted explanations, and the best that was rejected.
 
         One fault of the whole tensor; then the place, if it betrays its fault; then operations before this one whose
         results the file lacks; then two faults.
@@ -128,7 +128,7 @@ class Search:
 
     @property
     def late(self) -> bool:
-        """No further hypotheses are made."""
+        """Return whether no further hypotheses are made."""
         self.cut = self.cut or time.monotonic() > self.trying
         return self.cut
 
@@ -138,7 +138,7 @@ class Search:
 
     @property
     def costly(self) -> bool:
-        """A hypothesis about the operation costs seconds."""
+        """Return whether a hypothesis about the operation costs seconds."""
         return isinstance(self.case.right, Filter) and self.case.right.products > COSTLY
 
     def _one_fault(self) -> None:
@@ -245,7 +245,7 @@ class Search:
         return output_faults.scaled(base, predicted, self.target, self.case.dimensions)
 
     def near(self, predicted: Array, slack: Array | float = 0.0) -> float:
-        """T on the sample, by the right tensor's bound where the prediction is as large; `slack` widens that."""
+        """Return T on the sample, by the right tensor's bound where the prediction is as large; `slack` widens that."""
         size, right = float(np.abs(predicted).max(initial=0)), float(np.abs(self.right).max(initial=0))
         larger = max(1.0, size / right) if right > 0 else 1.0
         ratio = np.abs(self.target - predicted) / (
@@ -293,7 +293,7 @@ class Search:
         )
 
     def t_of(self, predicted: Bounded) -> float:
-        """T of the candidate against a prediction."""
+        """Return T of the candidate against a prediction."""
         error = np.zeros(1) if predicted.error is None else predicted.error
         value = predicted.value.reshape(-1)
         return measure(self.found, value, np.broadcast_to(error, predicted.value.shape).reshape(-1)).t

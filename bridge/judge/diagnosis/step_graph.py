@@ -46,32 +46,32 @@ class StepGraph:
 
     @property
     def model(self) -> Model:
-        """The fixture's."""
+        """Return the fixture's model."""
         return self.pair.model
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """Of the candidate."""
+        """Return the arithmetic of the candidate."""
         return Arithmetic(self.pair.u, self.pair.operand)
 
     def given(self, name: str) -> bool:
-        """The candidate's file has this tensor."""
+        """Return whether the candidate's file has this tensor."""
         return name not in self.ignored and self.pair.candidate.has(f"steps/{self.step}/{name}")
 
     def own(self, name: str) -> Array | None:
-        """The candidate's tensor in float64; None where its file lacks it or holds NaN."""
+        """Return the candidate's tensor in float64; None where its file lacks it or holds NaN."""
         if name not in self.ignored and self.given(name):
             found = self.found(name)
             return found if np.isfinite(found).all() else None
         return None
 
     def found(self, name: str) -> Array:
-        """What the file holds, whatever it is."""
+        """Return what the file holds, whatever it is."""
         shape = self.pair.shapes[name]
         return np.atleast_1d(self.pair.candidate.read(f"steps/{self.step}/{name}", shape).astype(np.float64))
 
     def value(self, name: str) -> Bounded:
-        """A tensor: the candidate's own, else computed."""
+        """Return a tensor: the candidate's own, else a computed one."""
         if name not in self.known:
             self.known[name] = self._value(name)
         return self.known[name]
@@ -87,14 +87,14 @@ class StepGraph:
         return operation.full(self.arithmetic) if self.bounded else Bounded(operation.values())
 
     def planting(self, name: str, operation: Operation, bounded: bool = True) -> StepGraph:
-        """The same step with one operation replaced; what does not follow from it is shared."""
+        """Return the same step with one operation replaced; what does not follow from it is shared."""
         follow = self.after(name)
         known = {other: value for other, value in self.known.items() if other not in follow}
         planted = self.planted | {name: operation}
         return StepGraph(self.pair, self.step, self.weights, planted, self.ignored, known, bounded)
 
     def after(self, name: str) -> set[str]:
-        """Names of all tensors that a tensor has a part in, itself too."""
+        """Return the names of all tensors that a tensor has a part in, itself too."""
         found = {name}
         for other in self.pair.shapes:
             if found & set(self.inputs(other)):
@@ -102,7 +102,7 @@ class StepGraph:
         return found
 
     def inputs(self, name: str) -> tuple[str, ...]:
-        """Names of the tensors that an operation takes."""
+        """Return the names of the tensors that an operation takes."""
         layers = self.model.layers
         position = {layer.name: i for i, layer in enumerate(layers)}
         parts = name.split("/")
@@ -130,7 +130,8 @@ class StepGraph:
         return (upstream,) if isinstance(layer, Conv2d) else (upstream, self._before(i))
 
     def operation(self, name: str) -> Operation:
-        """The right operation that makes a tensor, with its operands; where all is stored in 16 bits, in that."""
+        """Return the right operation that makes a tensor, with its operands; where all is stored in 16 bits, in that.
+        """
         right, reduced = self._operation(name), HALF.get(self.pair.lower or "")
         return in_reduced_precision(right, reduced) if reduced and isinstance(right, Forward | Data | Filter) else right
 

@@ -35,7 +35,7 @@ OWN_GRADIENTS = "from the candidate's own gradients"
 
 
 def replay(pair: FilePair, comparison: Comparison, lower: str) -> Comparison:
-    """The comparison, with what fails judged once more by a precision of 16 bits.
+    """Return the comparison, with what fails judged once more by a precision of 16 bits.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _as_precision(one: Explanation, said: str) -> Explanation | None:
 
 
 def rounded_results(operation: Operation, reduced: ReducedPrecision) -> Operation:
-    """An operation that is no convolution, its result stored in 16 bits."""
+    """Return an operation that is no convolution, its result stored in 16 bits."""
     assert reduced.results is not None
     return Passed(operation.shape, operation, reduced.widened, reduced.relative, reduced.absolute)
 
@@ -93,7 +93,7 @@ class _Replay:
         self.kept: tuple[StepGraph, StepGraph] | None = None
 
     def judged(self, one: Judged) -> Judged:
-        """What fails, by the precision that suits it."""
+        """Return what fails, by the precision that suits it."""
         sort, _, parameter = one.name.partition("/")
         if sort in ("weights", "optimizer"):
             return one

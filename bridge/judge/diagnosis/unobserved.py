@@ -23,7 +23,7 @@ MOST = 80
 
 
 def unobserved_operations(graph: StepGraph, name: str) -> list[str]:
-    """Tensors that a tensor follows from and the file lacks, the nearest first."""
+    """Return the tensors that a tensor follows from and the file lacks, the nearest first."""
     found, waiting = [], list(graph.inputs(name))
     while waiting:
         one = waiting.pop(0)

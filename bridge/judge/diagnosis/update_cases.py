@@ -18,7 +18,7 @@ Array = np.ndarray
 def new_weights_case(
     pair: FilePair, graph: StepGraph, step: int, parameter: str, own: bool, graphs: Callable[[int], StepGraph | None]
 ) -> Case | None:
-    """The weights after a step as a case; None where what they follow from is not known.
+    """Return the weights after a step as a case; None where what they follow from is not known.
 
     Parameters
     ----------

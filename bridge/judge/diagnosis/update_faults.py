@@ -47,7 +47,7 @@ class Updating:
     trained: Sgd | None = None
 
     def right(self) -> Given:
-        """The new weights by the right rule."""
+        """Return the new weights by the right rule."""
         return self.by(self.sgd)
 
     def by(
@@ -58,7 +58,7 @@ class Updating:
         first: float = 1.0,
         last: tuple[Array, Array] | None = None,
     ) -> Given:
-        """The new weights by another rule, or from other gradients.
+        """Return the new weights by another rule, or from other gradients.
 
         Parameters
         ----------
@@ -80,7 +80,7 @@ class Updating:
 
 
 def update_faults(case: Updating) -> Hypotheses:
-    """What an update may do instead."""
+    """Yield what an update may do instead."""
     if case.trained is not None:
         yield hypothesis("wrong_tensor", "updated, although it is frozen", case.by(case.trained))
         return

@@ -29,7 +29,7 @@ ROUNDINGS_OF_DY = 4
 
 
 def roundings(model: Model, batch_shape: Shape, name: str) -> Array | None:
-    """Number of roundings in each element of a tensor: of its last two axes, or one number for all.
+    """Return the number of roundings in each element of a tensor: of its last two axes, or one number for all.
 
     A ReLU only copies or drops numbers: its elements have those of what it copies. None where the tensor is no such sum
     (first weights, updates, a copy of the network's input).
@@ -90,7 +90,8 @@ def _data(model: Model, batch_shape: Shape, first: int) -> Array:
 
 
 def kappa(comparison: Comparison, judged: Judged) -> float | None:
-    """Condition of the sum at the worst element: how many times larger than |value| the sum of absolute values is.
+    """Return the condition of the sum at the worst element: how many times larger than |value| the sum of absolute
+    values is.
 
     It is E / (s(n)*|value|): c / |value|, where the inputs are known; else what errors of the inputs may cause is
     counted, too. None where nothing is summed or the value is 0.
@@ -104,7 +105,8 @@ def kappa(comparison: Comparison, judged: Judged) -> float | None:
 
 
 def false_alarm(comparison: Comparison) -> float:
-    """Probability that rounding alone takes any element of right code out of its bound, over all judged steps.
+    """Return the probability that rounding alone takes any element of right code out of its bound, over all judged
+    steps.
 
     At most: every sum of a step is counted, also of tensors that are not in the file, because their errors propagate.
     0 where no sum has more than 81 roundings: there the bound is a theorem.

@@ -54,19 +54,20 @@ class Statistic:
 
     @property
     def cosine(self) -> float:
-        """Cosine of the angle between candidate and value; NaN when one of them is zero."""
+        """Return the cosine of the angle between candidate and value; NaN when one of them is zero."""
         if not (self.norm_found > 0 and self.norm_expected > 0):
             return math.nan
         return self.dot / (math.sqrt(self.norm_found) * math.sqrt(self.norm_expected))
 
     @property
     def relative_error(self) -> float:
-        """|candidate - value| / |value| in the Euclidean norm."""
+        """Return |candidate - value| / |value| in the Euclidean norm."""
         return math.sqrt(self.norm_error / self.norm_expected) if self.norm_expected > 0 else math.nan
 
     @property
     def digits(self) -> float:
-        """Decimal digits that agree over the whole tensor, -log10 of the relative error; infinite where all are equal.
+        """Return decimal digits that agree over the whole tensor, -log10 of the relative error; infinite where all are
+        equal.
 
         >>> Statistic(norm_error=1e-12, norm_expected=1.0).digits
         6.0
@@ -101,7 +102,7 @@ def measure(candidate: Array, value: Array, bound: Array, *, image: int | None =
 
 
 def measure_all(candidates: list[Array], value: Array, bound: Array, *, image: int | None = None) -> list[Statistic]:
-    """The same for several tensors with one value and bound, which are read from memory once."""
+    """Compare several tensors with one value and bound, which are read from memory once."""
     for candidate in candidates:
         if candidate.shape != value.shape or candidate.size == 0:
             raise ValueError(f"shapes {candidate.shape} and {value.shape}: a comparison needs equal, non-empty ones")

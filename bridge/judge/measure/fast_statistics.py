@@ -31,7 +31,7 @@ Figures = tuple[float, int, float, float, float, float, float]
 
 
 def deviations(candidates: list[Array], value: Array, bound: Array) -> list[Figures] | None:
-    """Figures of each tensor, or None where numpy must find them.
+    """Return figures of each tensor, or None where numpy must find them.
 
     Parameters
     ----------

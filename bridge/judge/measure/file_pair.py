@@ -78,30 +78,30 @@ class FilePair:
         self.frozen = frozenset(name for name in start if reference.is_frozen(name))
 
     def reduced_to(self, precision: str) -> FilePair:
-        """The same files, judged by a lower precision than the declared one."""
+        """Return the same files, judged by a lower precision than the declared one."""
         return FilePair(self.reference, self.candidate, precision)
 
     def sgd_of(self, parameter: str) -> Sgd:
-        """The settings that a parameter is updated with: by those of a frozen one it stays as it is."""
+        """Return the settings that a parameter is updated with: by those of a frozen one it stays as it is."""
         return Sgd(0.0) if parameter in self.frozen else self.sgd
 
     @property
     def dtype(self) -> np.dtype:
-        """In which the candidate computes, whatever it stores."""
+        """Return the element type in which the candidate computes, whatever it stores."""
         return np.dtype(self.precision)
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """Shape of the network's output."""
+        """Return the shape of the network's output."""
         return self.shapes[f"forward/{self.model.layers[-1].name}"]
 
     @property
     def loss_scale(self) -> float:
-        """Factor of the sum of squares."""
+        """Return the factor of the sum of squares."""
         return 1.0 / math.prod(self.output_shape) if self.model.mean else 1.0
 
     def parameters(self, file: ExchangeFile, k: int) -> Parameters | None:
-        """All parameters before step k; None when one is missing. The fixture's must be finite."""
+        """Return all parameters before step k; None when one is missing. The fixture's must be finite."""
         shapes = self.model.parameter_shapes()
         if not all(file.has(f"steps/{k}/weights/{name}") for name in shapes):
             return None
@@ -112,7 +112,7 @@ class FilePair:
         return found
 
     def batch(self, k: int, name: str, image: int) -> Array:
-        """One image of an input or target, as the candidate's precision holds it, in float64."""
+        """Return one image of an input or target, as the candidate's precision holds it, in float64."""
         shape = self.batch_shape if name == "input" else self.output_shape
         values = self.reference.read(f"batches/{k}/{name}", shape, image)
         self._finite(f"batches/{k}/{name}", values)
@@ -163,12 +163,12 @@ def other_result(pair: FilePair, result: StrPath) -> Iterator[FilePair]:
 
 
 def is_probe(reference: ExchangeFile) -> bool:
-    """The fixture is an exact probe (``python -m reference.export --probe``)."""
+    """Return whether the fixture is an exact probe (``python -m reference.export --probe``)."""
     return reference.attributes.get("probe") == 1
 
 
 def refuse_copy(pair: FilePair) -> None:
-    """A copy of the fixture that calls itself a candidate: nothing was computed.
+    """Refuse a copy of the fixture that calls itself a candidate: nothing was computed.
 
     Its producer is the fixture's, and so is every number; one that differs is enough. (A program may copy the fixture
     and write its own tensors into the copy.)
@@ -195,7 +195,7 @@ def refuse_copy(pair: FilePair) -> None:
 
 
 def tensor_shapes(model: Model, batch_shape: Shape) -> dict[str, tuple[int, ...]]:
-    """Shape of every tensor of a step by its name under /steps/<k>, in data-flow order."""
+    """Return the shape of every tensor of a step by its name under /steps/<k>, in data-flow order."""
     layers = list(zip(model.layers, model.output_shapes(batch_shape), strict=True))
     parameters = model.parameter_shapes()
     shapes: dict[str, tuple[int, ...]] = {f"forward/{layer.name}": shape for layer, shape in layers}

@@ -44,22 +44,22 @@ class Judged:
 
     @property
     def t(self) -> float:
-        """max |candidate - oracle| / E."""
+        """Return max |candidate - oracle| / E."""
         return self.statistic.t
 
     @property
     def passed(self) -> bool:
-        """T <= 1; false for NaN."""
+        """Return whether T <= 1; NaN is not."""
         return self.t <= 1.0
 
     @property
     def certain(self) -> bool:
-        """It is a bug, and neither rounding nor doubt."""
+        """Return whether it is a bug, and neither rounding nor doubt."""
         return not self.t <= self.bug_above
 
     @property
     def outcome(self) -> Outcome:
-        """Rounding (T <= 1), bug (certain), or cannot tell, which lies between; precision where that explains it.
+        """Return rounding (T <= 1), bug (certain), cannot tell between them, or precision where that explains it.
 
         >>> Judged("loss", 0, Statistic(t=2.0)).outcome.words
         'cannot tell'
@@ -70,12 +70,14 @@ class Judged:
 
     @property
     def given(self) -> bool:
-        """It is one of the first weights, which a candidate copies from the fixture and does not compute."""
+        """Return whether it is one of the first weights, which a candidate copies from the fixture and does not
+        compute.
+        """
         return self.step == 0 and self.name.startswith("weights/")
 
 
 def bug_above(n: float) -> float:
-    """The same for an operation with known inputs and n roundings: n*u*c is a theorem.
+    """Return the T above which an operation with known inputs and n roundings is a bug: n*u*c is a theorem.
 
     >>> bug_above(10), bug_above(324), bug_above(1e6)
     (1.0, 2.0, 10.0)
@@ -84,7 +86,7 @@ def bug_above(n: float) -> float:
 
 
 def sharper(judged: Judged, local: Statistic | None, n: int) -> Judged:
-    """The same tensor against the candidate's own inputs of the operation, where that says more."""
+    """Return the same tensor against the candidate's own inputs of the operation, where that says more."""
     if local is None or local.t <= judged.t:
         return judged
     return Judged(judged.name, judged.step, local, bug_above(n), "from the candidate's own inputs of this operation")
@@ -136,21 +138,21 @@ class Comparison:
 
     @property
     def failures(self) -> list[Judged]:
-        """What is outside its bound, in the order of computation."""
+        """Return what is outside its bound, in the order of computation."""
         return [judged for judged in self.judged if not judged.passed]
 
     @property
     def computed(self) -> list[Judged]:
-        """What was judged and is the candidate's own work."""
+        """Return what was judged and is the candidate's own work."""
         return [judged for judged in self.judged if not judged.given]
 
     def t(self, name: str, step: int) -> float:
-        """T of a tensor that was judged."""
+        """Return T of a tensor that was judged."""
         return next(judged.t for judged in self.judged if (judged.name, judged.step) == (name, step))
 
     @property
     def says_something(self) -> bool:
-        """Something that was computed could be judged, or something is wrong, or hidden."""
+        """Return whether something that was computed could be judged, or something is wrong, or hidden."""
         return bool(self.computed or self.failures) or any(skipped.hidden for skipped in self.not_judged)
 
     def skip(self, name: str, step: int, reason: str, **marks: bool) -> None:

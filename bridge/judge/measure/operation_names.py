@@ -7,7 +7,7 @@ from bridge.exchange.model import Conv2d, Model
 
 
 def operation(model: Model, name: str, step: int = 0) -> str:
-    """The operation that makes a tensor, in words; `step` tells first weights from later ones.
+    """Return the operation that makes a tensor, in words; `step` tells first weights from later ones.
 
     >>> from bridge.exchange.model import Relu
     >>> operation(Model((Relu("r"),)), "forward/r")

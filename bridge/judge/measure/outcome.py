@@ -18,17 +18,17 @@ class Outcome(Enum):
 
     @property
     def label(self) -> str:
-        """The name in JSON."""
+        """Return the name in JSON."""
         return self.name.lower()
 
     @property
     def words(self) -> str:
-        """The name for people."""
+        """Return the name for people."""
         return self.label.replace("_", " ")
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """The outcome of a whole step from those of its tensors.
+    """Return the outcome of a whole step from those of its tensors.
 
     >>> worst([Outcome.ROUNDING, Outcome.BUG, Outcome.CANNOT_TELL]).words
     'bug'

@@ -84,19 +84,19 @@ class ImageVisitor:
 
 
 def reference_counts(pair: FilePair, step: int) -> bool:
-    """The reference's own tensors belong to these weights only at step 0, to this bound only at its precision."""
+    """Return whether the reference's own tensors belong to these weights (step 0) and this bound (its precision)."""
     return step == 0 and pair.reference.precision == pair.precision
 
 
 def twin_counts(pair: FilePair, step: int) -> bool:
-    """The twins belong to the fixture's weights and images, not to ones rounded for a candidate of less precision."""
+    """Return whether the twins belong to these weights and images, which may be rounded for the candidate."""
     return step == 0 and (pair.reference.precision == "float32" or pair.precision == "float64")
 
 
 def visit_batch(
     pair: FilePair, step: int, weights: Parameters, done: Callable[[int], None]
 ) -> tuple[Sums, ImageVisitor]:
-    """All images of a batch through the oracle, several at a time.
+    """Take all images of a batch through the oracle, several at a time.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ BLOCK = 1 << 17
 
 
 def forward(x: Array, ws: list[Array], layer: Conv2d) -> list[Array]:
-    """``conv2d(x, w)`` without bias for each w in `ws`: one input is unfolded once for all of them.
+    """Return ``conv2d(x, w)`` without bias for each w in `ws`: one input is unfolded once for all of them.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def forward(x: Array, ws: list[Array], layer: Conv2d) -> list[Array]:
 
 
 def backward_data(dy: Array, w: Array, layer: Conv2d, size: Pair) -> Array:
-    """Gradient with respect to the input, of height and width `size`.
+    """Return the gradient with respect to the input, of height and width `size`.
 
     ``dy`` is spread over a grid of zeros by the stride, then correlated with the kernels turned by 180
     degrees and with their channels swapped.
@@ -63,7 +63,9 @@ def backward_data(dy: Array, w: Array, layer: Conv2d, size: Pair) -> Array:
 
 
 def backward_filter(x: Array, dys: list[Array], layer: Conv2d) -> list[Array]:
-    """Gradients with respect to the filters, one for each upstream gradient in `dys`, each (k, c / groups, r, s)."""
+    """Return the gradients with respect to the filters, one for each upstream gradient in `dys`, each (k, c / groups,
+    r, s).
+    """
     groups = layer.groups
     padded = np.pad(x, ((0, 0), *((pad, pad) for pad in layer.padding)))
     k, *out = dys[0].shape
@@ -81,17 +83,17 @@ def backward_filter(x: Array, dys: list[Array], layer: Conv2d) -> list[Array]:
 
 
 def products_forward(layer: Conv2d, size_in: Pair, size_out: Pair) -> Array:
-    """Number of products in each output element, (p, q): fewer at the border, where taps fall outside."""
+    """Return the number of products in each output element, (p, q): fewer at the border, where taps fall outside."""
     return _taps(layer, size_in, size_out, of_output=True) * (layer.in_channels // layer.groups)
 
 
 def products_data(layer: Conv2d, size_in: Pair, size_out: Pair) -> Array:
-    """Number of products in each element of the input gradient, (h, w)."""
+    """Return the number of products in each element of the input gradient, (h, w)."""
     return _taps(layer, size_in, size_out, of_output=False) * (layer.out_channels // layer.groups)
 
 
 def products_filter(layer: Conv2d, size_in: Pair, size_out: Pair) -> Array:
-    """Number of products of one image in each weight, (r, s)."""
+    """Return the number of products of one image in each weight, (r, s)."""
     inside = [_inside(layer, axis, size_in, size_out).sum(axis=1) for axis in (0, 1)]
     return np.multiply.outer(*inside)
 

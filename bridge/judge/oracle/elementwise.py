@@ -36,7 +36,7 @@ class Parts:
 
 
 def finish(parts: Parts, n: Array, arithmetic: Arithmetic, bias: Array | None = None) -> tuple[Local, ...]:
-    """``E = s(n)*c + propagated`` in place of c, and the bound of the candidate's own inputs.
+    """Put ``E = s(n)*c + propagated`` in the place of c; return the bound of the candidate's own inputs.
 
     Wrong inputs are rounded too, hence a factor 1 + s(n) of what is propagated. With the candidate's own inputs c is at
     most c + propagated: they are inside their bounds, or fail themselves.
@@ -79,7 +79,7 @@ def finish(parts: Parts, n: Array, arithmetic: Arithmetic, bias: Array | None = 
 
 
 def rectify(value: Array, error: Array) -> tuple[Array, Array]:
-    """ReLU; gives where the input is positive, and where rounding may have decided that.
+    """Apply a ReLU, and return where the input is positive, and where rounding may have decided that.
 
     `error` has the shape of `value`, or is one zero.
     """
@@ -114,7 +114,7 @@ def stop(positive: Array, unsure: Array, da: Array, e_da: Array) -> None:
 
 
 def passed(gradient: Array, z: Array) -> Array:
-    """A gradient where z > 0, else 0; a new array of the gradient's element type."""
+    """Return a gradient where z > 0, else 0; a new array of the gradient's element type."""
     found = np.empty(gradient.shape, gradient.dtype)
 
     def one(g: Array, a: Array, y: Array) -> None:
@@ -126,7 +126,7 @@ def passed(gradient: Array, z: Array) -> Array:
 
 
 def positive_part(z: Array) -> Array:
-    """``max(z, 0)`` as a new array of z's element type."""
+    """Return ``max(z, 0)`` as a new array of z's element type."""
     found = np.empty(z.shape, z.dtype)
     blockwise(lambda a, y: np.maximum(a, 0.0, out=y), z.shape, z, found)
     return found

@@ -24,7 +24,7 @@ OPERAND_ROUNDOFF = {
 
 
 def rounding_factor(n: Array | float, u: float) -> Array:
-    """s(n): the relative error, against the sum of absolute values, that n roundings may leave.
+    """Return s(n), the relative error, against the sum of absolute values, that n roundings may leave.
 
     >>> bool(rounding_factor(81, 1.0) == 81.0)
     True
@@ -34,7 +34,7 @@ def rounding_factor(n: Array | float, u: float) -> Array:
 
 
 def total_roundoff(precision: str) -> float:
-    """Unit roundoff of the candidate plus that of the float64 oracle itself."""
+    """Return the unit roundoff of the candidate plus that of the float64 oracle itself."""
     return UNIT_ROUNDOFF[precision] + UNIT_ROUNDOFF["float64"]
 
 
@@ -54,17 +54,18 @@ class Arithmetic:
     operand: float = 0.0
 
     def factor(self, n: Array | float) -> Array:
-        """s(n) of a sum of products; each product has two operands."""
+        """Return s(n) of a sum of products; each product has two operands."""
         return rounding_factor(n, self.u) + self.operand * (2 + self.operand)
 
     def with_underflow(self, bound: Array, n: Array | float) -> Array:
-        """The bound, in place, with the smallest number for each of n products; what is exact (0) stays exact."""
+        """Return the bound, in place, with the smallest number for each of n products; what is exact (0) stays exact.
+        """
         if self.may_underflow(bound, n):
             bound += self._underflow(n) * (bound > 0)
         return bound
 
     def may_underflow(self, bound: Array, n: Array | float) -> bool:
-        """Does `with_underflow` change anything? Nearly always it is lost to rounding everywhere."""
+        """Return whether `with_underflow` changes anything: nearly always it is lost to rounding everywhere."""
         return not (bound.size and bound.min() >= self._underflow(n) * 2.0**54)
 
     def _underflow(self, n: Array | float) -> float:

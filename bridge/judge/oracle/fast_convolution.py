@@ -30,7 +30,7 @@ CHOICE = "CNN_ORACLE"
 
 
 def usable() -> bool:
-    """May our own kernels be used?
+    """Return whether our own kernels may be used.
 
     Raises
     ------
@@ -50,14 +50,14 @@ def usable() -> bool:
 
 
 def wanted(model: Model, shape: tuple[int, int, int, int]) -> bool:
-    """They are usable, and a convolution of one image is large."""
+    """Return whether they are usable, and a convolution of one image is large."""
     shapes = model.output_shapes(shape)
     layers = [(one, size) for one, size in zip(model.layers, shapes, strict=True) if isinstance(one, Conv2d)]
     return any(_products(layer, size[2:]) >= LARGE for layer, size in layers) and usable()
 
 
 def forward(x: Array, ws: list[Array], layer: Conv2d) -> list[Array]:
-    """As `bridge.judge.oracle.convolution.forward`."""
+    """Return the same as `bridge.judge.oracle.convolution.forward`."""
     size = layer.output_shape((1, *x.shape))[2:]
     if not _ours(layer, size):
         return convolution.forward(x, ws, layer)
@@ -72,7 +72,7 @@ def forward(x: Array, ws: list[Array], layer: Conv2d) -> list[Array]:
 
 
 def backward_data(dy: Array, w: Array, layer: Conv2d, size: Pair) -> Array:
-    """As `bridge.judge.oracle.convolution.backward_data`."""
+    """Return the same as `bridge.judge.oracle.convolution.backward_data`."""
     if not _ours(layer, dy.shape[1:]):
         return convolution.backward_data(dy, w, layer, size)
     w, dx = np.ascontiguousarray(w), np.empty((layer.in_channels, *size))
@@ -83,7 +83,7 @@ def backward_data(dy: Array, w: Array, layer: Conv2d, size: Pair) -> Array:
 
 
 def backward_filter(x: Array, dys: list[Array], layer: Conv2d) -> list[Array]:
-    """As `bridge.judge.oracle.convolution.backward_filter`."""
+    """Return the same as `bridge.judge.oracle.convolution.backward_filter`."""
     if not _ours(layer, dys[0].shape[1:]):
         return convolution.backward_filter(x, dys, layer)
     dws = [np.empty(layer.weight_shape) for _ in dys]

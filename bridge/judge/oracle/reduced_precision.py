@@ -51,7 +51,7 @@ def truncate_fraction(x: Array, bits: int) -> Array:
 
 
 def to_fp16(x: Array) -> Array:
-    """Rounded to float16: subnormal below 6.1e-5, 0 below 3e-8, infinite above 65504.
+    """Return the values rounded to float16: subnormal below 6.1e-5, 0 below 3e-8, infinite above 65504.
 
     >>> to_fp16(np.array([2.0**-26, 1 + 2.0**-11, 1e5])).tolist()
     [0.0, 1.0, inf]
@@ -61,7 +61,7 @@ def to_fp16(x: Array) -> Array:
 
 
 def to_bf16(x: Array) -> Array:
-    """Rounded to bfloat16."""
+    """Return the values rounded to bfloat16, in float32."""
     return round_fraction(x, 7)
 
 
@@ -87,7 +87,7 @@ class ReducedPrecision:
 
     @property
     def type(self) -> str:
-        """The name of its numbers.
+        """Return the name of its numbers.
 
         >>> HALF["bf16 stored"].type
         'bf16'
@@ -105,11 +105,11 @@ class ReducedPrecision:
         return f"{self.type} operands{', bias' if self.bias_inside else ''} and results"
 
     def widened(self, x: Array) -> Array:
-        """Operands as they are multiplied, in float64."""
+        """Return the operands as they are multiplied, in float64."""
         return self.operands(np.asarray(x, dtype=np.float32)).astype(np.float64)
 
     def stored(self, value: Array, error: Array | float, bias: Array | None = None) -> tuple[Array, Array]:
-        """A result and its bound.
+        """Return a result and its bound.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class ReducedPrecision:
         return middle, half + total_roundoff("float32") * (np.abs(middle) + half)
 
     def step(self, value: Array, bias: Array | None = None) -> Array:
-        """How far neighbours of some results are apart; a bias that is added later hides how large they were."""
+        """Return how far neighbours of some results are apart; a bias that is added later hides how large they were."""
         size = np.abs(value) if bias is None else np.abs(value) + np.abs(bias)
         return self.relative * size + self.absolute
 
@@ -178,7 +178,7 @@ HALF: dict[str, ReducedPrecision] = {
 
 
 def words(name: str) -> str:
-    """A lower precision by its name, in words.
+    """Return a lower precision by its name, in words.
 
     >>> words("TF32"), words("float32"), words("bf16 stored")
     ('TF32 operands', 'float32 operands', 'bf16 operands and results')

@@ -105,7 +105,7 @@ class Sums:
 
 
 def loss_bound(sums: Sums, scale: float, elements: int, u: float) -> tuple[float, float]:
-    """The loss of the batch and its bound; `elements` terms, each from 3 roundings (y - t, square, scale).
+    """Return the loss of the batch and its bound; `elements` terms, each from 3 roundings (y - t, square, scale).
 
     Each square may underflow, and each product with the scale.
     """
@@ -114,7 +114,7 @@ def loss_bound(sums: Sums, scale: float, elements: int, u: float) -> tuple[float
 
 
 def local_loss_bound(sums: Sums, scale: float, elements: int, u: float) -> Local | None:
-    """The loss that follows from the candidate's own output; None where its file lacks that."""
+    """Return the loss that follows from the candidate's own output; None where its file lacks that."""
     if sums.local_loss is None:
         return None
     bound = np.atleast_1d(scale * (rounding_factor(elements, u) + 3 * u) * sums.local_loss)
@@ -128,14 +128,14 @@ def _tiny(elements: int, scale: float) -> float:
 
 
 def gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) -> tuple[Array, Array]:
-    """A parameter gradient of the batch and its bound, s(n)*c + propagated."""
+    """Return a parameter gradient of the batch and its bound, s(n)*c + propagated."""
     arithmetic = Arithmetic(u, operand if parts.products else 0.0)
     s = arithmetic.factor(parts.n)
     return parts.value, arithmetic.with_underflow(s * parts.absolute + (1 + s) * parts.propagated, parts.n)
 
 
 def local_gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) -> Local | None:
-    """The gradient that follows from the candidate's own inputs; None where its file lacks them."""
+    """Return the gradient that follows from the candidate's own inputs; None where its file lacks them."""
     if parts.own is None:
         return None
     arithmetic = Arithmetic(u, operand if parts.products else 0.0)

@@ -44,7 +44,7 @@ class Momentum:
     buffers: dict[str, Bounded] = field(default_factory=dict)
 
     def direction(self, sgd: Sgd, name: str, w: Array, g: Bounded, u: float) -> Bounded:
-        """The vector d of ``w1 = w - lr*d``, with its bound; remembers the buffer for the next step."""
+        """Return the vector d of ``w1 = w - lr*d``, with its bound; remembers the buffer for the next step."""
         d, e = g
         if sgd.weight_decay:
             e = (1 + 3 * u) * e + 3 * u * (np.abs(d) + sgd.weight_decay * np.abs(w))

@@ -33,7 +33,7 @@ class Run:
     weights: dict[str, Tensor]
 
     def step(self, group: str, x: Tensor, target: Tensor) -> None:
-        """Forward, loss, backward, update; every tensor goes into a group, ``steps/<k>``."""
+        """Run forward, loss, backward and update; every tensor goes into a group, ``steps/<k>``."""
         layers, kept = self.operations.model.layers, [x]
         for layer in layers:
             kept.append(self._write(f"{group}/forward/{layer.name}", self._forward(layer, kept[-1])))
@@ -48,13 +48,13 @@ class Run:
         self.weights = {name: self.operations.update(name, w, gradients[name]) for name, w in self.weights.items()}
 
     def output(self, x: Tensor) -> Tensor:
-        """The network's output."""
+        """Return the network's output."""
         for layer in self.operations.model.layers:
             x = self._forward(layer, x)
         return x
 
     def write_weights(self, step: int) -> None:
-        """Those before a step."""
+        """Write the weights before a step."""
         for name, w in self.weights.items():
             self._write(f"steps/{step}/weights/{name}", w)
 
@@ -117,12 +117,12 @@ def train(
 
 
 def first_weights(source: ExchangeFile, dtype: str) -> dict[str, Tensor]:
-    """The fixture's."""
+    """Return the fixture's first weights."""
     assert source.model is not None
     shapes = source.model.parameter_shapes()
     return {name: read(source, f"steps/0/weights/{name}", dtype, shape) for name, shape in shapes.items()}
 
 
 def read(source: ExchangeFile, name: str, dtype: str, shape: tuple[int, ...] | None = None) -> Tensor:
-    """A tensor of a file."""
+    """Return a tensor of a file."""
     return torch.from_numpy(source.read(name, shape or source.shape(name)).astype(dtype))

@@ -16,7 +16,7 @@ Edit = Callable[[Array], Array | None]
 
 
 def plant(result: Path, path: Path, edits: dict[str, Edit]) -> Path:
-    """A copy of a result with some tensors replaced."""
+    """Return a copy of a result with some tensors replaced."""
     shutil.copyfile(result, path)
     with h5py.File(path, "r+") as file:
         for name, edit in edits.items():

@@ -18,7 +18,8 @@ Array = np.ndarray
 
 
 def close(found: Array, expected: Array) -> bool:
-    """`torch.testing.assert_close` with its defaults: rtol 1.3e-6 and atol 1e-5 for float32."""
+    """Return whether `torch.testing.assert_close` accepts it with its defaults: rtol 1.3e-6 and atol 1e-5 for float32.
+    """
     try:
         torch.testing.assert_close(torch.from_numpy(found), torch.from_numpy(expected))
     except AssertionError:
@@ -27,7 +28,7 @@ def close(found: Array, expected: Array) -> bool:
 
 
 def all_close(found: Array, expected: Array) -> bool:
-    """`numpy.allclose` with the tolerances that are often chosen.
+    """Return whether `numpy.allclose` accepts it with tolerances that are often chosen.
 
     >>> all_close(np.float32([1e-6]), np.float32([-1e-6])), all_close(np.float32([1.0]), np.float32([1.01]))
     (True, False)
@@ -36,7 +37,7 @@ def all_close(found: Array, expected: Array) -> bool:
 
 
 def same_direction(found: Array, expected: Array) -> bool:
-    """Cosine above 0.99; two zeros agree."""
+    """Return whether the cosine is above 0.99; two zeros agree."""
     a, b = (x.astype(np.float64).ravel() for x in (found, expected))
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
     return bool(np.array_equal(a, b)) if norms == 0 else bool(a @ b > 0.99 * norms)
@@ -52,7 +53,7 @@ RULES: tuple[tuple[str, Callable[[Array, Array], bool], bool], ...] = (
 
 
 def verdicts(fixture: Path, result: Path) -> dict[str, bool]:
-    """By rule: is everything right? An unreadable file or another shape is not."""
+    """Return by rule whether everything is right; an unreadable file or another shape is not."""
     with h5py.File(fixture) as reference, h5py.File(result) as candidate, np.errstate(all="ignore"):
         tensors = [name for part in ("forward", "grads") for name in _datasets(reference, f"steps/0/{part}")]
         tensors.append("steps/0/loss")

@@ -87,7 +87,7 @@ class Fixtures:
         self.folder, self._export = folder, export
 
     def get(self, data: Data, setting: str) -> Path:
-        """Path of a fixture."""
+        """Return the path of a fixture."""
         if setting in BRIGHT:
             data = Data("256x256", 2, bright=BRIGHT[setting])
         base, sgd = SETTINGS[setting]
@@ -110,7 +110,7 @@ class Fixtures:
         return self.folder / f"{name}.h5".replace(" ", "").replace(",", "-")
 
     def right(self, data: Data, setting: str) -> Path:
-        """Path of a right result, torch's."""
+        """Return the path of a right result, torch's."""
         fixture = self.get(data, setting)
         path = fixture.with_name(f"right-{fixture.name}")
         if not path.exists():
@@ -159,7 +159,8 @@ def _batch(source: ExchangeFile, k: int, data: Data, run: Run) -> tuple[Tensor, 
 
 
 def low_pass(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Images of few slow waves on a slope, deviation 1: neighbours are nearly equal, and nothing is symmetric."""
+    """Return images of few slow waves on a slope, deviation 1: neighbours are nearly equal, and nothing is symmetric.
+    """
     n, c, height, width = shape
     i, j = np.arange(height)[:, None] / height, np.arange(width)[None, :] / width
     images = np.empty(shape)

@@ -7,7 +7,7 @@ from torch import nn
 
 
 def strided() -> nn.Module:
-    """Strides, dilations, groups, paddings and kernels that differ in height and width; a layer without bias."""
+    """Return strides, dilations, groups, paddings and kernels that differ in height and width; a layer without bias."""
     return nn.Sequential(
         nn.Conv2d(2, 6, (3, 5), stride=(2, 1), padding=(1, 2)),
         nn.ReLU(),
@@ -18,5 +18,5 @@ def strided() -> nn.Module:
 
 
 def pointwise() -> nn.Module:
-    """One 1x1 convolution: little work for many pixels."""
+    """Return one 1x1 convolution: little work for many pixels."""
     return nn.Sequential(nn.Conv2d(1, 1, 1))

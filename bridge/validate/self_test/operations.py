@@ -25,51 +25,51 @@ class Operations:
         self.buffers: dict[str, Tensor] = {}
 
     def conv(self, layer: Conv2d, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-        """``z``"""
+        """Return ``z``, the output of a convolution."""
         return torch.conv2d(x, w, b, layer.stride, layer.padding, layer.dilation, layer.groups)
 
     def data_gradient(self, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
-        """``dx``"""
+        """Return ``dx``, the gradient with respect to a convolution's input."""
         return parts(layer, dz, x, w, 0)
 
     def filter_gradient(self, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
-        """``dw``"""
+        """Return ``dw``, the gradient with respect to its filters."""
         return parts(layer, dz, x, w, 1)
 
     def bias_gradient(self, layer: Conv2d, dz: Tensor) -> Tensor:
-        """``db``"""
+        """Return ``db``, the gradient with respect to its bias."""
         return dz.sum((0, 2, 3))
 
     def relu(self, name: str, z: Tensor) -> Tensor:
-        """``a``"""
+        """Return ``a``, the output of a ReLU."""
         return z.clamp(min=0)
 
     def relu_backward(self, name: str, da: Tensor, z: Tensor) -> Tensor:
-        """``dz``"""
+        """Return ``dz``, the gradient with respect to a ReLU's input."""
         return da * (z > 0)
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
-        """Squared differences, mean or sum."""
+        """Return the squared differences, their mean or sum."""
         return torch.nn.functional.mse_loss(y, target, reduction="mean" if self.model.mean else "sum")
 
     def loss_gradient(self, y: Tensor, target: Tensor) -> Tensor:
-        """``dy``"""
+        """Return ``dy``, the gradient of the loss with respect to the network's output."""
         return 2 * (y - target) / (y.numel() if self.model.mean else 1)
 
     def decayed(self, name: str, w: Tensor, g: Tensor) -> Tensor:
-        """The gradient with weight decay."""
+        """Return the gradient with weight decay."""
         return g + self.sgd.weight_decay * w
 
     def velocity(self, name: str, old: Tensor | None, g: Tensor) -> Tensor:
-        """The momentum buffer; `old` is None in the first step."""
+        """Return the momentum buffer; `old` is None in the first step."""
         return g if old is None else self.sgd.momentum * old + (1 - self.sgd.dampening) * g
 
     def direction(self, name: str, g: Tensor, v: Tensor) -> Tensor:
-        """What the step follows, where there is momentum."""
+        """Return what the step follows, where there is momentum."""
         return g + self.sgd.momentum * v if self.sgd.nesterov else v
 
     def update(self, name: str, w: Tensor, g: Tensor) -> Tensor:
-        """New weights by torch.optim.SGD's rule."""
+        """Return new weights by torch.optim.SGD's rule."""
         g = self.decayed(name, w, g)
         if self.sgd.momentum:
             self.buffers[name] = self.velocity(name, self.buffers.get(name), g)
@@ -78,7 +78,7 @@ class Operations:
 
 
 def parts(layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor, which: int) -> Tensor:
-    """One of the gradients (input, filter, bias) of a convolution."""
+    """Return one of the gradients (input, filter, bias) of a convolution."""
     found = torch.ops.aten.convolution_backward(
         dz,
         x,
@@ -96,12 +96,12 @@ def parts(layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor, which: int) -> Tensor
 
 
 def replace(**methods: Callable[..., Any]) -> type[Operations]:
-    """Operations with some replaced; each replacement gets ``self`` first."""
+    """Return operations of which some are replaced; each replacement gets ``self`` first."""
     return type("Wrong", (Operations,), methods)
 
 
 def only(layer_name: str, method: str, change: Callable[..., Tensor]) -> type[Operations]:
-    """One operation of one layer gives ``change(right value, *arguments)``."""
+    """Return operations of which one, of one layer, gives ``change(right value, *arguments)``."""
 
     def wrong(self: Operations, layer: Any, *arguments: Tensor) -> Tensor:
         right = getattr(Operations, method)(self, layer, *arguments)
@@ -112,7 +112,7 @@ def only(layer_name: str, method: str, change: Callable[..., Tensor]) -> type[Op
 
 
 def fed(layer_name: str, method: str, **operands: Callable[[Tensor], Tensor]) -> type[Operations]:
-    """One operation of one layer, of operands (x, w, b, dz) that were changed before.
+    """Return operations of which one, of one layer, takes operands (x, w, b, dz) that were changed before.
 
     A wrong program often computes rightly with the wrong thing.
     """

@@ -131,13 +131,13 @@ def _environment(wanted: dict[str, str]) -> Iterator[None]:
 
 
 def ask(work: tuple[Case, Scene]) -> Answer:
-    """What is said of one case."""
+    """Return what is said of one case."""
     case, scene = work
     return check(case.healthy, str(case.data), scene) if case.healthy else tell(case.plant, str(case.data), scene)
 
 
 def document(summary: Summary, seconds: float) -> dict[str, Any]:
-    """All answers and the numbers made of them, for a file."""
+    """Return all answers and the numbers made of them, for a file."""
     return {
         "verdict": "passed" if summary.passed else "failed",
         "exit_code": 0 if summary.passed else 1,

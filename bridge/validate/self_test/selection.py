@@ -34,12 +34,12 @@ class Case:
 
     @property
     def plant(self) -> Plant:
-        """The fault."""
+        """Return the fault."""
         return _PLANTS[self.name]
 
     @property
     def healthy(self) -> Healthy | None:
-        """The right program, if it is one."""
+        """Return the right program, if it is one."""
         return _HEALTHY[self.name] if self.right else None
 
 
@@ -49,12 +49,12 @@ assert len(_PLANTS) == len(CATALOGUE) + len(UNKNOWN), "two faults of one name"
 
 
 def planted(plants: list[Plant], data: Data) -> list[Case]:
-    """Faults in one fixture."""
+    """Return the faults in one fixture."""
     return [Case(f"{one.kind} {one.name}", data, one.setting) for one in plants]
 
 
 def one_of_each(plants: tuple[Plant, ...], turn: int = 0) -> list[Plant]:
-    """One plant of every kind, in every turn another one.
+    """Return one plant of every kind, in every turn another one.
 
     >>> len(one_of_each(CATALOGUE)), one_of_each(CATALOGUE, 1)[0].name
     (41, 'filter gradient flipped in h')
@@ -66,17 +66,19 @@ def one_of_each(plants: tuple[Plant, ...], turn: int = 0) -> list[Plant]:
 
 
 def running(programs: tuple[Healthy, ...], data: Data, *settings: str) -> list[Case]:
-    """Right programs on fixtures of several settings."""
+    """Return right programs on fixtures of several settings."""
     return [Case(one.name, data, setting, True) for setting in settings for one in programs]
 
 
 def quick() -> list[Case]:
-    """A fault of each kind and every right program, on small noisy images."""
+    """Return a fault of each kind and every right program, on small noisy images."""
     return planted(one_of_each(CATALOGUE), SMALL) + running(HEALTHY, SMALL, "plain")
 
 
 def full() -> list[Case]:
-    """Everything on small images; one of each kind with every other size, loss scale and images; and what has none."""
+    """Return everything on small images; one of each kind with every other size, loss scale and images; and what has
+    none.
+    """
     every = tuple(name for name in SETTINGS if name not in BRIGHT)
     cases = planted(list(CATALOGUE), SMALL) + running(HEALTHY, SMALL, *every)
     short = tuple(one for one in CATALOGUE if one.setting not in BRIGHT)

@@ -29,38 +29,38 @@ class Summary:
 
     @property
     def visible(self) -> list[Told]:
-        """Faults that the data can show."""
+        """Return the faults that the data can show."""
         return [one for one in self.told if one.visible]
 
     @property
     def missed(self) -> list[Told]:
-        """Visible, and not caught."""
+        """Return the faults that are visible and were not caught."""
         return [one for one in self.visible if not one.caught]
 
     @property
     def unnamed(self) -> list[Told]:
-        """Caught, and the first explanation is another."""
+        """Return the faults that were caught and whose first explanation is another."""
         return [one for one in self.visible if one.caught and not one.named]
 
     @property
     def alarms(self) -> list[Healthily]:
-        """Right programs of which anything else was said than rounding."""
+        """Return the right programs of which anything else was said than rounding."""
         return [one for one in self.healthy if one.code != 0]
 
     @property
     def naming(self) -> float:
-        """Share of visible, caught faults that were named first; 0 where there are none."""
+        """Return the share of visible, caught faults that were named first; 0 where there are none."""
         caught = [one for one in self.visible if one.caught]
         return sum(one.named for one in caught) / len(caught) if caught else 0.0
 
     @property
     def passed(self) -> bool:
-        """Something was tried, nothing missed, enough named, no false alarm."""
+        """Return whether something was tried, nothing missed, enough named, no false alarm."""
         tried = bool(self.visible and self.healthy)
         return tried and not self.missed and not self.alarms and self.naming >= NAMED
 
     def kinds(self) -> dict[int, dict[str, int]]:
-        """Counts by kind."""
+        """Return counts by kind."""
         found: dict[int, dict[str, int]] = {}
         for one in sorted(self.told, key=lambda one: one.kind):
             row = found.setdefault(one.kind, dict.fromkeys(("plants", "caught", "named", "in_class", "not_visible"), 0))
@@ -72,7 +72,8 @@ class Summary:
         return found
 
     def tolerances(self) -> dict[str, dict[str, int]]:
-        """By rule, ours first: faults missed (of all visible, and of those that are wrong in step 0), false alarms.
+        """Return by rule, ours first: faults missed (of all visible, and of those that are wrong in step 0), false
+        alarms.
 
         Fixed tolerances read single runs, one step at a time: faults that show only in a second run are left out.
         """
@@ -94,7 +95,7 @@ class Summary:
         return found
 
     def numbers(self) -> dict[str, Any]:
-        """For a file."""
+        """Return the numbers for a file."""
         return {
             "passed": self.passed,
             "kinds": len(self.kinds()),

@@ -25,7 +25,7 @@ def show(console: Console, summary: Summary) -> None:
 
 
 def by_kind(summary: Summary) -> Table:
-    """What was planted, and what was said of it."""
+    """Return what was planted, and what was said of it."""
     table = Table(title="planted faults", title_justify="left", box=None, pad_edge=False)
     for name in ("", "kind"):
         table.add_column(name, justify="right" if not name else "left")
@@ -38,7 +38,7 @@ def by_kind(summary: Summary) -> Table:
 
 
 def tolerances(summary: Summary) -> Table:
-    """The same programs by fixed tolerances."""
+    """Return the same programs by fixed tolerances."""
     table = Table(title="the same by fixed tolerances", title_justify="left", box=None, pad_edge=False)
     table.add_column("rule")
     chosen = [one for one in summary.visible if one.naive]
@@ -55,7 +55,7 @@ def tolerances(summary: Summary) -> Table:
 
 
 def conclusion(summary: Summary) -> str:
-    """One sentence."""
+    """Return the conclusion in one sentence."""
     kinds = {one.kind for one in summary.visible} - {UNKNOWN_KIND}
     whole = {kind for kind in kinds if all(one.caught for one in summary.visible if one.kind == kind)}
     said = "SELF-TEST PASSED" if summary.passed else "SELF-TEST FAILED"
