@@ -122,7 +122,7 @@ def _lower(pair: FilePair, comparison: Comparison, progress: Report | None) -> L
     if recognised.name in HALF:
         reduced = replay(pair, comparison, recognised.name)
     else:
-        reduced = compare(pair.reduced(recognised.name), progress)
+        reduced = compare(pair.reduced_to(recognised.name), progress)
     excuse(comparison, recognised, reduced)
     return Lower(recognised, reduced)
 
@@ -132,7 +132,7 @@ def _explained(
 ) -> Verdict:
     """A bug besides a lower precision is searched with that precision's bounds; else the precision itself is named."""
     if lower and lower.recognised.proven and lower.comparison.failures:
-        found = diagnose(pair.reduced(lower.recognised.name), lower.comparison, seconds)
+        found = diagnose(pair.reduced_to(lower.recognised.name), lower.comparison, seconds)
         return named(verdict, lower.comparison, found)
     diagnosis = diagnose(pair, comparison, seconds)
     if lower and lower.recognised.name in HALF:
