@@ -60,6 +60,9 @@ def test_the_program_and_its_help(pair: tuple[Path, Path]) -> None:
     command = [sys.executable, "-m", "bridge.compare"]
     done = subprocess.run([*command, *map(str, pair)], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "RIGHT" in done.stdout
+    assert "--all shows every one" in done.stdout
+    every = subprocess.run([*command, *map(str, pair), "--all"], capture_output=True, text=True, check=True).stdout
+    assert "--all" not in every and every.count("\n") > done.stdout.count("\n")
     said = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
     assert "exit codes:" in said and "FIXTURE" in said and "docs/exchange-file.md" in said
     assert subprocess.run(command, capture_output=True, check=False).returncode == 2

@@ -20,7 +20,7 @@ from bridge.report.colours import NOT_FINITE
 from bridge.report.error_map import error_map, worth_a_map
 from bridge.report.figures import map_figure
 from bridge.report.html_page import page
-from bridge.report.html_parts import adequacy_tables
+from bridge.report.html_parts import adequacy_tables, tensor_table
 from tests.helpers.candidates import plant
 from tests.helpers.judgements import ADEQUACY, DIAGNOSIS, FLIPPED, assert_in_order, of, printed, stat
 from tests.helpers.opened import with_pair
@@ -97,6 +97,8 @@ def test_text_from_files_stays_text(right: Judgement) -> None:
     verdict = Verdict(Outcome.CANNOT_TELL, evil, [evil])
     found = Balanced.read(page(Judgement(comparison, verdict)))
     assert "".join(found.text).count("<script>alert(1)</script>") == 4
+    named = replace(comparison, judged=[replace(comparison.judged[0], name=evil, step=1)])
+    assert "<script>alert(1)" not in tensor_table(named, named.judged)
     assert page(Judgement(comparison, verdict)).encode("utf-8", "replace")
 
 

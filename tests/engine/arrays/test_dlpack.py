@@ -51,6 +51,16 @@ def test_numpy_takes_ours(versioned: bool) -> None:
     assert dlpack.given_count() == 0
 
 
+@pytest.mark.parametrize("copied", [False, True])
+def test_ours_may_be_written_to(copied: bool) -> None:
+    """That nobody else has the memory is another bit of the flags than that nobody may write to it."""
+    array = batch((2, 3), "float32", 1)
+    capsule = dlpack.give(array, array.ctypes.data, array.shape, "float32", HOST, versioned=True, copied=copied)
+    assert not dlpack.Taken("x", capsule).read_only
+    gc.collect()
+    assert dlpack.given_count() == 0
+
+
 @pytest.mark.parametrize("version", [{}, {"max_version": (1, 0)}])
 def test_we_take_those_of_torch_and_numpy(version: dict[str, Any]) -> None:
     """Strides in elements, offsets, read-only memory; the deleter frees it."""

@@ -23,7 +23,7 @@ from bridge.judge.measure.sgd_update import OTHER_ORDER
 from bridge.judge.oracle import sgd as updates
 from bridge.judge.oracle import step as bounds
 from bridge.judge.oracle.error_model import Arithmetic, rounding_factor, total_roundoff
-from bridge.judge.oracle.reductions import Sums, gradient_bound, loss_bound
+from bridge.judge.oracle.reductions import GradientSums, Sums, gradient_bound, loss_bound
 from bridge.judge.verdict import Outcome, decide
 from bridge.report import print_report, to_dict
 
@@ -55,6 +55,16 @@ def test_underflow_leaves_exact_zeros_exact() -> None:
     assert bound[0] == 0 and bound[1] == pytest.approx(9 * 2.0**-149) and bound[2] == 1
     tiny = Arithmetic(total_roundoff("float64")).with_underflow(np.array([1e-60]), 9)
     assert tiny[0] == 1e-60
+
+
+def test_the_bound_of_a_gradient_is_that_of_its_sum() -> None:
+    """s(n)*c for n roundings, and what errors of the inputs may change."""
+    one = np.ones(2)
+    value, bound = gradient_bound(GradientSums(5 * one, 3 * one, 0.5 * one, 4 * one), U)
+    np.testing.assert_allclose(value, 5)
+    np.testing.assert_allclose(bound, 4 * U * 3 + (1 + 4 * U) * 0.5, rtol=1e-12)
+    bound = gradient_bound(GradientSums(5 * one, 3 * one, 0 * one, 4 * one), U)[1]
+    np.testing.assert_allclose(bound, 12 * U, rtol=1e-12)
 
 
 # --- the bounds of a step -----------------------------------------------------------------------------------
