@@ -49,7 +49,7 @@ def test_the_document_shows_the_examples(root: Path) -> None:
 
 
 def test_nothing_is_left_to_be_filled_in(root: Path) -> None:
-    for path in [root / "README.md", *(root / "docs").glob("*.md")]:
+    for path in [root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").glob("*.md")]:
         assert "_PLACE" not in path.read_text(encoding="utf-8"), path
 
 
@@ -70,7 +70,7 @@ def test_every_fault_is_described(root: Path) -> None:
 
 def test_links_lead_somewhere(root: Path) -> None:
     """To files that exist, from README and all documents."""
-    for path in [root / "README.md", *(root / "docs").glob("*.md")]:
+    for path in [root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
 
