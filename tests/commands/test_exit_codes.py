@@ -127,7 +127,7 @@ def test_a_json_that_cannot_be_written_is_found_first(name: str, path: str, reas
     """Before any work, with the path as it was given; nothing is left behind."""
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(compare, "judge", lambda *given: pytest.fail("the work has begun"))
+    monkeypatch.setattr(compare, "judge_pair", lambda *given: pytest.fail("the work has begun"))
     monkeypatch.setattr(validate, "workspace", lambda *given: pytest.fail("the work has begun"))
     files = ["none.h5", "none.h5"] if name == "compare" else []
     assert PROGRAMS[name].main([*files, "--json", path]) == 2

@@ -281,7 +281,7 @@ def test_junit(wrong: Pair) -> None:
     assert int(found.get("failures")) == len(failed) == len(comparison.failures) + 1
     first = cases["bridge.grads", "grads/conv2/weight [step 1]"].find("failure")
     assert first.get("type") == "bug" and re.match(r"T = \S+ at \(.*right is", first.get("message"))
-    assert "Kernel flipped" in cases["bridge.judge.verdict", "verdict"].find("failure").text
+    assert "Kernel flipped" in cases["bridge.verdict", "verdict"].find("failure").text
     assert cases["bridge.grads", "grads/conv2/weight [step 0]"].find("failure") is None
     (skipped,) = (case for case in found if case.find("skipped") is not None)
     assert skipped.get("name") == "steps/0/what?<is>?" and skipped.find("skipped").get("message") == "unknown name"
@@ -294,7 +294,7 @@ def test_junit(wrong: Pair) -> None:
 @pytest.mark.parametrize("option", ["--json", "--report", "--junit"])
 def test_a_file_that_cannot_be_made_is_found_first(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                    capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(compare, "judge", lambda *given: pytest.fail("the work has begun"))
+    monkeypatch.setattr(compare, "judge_pair", lambda *given: pytest.fail("the work has begun"))
     path = str(tmp_path / "none" / "file")
     assert compare.main(["none.h5", "none.h5", option, path]) == 2
     assert capsys.readouterr().err == f"bridge.compare: {option} {path}: no such folder\n"
