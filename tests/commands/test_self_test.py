@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from bridge.judge.diagnosis import KINDS, Diagnosis
+from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
@@ -175,13 +176,13 @@ def test_a_diagnosis_that_says_nothing_fails(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_comparison_that_passes_everything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def blind(*files: Path, **_: Any) -> tuple[Comparison, Verdict]:
-        comparison, _ = judge(*files, diagnosing=False)
+    def blind(pair: FilePair, **_: Any) -> tuple[Comparison, Verdict]:
+        comparison, _ = judge_pair(pair, diagnosing=False)
         comparison.judged.clear()
         return comparison, Verdict(Outcome.ROUNDING, "all is well")
 
-    judge = run_case.judge
-    monkeypatch.setattr(run_case, "judge", blind)
+    judge_pair = run_case.judge_pair
+    monkeypatch.setattr(run_case, "judge_pair", blind)
     found = summary()
     assert not found.passed and len(found.missed) == 1
 
@@ -220,7 +221,7 @@ def test_when_it_passes(faults: list[Told], codes: list[int], passed: bool) -> N
 def test_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, caught: bool
 ) -> None:
-    healthy = Healthily("right", "data", "plain", fixed_tolerances={name: True for name, *_ in fixed_tolerances.RULES})
+    healthy = Healthily("right", "data", "plain", naive={name: True for name, *_ in fixed_tolerances.RULES})
     answers = Summary([told(caught=caught)], [healthy])
     monkeypatch.setattr(run, "run", lambda cases, **_: answers if len(cases) == len(QUICK) else None)
     code = validate.main(["--self-test", "--quick", "--json", str(tmp_path / "out.json")])

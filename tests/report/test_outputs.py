@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import json
 import math
 import re
@@ -321,9 +319,3 @@ def test_reports_replace_older_ones_in_one_piece(small_fixture: Path, small_resu
         assert ask(small_fixture, small_result, option, str(tmp_path / "file")).code == 0
         assert (tmp_path / "file").read_text(encoding="utf-8") != "old"
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in Path(outputs.__file__).with_name("report").glob("*.py")))
-def test_examples_in_the_documentation_run(name: str) -> None:
-    module = "bridge.report" if name == "__init__" else f"bridge.report.{name}"
-    assert doctest.testmod(importlib.import_module(module)).failed == 0
