@@ -148,8 +148,8 @@ contains
          if (self%layers(first - 1)%is%kind == kind_conv2d) then
             call self%backend%conv_backward_data(layer%is%conv, layer%weight%value, dy, x, error)
          else
+            ! No bias gradient: a convolution before that ReLU would be the first of this sequence
             db = tensor_type()
-            if (first > 2) db = self%layers(first - 2)%bias%gradient
             call self%backend%conv_backward_relu(layer%is%conv, layer%weight%value, dy, x, db, error)
          end if
       end associate
