@@ -115,7 +115,7 @@ contains
          if (network%layers(layer)%hidden) then
             call fail(error, "output: the device keeps that of "//network%layers(layer)%is%name//" in a form of "// &
                & "its own, expected "//network%description%layers(size(network%layers))%name// &
-               & ", or a network with lean=False")
+               & ", or a network with keep_activations=True")
          else
             tensor = network%layers(layer)%output
          end if

@@ -2,7 +2,7 @@
 // The part of the CUDA 13 runtime, driver and cuBLAS interface that the project uses: own declarations.
 //
 // With -DREAL_HEADERS the types and enumerators come from NVIDIA's headers, and the compiler compares
-// the prototypes below with theirs; tests/test_software_device.py does this where the headers are.
+// the prototypes below with theirs; tests/software_device/tests/test_build.py does this where the headers are.
 // Facts: CUDA 13.0 runtime, driver and cuBLAS API references.
 #pragma once
 #include <stddef.h>
