@@ -1,5 +1,7 @@
 # `make validate` and `make test` do all their own set-up; the second time they start at once.
 PYTHON_ENV := .venv/bin/python
+FLANG := flang-22
+KERNELS := fortran/cuda/kernels/kernels
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 help:  ## this list
@@ -29,6 +31,9 @@ lint: test-setup  ## ruff and mypy for Python; fortitude, and flang where it is,
 	@.venv/bin/fortitude check --output-format concise fortran
 	@$(PYTHON_ENV) .ci/lint_flang.py
 
+kernels:  ## compile the CUDA Fortran kernels anew, to the PTX that is tracked (flang 22 or newer)
+	@python3 fortran/cuda/kernels/build_kernels.py --compiler $(FLANG) $(KERNELS).cuf $(KERNELS).ptx
+
 doctor: setup  ## what works on this machine, what does not, and what would help (ARGS="--device cuda" etc.)
 	@$(PYTHON_ENV) -m bridge.doctor $(ARGS)
 
@@ -44,5 +49,5 @@ gpu-bench:  ## a training step on a GPU beside PyTorch and its roofline; without
 clean:  ## remove what was built, not the virtual environment
 	rm -rf build
 
-.PHONY: help setup test-setup validate test test-deep lint doctor gpu-check bench gpu-bench clean
+.PHONY: help setup test-setup validate test test-deep lint kernels doctor gpu-check bench gpu-bench clean
 .DEFAULT_GOAL := help

@@ -33,8 +33,7 @@ def problems(found: Cuda, machine: Machine) -> list[Problem]:
     """Return what stands against using the device cuda, in the order in which it must be solved."""
     if not sys.platform.startswith("linux"):
         return [Problem(f"{sys.platform} is not supported", "use Linux, or WSL on Windows")]
-    needed = [part for part in cuda.LIBRARIES if part != "cublas" or not found.kernels]
-    result = [_library_problem(found, part, machine) for part in needed if part in found.errors]
+    result = [_library_problem(found, part, machine) for part in cuda.LIBRARIES if part in found.errors]
     if not result and "devices" in found.errors:
         result.append(_devices_problem(found, machine))
     elif not result and found.count == 0:
@@ -49,10 +48,6 @@ def advice(found: Cuda, machine: Machine) -> list[Problem]:
     result = []
     if any(cuda.usable(found, number) for number in range(found.count)):
         result += [_probe_problem(found, number) for number in range(found.count) if not cuda.usable(found, number)]
-    if not found.kernels and "kernels" not in found.errors and not found.too_old:
-        flang = ("sudo apt install flang-22 && make setup" if machine.system == "debian" else
-                 "install LLVM's flang, 22 or newer (your distribution's, or apt.llvm.org), then make setup")
-        result.append(Problem("our CUDA kernels are not built in", flang))
     ours, theirs = found.facts.get("cudnn library", ""), first_file(os.environ.get("CNN_CUDA_WHEELS", ""), CUDNN)
     if ours and theirs and torch_build().startswith("built for CUDA") and not _same(ours, theirs):
         result.append(Problem(f"PyTorch loads another cuDNN ({theirs}) than this library ({ours}), and one process "
@@ -125,7 +120,7 @@ def _probe_problem(found: Cuda, number: int) -> Problem:
     answer = found.probes.get(f"probe:cuda:{number}", Answer(error="not tried"))
     fix = f"python -m bridge.validate --probe --device cuda:{number}   (which tensor is wrong?)"
     if _is_too_old(found, number):
-        fix = "pip install . -Csetup-args=-Dgpu_kernels=disabled   (our kernels are for newer GPUs)"
+        fix = "take a newer GPU   (our kernels are for compute capability 7.5 and newer)"
     return Problem(f"cuda:{number}: {answer.why('at the probe')}", fix)
 
 
@@ -133,4 +128,4 @@ def _is_too_old(found: Cuda, number: int) -> bool:
     """The kernels are compiled for a newer architecture: "7.0" is before "sm_75"."""
     capability = found.device(number, "compute capability").replace(".", "")
     target = found.facts.get("kernels target", "").removeprefix("sm_")
-    return found.kernels and capability.isdecimal() and target.isdecimal() and int(capability) < int(target)
+    return capability.isdecimal() and target.isdecimal() and int(capability) < int(target)

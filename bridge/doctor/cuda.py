@@ -11,16 +11,13 @@ from bridge.doctor import machine as machines
 from bridge.doctor.isolated import Answer, ask
 from bridge.doctor.records import Row, Section, State
 
-#: The first CUDA whose runtime has cudaLibraryLoadData
-LOADS_KERNELS = (12, 8)
 #: Parts of `cuda_facts`, in this order, because each needs those before it
-PARTS = ("build", "kernels", "driver", "cudart", "cudnn", "cublas", "devices")
+PARTS = ("build", "kernels", "driver", "cudart", "cudnn", "devices")
 #: Name in words, and the files that are looked for
 LIBRARIES = {
     "driver": ("GPU driver", ["libcuda.so.1"]),
     "cudart": ("CUDA runtime", ["libcudart.so.13", "libcudart.so.12"]),
     "cudnn": ("cuDNN", ["libcudnn.so.9"]),
-    "cublas": ("cuBLAS", ["libcublas.so.13", "libcublas.so.12"]),
 }
 FULL = "fp32"
 #: What the driver gives when it has started but sees no device, CUDA_ERROR_NO_DEVICE
@@ -36,26 +33,13 @@ class Cuda:
     probes: dict[str, Answer] = field(default_factory=dict)
 
     @property
-    def kernels(self) -> bool:
-        """Return whether our own kernels are built in, and the CUDA runtime, where there is one, can load them."""
-        return self.facts.get("kernels", "").startswith("built in") and not self.too_old
-
-    @property
-    def too_old(self) -> bool:
-        """Return whether the CUDA runtime is from before cudaLibraryLoadData: 12.0 to 12.7."""
-        major, _, minor = self.facts.get("cudart version", "").partition(".")
-        return major.isdecimal() and minor.isdecimal() and (int(major), int(minor)) < LOADS_KERNELS
-
-    @property
     def count(self) -> int:
         """Return the number of devices."""
         return int(self.facts.get("devices", "0"))
 
     def math(self, number: int) -> list[str]:
-        """Return the values of math= that a device can be opened with: operands are rounded to 16 bits by our kernels.
-        """
-        modes = self.device(number, "math").split() or [FULL]
-        return modes if self.kernels else [mode for mode in modes if mode not in ("fp16", "bf16")]
+        """Return the values of math= that a device can be opened with."""
+        return self.device(number, "math").split() or [FULL]
 
     def device(self, number: int, what: str) -> str:
         """Return a fact of a device; "" if it is not known."""
@@ -162,17 +146,10 @@ def _gib(text: str) -> str:
 
 
 def _kernels_row(found: Cuda) -> Row:
-    if found.kernels:
-        count, target = len(found.facts.get("kernels entries", "").split()), found.facts.get("kernels target", "?")
-        return Row("our kernels", f"built in: {count} kernels, PTX for {target} and newer", State.GOOD)
     if "kernels" in found.errors:
         return Row("our kernels", found.errors["kernels"], State.BAD)
-    if found.too_old:
-        return Row("our kernels", f"not loaded: CUDA runtime {found.facts['cudart version']}, they want 12.8 or newer",
-                   State.ABSENT, "cuBLAS and cuDNN do their work; math=fp16 and math=bf16 are not there")
-    return Row("our kernels", "not built in", State.ABSENT,
-               "cuBLAS and cuDNN do their work, in more passes over the memory and with float32 sums; math=fp16 and "
-               "math=bf16 are not there")
+    count, target = len(found.facts.get("kernels entries", "").split()), found.facts.get("kernels target", "?")
+    return Row("our kernels", f"built in: {count} kernels, PTX for {target} and newer", State.GOOD)
 
 
 def usable(found: Cuda, number: int) -> bool:

@@ -240,8 +240,8 @@ contains
       call self%device%leave(error)
    end subroutine cuda_conv_backward_bias
 
-   !> The gradient with respect to `a` needs a place before the mask is applied: a is the mask. Our kernel may put the
-   !> result there, cuDNN only where the gradient was
+   !> The gradient with respect to `a` needs a place before the mask is applied: a is the mask. The kernel may put the
+   !> result there
    subroutine cuda_conv_backward_relu(self, conv, w, dy, a, db, error)
       !> The device
       class(cuda_type), intent(inout) :: self
@@ -263,14 +263,7 @@ contains
       da = a
       if (.not. allocated(error)) call self%device%reserve_scratch(int(a%bytes(), c_size_t), da%address, error)
       if (.not. allocated(error)) call backward_data(self%device, self%options, conv, w, dy, da, error)
-      if (.not. allocated(error)) then
-         if (self%device%kernels%available) then
-            call relu_backward(self%device, a, da, a, db, error)
-         else
-            call relu_backward(self%device, a, da, da, db, error)
-            if (.not. allocated(error)) call convert(self%device, da, a, error)
-         end if
-      end if
+      if (.not. allocated(error)) call relu_backward(self%device, a, da, a, db, error)
       call self%device%leave(error)
    end subroutine cuda_conv_backward_relu
 

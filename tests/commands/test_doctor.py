@@ -347,7 +347,7 @@ def test_a_library_that_ends_or_stops_the_process(harm: str, how: str, folder: P
     path = broken_cuda.make_library(folder / "libcudnn.so.9", when_loaded=harm)
     found, said = found_here("cuDNN: ", SHORT if harm == broken_cuda.HANGS else 120.0)
     assert said == f"cuDNN: {how.format(path)} -> take {folder} out of CNN_CUDA_PATH, or repair what is in it"
-    assert set(found.errors) >= {"cudnn"} and "build" not in found.errors and "kernels" in found.facts
+    assert set(found.errors) >= {"cudnn"} and "build" not in found.errors and "kernels target" in found.facts
 
 
 def test_the_library_that_is_blamed_is_the_one_that_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,15 +411,13 @@ def test_a_device_that_works(device: None, capsys: pytest.CaptureFixture[str]) -
     code, document = report(capsys, "--device", "cuda")
     assert code == 0
     assert document["words"] == "cpu: ready. cuda: ready (cuda:0 strict software device (no GPU))"
-    assert {one["state"] for one in section(document, "CUDA")
-            if one["name"] != "our kernels"} == {"good"}
+    assert {one["state"] for one in section(document, "CUDA")} == {"good"}
     checks = {one["name"]: one["value"] for one in section(document, "Self-check, with integers")}
     assert checks["cuda:0"] == "exact: a 3x3 convolution, one training step"
     modes = document["cuda_facts"]["device 0 math"].split()
     assert modes == ["fp32", "tf32", "fp16", "bf16"]
-    if document["cuda_facts"]["kernels"] == "built in":
-        assert set(checks) == {"cpu", "cuda:0", *(f"cuda:0,math={mode}" for mode in modes[1:])}
-        assert "cnn_mse_f32" in document["cuda_facts"]["kernels entries"].split()
+    assert set(checks) == {"cpu", "cuda:0", *(f"cuda:0,math={mode}" for mode in modes[1:])}
+    assert "cnn_mse_f32" in document["cuda_facts"]["kernels entries"].split()
     assert int(document["cuda_facts"]["device 0 memory total"]) == 2**30
 
 
@@ -481,8 +479,8 @@ def test_a_device_that_does_not_work(settings: dict[str, str], words: str, devic
 
 LIBRARIES = {"driver library": "/d/libcuda.so.1", "driver version": "13.0", "cudart library": "/w/libcudart.so.13",
              "cudart version": "13.0", "cudnn library": "/w/libcudnn.so.9", "cudnn version": "9.19.0",
-             "cudnn CUDA": "13.1", "cublas library": "/w/libcublas.so.13"}
-BUILT = {"kernels": "built in", "kernels target": "sm_75", "kernels entries": "a b c"}
+             "cudnn CUDA": "13.1"}
+BUILT = {"kernels target": "sm_75", "kernels entries": "a b c"}
 H100 = {"devices": "1", "device 0 name": "H100", "device 0 compute capability": "9.0", "device 0 math": "fp32 tf32",
         "device 0 multiprocessors": "132", "device 0 memory total": "85899345920",
         "device 0 memory free": "1073741824"}
@@ -506,42 +504,12 @@ def test_everything_is_there() -> None:
     assert cuda._texts(found) == ["cuda:0", "cuda:0,math=tf32"]
 
 
-def test_cublas_is_needed_without_kernels_only() -> None:
-    missing = {"cublas": "device cuda: libcublas.so.13 or libcublas.so.12 not found (x); looked in y"}
-    assert not advice.problems(Cuda(LIBRARIES | BUILT | H100, missing, GOOD), NOWHERE)
-    bare = Cuda(LIBRARIES | H100 | {"kernels": "not built in"}, missing, GOOD)
-    assert first_problem(bare).startswith("cuBLAS not found (libcublas.so.13 or libcublas.so.12) -> pip install ")
-    assert "flang, 22 or newer" in advice.advice(bare, NOWHERE)[0].fix
-    debian = Machine([], "", system="debian")
-    assert advice.advice(bare, debian)[0].fix == "sudo apt install flang-22 && make setup"
-
-
 def test_a_cudnn_without_its_neighbour() -> None:
     """cuDNN is whole, but opens cuBLASLt: to install cuDNN again would not help."""
     lone = {"cudnn": "device cuda: /w/libcudnn.so.9 needs libcublasLt.so.13, which is neither beside it nor where the "
                      "loader looks (x)"}
     found = Cuda(LIBRARIES | BUILT, lone)
     assert first_problem(found).endswith(" -> pip install nvidia-cudnn-cu13 nvidia-cuda-runtime nvidia-cublas")
-
-
-def test_16_bit_operands_need_the_kernels() -> None:
-    """Our kernels round them: without these the device refuses math=fp16, and a probe of it would be a false alarm."""
-    able = H100 | {"device 0 math": "fp32 tf32 fp16 bf16"}
-    assert Cuda(able | {"kernels": "not built in"}, {}).math(0) == ["fp32", "tf32"]
-    assert Cuda(able | BUILT, {}).math(0) == ["fp32", "tf32", "fp16", "bf16"]
-
-
-@pytest.mark.parametrize(("version", "loaded"), [("12.0", False), ("12.7", False), ("12.8", True), ("13.0", True)])
-def test_an_old_runtime_cannot_load_the_kernels(version: str, loaded: bool) -> None:
-    """Then cuBLAS does their work, has to be there, and operands are not rounded to 16 bits."""
-    able = H100 | LIBRARIES | BUILT | {"device 0 math": "fp32 tf32 fp16 bf16", "cudart version": version}
-    found = Cuda(able, {})
-    assert found.kernels is loaded and ("fp16" in found.math(0)) is loaded
-    rows = {row.name: row for row in cuda.section(found).rows}
-    assert (f"CUDA runtime {version}, they want 12.8" in rows["our kernels"].value) is not loaded
-    missing = Cuda({name: value for name, value in able.items() if not name.startswith("cublas")},
-                   {"cublas": "device cuda: libcublas.so.12 not found; looked in the usual places"})
-    assert any("cuBLAS" in problem.what for problem in advice.problems(missing, NOWHERE)) is not loaded
 
 
 def test_an_old_driver_gets_the_libraries_that_fit() -> None:
@@ -580,7 +548,7 @@ def test_a_gpu_that_computes_wrongly() -> None:
     found = Cuda(LIBRARIES | BUILT | H100, {}, wrong)
     assert first_problem(found).startswith("cuda:0: loss: 1 of 1 numbers are wrong -> python -m bridge.validate ")
     old = Cuda(LIBRARIES | BUILT | H100 | {"device 0 compute capability": "7.0"}, {}, wrong)
-    assert first_problem(old).endswith("gpu_kernels=disabled   (our kernels are for newer GPUs)")
+    assert first_problem(old).endswith(" -> take a newer GPU   (our kernels are for compute capability 7.5 and newer)")
     second = Cuda(LIBRARIES | BUILT | H100 | {"devices": "2"}, {}, GOOD | {
         "probe:cuda:1": Answer(error="the process was ended by SIGABRT", died=True)})
     assert not advice.problems(second, NOWHERE)

@@ -22,7 +22,6 @@ FOLDER = ROOT / "fortran" / "cuda" / "bindings"
 LIBRARIES = {
     "cuda_runtime_api.h": ("cudart", "cudart_enums", "cudart_interfaces", "cudart_graph_interfaces"),
     "cuda.h": ("driver",),
-    "cublas_v2.h": ("cublas",),
     "cudnn.h": (
         "cudnn", "cudnn_enums", "cudnn_algorithm_interfaces", "cudnn_descriptor_interfaces",
         "cudnn_operation_interfaces", "cudnn_graph", "cudnn_graph_enums", "cudnn_graph_interfaces",
@@ -130,7 +129,7 @@ MISTAKES = {
         "cudnnCreate: handle is type(c_ptr),value, expected cudnnHandle_t *",
     ),
     "an argument too few": (
-        "cublas_v2.h", "cublasSscal_v2(handle, n, alpha, x, incx)", "cublasSscal_v2(handle, n, alpha, x)", None,
+        "cuda.h", "cuModuleGetFunction(hfunc, hmod, name)", "cuModuleGetFunction(hfunc, hmod)", None,
     ),
     "a wrong result": (
         "cudnn.h", "integer(c_size_t) :: version\n      end function cudnnGetVersion",
@@ -183,7 +182,7 @@ def test_a_mistake_is_found(mistake: str) -> None:
     header, old, new, report = MISTAKES[mistake]
     if report is None:
         headers(header)
-        with pytest.raises(ValueError, match="cublasSscal_v2: arguments"):
+        with pytest.raises(ValueError, match="cuModuleGetFunction: arguments"):
             differences(header, old, new)
     else:
         assert report in differences(header, old, new)
@@ -195,7 +194,7 @@ def test_a_mistake_is_found(mistake: str) -> None:
         ('symbol("cudnnConvolutionBackwardData"), self%', 'symbol("cudnnConvolutionBackwardFilter"), self%'),
         ("procedure(cudnnCreateFilterDescriptor), pointer", "procedure(cudnnCreateTensorDescriptor), pointer"),
         ("pointer, nopass :: add_tensor", "pointer, nopass :: op_tensors"),
-        ("self%activation_forward)", "self%activation_backward)"),
+        ("self%activation_forward)", "self%add_tensor)"),
     ],
 )
 def test_a_wrong_table_is_found(old: str, new: str) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from bridge.doctor.__main__ import main
 from tests import ROOT, software_device
-from tests.helpers.cuda.children import environment, skip_without_kernels
+from tests.helpers.cuda.children import environment
 
 # Measures plans, in processes of their own
 pytestmark = pytest.mark.deep
@@ -47,11 +47,10 @@ print(json.dumps({"losses": losses, "steps": seen}))
 
 def lean_steps(fixture: Path, device: str, **settings: object) -> dict[str, Any]:
     """Three steps with channels last: losses, and what each has made and run."""
-    skip_without_kernels("new")
     names = ["plans made", "plans compiled", "cudnnBackendExecute", *(f"graph engine {i}" for i in range(ALL))]
     given = {name: str(value) for name, value in settings.items()}
     done = subprocess.run([sys.executable, "-c", PROGRAM, fixture, device], input=json.dumps(names), text=True,
-                          capture_output=True, check=False, timeout=120, cwd=ROOT, env=environment("new", **given))
+                          capture_output=True, check=False, timeout=120, cwd=ROOT, env=environment(**given))
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 

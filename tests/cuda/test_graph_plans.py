@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.helpers.cuda.children import environment, skip_without_kernels
+from tests.helpers.cuda.children import environment
 from tests.helpers.cuda.one_step import FUSED_CALL, GRAPHS, PROGRAM
 from tests.helpers.tiers import few
 
@@ -25,12 +25,11 @@ CALLS = ("cudnnConvolutionForward", "cudnnConvolutionBackwardData", "cudnnConvol
 def step(fixture: Path, device: str, *, keep: bool | str = True, poison: bool = False,
          **settings: str) -> dict[str, Any]:
     """One step: loss, weights, and how often functions were called and engines ran."""
-    skip_without_kernels("new")
     names = [GRAPHS, FUSED_CALL, *CALLS, "cudnnAddTensor", "cudnnActivationForward",
              *(f"graph engine {i}" for i in range(8))]
     command = [sys.executable, "-c", PROGRAM, fixture, device, "" if keep is True else keep, "NaN" if poison else ""]
     done = subprocess.run(command, input=json.dumps(names), capture_output=True, text=True, check=False, timeout=120,
-                          env=environment("new", **settings), cwd=ROOT)
+                          env=environment(**settings), cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
@@ -101,17 +100,16 @@ def test_nan_passes_a_fused_relu(fixture: Path) -> None:
                                                 ("cudnnBackendExecute:0:3000", False)])
 def test_a_fused_plan_that_does_not_run(fixture: Path, fails: str, goes_on: bool) -> None:
     """NOT_SUPPORTED when it is run: of a fused plan the parts are computed, of a plain one it is an error."""
-    skip_without_kernels("new")
     program = PROGRAM.replace("loss = net.step(x, y, lr=0.25)", "out = net.forward(x)")
     program = program.replace('"loss": loss', '"out": out.numpy().ravel().tolist()')
     command = [sys.executable, "-c", program, fixture, "cuda", "after_relu", ""]
     done = subprocess.run(command, input="[]", capture_output=True, text=True, check=False, timeout=120, cwd=ROOT,
-                          env=environment("new", STRICT_FAIL=fails))
+                          env=environment(STRICT_FAIL=fails))
     if not goes_on:
         assert done.returncode == 1 and "CUDNN_STATUS_NOT_SUPPORTED (3000)" in done.stderr
         return
     right = subprocess.run(command, input="[]", capture_output=True, text=True, check=False, timeout=120, cwd=ROOT,
-                           env=environment("new"))
+                           env=environment())
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["out"] == pytest.approx(json.loads(right.stdout)["out"], rel=1e-6, abs=1e-6)
 

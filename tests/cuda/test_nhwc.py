@@ -26,7 +26,7 @@ from tests import ROOT
 from tests.helpers.cases import Array
 from tests.helpers.cuda import REAL_CUDA
 from tests.helpers.cuda.arrays import live, runtime
-from tests.helpers.cuda.children import environment, skip_without_kernels
+from tests.helpers.cuda.children import environment
 from tests.helpers.network_pairs import ALL_CHAINS, CHAINS, batch
 from tests.helpers.tiers import few
 
@@ -229,23 +229,20 @@ print(json.dumps({"ways": net.plan(x.shape), "ran": ran, "losses": losses}))
 
 
 @pytest.mark.skipif(REAL_CUDA, reason="only the software device says which engines ran")
-@pytest.mark.parametrize(("device", "cudart", "settings", "ways", "ran"), [
-    ("cuda,math=tf32", "new", {}, "channels last in float32", [0]),
-    ("cuda,math=tf32,compile=yes", "new", {}, "channels last in float32", [0, 6]),
-    ("cuda,math=tf32,compile=yes", "new", {"STRICT_COMPILED": "0"}, "channels last in float32", [0]),
-    ("cuda,math=tf32", "new", {"STRICT_GRAPH_FUSION": "0"}, "", [0]),
-    ("cuda,math=tf32", "new", {"STRICT_GRAPHS": "0"}, "", []),
-    ("cuda,math=tf32", "old", {}, "", [0]),
-    ("cuda", "new", {}, "", [5]),
+@pytest.mark.parametrize(("device", "settings", "ways", "ran"), [
+    ("cuda,math=tf32", {}, "channels last in float32", [0]),
+    ("cuda,math=tf32,compile=yes", {}, "channels last in float32", [0, 6]),
+    ("cuda,math=tf32,compile=yes", {"STRICT_COMPILED": "0"}, "channels last in float32", [0]),
+    ("cuda,math=tf32", {"STRICT_GRAPH_FUSION": "0"}, "", [0]),
+    ("cuda,math=tf32", {"STRICT_GRAPHS": "0"}, "", []),
+    ("cuda", {}, "", [5]),
 ])
-def test_which_way_is_taken(fixture: Path, device: str, cudart: str, settings: dict[str, str], ways: str,
-                            ran: list[int]) -> None:
-    """Channels last where all plans and our kernels are there; the loss is that of the other ways."""
-    skip_without_kernels(cudart)
+def test_which_way_is_taken(fixture: Path, device: str, settings: dict[str, str], ways: str, ran: list[int]) -> None:
+    """Channels last where all plans are there; the loss is that of the other ways."""
     found = []
     for which in (device, "cuda"):
         done = subprocess.run([sys.executable, "-c", PROGRAM, fixture, which], capture_output=True, text=True,
-                              check=False, timeout=120, env=environment(cudart, **settings), cwd=ROOT)
+                              check=False, timeout=120, env=environment(**settings), cwd=ROOT)
         assert (done.returncode, done.stderr) == (0, "")
         found.append(json.loads(done.stdout))
     assert found[0]["ways"][0].endswith(ways or "after the other")

@@ -22,7 +22,6 @@ from reference.export import export
 from reference.settings import ExportSettings
 from tests import software_device
 from tests.helpers.cuda.planted import PLANTS, Plant, model, plant
-from tests.software_device import host_kernels
 
 # Each mistake is built and run
 pytestmark = pytest.mark.deep
@@ -91,8 +90,6 @@ def built(copy: Path, change: Plant, folder: Path) -> Path:
 @pytest.mark.parametrize("change", PLANTS, ids=lambda change: change.name)
 def test_a_planted_mistake_is_caught(change: Plant, copy: Path, device_folder: Path, tmp_path: Path,
                                      fixture: Callable[[bool], Path]) -> None:
-    if change.kernels and host_kernels.flang() is None:
-        pytest.skip("skipped, because no flang can compile the kernels")
     program, data = built(copy, change, tmp_path), fixture(change.nesterov)
     done = subprocess.run(
         [program, data, tmp_path / "result.h5", "--device", "cuda" if change.graphs else "cuda,graphs=no",

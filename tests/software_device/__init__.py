@@ -3,7 +3,7 @@
 
 What it is
 ----------
-One C library (tests/software_device/sources/) that answers to the names of the CUDA runtime, the driver, cuBLAS and
+One C library (tests/software_device/sources/) that answers to the names of the CUDA runtime, the driver and
 cuDNN, as far as this project calls them. It computes on the host, in plain loops. It is no simulator of speed, and
 what passes here has not run on a GPU. It calls itself "strict software device (no GPU)".
 
@@ -14,7 +14,7 @@ The program finds its CUDA libraries in the folder that ``CNN_CUDA_PATH`` names:
     CNN_CUDA_PATH=$(python -m tests.software_device) STRICT_AT_EXIT=1 build/cnn_step fixture.h5 out.h5 --device cuda
 
 The first call compiles it (a few seconds); later calls find it in the cache folder. Names of functions behind the
-command give a library without these, as older versions lack them: ``... cudaLibraryLoadData``.
+command give a library without these, as older versions lack them: ``... cudnnBackendExecute``.
 
 What it checks that a GPU does not
 ----------------------------------
@@ -27,8 +27,7 @@ What it checks that a GPU does not
 - Every pointer, size, descriptor and handle of every call is checked; so are leaks and double frees.
 - cuDNN's graph API takes no descriptor whose types, modes, paddings or names cuDNN would fill in silently, and offers
   first what a caller may not want: TF32, an engine that never becomes a plan, jitter, transforms.
-- Kernels run from the project's CUDA Fortran source, compiled for the host, where flang is; else the device
-  refuses to load kernels, and a program falls back to what it does without them.
+- Kernels run from the PTX that the project ships, translated to C. No flang is needed.
 
 What it complains of goes to stderr ("strict device: ...") and into `SoftwareDevice.report`.
 
@@ -49,8 +48,8 @@ Settings, all by environment variables
                                 invalidates it, and the end of the capture is the first to say so
 ``STRICT_MULTIPROCESSORS=N``, ``STRICT_CAPABILITY=XY``
                                 what the device says of itself (2 and 90)
-``STRICT_CUDART_VERSION``, ``STRICT_DRIVER_VERSION``, ``STRICT_CUDNN_VERSION``, ``STRICT_CUDNN_CUDART_VERSION``,
-``STRICT_CUBLAS_VERSION``       the versions it claims (13000, 13000, 91900, 13000, 130100)
+``STRICT_CUDART_VERSION``, ``STRICT_DRIVER_VERSION``, ``STRICT_CUDNN_VERSION``, ``STRICT_CUDNN_CUDART_VERSION``
+                                the versions it claims (13000, 13000, 91900, 13000)
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.software_device import host_kernels
+from tests.software_device import host_kernels, ptx_as_c
 
 SOURCES = Path(__file__).with_name("sources")
 LIBRARY = "libstrict_device.so"
 #: The names under which programs look for the libraries; all are one file
 NAMES = (
-    "libcudart.so.13", "libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9",
+    "libcudart.so.13", "libcuda.so.1", "libcublasLt.so.13", "libcudnn.so.9",
     *(f"libcudnn_{part}.so.9" for part in ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled",
                                            "engines_runtime_compiled")),
 )  # fmt: skip
@@ -96,11 +95,6 @@ class SoftwareDevice:
         self.api = ctypes.CDLL(str(folder / LIBRARY))
         self.api.strict_counter.restype = ctypes.c_int64
         self.api.strict_report.restype = ctypes.c_int64
-
-    @property
-    def has_kernels(self) -> bool:
-        """Whether the project's kernels were compiled into it."""
-        return bool(self.api.strict_has_kernels())
 
     def counter(self, name: str) -> int:
         """Calls of the function `name` so far, or one of the counters listed in sources/cuda/strict.h."""
@@ -135,24 +129,18 @@ def includes(sources: Path = SOURCES) -> list[str]:
     return [f"-I{folder}" for folder in sorted(sources.iterdir()) if folder.is_dir()]
 
 
-def _inputs(sources: Path, kernels: bool) -> list[Path]:
+def _inputs(sources: Path) -> list[Path]:
     """Every file that the library is made of."""
     files = sorted(file for kind in ("c", "h", "map") for file in sources.rglob(f"*.{kind}"))
-    if kernels:
-        kernels = host_kernels.KERNELS
-        files += [host_kernels.LAUNCHER, kernels / "build_kernels.py", *sorted(kernels.glob("*.[ci]*"))]
-    return files
+    return [*files, host_kernels.LAUNCHER, Path(ptx_as_c.__file__), host_kernels.PTX]
 
 
-def _compile(folder: Path, sources: Path, kernels: bool, hidden: tuple[str, ...]) -> None:
+def _compile(folder: Path, sources: Path, hidden: tuple[str, ...]) -> None:
     """Library and its names in `folder`."""
     exports = folder / "exports.map"  # a plain name outweighs a pattern
     shown = next(sources.rglob("exports.map")).read_text(encoding="utf-8")
     exports.write_text(shown.replace("local: *;", "; ".join(["local: *", *hidden, ""])), encoding="utf-8")
-    parts = [*includes(sources), *sorted(sources.rglob("*.c"))]
-    if kernels:
-        host_kernels.build(folder)
-        parts += [host_kernels.LAUNCHER, folder / "kernels.o"]
+    parts = [*includes(sources), *sorted(sources.rglob("*.c")), host_kernels.LAUNCHER, host_kernels.translate(folder)]
     subprocess.run(["gcc", "-shared", *FLAGS, "-Wl,-Bsymbolic", "-Wl,--no-undefined",
                     f"-Wl,--version-script={exports}", "-o", folder / LIBRARY, *parts,
                     "-lm", "-lpthread"], check=True)  # fmt: skip
@@ -160,13 +148,11 @@ def _compile(folder: Path, sources: Path, kernels: bool, hidden: tuple[str, ...]
         (folder / name).symlink_to(LIBRARY)
 
 
-def build(*, kernels: bool | None = None, hidden: tuple[str, ...] = (), sources: Path = SOURCES,
-          cache: Path | None = None) -> Path:  # fmt: skip
+def build(*, hidden: tuple[str, ...] = (), sources: Path = SOURCES, cache: Path | None = None) -> Path:
     """The folder for ``CNN_CUDA_PATH``; compiles the library unless the same sources were compiled before.
 
     Parameters
     ----------
-    kernels : compile the project's kernels in; by default when there is a flang
     hidden : functions that the library shall lack, as older versions do
     sources : the C files; another folder only to test these tests
     cache : where the folders lie; one per user in the system's temporary folder by default
@@ -176,12 +162,10 @@ def build(*, kernels: bool | None = None, hidden: tuple[str, ...] = (), sources:
     subprocess.CalledProcessError
         If a compiler fails.
     FileNotFoundError
-        If gcc is missing, or flang when kernels are asked for.
+        If gcc is missing.
     """
-    if kernels is None:
-        kernels = host_kernels.flang() is not None
-    digest = hashlib.sha256(repr((FLAGS, NAMES, kernels, hidden)).encode())
-    for file in _inputs(sources, kernels):
+    digest = hashlib.sha256(repr((FLAGS, NAMES, hidden)).encode())
+    for file in _inputs(sources):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     cache = cache or Path(tempfile.gettempdir()) / f"strict_software_device_{os.getuid()}"
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -191,7 +175,7 @@ def build(*, kernels: bool | None = None, hidden: tuple[str, ...] = (), sources:
         if not folder.is_dir():
             unfinished = Path(tempfile.mkdtemp(dir=cache))
             try:
-                _compile(unfinished, sources, kernels, hidden)
+                _compile(unfinished, sources, hidden)
                 unfinished.rename(folder)
             finally:
                 shutil.rmtree(unfinished, ignore_errors=True)

@@ -86,7 +86,7 @@ static const struct {
     NAMED(turn_f32), NAMED(turn_f16), NAMED(turn_bf16),
     NAMED(fold), NAMED(f32_to_f16), NAMED(f16_to_f32), NAMED(f32_to_bf16), NAMED(bf16_to_f32)};
 
-/* As cudaLaunchKernel, with a name and without a stream: grid and block are x, y and z, args the addresses of the
+/* As cuLaunchKernel, with a name and without a stream: grid and block are x, y and z, args the addresses of the
  * arguments. 0, or 1 if there is no kernel of that name. */
 int cnn_host_launch(const char *name, const unsigned grid[3], const unsigned block[3], void **args) {
   kernel_type *kernel = 0;

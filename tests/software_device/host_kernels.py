@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """The CUDA Fortran kernels on a CPU, in two ways: compiled for it from the source, and by way of the PTX.
 
-``source`` compiles kernels.cuf for this machine; ``ptx`` translates the PTX, which a GPU would get, into C. Both go
-into a shared library with the launcher host_kernels.c. Neither says anything about a GPU's timing or its memory
-system, and each thread runs to its end before the next begins.
+``source`` compiles kernels.cuf for this machine, which needs flang; ``ptx`` translates the PTX that the project ships,
+which a GPU gets, into C. Both go into a shared library with the launcher host_kernels.c. Neither says anything about a
+GPU's timing or its memory system, and each thread runs to its end before the next begins.
 
-Another program can link the same two: see the top of host_kernels.c.
+The software device links what ``ptx`` gives.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests import ROOT
 from tests.software_device.ptx_as_c import ptx_as_c
 
 KERNELS = ROOT / "fortran" / "cuda" / "kernels"
+PTX = KERNELS / "kernels.ptx"
 LAUNCHER = Path(__file__).with_name("host_kernels.c")
 BLOCK = 256
 ROUTES = ("source", "ptx")
@@ -42,30 +43,33 @@ def builder() -> ModuleType:
     return module
 
 
-def build(folder: Path, route: str = "source", kernels: Path = KERNELS / "kernels.cuf") -> Path:
+def translate(folder: Path) -> Path:
+    """The PTX of the project as a C file in `folder`."""
+    part = folder / "kernels_ptx_as_c.c"
+    part.write_text(ptx_as_c(PTX.read_text(encoding="utf-8")), encoding="utf-8")
+    return part
+
+
+def build(folder: Path, route: str) -> Path:
     """Shared library in `folder` with the kernels and ``cnn_host_launch``.
 
     Parameters
     ----------
     folder : where it may write
     route : "source", or "ptx" for the PTX by way of C
-    kernels : the CUDA Fortran file
 
     Raises
     ------
     FileNotFoundError
-        If there is no flang.
+        If there is no flang, which "source" needs.
     """
-    compiler = flang()
-    if compiler is None:
-        raise FileNotFoundError("no flang (flang-22, flang-23 or flang)")
-    if route == "source":
-        part = folder / "kernels.o"
-        builder().compile_kernels(compiler, kernels, part, target=None)
+    if route == "ptx":
+        part = translate(folder)
     else:
-        text, part = folder / "kernels.ptx", folder / "kernels_ptx_as_c.c"
-        builder().compile_kernels(compiler, kernels, text, target="sm_75")
-        part.write_text(ptx_as_c(text.read_text(encoding="utf-8")), encoding="utf-8")
+        compiler, part = flang(), folder / "kernels.o"
+        if compiler is None:
+            raise FileNotFoundError("no flang (flang-22, flang-23 or flang)")
+        builder().compile_kernels(compiler, KERNELS / "kernels.cuf", part, target=None)
     library = folder / f"libkernels_{route}.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-o", library,
                     LAUNCHER, part], check=True)

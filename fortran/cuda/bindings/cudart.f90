@@ -13,18 +13,17 @@ module cnn_cuda_bindings_cudart
    use cnn_cuda_bindings_cudart_graph_interfaces, only : cudaGraphDestroy, cudaGraphExecDestroy, cudaGraphInstantiate, &
       & cudaGraphLaunch, cudaGraphUpload, cudaStreamBeginCapture, cudaStreamEndCapture, cudaStreamIsCapturing
    use cnn_cuda_bindings_cudart_interfaces, only : cuda_pointer_attributes_type, cudaDeviceGetAttribute, &
-      & cudaEventCreateWithFlags, cudaEventDestroy, cudaEventQuery, cudaEventRecord, &
-      & cudaEventSynchronize, cudaFree, cudaFreeHost, cudaGetDevice, cudaGetDeviceCount, cudaGetErrorName, &
-      & cudaGetErrorString, cudaGetLastError, cudaLaunchKernel, cudaLibraryGetKernel, cudaLibraryLoadData, &
-      & cudaLibraryUnload, cudaMalloc, cudaMallocHost, cudaMemcpyAsync, cudaMemGetInfo, cudaMemsetAsync, &
+      & cudaEventCreateWithFlags, cudaEventDestroy, cudaEventQuery, cudaEventRecord, cudaEventSynchronize, cudaFree, &
+      & cudaFreeHost, cudaGetDevice, cudaGetDeviceCount, cudaGetErrorName, cudaGetErrorString, cudaGetLastError, &
+      & cudaMalloc, cudaMallocHost, cudaMemcpyAsync, cudaMemGetInfo, cudaMemsetAsync, &
       & cudaPointerGetAttributes, cudaRuntimeGetVersion, cudaSetDevice, cudaStreamCreateWithFlags, cudaStreamDestroy, &
-      & cudaStreamSynchronize, cudaStreamWaitEvent, dim3_type
+      & cudaStreamSynchronize, cudaStreamWaitEvent
    use cnn_cuda_bindings_libraries, only : find_library
    use cnn_cuda_bindings_shared_library, only : c_text, shared_library_type
    implicit none
    private
 
-   public :: cuda_pointer_attributes_type, dim3_type
+   public :: cuda_pointer_attributes_type
 
    !> What PyTorch 2.5 and newer come with
    integer(c_int), parameter :: oldest = 12000
@@ -66,10 +65,6 @@ module cnn_cuda_bindings_cudart
       procedure(cudaGetErrorName), pointer, nopass :: get_error_name => null()
       procedure(cudaGetErrorString), pointer, nopass :: get_error_string => null()
       procedure(cudaPointerGetAttributes), pointer, nopass :: pointer_get_attributes => null()
-      procedure(cudaLibraryLoadData), pointer, nopass :: library_load_data => null()
-      procedure(cudaLibraryGetKernel), pointer, nopass :: library_get_kernel => null()
-      procedure(cudaLibraryUnload), pointer, nopass :: library_unload => null()
-      procedure(cudaLaunchKernel), pointer, nopass :: launch_kernel => null()
    contains
       procedure :: load
       procedure :: check
@@ -99,7 +94,6 @@ contains
       if (allocated(error)) call self%library%forget()
    end subroutine load
 
-   !> The functions cudaLibrary... came with CUDA 12.8; with an older runtime their pointers stay null
    subroutine bind_functions(self)
       !> The runtime, whose library is open
       type(cudart_type), intent(inout) :: self
@@ -129,11 +123,6 @@ contains
       call c_f_procpointer(self%library%symbol("cudaGetErrorName"), self%get_error_name)
       call c_f_procpointer(self%library%symbol("cudaGetErrorString"), self%get_error_string)
       call c_f_procpointer(self%library%symbol("cudaPointerGetAttributes"), self%pointer_get_attributes)
-      call c_f_procpointer(self%library%symbol("cudaLaunchKernel"), self%launch_kernel)
-      if (.not. self%library%has("cudaLibraryLoadData")) return
-      call c_f_procpointer(self%library%symbol("cudaLibraryLoadData"), self%library_load_data)
-      call c_f_procpointer(self%library%symbol("cudaLibraryGetKernel"), self%library_get_kernel)
-      call c_f_procpointer(self%library%symbol("cudaLibraryUnload"), self%library_unload)
    end subroutine bind_functions
 
    !> Stream capture, and the graphs that it makes

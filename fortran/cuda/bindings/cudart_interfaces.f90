@@ -4,7 +4,7 @@
 !> Names, and the order of the arguments, are those of C, so that each can be read beside NVIDIA's documentation.
 !> Source.  CUDA Runtime API reference.
 module cnn_cuda_bindings_cudart_interfaces
-   use, intrinsic :: iso_c_binding, only : c_char, c_int, c_long, c_null_ptr, c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_int, c_long, c_null_ptr, c_ptr, c_size_t
    implicit none
    private
 
@@ -12,13 +12,7 @@ module cnn_cuda_bindings_cudart_interfaces
       & cudaDeviceGetAttribute, cudaMalloc, cudaFree, cudaMallocHost, cudaFreeHost, cudaMemcpyAsync, &
       & cudaMemsetAsync, cudaMemGetInfo, cudaStreamCreateWithFlags, cudaStreamDestroy, cudaStreamSynchronize, &
       & cudaStreamWaitEvent, cudaEventCreateWithFlags, cudaEventRecord, cudaEventQuery, cudaEventSynchronize, &
-      & cudaEventDestroy, cudaGetLastError, cudaGetErrorName, cudaGetErrorString, cudaPointerGetAttributes, &
-      & cudaLibraryLoadData, cudaLibraryGetKernel, cudaLibraryUnload, cudaLaunchKernel
-
-   !> `dim3`, 12 bytes, passed by value
-   type, bind(C), public :: dim3_type
-      integer(c_int) :: x = 1, y = 1, z = 1
-   end type dim3_type
+      & cudaEventDestroy, cudaGetLastError, cudaGetErrorName, cudaGetErrorString, cudaPointerGetAttributes
 
    !> `struct cudaPointerAttributes`; the reserved words came with CUDA 13, room for them harms no older one
    type, bind(C), public :: cuda_pointer_attributes_type
@@ -262,67 +256,6 @@ module cnn_cuda_bindings_cudart_interfaces
          type(c_ptr), value :: ptr
          integer(c_int) :: status
       end function cudaPointerGetAttributes
-      !> `code` is PTX text that ends in a NUL; the options may be null
-      function cudaLibraryLoadData(library, code, jit_options, jit_options_values, num_jit_options, &
-            & library_options, library_option_values, num_library_options) result(status) bind(C)
-         import :: c_int, c_ptr
-         implicit none
-         !> The loaded code
-         type(c_ptr), intent(out) :: library
-         !> PTX text that ends in a NUL, or a binary, *host*
-         type(c_ptr), value :: code
-         !> `cudaJitOption` of the compiler, *host*; null for none
-         type(c_ptr), value :: jit_options
-         !> Their values, *host*; null for none
-         type(c_ptr), value :: jit_options_values
-         !> `cudaLibraryOption` of the loader, *host*; null for none
-         type(c_ptr), value :: library_options
-         !> Their values, *host*; null for none
-         type(c_ptr), value :: library_option_values
-         !> How many there are
-         integer(c_int), value :: num_jit_options
-         !> How many there are
-         integer(c_int), value :: num_library_options
-         integer(c_int) :: status
-      end function cudaLibraryLoadData
-      !> The kernel of this name, which must end in a NUL; it is freed with its library
-      function cudaLibraryGetKernel(p_kernel, library, name) result(status) bind(C)
-         import :: c_char, c_int, c_ptr
-         implicit none
-         !> A handle of the kernel
-         type(c_ptr), intent(out) :: p_kernel
-         !> What cudaLibraryLoadData gave
-         type(c_ptr), value :: library
-         !> Name of the kernel in the code, ended by NUL
-         character(kind=c_char), intent(in) :: name(*)
-         integer(c_int) :: status
-      end function cudaLibraryGetKernel
-      !> Frees the library and its kernels, whose work must be done
-      function cudaLibraryUnload(library) result(status) bind(C)
-         import :: c_int, c_ptr
-         implicit none
-         !> What cudaLibraryLoadData gave
-         type(c_ptr), value :: library
-         integer(c_int) :: status
-      end function cudaLibraryUnload
-      !> `func` is a kernel of cudaLibraryGetKernel; `args` the host addresses of its arguments
-      function cudaLaunchKernel(func, grid_dim, block_dim, args, shared_mem, stream) result(status) bind(C)
-         import :: c_int, c_ptr, c_size_t, dim3_type
-         implicit none
-         !> A kernel of cudaLibraryGetKernel
-         type(c_ptr), value :: func
-         !> It starts after all that is queued there; null is the default stream
-         type(c_ptr), value :: stream
-         !> Number of blocks along x, y, z
-         type(dim3_type), value :: grid_dim
-         !> Number of threads in a block along x, y, z
-         type(dim3_type), value :: block_dim
-         !> Host addresses of the arguments' values, in the kernel's order
-         type(c_ptr), intent(in) :: args(*)
-         !> Bytes of dynamic shared memory of each block
-         integer(c_size_t), value :: shared_mem
-         integer(c_int) :: status
-      end function cudaLaunchKernel
    end interface
 
 end module cnn_cuda_bindings_cudart_interfaces

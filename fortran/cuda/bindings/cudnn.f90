@@ -16,17 +16,16 @@ module cnn_cuda_bindings_cudnn
       & cudnnGetConvolutionBackwardFilterWorkspaceSize, cudnnGetConvolutionForwardAlgorithm_v7, &
       & cudnnGetConvolutionForwardWorkspaceSize
    use cnn_cuda_bindings_cudnn_descriptor_interfaces, only : cudnnCreate, cudnnCreateActivationDescriptor, &
-      & cudnnCreateConvolutionDescriptor, cudnnCreateFilterDescriptor, cudnnCreateOpTensorDescriptor, &
-      & cudnnCreateTensorDescriptor, cudnnDestroy, cudnnDestroyActivationDescriptor, &
-      & cudnnDestroyConvolutionDescriptor, cudnnDestroyFilterDescriptor, cudnnDestroyOpTensorDescriptor, &
+      & cudnnCreateConvolutionDescriptor, cudnnCreateFilterDescriptor, cudnnCreateTensorDescriptor, cudnnDestroy, &
+      & cudnnDestroyActivationDescriptor, cudnnDestroyConvolutionDescriptor, cudnnDestroyFilterDescriptor, &
       & cudnnDestroyTensorDescriptor, cudnnGetConvolution2dForwardOutputDim, cudnnGetCudartVersion, &
       & cudnnGetErrorString, cudnnGetLastErrorString, cudnnGetVersion, cudnnSetActivationDescriptor, &
       & cudnnSetConvolution2dDescriptor, cudnnSetConvolutionGroupCount, cudnnSetConvolutionMathType, &
-      & cudnnSetFilter4dDescriptor, cudnnSetOpTensorDescriptor, cudnnSetStream, cudnnSetTensor4dDescriptor
+      & cudnnSetFilter4dDescriptor, cudnnSetStream, cudnnSetTensor4dDescriptor
    use cnn_cuda_bindings_cudnn_enums, only : CUDNN_STATUS_BAD_PARAM, CUDNN_STATUS_NOT_SUPPORTED, CUDNN_STATUS_SUCCESS
-   use cnn_cuda_bindings_cudnn_operation_interfaces, only : cudnnActivationBackward, cudnnActivationForward, &
-      & cudnnAddTensor, cudnnConvolutionBackwardBias, cudnnConvolutionBackwardData, cudnnConvolutionBackwardFilter, &
-      & cudnnConvolutionBiasActivationForward, cudnnConvolutionForward, cudnnOpTensor
+   use cnn_cuda_bindings_cudnn_operation_interfaces, only : cudnnActivationForward, cudnnAddTensor, &
+      & cudnnConvolutionBackwardBias, cudnnConvolutionBackwardData, cudnnConvolutionBackwardFilter, &
+      & cudnnConvolutionBiasActivationForward, cudnnConvolutionForward
    use cnn_cuda_bindings_libraries, only : check_cublaslt, check_parts_of_cudnn, find_library
    use cnn_cuda_bindings_shared_library, only : c_text, shared_library_type
    implicit none
@@ -61,15 +60,12 @@ module cnn_cuda_bindings_cudnn
       procedure(cudnnDestroyConvolutionDescriptor), pointer, nopass :: destroy_convolution_descriptor => null()
       procedure(cudnnCreateActivationDescriptor), pointer, nopass :: create_activation_descriptor => null()
       procedure(cudnnDestroyActivationDescriptor), pointer, nopass :: destroy_activation_descriptor => null()
-      procedure(cudnnCreateOpTensorDescriptor), pointer, nopass :: create_op_tensor_descriptor => null()
-      procedure(cudnnDestroyOpTensorDescriptor), pointer, nopass :: destroy_op_tensor_descriptor => null()
       procedure(cudnnSetTensor4dDescriptor), pointer, nopass :: set_tensor4d_descriptor => null()
       procedure(cudnnSetFilter4dDescriptor), pointer, nopass :: set_filter4d_descriptor => null()
       procedure(cudnnSetConvolution2dDescriptor), pointer, nopass :: set_convolution2d_descriptor => null()
       procedure(cudnnSetConvolutionMathType), pointer, nopass :: set_convolution_math_type => null()
       procedure(cudnnSetConvolutionGroupCount), pointer, nopass :: set_convolution_group_count => null()
       procedure(cudnnSetActivationDescriptor), pointer, nopass :: set_activation_descriptor => null()
-      procedure(cudnnSetOpTensorDescriptor), pointer, nopass :: set_op_tensor_descriptor => null()
       procedure(cudnnGetConvolution2dForwardOutputDim), pointer, nopass :: &
          & get_convolution2d_forward_output_dim => null()
       procedure(cudnnGetConvolutionForwardAlgorithm_v7), pointer, nopass :: &
@@ -97,9 +93,7 @@ module cnn_cuda_bindings_cudnn
       procedure(cudnnConvolutionBackwardFilter), pointer, nopass :: convolution_backward_filter => null()
       procedure(cudnnConvolutionBackwardBias), pointer, nopass :: convolution_backward_bias => null()
       procedure(cudnnActivationForward), pointer, nopass :: activation_forward => null()
-      procedure(cudnnActivationBackward), pointer, nopass :: activation_backward => null()
       procedure(cudnnAddTensor), pointer, nopass :: add_tensor => null()
-      procedure(cudnnOpTensor), pointer, nopass :: op_tensor => null()
    contains
       procedure :: load
       procedure :: check
@@ -170,15 +164,12 @@ contains
       call c_f_procpointer(self%library%symbol("cudnnCreateActivationDescriptor"), self%create_activation_descriptor)
       call c_f_procpointer(self%library%symbol("cudnnDestroyActivationDescriptor"), &
          & self%destroy_activation_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnCreateOpTensorDescriptor"), self%create_op_tensor_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnDestroyOpTensorDescriptor"), self%destroy_op_tensor_descriptor)
       call c_f_procpointer(self%library%symbol("cudnnSetTensor4dDescriptor"), self%set_tensor4d_descriptor)
       call c_f_procpointer(self%library%symbol("cudnnSetFilter4dDescriptor"), self%set_filter4d_descriptor)
       call c_f_procpointer(self%library%symbol("cudnnSetConvolution2dDescriptor"), self%set_convolution2d_descriptor)
       call c_f_procpointer(self%library%symbol("cudnnSetConvolutionMathType"), self%set_convolution_math_type)
       call c_f_procpointer(self%library%symbol("cudnnSetConvolutionGroupCount"), self%set_convolution_group_count)
       call c_f_procpointer(self%library%symbol("cudnnSetActivationDescriptor"), self%set_activation_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnSetOpTensorDescriptor"), self%set_op_tensor_descriptor)
       call c_f_procpointer(self%library%symbol("cudnnGetConvolution2dForwardOutputDim"), &
          & self%get_convolution2d_forward_output_dim)
       call c_f_procpointer(self%library%symbol("cudnnGetConvolutionForwardAlgorithm_v7"), &
@@ -206,9 +197,7 @@ contains
       call c_f_procpointer(self%library%symbol("cudnnConvolutionBackwardFilter"), self%convolution_backward_filter)
       call c_f_procpointer(self%library%symbol("cudnnConvolutionBackwardBias"), self%convolution_backward_bias)
       call c_f_procpointer(self%library%symbol("cudnnActivationForward"), self%activation_forward)
-      call c_f_procpointer(self%library%symbol("cudnnActivationBackward"), self%activation_backward)
       call c_f_procpointer(self%library%symbol("cudnnAddTensor"), self%add_tensor)
-      call c_f_procpointer(self%library%symbol("cudnnOpTensor"), self%op_tensor)
    end subroutine bind_functions
 
    !> No error for success, else what cuDNN says of the status

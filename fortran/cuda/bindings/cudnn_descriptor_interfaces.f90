@@ -12,9 +12,8 @@ module cnn_cuda_bindings_cudnn_descriptor_interfaces
       & cudnnDestroy, cudnnSetStream, cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor, &
       & cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor, cudnnCreateConvolutionDescriptor, &
       & cudnnDestroyConvolutionDescriptor, cudnnCreateActivationDescriptor, cudnnDestroyActivationDescriptor, &
-      & cudnnCreateOpTensorDescriptor, cudnnDestroyOpTensorDescriptor, cudnnSetTensor4dDescriptor, &
-      & cudnnSetFilter4dDescriptor, cudnnSetConvolution2dDescriptor, cudnnSetConvolutionMathType, &
-      & cudnnSetConvolutionGroupCount, cudnnSetActivationDescriptor, cudnnSetOpTensorDescriptor, &
+      & cudnnSetTensor4dDescriptor, cudnnSetFilter4dDescriptor, cudnnSetConvolution2dDescriptor, &
+      & cudnnSetConvolutionMathType, cudnnSetConvolutionGroupCount, cudnnSetActivationDescriptor, &
       & cudnnGetConvolution2dForwardOutputDim
 
    abstract interface
@@ -137,22 +136,6 @@ module cnn_cuda_bindings_cudnn_descriptor_interfaces
          type(c_ptr), value :: activation_desc
          integer(c_int) :: status
       end function cudnnDestroyActivationDescriptor
-      !> Host memory for an operation of cudnnOpTensor; cudnnSetOpTensorDescriptor fills it
-      function cudnnCreateOpTensorDescriptor(op_tensor_desc) result(status) bind(C)
-         import :: c_int, c_ptr
-         implicit none
-         !> The new descriptor, not filled yet
-         type(c_ptr), intent(out) :: op_tensor_desc
-         integer(c_int) :: status
-      end function cudnnCreateOpTensorDescriptor
-      !> Gives back host memory only
-      function cudnnDestroyOpTensorDescriptor(op_tensor_desc) result(status) bind(C)
-         import :: c_int, c_ptr
-         implicit none
-         !> What cudnnCreateOpTensorDescriptor gave
-         type(c_ptr), value :: op_tensor_desc
-         integer(c_int) :: status
-      end function cudnnDestroyOpTensorDescriptor
       !> Note: the format before the element type
       function cudnnSetTensor4dDescriptor(tensor_desc, format, data_type, n, c, h, w) result(status) bind(C)
          import :: c_int, c_ptr
@@ -252,21 +235,6 @@ module cnn_cuda_bindings_cudnn_descriptor_interfaces
          real(c_double), value :: coef
          integer(c_int) :: status
       end function cudnnSetActivationDescriptor
-      !> The operation, the type that it calculates in, and whether NaN is passed on
-      function cudnnSetOpTensorDescriptor(op_tensor_desc, op_tensor_op, op_tensor_comp_type, &
-            & op_tensor_nan_opt) result(status) bind(C)
-         import :: c_int, c_ptr
-         implicit none
-         !> The descriptor that is filled
-         type(c_ptr), value :: op_tensor_desc
-         !> A `cudnnOpTensorOp_t`, such as a sum or a product
-         integer(c_int), value :: op_tensor_op
-         !> A `cudnnDataType_t`: in what it calculates
-         integer(c_int), value :: op_tensor_comp_type
-         !> A `cudnnNanPropagation_t`
-         integer(c_int), value :: op_tensor_nan_opt
-         integer(c_int) :: status
-      end function cudnnSetOpTensorDescriptor
       !> The extents that y must have; nothing is run
       function cudnnGetConvolution2dForwardOutputDim(conv_desc, input_tensor_desc, filter_desc, n, c, h, &
             & w) result(status) bind(C)

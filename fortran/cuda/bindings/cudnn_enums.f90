@@ -44,7 +44,5 @@ module cnn_cuda_bindings_cudnn_enums
    integer(c_int), parameter, public :: CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD = 4
    !> `cudnnActivationMode_t`
    integer(c_int), parameter, public :: CUDNN_ACTIVATION_RELU = 1
-   !> `cudnnOpTensorOp_t`
-   integer(c_int), parameter, public :: CUDNN_OP_TENSOR_ADD = 0
 
 end module cnn_cuda_bindings_cudnn_enums

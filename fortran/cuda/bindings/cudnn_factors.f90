@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> The factors alpha and beta of cuDNN's calls, which takes them by address: 1, 0 and -1.
+!> The factors alpha and beta of cuDNN's calls, which takes them by address: 1 and 0.
 !>
 !> cuDNN reads float32 for tensors of float32, float16 and bfloat16, and float64 for those of float64. The numbers are
 !> those of the module and never written, so that no call can find what another one left.
@@ -11,10 +11,10 @@ module cnn_cuda_bindings_cudnn_factors
    implicit none
    private
 
-   public :: minus_one, one, zero
+   public :: one, zero
 
-   real(c_float), target :: one_f32 = 1.0_c_float, zero_f32 = 0.0_c_float, minus_f32 = -1.0_c_float
-   real(c_double), target :: one_f64 = 1.0_c_double, zero_f64 = 0.0_c_double, minus_f64 = -1.0_c_double
+   real(c_float), target :: one_f32 = 1.0_c_float, zero_f32 = 0.0_c_float
+   real(c_double), target :: one_f64 = 1.0_c_double, zero_f64 = 0.0_c_double
 
 contains
 
@@ -32,12 +32,5 @@ contains
       zero = c_loc(zero_f32)
       if (dtype == dtype_float64) zero = c_loc(zero_f64)
    end function zero
-
-   type(c_ptr) function minus_one(dtype)
-      !> Element type of the tensors, of cnn_core_kinds
-      integer, intent(in) :: dtype
-      minus_one = c_loc(minus_f32)
-      if (dtype == dtype_float64) minus_one = c_loc(minus_f64)
-   end function minus_one
 
 end module cnn_cuda_bindings_cudnn_factors

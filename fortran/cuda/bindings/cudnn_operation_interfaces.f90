@@ -11,8 +11,7 @@ module cnn_cuda_bindings_cudnn_operation_interfaces
    private
 
    public :: cudnnConvolutionForward, cudnnConvolutionBiasActivationForward, cudnnConvolutionBackwardData, &
-      & cudnnConvolutionBackwardFilter, cudnnConvolutionBackwardBias, cudnnActivationForward, &
-      & cudnnActivationBackward, cudnnAddTensor, cudnnOpTensor
+      & cudnnConvolutionBackwardFilter, cudnnConvolutionBackwardBias, cudnnActivationForward, cudnnAddTensor
 
    abstract interface
       !> y = alpha*conv(x, w) + beta*y
@@ -201,37 +200,6 @@ module cnn_cuda_bindings_cudnn_operation_interfaces
          type(c_ptr), value :: y
          integer(c_int) :: status
       end function cudnnActivationForward
-      !> `x` is the input of the forward call, `y` its result
-      function cudnnActivationBackward(handle, activation_desc, alpha, y_desc, y, dy_desc, dy, x_desc, x, beta, &
-            & dx_desc, dx) result(status) bind(C)
-         import :: c_int, c_ptr
-         implicit none
-         !> Library handle; work is queued on the stream bound to it
-         type(c_ptr), value :: handle
-         !> Descriptor of the activation, as in the forward call
-         type(c_ptr), value :: activation_desc
-         !> Factor of what is computed, *host*
-         type(c_ptr), value :: alpha
-         !> Descriptor of y, of the shape of x
-         type(c_ptr), value :: y_desc
-         !> Result of the forward call, *device*
-         type(c_ptr), value :: y
-         !> Descriptor of dy, of the shape of x
-         type(c_ptr), value :: dy_desc
-         !> Gradient of y, *device*
-         type(c_ptr), value :: dy
-         !> Descriptor of x, of any shape
-         type(c_ptr), value :: x_desc
-         !> Input of the forward call, *device*
-         type(c_ptr), value :: x
-         !> Factor of what the result held before, *host*; with 0 that is not read
-         type(c_ptr), value :: beta
-         !> Descriptor of dx, of the shape of x
-         type(c_ptr), value :: dx_desc
-         !> Gradient of x, *device*; may be dy
-         type(c_ptr), value :: dx
-         integer(c_int) :: status
-      end function cudnnActivationBackward
       !> c = alpha*a + beta*c, `a` may have extents of 1
       function cudnnAddTensor(handle, alpha, a_desc, a, beta, c_desc, c) result(status) bind(C)
          import :: c_int, c_ptr
@@ -252,35 +220,6 @@ module cnn_cuda_bindings_cudnn_operation_interfaces
          type(c_ptr), value :: c
          integer(c_int) :: status
       end function cudnnAddTensor
-      !> c = op(alpha1*a, alpha2*b) + beta*c
-      function cudnnOpTensor(handle, op_tensor_desc, alpha1, a_desc, a, alpha2, b_desc, b, beta, c_desc, &
-            & c) result(status) bind(C)
-         import :: c_int, c_ptr
-         implicit none
-         !> Library handle; work is queued on the stream bound to it
-         type(c_ptr), value :: handle
-         !> Descriptor of the operation, and in what type it is calculated
-         type(c_ptr), value :: op_tensor_desc
-         !> Factor of a, *host*
-         type(c_ptr), value :: alpha1
-         !> Descriptor of a, with the extents of c
-         type(c_ptr), value :: a_desc
-         !> First operand, *device*
-         type(c_ptr), value :: a
-         !> Factor of b, *host*
-         type(c_ptr), value :: alpha2
-         !> Descriptor of b, whose extents are those of c or 1
-         type(c_ptr), value :: b_desc
-         !> Second operand, *device*
-         type(c_ptr), value :: b
-         !> Factor of what the result held before, *host*; with 0 that is not read
-         type(c_ptr), value :: beta
-         !> Descriptor of c (n, c, h, w)
-         type(c_ptr), value :: c_desc
-         !> Result, *device*
-         type(c_ptr), value :: c
-         integer(c_int) :: status
-      end function cudnnOpTensor
    end interface
 
 end module cnn_cuda_bindings_cudnn_operation_interfaces

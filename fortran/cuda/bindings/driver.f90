@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: MIT
-!> The CUDA driver, opened when it is first needed: for reports, which want its version and the names of devices, and
-!> for a device that is not the calling thread's current one.
+!> The CUDA driver, opened when it is first needed: for our kernels, which it compiles and launches; for reports, which
+!> want its version and the names of devices; and for a device that is not the calling thread's current one.
 !>
 !> Source.  CUDA Driver API reference.
 module cnn_cuda_bindings_driver
@@ -13,7 +13,8 @@ module cnn_cuda_bindings_driver
    private
 
    public :: cuInit, cuDriverGetVersion, cuDeviceGet, cuDeviceGetName, cuDevicePrimaryCtxRetain, &
-      & cuDevicePrimaryCtxRelease_v2, cuCtxPushCurrent_v2, cuCtxPopCurrent_v2
+      & cuDevicePrimaryCtxRelease_v2, cuCtxPushCurrent_v2, cuCtxPopCurrent_v2, cuModuleLoadData, cuModuleGetFunction, &
+      & cuModuleUnload, cuLaunchKernel
 
    !> `CUresult`
    integer(c_int), parameter, public :: CUDA_SUCCESS = 0
@@ -28,6 +29,10 @@ module cnn_cuda_bindings_driver
       procedure(cuDevicePrimaryCtxRelease_v2), pointer, nopass :: device_primary_ctx_release => null()
       procedure(cuCtxPushCurrent_v2), pointer, nopass :: ctx_push_current => null()
       procedure(cuCtxPopCurrent_v2), pointer, nopass :: ctx_pop_current => null()
+      procedure(cuModuleLoadData), pointer, nopass :: module_load_data => null()
+      procedure(cuModuleGetFunction), pointer, nopass :: module_get_function => null()
+      procedure(cuModuleUnload), pointer, nopass :: module_unload => null()
+      procedure(cuLaunchKernel), pointer, nopass :: launch_kernel => null()
    contains
       procedure :: load
       procedure :: check
@@ -106,6 +111,65 @@ module cnn_cuda_bindings_driver
          type(c_ptr), intent(out) :: pctx
          integer(c_int) :: status
       end function cuCtxPopCurrent_v2
+      !> Compile PTX for the calling thread's context; the caller frees the module by cuModuleUnload
+      function cuModuleLoadData(module, image) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         !> A `CUmodule` of the context
+         type(c_ptr), intent(out) :: module
+         !> PTX text that ends in a NUL, *host*
+         type(c_ptr), value :: image
+         integer(c_int) :: status
+      end function cuModuleLoadData
+      !> A kernel of a module, by its name; it ends with the module
+      function cuModuleGetFunction(hfunc, hmod, name) result(status) bind(C)
+         import :: c_char, c_int, c_ptr
+         implicit none
+         !> A `CUfunction`
+         type(c_ptr), intent(out) :: hfunc
+         !> What cuModuleLoadData gave
+         type(c_ptr), value :: hmod
+         !> Ends in a NUL
+         character(kind=c_char), intent(in) :: name(*)
+         integer(c_int) :: status
+      end function cuModuleGetFunction
+      !> Free a module of the calling thread's context
+      function cuModuleUnload(hmod) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         !> What cuModuleLoadData gave
+         type(c_ptr), value :: hmod
+         integer(c_int) :: status
+      end function cuModuleUnload
+      !> Queue a kernel on a stream of the calling thread's context
+      function cuLaunchKernel(f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y, block_dim_z, &
+            & shared_mem_bytes, h_stream, kernel_params, extra) result(status) bind(C)
+         import :: c_int, c_ptr
+         implicit none
+         !> What cuModuleGetFunction gave
+         type(c_ptr), value :: f
+         !> Blocks in x
+         integer(c_int), value :: grid_dim_x
+         !> Blocks in y
+         integer(c_int), value :: grid_dim_y
+         !> Blocks in z
+         integer(c_int), value :: grid_dim_z
+         !> Threads of a block in x
+         integer(c_int), value :: block_dim_x
+         !> Threads of a block in y
+         integer(c_int), value :: block_dim_y
+         !> Threads of a block in z
+         integer(c_int), value :: block_dim_z
+         !> Bytes of shared memory that are not the kernel's own
+         integer(c_int), value :: shared_mem_bytes
+         !> A `CUstream`, which is a `cudaStream_t`; null is the default stream
+         type(c_ptr), value :: h_stream
+         !> Host addresses of the arguments' values, in the kernel's order
+         type(c_ptr), intent(in) :: kernel_params(*)
+         !> Another way to give arguments; null
+         type(c_ptr), value :: extra
+         integer(c_int) :: status
+      end function cuLaunchKernel
    end interface
 
 contains
@@ -134,6 +198,10 @@ contains
       call c_f_procpointer(self%library%symbol("cuDevicePrimaryCtxRelease_v2"), self%device_primary_ctx_release)
       call c_f_procpointer(self%library%symbol("cuCtxPushCurrent_v2"), self%ctx_push_current)
       call c_f_procpointer(self%library%symbol("cuCtxPopCurrent_v2"), self%ctx_pop_current)
+      call c_f_procpointer(self%library%symbol("cuModuleLoadData"), self%module_load_data)
+      call c_f_procpointer(self%library%symbol("cuModuleGetFunction"), self%module_get_function)
+      call c_f_procpointer(self%library%symbol("cuModuleUnload"), self%module_unload)
+      call c_f_procpointer(self%library%symbol("cuLaunchKernel"), self%launch_kernel)
    end subroutine bind_functions
 
    !> No error for success

@@ -33,7 +33,6 @@ module cnn_cuda_bindings_shared_library
       procedure :: forget
       procedure :: lies_at
       procedure :: rival
-      procedure :: has
       procedure :: symbol
       procedure :: check_symbols
    end type shared_library_type
@@ -139,16 +138,6 @@ contains
       if (.not. c_associated(first) .or. c_associated(first, self%handle)) return
       path = path_of(c_dlsym(first, function//c_null_char), name)
    end function rival
-
-   !> Is this function there? For those that only newer versions have
-   logical function has(self, name)
-      !> The library, open or not
-      class(shared_library_type), intent(in) :: self
-      !> Name of a function
-      character(len=*), intent(in) :: name
-      has = .false.
-      if (self%is_open()) has = c_associated(c_dlsym(self%handle, name//c_null_char))
-   end function has
 
    !> The address of a function; `check_symbols` tells of those that are missing
    function symbol(self, name) result(address)

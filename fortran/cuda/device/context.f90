@@ -2,7 +2,7 @@
 !> A CUDA device as the calling thread's current one, for a while.
 !>
 !>     call context%enter(rt, ordinal, error)
-!>     ... calls of CUDA, cuDNN and cuBLAS
+!>     ... calls of CUDA and cuDNN
 !>     call context%leave(error)                  ! in any case
 !>
 !> Where the caller's current device is this one, cudaSetDevice makes its context current to the thread: cudaGetDevice

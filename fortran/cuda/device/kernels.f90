@@ -1,16 +1,15 @@
 ! SPDX-License-Identifier: MIT
 !> The CUDA Fortran kernels of cuda/kernels/kernels.cuf on one device: loaded from their PTX, launched by name.
 !>
-!> The driver compiles the PTX for the GPU at hand when it is loaded. A build without a compiler for the kernels has
-!> an empty text: then `available` is false, and the callers use cuBLAS and cuDNN instead.
+!> The PTX is a file of this project, cuda/kernels/kernels.ptx, and built in. The driver compiles it for the GPU at hand
+!> when it is loaded, whatever the version of the CUDA runtime is. The device's context is the thread's in all calls.
 !>
-!> Source.  CUDA runtime API reference: library management, execution control.
+!> Source.  CUDA Driver API reference: module management, execution control.
 module cnn_cuda_device_kernels
-   use, intrinsic :: iso_c_binding, only : &
-      & c_associated, c_char, c_int, c_null_char, c_null_ptr, c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_int, c_null_char, c_null_ptr, c_ptr
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32, dtype_float64, i8
-   use cnn_cuda_bindings_cudart, only : cudart_type, dim3_type
+   use cnn_cuda_bindings_driver, only : CUDA_SUCCESS, cuda_driver_type
    use cnn_cuda_bindings_shared_library, only : c_text
    implicit none
    private
@@ -37,10 +36,12 @@ module cnn_cuda_device_kernels
       & "cnn_fold", "cnn_f32_to_f16", "cnn_f16_to_f32", "cnn_f32_to_bf16", "cnn_bf16_to_f32"]
 
    type, public :: kernels_type
-      logical :: available = .false.
-      type(c_ptr), private :: library = c_null_ptr
-      type(c_ptr), private :: typed(size(typed_names), 2) = c_null_ptr, plain(size(plain_names)) = c_null_ptr
-      type(c_ptr), private :: stored(size(stored_names), size(stored_types)) = c_null_ptr
+      private
+      type(cuda_driver_type) :: driver
+      !> A `CUmodule`
+      type(c_ptr) :: loaded = c_null_ptr
+      type(c_ptr) :: typed(size(typed_names), 2) = c_null_ptr, plain(size(plain_names)) = c_null_ptr
+      type(c_ptr) :: stored(size(stored_names), size(stored_types)) = c_null_ptr
    contains
       procedure :: load
       procedure :: unload
@@ -50,7 +51,7 @@ module cnn_cuda_device_kernels
    end type kernels_type
 
    interface
-      !> The PTX text that was built in, empty when there is none; see cuda/kernels/build_kernels.py
+      !> The PTX text that is built in; see cuda/kernels/build_kernels.py
       function cnn_kernels_text() result(text) bind(C, name="cnn_kernels_text")
          import :: c_ptr
          implicit none
@@ -60,84 +61,79 @@ module cnn_cuda_device_kernels
 
 contains
 
-   !> The PTX text, empty when none was built in
+   !> The PTX text that is built in
    function kernels_text() result(text)
       character(len=:), allocatable :: text
       text = c_text(cnn_kernels_text())
    end function kernels_text
 
    !> Compile all kernels for the current device
-   subroutine load(self, rt, error)
+   subroutine load(self, error)
       !> The kernels
       class(kernels_type), intent(inout) :: self
-      !> The CUDA runtime; the device is current
-      type(cudart_type), intent(in) :: rt
-      !> The driver does not take the PTX, or a kernel is missing
+      !> No driver, or it does not take the PTX, or a kernel is missing
       type(error_type), allocatable, intent(out) :: error
       integer :: i, k
 
-      ! CUDA before 12.8 cannot load them so: then cuBLAS and cuDNN do their work
-      if (len(kernels_text()) == 0 .or. .not. associated(rt%library_load_data)) return
-      call rt%check(rt%library_load_data(self%library, cnn_kernels_text(), c_null_ptr, c_null_ptr, 0_c_int, &
-         & c_null_ptr, c_null_ptr, 0_c_int), "loading the kernels (cudaLibraryLoadData)", error)
-      if (allocated(error)) then
-         self%library = c_null_ptr
-         return
-      end if
+      call self%driver%load(error)
+      if (.not. allocated(error)) call self%driver%check(self%driver%init(0_c_int), "cuInit", error)
+      if (.not. allocated(error)) call load_module(self%driver, self%loaded, error)
       do i = 1, size(typed_names)
-         call get_kernel(rt, self%library, trim(typed_names(i))//"_f32", self%typed(i, 1), error)
-         if (.not. allocated(error)) then
-           call get_kernel(rt, self%library, trim(typed_names(i))//"_f64", self%typed(i, 2), error)
-         end if
-         if (allocated(error)) return
+         call get_kernel(self, trim(typed_names(i))//"_f32", self%typed(i, 1), error)
+         call get_kernel(self, trim(typed_names(i))//"_f64", self%typed(i, 2), error)
       end do
       do i = 1, size(stored_names)
          do k = 1, size(stored_types)
-            call get_kernel(rt, self%library, trim(stored_names(i))//trim(stored_endings(k)), self%stored(i, k), error)
-            if (allocated(error)) return
+            call get_kernel(self, trim(stored_names(i))//trim(stored_endings(k)), self%stored(i, k), error)
          end do
       end do
       do i = 1, size(plain_names)
-         call get_kernel(rt, self%library, trim(plain_names(i)), self%plain(i), error)
-         if (allocated(error)) return
+         call get_kernel(self, trim(plain_names(i)), self%plain(i), error)
       end do
-      self%available = .true.
    end subroutine load
 
-   subroutine get_kernel(rt, library, name, kernel, error)
-      !> The CUDA runtime; the device is current
-      type(cudart_type), intent(in) :: rt
-      !> What holds it
-      type(c_ptr), intent(in) :: library
+   subroutine load_module(driver, loaded, error)
+      !> The driver, open
+      type(cuda_driver_type), intent(in) :: driver
+      !> All kernels; null after an error
+      type(c_ptr), intent(inout) :: loaded
+      !> The driver does not take the PTX; it says for which GPUs that is
+      type(error_type), allocatable, intent(out) :: error
+      integer(c_int) :: status
+      status = driver%module_load_data(loaded, cnn_kernels_text())
+      if (status == CUDA_SUCCESS) return
+      loaded = c_null_ptr
+      call driver%check(status, &
+         & "loading our kernels (cuModuleLoadData), which are for compute capability 7.5 and newer", error)
+   end subroutine load_module
+
+   !> Nothing is done where there is an error already
+   subroutine get_kernel(self, name, kernel, error)
+      !> The kernels, whose module is loaded
+      class(kernels_type), intent(in) :: self
       !> Name of the kernel in the PTX
       character(len=*), intent(in) :: name
       !> Handle of the kernel
-      type(c_ptr), intent(out) :: kernel
-      !> It is missing
-      type(error_type), allocatable, intent(out) :: error
-      call rt%check(rt%library_get_kernel(kernel, library, c_name(name)), "kernel "//name, error)
+      type(c_ptr), intent(inout) :: kernel
+      !> What went wrong before, or it is missing
+      type(error_type), allocatable, intent(inout) :: error
+      if (allocated(error)) return
+      call self%driver%check(self%driver%module_get_function(kernel, self%loaded, c_name(name)), "kernel "//name, error)
    end subroutine get_kernel
 
-   subroutine unload(self, rt)
-      !> The kernels
+   subroutine unload(self)
+      !> The kernels; their work is done
       class(kernels_type), intent(inout) :: self
-      !> The CUDA runtime; the device is current
-      type(cudart_type), intent(in) :: rt
-      integer(c_int) :: status
-      self%available = .false.
-      if (.not. c_associated(self%library)) return
+      integer(c_int) :: ignored
       ! Nobody is left to hear of a failure
-      status = rt%library_unload(self%library)
-      if (status /= 0) status = rt%get_last_error()
-      self%library = c_null_ptr
+      if (c_associated(self%loaded)) ignored = self%driver%module_unload(self%loaded)
+      self%loaded = c_null_ptr
    end subroutine unload
 
    !> Queue a kernel that exists for float32 and float64; `arguments` are the addresses of its arguments
-   subroutine launch_typed(self, rt, kernel, dtype, blocks, arguments, stream, error)
+   subroutine launch_typed(self, kernel, dtype, blocks, arguments, stream, error)
       !> The kernels
       class(kernels_type), intent(in) :: self
-      !> The CUDA runtime; the device is current
-      type(cudart_type), intent(in) :: rt
       !> A `kernel_...` of those for float32 and float64
       integer, intent(in) :: kernel
       !> `dtype_float32` or `dtype_float64`
@@ -150,16 +146,14 @@ contains
       type(c_ptr), intent(in) :: stream
       !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
-      call launch(rt, self%typed(kernel, merge(2, 1, dtype == dtype_float64)), trim(typed_names(kernel)), &
+      call launch(self, self%typed(kernel, merge(2, 1, dtype == dtype_float64)), trim(typed_names(kernel)), &
          & blocks, arguments, stream, error)
    end subroutine launch_typed
 
    !> Queue a kernel for tensors with channels last
-   subroutine launch_stored(self, rt, kernel, dtype, blocks, arguments, stream, error)
+   subroutine launch_stored(self, kernel, dtype, blocks, arguments, stream, error)
       !> The kernels
       class(kernels_type), intent(in) :: self
-      !> The CUDA runtime; the device is current
-      type(cudart_type), intent(in) :: rt
       !> A `kernel_...` of those for channels last
       integer, intent(in) :: kernel
       !> `dtype_float32`, `dtype_float16` or `dtype_bfloat16`
@@ -172,15 +166,13 @@ contains
       type(c_ptr), intent(in) :: stream
       !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
-      call launch(rt, self%stored(kernel, findloc(stored_types, dtype, dim=1)), trim(stored_names(kernel)), &
+      call launch(self, self%stored(kernel, findloc(stored_types, dtype, dim=1)), trim(stored_names(kernel)), &
          & [blocks, 1], arguments, stream, error)
    end subroutine launch_stored
 
-   subroutine launch_plain(self, rt, kernel, blocks, arguments, stream, error)
+   subroutine launch_plain(self, kernel, blocks, arguments, stream, error)
       !> The kernels
       class(kernels_type), intent(in) :: self
-      !> The CUDA runtime; the device is current
-      type(cudart_type), intent(in) :: rt
       !> A `kernel_...` of those of one type
       integer, intent(in) :: kernel
       !> Blocks in x and in y
@@ -191,12 +183,12 @@ contains
       type(c_ptr), intent(in) :: stream
       !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
-      call launch(rt, self%plain(kernel), trim(plain_names(kernel)), blocks, arguments, stream, error)
+      call launch(self, self%plain(kernel), trim(plain_names(kernel)), blocks, arguments, stream, error)
    end subroutine launch_plain
 
-   subroutine launch(rt, kernel, name, blocks, arguments, stream, error)
-      !> The CUDA runtime; the device is current
-      type(cudart_type), intent(in) :: rt
+   subroutine launch(self, kernel, name, blocks, arguments, stream, error)
+      !> The kernels
+      class(kernels_type), intent(in) :: self
       !> Handle of the kernel
       type(c_ptr), intent(in) :: kernel
       !> Host addresses of the arguments' values, in the kernel's order
@@ -209,8 +201,8 @@ contains
       integer, intent(in) :: blocks(2)
       !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
-      call rt%check(rt%launch_kernel(kernel, dim3_type(int(blocks(1), c_int), int(blocks(2), c_int), 1_c_int), &
-         & dim3_type(int(threads_per_block, c_int), 1_c_int, 1_c_int), arguments, 0_c_size_t, stream), &
+      call self%driver%check(self%driver%launch_kernel(kernel, int(blocks(1), c_int), int(blocks(2), c_int), 1_c_int, &
+         & int(threads_per_block, c_int), 1_c_int, 1_c_int, 0_c_int, stream, arguments, c_null_ptr), &
          & "launching the kernel "//name, error)
    end subroutine launch
 

@@ -5,7 +5,6 @@ module cnn_cuda_device_registry
    use, intrinsic :: iso_c_binding, only : c_int, c_ptr
    use cnn_core_error, only : error_type, fail
    use cnn_core_text, only : to_text
-   use cnn_cuda_bindings_cublas, only : cublas_type
    use cnn_cuda_bindings_cudart, only : cudart_type
    use cnn_cuda_bindings_cudart_enums, only : cudaMemoryTypeDevice, cudaMemoryTypeManaged
    use cnn_cuda_bindings_cudart_interfaces, only : cuda_pointer_attributes_type
@@ -20,7 +19,6 @@ module cnn_cuda_device_registry
    type(cudart_type), target :: runtime
    type(cudnn_type), target :: dnn
    type(cudnn_graph_type), target :: graphs
-   type(cublas_type), target :: blas
 
    type :: slot_type
       type(cuda_device_type), pointer :: device => null()
@@ -58,7 +56,7 @@ contains
          return
       end if
       allocate (device)
-      call device%open(ordinal, runtime, dnn, graphs, blas, error)
+      call device%open(ordinal, runtime, dnn, graphs, error)
       if (allocated(error)) then
          call device%close()
          deallocate (device)

@@ -12,7 +12,6 @@ module cnn_cuda_device_type
    use, intrinsic :: iso_c_binding, only : c_associated, c_double, c_int, c_null_ptr, c_ptr, c_size_t
    use cnn_core_error, only : error_type
    use cnn_core_text, only : to_text
-   use cnn_cuda_bindings_cublas, only : cublas_type
    use cnn_cuda_bindings_cudart, only : cudart_type
    use cnn_cuda_bindings_cudart_enums, only : cudaEventDisableTiming, cudaStreamNonBlocking
    use cnn_cuda_bindings_cudnn, only : cudnn_type
@@ -30,13 +29,12 @@ module cnn_cuda_device_type
       integer :: ordinal = 0
       type(cudart_type), pointer :: rt => null()
       type(cudnn_type), pointer :: dnn => null()
-      type(cublas_type), pointer :: blas => null()
       !> cuDNN's graph API
       type(cudnn_graph_type), pointer :: graphs => null()
       type(kernels_type) :: kernels
       !> Where work is queued now
       type(c_ptr) :: stream = c_null_ptr
-      type(c_ptr) :: dnn_handle = c_null_ptr, blas_handle = c_null_ptr
+      type(c_ptr) :: dnn_handle = c_null_ptr
       !> cuDNN's ReLU, which passes NaN on
       type(c_ptr) :: relu = c_null_ptr
       !> The convolutions of the process so far, the first `plan_count` of them
@@ -60,7 +58,6 @@ module cnn_cuda_device_type
       procedure :: reserve
       procedure :: reserve_scratch
       procedure :: staging_ready
-      procedure :: open_blas
       procedure :: check
       procedure :: open, close
       procedure :: live_allocations
@@ -71,7 +68,7 @@ module cnn_cuda_device_type
 contains
 
    !> After an error, `close` gives back what was made
-   subroutine open(self, ordinal, rt, dnn, graphs, blas, error)
+   subroutine open(self, ordinal, rt, dnn, graphs, error)
       !> The device
       class(cuda_device_type), intent(inout) :: self
       !> Which device, from 0
@@ -82,8 +79,6 @@ contains
       type(cudnn_type), intent(inout), target :: dnn
       !> cuDNN's graph API, open; must live as long
       type(cudnn_graph_type), intent(inout), target :: graphs
-      !> Loaded when it is needed
-      type(cublas_type), intent(inout), target :: blas
       !> No such device, no memory on it, or a library that fails
       type(error_type), allocatable, intent(out) :: error
 
@@ -91,7 +86,6 @@ contains
       self%rt => rt
       self%dnn => dnn
       self%graphs => graphs
-      self%blas => blas
       call self%enter(error)
       if (allocated(error)) return
       call made(self%rt%stream_create_with_flags(self%own_stream, cudaStreamNonBlocking), self%own_stream, "a stream")
@@ -102,7 +96,7 @@ contains
       if (.not. allocated(error)) call self%dnn%check(self%dnn%set_stream(self%dnn_handle, self%stream), &
          & "cudnnSetStream", error)
       if (.not. allocated(error)) call make_relu_descriptor(self%dnn, self%relu, error)
-      if (.not. allocated(error)) call self%kernels%load(self%rt, error)
+      if (.not. allocated(error)) call self%kernels%load(error)
       if (.not. allocated(error)) call self%buffers%open(self%rt, error)
       call self%leave(error)
 
@@ -155,9 +149,8 @@ contains
       self%plan_count = 0
       call self%descriptors%free(self%dnn)
       if (c_associated(self%relu)) status = self%dnn%destroy_activation_descriptor(self%relu)
-      call self%kernels%unload(self%rt)
+      call self%kernels%unload()
       call self%buffers%close(self%rt)
-      if (c_associated(self%blas_handle)) status = self%blas%destroy(self%blas_handle)
       if (c_associated(self%dnn_handle)) status = self%dnn%destroy(self%dnn_handle)
       if (c_associated(self%last_work)) status = self%rt%event_destroy(self%last_work)
       if (c_associated(self%own_stream)) status = self%rt%stream_destroy(self%own_stream)
@@ -167,7 +160,6 @@ contains
       self%stream = c_null_ptr
       self%own_stream = c_null_ptr
       self%last_work = c_null_ptr
-      self%blas_handle = c_null_ptr
       self%dnn_handle = c_null_ptr
       call self%leave_idle(ignored)
       call self%context%close()
@@ -260,7 +252,7 @@ contains
       call self%leave(error)
    end subroutine use_stream
 
-   !> The libraries too, all of them or none
+   !> cuDNN too, or neither
    subroutine on_stream(self, stream, error)
       !> The device
       class(cuda_device_type), intent(inout) :: self
@@ -268,13 +260,8 @@ contains
       type(c_ptr), intent(in) :: stream
       !> The work goes on where it was
       type(error_type), allocatable, intent(out) :: error
-      integer(c_int) :: ignored
       if (same(stream, self%stream)) return
       call self%dnn%check(self%dnn%set_stream(self%dnn_handle, stream), "cudnnSetStream", error)
-      if (.not. allocated(error) .and. c_associated(self%blas_handle)) then
-         call self%blas%check(self%blas%set_stream(self%blas_handle, stream), "cublasSetStream", error)
-         if (allocated(error)) ignored = self%dnn%set_stream(self%dnn_handle, self%stream)
-      end if
       if (.not. allocated(error)) self%stream = stream
    end subroutine on_stream
 
@@ -323,27 +310,6 @@ contains
       type(error_type), allocatable, intent(out) :: error
       call self%buffers%reserve_scratch(self%rt, bytes, address, error)
    end subroutine reserve_scratch
-
-   !> cuBLAS, which only builds without kernels need; results stay on the device
-   subroutine open_blas(self, error)
-      !> The device
-      class(cuda_device_type), intent(inout) :: self
-      !> Not found, or it cannot be used on this device
-      type(error_type), allocatable, intent(out) :: error
-      type(c_ptr) :: handle
-      integer(c_int) :: ignored
-      if (c_associated(self%blas_handle)) return
-      call self%blas%load(error)
-      if (allocated(error)) return
-      call self%blas%check(self%blas%create(handle), "cublasCreate", error)
-      if (allocated(error)) return
-      call self%blas%check(self%blas%set_stream(handle, self%stream), "cublasSetStream", error)
-      if (allocated(error)) then
-         ignored = self%blas%destroy(handle)
-      else
-         self%blas_handle = handle
-      end if
-   end subroutine open_blas
 
    !> A CUDA status as an error that names the device
    subroutine check(self, status, what, error)

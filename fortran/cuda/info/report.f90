@@ -5,16 +5,15 @@
 !> them. The parts can be asked for one by one, because a broken library may end the process.
 !>
 !>     driver    libcuda, and the newest CUDA that it can serve
-!>     cudart, cudnn, cublas    where they were found, and their versions
+!>     cudart, cudnn    where they were found, and their versions
 !>     devices   their number, and name, compute capability, memory, math modes of each
-!>     kernels   whether the PTX text of our kernels is built in, its target and its entries
+!>     kernels   of the PTX text of our kernels its target and its entries
 !>     build     the compiler of this library
 module cnn_cuda_info_report
-   use, intrinsic :: iso_c_binding, only : c_int, c_null_ptr
+   use, intrinsic :: iso_c_binding, only : c_int
    use, intrinsic :: iso_fortran_env, only : compiler_version
    use cnn_core_error, only : error_type
    use cnn_core_text, only : to_text
-   use cnn_cuda_bindings_cublas, only : cublas_type
    use cnn_cuda_bindings_cudart, only : cudart_type
    use cnn_cuda_bindings_cudnn, only : cudnn_type
    use cnn_cuda_bindings_driver, only : cuda_driver_type
@@ -26,8 +25,8 @@ module cnn_cuda_info_report
 
    public :: cuda_facts
 
-   character(len=*), parameter :: parts(7) = [character(len=7) :: &
-      & "driver", "cudart", "cudnn", "cublas", "devices", "kernels", "build"]
+   character(len=*), parameter :: parts(6) = [character(len=7) :: &
+      & "driver", "cudart", "cudnn", "devices", "kernels", "build"]
 
 contains
 
@@ -61,8 +60,6 @@ contains
          call add_cudart(facts)
        case ("cudnn")
          call add_cudnn(facts)
-       case ("cublas")
-         call add_cublas(facts)
        case ("devices")
          call add_devices(facts)
        case ("kernels")
@@ -116,32 +113,12 @@ contains
       call facts%add_error("cudnn", error)
    end subroutine add_cudnn
 
-   subroutine add_cublas(facts)
-      !> The report; lines are added
-      type(fact_list_type), intent(inout) :: facts
-      type(cublas_type) :: blas
-      type(error_type), allocatable :: error
-      integer(c_int) :: version
-      call blas%load(error)
-      call facts%add_path("cublas", blas%library)
-      call facts%add_error("cublas", error)
-      if (allocated(error)) return
-      ! A handle would need a GPU; cuBLAS 13.1 tells its version without one, and another may refuse
-      call blas%check(blas%get_version(c_null_ptr, version), "version", error)
-      if (.not. allocated(error)) call facts%add("cublas version", in_pairs(int(version)))
-   end subroutine add_cublas
-
    !> From the PTX text itself
    subroutine add_kernels(facts)
       !> The report; lines are added
       type(fact_list_type), intent(inout) :: facts
       character(len=:), allocatable :: ptx
       ptx = kernels_text()
-      if (len(ptx) == 0) then
-         call facts%add("kernels", "not built in")
-         return
-      end if
-      call facts%add("kernels", "built in")
       call facts%add("kernels target", words_after(ptx, ".target "))
       call facts%add("kernels entries", words_after(ptx, ".entry "))
    end subroutine add_kernels

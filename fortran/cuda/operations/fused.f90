@@ -48,7 +48,7 @@ contains
       last = .false.
       ! A gradient that goes on below would have to go through a gate, too
       if (size(steps) < 2 .or. steps(1)%keeps_gradient .or. dtype /= dtype_float32) return
-      if (name%math == math_fp32 .or. .not. (name%graphs .and. device%kernels%available)) return
+      if (name%math == math_fp32 .or. .not. name%graphs) return
       do i = 1, size(steps)
          if (max(steps(i)%x%extent(3), steps(i)%y%extent(3)) > most_rows) return
          do operation = conv_forward, conv_filter

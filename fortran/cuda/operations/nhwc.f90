@@ -102,7 +102,7 @@ contains
       images = from%extent(4)
       source = from%address
       destination = to%address
-      call device%kernels%launch_stored(device%rt, kernel_turn, from%dtype, blocks_for(from%count(), most_turning), &
+      call device%kernels%launch_stored(kernel_turn, from%dtype, blocks_for(from%count(), most_turning), &
          & [c_loc(r), c_loc(c), c_loc(images), c_loc(source), c_loc(destination)], device%stream, error)
    end subroutine turn
 
@@ -132,7 +132,7 @@ contains
       z_address = z%address
       da_address = da%address
       dz_address = dz%address
-      call device%kernels%launch_stored(device%rt, kernel_relu_backward_last, dz%dtype, blocks, &
+      call device%kernels%launch_stored(kernel_relu_backward_last, dz%dtype, blocks, &
          & [c_loc(n), c_loc(channels), c_loc(z_address), c_loc(da_address), c_loc(dz_address), c_loc(partial)], &
          & device%stream, error)
       if (.not. allocated(error) .and. db%is_allocated()) call sums_to_gradient(device, partial, threads, channels, &
@@ -159,7 +159,7 @@ contains
       n = dz%count()
       channels = dz%extent(3)
       address = dz%address
-      call device%kernels%launch_stored(device%rt, kernel_channel_sums, dz%dtype, blocks, &
+      call device%kernels%launch_stored(kernel_channel_sums, dz%dtype, blocks, &
          & [c_loc(n), c_loc(channels), c_loc(address), c_loc(partial)], device%stream, error)
       if (.not. allocated(error)) call sums_to_gradient(device, partial, threads, channels, db, error)
    end subroutine bias_gradient_last

@@ -80,7 +80,7 @@ contains
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: of_dy, of_db
-      if (device%kernels%available .and. dy%extent(3) <= most_rows .and. bytes_of(dy%dtype) >= 4) then
+      if (dy%extent(3) <= most_rows .and. bytes_of(dy%dtype) >= 4) then
          call sum_by_kernel(device, dy, db, error)
          return
       end if
@@ -109,7 +109,7 @@ contains
       call reserve_row_sums(device, dy%extent, blocks, threads, partial, error)
       if (allocated(error)) return
       address = dy%address
-      call device%kernels%launch_typed(device%rt, kernel_bias_gradient, dy%dtype, [blocks, dy%extent(3)], &
+      call device%kernels%launch_typed(kernel_bias_gradient, dy%dtype, [blocks, dy%extent(3)], &
          & [c_loc(pixels), c_loc(channels), c_loc(batch), c_loc(address), c_loc(partial)], device%stream, error)
       if (.not. allocated(error)) call sums_to_gradient(device, partial, threads, channels, db, error)
    end subroutine sum_by_kernel
@@ -151,14 +151,11 @@ contains
       kernel = conversion(from%dtype, to%dtype)
       if (kernel == 0) then
          call fail(error, "device cuda: no conversion from "//dtype_name(from%dtype)//" to "//dtype_name(to%dtype))
-      else if (.not. device%kernels%available) then
-         call fail(error, "device cuda: conversion from "//dtype_name(from%dtype)//" to "//dtype_name(to%dtype)// &
-            & " needs our kernels, which are not built in, or want CUDA 12.8 (python -m bridge.doctor)")
       else
          n = from%count()
          source = from%address
          destination = to%address
-         call device%kernels%launch_plain(device%rt, kernel, [blocks_for(from%count(), most_blocks), 1], &
+         call device%kernels%launch_plain(kernel, [blocks_for(from%count(), most_blocks), 1], &
             & [c_loc(n), c_loc(source), c_loc(destination)], device%stream, error)
       end if
    end subroutine convert

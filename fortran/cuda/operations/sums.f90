@@ -97,7 +97,7 @@ contains
          next = folded(left)
          to = other
          if (next == 1) to = totals
-         call device%kernels%launch_plain(device%rt, kernel_fold, [blocks_for(next, most_blocks), int(rows)], &
+         call device%kernels%launch_plain(kernel_fold, [blocks_for(next, most_blocks), int(rows)], &
             & [c_loc(left), c_loc(from), c_loc(next), c_loc(to)], device%stream, error)
          if (allocated(error) .or. next == 1) return
          other = from
@@ -129,7 +129,7 @@ contains
       if (allocated(error)) return
       count = channels
       address = db%address
-      call device%kernels%launch_typed(device%rt, kernel_narrow, db%dtype, [blocks_for(channels, most_blocks), 1], &
+      call device%kernels%launch_typed(kernel_narrow, db%dtype, [blocks_for(channels, most_blocks), 1], &
          & [c_loc(count), c_loc(totals), c_loc(address)], device%stream, error)
    end subroutine sums_to_gradient
 

@@ -2,8 +2,7 @@
 !> What training needs besides convolutions, by our CUDA Fortran kernels: ReLU backward with the bias gradient, the
 !> loss with its gradient, the update of all parameters in one launch.
 !>
-!> Sums over pixels are float64, folded in a fixed order: the same bits in every run. Where a build has no kernels,
-!> cnn_cuda_operations_fallback does the same with library calls.
+!> Sums over pixels are float64, folded in a fixed order: the same bits in every run.
 module cnn_cuda_operations_training
    use, intrinsic :: iso_c_binding, only : &
       & c_double, c_f_pointer, c_float, c_int, c_int64_t, c_loc, c_null_ptr, c_ptr, c_size_t
@@ -15,7 +14,6 @@ module cnn_cuda_operations_training
    use cnn_cuda_device_kernels, only : blocks_for, kernel_mse, kernel_relu_backward, kernel_relu_backward_bias, &
       & kernel_sgd, threads_per_block
    use cnn_cuda_device_type, only : cuda_device_type
-   use cnn_cuda_operations_fallback, only : mse_by_library, relu_backward_by_library, sgd_by_library
    use cnn_cuda_operations_pointwise, only : bias_gradient
    use cnn_cuda_operations_sums, only : fold_sums, most_blocks, most_rows, reserve_row_sums, reserve_sums, sum_bytes, &
       & sums_to_gradient
@@ -29,8 +27,7 @@ module cnn_cuda_operations_training
 
 contains
 
-   !> dy = 2*scale*(y - target), total = sum of (y - target)**2, whose memory has room for a float64 and whose type says
-   !> what it has become
+   !> dy = 2*scale*(y - target), total = sum of (y - target)**2
    subroutine mse(device, y, target, scale, dy, total, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
@@ -42,8 +39,8 @@ contains
       type(tensor_type), intent(in) :: dy
       !> 1/number of elements for a mean, 1 for a sum
       real(dp), intent(in) :: scale
-      !> One number, *device*
-      type(tensor_type), intent(inout) :: total
+      !> One float64 number, *device*
+      type(tensor_type), intent(in) :: total
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: y_address, t_address, dy_address, partial
@@ -53,11 +50,6 @@ contains
       type(c_ptr) :: slope
       integer :: blocks
 
-      if (.not. device%kernels%available) then
-         total%dtype = y%dtype
-         call mse_by_library(device, y, target, scale, dy, total, error)
-         return
-      end if
       blocks = blocks_for(y%count(), most_blocks)
       call reserve_sums(device, int(blocks, i8)*threads_per_block, 1_i8, partial, error)
       if (allocated(error)) return
@@ -69,12 +61,11 @@ contains
       y_address = y%address
       t_address = target%address
       dy_address = dy%address
-      call device%kernels%launch_typed(device%rt, kernel_mse, y%dtype, [blocks, 1], &
+      call device%kernels%launch_typed(kernel_mse, y%dtype, [blocks, 1], &
          & [c_loc(n), c_loc(y_address), c_loc(t_address), c_loc(dy_address), slope, c_loc(partial)], &
          & device%stream, error)
       if (.not. allocated(error)) call fold_sums(device, partial, int(blocks, i8)*threads_per_block, 1_i8, &
          & total%address, error)
-      total%dtype = dtype_float64
    end subroutine mse
 
    !> The total of `mse` as a number; the one place of a step where the host waits
@@ -87,21 +78,15 @@ contains
       real(dp), intent(out) :: loss
       !> An error of work queued before, or of CUDA
       type(error_type), allocatable, intent(out) :: error
-      real(c_double), pointer :: double
-      real(c_float), pointer :: single
+      real(c_double), pointer :: sum_of_squares
 
       loss = 0.0_dp
       call device%check(device%rt%memcpy_async(device%buffers%loss, total%address, sum_bytes, &
          & cudaMemcpyDeviceToHost, device%stream), "reading the loss", error)
       if (.not. allocated(error)) call device%synchronize(error)
       if (allocated(error)) return
-      if (total%dtype == dtype_float64) then
-         call c_f_pointer(device%buffers%loss, double)
-         loss = double
-      else
-         call c_f_pointer(device%buffers%loss, single)
-         loss = real(single, dp)
-      end if
+      call c_f_pointer(device%buffers%loss, sum_of_squares)
+      loss = sum_of_squares
    end subroutine read_loss
 
    !> dz = da where z > 0, and db = sums of dz when `db` is not empty
@@ -121,16 +106,14 @@ contains
       type(c_ptr), target :: z_address, da_address, dz_address
       integer(c_int64_t), target :: n
 
-      if (.not. device%kernels%available) then
-         call relu_backward_by_library(device, z, da, dz, db, error)
-      else if (db%is_allocated() .and. z%extent(3) <= most_rows) then
+      if (db%is_allocated() .and. z%extent(3) <= most_rows) then
          call relu_backward_bias(device, z, da, dz, db, error)
       else
          n = z%count()
          z_address = z%address
          da_address = da%address
          dz_address = dz%address
-         call device%kernels%launch_typed(device%rt, kernel_relu_backward, z%dtype, &
+         call device%kernels%launch_typed(kernel_relu_backward, z%dtype, &
             & [blocks_for(z%count(), most_blocks), 1], &
             & [c_loc(n), c_loc(z_address), c_loc(da_address), c_loc(dz_address)], device%stream, error)
          if (.not. allocated(error) .and. db%is_allocated()) call bias_gradient(device, dz, db, error)
@@ -163,7 +146,7 @@ contains
       z_address = z%address
       da_address = da%address
       dz_address = dz%address
-      call device%kernels%launch_typed(device%rt, kernel_relu_backward_bias, z%dtype, [blocks, z%extent(3)], &
+      call device%kernels%launch_typed(kernel_relu_backward_bias, z%dtype, [blocks, z%extent(3)], &
          & [c_loc(pixels), c_loc(channels), c_loc(batch), c_loc(z_address), c_loc(da_address), c_loc(dz_address), &
          & c_loc(partial)], device%stream, error)
       if (.not. allocated(error)) call sums_to_gradient(device, partial, threads, channels, db, error)
@@ -193,10 +176,6 @@ contains
       type(c_ptr) :: settings(4)
       integer :: i
 
-      if (.not. device%kernels%available) then
-         call sgd_by_library(device, sgd, first, w, g, v, error)
-         return
-      end if
       f64 = [sgd%lr, sgd%momentum, 1.0_dp - sgd%dampening, sgd%weight_decay]
       f32 = real(f64, sp)
       do i = 1, 4
@@ -210,7 +189,7 @@ contains
       g_address = g%address
       v_address = c_null_ptr
       if (v%is_allocated()) v_address = v%address
-      call device%kernels%launch_typed(device%rt, kernel_sgd, w%dtype, [blocks_for(w%count(), most_blocks), 1], &
+      call device%kernels%launch_typed(kernel_sgd, w%dtype, [blocks_for(w%count(), most_blocks), 1], &
          & [c_loc(n), c_loc(w_address), c_loc(g_address), c_loc(v_address), settings(1), settings(2), settings(3), &
          & settings(4), c_loc(flags)], device%stream, error)
    end subroutine update

@@ -24,15 +24,13 @@ from bridge import DeviceArray, EngineError, Network
 from bridge.engine.library import extension
 from tests.software_device import SoftwareDevice
 
-#: Statuses that these functions give; 4000, an internal error, for those of cuDNN and 13, a failed launch, of cuBLAS
-STATUSES = {"cudaMalloc": 2, "cudaMallocHost": 2, "cudaLibraryLoadData": 218}
+#: Statuses that these functions give; 4000, an internal error, for those of cuDNN
+STATUSES = {"cudaMalloc": 2, "cudaMallocHost": 2, "cuModuleLoadData": 218}
 
 
 def status_of(function: str) -> int:
     """A status that is an error, and does not stay as that of a broken context would."""
-    if function.startswith("cudnn"):
-        return 4000
-    return 13 if function.startswith("cublas") else STATUSES.get(function, 999)
+    return 4000 if function.startswith("cudnn") else STATUSES.get(function, 999)
 
 
 @dataclass

@@ -27,7 +27,6 @@ class Plant:
     harmless : it is no mistake
     precision : the run that shows it
     nesterov : whether the fixture's optimiser is with Nesterov momentum, else with dampening
-    kernels : only a build with the CUDA Fortran kernels comes there
     graphs : convolutions go through cuDNN's graph API, else through its calls
     """
 
@@ -38,7 +37,6 @@ class Plant:
     harmless: bool = False
     precision: str = "float32"
     nesterov: bool = False
-    kernels: bool = False
     graphs: bool = False
 
 
@@ -62,13 +60,9 @@ FILLED = "call c_memcpy(device%buffers%staging, address_after(host, done), piece
 
 FREED = "         call free_plan(self%plans(i), self%dnn, self%graphs)\n"
 
-#: Then cuDNN and cuBLAS do their work
-NO_KERNELS = ("      self%available = .true.\n", "")
-
 PLANTS = (
     # No mistakes: what is planted below is caught for what it is, not because something was built again
     Plant("nothing changed", (), outcome=Outcome.ROUNDING, harmless=True),
-    Plant("no kernels", (NO_KERNELS,), outcome=Outcome.ROUNDING, harmless=True),
     # Descriptors
     one("kernels flipped", "CUDNN_CROSS_CORRELATION, compute_type", "0_c_int, compute_type"),
     one("format and type of filters swapped", "descriptor, cudnn_dtype(dtype), CUDNN_TENSOR_NCHW",
@@ -83,10 +77,7 @@ PLANTS = (
         precision="float64", said="compute type 0 for data type 1"),
     one("tensor cores for float32", "math_type = CUDNN_FMA_MATH", "math_type = CUDNN_DEFAULT_MATH",
         outcome=Outcome.PRECISION),
-    Plant("the descriptor of db for dy", (
-        NO_KERNELS, ("one(dy%dtype), of_dy, dy%address", "one(dy%dtype), of_db, dy%address"))),
     # Arguments
-    Plant("adds to the bias gradient", (NO_KERNELS, ("zero(dy%dtype), of_db", "one(dy%dtype), of_db"))),
     one("adds to old results", "beta = zero(x%dtype)", "beta = one(x%dtype)"),
     one("x and dy swapped", "conv_filter, conv, x, dw, dy, error", "conv_filter, conv, dy, dw, x, error",
         said="cuDNN: algorithms of the filter gradient"),
@@ -107,17 +98,15 @@ PLANTS = (
         "self%dnn%check(self%dnn%set_stream(self%dnn_handle, c_null_ptr)",
         said="touch the same memory from two streams"),
     # The rest of a step
-    one("half the slope", "slope_f64 = 2.0_dp*scale", "slope_f64 = scale", kernels=True),
-    one("ReLU masked by its gradient", "c_loc(batch), c_loc(z_address)", "c_loc(batch), c_loc(da_address)",
-        kernels=True),
-    one("the bias gradient of one image", "batch = dy%extent(4)", "batch = 1", kernels=True),
+    one("half the slope", "slope_f64 = 2.0_dp*scale", "slope_f64 = scale"),
+    one("ReLU masked by its gradient", "c_loc(batch), c_loc(z_address)", "c_loc(batch), c_loc(da_address)"),
+    one("the bias gradient of one image", "batch = dy%extent(4)", "batch = 1"),
     one("no bias gradient behind a ReLU", "address = db%address\n      call device%kernels%launch_typed(",
         "address = totals\n      call device%kernels%launch_typed(",
-        said="arrays 1 and 2 overlap", kernels=True),
-    one("dampening for what it leaves", "sgd%momentum, 1.0_dp - sgd%dampening", "sgd%momentum, sgd%dampening",
-        kernels=True),
-    one("every step the first", "merge(flag_first, 0_c_int, first)", "flag_first", kernels=True),
-    one("Nesterov forgotten", "merge(flag_nesterov, 0_c_int, sgd%nesterov)", "0_c_int", nesterov=True, kernels=True),
+        said="arrays 1 and 2 overlap"),
+    one("dampening for what it leaves", "sgd%momentum, 1.0_dp - sgd%dampening", "sgd%momentum, sgd%dampening"),
+    one("every step the first", "merge(flag_first, 0_c_int, first)", "flag_first"),
+    one("Nesterov forgotten", "merge(flag_nesterov, 0_c_int, sgd%nesterov)", "0_c_int", nesterov=True),
     # Ends
     one("descriptors left", FREED, "", said="tensor descriptor alive"),
     # Graphs

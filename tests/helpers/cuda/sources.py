@@ -55,10 +55,10 @@ def snake(name: str) -> str:
 def short_name(function: str) -> str:
     """The name of a function in our tables.
 
-    >>> short_name("cublasSdot_v2"), short_name("cuInit"), short_name("cudnnSetTensor4dDescriptor")
-    ('sdot', 'init', 'set_tensor4d_descriptor')
+    >>> short_name("cuCtxPushCurrent_v2"), short_name("cuInit"), short_name("cudnnSetTensor4dDescriptor")
+    ('ctx_push_current', 'init', 'set_tensor4d_descriptor')
     """
-    return snake(re.sub(r"^(cudnn|cublas|cuda|cu)(?=[A-Z])|_v2$", "", function))
+    return snake(re.sub(r"^(cudnn|cuda|cu)(?=[A-Z])|_v2$", "", function))
 
 
 def read_source(text: str) -> Source:
@@ -253,7 +253,7 @@ def _prototype(name: str, function: Function, returned: str, types: list[str]) -
 def _address(kind: str, argument: str) -> bool:
     """Is it a handle, or the address of numbers? What a function sets is intent(out), unless we always pass null."""
     target = re.sub(r"\bconst\b|\*$", "", kind).strip()
-    return "*" not in kind or target in ("void", "float", "double") or "_option" in argument
+    return "*" not in kind or target in ("void", "float", "double") or "_option" in argument or argument == "extra"
 
 
 def _plain(kind: str) -> str:

@@ -4,7 +4,6 @@
 !>     cudnn_program libraries    where each library was found, and its version, or why not
 !>     cudnn_program cudnn        only cuDNN
 !>     cudnn_program cudart       only the runtime
-!>     cudnn_program cublas       only cuBLAS
 !>     cudnn_program driver       only the driver
 !>     cudnn_program errors       statuses and messages
 !>     cudnn_program handle       devices, and what becomes of cudnnCreate
@@ -14,12 +13,11 @@ program cudnn_program
    use, intrinsic :: iso_fortran_env, only : input_unit
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_error, only : error_type
-   use cnn_cuda_bindings_cublas, only : cublas_type
-   use cnn_cuda_bindings_cudart, only : cuda_pointer_attributes_type, cudart_type, dim3_type
+   use cnn_cuda_bindings_cudart, only : cuda_pointer_attributes_type, cudart_type
    use cnn_cuda_bindings_cudnn, only : cudnn_algo_perf_type, cudnn_type
    use cnn_cuda_bindings_cudnn_enums, only : CUDNN_ACTIVATION_RELU, CUDNN_CROSS_CORRELATION, CUDNN_DATA_BFLOAT16, &
-      & CUDNN_DATA_DOUBLE, CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_FMA_MATH, CUDNN_OP_TENSOR_ADD, &
-      & CUDNN_PROPAGATE_NAN, CUDNN_STATUS_SUCCESS, CUDNN_TENSOR_NCHW
+      & CUDNN_DATA_DOUBLE, CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_FMA_MATH, CUDNN_PROPAGATE_NAN, &
+      & CUDNN_STATUS_SUCCESS, CUDNN_TENSOR_NCHW
    use cnn_cuda_bindings_driver, only : cuda_driver_type
    use cnn_cuda_bindings_shared_library, only : c_text
    implicit none
@@ -36,7 +34,6 @@ program cudnn_program
 
    type(cudart_type) :: rt
    type(cudnn_type) :: dnn
-   type(cublas_type) :: blas
    type(cuda_driver_type) :: driver
    type(error_type), allocatable :: error
    character(len=20) :: what
@@ -46,15 +43,12 @@ program cudnn_program
     case ("libraries")
       call load_cudart()
       call load_cudnn()
-      call load_cublas()
       call load_driver()
       call print_sizes()
     case ("cudnn")
       call load_cudnn()
     case ("cudart")
       call load_cudart()
-    case ("cublas")
-      call load_cublas()
     case ("driver")
       call load_driver()
     case ("errors")
@@ -127,15 +121,6 @@ contains
       call report("cudnn with CUDA 11", error)
    end subroutine load_cudnn
 
-   subroutine load_cublas()
-      call blas%load(error)
-      call report("cublas", error)
-      if (allocated(error)) return
-      print "(a, a)", "cublas: ", blas%library%path
-      call blas%check(1_c_int, "create the handle", error)
-      call report("cublas status 1", error)
-   end subroutine load_cublas
-
    subroutine load_driver()
       call driver%load(error)
       call report("driver", error)
@@ -144,10 +129,9 @@ contains
 
    !> As this compiler lays them out
    subroutine print_sizes()
-      type(dim3_type) :: grid
       type(cuda_pointer_attributes_type) :: attributes
       type(cudnn_algo_perf_type) :: found
-      print "(a, 3(1x, i0))", "sizes:", c_sizeof(grid), c_sizeof(attributes), c_sizeof(found)
+      print "(a, 3(1x, i0))", "sizes:", c_sizeof(attributes), c_sizeof(found)
    end subroutine print_sizes
 
    subroutine print_errors()
@@ -188,7 +172,7 @@ contains
    !> Lines of x (n, c, h, w), w (k, r, s), strides, paddings, dilations (h, w each), groups, element type (1 to 4):
    !> the shape of y by cuDNN and by us, (n, c, h, w), zeros where refused, and the bytes of x by cuDNN
    subroutine print_shapes()
-      type(c_ptr) :: x, w, conv, relu, add
+      type(c_ptr) :: x, w, conv, relu
       procedure(cudnnGetTensorSizeInBytes), pointer :: size_of
       integer :: line(15), status
       call c_f_procpointer(dnn%library%symbol("cudnnGetTensorSizeInBytes"), size_of)
@@ -197,9 +181,6 @@ contains
       call expect(dnn%create_convolution_descriptor(conv), "conv")
       call expect(dnn%create_activation_descriptor(relu), "relu")
       call expect(dnn%set_activation_descriptor(relu, CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN, 0.0d0), "set relu")
-      call expect(dnn%create_op_tensor_descriptor(add), "add")
-      call expect(dnn%set_op_tensor_descriptor(add, CUDNN_OP_TENSOR_ADD, CUDNN_DATA_FLOAT, CUDNN_PROPAGATE_NAN), &
-         & "set add")
       do
          read (input_unit, *, iostat=status) line
          if (status /= 0) exit
@@ -209,7 +190,6 @@ contains
       call expect(dnn%destroy_filter_descriptor(w), "destroy w")
       call expect(dnn%destroy_convolution_descriptor(conv), "destroy conv")
       call expect(dnn%destroy_activation_descriptor(relu), "destroy relu")
-      call expect(dnn%destroy_op_tensor_descriptor(add), "destroy add")
    end subroutine print_shapes
 
    subroutine print_shape(line, x, w, conv, size_of)

@@ -35,7 +35,6 @@ def compiler(*, real: bool) -> list[str]:
     if not real:
         return command
     folders = nvidia_packages.require("include", "cudnn.h")
-    nvidia_packages.require("include", "cublas_v2.h")
     nvidia_packages.require_cuda(13)
     # half types need C++ headers that are not in these packages, and nothing here uses them
     command += ["-DREAL_HEADERS", "-D__CUDA_FP16_H__", "-D__CUDA_BF16_H__"]
@@ -99,7 +98,7 @@ WRONG = {
     "wrong kind": ("cuda_api.h", "int value, size_t bytes, cudaStream_t", "size_t value, size_t bytes, cudaStream_t"),
     "another width": ("cudnn_graph_api.h", "cudnnBackendAttributeType_t type, int64_t n, const void",
                       "cudnnBackendAttributeType_t type, int n, const void"),
-    "missing pointer": ("cuda_api.h", "const double *alpha, double *x, int incx", "double alpha, double *x, int incx"),
+    "missing pointer": ("cuda_api.h", "CUstream stream, void **arguments", "CUstream stream, void *arguments"),
 }  # fmt: skip
 
 
@@ -129,22 +128,22 @@ def test_it_offers_what_the_bindings_load(root: Path) -> None:
 
 def test_functions_can_be_hidden(tmp_path: Path) -> None:
     """Those named are gone, the others are there."""
-    folder = build(kernels=False, hidden=("cudaLibraryLoadData",), cache=tmp_path)
+    folder = build(hidden=("cuModuleLoadData",), cache=tmp_path)
     library = ctypes.CDLL(str(folder / "libcudart.so.13"))
-    assert hasattr(library, "cudaLibraryUnload")
-    assert not hasattr(library, "cudaLibraryLoadData")
+    assert hasattr(library, "cuModuleUnload")
+    assert not hasattr(library, "cuModuleLoadData")
 
 
 def test_it_is_compiled_once(tmp_path: Path) -> None:
     """Until a source changes."""
     sources = shutil.copytree(SOURCES, tmp_path / "sources")
-    first, again = (build(kernels=False, sources=sources, cache=tmp_path / "cache") for _ in range(2))
+    first, again = (build(sources=sources, cache=tmp_path / "cache") for _ in range(2))
     assert first == again
     with (sources / "cuda" / "driver.c").open("a", encoding="utf-8") as file:
         file.write("// changed\n")
-    assert build(kernels=False, sources=sources, cache=tmp_path / "cache") != first
+    assert build(sources=sources, cache=tmp_path / "cache") != first
     assert {path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()} >= {first.name}
     (sources / "cuda" / "driver.c").write_text("no C", encoding="utf-8")
     with pytest.raises(subprocess.CalledProcessError):
-        build(kernels=False, sources=sources, cache=tmp_path / "cache")
+        build(sources=sources, cache=tmp_path / "cache")
     assert len([path for path in (tmp_path / "cache").iterdir() if path.is_dir()]) == 2

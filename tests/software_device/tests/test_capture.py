@@ -70,13 +70,10 @@ UNSAFE: dict[str, tuple[Callable[[Calls], tuple[object, ...]], int]] = {
     "cudaStreamSynchronize ": (lambda c: (c.another_stream(),), UNSUPPORTED),
     "cudaEventQuery": (lambda c: (c.event(),), UNSUPPORTED),
     "cudaEventSynchronize": (lambda c: (c.event(),), UNSUPPORTED),
-    "cudaLibraryLoadData": (lambda c: (byref(c_void_p()), PTX, None, None, c_uint(0), None, None, c_uint(0)),
-                            UNSUPPORTED),
+    "cuModuleLoadData": (lambda c: (byref(c_void_p()), PTX), UNSUPPORTED),
     "cudaGraphInstantiate": (lambda c: (byref(c_void_p()), None, c_ulonglong(0)), UNSUPPORTED),
     "cudnnCreate": (lambda c: (byref(c_void_p()),), 4004),
     "cudnnDestroy": (lambda c: (c.make("cudnnCreate"),), 5003),
-    "cublasCreate_v2": (lambda c: (byref(c_void_p()),), 3),
-    "cublasDestroy_v2": (lambda c: (c.make("cublasCreate_v2"),), 14),
 }  # fmt: skip
 
 

@@ -164,14 +164,13 @@ def test_trial_of_algorithms_overwrites_and_waits(cuda: Calls, name: str) -> Non
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("layout", [NCHW, NHWC])
 def test_small_operations(cuda: Calls, layout: int, dtype: int) -> None:
-    """Bias gradient, ReLU forward and backward, AddTensor, OpTensor."""
+    """Bias gradient, ReLU, AddTensor."""
     torch.manual_seed(1)
-    z, da = (torch.randn(2, 3, 4, 5, dtype=torch.float64).to(TYPES[dtype]) for _ in range(2))
-    z[0, 0, 0, 0] = 0  # no gradient passes here
+    z = torch.randn(2, 3, 4, 5, dtype=torch.float64).to(TYPES[dtype])
     bias = torch.randn(1, 3, 1, 1, dtype=torch.float64).to(TYPES[dtype])
     d, b = cuda.tensor((2, 3, 4, 5), dtype, layout), cuda.tensor((1, 3, 1, 1), dtype, layout)
     one, zero, h = scalar(1, dtype), scalar(0, dtype), cuda.handle
-    z_at, da_at, bias_at, relu = put(cuda, z, layout), put(cuda, da, layout), put(cuda, bias), cuda.activation()
+    z_at, bias_at, relu = put(cuda, z, layout), put(cuda, bias), cuda.activation()
 
     to = put(cuda, torch.zeros_like(bias))
     if dtype == BFLOAT16:
@@ -183,19 +182,10 @@ def test_small_operations(cuda: Calls, layout: int, dtype: int) -> None:
     y = put(cuda, torch.zeros_like(z), layout)
     cuda.ok("cudnnActivationForward", h, relu, one, d, z_at, zero, d, y)
     assert torch.equal(get(cuda, y, z.shape, dtype, layout), z.clamp(min=0))
-    cuda.ok("cudnnActivationBackward", h, relu, one, d, y, d, da_at, d, z_at, zero, d, da_at)  # in place
-    assert torch.equal(get(cuda, da_at, z.shape, dtype, layout), da * (z > 0))
 
     cuda.ok("cudnnAddTensor", h, scalar(2, dtype), b, bias_at, one, d, z_at)
     exact = z.double() + 2 * bias.double()
     assert is_rounded(get(cuda, z_at, z.shape, dtype, layout), exact, dtype)
-
-    op = cuda.make("cudnnCreateOpTensorDescriptor")
-    cuda.ok("cudnnSetOpTensorDescriptor", op, 1, DOUBLE if dtype == DOUBLE else FLOAT, 1)  # MUL
-    product = put(cuda, torch.zeros_like(z), layout)
-    left = get(cuda, z_at, z.shape, dtype, layout).double()
-    cuda.ok("cudnnOpTensor", h, op, one, d, z_at, scalar(3, dtype), b, bias_at, zero, d, product)
-    assert is_rounded(get(cuda, product, z.shape, dtype, layout), left * 3 * bias.double(), dtype)
 
 
 def test_relu_and_nan(cuda: Calls) -> None:

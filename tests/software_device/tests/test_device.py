@@ -196,7 +196,7 @@ def test_planted_failures(cuda: Calls, folder: Path) -> None:
 def test_a_planted_failure_of_a_free_frees_all_the_same(cuda: Calls, folder: Path) -> None:
     """As the real ones, which report there what failed before."""
     made = {"cudaFree": cuda.malloc(4), "cudaFreeHost": cuda.pinned(4), "cudnnDestroy": cuda.handle,
-            "cudnnDestroyTensorDescriptor": cuda.tensor((1, 1, 1, 1)), "cublasDestroy_v2": cuda.make("cublasCreate_v2"),
+            "cudnnDestroyTensorDescriptor": cuda.tensor((1, 1, 1, 1)),
             "cudaEventDestroy": cuda.make("cudaEventCreateWithFlags", c_uint(0)), "cudaStreamDestroy": cuda.stream}
     for name, thing in made.items():
         SoftwareDevice(folder).fail(name, 4000)

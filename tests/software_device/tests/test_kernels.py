@@ -6,13 +6,12 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-from ctypes import byref, c_double, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
-from pathlib import Path
+from ctypes import byref, c_double, c_float, c_int, c_int64, c_void_p
 
 import pytest
 
-from tests.software_device import SoftwareDevice, build, host_kernels
-from tests.software_device.calls import Calls, Dim3, moved
+from tests.software_device import host_kernels
+from tests.software_device.calls import Calls, moved
 
 # The stand-in itself, which every fast test of CUDA uses
 pytestmark = pytest.mark.deep
@@ -21,34 +20,26 @@ PTX = b"// made by hand\n.version 6.3\n.target sm_75\n.address_size 64\n.visible
 
 
 def kernel(cuda: Calls, name: bytes = b"cnn_narrow_f32") -> tuple[c_void_p, c_void_p]:
-    """A library with one entry, and the kernel."""
-    library = cuda.make("cudaLibraryLoadData", PTX % name, None, None, c_uint(0), None, None, c_uint(0))
-    return library, cuda.make("cudaLibraryGetKernel", library, name)
+    """A module with one entry, and the kernel."""
+    module = cuda.make("cuModuleLoadData", PTX % name)
+    return module, cuda.make("cuModuleGetFunction", module, name)
 
 
-def launch_any(cuda: Calls, function: c_void_p, values: tuple[object, ...], grid: Dim3, threads: int = 256) -> int:
+def launch_any(cuda: Calls, function: c_void_p, values: tuple[object, ...], grid: tuple[int, int, int],
+               threads: int = 256) -> int:
     """Status of a launch."""
     arguments = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))  # type: ignore[arg-type]
-    return cuda.status("cudaLaunchKernel", function, grid, Dim3(threads, 1, 1), arguments, c_size_t(0), cuda.stream)
+    return cuda.status("cuLaunchKernel", function, *grid, threads, 1, 1, 0, cuda.stream, arguments, None)
 
 
 def launch(cuda: Calls, function: c_void_p, n: int, source: c_void_p, to: c_void_p, grid: int = 1,
            threads: int = 256) -> int:  # fmt: skip
     """Status of a launch of a kernel (n, from, to)."""
-    return launch_any(cuda, function, (c_int64(n), source, to), Dim3(grid, 1, 1), threads)
+    return launch_any(cuda, function, (c_int64(n), source, to), (grid, 1, 1), threads)
 
 
-@pytest.fixture
-def with_kernels(cuda: Calls) -> Calls:
-    """The device, if the kernels are in it."""
-    if not cuda.c.strict_has_kernels():
-        pytest.skip("no flang: the software device has no kernels")
-    return cuda
-
-
-def test_kernels_run_when_waited_for(with_kernels: Calls) -> None:
+def test_kernels_run_when_waited_for(cuda: Calls) -> None:
     """And not before; launches are counted."""
-    cuda = with_kernels
     function, source, to = kernel(cuda)[1], cuda.put(struct.pack("4d", 1, 2, 3, 4)), cuda.put(bytes(16))
     launches = cuda.counter("kernel launches")
     assert launch(cuda, function, 4, source, to) == 0
@@ -56,59 +47,47 @@ def test_kernels_run_when_waited_for(with_kernels: Calls) -> None:
     assert cuda.counter("kernel launches") == launches + 1
 
 
-def test_wrong_launches(with_kernels: Calls) -> None:
-    """Sizes come from the arguments; grids, overlap and stale libraries are looked at."""
-    cuda = with_kernels
-    (library, function), source, to = kernel(cuda), cuda.put(bytes(32)), cuda.put(bytes(16))
+def test_wrong_launches(cuda: Calls) -> None:
+    """Sizes come from the arguments; grids, overlap and stale modules are looked at."""
+    (module, function), source, to = kernel(cuda), cuda.put(bytes(32)), cuda.put(bytes(16))
     for arguments, status, reason in (
         ((5, source, to), 1, "40 bytes at byte 0 of an allocation of 32"),
         ((4, source, moved(to, 16)), 1, "16 bytes at byte 16 of an allocation of 16"),
         ((4, source, moved(source, 16)), 1, "overlap"),
         ((2, source, moved(to, 4)), 1, "not a multiple of 16"),
         ((-1, source, to), 1, "negative size"),
-        ((4, source, to, 0), 9, "a grid of 0"),
-        ((4, source, to, 1, 128), 9, "128 x 1 x 1 threads"),
+        ((4, source, to, 0), 1, "a grid of 0"),
+        ((4, source, to, 1, 128), 1, "128 x 1 x 1 threads"),
     ):
         assert launch(cuda, function, *arguments) == status
         assert reason in cuda.report()
-    assert launch(cuda, library, 4, source, to) == 98
-    cuda.ok("cudaLibraryUnload", library)
-    assert launch(cuda, function, 4, source, to) == 98
-    assert "this kernel library was destroyed" in cuda.report()
+    assert launch(cuda, module, 4, source, to) == 400
+    cuda.ok("cuModuleUnload", module)
+    assert launch(cuda, function, 4, source, to) == 400
+    assert "this module was destroyed" in cuda.report()
 
 
-def test_ptx_is_looked_at(with_kernels: Calls) -> None:
+def test_ptx_is_looked_at(cuda: Calls) -> None:
     """No PTX, an external function, a name that is no entry, a kernel of another project."""
-    cuda = with_kernels
-    none = (None, None, c_uint(0), None, None, c_uint(0))
     for text in (b"", b"ELF", (PTX % b"cnn_fold") + b".extern .func _FortranAAssign;"):
-        assert cuda.status("cudaLibraryLoadData", byref(c_void_p()), text, *none) == 218
-    library = kernel(cuda)[0]
+        assert cuda.status("cuModuleLoadData", byref(c_void_p()), text) == 218
+    module = kernel(cuda)[0]
     for name in (b"cnn_narrow", b"cnn_fold"):
-        assert cuda.status("cudaLibraryGetKernel", byref(c_void_p()), library, name) == 500
-    longer = cuda.make("cudaLibraryLoadData", PTX % b"cnn_fold2", *none)
-    assert cuda.status("cudaLibraryGetKernel", byref(c_void_p()), longer, b"cnn_fold") == 500
-    other = cuda.make("cudaLibraryLoadData", PTX % b"saxpy", *none)
-    assert cuda.status("cudaLibraryGetKernel", byref(c_void_p()), other, b"saxpy") == 500
+        assert cuda.status("cuModuleGetFunction", byref(c_void_p()), module, name) == 500
+    longer = cuda.make("cuModuleLoadData", PTX % b"cnn_fold2")
+    assert cuda.status("cuModuleGetFunction", byref(c_void_p()), longer, b"cnn_fold") == 500
+    other = cuda.make("cuModuleLoadData", PTX % b"saxpy")
+    assert cuda.status("cuModuleGetFunction", byref(c_void_p()), other, b"saxpy") == 500
     assert "does not know saxpy" in cuda.report()
 
 
-def test_sums_of_channels_need_a_grid_that_fits_them(with_kernels: Calls) -> None:
+def test_sums_of_channels_need_a_grid_that_fits_them(cuda: Calls) -> None:
     """The threads of a grid are a multiple of the channels, or a thread would add up several."""
-    cuda = with_kernels
     dz, partial = cuda.put(bytes(3000 * 4)), cuda.put(bytes(2 * 256 * 8))
     function = kernel(cuda, b"cnn_channel_sums_f32")[1]
     given = (c_int64(3000), c_int64(3), dz, partial)
-    assert launch_any(cuda, function, given, Dim3(2, 1, 1)) == 1
+    assert launch_any(cuda, function, given, (2, 1, 1)) == 1
     assert "the threads are not a multiple of the channels" in cuda.report()
-
-
-def test_device_without_kernels(tmp_path: Path) -> None:
-    """It refuses to load a library, with the reason."""
-    device = SoftwareDevice(build(kernels=False, cache=tmp_path))
-    assert not device.has_kernels
-    assert device.api.cudaLibraryLoadData(byref(c_void_p()), PTX % b"cnn_fold", None, None, 0, None, None, 0) == 801
-    assert device.report() == ""
 
 
 #: Arguments of each kernel with n = 1000 in a grid of 2 x 3 or 2 x 1 blocks: numbers, and sizes of arrays in elements
@@ -131,13 +110,12 @@ NAMES = re.findall(r"NAMED\((\w+)\)", host_kernels.LAUNCHER.read_text(encoding="
 
 
 @pytest.mark.parametrize("name", [f"cnn_{name}" for name in NAMES if name != "name"])
-def test_each_kernel_needs_all_of_its_arrays(with_kernels: Calls, name: str) -> None:
+def test_each_kernel_needs_all_of_its_arrays(cuda: Calls, name: str) -> None:
     """Arrays of the exact sizes are taken; one element less of any is not."""
-    cuda = with_kernels
     short_name = re.sub("(?<!to)_(f16|bf16|f32|f64)$", "", name)
     kind = {"f64": "d", "f16": "e", "bf16": "e"}.get(name.removeprefix(f"{short_name}_"), "f")
     signature = KERNELS[short_name]
-    grid = Dim3(2, 3 if short_name in ("cnn_fold", "cnn_relu_backward_bias", "cnn_bias_gradient") else 1, 1)
+    grid = (2, 3 if short_name in ("cnn_fold", "cnn_relu_backward_bias", "cnn_bias_gradient") else 1, 1)
     function = kernel(cuda, name.encode())[1]
     arrays = [i for i, given in enumerate(signature) if isinstance(given, str) and given != "r"]
     for short in (None, *arrays):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Wrong arguments of cuDNN and cuBLAS calls: each gets a status and a reason."""
+"""Wrong arguments of cuDNN calls: each gets a status and a reason."""
 
 from __future__ import annotations
 
 import ctypes
 import struct
 from collections.abc import Callable
-from ctypes import byref, c_double, c_float, c_size_t, c_void_p
+from ctypes import c_size_t, c_void_p
 
 import pytest
 
@@ -156,33 +156,3 @@ def test_workspace_is_overwritten(cuda: Calls) -> None:
     assert set(cuda.get(small.space, small.size)) == {0}
     assert small.forward(algo=1) == 0
     assert set(cuda.get(small.space, small.size)) == {255}
-
-
-NUMBERS = struct.pack("4f", 1, 2, 3, 4)
-
-
-def test_cublas(cuda: Calls) -> None:
-    """dot, axpy and scal by both pointer modes; in host mode dot waits."""
-    blas = cuda.make("cublasCreate_v2")
-    cuda.ok("cublasSetStream_v2", blas, cuda.stream)
-    x, y, result = cuda.put(NUMBERS), cuda.put(NUMBERS), c_float()
-    waits = cuda.counter("host synchronisations")
-    cuda.ok("cublasSaxpy_v2", blas, 4, byref(c_float(10)), x, 1, y, 1)
-    cuda.ok("cublasSscal_v2", blas, 2, byref(c_float(0)), x, 2)
-    assert cuda.counter("host synchronisations") == waits
-    cuda.ok("cublasSdot_v2", blas, 4, x, 1, y, 1, byref(result))
-    assert cuda.counter("host synchronisations") == waits + 1
-    assert result.value == 2 * 22 + 4 * 44
-    assert struct.unpack("4f", cuda.get(y, 16)) == (11, 22, 33, 44)
-
-    cuda.ok("cublasSetPointerMode_v2", blas, 1)
-    at = cuda.malloc(8)
-    assert cuda.status("cublasSdot_v2", blas, 4, x, 1, y, 1, byref(result)) == 7
-    assert "pointer mode device, but the scalar is in host memory" in cuda.report()
-    assert cuda.status("cublasDdot_v2", blas, 4, x, 1, y, 1, at) == 7
-    assert "32 bytes at byte 0 of an allocation of 16" in cuda.report()
-    waits = cuda.counter("host synchronisations")
-    cuda.ok("cublasDdot_v2", blas, 2, x, 1, y, 1, at)
-    assert cuda.counter("host synchronisations") == waits
-    cuda.ok("cublasDestroy_v2", blas)
-    assert cuda.status("cublasDscal_v2", blas, 1, byref(c_double(1)), x, 1) == 1

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The part of the CUDA 13 runtime, driver and cuBLAS interface that the project uses: own declarations.
+// The part of the CUDA 13 runtime and driver interface that the project uses: own declarations.
 //
 // With -DREAL_HEADERS the types and enumerators come from NVIDIA's headers, and the compiler compares
 // the prototypes below with theirs; tests/software_device/tests/test_build.py does this where the headers are.
-// Facts: CUDA 13.0 runtime, driver and cuBLAS API references.
+// Facts: CUDA 13.0 runtime and driver API references.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -11,7 +11,6 @@
 #ifdef REAL_HEADERS
 #include <cuda_runtime_api.h>
 #include <cuda.h>
-#include <cublas_v2.h>
 #else
 typedef enum cudaError {
    cudaSuccess = 0,
@@ -85,8 +84,6 @@ enum cudaStreamCaptureStatus {
    cudaStreamCaptureStatusInvalidated = 2
 };
 enum cudaGraphInstantiateFlags { cudaGraphInstantiateFlagUseNodePriority = 8 };
-enum cudaJitOption { cudaJitMaxRegisters = 0 };
-enum cudaLibraryOption { cudaLibraryHostUniversalFunctionAndDataTable = 0 };
 struct cudaPointerAttributes {
    enum cudaMemoryType type;
    int device;
@@ -102,28 +99,16 @@ typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
-typedef struct CUlib_st *cudaLibrary_t;
-typedef struct CUkern_st *cudaKernel_t;
 
 typedef enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_NOT_INITIALIZED = 3,
-               CUDA_ERROR_NO_DEVICE = 100, CUDA_ERROR_INVALID_DEVICE = 101, CUDA_ERROR_INVALID_CONTEXT = 201 } CUresult;
+               CUDA_ERROR_NO_DEVICE = 100, CUDA_ERROR_INVALID_DEVICE = 101, CUDA_ERROR_INVALID_CONTEXT = 201,
+               CUDA_ERROR_INVALID_PTX = 218, CUDA_ERROR_INVALID_HANDLE = 400, CUDA_ERROR_NOT_FOUND = 500 } CUresult;
 typedef int CUdevice;
 typedef struct CUctx_st *CUcontext;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUstream_st *CUstream;
 
-typedef enum {
-   CUBLAS_STATUS_SUCCESS = 0,
-   CUBLAS_STATUS_NOT_INITIALIZED = 1,
-   CUBLAS_STATUS_ALLOC_FAILED = 3,
-   CUBLAS_STATUS_INVALID_VALUE = 7,
-   CUBLAS_STATUS_ARCH_MISMATCH = 8,
-   CUBLAS_STATUS_MAPPING_ERROR = 11,
-   CUBLAS_STATUS_EXECUTION_FAILED = 13,
-   CUBLAS_STATUS_INTERNAL_ERROR = 14,
-   CUBLAS_STATUS_NOT_SUPPORTED = 15,
-   CUBLAS_STATUS_LICENSE_ERROR = 16
-} cublasStatus_t;
-typedef enum { CUBLAS_POINTER_MODE_HOST = 0, CUBLAS_POINTER_MODE_DEVICE = 1 } cublasPointerMode_t;
-typedef struct cublasContext *cublasHandle_t;
 #endif
 
 #pragma GCC visibility push(default)
@@ -160,13 +145,6 @@ cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *address);
-cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jit_options,
-                                void **jit_values, unsigned int jit_count, enum cudaLibraryOption *options,
-                                void **values, unsigned int count);
-cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library, const char *name);
-cudaError_t cudaLibraryUnload(cudaLibrary_t library);
-cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
-                             cudaStream_t stream);
 
 CUresult cuInit(unsigned int flags);
 CUresult cuDriverGetVersion(int *version);
@@ -176,21 +154,10 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
 CUresult cuCtxPushCurrent_v2(CUcontext context);
 CUresult cuCtxPopCurrent_v2(CUcontext *context);
-
-cublasStatus_t cublasCreate_v2(cublasHandle_t *handle);
-cublasStatus_t cublasDestroy_v2(cublasHandle_t handle);
-cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream);
-cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t mode);
-cublasStatus_t cublasGetVersion_v2(cublasHandle_t handle, int *version);
-const char *cublasGetStatusString(cublasStatus_t status);
-cublasStatus_t cublasSdot_v2(cublasHandle_t handle, int n, const float *x, int incx, const float *y, int incy,
-                             float *result);
-cublasStatus_t cublasDdot_v2(cublasHandle_t handle, int n, const double *x, int incx, const double *y, int incy,
-                             double *result);
-cublasStatus_t cublasSaxpy_v2(cublasHandle_t handle, int n, const float *alpha, const float *x, int incx, float *y,
-                              int incy);
-cublasStatus_t cublasDaxpy_v2(cublasHandle_t handle, int n, const double *alpha, const double *x, int incx, double *y,
-                              int incy);
-cublasStatus_t cublasSscal_v2(cublasHandle_t handle, int n, const float *alpha, float *x, int incx);
-cublasStatus_t cublasDscal_v2(cublasHandle_t handle, int n, const double *alpha, double *x, int incx);
+CUresult cuModuleLoadData(CUmodule *module, const void *image);
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+CUresult cuModuleUnload(CUmodule module);
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                        CUstream stream, void **arguments, void **extra);
 #pragma GCC visibility pop

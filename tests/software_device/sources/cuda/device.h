@@ -32,15 +32,13 @@ enum object_kind {
    AN_OBJECT,
    A_STREAM,
    AN_EVENT,
-   A_LIBRARY,
+   A_MODULE,
    A_KERNEL,
    A_CUDNN_HANDLE,
-   A_CUBLAS_HANDLE,
    A_TENSOR,
    A_FILTER,
    A_CONVOLUTION,
    AN_ACTIVATION,
-   AN_OP_TENSOR,
    A_GRAPH_PART,
    A_CUDA_GRAPH,
    A_GRAPH_EXEC,
@@ -126,7 +124,7 @@ cudaError_t cuda_begun(int planted);
    if (unsafe) return cuda_failed(unsafe)
 // A call that frees does so in any case, and then gives the planted or fatal status, as the real ones do
 
-// --- launch.c, kernels.c: the project's kernels, compiled for the host
+// --- launch.c, kernels.c: the project's kernels, as C
 union value {
    int64_t i;
    int32_t w;

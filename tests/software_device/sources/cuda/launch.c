@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Kernel libraries and launches. The PTX text is looked at, not compiled: what runs is the same source
-// compiled for the host (tests/software_device/host_kernels.c), when the library was built with it.
+// Modules with kernels, and launches. The PTX text is looked at, not compiled: what runs is the PTX that is tracked, as
+// C (tests/software_device/ptx_as_c.py).
 #include <stdlib.h>
 #include <string.h>
 #include "device.h"
@@ -8,23 +8,17 @@
 
 enum { MAX_GRID_X = 65536, THREADS = 256 };
 
-struct CUlib_st {
+struct CUmod_st {
    struct object object;
    char *ptx;
 };
-struct CUkern_st {
+struct CUfunc_st {
    struct object object;
-   const struct CUlib_st *library;
+   const struct CUmod_st *module;
    const struct kernel *kernel;
 };
 
-__attribute__((weak)) int cnn_host_launch(const char *name, const unsigned grid[3], const unsigned block[3],
-                                          void **arguments);
-
-int strict_has_kernels(void)
-{
-   return cnn_host_launch != NULL;
-}
+int cnn_host_launch(const char *name, const unsigned grid[3], const unsigned block[3], void **arguments);
 
 // PTX starts with comments, then the .version, .target and .address_size directives (PTX ISA reference)
 static bool looks_like_ptx(const char *text)
@@ -36,29 +30,30 @@ static bool looks_like_ptx(const char *text)
    return !strncmp(text, ".version ", 9) && strstr(text, "\n.target sm_") && strstr(text, "\n.address_size 64");
 }
 
-cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jit_options,
-                                void **jit_values, unsigned int jit_count, enum cudaLibraryOption *options,
-                                void **values, unsigned int n)
+// As cuda_failed, for the driver, whose statuses have the same numbers
+static CUresult forbidden(const char *name)
 {
-   CUDA_UNSAFE_CALL;
-   if (!library || !code || (jit_count && (!jit_options || !jit_values)) || (n && (!options || !values)))
-      return cuda_failed(cudaErrorInvalidValue);
-   if (current_device >= device_count()) return cuda_failed(cudaErrorNoDevice);
-   if (!looks_like_ptx(code)) {
-      complain("cudaLibraryLoadData: this is no PTX text: \"%.20s\"", (const char *)code);
-      return cuda_failed(cudaErrorInvalidPtx);
+   return (CUresult)capture_forbids_unsafe(name);
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+   DRIVER_CALL;
+   CUresult unsafe = forbidden(call.name);
+   if (unsafe) return unsafe;
+   if (!module || !image) return CUDA_ERROR_INVALID_VALUE;
+   if (!context_is_bound()) return CUDA_ERROR_INVALID_CONTEXT;
+   if (!looks_like_ptx(image)) {
+      complain("cuModuleLoadData: this is no PTX text: \"%.20s\"", (const char *)image);
+      return CUDA_ERROR_INVALID_PTX;
    }
-   if (strstr(code, ".extern .func")) {
-      complain("cudaLibraryLoadData: the PTX text calls a function that it does not define");
-      return cuda_failed(cudaErrorInvalidPtx);
+   if (strstr(image, ".extern .func")) {
+      complain("cuModuleLoadData: the PTX text calls a function that it does not define");
+      return CUDA_ERROR_INVALID_PTX;
    }
-   if (!strict_has_kernels()) {
-      explain("cudaLibraryLoadData: this software device was built without the project's kernels");
-      return cuda_failed(cudaErrorNotSupported);
-   }
-   *library = object_new(A_LIBRARY, sizeof **library);
-   (*library)->ptx = strdup(code);
-   return cudaSuccess;
+   *module = object_new(A_MODULE, sizeof **module);
+   (*module)->ptx = strdup(image);
+   return CUDA_SUCCESS;
 }
 
 static bool has_entry(const char *ptx, const char *name)
@@ -72,33 +67,33 @@ static bool has_entry(const char *ptx, const char *name)
    return false;
 }
 
-cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library, const char *name)
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
-   CUDA_CALL;
-   if (!kernel || !name) return cuda_failed(cudaErrorInvalidValue);
-   if (!object_alive(library, A_LIBRARY, "cudaLibraryGetKernel")) return cuda_failed(cudaErrorInvalidResourceHandle);
-   if (!has_entry(library->ptx, name)) {
-      explain("cudaLibraryGetKernel: the PTX text has no entry %s", name);
-      return cuda_failed(cudaErrorSymbolNotFound);
+   DRIVER_CALL;
+   if (!function || !name) return CUDA_ERROR_INVALID_VALUE;
+   if (!object_alive(module, A_MODULE, "cuModuleGetFunction")) return CUDA_ERROR_INVALID_HANDLE;
+   if (!has_entry(module->ptx, name)) {
+      explain("cuModuleGetFunction: the PTX text has no entry %s", name);
+      return CUDA_ERROR_NOT_FOUND;
    }
    if (!find_kernel(name)) {
-      complain("cudaLibraryGetKernel: kernels.c of this device does not know %s", name);
-      return cuda_failed(cudaErrorSymbolNotFound);
+      complain("cuModuleGetFunction: kernels.c of this device does not know %s", name);
+      return CUDA_ERROR_NOT_FOUND;
    }
-   *kernel = object_new(A_KERNEL, sizeof **kernel);
-   (*kernel)->library = library;
-   (*kernel)->kernel = find_kernel(name);
-   return cudaSuccess;
+   *function = object_new(A_KERNEL, sizeof **function);
+   (*function)->module = module;
+   (*function)->kernel = find_kernel(name);
+   return CUDA_SUCCESS;
 }
 
-cudaError_t cudaLibraryUnload(cudaLibrary_t library)
+CUresult cuModuleUnload(CUmodule module)
 {
    CALL;
-   cudaError_t unsafe = capture_forbids_unsafe(call.name);
-   if (unsafe) return cuda_failed(unsafe);
-   if (!object_alive(library, A_LIBRARY, "cudaLibraryUnload")) return cuda_failed(cudaErrorInvalidResourceHandle);
-   object_end(library);
-   return cuda_begun(call.planted);
+   CUresult unsafe = forbidden(call.name);
+   if (unsafe) return unsafe;
+   if (!object_alive(module, A_MODULE, "cuModuleUnload")) return CUDA_ERROR_INVALID_HANDLE;
+   object_end(module);
+   return driver_begun(call.planted);
 }
 
 static void run_launch(void *data)
@@ -163,27 +158,32 @@ static void copy_arguments(struct launch *launch, void **arguments)
       }
 }
 
-cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
-                             cudaStream_t stream)
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                        CUstream stream, void **arguments, void **extra)
 {
-   CUDA_CALL;
-   const struct CUkern_st *kernel = function;
-   if (!object_alive(kernel, A_KERNEL, "cudaLaunchKernel")) return cuda_failed(cudaErrorInvalidDeviceFunction);
-   if (!object_alive(kernel->library, A_LIBRARY, "cudaLaunchKernel: its library"))
-      return cuda_failed(cudaErrorInvalidDeviceFunction);
-   if (!stream_usable(stream, "cudaLaunchKernel")) return cuda_failed(cudaErrorInvalidResourceHandle);
-   const char *name = kernel->kernel->name;
-   if (!grid_legal(name, grid, block)) return cuda_failed(cudaErrorInvalidConfiguration);
-   if (!arguments || shared_bytes) return cuda_failed(cudaErrorInvalidValue);
-   struct launch launch = {.kernel = kernel->kernel, .grid = grid, .block = block};
+   DRIVER_CALL;
+   const dim3 grid = {grid_x, grid_y, grid_z}, block = {block_x, block_y, block_z};
+   if (!context_is_bound()) return CUDA_ERROR_INVALID_CONTEXT;
+   if (!object_alive(function, A_KERNEL, "cuLaunchKernel")) return CUDA_ERROR_INVALID_HANDLE;
+   if (!object_alive(function->module, A_MODULE, "cuLaunchKernel: its module")) return CUDA_ERROR_INVALID_HANDLE;
+   if (!stream_usable(stream, "cuLaunchKernel")) return CUDA_ERROR_INVALID_HANDLE;
+   const char *name = function->kernel->name;
+   if (function->module->object.device != current_device) {
+      complain("%s: its module is of another device", name);
+      return CUDA_ERROR_INVALID_CONTEXT;
+   }
+   if (!grid_legal(name, grid, block)) return CUDA_ERROR_INVALID_VALUE;
+   if (!arguments || extra || shared_bytes) return CUDA_ERROR_INVALID_VALUE;
+   struct launch launch = {.kernel = function->kernel, .grid = grid, .block = block};
    copy_arguments(&launch, arguments);
    struct range ranges[MAX_RANGES];
    int n = launch.kernel->ranges(&launch, ranges);
-   if (n < 0 || !ranges_legal(name, ranges, n)) return cuda_failed(cudaErrorInvalidValue);
+   if (n < 0 || !ranges_legal(name, ranges, n)) return CUDA_ERROR_INVALID_VALUE;
    int lane = lane_of(stream, current_device);
    cudaError_t status = enqueue(lane, name, ranges, n, run_launch, &launch, sizeof launch);
-   if (status) return cuda_failed(status);
+   if (status) return (CUresult)status;
    tally("kernel launches", 1);
-   needs(kernel->library, A_LIBRARY);
-   return cudaSuccess;
+   needs(function->module, A_MODULE);
+   return CUDA_SUCCESS;
 }

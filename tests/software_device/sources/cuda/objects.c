@@ -5,9 +5,9 @@
 #include "device.h"
 
 const char *const object_names[OBJECT_KINDS] = {
-   "object",          "stream",         "event",           "kernel library",         "kernel",
-   "cuDNN handle",    "cuBLAS handle",  "tensor descriptor", "filter descriptor",    "convolution descriptor",
-   "activation descriptor", "op tensor descriptor", "graph descriptor",
+   "object",          "stream",         "event",           "module",         "kernel",
+   "cuDNN handle",    "tensor descriptor", "filter descriptor",    "convolution descriptor",
+   "activation descriptor", "graph descriptor",
    "CUDA graph",      "executable CUDA graph"};
 
 static struct object *objects;

@@ -18,8 +18,6 @@ void strict_fail(const char *name, int64_t from_now, int status);
 int64_t strict_report(char *text, int64_t size);
 // Forgets complaints (not what is alive), so that one process can hold several tests
 void strict_forget(void);
-// 1 when the project's kernels are compiled into this library
-int strict_has_kernels(void);
 #pragma GCC visibility pop
 
 void report_add(const char *complaint);

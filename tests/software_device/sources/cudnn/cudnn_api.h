@@ -55,14 +55,6 @@ typedef enum {
    CUDNN_ACTIVATION_SWISH = 6
 } cudnnActivationMode_t;
 typedef enum {
-   CUDNN_OP_TENSOR_ADD = 0,
-   CUDNN_OP_TENSOR_MUL = 1,
-   CUDNN_OP_TENSOR_MIN = 2,
-   CUDNN_OP_TENSOR_MAX = 3,
-   CUDNN_OP_TENSOR_SQRT = 4,
-   CUDNN_OP_TENSOR_NOT = 5
-} cudnnOpTensorOp_t;
-typedef enum {
    CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM = 0,
    CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM = 1,
    CUDNN_CONVOLUTION_FWD_ALGO_GEMM = 2,
@@ -108,7 +100,6 @@ typedef struct cudnnTensorStruct *cudnnTensorDescriptor_t;
 typedef struct cudnnFilterStruct *cudnnFilterDescriptor_t;
 typedef struct cudnnConvolutionStruct *cudnnConvolutionDescriptor_t;
 typedef struct cudnnActivationStruct *cudnnActivationDescriptor_t;
-typedef struct cudnnOpTensorStruct *cudnnOpTensorDescriptor_t;
 #endif
 
 // Short names, so that the long argument lists below stay readable
@@ -138,8 +129,6 @@ st cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *d);
 st cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t d);
 st cudnnCreateActivationDescriptor(cudnnActivationDescriptor_t *d);
 st cudnnDestroyActivationDescriptor(cudnnActivationDescriptor_t d);
-st cudnnCreateOpTensorDescriptor(cudnnOpTensorDescriptor_t *d);
-st cudnnDestroyOpTensorDescriptor(cudnnOpTensorDescriptor_t d);
 st cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t d, cudnnTensorFormat_t format, cudnnDataType_t type, int n, int c,
                               int h, int w);
 st cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t type, cudnnTensorFormat_t format, int k, int c,
@@ -151,8 +140,6 @@ st cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t d, int groups);
 st cudnnGetConvolution2dForwardOutputDim(cd conv, td x, fd w, int *n, int *c, int *h, int *wide);
 st cudnnSetActivationDescriptor(cudnnActivationDescriptor_t d, cudnnActivationMode_t mode, cudnnNanPropagation_t nan,
                                 double coef);
-st cudnnSetOpTensorDescriptor(cudnnOpTensorDescriptor_t d, cudnnOpTensorOp_t op, cudnnDataType_t compute,
-                              cudnnNanPropagation_t nan);
 
 st cudnnGetConvolutionForwardAlgorithm_v7(hd h, td xd, fd wd, cd conv, td yd, const int requested, int *returned,
                                           cudnnConvolutionFwdAlgoPerf_t *perf);
@@ -187,9 +174,5 @@ st cudnnConvolutionBiasActivationForward(hd h, in alpha1, td xd, in x, fd wd, in
                                          out y);
 st cudnnConvolutionBackwardBias(hd h, in alpha, td dyd, in dy, in beta, td dbd, out db);
 st cudnnActivationForward(hd h, cudnnActivationDescriptor_t activation, in alpha, td xd, in x, in beta, td yd, out y);
-st cudnnActivationBackward(hd h, cudnnActivationDescriptor_t activation, in alpha, td yd, in y, td dyd, in dy, td xd,
-                           in x, in beta, td dxd, out dx);
 st cudnnAddTensor(hd h, in alpha, td ad, in a, in beta, td c_d, out c);
-st cudnnOpTensor(hd h, const cudnnOpTensorDescriptor_t op, in alpha1, td ad, in a, in alpha2, td bd, in b, in beta,
-                 td c_d, out c);
 #pragma GCC visibility pop

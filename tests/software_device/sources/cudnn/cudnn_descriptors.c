@@ -22,7 +22,6 @@ DESCRIPTOR(TensorDescriptor, A_TENSOR)
 DESCRIPTOR(FilterDescriptor, A_FILTER)
 DESCRIPTOR(ConvolutionDescriptor, A_CONVOLUTION)
 DESCRIPTOR(ActivationDescriptor, AN_ACTIVATION)
-DESCRIPTOR(OpTensorDescriptor, AN_OP_TENSOR)
 
 size_t type_bytes(cudnnDataType_t type)
 {
@@ -123,20 +122,6 @@ st cudnnSetActivationDescriptor(cudnnActivationDescriptor_t d, cudnnActivationMo
    if ((unsigned)mode > CUDNN_ACTIVATION_SWISH || (unsigned)nan > CUDNN_PROPAGATE_NAN)
       return refuse(CUDNN_STATUS_BAD_PARAM, "activation mode %d, nan option %d", (int)mode, (int)nan);
    d->activation = (struct activation){true, mode, nan, coef};
-   return CUDNN_STATUS_SUCCESS;
-}
-
-st cudnnSetOpTensorDescriptor(cudnnOpTensorDescriptor_t d, cudnnOpTensorOp_t op, cudnnDataType_t compute,
-                              cudnnNanPropagation_t nan)
-{
-   CUDNN_CALL;
-   if (!object_alive(d, AN_OP_TENSOR, "cudnnSetOpTensorDescriptor")) return CUDNN_STATUS_BAD_PARAM;
-   if ((unsigned)op > CUDNN_OP_TENSOR_NOT || (unsigned)nan > CUDNN_PROPAGATE_NAN || !type_bytes(compute))
-      return refuse(CUDNN_STATUS_BAD_PARAM, "op %d, compute type %d, nan option %d", (int)op, (int)compute, (int)nan);
-   d->set = true;
-   d->op = op;
-   d->compute = compute;
-   d->nan = nan;
    return CUDNN_STATUS_SUCCESS;
 }
 

@@ -39,13 +39,6 @@ struct cudnnActivationStruct {
    struct object object;
    struct activation activation;
 };
-struct cudnnOpTensorStruct {
-   struct object object;
-   bool set;
-   cudnnOpTensorOp_t op;
-   cudnnDataType_t compute;
-   cudnnNanPropagation_t nan;
-};
 struct cudnnContext {
    struct object object;
    cudaStream_t stream;

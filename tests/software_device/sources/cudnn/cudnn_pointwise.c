@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// cuDNN's activation, AddTensor, OpTensor and bias gradient.
+// cuDNN's activation, AddTensor and bias gradient.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cudnn_device.h"
 
-enum { OPERANDS = 3 };
+enum { OPERANDS = 1 };
 
 struct pointwise_job {
    struct array a[OPERANDS], c; // operands, result
@@ -14,7 +14,6 @@ struct pointwise_job {
    int operands;
    double alpha[OPERANDS], beta;
    struct activation activation;
-   cudnnOpTensorOp_t op;
 };
 
 // Element i of c, in an operand of which a dimension may be 1
@@ -103,49 +102,6 @@ st cudnnActivationForward(hd h, cudnnActivationDescriptor_t activation, in alpha
    return submit(h, call.name, &job, run_activation);
 }
 
-static double slope(const struct activation *a, double y, double x)
-{
-   bool lost = (x != x) && a->nan == CUDNN_PROPAGATE_NAN;
-   switch (a->mode) {
-   case CUDNN_ACTIVATION_RELU: return lost ? x : x > 0;
-   case CUDNN_ACTIVATION_CLIPPED_RELU: return lost ? x : x > 0 && x < a->coef;
-   case CUDNN_ACTIVATION_SIGMOID: return y * (1 - y);
-   case CUDNN_ACTIVATION_TANH: return 1 - y * y;
-   default: return x > 0 ? 1 : y + a->coef; // ELU
-   }
-}
-
-static void run_activation_backward(void *data)
-{
-   const struct pointwise_job *job = data;
-   double *from[OPERANDS], *to; // y, dy, x
-   begin(job, from, &to);
-   for (size_t i = 0; i < array_elements(&job->c); i++) {
-      double s = slope(&job->activation, from[0][i], from[2][i]);
-      to[i] = s == 0 ? 0 : job->alpha[0] * from[1][i] * s;
-   }
-   end(job, from, to);
-}
-
-st cudnnActivationBackward(hd h, cudnnActivationDescriptor_t activation, in alpha, td yd, in y, td dyd, in dy, td xd,
-                           in x, in beta, td dxd, out dx)
-{
-   CUDNN_CALL;
-   struct pointwise_job job = {0};
-   TRY(check_handle(h, call.name));
-   TRY(check_activation(activation));
-   TRY(operand(&job, yd, y, "yDesc"));
-   TRY(operand(&job, dyd, dy, "dyDesc"));
-   TRY(operand(&job, xd, x, "xDesc"));
-   TRY(result(&job, dxd, dx, beta, "dxDesc"));
-   TRY(read_scalar(alpha, job.c.type, "alpha", &job.alpha[0]));
-   for (int i = 0; i < 3; i++)
-      if (!same_shape(&job.a[i], &job.c)) return refuse(CUDNN_STATUS_BAD_PARAM, "the four descriptors differ");
-   job.activation = activation->activation;
-   if (job.activation.mode >= CUDNN_ACTIVATION_IDENTITY) return refuse(CUDNN_STATUS_NOT_SUPPORTED, "this activation");
-   return submit(h, call.name, &job, run_activation_backward);
-}
-
 static void run_add(void *data)
 {
    const struct pointwise_job *job = data;
@@ -166,52 +122,6 @@ st cudnnAddTensor(hd h, in alpha, td ad, in a, in beta, td c_d, out c)
    TRY(read_scalar(alpha, job.c.type, "alpha", &job.alpha[0]));
    if (!broadcasts(&job.a[0], &job.c)) return refuse(CUDNN_STATUS_BAD_PARAM, "aDesc does not fit cDesc");
    return submit(h, call.name, &job, run_add);
-}
-
-static double combine(cudnnOpTensorOp_t op, double a, double b)
-{
-   switch (op) {
-   case CUDNN_OP_TENSOR_ADD: return a + b;
-   case CUDNN_OP_TENSOR_MUL: return a * b;
-   case CUDNN_OP_TENSOR_MIN: return a < b || a != a ? a : b;
-   case CUDNN_OP_TENSOR_MAX: return a > b || a != a ? a : b;
-   case CUDNN_OP_TENSOR_SQRT: return sqrt(a);
-   default: return 1 - a;
-   }
-}
-
-static void run_op(void *data)
-{
-   const struct pointwise_job *job = data;
-   double *from[OPERANDS], *to;
-   begin(job, from, &to);
-   for (size_t i = 0; i < array_elements(&job->c); i++) {
-      double b = job->operands > 1 ? job->alpha[1] * broadcast(&job->a[1], from[1], &job->c, i) : 0;
-      to[i] = combine(job->op, job->alpha[0] * broadcast(&job->a[0], from[0], &job->c, i), b);
-   }
-   end(job, from, to);
-}
-
-st cudnnOpTensor(hd h, const cudnnOpTensorDescriptor_t op, in alpha1, td ad, in a, in alpha2, td bd, in b, in beta,
-                 td c_d, out c)
-{
-   CUDNN_CALL;
-   struct pointwise_job job = {0};
-   TRY(check_handle(h, call.name));
-   if (!object_alive(op, AN_OP_TENSOR, call.name)) return CUDNN_STATUS_BAD_PARAM;
-   if (!op->set) return refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "opTensorDesc was never set");
-   TRY(operand(&job, ad, a, "aDesc"));
-   bool two = op->op < CUDNN_OP_TENSOR_SQRT;
-   if (two) TRY(operand(&job, bd, b, "bDesc"));
-   TRY(result(&job, c_d, c, beta, "cDesc"));
-   TRY(read_scalar(alpha1, job.c.type, "alpha1", &job.alpha[0]));
-   if (two) TRY(read_scalar(alpha2, job.c.type, "alpha2", &job.alpha[1]));
-   cudnnDataType_t compute = job.c.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
-   if (op->compute != compute) return refuse(CUDNN_STATUS_NOT_SUPPORTED, "opTensorCompType %d", (int)op->compute);
-   if (!same_shape(&job.a[0], &job.c)) return refuse(CUDNN_STATUS_BAD_PARAM, "aDesc and cDesc differ");
-   if (two && !broadcasts(&job.a[1], &job.c)) return refuse(CUDNN_STATUS_BAD_PARAM, "bDesc does not fit cDesc");
-   job.op = op->op;
-   return submit(h, call.name, &job, run_op);
 }
 
 static void run_bias_gradient(void *data)
