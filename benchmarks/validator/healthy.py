@@ -2,22 +2,28 @@
 """``python -m benchmarks.healthy``: right programs in random configurations; every alarm is a false one.
 
 Random chains of convolutions and ReLUs (depth, channels, groups, kernels, strides, dilations, paddings, biases), sizes,
-batches, reductions, optimisers and seeds; in each one a random right program of `bridge.validate.self_test.healthy`.
-Prints the largest T by program and the false alarms of fixed tolerances beside, and writes all of it to
-``benchmarks/results/healthy.json``. Exit code 1 when there was a false alarm.
+batches, reductions, optimisers, scales of the weights and seeds; in each one a random right program of `PROGRAMS`.
+Configuration i of a seed is always the same one, whatever the count and the processes. Prints the largest T by program
+and the false alarms of fixed tolerances beside, and writes all of it to ``benchmarks/results/healthy.json``. Exit
+code 1 when there was a false alarm.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import multiprocessing
+import os
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from rich.console import Console
 from torch import nn
 
@@ -26,16 +32,47 @@ from benchmarks.harness.tables import table
 from bridge.common import cli
 from bridge.common.atomic_file import write_json
 from bridge.common.command_files import check_files
+from bridge.common.number_format import number
 from bridge.common.progress import stage
+from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.fixed_tolerances import RULES
-from bridge.validate.self_test.healthy import HEALTHY
+from bridge.validate.self_test.healthy import HEALTHY, Healthy
+from bridge.validate.self_test.operations import Operations
 from bridge.validate.self_test.plants import Scene
+from bridge.validate.self_test.plants.numbers import Lower, bf16, reduced, tf32
 from bridge.validate.self_test.run_case import Healthily, check
 from reference.export import export
 from reference.settings import ExportSettings
 
 #: Until a chain fits its images
 MOST_DRAWS = 100
+#: Configurations that a process gets at a time
+PORTION = 10
+#: Arithmetic of fewer digits than the fixture's: said as such, or not provable from few numbers; never a bug
+LOWER = (0, 3, 4)
+
+
+def _of(kind: type[Operations], name: str, codes: tuple[int, ...] = (0,)) -> Healthy:
+    return Healthy(name, lambda fixture, result: train(fixture, result, kind), codes)
+
+
+def _jax() -> tuple[Healthy, ...]:
+    """Where it is installed."""
+    if importlib.util.find_spec("jax") is None:
+        return ()
+    from benchmarks.validator.jax_program import Jax
+
+    return (_of(Jax, "JAX"),)
+
+
+#: With float32's range: gradients that are lost below fp16's are a fault
+_LOWER: dict[str, Lower] = {"TF32": tf32, "bf16": bf16}
+
+PROGRAMS: tuple[Healthy, ...] = (
+    *HEALTHY,
+    *_jax(),
+    *(_of(reduced(lower), f"torch, {name} operands", LOWER) for name, lower in _LOWER.items()),
+)
 
 
 @dataclass(frozen=True)
@@ -46,20 +83,26 @@ class Configuration:
     ----------
     layers : arguments of nn.Conv2d, or None for a ReLU
     settings : of `reference.settings.ExportSettings`
-    program : index into `bridge.validate.self_test.healthy.HEALTHY`
+    program : index into `PROGRAMS`
+    scale : of the first weights, a power of two
     """
 
     layers: tuple[dict[str, Any] | None, ...]
     settings: dict[str, Any]
     program: int
+    scale: float = 1.0
 
     def model(self) -> nn.Module:
         """A new module."""
-        return nn.Sequential(*(nn.ReLU() if one is None else nn.Conv2d(**one) for one in self.layers))
+        made = nn.Sequential(*(nn.ReLU() if one is None else nn.Conv2d(**one) for one in self.layers))
+        with torch.no_grad():
+            for parameter in made.parameters():
+                parameter.mul_(self.scale)
+        return made
 
     def __str__(self) -> str:
         data = " ".join(f"{name}={value}" for name, value in self.settings.items())
-        return f"{HEALTHY[self.program].name}; {data}; {self.model()}".replace("\n", " ")
+        return f"{PROGRAMS[self.program].name}; {data} scale={self.scale}; {self.model()}".replace("\n", " ")
 
 
 def draw(rng: np.random.Generator) -> Configuration:
@@ -73,8 +116,13 @@ def draw(rng: np.random.Generator) -> Configuration:
             if min(height, width) < 1:
                 break
         else:
-            return Configuration(layers, settings, int(rng.integers(len(HEALTHY))))
+            return Configuration(layers, settings, int(rng.integers(len(PROGRAMS))), _scale(rng))
     raise AssertionError("no chain fits its images")
+
+
+def _scale(rng: np.random.Generator) -> float:
+    """Mostly torch's own; else activations and gradients of unusual sizes."""
+    return 1.0 if rng.random() < 0.7 else float(2.0 ** rng.integers(-12, 3))
 
 
 def _layers(rng: np.random.Generator) -> Iterator[dict[str, Any] | None]:
@@ -133,28 +181,49 @@ def ask(one: Configuration, folder: Path) -> Healthily:
     if settings["reduction"] == "sum":
         settings["lr"] /= settings["height"] * settings["width"] * settings["batch"]
     export(fixture, ExportSettings(**settings, model=one.model, threads=1, oracle_steps=1))
-    return check(HEALTHY[one.program], str(one), Scene(fixture, path, path, "random"))
+    return check(PROGRAMS[one.program], str(one), Scene(fixture, path, path, "random"))
 
 
-def run(count: int, seed: int, console: Console) -> list[Healthily]:
-    """Ask `count` times."""
-    rng, found = np.random.default_rng(seed), []
-    with tempfile.TemporaryDirectory() as folder, stage(console, f"{count} right programs") as report:
-        for i in range(count):
-            found.append(ask(draw(rng), Path(folder)))
-            report(i + 1, count)
+def run(count: int, seed: int, console: Console, jobs: int = 0) -> list[Healthily]:
+    """Ask `count` times, in `jobs` processes; in this one where 0."""
+    found: list[Healthily] = []
+    numbers = ((seed, i) for i in range(count))
+    with stage(console, f"{count} right programs") as report:
+        for one in map(_one, numbers) if jobs == 0 else _in_processes(numbers, jobs):
+            found.append(one)
+            report(len(found), count)
     return found
+
+
+def _one(number: tuple[int, int]) -> Healthily:
+    """Configuration i of a seed."""
+    with tempfile.TemporaryDirectory() as folder:
+        return ask(draw(np.random.default_rng(number)), Path(folder))
+
+
+def _in_processes(numbers: Iterator[tuple[int, int]], jobs: int) -> Iterator[Healthily]:
+    """New processes, not copies of this one: copies of a process with threads may hang."""
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(_one, numbers, chunksize=PORTION)
 
 
 def show(console: Console, found: list[Healthily]) -> None:
     """Largest T by program, and the alarms."""
-    made = table("", "program", "runs", "false alarms", "largest T", *(f"alarms: {rule[0]}" for rule in RULES))
+    fixed = (f"alarms: {rule[0]}" for rule in RULES)
+    made = table("", "program", "runs", "false alarms", "exit codes", "largest T", *fixed)
     for name, row in by_program(found).items():
-        made.add_row(name, *(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
+        made.add_row(name, *map(_cell, row.values()))
     console.print(made)
     for one in found:
-        if one.code:
+        if one.alarm:
             console.print(f"FALSE ALARM {one.code}: {one.said} {one.data}", highlight=False, markup=False)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{code}:{runs}" for code, runs in value.items())
+    return "inf" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def by_program(found: list[Healthily]) -> dict[str, dict[str, Any]]:
@@ -166,8 +235,9 @@ def by_program(found: list[Healthily]) -> dict[str, dict[str, Any]]:
     return {
         name: {
             "runs": len(group),
-            "false_alarms": sum(one.code != 0 for one in group),
-            "largest_t": max(one.t for one in group),
+            "false_alarms": sum(one.alarm for one in group),
+            "exit_codes": dict(sorted(Counter(str(one.code) for one in group).items())),
+            "largest_t": number(max(one.t for one in group)),
             **{rule[0]: sum(not one.naive[rule[0]] for one in group) for rule in RULES},
         }
         for name, group in sorted(groups.items(), key=lambda item: (item[0] == "all", item[0]))
@@ -179,6 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
     p = cli.new_parser("benchmarks.healthy", description=__doc__)
     p.add_argument("--count", type=int, default=500, metavar="N")
     p.add_argument("--seed", type=int, default=0, metavar="S")
+    p.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: 0, none but this one)")
     p.add_argument("--json", metavar="FILE", default=str(RESULTS / "healthy.json"))
     a = p.parse_args(arguments)
     return cli.run("benchmarks.healthy", lambda: _main(a))
@@ -186,13 +257,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _main(a: argparse.Namespace) -> int:
     check_files([], [("--json", a.json)])
-    found = run(a.count, a.seed, cli.Output(stderr=True))
+    found = run(a.count, a.seed, cli.Output(stderr=True), a.jobs)
     show(cli.Output(), found)
-    alarms = [asdict(one) for one in found if one.code]
+    alarms = [asdict(one) | {"t": number(one.t)} for one in found if one.alarm]
     document = {
         "count": a.count,
         "seed": a.seed,
-        "versions": versions(("torch", "numpy")),
+        "versions": versions(("torch", "numpy", "jax")),
         "programs": by_program(found),
         "alarms": alarms,
     }

@@ -23,10 +23,18 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class Healthy:
-    """A right program; `make` runs it on a fixture and writes its result."""
+    """A right program.
+
+    Attributes
+    ----------
+    name : for tables
+    make : runs it on a fixture and writes its result
+    codes : exit codes of the verdicts that are right for its arithmetic; any other one is a false alarm
+    """
 
     name: str
     make: Callable[[Path, Path], object]
+    codes: tuple[int, ...] = (0,)
 
 
 def _torch(kind: type[Operations] = Operations, dtype: str = "float32", threads: int = 1) -> Callable[..., object]:

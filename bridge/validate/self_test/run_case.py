@@ -62,16 +62,22 @@ class Told:
 
 @dataclass
 class Healthily:
-    """What was said of a right program; as `Told`."""
+    """What was said of a right program; as `Told`, and `codes`, the exit codes that are right for it."""
 
     name: str
     data: str
     setting: str
     code: int = 0
+    codes: tuple[int, ...] = (0,)
     said: str = ""
     t: float = 0.0
     naive: dict[str, bool] = field(default_factory=dict)
     seconds: float = 0.0
+
+    @property
+    def alarm(self) -> bool:
+        """Return whether the verdict is a false alarm."""
+        return self.code not in self.codes
 
 
 def check(healthy: Healthy, data: str, scene: Scene) -> Healthily:
@@ -81,7 +87,7 @@ def check(healthy: Healthy, data: str, scene: Scene) -> Healthily:
         healthy.make(scene.fixture, scene.path)
         comparison, verdict = judge(scene.fixture, scene.path, diagnosing=False)
         t = max((one.t for one in comparison.judged), default=0.0)
-        found = Healthily(healthy.name, data, scene.setting, verdict.exit_code, verdict.words, t)
+        found = Healthily(healthy.name, data, scene.setting, verdict.exit_code, healthy.codes, verdict.words, t)
         found.naive = naive.verdicts(scene.fixture, scene.path)
     finally:
         scene.path.unlink(missing_ok=True)

@@ -44,8 +44,8 @@ class Summary:
 
     @property
     def alarms(self) -> list[Healthily]:
-        """Return the right programs of which anything else was said than rounding."""
-        return [one for one in self.healthy if one.code != 0]
+        """Return the right programs of which something else was said than their arithmetic: mostly, than rounding."""
+        return [one for one in self.healthy if one.alarm]
 
     @property
     def naming(self) -> float:

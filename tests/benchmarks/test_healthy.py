@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""Random right programs: drawn alike every time, counted by program; what a verdict that is not theirs does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.validator import healthy
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.healthy import Healthy
+from bridge.validate.self_test.operations import only
+
+
+def test_a_configuration_depends_on_its_number_alone() -> None:
+    first, again, other = (healthy.draw(np.random.default_rng(number)) for number in ((1, 2), (1, 2), (1, 3)))
+    assert first == again != other
+
+
+def test_alarms_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A verdict that a program may not get is one, and is written with what made it."""
+    # A sequence of torch names its layers by number
+    wrong = only("0", "conv", lambda z, *_: 2 * z)
+    programs = (
+        healthy.PROGRAMS[0],
+        Healthy("wrong", lambda fixture, result: train(fixture, result, wrong)),
+        Healthy("wrong, and expected", lambda fixture, result: train(fixture, result, wrong), (1,)),
+    )
+    monkeypatch.setattr(healthy, "PROGRAMS", programs)
+    layers = ({"in_channels": 1, "out_channels": 2, "kernel_size": (3, 3)},)
+    settings = {"height": 8, "width": 9, "batch": 2, "steps": 1, "seed": 0, "reduction": "mean", "lr": 0.0625}
+    chosen = iter(healthy.Configuration(layers, settings, i, 0.5) for i in range(3))
+    monkeypatch.setattr(healthy, "draw", lambda rng: next(chosen))
+    assert healthy.main(["--count", "3", "--json", str(tmp_path / "out.json")]) == 1
+    said = json.loads((tmp_path / "out.json").read_text())
+    assert {name: row["false_alarms"] for name, row in said["programs"].items()} == {
+        "torch": 0, "wrong": 1, "wrong, and expected": 0, "all": 1}
+    assert said["programs"]["all"]["exit_codes"] == {"0": 1, "1": 2}
+    assert "scale=0.5" in said["alarms"][0]["data"] and said["alarms"][0]["name"] == "wrong"
+    assert "1 false alarms in 3 right programs" in capsys.readouterr().out
