@@ -227,7 +227,7 @@ def test_the_command(
     code = validate.main(["--self-test", "--quick", "--json", str(tmp_path / "out.json")])
     said = " ".join(capsys.readouterr().out.split())
     assert code == (0 if caught else 1)
-    assert ("SELF-TEST PASSED: 1 of 41 kinds" if caught else "MISSED: 1 fault") in said
+    assert (f"SELF-TEST PASSED: 1 of {len(KINDS)} kinds" if caught else "MISSED: 1 fault") in said
     assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["summary"]["passed"] is caught
 
 
@@ -236,6 +236,12 @@ def test_the_command(
 def test_docstrings(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0 and found.failed == 0
+
+
+def test_a_t_that_is_infinite_can_be_written() -> None:
+    """Where a right number has no error at all, any other is infinitely far off; JSON has no such number."""
+    document = run.document(Summary([replace(told(), t=np.inf)]), 1.0)
+    assert json.loads(json.dumps(document, allow_nan=False))["faults"][0]["t"] is None
 
 
 def test_in_processes() -> None:

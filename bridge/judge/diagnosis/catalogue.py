@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The registry of faults: 41 named ways to be wrong, and where to look for each in the code.
+"""The registry of faults: named ways to be wrong, and where to look for each in the code.
 
 The numbers are those of docs/faults.md. How each is predicted stands in the modules that use the kind.
 """
@@ -65,7 +65,7 @@ _TABLE = (
     ),
     (
         "shifted_gradient",
-        "dz shifted by a pixel",
+        "dz shifted",
         "the index of dz in the gradient loops: 0- and 1-based indices, a halo that is not cut off",
     ),
     (
@@ -221,6 +221,16 @@ _TABLE = (
         "library_constant",
         "the same fault in every layer",
         "constants of the library's interface: compare each enumerator with the header",
+    ),
+    (
+        "taps_rolled",
+        "kernel rolled",
+        "the index of taps: 0- and 1-based, modulo the size of the kernel; a kernel that was shifted for an FFT",
+    ),
+    (
+        "same_pixel",
+        "no shift between taps",
+        "the index of the image in the loop over taps: (i + r, j + s), with padding; not (i, j) for every tap",
     ),
 )
 

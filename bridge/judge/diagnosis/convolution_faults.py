@@ -4,21 +4,24 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
+from bridge.exchange.model import Conv2d, Pair
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.hypothesis import (
     Framed,
     Hypotheses,
     Hypothesis,
+    Moved,
     Passed,
     hypothesis,
     with_layer,
     with_operand,
 )
-from bridge.judge.diagnosis.layouts import layouts
+from bridge.judge.diagnosis.layouts import Order, layouts
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.padding import MODES, window
 from bridge.judge.oracle.reduced_precision import HYPOTHESES, ReducedPrecision
@@ -45,10 +48,11 @@ def data_faults(dx: Data) -> Hypotheses:
         yield Hypothesis(tuple(turned), one.detail, one.operation, layout=one.layout)
     yield from _images(dx, "dz")
     yield from _geometry(dx)
-    for shift in SHIFTS:
-        yield hypothesis("shifted_gradient", f"dz {_moved(shift)}", dx.replaced(shift=shift))
+    for shift in shifts(dx.layer):
+        yield hypothesis("shifted_gradient", f"dz {moved_detail(shift)}", dx.replaced(shift=shift))
         lost = with_operand(dx, "dz", lambda dz, s=shift: window(dz, (-s[0], -s[1]), dz.shape[2:]))
-        yield hypothesis("shifted_gradient", f"dz {_moved(shift)}, what leaves the image is lost", lost)
+        yield hypothesis("shifted_gradient", f"dz {moved_detail(shift)}, what leaves the image is lost", lost)
+    yield from _rolled_images(dx, "dz", "shifted_gradient")
     yield from _frames(dx)
     yield from _lower(dx)
 
@@ -58,11 +62,17 @@ def filter_faults(dw: Filter) -> Hypotheses:
     yield from _images(dw, "x")
     yield from _images(dw, "dz")
     yield from _geometry(dw)
-    for shift in SHIFTS:
-        yield hypothesis("shifted_gradient", f"dz {_moved(shift)}", dw.replaced(moved=shift))
-    for shift in SHIFTS:
-        yield hypothesis("padding_width", f"the input {_moved(shift)}", dw.replaced(shift=shift))
+    for shift in shifts(dw.layer):
+        yield hypothesis("shifted_gradient", f"dz {moved_detail(shift)}", dw.replaced(moved=shift))
+    for shift in shifts(dw.layer):
+        yield hypothesis("padding_width", f"the input {moved_detail(shift)}", dw.replaced(shift=shift))
         yield _moved_image(dw, shift)
+    yield from _rolled_images(dw, "dz", "shifted_gradient")
+    yield from _rolled_images(dw, "x", "padding_width")
+    yield from _other_images(dw, "x")
+    yield from _other_images(dw, "dz")
+    for shift in rolls(dw.layer):
+        yield hypothesis("taps_rolled", _rolled(shift), Moved(dw.shape, dw, shift, True))
     yield from _modes(dw)
     yield from _parts(dw)
     yield from _lower(dw)
@@ -73,6 +83,9 @@ def _kernels(operation: Operation) -> Hypotheses:
     for layout in layouts(w.shape, "kcrs"):
         detail = f"kernel {layout.detail}"
         yield Hypothesis(layout.kinds, detail, with_operand(operation, "w", layout), layout=layout)
+    for shift in rolls(operation.layer):  # type: ignore[attr-defined]
+        turned = with_operand(operation, "w", lambda w, s=shift: np.roll(w, s, (2, 3)))
+        yield hypothesis("taps_rolled", _rolled(shift), turned)
 
 
 def _images(operation: Operation, name: str) -> Hypotheses:
@@ -87,19 +100,34 @@ def _geometry(operation: Operation) -> Hypotheses:
     layer = operation.layer  # type: ignore[attr-defined]
     for axes in ((0,), (1,), (0, 1)):
         where = {(0,): " in h", (1,): " in w", (0, 1): ""}[axes]
-        for what, others in (("stride", (1, 2)), ("dilation", (1, 2))):
+        for what in ("stride", "dilation"):
             right = getattr(layer, what)
-            for other in others:
+            for other in sorted({1, 2, *(right[axis] + off for axis in axes for off in (-1, 1))} - {0}):
                 wrong = tuple(other if axis in axes else right[axis] for axis in (0, 1))
                 if all(wrong[axis] != right[axis] for axis in axes):
                     yield hypothesis("geometry", f"{what} {other}{where}", with_layer(operation, **{what: wrong}))
+    yield from _same_pixel(operation)
+
+
+def _same_pixel(operation: Operation) -> Hypotheses:
+    """No tap is shifted against another: all of them see the pixel of one."""
+    layer: Conv2d = operation.layer  # type: ignore[attr-defined]
+    if layer.kernel_size == (1, 1):
+        return
+    centre = (layer.padding[0] - layer.dilation[0] * (layer.kernel_size[0] // 2),
+              layer.padding[1] - layer.dilation[1] * (layer.kernel_size[1] // 2))
+    for padding, which in {(0, 0): "the one of the same index", layer.padding: "that of the first tap",
+                           centre: "that of the tap in the middle"}.items():
+        same = with_layer(operation, dilation=(0, 0), padding=padding)
+        yield hypothesis("same_pixel", f"every tap meets the same pixel, {which}", same)
 
 
 def _paddings(z: Forward) -> Hypotheses:
     yield from _modes(z)
-    for shift in SHIFTS:
-        yield hypothesis("padding_width", f"the input {_moved(shift)}", z.replaced(shift=shift))
+    for shift in shifts(z.layer):
+        yield hypothesis("padding_width", f"the input {moved_detail(shift)}", z.replaced(shift=shift))
         yield _moved_image(z, shift)
+    yield from _rolled_images(z, "x", "padding_width")
     (top, left), (height, width) = z.layer.padding, z.shape[2:]
     if 0 < 2 * top < height or 0 < 2 * left < width:
         border = (top, top, left, left)
@@ -125,10 +153,29 @@ def _frames(operation: Operation) -> Hypotheses:
         yield hypothesis("padding_width", "the border is not computed", framed)
 
 
-def _moved_image(operation: Operation, shift: tuple[int, int]) -> Hypothesis:
+def _moved_image(operation: Operation, shift: Pair) -> Hypothesis:
     """What leaves the image is lost, before it is padded."""
     moved = with_operand(operation, "x", lambda x: window(x, (-shift[0], -shift[1]), x.shape[2:]))
-    return hypothesis("padding_width", f"the image {_moved(shift)}, what leaves it is lost", moved)
+    return hypothesis("padding_width", f"the image {moved_detail(shift)}, what leaves it is lost", moved)
+
+
+def _rolled_images(operation: Operation, name: str, key: str) -> Hypotheses:
+    """What leaves the image comes in at the other side; by a pixel, and by half the image, as an FFT shifts it."""
+    what = "the image" if name == "x" else name
+    height, width = getattr(operation, name).value.shape[2:]
+    for shift in dict.fromkeys([*SHIFTS, (height // 2, width // 2)]):
+        rolled = with_operand(operation, name, lambda x, s=shift: np.roll(x, s, (2, 3)))
+        yield hypothesis(key, f"{what} {moved_detail(shift)}, around the border", rolled)
+
+
+def _other_images(dw: Filter, name: str) -> Hypotheses:
+    """Products of the images of one operand with other ones of the other."""
+    n, what = len(dw.x.value), "the input" if name == "x" else name
+    orders = {tuple((i + off) % n for i in range(n)) for off in (-1, 1)} if name == "x" and n > 2 else set()
+    orders |= {(i,) * n for i in (0, n - 1)} if n > 1 else set()
+    for order in sorted(orders):
+        said = f"{what} of image {order[0]} for every image" if order[0] == order[1] else order_detail("images", order)
+        yield hypothesis("channels_permuted", said, dw.replaced(**{f"read_{name}": Order(0, order)}))
 
 
 def _modes(operation: Operation) -> Hypotheses:
@@ -196,10 +243,46 @@ def _lower(operation: Forward | Data | Filter) -> Hypotheses:
             yield hypothesis("precision", reduced.said, in_reduced_precision(operation, reduced))
 
 
-def _moved(shift: tuple[int, int]) -> str:
+def order_detail(what: str, order: Sequence[int]) -> str:
     """
-    >>> _moved((1, 0))
-    'one pixel off (+1 in h)'
+    >>> order_detail("images", (1, 0))
+    'images in the order 1, 0'
+    """
+    return f"{what} in the order {', '.join(map(str, order[:16]))}{', ...' if len(order) > 16 else ''}"
+
+
+def shifts(layer: Conv2d) -> list[Pair]:
+    """Return a pixel in eight directions, and more of them up to half the window.
+
+    >>> (0, 2) in shifts(Conv2d("", 1, 1, (5, 5))), (0, 2) in shifts(Conv2d("", 1, 1, (3, 3)))
+    (True, False)
+    """
+    half = [d * (k - 1) // 2 for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
+    further = [(distance * h, distance * w) for distance in range(2, max(half) + 1) for h, w in SHIFTS
+               if distance * abs(h) <= half[0] and distance * abs(w) <= half[1]]
+    return [*SHIFTS, *further]
+
+
+def rolls(layer: Conv2d) -> list[Pair]:
+    """Return by how much taps may be rolled along their axes: two of them can only be flipped, of many all is too much.
+
+    >>> rolls(Conv2d("", 1, 1, (1, 3)))
+    [(0, 1), (0, -1)]
+    """
+    lengths = [range(k) if 2 < k <= 5 else range(-1, 2) if k > 2 else (0,) for k in layer.kernel_size]
+    turns = [[t - k if 2 * t > k else t for t in length] for length, k in zip(lengths, layer.kernel_size, strict=True)]
+    return [(r, s) for r, s in itertools.product(*turns) if r or s]
+
+
+def _rolled(shift: Pair) -> str:
+    return f"taps rolled ({', '.join(f'{move:+d} in {axis}' for move, axis in zip(shift, 'rs', strict=True) if move)})"
+
+
+def moved_detail(shift: Pair) -> str:
+    """
+    >>> moved_detail((1, 0)), moved_detail((0, -2))
+    ('one pixel off (+1 in h)', '2 pixels off (-2 in w)')
     """
     said = [f"{move:+d} in {axis}" for move, axis in zip(shift, "hw", strict=True) if move]
-    return f"one pixel off ({', '.join(said)})"
+    far = max(map(abs, shift))
+    return f"{'one pixel' if far == 1 else f'{far} pixels'} off ({', '.join(said)})"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bridge.exchange.model import Conv2d, Pair
-from bridge.judge.diagnosis.layouts import Layout
+from bridge.judge.diagnosis.layouts import IndexMap
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.padding import coordinates, window
 from bridge.judge.oracle import convolution
@@ -62,7 +62,7 @@ class Forward(Operation):
     b: Array | None
     mode: str = "zero"
     shift: Pair = (0, 0)
-    read: Layout | None = None
+    read: IndexMap | None = None
     bias_factor: float = 1.0
     bias_axis: int = 1
     reduced: ReducedPrecision | None = None
@@ -143,7 +143,7 @@ class Data(Operation):
     dz: Bounded
     w: Array
     shift: Pair = (0, 0)
-    read: Layout | None = None
+    read: IndexMap | None = None
     reduced: ReducedPrecision | None = None
     seen: Patches = field(default_factory=lambda: Patches(), compare=False, repr=False)
 
@@ -216,8 +216,8 @@ class Filter(Operation):
     mode: str = "zero"
     shift: Pair = (0, 0)
     moved: Pair = (0, 0)
-    read_x: Layout | None = None
-    read_dz: Layout | None = None
+    read_x: IndexMap | None = None
+    read_dz: IndexMap | None = None
     images: tuple[int, ...] | None = None
     reduced: ReducedPrecision | None = None
     cache: dict[str, Array] = field(default_factory=dict, compare=False, repr=False)
@@ -295,14 +295,14 @@ def _bounded(reduced: ReducedPrecision | None, value: Array, error: Array) -> Bo
     return Bounded(value, error) if reduced is None else Bounded(*reduced.stored(value, error))
 
 
-def _elements(x: Array, place: tuple[Array, ...], read: Layout | None) -> Array:
+def _elements(x: Array, place: tuple[Array, ...], read: IndexMap | None) -> Array:
     """Elements of a tensor that is read in a layout."""
     if read is None:
         return x[place]
     return x.reshape(-1)[read.source(np.ravel_multi_index(np.broadcast_arrays(*place), x.shape), x.shape)]
 
 
-def _in_order(x: Array, read: Layout | None, channels: Array | None = None) -> Array:
+def _in_order(x: Array, read: IndexMap | None, channels: Array | None = None) -> Array:
     """The tensor, or some of its channels, as it is read in a layout."""
     if read is None:
         return x if channels is None else x[:, channels]

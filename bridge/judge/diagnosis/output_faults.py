@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from bridge.judge.diagnosis.convolution_faults import SHIFTS
+from bridge.judge.diagnosis.convolution_faults import SHIFTS, moved_detail, order_detail, shifts
 from bridge.judge.diagnosis.elementwise import LossGradient
 from bridge.judge.diagnosis.factors import factor_detail, fitted, is_count, is_named
 from bridge.judge.diagnosis.hypothesis import (
@@ -73,16 +73,15 @@ def scaled(base: Hypothesis, predicted: Array, found: Array, dimensions: dict[st
 
 
 def moved(base: Hypothesis, name: str) -> Hypotheses:
-    """Yield the tensor with images moved by a pixel."""
+    """Yield the tensor with images moved by a pixel, of a convolution's by up to half its window."""
     shape = base.operation.shape
     if axis_names(shape, name) != "nchw":
         return
     key = "padding_width" if name.startswith("forward/") else "shifted_gradient"
-    for shift in SHIFTS:
+    layer = getattr(base.operation, "layer", None)
+    for shift in SHIFTS if layer is None else shifts(layer):
         for circular, how in ((False, "zeros come in"), (True, "around the border")):
-            yield base.then(
-                key, f"one pixel off {shift} in (h, w), {how}", Moved(shape, base.operation, shift, circular)
-            )
+            yield base.then(key, f"{moved_detail(shift)}, {how}", Moved(shape, base.operation, shift, circular))
 
 
 def changed_numbers(base: Hypothesis, found: Array | None = None) -> Hypotheses:
@@ -132,19 +131,18 @@ def from_memory(base: Hypothesis, before: dict[str, Array]) -> Hypotheses:
 
 
 def permuted(base: Hypothesis, predicted: Array, found: Array, name: str) -> Iterator[Hypothesis]:
-    """Yield the tensor with channels or images in another order, found by matching each with each."""
+    """Yield the tensor with channels or images in another order, or some repeated; found by matching each with each."""
     shape = base.operation.shape
     for axis in range(min(2, len(shape))):
         order = _matching(predicted.reshape(shape), found.reshape(shape), axis)
         if order is not None:
             what = "images" if axis_names(shape, name) == "nchw" and axis == 0 else "channels"
-            order_said = ", ".join(map(str, order[:16])) + (", ..." if len(order) > 16 else "")
             read = Read(shape, base.operation, Order(axis, tuple(order)))
-            yield base.then("channels_permuted", f"{what} in the order {order_said}", read)
+            yield base.then("channels_permuted", order_detail(what, order), read)
 
 
 def _matching(predicted: Array, found: Array, axis: int) -> list[int] | None:
-    """For each slice of what was found the most similar one of what was predicted; None unless that is a new order."""
+    """For each slice of what was found the most similar one of what was predicted; None where these are the same."""
     a, b = (np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (found, predicted))
     if not 1 < len(a) <= 512:
         return None
@@ -152,8 +150,7 @@ def _matching(predicted: Array, found: Array, axis: int) -> list[int] | None:
     a, b = a[:, chosen], b[:, chosen]
     distance = (a * a).sum(1)[:, None] + (b * b).sum(1)[None] - 2 * a @ b.T
     order = [int(i) for i in distance.argmin(1)]
-    new = sorted(order) == list(range(len(order))) and order != list(range(len(order)))
-    return order if new else None
+    return order if order != list(range(len(order))) else None
 
 
 def underflown(base: Hypothesis, predicted: Array, found: Array) -> Hypotheses:

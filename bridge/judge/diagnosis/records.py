@@ -12,7 +12,7 @@ class Kind:
 
     Attributes
     ----------
-    number : 1 .. 41, see docs/faults.md
+    number : from 1 on, see docs/faults.md
     key : stable name for JSON, ``kernel_flipped``
     title : in words, "kernel flipped"
     look_at : what a user should look at in their code

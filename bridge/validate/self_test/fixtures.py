@@ -29,6 +29,7 @@ Tensor = torch.Tensor
 EXPORTS: dict[str, tuple[str, ...]] = {
     "plain": (),
     "strided": ("--model", "bridge.validate.self_test.models:strided"),
+    "wide": ("--model", "bridge.validate.self_test.models:wide"),
     "pointwise": ("--model", "bridge.validate.self_test.models:pointwise", "--steps", "1"),
 }
 #: Settings that a plant may ask for: which export they are made of, and what of its optimiser is changed
@@ -37,6 +38,7 @@ SETTINGS: dict[str, tuple[str, dict[str, float]]] = {
     "momentum": ("plain", {"lr": 0.125, "momentum": 0.9, "dampening": 0.25, "weight_decay": 0.01}),
     "nesterov": ("plain", {"momentum": 0.9, "nesterov": 1}),
     "strided": ("strided", {}),
+    "wide": ("wide", {}),
     "bright": ("pointwise", {}),
     "brighter": ("pointwise", {}),
 }

@@ -17,6 +17,11 @@ def strided() -> nn.Module:
     )
 
 
+def wide() -> nn.Module:
+    """Return kernels of 5x5 taps."""
+    return nn.Sequential(nn.Conv2d(1, 4, 5, padding=2), nn.ReLU(), nn.Conv2d(4, 2, 5, padding=2))
+
+
 def pointwise() -> nn.Module:
     """Return one 1x1 convolution: little work for many pixels."""
     return nn.Sequential(nn.Conv2d(1, 1, 1))

@@ -25,6 +25,7 @@ import torch
 from bridge.common.atomic_file import write_json
 from bridge.common.cli import Output
 from bridge.common.command_files import check_files
+from bridge.common.number_format import number
 from bridge.common.progress import stage
 from bridge.common.threads import child_environment
 from bridge.validate.self_test.fixtures import Fixtures
@@ -148,6 +149,7 @@ def document(summary: Summary, seconds: float) -> dict[str, Any]:
             "torch": str(torch.__version__),
             "numpy": np.__version__,
         },
-        "faults": [asdict(one) for one in summary.told],
-        "healthy": [asdict(one) for one in summary.healthy],
+        # T is infinite where a right number has no error at all
+        "faults": [asdict(one) | {"t": number(one.t)} for one in summary.told],
+        "healthy": [asdict(one) | {"t": number(one.t)} for one in summary.healthy],
     }

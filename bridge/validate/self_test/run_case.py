@@ -10,6 +10,7 @@ from bridge.common.errors import FileError
 from bridge.common.number_format import short
 from bridge.judge.diagnosis import Diagnosis, diagnose
 from bridge.judge.diagnosis.background import adequacy_of
+from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.records import VISIBLE
 from bridge.judge.judge import judge, judge_pair
 from bridge.judge.measure.file_pair import FilePair, open_pair
@@ -22,7 +23,7 @@ from bridge.validate.self_test.plants import Plant, Scene
 from bridge.validate.self_test.plants.unknown import TENSOR, UNKNOWN_KIND
 
 #: The same fault in every layer: said by the diagnosis as a whole, not by one finding
-EVERYWHERE = 41
+EVERYWHERE = kind("library_constant").number
 
 
 @dataclass

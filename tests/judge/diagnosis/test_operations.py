@@ -15,7 +15,7 @@ from bridge.exchange.model import Conv2d
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
 from bridge.judge.diagnosis.hypothesis import Added, Framed, Moved, Passed, Read, Scaled, with_layer, with_operand
-from bridge.judge.diagnosis.layouts import layouts
+from bridge.judge.diagnosis.layouts import Order, layouts
 from bridge.judge.diagnosis.operations import Bounded, Given, Operation
 from bridge.judge.diagnosis.padding import MODES, window
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
@@ -113,6 +113,8 @@ class TestConvolutions:
             *({"shift": s} for s in SHIFTS),
             *({"moved": s} for s in SHIFTS),
             {"images": (0, 3)},
+            {"images": (0, 0, 3)},
+            {"read_x": Order(0, (1, 1, 0, 2, 4))},
         ],
         ids=str,
     )
@@ -136,7 +138,8 @@ class TestConvolutions:
             np.testing.assert_allclose(dw.values(), filter_(layer).replaced(dz=dz).values(), atol=1e-12)
 
     def test_other_geometry(self, layer: Conv2d) -> None:
-        for change in ({"stride": (1, 2)}, {"stride": (2, 2)}, {"dilation": (2, 1)}, {"dilation": (1, 1)}):
+        for change in ({"stride": (1, 2)}, {"stride": (2, 2)}, {"dilation": (2, 1)}, {"dilation": (1, 1)},
+                       {"dilation": (0, 0), "padding": (0, 0)}, {"dilation": (0, 0), "padding": (-1, 2)}):
             for operation in (forward(layer), data(layer), filter_(layer)):
                 agree(with_layer(operation, **change))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Kinds 8 to 12: rotation, padding, shifts, strides and dilations."""
+"""Kinds 8 to 12, 42 and 43: rotation, padding, shifts, strides and dilations, taps."""
 
 from __future__ import annotations
 
@@ -144,6 +144,21 @@ def _convolved(layer: Conv2d, x: Tensor, output: torch.Size, w: Tensor) -> Tenso
     return z
 
 
+def same_index(g: Tensor, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
+    """The loop over taps does not move the image: all taps get one product."""
+    return torch.einsum("nkij,ncij->kc", dz, x)[:, :, None, None].expand(g.shape).contiguous()
+
+
+def summed_kernel(z: Tensor, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """The same of a forward convolution: the pixel in the middle by the sum of all taps."""
+    return torch.einsum("kcrs,ncij->nkij", w, x) + b[:, None, None]
+
+
+def rolled(*shift: int) -> Callable[[Tensor], Tensor]:
+    """Rows and columns, of taps or of pixels, moved around the border."""
+    return lambda x: x.roll(shift, (2, 3))
+
+
 def _turned(w: Tensor) -> Tensor:
     return w.flip(2, 3)
 
@@ -175,6 +190,13 @@ PLANTS: list[Plant] = [
         11, "first filter gradient of dz one pixel up", fed("conv1", "filter_gradient", dz=lambda dz: moved(dz, -1, 0))
     ),
     wrong(11, "data gradient of dz one pixel down", fed("conv2", "data_gradient", dz=lambda dz: moved(dz, 1, 0))),
+    wrong(10, "wide convolution padded two pixels late", fed("0", "conv", x=lambda x: moved(x, 0, 2)), "wide"),
+    wrong(10, "filter gradient of an image rolled by a pixel", fed("conv2", "filter_gradient", x=rolled(0, 1))),
+    wrong(10, "image shifted by half of it", fed("conv2", "conv", x=lambda x: torch.fft.fftshift(x, dim=(2, 3)))),
+    wrong(11, "filter gradient of dz two pixels right",
+          fed("2", "filter_gradient", dz=lambda dz: moved(dz, 0, 2)), "wide"),
+    wrong(11, "data gradient of dz two pixels up", fed("2", "data_gradient", dz=lambda dz: moved(dz, -2, 0)), "wide"),
+    wrong(11, "filter gradient of dz rolled by a pixel", fed("conv2", "filter_gradient", dz=rolled(-1, 1))),
     wrong(11, "data gradient one pixel left", only("conv3", "data_gradient", lambda g, *_: moved(g, 0, -1))),
     wrong(12, "data gradient with dilation 2", loops("conv2", "data_gradient", dilation=(2, 2))),
     wrong(12, "filter gradient with dilation 2", loops("conv2", "filter_gradient", dilation=(2, 2))),
@@ -184,4 +206,14 @@ PLANTS: list[Plant] = [
     wrong(12, "strided filter gradient with stride 1", loops("0", "filter_gradient", stride=(1, 1)), "strided"),
     wrong(12, "dilated data gradient with dilation 1", loops("2", "data_gradient", dilation=(1, 1)), "strided"),
     wrong(12, "dilated filter gradient with dilation 1", loops("2", "filter_gradient", dilation=(1, 1)), "strided"),
+    wrong(12, "filter gradient with dilation 3", loops("2", "filter_gradient", dilation=(3, 3)), "strided"),
+    wrong(12, "strided data gradient with stride 3 in h", loops("0", "data_gradient", stride=(3, 1)), "strided"),
+    wrong(42, "forward kernel rolled", fed("conv2", "conv", w=rolled(1, 1))),
+    wrong(42, "data gradient's kernel rolled", fed("conv3", "data_gradient", w=rolled(0, -1))),
+    wrong(42, "filter gradient rolled", only("conv2", "filter_gradient", lambda g, *_: g.roll((1, 0), (2, 3)))),
+    wrong(42, "wide kernel rolled by half", fed("0", "conv", w=rolled(2, 2)), "wide"),
+    wrong(43, "filter gradient of the same index", only("conv2", "filter_gradient", same_index)),
+    wrong(43, "every filter gradient of the same index", replace(
+        filter_gradient=lambda self, layer, dz, x, w: same_index(w, dz, x, w))),
+    wrong(43, "forward of the same index", only("conv2", "conv", summed_kernel)),
 ]

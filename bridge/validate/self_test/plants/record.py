@@ -36,7 +36,7 @@ class Plant:
 
     Attributes
     ----------
-    kind : 1 .. 41, as in `bridge.judge.diagnosis.catalogue`
+    kind : number of it, as in `bridge.judge.diagnosis.catalogue`
     name : what somebody did wrong, unique
     make : writes the wrong result
     setting : of the fixture, see `bridge.validate.self_test.fixtures.SETTINGS`
