@@ -60,14 +60,14 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
     where = f"{operation} ({finding.name}, step {finding.step}, T = {short(finding.t)})"
     best = finding.runner_up
     if not finding.explanations:
-        closest = f" The closest: {named(best)}, T = {short(best.t)}." if best else ""
-        lines = [f"{number}. Unknown structure, in {where}.", f"No known fault explains it to rounding.{closest}"]
+        mostly = f" Most of it: {named(best)} leaves {_percent(best.rest)} of the error." if best else ""
+        lines = [f"{number}. Unknown structure, in {where}.", f"No known fault explains it to rounding.{mostly}"]
         return lines + _lives(finding)
     first, *others = finding.explanations
     if any(one.explanations and _same(one.explanations[0], first) for one in before):
         how = "by its place" if first.by_place else f"explained to T = {short(first.t)}"
         return [f"{number}. The same, in {where[:-1]}; {how})."]
-    margin = f"; next best: {_titles(best)}, T = {short(best.t)}" if best else ""
+    margin = f"; next best: {_titles(best)}, which leaves {_percent(best.rest)} of it" if best else ""
     lines = [f"{number}. {sentence(_titles(first))}, in {where}."]
     lines += [f"{sentence(first.detail)}."] * bool(first.detail)
     if first.by_place:
@@ -77,6 +77,14 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
     other = list(dict.fromkeys(named(one) for one in others if not _same(one, first)))
     lines += [f"These data cannot tell it apart from: {listed(other, '; ')}."] * bool(other)
     return lines + _lives(finding) + _advice(finding)
+
+
+def _percent(share: float) -> str:
+    """
+    >>> _percent(0.034), _percent(1.2), _percent(0.00001), _percent(5e4)
+    ('3.4 %', '120 %', '0.001 %', 'more than 1000 %')
+    """
+    return f"{float(f'{100 * share:.2g}'):g} %" if share <= 10 else "more than 1000 %"
 
 
 def _same(one: Explanation, other: Explanation) -> bool:

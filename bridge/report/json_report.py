@@ -123,7 +123,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 def _explanation(explanation: Explanation) -> dict[str, Any]:
     kinds = [asdict(kind) for kind in explanation.kinds]
     return {"kinds": kinds, "detail": explanation.detail, "T": number(explanation.t),
-            "by_place": explanation.by_place}
+            "by_place": explanation.by_place, "rest": number(explanation.rest)}
 
 
 def _lower(recognised: Recognised) -> dict[str, Any]:

@@ -23,7 +23,7 @@ SWAPPED = Kind(3, "channels_swapped", "channels <swapped>", "the order of k & c"
 EXPLAINED = Finding(
     "grads/conv2/weight", 0, "the filter gradient of conv2", 1.4e5,
     (Explanation((FLIPPED,), "in h and w", 0.2), Explanation((SWAPPED, FLIPPED), "", 0.4)),
-    Explanation((SWAPPED,), "", 8e4), "spread over the whole tensor")
+    Explanation((SWAPPED,), "", 8e4, rest=0.98), "spread over the whole tensor")
 UNKNOWN = Finding("grads/conv1/weight", 1, "the filter gradient of conv1", math.inf)
 DIAGNOSIS = Diagnosis([EXPLAINED, UNKNOWN], "the same fault in every convolution", 412, 3.21)
 ADEQUACY = Adequacy(

@@ -64,6 +64,8 @@ def factor_detail(factor: float, dimensions: dict[str, int]) -> str:
     ('times 0.5 (1/2)', 'times 0.000651042 (1/N, N = 1536)')
     """
     said = f"times {factor:.6g}"
+    if said == "times 1":
+        said = f"times 1 {'+' if factor > 1 else '-'} {abs(factor - 1):.2g}"
     if is_count(factor, dimensions):
         return f"{said} (N/{dimensions['N'] / factor:.6g}, N = {dimensions['N']})"
     for sign, text in ((1, ""), (-1, "-")):

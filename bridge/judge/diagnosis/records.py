@@ -34,12 +34,16 @@ class Explanation:
     detail : what exactly, "flipped in h and w", "times 1/2"
     t : T of the candidate against the prediction, largest |candidate - prediction| / E; at most 1 where accepted
     by_place : only where the error lives betrays it. Nothing was predicted: it says where, not why, and its T is 0
+    rest : what it leaves of the error, |candidate - prediction| / |candidate - right| in the Euclidean norm (of a large
+        tensor over a sample). Explanations are compared by it: each has a bound E of its own, and so a T that is no
+        measure of another's
     """
 
     kinds: tuple[Kind, ...]
     detail: str
     t: float
     by_place: bool = False
+    rest: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class Finding:
     t : T of the tensor, as the comparison has it
     explanations : faults that explain it to rounding, the simplest first; more than one: these data cannot tell them
         apart. Empty: the structure of the error is unknown.
-    runner_up : the best explanation that was rejected
+    runner_up : the one that leaves the least of the error among those that were rejected; where nothing explains it to
+        rounding, only one that leaves little, see `MOSTLY`
     where : where the error lives: "one image of the batch (1)", "the border", "spread over the whole tensor", ...
     share : of its elements that are wrong; 1 where that is not known
     """
@@ -134,5 +139,7 @@ class Adequacy:
         return [sight for sight in best.values() if not sight.ratio >= VISIBLE]
 
 
+#: What may be left of an error by something that is said to explain it mostly
+MOSTLY = 0.1
 #: Predicted deviation / E from which on a fault is seen whatever rounding does
 VISIBLE = 3.0

@@ -23,7 +23,7 @@ from bridge.judge.diagnosis.error_location import Place, locate
 from bridge.judge.diagnosis.hypothesis import Hypothesis, Read, join, joined
 from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.records import Explanation
+from bridge.judge.diagnosis.records import MOSTLY, Explanation
 from bridge.judge.diagnosis.sampling import SAMPLE, SMALL, few_channels, sample
 from bridge.judge.measure.error_statistics import measure
 
@@ -47,11 +47,14 @@ TRYING = 2 / 3
 
 @dataclass
 class Tried:
-    """A hypothesis, its T on the sample (of all elements once it is confirmed), and what it predicts there."""
+    """A hypothesis, its T on the sample (of all elements once it is confirmed), what it predicts there, and what it
+    leaves of the error there.
+    """
 
     hypothesis: Hypothesis
     t: float
     predicted: Array
+    rest: float
     confirmed: bool = False
 
 
@@ -238,7 +241,8 @@ class Search:
                 return
             self.count += 1
             predicted = one.operation.at(self.sample)
-            self.tried.append(Tried(one, self.near(predicted, one.operation.slack(predicted)), predicted))
+            near = self.near(predicted, one.operation.slack(predicted))
+            self.tried.append(Tried(one, near, predicted, self.rest(predicted)))
 
     def _scaled(self, base: Hypothesis, predicted: Array) -> Hypothesis | None:
         """The hypothesis times a fitted factor; `predicted` is what it gives at the sample."""
@@ -255,8 +259,18 @@ class Search:
         worst = float(ratio.max(initial=0))
         return worst if not math.isnan(worst) else math.inf
 
+    def rest(self, predicted: Array) -> float:
+        """Return what a prediction at the sample leaves of the error there, in the Euclidean norm."""
+        error = float(np.linalg.norm(self.target - self.right))
+        left = float(np.linalg.norm(self.target - predicted))
+        rest = left / error if error > 0 else math.inf
+        return rest if not math.isnan(rest) else math.inf
+
     def _accepted(self) -> list[Explanation]:
-        """Confirmed by every element, the simplest first."""
+        """Confirmed by every element, the simplest first.
+
+        One whose own bound is so wide that most of the error is left inside it gives way to one that leaves little.
+        """
         accepted: list[Explanation] = []
         for one in self._likely():
             if len(accepted) == MOST_NAMED or (accepted and len(one.hypothesis.kinds) > len(accepted[0].kinds)):
@@ -267,8 +281,9 @@ class Search:
                     break
                 one.t, one.confirmed = self.t_of(one.hypothesis.operation.full(self.arithmetic)), True
             if one.t <= self.limit:
-                accepted.append(Explanation(one.hypothesis.kinds, self._detail(one.hypothesis), one.t))
-        return accepted
+                accepted.append(Explanation(one.hypothesis.kinds, self._detail(one.hypothesis), one.t, rest=one.rest))
+        best = min((one.rest for one in accepted), default=0.0)
+        return [one for one in accepted if one.rest <= MOSTLY or one.rest <= 3 * best]
 
     def _detail(self, hypothesis: Hypothesis) -> str:
         """A precision of which nothing is left says so."""
@@ -299,10 +314,14 @@ class Search:
         return measure(self.found, value, np.broadcast_to(error, predicted.value.shape).reshape(-1)).t
 
     def _runner_up(self, accepted: list[Explanation]) -> Explanation | None:
+        """Of what was rejected that which leaves the least of the error. Where nothing is accepted it is a claim, which
+        must hold for nearly all of the error.
+        """
         said = {one.kinds for one in accepted}
-        tried = [Explanation(one.hypothesis.kinds, one.hypothesis.detail, one.t) for one in self.tried]
+        tried = [Explanation(one.hypothesis.kinds, one.hypothesis.detail, one.t, rest=one.rest) for one in self.tried]
         rest = [one for one in (*tried, *self.elsewhere) if one.kinds not in said and math.isfinite(one.t)]
-        return min(rest, key=lambda one: one.t, default=None)
+        best = min(rest, key=lambda one: (one.rest, one.t), default=None)
+        return best if accepted or (best is not None and best.rest <= MOSTLY) else None
 
 
 def _is_common(one: Hypothesis) -> bool:

@@ -95,10 +95,11 @@ def _explained(
     graph, detail = planted(False), f"in {where}: {one.detail}"
     if graph is None:
         return []
-    near = search.near(_predicted(search.case, graph).value.reshape(-1)[search.sample])
+    predicted = _predicted(search.case, graph).value.reshape(-1)[search.sample]
+    near = search.near(predicted)
     graph = planted(True) if near <= REJECTED else None
     t = near if graph is None else search.t_of(_predicted(search.case, graph))
-    found = Explanation(one.kinds, detail, t)
+    found = Explanation(one.kinds, detail, t, rest=search.rest(predicted))
     if graph is not None and t <= search.limit:
         return [found]
     search.elsewhere.append(found)
