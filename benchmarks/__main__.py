@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""``python -m benchmarks``: speed and memory, beside PyTorch, JAX, h5py and what the machine can do.
+"""``python -m benchmarks``: speed and memory beside PyTorch, JAX, h5py and what the machine can do.
 
 Runs of the frameworks are interleaved, each in a process of its own, with the same number of threads on the same
-processors; while one works the others are stopped. Only medians and their quotients mean something on a machine that
+processors; while one works the others are stopped. Only medians and their ratios mean something on a machine that
 others use too.
 """
 
@@ -26,39 +26,45 @@ from bridge.common.cli import Output, complain, new_parser, run
 
 #: Modules that are commands of their own
 OTHERS = {
-    "gallery": "two published mistakes rebuilt, what made them look right, and what they are",
-    "healthy": "right programs of random shapes: how many does the validator call wrong?",
-    "fuzz": "thousands of broken and hostile files for the readers in Python and in Fortran",
-    "gpu_check": "everything that only a GPU can show",
-    "gpu_bench": "a training step on a GPU beside PyTorch's, under the roofline of the GPU",
+    "gallery": "published mistakes rebuilt: do they look right, what are they?",
+    "healthy": "right programs of random shapes: is any called wrong?",
+    "fuzz": "broken and hostile files for the readers in Python and Fortran",
+    "gpu_check": "tests, validation and memcheck on a GPU",
+    "gpu_bench": "a training step on a GPU beside PyTorch's and the GPU's limits",
 }
 EPILOG = """
 
 examples:
-  python -m benchmarks                        everything: an hour on two cores that have nothing else to do
-  python -m benchmarks step layers            two sections
-  python -m benchmarks --quick --output DIR   does it all work? a minute; the figures mean nothing
+  python -m benchmarks                       everything: an hour on two cores
+                                             that have nothing else to do
+  python -m benchmarks step layers           two sections
+  python -m benchmarks --quick --output DIR  does it all work? a minute; the
+                                             figures mean nothing
   python -m benchmarks step --without torch.compile,jax
-                                              leave frameworks out: names, or how they begin
   CNN_CPU_LEVEL=avx2 python -m benchmarks layers --output DIR
-                                              our kernels for another instruction set
+                                             with kernels for another
+                                             instruction set
 
 Each section writes DIR/SECTION.json, most of them pictures too (they need matplotlib). docs/benchmarks.md says what the
-figures mean. Peers that are not installed are skipped, and the tables say so; pip install 'jax[cpu]' brings JAX.
+figures mean. Frameworks that are not installed are skipped, and the tables say so; pip install 'jax[cpu]' brings JAX.
 
-exit codes: 0 measured, whatever was found; 1 a framework failed or computes something else; 2 bad usage"""
+exit codes:
+  0    measured, whatever was found
+  1    a framework failed or computes something else
+  2    bad usage
+  130  interrupted"""
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
     listed, others = (_listed(texts, "  ") for texts in (SECTIONS, OTHERS))
-    p = new_parser("benchmarks", description=__doc__, epilog=f"sections:\n{listed}\n\nother programs, "
-                   f"python -m benchmarks.NAME:\n{others}{EPILOG}")
-    p.add_argument("sections", nargs="*", metavar="SECTION", help="which (default: all)")
+    p = new_parser("benchmarks", str(__doc__), f"sections:\n{listed}\n\nother programs, python -m benchmarks.NAME:\n"
+                   f"{others}{EPILOG}")
+    p.add_argument("sections", nargs="*", metavar="SECTION", help="what to measure (default: all sections)")
     p.add_argument("--quick", action="store_true", help="tiny sizes and two runs, to see that everything works")
-    p.add_argument("--runs", type=_positive, metavar="N", help="runs of each framework (default: 3 to 9)")
+    p.add_argument("--runs", type=_positive, metavar="N", help="runs of each framework (default: 3 to 9, by section)")
     add_without(p)
-    p.add_argument("--output", type=Path, metavar="DIR", help="where the files go (default benchmarks/results; with "
+    p.add_argument("--output", type=Path, metavar="DIR", help="folder of the files (default benchmarks/results; with "
                                                               "--quick none are written unless this is given)")
     p.add_argument("--list", action="store_true", help="name the sections, and end")
     return p

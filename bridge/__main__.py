@@ -10,19 +10,31 @@ from bridge.common.cli import new_parser
 
 #: Every module that is a command, with one sentence; those of `bridge` first
 COMMANDS = {
-    "bridge.validate": "Is our Fortran step right? Export a fixture, train it in Fortran, judge every tensor.",
-    "bridge.compare": "Judge any program's result: rounding, lower precision, a bug, or nobody can tell.",
-    "bridge.identities": "Do a result's own tensors agree with each other? No reference is asked.",
-    "bridge.gradcheck": "Are the backward passes the gradients of the forward passes? Central differences.",
-    "bridge.step": "Train the steps of a fixture in Fortran, from Python, and write every tensor.",
-    "bridge.doctor": "What works on this machine, what does not, and what would help?",
-    "reference.export": "Write a fixture: a few training steps in PyTorch, every tensor of every step.",
+    "bridge.validate": "Is the Fortran training step right?",
+    "bridge.compare": "Is the result of any other program right?",
+    "bridge.identities": "Do a result's own tensors fit together?",
+    "bridge.gradcheck": "Do central differences confirm the gradients?",
+    "bridge.step": "Train in Fortran; write every tensor.",
+    "bridge.doctor": "What works on this machine, and what is missing?",
+    "reference.export": "Train in PyTorch; write every tensor.",
 }
 #: Programs without Python
 PROGRAMS = {
-    "cnn_step": "The same as bridge.step: train the steps of a fixture, write every tensor.",
-    "cnn_time": "The seconds of training steps on a fixture's first batch.",
+    "cnn_step": "Train in Fortran, as bridge.step does.",
+    "cnn_time": "How long does a training step take?",
 }
+ABOUT = """Convolutional networks in Fortran beside PyTorch, and a validator that decides for any implementation of a
+training step (forward, loss, backward, SGD update): is every difference rounding, or is there a bug, and which?"""
+EXAMPLES = """
+
+how they work together:
+  python -m bridge.doctor                        is everything installed?
+  python -m bridge.validate --size 128           the three below in one command
+  python -m reference.export fixture.h5 --size 128
+                                                 the task: weights, images and
+                                                 what PyTorch makes of them
+  cnn_step fixture.h5 result.h5                  the answer; or your program's
+  python -m bridge.compare fixture.h5 result.h5  the verdict, also as exit code"""
 
 
 def commands() -> str:
@@ -35,8 +47,7 @@ def commands() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the list."""
-    p = new_parser("bridge", description="Convolutional networks in Fortran, beside PyTorch, and a validator that says "
-                   "whether they are right.", epilog=commands())
+    p = new_parser("bridge", ABOUT, commands() + EXAMPLES)
     p.parse_args(arguments)
     p.print_help()
     return 0

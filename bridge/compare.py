@@ -22,25 +22,40 @@ from bridge.report import print_report
 from bridge.report.outputs import Judging, OutputFiles, add_output_arguments, check_outputs, finish
 
 EXIT_CODES = """exit codes:
-  0  right: every difference is rounding
-  1  a bug
-  2  bad input or usage
-  3  lower precision than declared (TF32, bf16, ...)
-  4  cannot tell"""
+  0    right: every difference is rounding
+  1    a bug: rounding cannot do this
+  2    bad input or usage, or a file cannot be written
+  3    computed in a lower precision than declared (TF32, bfloat16, ...)
+  4    cannot tell: more than rounding was seen to do, but less than what is a
+       bug for sure, or nothing in the files shows it
+  130  interrupted"""
+
+EXAMPLES = """
+
+examples:
+  python -m reference.export fixture.h5 --size 64    (what is to be computed)
+  your_program fixture.h5 result.h5                  (docs/exchange-file.md)
+  python -m bridge.compare fixture.h5 result.h5
+  python -m bridge.compare fixture.h5 result.h5 --report report.html
+  python -m bridge.compare fixture.h5 first.h5 --again second.h5"""
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     p = new_parser(
         "bridge.compare",
-        description="Decide whether RESULT, written by any program in the format of docs/exchange-file.md, is a right\n"
-        "computation of what FIXTURE (written by python -m reference.export) asks for. RESULT may hold\n"
-        "only some of the tensors; the rest is listed as not judged.",
-        epilog=EXIT_CODES,
+        "Decide whether RESULT, written by any program in the format of docs/exchange-file.md, is a right computation "
+        "of the training steps that FIXTURE (written by python -m reference.export) asks for.\n\n"
+        "Every tensor is compared with a float64 computation and with E, the largest error that rounding can cause in "
+        "each of its elements. T is the largest error / E of a tensor: it is right where T <= 1, and no tolerance is "
+        "to be chosen. Where T is larger, the fault is searched for and named. RESULT may hold only some of the "
+        "tensors; the rest is listed as not judged.",
+        EXIT_CODES + EXAMPLES,
     )
-    p.add_argument("fixture", metavar="FIXTURE", help="exchange file of the reference")
-    p.add_argument("result", metavar="RESULT", help="exchange file of the candidate")
-    p.add_argument("--again", metavar="RESULT2", help="result of a second run of the same program: do the two agree?")
+    p.add_argument("fixture", metavar="FIXTURE", help="file of the reference, PyTorch")
+    p.add_argument("result", metavar="RESULT", help="file of the program that is to be judged")
+    p.add_argument("--again", metavar="RESULT2", help="result of a second run of the same program: is it repeatable, "
+                   "to the bit or to rounding?")
     add_output_arguments(p)
     return p
 

@@ -9,20 +9,32 @@ import sys
 
 from bridge.common.cli import new_parser, run
 from bridge.engine.library import extension
-from bridge.engine.library.device_spec import HELP
+from bridge.engine.library.device_spec import HELP, OPTIONS_HELP
+
+EXAMPLES = """exit codes:
+  0    the result is written; nothing is said of whether it is right
+  2    bad input or usage, or no such device; no result
+  130  interrupted; no result
+
+examples:
+  python -m reference.export fixture.h5 --size 64
+  python -m bridge.step fixture.h5 result.h5
+  python -m bridge.step fixture.h5 result.h5 --device cuda,math=tf32
+  python -m bridge.compare fixture.h5 result.h5       (is the result right?)"""
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line, the same as that of ``cnn_step``."""
     p = new_parser(
         "bridge.step",
-        description="Read a network, its weights and K batches from the exchange file FIXTURE, train K steps\n"
-                    "(forward, loss, backward, SGD update) in Fortran, and write every tensor of every step to RESULT.",
-        epilog="Compare the result:  python -m bridge.compare FIXTURE RESULT")
-    p.add_argument("fixture", metavar="FIXTURE", help="exchange file to read")
-    p.add_argument("result", metavar="RESULT", help="exchange file to write")
+        "Read a network, its weights and K batches from FIXTURE, train K steps (forward, loss, backward, SGD update) "
+        "in Fortran, and write every tensor of every step to RESULT. The program cnn_step does the same without "
+        "Python.", EXAMPLES + OPTIONS_HELP)
+    p.add_argument("fixture", metavar="FIXTURE", help="exchange file to read (docs/exchange-file.md)")
+    p.add_argument("result", metavar="RESULT", help="exchange file to write, replaced if it is there")
     p.add_argument("--device", default="cpu", help=HELP)
-    p.add_argument("--precision", choices=("float32", "float64"), default="", help="default: the fixture's")
+    p.add_argument("--precision", choices=("float32", "float64"), default="",
+                   help="precision of the computation and of RESULT (default: the fixture's)")
     return p
 
 

@@ -11,16 +11,17 @@ from reference.version import add_version
 
 COMMANDS = """\
 commands, each with --help:
-  python -m reference.export  Write a fixture: a few training steps in PyTorch, every tensor of every step.
+  python -m reference.export  Train in PyTorch; write every tensor.
 
-All others stand in the list of  python -m bridge"""
+python -m bridge lists all commands of the project."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the list."""
     parser = argparse.ArgumentParser(
         prog="python -m reference",
-        description="The PyTorch side: fixtures that another implementation of the same network is compared with.",
+        description="The PyTorch side: it trains a network for a few steps and writes every tensor\n"
+        "into a file, a fixture, with which another implementation is compared.",
         epilog=COMMANDS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

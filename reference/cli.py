@@ -16,37 +16,46 @@ from reference.settings import PRECISIONS, REDUCTIONS, ExportSettings
 from reference.version import add_version
 
 DESCRIPTION = """\
-Train a CNN in PyTorch for a few steps and write every tensor of every step into one HDF5
-file, a fixture: images, weights, outputs of all layers, loss and all gradients, with float64
-twins. It is what another implementation of the same network is compared with.
+Train a CNN in PyTorch for a few steps and write every tensor of every step into
+one HDF5 file, a fixture: images, weights, outputs of all layers, loss and all
+gradients, each also as computed in float64, its twin. Another implementation of
+the same network is compared with it.
 
-Without options: the three-layer CNN (1 -> 16 -> 16 -> 1 channels, 3x3, ReLU), 3 steps on 2
-synthetic micrographs of 1024 x 1024 pixels each; 5.5 GB and half a minute.
+Without options: three convolutions of 3x3 (1 -> 16 -> 16 -> 1 channels) with
+ReLUs between, 3 SGD steps on 2 synthetic micrographs of 1024 x 1024 pixels
+each; 5.5 GB and half a minute.
 
-Sizes of the default net, 2 images, 3 steps:
+size of the file for the default network, 2 images, 3 steps:
   --size      64      128     256     512      1024
   on disk     39 MB   156 MB  622 MB  1.39 GB  5.55 GB
-that is batch * height * width * (532 * steps + 1048 * twins) bytes; of at most 131072 pixels in a batch every
-step has a float64 twin, of more the first. --whole-steps 1 and --oracle-steps 0 leave most of it out.
+that is batch * height * width * (532 * steps + 1048 * twins) bytes. Every step
+has a twin where a batch has at most 131072 pixels, else the first step has one.
+--whole-steps 1 and --oracle-steps 0 leave most of it out.
 """
 
 EPILOG = """\
 examples:
-  python -m reference.export small.h5 --size 24x32 --batch 3       (seconds, 11 MB)
+  python -m reference.export small.h5 --size 24x32 --batch 3    (seconds, 11 MB)
   python -m reference.export mine.h5 --image stack_01.mrc --size 512
-  python -m reference.export mine.h5 --model mypackage.nets:make   (any chain of nn.Conv2d and nn.ReLU)
-  python -m reference.export probe.h5 --probe                      (a step in which nothing is rounded)
+  python -m reference.export mine.h5 --model mypackage.nets:make
+                                       (any chain of nn.Conv2d and nn.ReLU)
+  python -m reference.export probe.h5 --probe
 
 what to run next:
-  cnn_step FILE RESULT                  the same steps in Fortran, from the fixture into RESULT
-  python -m bridge.compare FILE RESULT  says whether RESULT is right, and what is wrong
+  cnn_step FILE RESULT                  the same steps in Fortran
+  python -m bridge.compare FILE RESULT  is RESULT right, and what is wrong?
 
-An exact probe (--probe) has images and weights of -1, 0 and 1 and targets that make every number of
-the step a small integer times a power of two. Any difference is a bug, with no tolerance. With --steps
-above 1 the learning rate is 0, and what a program carries from step to step shows. Algorithms that
-transform their input (Winograd beyond F(2x2), FFT) round here too, and are no candidates.
+An exact probe (--probe) has images and weights of -1, 0 and 1, and targets that
+make every number of the step a small integer times a power of two. Nothing is
+rounded: any difference is a bug. With --steps above 1 the learning rate is 0,
+so that errors in what a program keeps from step to step show. Algorithms that
+transform their input (Winograd beyond F(2x2), FFT) round here too, and cannot
+be judged by it.
 
-exit code: 0 the file is written, 2 bad input or usage (nothing is written), 130 interrupted
+exit codes:
+  0    the file is written
+  2    bad input or usage; nothing is written
+  130  interrupted; nothing is written
 """
 
 
@@ -137,18 +146,18 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
         "--size",
         type=_size,
         metavar="HxW",
-        help="height x width in pixels, or one number for both (1024; a probe: 64x128)",
+        help="height x width in pixels, or one number for both (default 1024; a probe: 64x128)",
     )
-    group.add_argument("--batch", type=int, default=2, metavar="N", help="images in a batch (2)")
+    group.add_argument("--batch", type=int, default=2, metavar="N", help="images in a batch (default 2)")
     group.add_argument(
-        "--steps", type=int, metavar="K", help="training steps, each with its own batch (3; a probe: 1)"
+        "--steps", type=int, metavar="K", help="training steps, each with its own batch (default 3; a probe: 1)"
     )
-    group.add_argument("--seed", type=int, default=0, metavar="S", help="of images and initial weights (0)")
+    group.add_argument("--seed", type=int, default=0, metavar="S", help="seed of images and first weights (default 0)")
     group.add_argument(
         "--image",
         metavar="MICROGRAPH",
-        help="cut the images out of this one: .mrc, .npy, .h5 (or FILE.h5:/dataset), .png, .tif; "
-        "without it they are synthetic",
+        help="cut the images out of this file: .mrc, .npy, .h5 (or FILE.h5:/dataset), .png or .tif (default: "
+        "synthetic images)",
     )
 
 
@@ -156,38 +165,41 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--model",
         metavar="PACKAGE.MODULE:FACTORY",
-        help="function or class that returns your torch module (the three-layer CNN)",
+        help="function or class that returns your torch module, a chain of Conv2d and ReLU (default: the three "
+        "convolutions above)",
     )
     group.add_argument(
-        "--reduction", choices=REDUCTIONS, default="mean", help="of the squared differences (mean)"
+        "--reduction", choices=REDUCTIONS, default="mean", help="the loss is the mean or the sum of the squared "
+        "differences of output and target (default mean)"
     )
     group.add_argument(
-        "--lr", type=float, metavar="X", help="learning rate of SGD (0.0625; a probe: what keeps it exact)"
+        "--lr", type=float, metavar="X", help="learning rate of SGD (default 0.0625; a probe: what keeps it exact)"
     )
-    group.add_argument("--momentum", type=float, default=0.0, metavar="X", help="of SGD (0)")
-    group.add_argument("--dampening", type=float, default=0.0, metavar="X", help="of the momentum (0)")
-    group.add_argument("--weight-decay", type=float, default=0.0, metavar="X", help="of SGD (0)")
-    group.add_argument("--nesterov", action="store_true", help="Nesterov's momentum")
+    group.add_argument("--momentum", type=float, default=0.0, metavar="X", help="momentum of SGD (default 0)")
+    group.add_argument("--dampening", type=float, default=0.0, metavar="X", help="dampening of momentum (default 0)")
+    group.add_argument("--weight-decay", type=float, default=0.0, metavar="X", help="weight decay of SGD (default 0)")
+    group.add_argument("--nesterov", action="store_true", help="Nesterov's momentum (needs --momentum)")
 
 
 def _add_run_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--probe", action="store_true", help="write an exact probe, see below")
-    group.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the training (float32)")
+    group.add_argument("--probe", action="store_true", help="write an exact probe (see below)")
+    group.add_argument("--precision", choices=PRECISIONS, default="float32", help="precision of the training "
+                       "(default float32)")
     group.add_argument(
         "--oracle-steps",
         type=int,
         metavar="N",
-        help="first N steps get float64 twins (all of a small fixture, 1 of a large one: at the full "
+        help="the first N steps get float64 twins (default: all of a small fixture, 1 of a large one; at the full "
         "size a twin takes 10 s)",
     )
     group.add_argument(
         "--whole-steps",
         type=int,
         metavar="N",
-        help="first N steps keep their tensors of the images' size, of later ones only weights, loss and parameter "
-        "gradients are written (all; the comparison needs 1)",
+        help="the first N steps keep their tensors of the images' size; of later ones only weights, loss and parameter "
+        "gradients are written (default: all; the comparison needs 1)",
     )
-    group.add_argument("--threads", type=int, metavar="N", help="of torch (its own choice)")
+    group.add_argument("--threads", type=int, metavar="N", help="threads of torch (default: torch's choice)")
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""``python -m benchmarks.gpu_bench``: a training step on a GPU, ours beside PyTorch's in every way, and its roofline.
+"""``python -m benchmarks.gpu_bench``: a training step on a GPU, ours beside PyTorch's, and the roofline bound.
 
 The bandwidth and the arithmetic of the GPU are measured first, and give the time that a step needs at least. Then
-frameworks in processes of their own do the same step in interleaved runs, in float32, TF32 and bfloat16, first in the
-size that the goals are about.
-The JSON is written after every cell. Without a usable GPU it says so in one line and ends with 0.
+frameworks in processes of their own do the same step in interleaved runs, in float32, TF32 and bfloat16, first for
+images of 1024 x 1024 pixels, which the goals are about.
+The JSON is written after every measurement. Without a usable GPU it says so in one line and ends with 0.
 """
 
 from __future__ import annotations
@@ -27,26 +27,33 @@ from bridge.engine.library.device_spec import DeviceSpec
 OUTPUT = "gpu.json"
 EXAMPLES = """
 examples:
-  python -m benchmarks.gpu_bench                            eight minutes; benchmarks/results/gpu.json and pictures
-  python -m benchmarks.gpu_bench --minutes 25               with what PyTorch compiles at every size
-  python -m benchmarks.gpu_bench --quick --output F.json    does it work? two sizes, two minutes
-  python -m benchmarks.gpu_bench --draw F.json              only the pictures, of a JSON that is there
+  python -m benchmarks.gpu_bench                          eight minutes; writes
+                                      benchmarks/results/gpu.json and pictures
+  python -m benchmarks.gpu_bench --minutes 25             torch.compile too, at
+                                                          every size
+  python -m benchmarks.gpu_bench --quick --output F.json  does it work? two
+                                                          sizes, two minutes
+  python -m benchmarks.gpu_bench --draw F.json            only the pictures
 
-exit codes: 0 measured, whatever was found, or there is no GPU; 1 no figure of ours at the mission's size or where
-PyTorch has one, or we compute something else; 2 bad usage"""
+exit codes:
+  0    measured, whatever was found, or there is no GPU
+  1    no figure of ours at 1024 x 1024 or where PyTorch has one, or we compute
+       something else than PyTorch
+  2    bad usage
+  130  interrupted"""
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    p = new_parser("benchmarks.gpu_bench", description=__doc__, epilog=EXAMPLES)
-    p.add_argument("--minutes", metavar="M", type=float, help="for everything (default 8, with --quick 2)")
+    p = new_parser("benchmarks.gpu_bench", str(__doc__), EXAMPLES)
+    p.add_argument("--minutes", metavar="M", type=float, help="minutes for everything (default 8, with --quick 2)")
     p.add_argument("--quick", action="store_true", help="two sizes, few runs, nothing that is compiled")
     p.add_argument("--precisions", metavar="P,P,...", type=some_of(PRECISIONS), default=list(PRECISIONS),
-                   help=f"some of {', '.join(PRECISIONS)}")
+                   help=f"some of {', '.join(PRECISIONS)} (default: all)")
     add_without(p)
-    p.add_argument("--device", default="cuda", metavar="CUDA", help="cuda or cuda:N (default cuda)")
+    p.add_argument("--device", default="cuda", metavar="CUDA", help="the GPU, cuda or cuda:N (default cuda)")
     gpu_device.add_options(p, OUTPUT)
-    p.add_argument("--draw", metavar="FILE", type=Path, help="only draw the pictures of a JSON")
+    p.add_argument("--draw", metavar="FILE", type=Path, help="only draw the pictures of this JSON")
     return p
 
 

@@ -36,20 +36,29 @@ JSON_VERSION, OUTPUT = 1, "gpu_check.json"
 LAST_LINES, LONGEST_LINE = 60, 300
 #: Room for the files of a run: a fixture of a step and three results at the default size
 ROOM = 8 * 2**30
+EXAMPLES = """exit codes:
+  0    all stages passed, or there is no GPU
+  1    a stage failed
+  2    bad usage
+  130  interrupted
+
+examples:
+  python -m benchmarks.gpu_check                     all stages, nine minutes
+  python -m benchmarks.gpu_check --require           without a GPU: exit code 1
+  python -m benchmarks.gpu_check --stages validate,tf32 --size 256"""
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    p = new_parser("benchmarks.gpu_check", description=__doc__,
-                   epilog=f"stages: {', '.join(STAGES)}\nexit codes: 0 all passed, or there is no GPU; "
-                          "1 a stage failed; 2 bad usage")
+    p = new_parser("benchmarks.gpu_check", str(__doc__), f"stages: {', '.join(STAGES)}\n\n{EXAMPLES}")
     p.add_argument("--stages", metavar="S,S,...", type=some_of(STAGES), default=list(STAGES),
                    help="only these, in this order")
-    p.add_argument("--size", metavar="HxW", help="of the images of the validation (default 1024)")
-    p.add_argument("--small", metavar="HxW", help="of those in double precision and with other options (default 256)")
+    p.add_argument("--size", metavar="HxW", help="images of the validation, in pixels (default 1024)")
+    p.add_argument("--small", metavar="HxW", help="images in the stages double and options, in pixels "
+                   "(default 256)")
     p.add_argument("--budget", metavar="S", type=float, default=540.0, help="seconds for all stages (default 540)")
-    p.add_argument("--device", default="cuda", metavar="CUDA", help="which, and its options (default cuda)")
-    p.add_argument("--tests", nargs="+", default=list(TESTS), metavar="FILE", help="of the stage tests")
+    p.add_argument("--device", default="cuda", metavar="CUDA", help="the GPU and its options (default cuda)")
+    p.add_argument("--tests", nargs="+", default=list(TESTS), metavar="FILE", help="files of tests for the stage tests")
     gpu_device.add_options(p, OUTPUT)
     return p
 

@@ -46,11 +46,11 @@ class Seen:
 
 def add_options(p: argparse.ArgumentParser, name: str) -> None:
     """The options --output, --require and --pretend; `name` is that of the JSON."""
-    p.add_argument("--output", "--json", metavar="FILE", help="where the JSON goes, all else beside it (default "
+    p.add_argument("--output", "--json", metavar="FILE", help="the JSON file; pictures and logs go beside it (default "
                                                               f"{name} in $OUT, else in benchmarks/results)")
     p.add_argument("--require", action="store_true", help="no usable GPU is a failure (exit code 1)")
-    p.add_argument("--pretend", metavar="DIR", help="take the libraries in DIR, a software device, for a GPU's; needs "
-                                                    "--output outside of the results, where nothing of it belongs")
+    p.add_argument("--pretend", metavar="DIR", help="for tests: use the libraries in DIR, which simulate a GPU on "
+                                                    "the CPU; needs --output outside of benchmarks/results")
 
 
 def output_file(a: argparse.Namespace, name: str) -> Path:

@@ -24,4 +24,4 @@ def some_of(known: Collection[str]) -> Callable[[str], list[str]]:
 def add_without(p: argparse.ArgumentParser) -> None:
     """The option --without."""
     p.add_argument("--without", type=lambda text: tuple(filter(None, text.split(","))), default=(), metavar="NAME,...",
-                   help="leave out the frameworks whose names begin so")
+                   help="leave out the frameworks whose names begin with one of these")

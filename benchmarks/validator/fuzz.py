@@ -2,8 +2,7 @@
 """``python -m benchmarks.fuzz``: thousands of broken and hostile files for the readers in Python and in Fortran.
 
 Every file must end with a verdict or with exit code 2 and one line, soon and in little memory, and a changed value
-must never pass. Prints what happened by kind of mutation, and writes it to ``benchmarks/results/fuzz.json``. Exit code
-1 when a file made a program do anything else.
+must never pass. Prints what happened by kind of mutation, and writes it as JSON.
 """
 
 from __future__ import annotations
@@ -137,14 +136,27 @@ def table(tallies: dict[tuple[str, str], Tally]) -> Table:
     return found
 
 
+EXAMPLES = """exit codes:
+  0    every file was answered as it should be
+  1    a file made a program do anything else
+  2    bad usage
+  130  interrupted
+
+examples:
+  python -m benchmarks.fuzz --files 200 --json fuzz.json
+  python -m benchmarks.fuzz --seed 7 --keep found"""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run, print, write."""
-    p = new_parser("benchmarks.fuzz", description=__doc__)
-    p.add_argument("--files", type=int, default=2000)
-    p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--jobs", type=int, default=2, help="files at a time")
-    p.add_argument("--json", type=Path, default=RESULTS / "fuzz.json", metavar="FILE")
-    p.add_argument("--keep", type=Path, metavar="FOLDER", help="keep files that made a program do wrong")
+    p = new_parser("benchmarks.fuzz", str(__doc__), EXAMPLES)
+    p.add_argument("--files", type=int, default=2000, metavar="N", help="how many files (default 2000)")
+    p.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the mutations (default 0)")
+    p.add_argument("--jobs", type=int, default=2, metavar="N", help="files that are read at a time (default 2)")
+    p.add_argument("--json", type=Path, default=RESULTS / "fuzz.json", metavar="FILE",
+                   help="where the counts go (default benchmarks/results/fuzz.json)")
+    p.add_argument("--keep", type=Path, metavar="FOLDER", help="keep files that made a program do wrong (default: none "
+                   "is kept)")
     a = p.parse_args(arguments)
     return run("benchmarks.fuzz", lambda: _main(a))
 

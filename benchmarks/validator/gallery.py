@@ -67,10 +67,23 @@ def found(exhibit: Exhibit) -> bool:
     return exhibit.verdict.outcome is Outcome.BUG and tensors == ["grads/conv2/weight"] and exhibit.named == {}
 
 
+EXAMPLES = """exit codes:
+  0    each mistake is named, or found if it has no name, and repaired programs
+       are called right
+  1    one is not
+  2    bad usage
+  130  interrupted
+
+examples:
+  python -m benchmarks.gallery                      as in docs/gallery.md
+  python -m benchmarks.gallery --json gallery.json"""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Build, judge, print, write."""
-    p = new_parser("benchmarks.gallery", description=__doc__.partition("\n\n")[0])
-    p.add_argument("--size", type=int, default=1024, metavar="S", help="of the images of exhibit 1 (default 1024)")
+    p = new_parser("benchmarks.gallery", str(__doc__).partition("\n\n")[0], EXAMPLES)
+    p.add_argument("--size", type=int, default=1024, metavar="S", help="height and width of the images of the first "
+                   "mistake, in pixels (default 1024)")
     p.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     a = p.parse_args(arguments)
     return run("benchmarks.gallery", lambda: _main(a))

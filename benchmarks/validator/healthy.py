@@ -2,10 +2,9 @@
 """``python -m benchmarks.healthy``: right programs in random configurations; every alarm is a false one.
 
 Random chains of convolutions and ReLUs (depth, channels, groups, kernels, strides, dilations, paddings, biases), sizes,
-batches, reductions, optimisers, scales of the weights and seeds; in each one a random right program of `PROGRAMS`.
+batches, reductions, optimisers, scales of the weights and seeds; in each one a right program, drawn at random.
 Configuration i of a seed is always the same one, whatever the count and the processes. Prints the largest T by program
-and the false alarms of fixed tolerances beside, and writes all of it to ``benchmarks/results/healthy.json``. Exit
-code 1 when there was a false alarm.
+and the false alarms of fixed tolerances beside, and writes all of it as JSON.
 """
 
 from __future__ import annotations
@@ -244,13 +243,25 @@ def by_program(found: list[Healthily]) -> dict[str, dict[str, Any]]:
     }
 
 
+EXAMPLES = """exit codes:
+  0    no false alarm
+  1    a right program was called wrong
+  2    bad usage
+  130  interrupted
+
+examples:
+  python -m benchmarks.healthy --count 20 --json healthy.json
+  python -m benchmarks.healthy --seed 3 --jobs 2"""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Draw, run, judge, print, write."""
-    p = cli.new_parser("benchmarks.healthy", description=__doc__)
-    p.add_argument("--count", type=int, default=500, metavar="N")
-    p.add_argument("--seed", type=int, default=0, metavar="S")
-    p.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: 0, none but this one)")
-    p.add_argument("--json", metavar="FILE", default=str(RESULTS / "healthy.json"))
+    p = cli.new_parser("benchmarks.healthy", str(__doc__), EXAMPLES)
+    p.add_argument("--count", type=int, default=500, metavar="N", help="how many configurations (default 500)")
+    p.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the configurations (default 0)")
+    p.add_argument("--jobs", type=int, default=0, metavar="N", help="worker processes (default 0: none)")
+    p.add_argument("--json", metavar="FILE", default=str(RESULTS / "healthy.json"),
+                   help="where the figures go (default benchmarks/results/healthy.json)")
     a = p.parse_args(arguments)
     return cli.run("benchmarks.healthy", lambda: _main(a))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -53,14 +54,26 @@ class Output(Console):
         _silence(self.file)
 
 
-def new_parser(name: str, **given: Any) -> argparse.ArgumentParser:
-    """Return the parser of ``python -m name``: what it says is printed as it was written, and it knows ``--version``.
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps the prose of a help to the terminal; a paragraph with an indented line is a list and stays as written."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = text.strip().split("\n\n")
+        return "\n\n".join(one if "\n " in one else textwrap.fill(one, width, break_on_hyphens=False) for one in parts)
+
+
+def new_parser(name: str, description: str, epilog: str = "") -> argparse.ArgumentParser:
+    """Return the parser of ``python -m name``, which knows ``--version`` besides.
 
     Parameters
     ----------
-    given : description, epilog, ... as of `argparse.ArgumentParser`
+    name : of the module
+    description, epilog : before and after the options. The docstring of a module may serve: its first words,
+        "``python -m name``:", are left out, and so are all double backticks.
     """
-    p = argparse.ArgumentParser(prog=f"python -m {name}", formatter_class=argparse.RawDescriptionHelpFormatter, **given)
+    prose = description.removeprefix(f"``python -m {name}``: ").replace("``", "")
+    p = argparse.ArgumentParser(prog=f"python -m {name}", formatter_class=HelpFormatter, epilog=epilog,
+                                description=prose[0].upper() + prose[1:])
     p.add_argument("--version", action="version", version=f"{name} {version()}", help="print the version")
     return p
 

@@ -20,52 +20,54 @@ from bridge.doctor.plans import KNOWN, LEGEND, Wanted, find_plans, table, title
 from bridge.doctor.show import show, to_dict
 
 ABOUT = """Say what works on this machine: Python and its packages, the Fortran library, compilers, the
-CUDA libraries and where they were found, GPUs, our kernels. Each device that can be used computes
-a tiny step in integers, which must be right to the bit. What is missing comes with the one command
+CUDA libraries and where they were found, GPUs and the kernels for them. Each device that can be used computes
+a tiny training step in integers, which must be right to the bit. What is missing comes with the one command
 that would help.
 
 Whatever may crash or hang in a broken installation is asked in a child process with a time limit.
 Nothing is installed, changed or sent anywhere."""
 
 EXAMPLES = """exit codes:
-  0  the device cpu is ready (with --device cuda: cuda too)
-  1  it is not
-  2  bad usage, or the JSON cannot be written
+  0    the CPU can be used (with --device cuda: a GPU too)
+  1    it cannot
+  2    bad usage, or the JSON cannot be written
+  130  interrupted
 
 examples:
-  python -m bridge.doctor                          look at everything
-  python -m bridge.doctor --device cuda && ...     go on only if a GPU can be used
-  python -m bridge.doctor --json -                 for a bug report
-  python -m bridge.doctor --time-limit 600         libraries on a slow network disk
+  python -m bridge.doctor                        look at everything
+  python -m bridge.doctor --device cuda && ...   go on only if a GPU works
+  python -m bridge.doctor --json -               for a bug report
+  python -m bridge.doctor --time-limit 600       libraries on a slow disk
   python -m bridge.doctor --plans cuda,math=tf32 --gpu h200
-                                                   what cuDNN would do on another GPU
+                                                 what cuDNN would do on a GPU
+                                                 that is not here
 
-programs without Python find Python's CUDA libraries by a variable (docs/cuda.md):
+CUDA libraries of this Python for programs without Python (docs/cuda.md):
   export CNN_CUDA_PATH=$(python -m bridge.doctor --cuda-path)
   cnn_step fixture.h5 result.h5 --device cuda"""
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    p = new_parser("bridge.doctor", description=ABOUT, epilog=EXAMPLES)
+    p = new_parser("bridge.doctor", ABOUT, EXAMPLES)
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
                    help="the device that must be ready for the exit code 0 (default cpu)")
     p.add_argument("--json", metavar="FILE", help="write everything as JSON too (docs/json.md); - writes it to the "
                    "standard output, instead of the text")
     p.add_argument("--cuda-path", action="store_true", help="only print the folders of the CUDA libraries that this "
                    "Python uses, as a value for CNN_CUDA_PATH")
-    p.add_argument("--plans", nargs="?", const="cuda", metavar="DEVICE", help="only say which plan of cuDNN's graph "
-                   "API each operation of the default net has on this device (default cuda; options as in "
-                   "cuda,math=tf32)")
+    p.add_argument("--plans", nargs="?", const="cuda", metavar="DEVICE", help="only say which plan (algorithm) of "
+                   "cuDNN's graph API each operation of the default network has on this device (default cuda; options "
+                   "as in cuda,math=tf32, see docs/cuda.md)")
     p.add_argument("--gpu", metavar="NAME", default="", help=f"with --plans: a GPU that need not be here, "
                    f"{', '.join(KNOWN)} or a file with its description in JSON (docs/cuda.md)")
     p.add_argument("--size", type=_count, metavar="N", default=1024,
-                   help="with --plans: height and width (default 1024)")
-    p.add_argument("--batch", type=_count, metavar="N", default=2, help="with --plans: images (default 2)")
+                   help="with --plans: height and width of the images in pixels (default 1024)")
+    p.add_argument("--batch", type=_count, metavar="N", default=2, help="with --plans: images in a batch (default 2)")
     p.add_argument("--dtype", choices=("float32", "float64", "float16", "bfloat16"), default="float32",
-                   help="with --plans: of the tensors (default float32)")
+                   help="with --plans: type of the tensors (default float32)")
     p.add_argument("--time-limit", type=_seconds, metavar="S", default=120.0,
-                   help="seconds for each child process (default 120)")
+                   help="seconds that each child process may take (default 120)")
     return p
 
 

@@ -18,7 +18,7 @@ from bridge.common.errors import ArgumentError
 from bridge.common.number_format import short
 from bridge.common.progress import stage
 from bridge.engine.library import extension
-from bridge.engine.library.device_spec import HELP
+from bridge.engine.library.device_spec import HELP, OPTIONS_HELP
 from bridge.gradcheck.operations import OPERATIONS, Settings, check_fixture
 from bridge.gradcheck.results import GradcheckReport, InputReport, Verdict
 from bridge.judge.measure.outcome import Outcome
@@ -28,19 +28,30 @@ from bridge.report.series import Series
 
 ABOUT = """Check gradients by central differences, without any reference.
 
-A backward pass claims dL/dx. The forward pass alone can tell: (L(x + v) - L(x - v)) / 2 is the product of v and
-dL/dx, up to rounding (grows as 1/eps) and curvature (grows as eps**2). L = sum(dy * forward(x)) with a random dy:
-ones could not see a transposed gradient. Single elements are moved, and, along random signs, all elements at once.
-The step eps = cbrt(u) * size of the numbers makes both errors small: 4e-6 in float64 leaves ten digits, 4e-3 in
-float32 leaves four or fewer. So check in float64; the code is the same. A convolution is linear in each argument: there
-the step is the size of the numbers, and only rounding is left. Where a step crosses the kink of a ReLU there is no
-derivative: the step is shortened, or the difference left out and counted."""
+A backward pass claims to compute dL/dx. The forward pass alone can check it: (L(x + v) - L(x - v)) / 2 is the
+product of v and dL/dx, up to rounding and curvature. L = sum(dy * forward(x)) with a random dy, since a dy of ones
+could not see a transposed gradient. v moves single elements by eps, and, with random signs, all elements at once.
+
+Relative to the derivative, rounding grows as 1/eps and curvature as eps**2. A step of eps = cbrt(u) times the size of
+the numbers keeps both small: 4e-6 in float64 leaves ten digits, 4e-3 in float32 four or fewer. So check in float64; the
+code is the same. A convolution is linear in each argument: there eps is the size of the numbers, and only rounding is
+left. Where a step crosses the kink of a ReLU there is no derivative: the step is shortened, or the difference is left
+out and counted."""
 
 EXIT_CODES = """exit codes:
-  0  right: every difference agrees within its bound
-  1  a gradient is wrong
-  2  bad input or usage
-  4  cannot tell: the precision does not resolve the gradient, or all differences cross kinks"""
+  0    right: every difference agrees within its bound
+  1    a gradient is wrong
+  2    bad input or usage, or a file cannot be written
+  4    cannot tell: the precision does not resolve the gradient, or all
+       differences cross kinks
+  130  interrupted
+
+examples:
+  python -m bridge.gradcheck                        all operations, on the CPU
+  python -m bridge.gradcheck conv2d --points 500    one operation, more closely
+  python -m bridge.gradcheck --device cuda
+  python -m bridge.gradcheck --fixture fixture.h5   a whole network (the file
+                                                    is of reference.export)"""
 
 #: Columns of the table besides the name, and their widths
 COLUMNS = {"checked": 7, "left out": 8, "eps": 7, "error": 7, "bound": 7, "sees": 5, "verdict": 11}
@@ -50,16 +61,19 @@ STYLES = {Verdict.RIGHT: "bold green", Verdict.WRONG: "bold red", Verdict.CANNOT
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    p = new_parser("bridge.gradcheck", description=ABOUT, epilog=EXIT_CODES)
-    p.add_argument("operations", metavar="OPERATION", nargs="*", help="what to check; default: all (see --list)")
+    p = new_parser("bridge.gradcheck", ABOUT, EXIT_CODES + OPTIONS_HELP)
+    p.add_argument("operations", metavar="OPERATION", nargs="*", help="what to check (default: all that --list names)")
     p.add_argument("--fixture", metavar="FILE", help="check the network of this exchange file on its first batch, as "
                    "a whole, in place of the operations; takes about 12 + 4*(points + directions) forward passes for "
                    "every tensor")
-    p.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="default: float64")
+    p.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="precision of the "
+                   "forward and backward passes (default float64)")
     p.add_argument("--device", default="cpu", help=HELP)
-    p.add_argument("--seed", type=int, default=0, help="of all random numbers (default: 0)")
-    p.add_argument("--points", type=int, default=32, help="elements of each tensor (default: 32); small tensors: all")
-    p.add_argument("--directions", type=int, default=4, help="random directions of each tensor (default: 4)")
+    p.add_argument("--seed", type=int, default=0, metavar="S", help="seed of all random numbers (default 0)")
+    p.add_argument("--points", type=int, default=32, metavar="N", help="elements of each tensor that are moved alone "
+                   "(default 32; all of a small tensor)")
+    p.add_argument("--directions", type=int, default=4, metavar="N", help="random directions in which all elements of "
+                   "a tensor are moved together (default 4)")
     add_file_arguments(p, "conclusion and all differences", "gradient")
     p.add_argument("--list", action="store_true", help="list the operations and stop")
     return p

@@ -20,6 +20,17 @@ from bridge.report.junit import Answer
 from bridge.report.outputs import OutputFiles, add_file_arguments, check_outputs, finish_series
 from bridge.report.series import Series
 
+EXIT_CODES = """exit codes:
+  0    consistent
+  1    a bug
+  2    bad input or usage, or a file cannot be written
+  4    cannot tell
+  130  interrupted
+
+examples:
+  python -m bridge.identities fixture.h5 result.h5
+  python -m bridge.identities fixture.h5 result.h5 --report products.html"""
+
 HEADINGS = ("layer", "step", FORWARD, FILTER, DATA, "gap / C", "T", "wrong")
 
 
@@ -59,12 +70,14 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     p = new_parser(
         "bridge.identities",
-        description="Check a candidate's tensors against each other, without an oracle: for every convolution\n"
-                    "<dz, z - b> = <w, dw> = <x, dx> up to rounding. If two agree, the third is wrong.",
-        epilog="exit codes:\n  0  consistent\n  1  a bug\n  2  bad input or usage\n  4  cannot tell\n\n"
-               "One projection of each tensor is seen: consistent is weaker than right (python -m bridge.compare).")
-    p.add_argument("fixture", metavar="FIXTURE", help="exchange file with the batches and first weights")
-    p.add_argument("result", metavar="RESULT", help="exchange file of the candidate")
+        "Check the tensors of RESULT against each other; no right values are needed.\n\n"
+        "For every convolution z = w * x + b, with the gradients dz, dw and dx of the loss, the three scalar products "
+        "<dz, z - b> = <w, dw> = <x, dx> are equal up to rounding: they are computed by the forward pass, the filter "
+        "gradient and the data gradient. If two agree, the third pass is wrong.\n\n"
+        "Only one projection of each tensor is seen: a consistent result may still be wrong. python -m bridge.compare "
+        "decides that.", EXIT_CODES)
+    p.add_argument("fixture", metavar="FIXTURE", help="file of the reference; its batches and first weights are read")
+    p.add_argument("result", metavar="RESULT", help="file of the program that is to be checked")
     add_file_arguments(p, "conclusion and all products", "convolution of each step")
     return p
 

@@ -63,12 +63,14 @@ class Judging:
 
 def add_output_arguments(p: argparse.ArgumentParser) -> None:
     """Add the options that `compare` and `validate` share."""
-    p.add_argument("--all", action="store_true", help="print every tensor of every step (default: what matters most)")
-    p.add_argument("--no-diagnosis", action="store_true", help="do not search for the fault, nor compute what the data "
-                   "can show")
+    p.add_argument("--all", action="store_true", help="print every tensor of every step (default: those that fail "
+                   "or come nearest to their bounds)")
+    p.add_argument("--no-diagnosis", action="store_true", help="faster: only the verdict; no search for the fault, and "
+                   "no list of the faults that these data could show")
     p.add_argument("--diagnosis-time", type=_seconds, default=BUDGET, metavar="S",
-                   help="seconds for the search for the fault (default %(default)g)")
-    add_file_arguments(p, "verdict, table, error maps, adequacy", "tensor of each step")
+                   help="seconds that the search for the fault may take (default %(default)g; inf: no limit)")
+    add_file_arguments(p, "verdict, table, maps of the errors, and which faults the data can show",
+                       "tensor of each step")
 
 
 def add_file_arguments(p: argparse.ArgumentParser, shown: str, case: str) -> None:
@@ -80,8 +82,9 @@ def add_file_arguments(p: argparse.ArgumentParser, shown: str, case: str) -> Non
     case : for what there is a test case
     """
     p.add_argument("--json", metavar="FILE", help="write the verdict and every number as JSON too (docs/json.md)")
-    p.add_argument("--report", metavar="FILE", help=f"write one HTML file: {shown}")
-    p.add_argument("--junit", metavar="FILE", help=f"write JUnit XML: a test case for each {case}")
+    p.add_argument("--report", metavar="FILE", help=f"write one HTML page: {shown}")
+    p.add_argument("--junit", metavar="FILE", help=f"write JUnit XML, as CI servers read it: a test case for each "
+                   f"{case}")
 
 
 def _seconds(text: str) -> float:

@@ -22,7 +22,7 @@ from bridge.common.stages import attempt
 from bridge.common.threads import brief_waits, keep_freed_memory
 from bridge.compare import EXIT_CODES
 from bridge.engine.library import extension
-from bridge.engine.library.device_spec import HELP, DeviceSpec
+from bridge.engine.library.device_spec import HELP, OPTIONS_HELP, DeviceSpec
 from bridge.judge.judge import Judgement
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.outcome import Outcome
@@ -38,72 +38,82 @@ from bridge.validate.workspace import workspace
 EXAMPLES = """
 
 examples:
-  python -m bridge.validate                        2 images of 1024 x 1024, 3 steps
-  python -m bridge.validate --size 64x96           a quick look
-  python -m bridge.validate --image stack.mrc      on a real micrograph
-  python -m bridge.validate --momentum 0.9 --steps 10 --size 128
-                                                   a fault with a memory shows at the step where it happens
+  python -m bridge.validate                    2 images of 1024 x 1024, 3 steps
+  python -m bridge.validate --size 64x96       a quick look
+  python -m bridge.validate --image stack.mrc  on a real micrograph
+  python -m bridge.validate --size 128 --momentum 0.9 --steps 10
+                                               faults of what is kept between
+                                               steps show where they begin
 
-the tests that a numerical analyst would ask for, each with a conclusion in one line:
+experiments, each with a conclusion in one line:
   python -m bridge.validate --size 128 --precision float64
-                                                   does the error fall by 2^29? rounding. does it stay? a bug
+                                               the error falls by 2^29 if it is
+                                               rounding, and stays if a bug
   python -m bridge.validate --sizes 64,128,256,512 --plot sizes.png
-                                                   does the error grow like rounding?
-  python -m bridge.validate --probe                nothing is rounded: bit for bit, or a bug
-  python -m bridge.validate --checks               identities that need no reference"""
+                                               does it grow like rounding?
+  python -m bridge.validate --probe            nothing is rounded: equal to the
+                                               bit, or a bug
+  python -m bridge.validate --checks           identities; needs no reference"""
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     p = new_parser(
         "bridge.validate",
-        description="Export a PyTorch fixture, run the Fortran step on it, compare every tensor of every step with\n"
-                    "float64 truth and its rounding bound, and decide: rounding, lower precision, or a bug.",
-        epilog=EXIT_CODES + EXAMPLES)
+        "Train a network for a few steps in PyTorch and in Fortran, compare every tensor of every step with a float64 "
+        "computation and with the largest error that rounding can cause in each of its elements, and decide: rounding, "
+        "lower precision than declared, or a bug, and which.", EXIT_CODES + EXAMPLES + OPTIONS_HELP)
     _add_data_options(p.add_argument_group("data and model (as python -m reference.export)"))
     _add_optimiser_options(p.add_argument_group("optimiser (torch.optim.SGD)"))
-    own = p.add_argument_group("the Fortran side")
-    own.add_argument("--device", default="cpu", help=HELP)
-    own.add_argument("--precision", default="float32", choices=("float32", "float64"),
-                     help="default float32; float64 runs float32 too, and says by how much the error falls")
-    own.add_argument("--keep", metavar="DIR", help="keep fixture.h5 and result.h5 in this folder, and replace older "
-                     "ones")
-    _add_experiments(p.add_argument_group("tests that a numerical analyst would ask for (see below)"))
+    fortran = p.add_argument_group("the Fortran side")
+    fortran.add_argument("--device", default="cpu", help=HELP)
+    fortran.add_argument("--precision", default="float32", choices=("float32", "float64"),
+                         help="of the Fortran step (default float32); float64 runs float32 too, and says by how much "
+                         "the error falls")
+    fortran.add_argument("--keep", metavar="DIR", help="keep fixture.h5 and result.h5 in this folder, and replace "
+                         "older ones (default: they are removed at the end)")
+    _add_experiments(p.add_argument_group("experiments, in place of the comparison (examples below)"))
     add_output_arguments(p)
     return p
 
 
 def _add_data_options(group: argparse._ArgumentGroup) -> None:
     """Nothing has a default here: a single run has those of `options.DEFAULTS`, an experiment its own."""
-    group.add_argument("--size", metavar="HxW", help="image size (default 1024)")
+    group.add_argument("--size", metavar="HxW", help="height x width of the images in pixels, or one number for "
+                       "both (default 1024)")
     group.add_argument("--batch", type=int, metavar="N", help="images in a batch (default 2)")
-    group.add_argument("--steps", type=int, metavar="K", help="SGD steps, a batch each (default 3; --sizes: 1)")
-    group.add_argument("--seed", type=int, metavar="S", help="of weights and images (default 0)")
-    group.add_argument("--image", metavar="MICROGRAPH", help=".mrc, .npy, .h5, .png or .tif (default: synthetic)")
-    group.add_argument("--model", metavar="PACKAGE.MODULE:FACTORY", help="a torch chain of Conv2d and ReLU "
-                       "(default: 1->16->16->1, 3x3)")
-    group.add_argument("--reduction", choices=("mean", "sum"), help="of the loss (default mean)")
+    group.add_argument("--steps", type=int, metavar="K", help="training steps, each with its own batch (default 3; "
+                       "with --sizes 1)")
+    group.add_argument("--seed", type=int, metavar="S", help="seed of weights and images (default 0)")
+    group.add_argument("--image", metavar="MICROGRAPH", help="cut the images out of this file: .mrc, .npy, .h5, .png "
+                       "or .tif (default: synthetic images)")
+    group.add_argument("--model", metavar="PACKAGE.MODULE:FACTORY", help="function or class that returns "
+                       "a torch module, a chain of Conv2d and ReLU (default: 1 -> 16 -> 16 -> 1 channels, 3x3)")
+    group.add_argument("--reduction", choices=("mean", "sum"), help="the loss is the mean or the sum of the "
+                       "squared differences (default mean)")
 
 
 def _add_optimiser_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--lr", type=float, metavar="X", help="default 0.0625; a small one hides the gradient")
+    group.add_argument("--lr", type=float, metavar="X", help="learning rate (default 0.0625; a small one "
+                       "hides errors of the gradient in the rounding of the new weights)")
     for name in ("momentum", "dampening", "weight-decay"):
-        group.add_argument(f"--{name}", type=float, metavar="X", help="default 0")
+        group.add_argument(f"--{name}", type=float, metavar="X", help=f"{name.replace('-', ' ')} (default 0)")
     group.add_argument("--nesterov", action="store_true", help="Nesterov momentum (needs --momentum)")
 
 
 def _add_experiments(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--sizes", type=_sizes, metavar="S,S,...", help="validate at each of these sizes (two or more, "
                        "as --size), and fit how the error grows with the number of pixels")
-    group.add_argument("--probe", action="store_true", help="exact integer probes: of the default net, of its memory "
-                       "between steps, of strides, dilations and groups; or the one that --size, --model, ... ask for")
-    group.add_argument("--checks", action="store_true", help="homogeneity, second run, poison, differences with step "
-                       "1, adjoint identities")
-    group.add_argument("--self-test", action="store_true", help="plant faults of all kinds and run right programs: "
-                       "what is caught and named, what a false alarm? With --quick on one small fixture")
-    group.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)
-    group.add_argument("--plot", metavar="FILE", help="draw the result of --sizes or of --precision float64: .png, "
-                       ".svg or .pdf (needs matplotlib)")
+    group.add_argument("--probe", action="store_true", help="exact probes: all numbers are small integers, nothing is "
+                       "rounded, and any difference is a bug. Three: the default network, what it keeps between steps, "
+                       "and strides, dilations and groups; with --size, --model, ... the one that these describe")
+    group.add_argument("--checks", action="store_true", help="identities that need no reference: scaled inputs, a "
+                       "second run, output memory full of NaN, differences with step 1, adjoint identities")
+    group.add_argument("--self-test", action="store_true", help="judge the validator: plant faults of all kinds, run "
+                       "right programs, and count what is caught and named, and false alarms")
+    group.add_argument("--quick", action="store_true", help="with --self-test: one small fixture only")
+    group.add_argument("--plot", metavar="FILE", help="with --sizes or --precision float64: draw the result into "
+                       "this .png, .svg or .pdf (needs matplotlib)")
 
 
 def _sizes(text: str) -> list[str]:

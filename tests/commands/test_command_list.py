@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The doors into the project: every command is listed, and says its version and its usage."""
+"""Every command is listed, says its version and its usage, and has a help that teaches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
 
@@ -15,13 +16,20 @@ import pytest
 import bridge.__main__
 from benchmarks.__main__ import OTHERS
 from bridge.engine.library.programs import program_path
-from tests.helpers.commands import ROOT, doors
+from tests.helpers.commands import ROOT, command_names
+
+
+def main_of(name: str) -> Callable[[list[str]], int]:
+    """What a command runs, in this process."""
+    spec = find_spec(name)
+    module = f"{name}.__main__" if spec and spec.submodule_search_locations else name
+    return importlib.import_module("reference.cli" if name == "reference.export" else module).main
 
 
 def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     """Each with one sentence, and none that is not there."""
     listed = {*bridge.__main__.COMMANDS, *(f"benchmarks.{name}" for name in OTHERS)}
-    assert listed | {"bridge", "reference", "benchmarks"} == set(doors())
+    assert listed | {"bridge", "reference", "benchmarks"} == set(command_names())
     assert bridge.__main__.main([]) == 0
     said = capsys.readouterr().out
     for name, text in bridge.__main__.COMMANDS.items():
@@ -30,11 +38,9 @@ def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"\n  {name} " in said and program_path(name)
 
 
-@pytest.mark.parametrize("name", doors())
+@pytest.mark.parametrize("name", command_names())
 def test_every_command_has_a_version_and_a_usage(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = find_spec(name)
-    module = f"{name}.__main__" if spec and spec.submodule_search_locations else name
-    main = importlib.import_module("reference.cli" if name == "reference.export" else module).main
+    main = main_of(name)
     for option, expected in (("--version", f"{name} {version('fortran-torch-bridge')}\n"),
                              ("--help", f"usage: python -m {name} ")):
         with pytest.raises(SystemExit) as end:
@@ -42,6 +48,23 @@ def test_every_command_has_a_version_and_a_usage(name: str, capsys: pytest.Captu
         assert not end.value.code
         said = capsys.readouterr().out
         assert said == expected or (option == "--help" and said.startswith(expected))
+    if name not in ("bridge", "reference"):
+        assert "\nexit codes:\n  0 " in said and "\nexamples:\n  " in said
+
+
+def test_a_help_fits_into_its_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line is longer than 80 columns, and more are used where there are more."""
+    lengths = {}
+    for columns in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        for name in command_names():
+            with pytest.raises(SystemExit):
+                main_of(name)(["--help"])
+            said = capsys.readouterr().out
+            lengths[name, columns] = max(map(len, said.splitlines()))
+            assert "``" not in said, name
+    assert [one for one, length in lengths.items() if length > one[1]] == []
+    assert all(lengths[name, 120] > 80 for name in command_names() if name.startswith("bridge."))
 
 
 @pytest.mark.parametrize("name", ["bridge", "reference"])

@@ -15,7 +15,7 @@ import pytest
 import bridge.common.requirements
 import reference.requirements
 from tests import ROOT
-from tests.helpers.commands import doors
+from tests.helpers.commands import command_names
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_every_command_says_what_is_missing(bare: Path, clone: Path) -> None:
     """By its name; with the environment's, where there is one."""
     (clone / ".venv" / "bin").mkdir(parents=True)
     (clone / ".venv" / "bin" / "activate").touch()
-    for name in doors():
+    for name in command_names():
         done = start(bare, clone, "-m", name)
         assert (done.returncode, done.stdout) == (2, ""), name
         said = rf"\w+: the package numpy is missing in {re.escape(str(bare))}; activate the environment: source " \

@@ -10,7 +10,7 @@ WORKERS = {"benchmarks.cpu.worker", "benchmarks.gpu.worker", "bridge.judge.diagn
            "bridge.doctor.isolated_child"}
 
 
-def doors() -> list[str]:
+def command_names() -> list[str]:
     """Modules that ``python -m`` runs, packages by their own name."""
     paths = [path for package in ("bridge", "reference", "benchmarks") for path in (ROOT / package).rglob("*.py")
              if '\nif __name__ == "__main__":\n' in path.read_text(encoding="utf-8")]

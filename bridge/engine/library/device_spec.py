@@ -37,11 +37,21 @@ OPTIONS = {
     "record": ("yes|no", "yes or no"),
 }
 
-#: For the help of programs
-HELP = ("cpu (default); cuda, cuda:1, ...: an NVIDIA GPU, with options as in cuda,math=tf32,workspace=512 (math="
-        "fp32|tf32|fp16|bf16, algorithm=heuristic|measured, deterministic=yes|no, workspace=MiB, transforms=no|yes, "
-        "graphs=yes|no, compile=no|yes, record=yes|no; the first is the default, of workspace 256); naive: plain "
+#: For the help of programs, which end with `OPTIONS_HELP`
+HELP = ("cpu (default); cuda, cuda:1, ...: an NVIDIA GPU, with options as in cuda,math=tf32 (see below); naive: plain "
         "loops, slow, for tests")
+OPTIONS_HELP = """
+
+options of a CUDA device, after commas as in cuda:1,math=tf32,workspace=512;
+the first value is the default:
+  math=fp32|tf32|fp16|bf16      how float32 operands are multiplied
+  algorithm=heuristic|measured  cuDNN's choice, or the fastest in a trial
+  deterministic=yes|no          the same bits in every run
+  workspace=256                 MiB that one convolution may use
+  transforms=no|yes             FFT and Winograd, which round differently
+  graphs=yes|no                 cuDNN's graph API, where it has a plan
+  compile=no|yes                engines compiled for each shape; takes seconds
+  record=yes|no                 repeat equal steps as a CUDA graph"""
 
 
 @dataclass(frozen=True)

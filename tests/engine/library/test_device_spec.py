@@ -9,7 +9,7 @@ import pytest
 
 from bridge.common.errors import ArgumentError, EngineError
 from bridge.engine.library import extension
-from bridge.engine.library.device_spec import HELP, OPTIONS, DeviceSpec
+from bridge.engine.library.device_spec import OPTIONS, OPTIONS_HELP, DeviceSpec
 from bridge.engine.library.programs import cnn_step
 
 #: A number that no machine has, so that nothing is opened
@@ -67,4 +67,4 @@ def test_the_programs_say_every_option() -> None:
     """In their help, with its default first."""
     said = subprocess.run([cnn_step(), "--help"], capture_output=True, text=True, check=True).stdout
     for name in OPTIONS:
-        assert f"{name}=" in said and f"{name}=" in HELP, name
+        assert f"{name}=" in said and f"{name}=" in OPTIONS_HELP, name
