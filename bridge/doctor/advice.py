@@ -43,7 +43,7 @@ def problems(found: Cuda, machine: Machine) -> list[Problem]:
     return result
 
 
-def advice(found: Cuda, machine: Machine) -> list[Problem]:
+def advice(found: Cuda) -> list[Problem]:
     """Return what could be better where the device works, or would work with a GPU."""
     result = []
     if any(cuda.usable(found, number) for number in range(found.count)):

@@ -32,7 +32,7 @@ def examine(limit: float) -> Examination:
                 machine.section(seen), cuda.section(found), Section("Self-check, with integers", checks)]
     cards = [f"cuda:{number} {found.device(number, 'name')}" for number in range(found.count)
              if cuda.usable(found, number)]
-    better = cpu.advice(level) + ([] if library.error else advice.advice(found, seen))
+    better = cpu.advice(level) + ([] if library.error else advice.advice(found))
     return Examination(sections, _cpu(library, level, probe), Readiness("cuda", against, ", ".join(cards)), better,
                        found.facts, level.value or {})
 

@@ -17,7 +17,7 @@ def rows(comparison: Comparison) -> list[Judged]:
     return [one for one in comparison.judged if not (one.given and one.passed)]
 
 
-def compact(comparison: Comparison, most: int = MOST_ROWS) -> list[Judged]:
+def compact(comparison: Comparison) -> list[Judged]:
     """Return the rows that matter most, in the order of computation: of each tensor the step with the largest T, and of
     all updates that are right one.
 
@@ -35,7 +35,7 @@ def compact(comparison: Comparison, most: int = MOST_ROWS) -> list[Judged]:
             found[key] = one
     shown = list(found.values())
     ranked = sorted(shown, key=lambda one: (one is not first, one.passed, -one.t if one.passed else 0.0))
-    kept = {id(one) for one in ranked[:most]}
+    kept = {id(one) for one in ranked[:MOST_ROWS]}
     return [one for one in shown if id(one) in kept]
 
 

@@ -494,7 +494,7 @@ def first_problem(found: Cuda, seen: Machine = NOWHERE) -> str:
 
 def test_everything_is_there() -> None:
     found = Cuda(LIBRARIES | BUILT | H100, {}, GOOD)
-    assert not advice.problems(found, NOWHERE) and not advice.advice(found, NOWHERE)
+    assert not advice.problems(found, NOWHERE) and not advice.advice(found)
     rows = {one.name: one for one in cuda.section(found).rows}
     assert all(one.state is State.GOOD for one in rows.values())
     assert rows["cuda:0"].value == "H100, compute capability 9.0, 132 multiprocessors, 1.0 of 80.0 GiB free"
@@ -526,11 +526,11 @@ def test_two_cudnns_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = Cuda(LIBRARIES | BUILT | H100, {}, GOOD)
     for build, count in (("built for CUDA 13.0", 1), ("built without CUDA", 0), ("", 0)):
         monkeypatch.setattr(advice, "torch_build", lambda build=build: build)
-        assert len(advice.advice(found, NOWHERE)) == count
+        assert len(advice.advice(found)) == count
     monkeypatch.setattr(advice, "torch_build", lambda: "built for CUDA 13.0")
-    assert advice.advice(found, NOWHERE)[0].what.startswith("PyTorch loads another cuDNN")
+    assert advice.advice(found)[0].what.startswith("PyTorch loads another cuDNN")
     same = Cuda(found.facts | {"cudnn library": f"{tmp_path}/./libcudnn.so.9"}, {}, GOOD)
-    assert not advice.advice(same, NOWHERE)
+    assert not advice.advice(same)
 
 
 def test_a_gpu_that_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -552,7 +552,7 @@ def test_a_gpu_that_computes_wrongly() -> None:
     second = Cuda(LIBRARIES | BUILT | H100 | {"devices": "2"}, {}, GOOD | {
         "probe:cuda:1": Answer(error="the process was ended by SIGABRT", died=True)})
     assert not advice.problems(second, NOWHERE)
-    assert advice.advice(second, NOWHERE)[0].what == "cuda:1: the process was ended by SIGABRT at the probe"
+    assert advice.advice(second)[0].what == "cuda:1: the process was ended by SIGABRT at the probe"
 
 
 def test_the_driver_is_got_in_the_way_of_the_machine() -> None:

@@ -166,10 +166,9 @@ def three_layers(seed: int = 0, channels: int = 16, dtype: torch.dtype = torch.f
     return nn.Sequential(OrderedDict(zip(("conv1", "relu1", "conv2", "relu2", "conv3"), parts, strict=True))).to(dtype)
 
 
-def one_layer(dtype: str = "float32", relu: bool = True) -> bridge.Network:
+def one_layer() -> bridge.Network:
     """A 1x1 convolution, 1 -> 2 channels, and a ReLU."""
-    layers = (bridge.Conv2d("a", 1, 2, (1, 1)), *((bridge.Relu("r"),) if relu else ()))
-    return bridge.Network(bridge.Model(layers), dtype)
+    return bridge.Network(bridge.Model((bridge.Conv2d("a", 1, 2, (1, 1)), bridge.Relu("r"))))
 
 
 def batch(shape: tuple[int, ...], dtype: str, seed: int) -> Array:

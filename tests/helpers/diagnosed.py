@@ -76,9 +76,9 @@ class Lab:
         """The candidate's own tensor."""
         return self.graph(step).found(name)
 
-    def bound(self, name: str, step: int = 0) -> Array:
-        """E of a tensor, computed from the candidate's own operands."""
-        truth = self.graph(step).operation(name).full(self.arithmetic)
+    def bound(self, name: str) -> Array:
+        """E of a tensor of the first step, computed from the candidate's own operands."""
+        truth = self.graph().operation(name).full(self.arithmetic)
         return np.broadcast_to(np.zeros(1) if truth.error is None else truth.error, truth.value.shape)
 
     def case(self, name: str, found: Array, step: int = 0, earlier: dict[str, Array] | None = None) -> Case:

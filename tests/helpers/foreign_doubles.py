@@ -47,11 +47,11 @@ class TorchTensor:
 class CupyArray:
     """An array of cupy."""
 
-    def __init__(self, memory: DeviceArray, index: int = 0, **said: Any) -> None:
+    def __init__(self, memory: DeviceArray, **said: Any) -> None:
         self.memory, self.shape = memory, memory.shape
         self.dtype = SimpleNamespace(name=memory.dtype)
         self.data = SimpleNamespace(ptr=memory.operand.address)
-        self.device = SimpleNamespace(id=index)
+        self.device = SimpleNamespace(id=0)
         self.strides = row_major(memory.shape, {"float64": 8, "float32": 4}.get(memory.dtype, 2))
         vars(self).update(said)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from tests import ROOT
 
-SECONDS, MIB = 20.0, 2**20
+SECONDS = 20.0
 #: Address space of a child, most of which its libraries only reserve
 MEMORY = 3 * 2**30
 #: What may be in use at once: far more than the files, far less than they declare

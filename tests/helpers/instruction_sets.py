@@ -57,9 +57,9 @@ def ways(case: Case, dtype: str) -> list[str]:
 LANES_VARIABLE = "CNN_CPU_LANES"
 
 
-def _around(*middles: int, by: int = 1) -> Iterator[int]:
+def _around(*middles: int) -> Iterator[int]:
     for middle in middles:
-        yield from range(middle - by, middle + by + 1)
+        yield from range(middle - 1, middle + 2)
 
 
 def _kernel(size: tuple[int, int], image: tuple[int, int], **more: tuple[int, int]) -> Case:

@@ -23,12 +23,6 @@ GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 BYTES = {FLOAT: 4, DOUBLE: 8, HALF: 2, BFLOAT16: 2}
 
 
-class Dim3(ctypes.Structure):
-    """A grid or block size."""
-
-    _fields_ = (("x", c_uint), ("y", c_uint), ("z", c_uint))
-
-
 class Perf(ctypes.Structure):
     """cudnnConvolution...AlgoPerf_t."""
 

@@ -38,13 +38,12 @@ def _old_rows(right: Tensor, before: Tensor) -> Tensor:
     return unwritten(right, slice(int(0.9 * right.numel()), None), before)
 
 
-def element(value: float | None = None, factor: float = 1.0, share: float = 0.5) -> Edit:
-    """One element replaced, or multiplied."""
+def element(value: float) -> Edit:
+    """One element replaced."""
 
     def edit(x: Array) -> Array:
         x = np.array(x)
-        at = int(share * x.size)
-        x.reshape(-1)[at] = x.reshape(-1)[at] * np.float32(factor) if value is None else value
+        x.reshape(-1)[x.size // 2] = value
         return x
 
     return edit
@@ -61,13 +60,13 @@ def largest(factor: float) -> Edit:
     return edit
 
 
-def flipped_bit(bit: int, share: float = 1 / 3) -> Edit:
+def flipped_bit(bit: int) -> Edit:
     """A bit of one float32; one that is not zero."""
 
     def edit(x: Array) -> Array:
         x = np.array(x, np.float32)
         used = np.flatnonzero(x)
-        x.reshape(-1).view(np.uint32)[used[int(share * used.size)]] ^= np.uint32(1 << bit)
+        x.reshape(-1).view(np.uint32)[used[used.size // 3]] ^= np.uint32(1 << bit)
         return x
 
     return edit
