@@ -43,5 +43,5 @@ __version__ = version()
 
 
 def __dir__() -> list[str]:
-    """What is for users; the rooms of the house are found by their names."""
+    """Return the names that are for users; subpackages can be imported nevertheless."""
     return sorted(__all__)

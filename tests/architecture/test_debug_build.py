@@ -18,7 +18,7 @@ from bridge.judge.judge import judge
 from bridge.judge.verdict import Outcome
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.chains import CHAINS, chain, conv
+from tests.helpers.fused_sequences import SEQUENCES, conv, sequence
 from tests.helpers.instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, UNFOLDED, choose
 
 # Builds everything once more
@@ -89,7 +89,7 @@ def kernels_program(debug_step: Path, root: Path) -> Path:
 
 
 def _networks() -> str:
-    """What `kernels_program` reads: a 1x1 convolution, a ReLU, each odd convolution, another ReLU; longer chains."""
+    """What `kernels_program` reads: a 1x1 convolution, a ReLU, each odd convolution, another ReLU; longer sequences."""
     lines = []
     few = [case for name, group in GROUPS.items() if name != "many pixels" for case in group[1::6]]
     for case in (*few, GROUPS["many pixels"][0], *UNFOLDED[:2]):
@@ -98,8 +98,9 @@ def _networks() -> str:
                   Conv2d("b", c, k, case.w[2:], case.stride, case.padding, case.dilation, case.groups), Relu("s"))
         lines += [" ".join(map(str, case.x[::-1])), Model(layers, mean=False).to_json()]
     # Depth first, in several chunks of each image; and, rows of many channels being long, in several windows
-    wide = chain(conv("a", 1, 2, padding=(1, 1)), conv("b", 2, 48, (1, 1)), conv("c", 48, 1, (1, 1)), conv("d", 1, 1))
-    for extent, layers in (*(("21 70 3 2", one) for one in CHAINS.values()), ("200 40 1 1", wide)):
+    wide = sequence(conv("a", 1, 2, padding=(1, 1)), conv("b", 2, 48, (1, 1)), conv("c", 48, 1, (1, 1)),
+                    conv("d", 1, 1))
+    for extent, layers in (*(("21 70 3 2", one) for one in SEQUENCES.values()), ("200 40 1 1", wide)):
         lines += [extent, Model(layers, mean=False).to_json()]
     return "\n".join(lines) + "\n"
 

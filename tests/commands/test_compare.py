@@ -77,7 +77,7 @@ def test_a_float64_fixture_judges_both_precisions(precision: str, tmp_path: Path
     assert ask(fixture, tmp_path / "result.h5").code == 0
 
 
-def strange_chain() -> nn.Module:
+def unusual_network() -> nn.Module:
     """Starts and ends with a ReLU; strides, groups, dilation; a layer without bias."""
     return nn.Sequential(
         nn.ReLU(),
@@ -94,7 +94,7 @@ def test_another_model(reduction: str, tmp_path: Path) -> None:
     fixture = export(
         tmp_path / "fixture.h5",
         ExportSettings(
-            height=13, width=11, batch=3, steps=2, model=strange_chain, reduction=reduction, lr=2.0**-9, threads=1
+            height=13, width=11, batch=3, steps=2, model=unusual_network, reduction=reduction, lr=2.0**-9, threads=1
         ),
     ).path
     for kind in ("torch", "fortran"):

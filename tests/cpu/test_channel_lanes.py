@@ -12,8 +12,8 @@ import pytest
 from bridge.engine.library import extension
 from bridge.exchange.model import Model
 from tests.helpers.cases import Array, Case, fortran_convolution, tensors
-from tests.helpers.chains import chain, conv
 from tests.helpers.exact import ALL_DTYPES, ALL_GROUPS, assert_exact
+from tests.helpers.fused_sequences import conv, sequence
 from tests.helpers.instruction_sets import EACH_LEVEL, GROUPS, LANES_VARIABLE, choose, ways
 from tests.helpers.network_pairs import assert_same_gradients, batch, networks
 from tests.helpers.tiers import few
@@ -89,7 +89,8 @@ def test_what_cannot_go_this_way_goes_the_other(monkeypatch: pytest.MonkeyPatch)
 def test_fused_steps_are_those_of_a_plain_network(dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bias, ReLU, its mask in the place of the result, and the sums of the bias gradient."""
     monkeypatch.setenv(LANES_VARIABLE, "channels")
-    model = Model(chain(conv("a", 3, 33, padding=(1, 1)), conv("b", 33, 70, padding=(1, 1)), conv("c", 70, 2, (2, 3))))
+    model = Model(sequence(conv("a", 3, 33, padding=(1, 1)), conv("b", 33, 70, padding=(1, 1)),
+                           conv("c", 70, 2, (2, 3))))
     shape = (3, 3, 13, 17)
     plain, efficient = networks(model, dtype)
     assert not any("depth first" in way for way in efficient.plan(shape))

@@ -13,7 +13,7 @@ import pytest
 import bridge
 from bridge.exchange.model import Model
 from tests import ROOT
-from tests.helpers.chains import WIDE, chain, conv
+from tests.helpers.fused_sequences import WIDE, conv, sequence
 from tests.helpers.network_pairs import assert_same_gradients, batch, networks
 
 #: A large batch of small images: more chunks than sums are kept of
@@ -27,7 +27,7 @@ def pixels_in_the_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _way(*convolutions: bridge.exchange.model.Conv2d, shape: tuple[int, int, int, int]) -> str:
-    way, = bridge.Network(Model(chain(*convolutions)), keep_activations=False).plan(shape)
+    way, = bridge.Network(Model(sequence(*convolutions)), keep_activations=False).plan(shape)
     return way
 
 
@@ -49,7 +49,7 @@ GROWTH = """
 import sys, numpy as np, bridge
 sys.path.insert(0, sys.argv[1])
 from bridge.exchange.model import Model
-from tests.helpers.chains import WIDE
+from tests.helpers.fused_sequences import WIDE
 def most():
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
@@ -93,14 +93,14 @@ def test_padding_alone_does_not_fill_the_memory() -> None:
 
 def test_one_filter_over_one_channel_goes_one_after_the_other() -> None:
     """It is added up row by row, which depends on the rows of a band: outputs would not be those of a plain network."""
-    model = Model(chain(conv("a", 1, 1, padding=(1, 1)), conv("b", 1, 1, padding=(1, 1))))
+    model = Model(sequence(conv("a", 1, 1, padding=(1, 1)), conv("b", 1, 1, padding=(1, 1))))
     plain, efficient = networks(model)
     assert efficient.plan((1, 1, 64, 50)) == ["a .. b: on device cpu, one after the other"]
     x = np.random.default_rng(1).normal(size=(1, 1, 64, 50)).astype(np.float32)
     assert np.array_equal(plain.forward(x), efficient.forward(x))
 
 
-def test_deep_chains_do_not_compute_rows_again_and_again() -> None:
+def test_long_sequences_do_not_compute_rows_again_and_again() -> None:
     """Fewer chunks where that is enough; else one convolution after the other."""
     deep = [conv(f"c{i}", 8, 8, padding=(1, 1)) for i in range(20)]
     assert "depth first" in _way(*deep, shape=(1, 8, 256, 64))

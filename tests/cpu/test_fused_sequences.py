@@ -15,7 +15,7 @@ from bridge.common.errors import EngineError
 from bridge.engine.library import extension
 from bridge.exchange.model import Model, Relu
 from tests import ROOT
-from tests.helpers.chains import CHAINS, chain, conv
+from tests.helpers.fused_sequences import SEQUENCES, conv, sequence
 from tests.helpers.instruction_sets import EACH_LEVEL, choose
 from tests.helpers.network_pairs import batch, networks, order_bounds
 
@@ -29,12 +29,12 @@ def _depth_first(net: bridge.Network, shape: tuple[int, int, int, int]) -> bool:
     return len(ways) == 1 and "outputs depth first" in ways[0] and "gradients depth first" in ways[0]
 
 
-@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("name", SEQUENCES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_numbers_are_those_of_one_after_the_other(name: str, dtype: str, shape: tuple[int, int, int, int]) -> None:
     """Outputs to the bit; gradients, whose sums over pixels have another order, to its bound."""
-    model = Model(CHAINS[name])
+    model = Model(SEQUENCES[name])
     plain, efficient = networks(model, dtype)
     assert _depth_first(efficient, shape)
     x, target = batch(model, shape, dtype, 3)
@@ -56,7 +56,7 @@ def test_numbers_are_those_of_one_after_the_other(name: str, dtype: str, shape: 
 def test_every_instruction_set(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exact integers, so that the order of sums has no say: equal to the plain loops."""
     choose(level, monkeypatch)
-    model = Model(CHAINS["same"])
+    model = Model(SEQUENCES["same"])
     nets = [bridge.Network(model, "float64", device, keep_activations=False) for device in ("naive", "cpu")]
     rng = np.random.default_rng(1)
     x = rng.integers(-2, 3, (2, 3, 75, 37)).astype(np.float64)
@@ -81,14 +81,14 @@ def test_a_device_goes_depth_first_only_where_it_can() -> None:
     same = conv("b", 4, 4, padding=(1, 1))
     others = (conv("a", 4, 4, stride=(1, 2)), conv("a", 4, 4, groups=2))
     for other in others:
-        assert bridge.Network(Model(chain(other, same)), keep_activations=False).plan((1, 4, 64, 64)) == [
+        assert bridge.Network(Model(sequence(other, same)), keep_activations=False).plan((1, 4, 64, 64)) == [
             "a .. b: on device cpu, one after the other"]
-    wide = bridge.Network(Model(chain(conv("a", 4, 4), conv("c", 4, 4, padding=(3, 0)), conv("d", 4, 4))),
+    wide = bridge.Network(Model(sequence(conv("a", 4, 4), conv("c", 4, 4, padding=(3, 0)), conv("d", 4, 4))),
                           keep_activations=False)
     assert "outputs" in wide.plan((1, 4, 64, 64))[0] and "gradients" not in wide.plan((1, 4, 64, 64))[0]
-    efficient = bridge.Network(Model(CHAINS["same"]), keep_activations=False)
+    efficient = bridge.Network(Model(SEQUENCES["same"]), keep_activations=False)
     assert _depth_first(efficient, (1, 3, 8, 2048)) and not _depth_first(efficient, (1, 3, 8, 65536))
-    plain = bridge.Network(Model(CHAINS["same"]))
+    plain = bridge.Network(Model(SEQUENCES["same"]))
     assert plain.plan((1, 3, 64, 64)) == [f"{name}: on device cpu" for name in "abc"]
     with pytest.raises(EngineError, match=r"layer a: conv2d: input .* has 2 channels"):
         efficient.plan((1, 2, 64, 64))
@@ -96,7 +96,7 @@ def test_a_device_goes_depth_first_only_where_it_can() -> None:
 
 def test_a_nan_reaches_what_depends_on_it_and_nothing_else() -> None:
     """Through three 3 x 3 convolutions: 7 x 7 pixels, also where chunks and windows meet."""
-    model = Model(CHAINS["same"])
+    model = Model(SEQUENCES["same"])
     _, efficient = networks(model)
     for row in (0, 24, 31, 32, 33, 99):
         x, _ = batch(model, (1, 3, 100, 40), "float32", 1)
@@ -113,10 +113,10 @@ def test_a_nan_reaches_what_depends_on_it_and_nothing_else() -> None:
 BITS = """
 import sys, hashlib, numpy as np, bridge
 sys.path.insert(0, sys.argv[1])
-from tests.helpers.chains import CHAINS
+from tests.helpers.fused_sequences import SEQUENCES
 from tests.helpers.network_pairs import batch, networks
 from bridge.exchange.model import Model
-for name, layers in CHAINS.items():
+for name, layers in SEQUENCES.items():
     for dtype in ("float32", "float64"):
         model = Model(layers)
         _, net = networks(model, dtype)
@@ -130,5 +130,5 @@ def test_results_do_not_depend_on_threads() -> None:
     here = str(ROOT)
     found = [subprocess.run([sys.executable, "-c", BITS, here], capture_output=True, text=True, check=True,
                             env=os.environ | {"OMP_NUM_THREADS": threads}).stdout for threads in ("1", "2", "3")]
-    assert found[0].count("\n") == 2 * len(CHAINS)
+    assert found[0].count("\n") == 2 * len(SEQUENCES)
     assert found[0] == found[1] == found[2]

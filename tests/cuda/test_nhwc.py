@@ -27,10 +27,10 @@ from tests.helpers.cases import Array
 from tests.helpers.cuda import REAL_CUDA
 from tests.helpers.cuda.arrays import live, runtime
 from tests.helpers.cuda.children import environment
-from tests.helpers.network_pairs import ALL_CHAINS, CHAINS, batch
+from tests.helpers.network_pairs import ALL_NETWORKS, NETWORKS, batch
 from tests.helpers.tiers import few
 
-#: What each math mode stores between the convolutions of a chain
+#: What each math mode stores between the convolutions of a network
 STORED = {"tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 MATHS = pytest.mark.parametrize("math", ["fp32", *STORED])
 #: The mask of a ReLU in the plan, which cuDNN compiles, and by a kernel after it
@@ -49,9 +49,9 @@ def whole_numbers(rng: np.random.Generator, shape: tuple[int, ...], density: flo
 
 
 @functools.cache
-def exact_step(chain: str, shape: tuple[int, int, int, int]) -> tuple[dict[str, Array], ...]:
+def exact_step(network: str, shape: tuple[int, int, int, int]) -> tuple[dict[str, Array], ...]:
     """Parameters, then input, target and output, then gradients of a step in which nothing has to be rounded."""
-    net = bridge.Network(Model(CHAINS[chain], mean=False), "float64", "naive")
+    net = bridge.Network(Model(NETWORKS[network], mean=False), "float64", "naive")
     for seed in range(2000):
         rng = np.random.default_rng(seed)
         for values in net.parameters.values():
@@ -67,30 +67,30 @@ def exact_step(chain: str, shape: tuple[int, int, int, int]) -> tuple[dict[str, 
             copies = [{name: values.copy() for name, values in views.items()}
                       for views in (net.parameters, net.gradients)]
             return copies[0], {"x": x, "target": target, "y": y}, copies[1]
-    raise AssertionError(f"no exact numbers for {chain}")
+    raise AssertionError(f"no exact numbers for {network}")
 
 
-def efficient_network(chain: str, device: str, parameters: dict[str, Array], dtype: str = "float32",
+def efficient_network(network: str, device: str, parameters: dict[str, Array], dtype: str = "float32",
                  **given: bool) -> bridge.Network:
     """Memory-efficient unless `given` says something else."""
-    net = bridge.Network(Model(CHAINS[chain], mean=False), dtype, device, **(given or {"keep_activations": False}))
+    net = bridge.Network(Model(NETWORKS[network], mean=False), dtype, device, **(given or {"keep_activations": False}))
     for name, values in parameters.items():
         net.parameters[name][...] = values.astype(dtype)
     return net
 
 
-@pytest.mark.parametrize("chain", few(CHAINS, 3))
+@pytest.mark.parametrize("network", few(NETWORKS, 3))
 @MATHS
 @MASKS
-def test_a_step_without_rounding_is_exact(cuda: str, chain: str, math: str, masks: bool) -> None:
+def test_a_step_without_rounding_is_exact(cuda: str, network: str, math: str, masks: bool) -> None:
     """In every mode each gradient is the naive loops', to the bit; two batches of other shapes, each twice."""
-    if masks and REAL_CUDA and chain != "three layers":
-        pytest.skip("compiling takes cuDNN seconds for each shape: one chain will do")
+    if masks and REAL_CUDA and network != "three layers":
+        pytest.skip("compiling takes cuDNN seconds for each shape: one network will do")
     device = f"{cuda},math={math}" + (",compile=yes" if masks else "")
     net = None
     for shape in ((2, 3, 9, 8), (1, 3, 8, 11)) * 2:
-        parameters, data, right = exact_step(chain, shape)
-        net = net or efficient_network(chain, device, parameters)
+        parameters, data, right = exact_step(network, shape)
+        net = net or efficient_network(network, device, parameters)
         for name, values in parameters.items():
             net.parameters[name][...] = values.astype("f")
         x, target = (to_device(data[name].astype("f"), cuda) for name in ("x", "target"))
@@ -101,16 +101,16 @@ def test_a_step_without_rounding_is_exact(cuda: str, chain: str, math: str, mask
             assert np.array_equal(to_host(values), right[name]), name
 
 
-@ALL_CHAINS
+@ALL_NETWORKS
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_in_place_gives_the_same_bits(cuda: str, chain: str, dtype: str) -> None:
+def test_in_place_gives_the_same_bits(cuda: str, network: str, dtype: str) -> None:
     """As a fused network: without tensor cores nothing but the memory is another."""
     nets = []
     for given in ({"keep_activations": "after_relu"}, {"keep_activations": False}):
         rng = np.random.default_rng(3)
-        empty = bridge.Network(Model(CHAINS[chain])).parameters
+        empty = bridge.Network(Model(NETWORKS[network])).parameters
         numbers = {name: rng.normal(size=values.shape)/3 for name, values in empty.items()}
-        nets.append(efficient_network(chain, cuda, numbers, dtype, **given))
+        nets.append(efficient_network(network, cuda, numbers, dtype, **given))
     for seed, shape in enumerate(((2, 3, 13, 19), (3, 3, 16, 11))):
         x, target = (to_device(one, cuda) for one in batch(nets[0].model, shape, dtype, seed))
         losses = [net.step(x, target, lr=2.0**-9, momentum=0.9) for net in nets]
@@ -164,7 +164,7 @@ def free_memory() -> int:
 def test_memory(cuda: str) -> None:
     """A memory-efficient network keeps less, and half of that in 16 bits; everything is given back."""
     kept, shape = {}, (2, 3, 64, 64)
-    x, target = (to_device(one, cuda) for one in batch(Model(CHAINS["three layers"]), shape, "float32", 1))
+    x, target = (to_device(one, cuda) for one in batch(Model(NETWORKS["three layers"]), shape, "float32", 1))
     start = live()
     # The device's own memory grows in the first round
     for _ in range(2):
@@ -185,7 +185,7 @@ def test_memory(cuda: str) -> None:
 def test_a_step_is_its_parts(cuda: str, math: str) -> None:
     """Momentum and all: `step` gives the bits of forward, loss, backward and update."""
     rng = np.random.default_rng(5)
-    empty = bridge.Network(Model(CHAINS["three layers"])).parameters
+    empty = bridge.Network(Model(NETWORKS["three layers"])).parameters
     given = {n: rng.normal(size=v.shape)/9 for n, v in empty.items()}
     one, parts = (efficient_network("three layers", f"{cuda},math={math}", given) for _ in range(2))
     settings = {"lr": 1e-4, "momentum": 0.9, "weight_decay": 0.01}

@@ -249,16 +249,16 @@ BUGS = [
 
 
 @pytest.mark.parametrize("text, bug, wrong", BUGS)
-def test_a_fortran_stranger(root: Path, small_fixture: Path, text: str, bug: str, wrong: str | None,
+def test_a_program_of_somebody_else_in_fortran(root: Path, small_fixture: Path, text: str, bug: str, wrong: str | None,
                             tmp_path: Path) -> None:
     h5fc = shutil.which("h5fc")
     if h5fc is None:
         pytest.skip("h5fc, HDF5's compiler wrapper, is not on the search path")
     source = (root / "tests/exchange/independent/writer.f90").read_text(encoding="utf-8")
     assert text in source
-    (tmp_path / "stranger.f90").write_text(source.replace(text, bug) if text else source, encoding="utf-8")
-    subprocess.run([h5fc, "-O1", "stranger.f90", "-o", "stranger"], cwd=tmp_path, check=True, capture_output=True)
-    result = in_folder(small_fixture, tmp_path, [os.fspath(tmp_path / "stranger")])
+    (tmp_path / "other.f90").write_text(source.replace(text, bug) if text else source, encoding="utf-8")
+    subprocess.run([h5fc, "-O1", "other.f90", "-o", "other"], cwd=tmp_path, check=True, capture_output=True)
+    result = in_folder(small_fixture, tmp_path, [os.fspath(tmp_path / "other")])
     answer = ask(small_fixture, result)
     if wrong is None:
         assert answer.code == 2 and "steps/0/forward/conv2 has the shape" in answer.errors
@@ -269,7 +269,7 @@ def test_a_fortran_stranger(root: Path, small_fixture: Path, text: str, bug: str
 
 
 @pytest.mark.parametrize("library", ["scipy", "numpy"])
-def test_a_python_stranger(root: Path, small_fixture: Path, library: str, tmp_path: Path) -> None:
+def test_a_program_of_somebody_else_in_python(root: Path, small_fixture: Path, library: str, tmp_path: Path) -> None:
     if library == "scipy":
         pytest.importorskip("scipy", reason="scipy is not installed; numpy's Fourier transforms take its part")
     script = root / "tests/exchange/independent/writer.py"

@@ -18,7 +18,7 @@ def _conv(name: str, c: int, k: int, size: tuple[int, int] = (3, 3), **more: obj
     return Conv2d(name, c, k, size, **more)  # type: ignore[arg-type]
 
 
-CHAINS: dict[str, tuple[Layer, ...]] = {
+NETWORKS: dict[str, tuple[Layer, ...]] = {
     "three layers": (_conv("a", 3, 8, padding=(1, 1)), Relu("r"), _conv("b", 8, 8, padding=(1, 1)), Relu("s"),
                      _conv("c", 8, 1, padding=(1, 1))),
     "one convolution": (_conv("a", 3, 2),),
@@ -39,7 +39,7 @@ CHAINS: dict[str, tuple[Layer, ...]] = {
     "im2col": (_conv("a", 3, 6), Relu("r"), _conv("b", 6, 5, stride=(5, 4), padding=(2, 3)), Relu("s"),
                _conv("c", 5, 2, (1, 1))),
 }
-ALL_CHAINS = pytest.mark.parametrize("chain", CHAINS)
+ALL_NETWORKS = pytest.mark.parametrize("network", NETWORKS)
 
 
 def networks(model: Model, dtype: str = "float32", device: str = "cpu") -> tuple[bridge.Network, bridge.Network]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bridge.common.errors import ArgumentError, ArgumentTypeError, DivergenceError, EngineError, FileError
-from bridge.engine.arrays import dispatch as places
+from bridge.engine.arrays import dispatch
 from bridge.engine.arrays.operand import Operand
 from bridge.engine.arrays.transfer import to_host
 from bridge.engine.library import extension
@@ -102,7 +102,7 @@ class Network:
         kept = KEPT[self.keep_activations]
         self._handle = int(extension.call("network_create", model.to_json(), code, self.device, kept))
         self._tensors = Tensors(self._handle, dtype, spec)
-        self._place = places.of_text(device)
+        self._place = dispatch.of_text(device)
         self._inputs: tuple[Operand, ...] = ()
         self._has_gradients = False
         # Whether the memory of inner outputs has been released: without activations kept, from backward to forward
@@ -464,7 +464,7 @@ class Network:
             raise EngineError("this tensor does not exist yet: call forward, loss or backward first")
         found = self._place.empty(shape, self._inputs[-1] if self._inputs else Operand(None, 0, (), self.dtype))
         with self._place.working(found):
-            if isinstance(self._place, places.Host):
+            if isinstance(self._place, dispatch.Host):
                 extension.call("network_copy", self._handle, number, which, found.address)
             else:
                 code = extension.dtype_code("dtype", self.dtype)

@@ -14,10 +14,10 @@ import bridge
 from bridge.common.errors import EngineError
 from bridge.exchange.model import Model, Relu
 from tests.helpers.network_pairs import (
-    ALL_CHAINS,
     ALL_DEVICES,
     ALL_DTYPES,
-    CHAINS,
+    ALL_NETWORKS,
+    NETWORKS,
     assert_same_gradients,
     batch,
     networks,
@@ -27,11 +27,11 @@ from tests.helpers.network_pairs import (
 BATCHES = ((2, 3, 13, 19), (3, 3, 16, 11), (1, 3, 9, 37))
 
 
-@ALL_CHAINS
+@ALL_NETWORKS
 @ALL_DTYPES
 @ALL_DEVICES
-def test_steps_are_those_of_a_plain_network(chain: str, dtype: str, device: str) -> None:
-    model = Model(CHAINS[chain])
+def test_steps_are_those_of_a_plain_network(network: str, dtype: str, device: str) -> None:
+    model = Model(NETWORKS[network])
     plain, efficient = networks(model, dtype, device)
     for seed, shape in enumerate(BATCHES):
         x, target = batch(model, shape, dtype, seed)
@@ -45,11 +45,11 @@ def test_steps_are_those_of_a_plain_network(chain: str, dtype: str, device: str)
             assert np.allclose(values, found, rtol=0, atol=4 * np.spacing(np.abs(values).max())), name
 
 
-@ALL_CHAINS
+@ALL_NETWORKS
 @ALL_DEVICES
-def test_forward_loss_and_backward_one_by_one(chain: str, device: str) -> None:
+def test_forward_loss_and_backward_one_by_one(network: str, device: str) -> None:
     """Outputs are those of a fused network; nothing comes back from backward, and a second batch is as good."""
-    model = Model(CHAINS[chain])
+    model = Model(NETWORKS[network])
     plain, efficient = networks(model, "float64", device)
     for seed, shape in enumerate((*BATCHES, BATCHES[-1])):
         x, target = batch(model, shape, "float64", seed)
@@ -67,8 +67,8 @@ def test_forward_loss_and_backward_one_by_one(chain: str, device: str) -> None:
 
 def test_inputs_may_be_read_only() -> None:
     """Neither input nor target is memory to work in."""
-    for chain in CHAINS.values():
-        model = Model(chain)
+    for layers in NETWORKS.values():
+        model = Model(layers)
         x, target = batch(model, BATCHES[0], "float32", 1)
         x.flags.writeable = target.flags.writeable = False
         kept = x.tobytes(), target.tobytes()
@@ -79,7 +79,7 @@ def test_inputs_may_be_read_only() -> None:
 @pytest.fixture
 def released() -> bridge.Network:
     """A memory-efficient network after backward."""
-    model = Model(CHAINS["three layers"])
+    model = Model(NETWORKS["three layers"])
     _, efficient = networks(model)
     x, target = batch(model, BATCHES[0], "float32", 1)
     efficient.forward(x)
@@ -127,7 +127,7 @@ def test_a_network_goes_on_after_its_release(released: bridge.Network) -> None:
 
 
 def test_what_is_kept_is_said(small_fixture: str) -> None:
-    model = Model(CHAINS["three layers"])
+    model = Model(NETWORKS["three layers"])
     net = bridge.Network(model, keep_activations=False)
     assert net.keep_activations is False and bridge.Network(model).keep_activations is True
     assert bridge.Network(model, keep_activations="after_relu").keep_activations == "after_relu"
@@ -142,7 +142,7 @@ def test_what_is_kept_is_said(small_fixture: str) -> None:
                                               ("", bridge.ArgumentError), ("relu", bridge.ArgumentError)])
 def test_what_cannot_be_kept_is_refused(wrong: object, error: type[Exception]) -> None:
     with pytest.raises(error, match=f"^keep_activations: {wrong!r}, expected True, 'after_relu' or False"):
-        bridge.Network(Model(CHAINS["three layers"]), keep_activations=wrong)  # type: ignore[arg-type]
+        bridge.Network(Model(NETWORKS["three layers"]), keep_activations=wrong)  # type: ignore[arg-type]
 
 
 #: Former options, and what they ask for now
@@ -153,9 +153,9 @@ FORMER = [({"lean": True}, False), ({"fuse": True}, "after_relu"), ({"fuse": Tru
 @pytest.mark.parametrize(("given", "meant"), FORMER)
 def test_former_names_work_for_one_version(given: dict[str, bool], meant: bool | str, small_fixture: str) -> None:
     """Each with a warning that names the new one, at the line of the caller."""
-    makers = (lambda **how: bridge.Network(Model(CHAINS["three layers"]), **how),
-              lambda **how: bridge.Network.from_file(small_fixture, **how),
-              lambda **how: bridge.Network.from_torch(bridge.Network(Model(CHAINS["three layers"])).to_torch(), **how))
+    model = Model(NETWORKS["three layers"])
+    makers = (lambda **how: bridge.Network(model, **how), lambda **how: bridge.Network.from_file(small_fixture, **how),
+              lambda **how: bridge.Network.from_torch(bridge.Network(model).to_torch(), **how))
     for make in makers:
         with pytest.warns(DeprecationWarning, match=f"use keep_activations={meant!r}$") as warned:
             net = make(**given)
@@ -165,7 +165,7 @@ def test_former_names_work_for_one_version(given: dict[str, bool], meant: bool |
 
 def test_former_attributes_work_for_one_version() -> None:
     for keep in (True, "after_relu", False):
-        net = bridge.Network(Model(CHAINS["three layers"]), keep_activations=keep)
+        net = bridge.Network(Model(NETWORKS["three layers"]), keep_activations=keep)
         with pytest.warns(DeprecationWarning, match="Network.fuse is deprecated .* use Network.keep_activations"):
             assert net.fuse == (keep is not True)
         with pytest.warns(DeprecationWarning, match="Network.lean is deprecated .* use Network.keep_activations"):
@@ -175,7 +175,7 @@ def test_former_attributes_work_for_one_version() -> None:
 
 
 def test_former_names_are_checked() -> None:
-    model = Model(CHAINS["three layers"])
+    model = Model(NETWORKS["three layers"])
     with pytest.raises(bridge.ArgumentTypeError, match=r"^lean: 1, expected a bool"):
         bridge.Network(model, lean=1)  # type: ignore[arg-type]
     with pytest.raises(bridge.ArgumentTypeError, match=r"^fuse: True and keep_activations=False, expected the latter"):
