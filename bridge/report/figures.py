@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The figures of the HTML report: error map, errors against bounds, divergence.
 
-A report is written wherever a comparison runs, so it needs no package besides numpy: matplotlib is
-optional, and 100 MB with what it needs. Its figures are SVG whose colours are those of the page, by day and by night; plots for papers, which need PNG or PDF,
-are in `bridge.validate.plots`.
+A report is written wherever a comparison runs, so it needs no package besides numpy: matplotlib is optional, and 100 MB
+with what it needs. Its figures are SVG whose colours are those of the page, by day and by night. Plots for papers
+are in `bridge.validate.plots`, since they need PNG or PDF.
 """
 
 from __future__ import annotations
