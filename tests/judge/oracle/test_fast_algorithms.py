@@ -38,7 +38,7 @@ def test_an_algorithm_is_right_and_inside_its_noise(name: str) -> None:
         found, noise = all_three(algorithm, *given, layer), all_three(algorithm, x, w, dy, layer, noise=True)
         for one, value, extra in zip(found, right, noise, strict=True):
             assert one.shape == value.shape == extra.shape
-            assert 0 < np.abs(one - value).max()
+            assert np.abs(one - value).max() > 0
             assert np.all(np.abs(one - value) <= U * extra)
         if algorithm.family != "split":
             for one, value in zip(all_three(algorithm, x, w, dy, layer), right, strict=True):
