@@ -124,6 +124,9 @@ class _Computation:
         self._add(kind("scale"), "times 2", name, scale * largest)
         self._add(kind("stale"), "all zero", name, scale * largest)
         self._add(kind("corrupted"), "one element 1 % off", name, scale * 0.01 * largest)
+        if truth.value.size > 1:
+            self._add(kind("clipped"), "the largest element clipped to half of it", name, scale * largest / 2)
+            self._add(kind("dropout"), "every second element 0", name, scale * largest)
         last = self.crop.model.layers[-1].name
         if name in ("loss", f"grads/{last}/output"):
             # E of the whole sum, not of the crop

@@ -7,19 +7,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bridge.judge.diagnosis.convolution_faults import data_faults, filter_faults, forward_faults
+from bridge.judge.diagnosis.convolution_faults import data_faults, filter_faults, forward_faults, rare_faults
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
-from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, Relu, ReluBackward
+from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
 from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.other_faults import (
     bias_gradient_faults,
     loss_faults,
+    loss_gradient_faults,
     previous_mask,
     relu_backward_faults,
     relu_faults,
 )
-from bridge.judge.diagnosis.step_graph import StepGraph
+from bridge.judge.diagnosis.other_operands import other_operands
+from bridge.judge.diagnosis.rows import miscounted_rows
+from bridge.judge.diagnosis.step_graph import TARGET, StepGraph
 from bridge.judge.diagnosis.update_faults import Updating, update_faults
 
 Array = np.ndarray
@@ -53,6 +56,8 @@ class Case:
         """Return numbers by name: N elements of the output, B images, C channels, and so on."""
         n, c, h, w = self.graph.pair.batch_shape
         found = {"N": int(np.prod(self.graph.pair.output_shape)), "B": n, "H*W": h * w, "H": h, "W": w, "Cin": c}
+        if isinstance(self.right, Filter | BiasGradient) and (pixels := self.right.dz.value[0, 0].size) != h * w:
+            found["P*Q"] = pixels
         shape = self.right.shape
         if len(shape) == 4 and self.name.endswith("/weight"):
             found |= {"K": shape[0], "C": shape[1], "R*S": shape[2] * shape[3]}
@@ -69,15 +74,19 @@ def operation_faults(case: Case) -> Hypotheses:
     elif isinstance(right, Forward):
         yield from forward_faults(right)
         yield from _other_weights(case, right)
+        yield from other_operands(case.graph, case.name, right)
     elif isinstance(right, Data):
         yield from data_faults(right)
         yield from _other_weights(case, right)
+        yield from other_operands(case.graph, case.name, right)
     elif isinstance(right, Filter):
         yield from filter_faults(right)
-        yield from _other_operands(case, right, ("x", "dz"))
+        yield from _earlier_operands(case, right, ("x", "dz"))
+        yield from other_operands(case.graph, case.name, right)
     elif isinstance(right, BiasGradient):
         yield from bias_gradient_faults(right)
-        yield from _other_operands(case, right, ("dz",))
+        yield from _earlier_operands(case, right, ("dz",))
+        yield from other_operands(case.graph, case.name, right)
     elif isinstance(right, Relu):
         yield from relu_faults(right, case.found)
     elif isinstance(right, ReluBackward):
@@ -85,6 +94,19 @@ def operation_faults(case: Case) -> Hypotheses:
         yield from _previous_mask(case, right)
     elif isinstance(right, Loss):
         yield from loss_faults(right)
+        yield from _earlier_target(case, right)
+    elif isinstance(right, LossGradient):
+        yield from loss_gradient_faults(right, case.found)
+        yield from _earlier_target(case, right)
+
+
+def rare_operation_faults(case: Case) -> Hypotheses:
+    """Yield faults inside the operation that are tried where no other one explains the tensor."""
+    right = case.right
+    if case.updating is None and isinstance(right, Forward | Data | Filter):
+        yield from rare_faults(right)
+    if isinstance(right, Filter | BiasGradient):
+        yield from miscounted_rows(right, case.found)
 
 
 def _other_weights(case: Case, right: Forward | Data) -> Hypotheses:
@@ -104,7 +126,7 @@ def _other_weights(case: Case, right: Forward | Data) -> Hypotheses:
             yield hypothesis("previous_step", said, right.replaced(w=w))
 
 
-def _other_operands(case: Case, right: Filter | BiasGradient, operands: tuple[str, ...]) -> Hypotheses:
+def _earlier_operands(case: Case, right: Filter | BiasGradient, operands: tuple[str, ...]) -> Hypotheses:
     """An operand of the step before."""
     if case.before is None:
         return
@@ -114,6 +136,12 @@ def _other_operands(case: Case, right: Filter | BiasGradient, operands: tuple[st
         if old is not None:
             said = "the input of the step before" if operand == "x" else "dz of the step before"
             yield hypothesis("previous_step", said, right.replaced(**{operand: Bounded(old)}))
+
+
+def _earlier_target(case: Case, right: Loss | LossGradient) -> Hypotheses:
+    if case.before is not None:
+        yield hypothesis("other_target", "the targets of the step before",
+                         right.replaced(target=case.before.value(TARGET).value))
 
 
 def _previous_mask(case: Case, right: ReluBackward) -> Hypotheses:

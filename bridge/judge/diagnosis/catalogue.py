@@ -232,6 +232,26 @@ _TABLE = (
         "no shift between taps",
         "the index of the image in the loop over taps: (i + r, j + s), with padding; not (i, j) for every tap",
     ),
+    (
+        "other_layer",
+        "an operand of another layer",
+        "the index of the layer in lists of inputs, gradients, kernels and biases; a buffer that layers share",
+    ),
+    (
+        "clipped",
+        "clipped by value",
+        "clip, clamp, minimum and maximum: a ReLU6 in place of a ReLU, gradients that are clipped in place",
+    ),
+    (
+        "dropout",
+        "dropout left on",
+        "layers that work in training only: model.eval(), the probability of dropout; the reference has none",
+    ),
+    (
+        "other_target",
+        "another image's target",
+        "the order in which images and targets are loaded: shuffled together, cut and turned together, of one batch",
+    ),
 )
 
 KINDS: tuple[Kind, ...] = tuple(Kind(number, *row) for number, row in enumerate(_TABLE, start=1))

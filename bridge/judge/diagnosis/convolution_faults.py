@@ -39,6 +39,7 @@ def forward_faults(z: Forward) -> Hypotheses:
     yield from _bias(z)
     yield hypothesis("relu", "a ReLU on what comes out", Passed(z.shape, z, lambda x: np.maximum(x, 0)))
     yield from _lower(z)
+    yield from _rolled_kernels(z)
 
 
 def data_faults(dx: Data) -> Hypotheses:
@@ -48,13 +49,10 @@ def data_faults(dx: Data) -> Hypotheses:
         yield Hypothesis(tuple(turned), one.detail, one.operation, layout=one.layout)
     yield from _images(dx, "dz")
     yield from _geometry(dx)
-    for shift in shifts(dx.layer):
-        yield hypothesis("shifted_gradient", f"dz {moved_detail(shift)}", dx.replaced(shift=shift))
-        lost = with_operand(dx, "dz", lambda dz, s=shift: window(dz, (-s[0], -s[1]), dz.shape[2:]))
-        yield hypothesis("shifted_gradient", f"dz {moved_detail(shift)}, what leaves the image is lost", lost)
-    yield from _rolled_images(dx, "dz", "shifted_gradient")
+    yield from _moved_gradient(dx, SHIFTS)
     yield from _frames(dx)
     yield from _lower(dx)
+    yield from _rolled_kernels(dx)
 
 
 def filter_faults(dw: Filter) -> Hypotheses:
@@ -62,20 +60,27 @@ def filter_faults(dw: Filter) -> Hypotheses:
     yield from _images(dw, "x")
     yield from _images(dw, "dz")
     yield from _geometry(dw)
-    for shift in shifts(dw.layer):
-        yield hypothesis("shifted_gradient", f"dz {moved_detail(shift)}", dw.replaced(moved=shift))
-    for shift in shifts(dw.layer):
-        yield hypothesis("padding_width", f"the input {moved_detail(shift)}", dw.replaced(shift=shift))
-        yield _moved_image(dw, shift)
-    yield from _rolled_images(dw, "dz", "shifted_gradient")
-    yield from _rolled_images(dw, "x", "padding_width")
-    yield from _other_images(dw, "x")
-    yield from _other_images(dw, "dz")
-    for shift in rolls(dw.layer):
-        yield hypothesis("taps_rolled", _rolled(shift), Moved(dw.shape, dw, shift, True))
+    yield from _moved_gradient(dw, SHIFTS)
+    yield from _moved_input(dw, SHIFTS)
     yield from _modes(dw)
     yield from _parts(dw)
     yield from _lower(dw)
+    for shift in rolls(dw.layer):
+        yield hypothesis("taps_rolled", _rolled(shift), Moved(dw.shape, dw, shift, True))
+
+
+def rare_faults(operation: Forward | Data | Filter) -> Hypotheses:
+    """Yield what one of the three does instead more rarely: of the kinds of those above, but farther off."""
+    further = shifts(operation.layer)[len(SHIFTS) :]
+    if isinstance(operation, Forward | Filter):
+        yield from _moved_input(operation, further)
+        yield from _rolled_images(operation, "x", "padding_width")
+    if isinstance(operation, Data | Filter):
+        yield from _moved_gradient(operation, further)
+        yield from _rolled_images(operation, "dz", "shifted_gradient")
+    if isinstance(operation, Filter):
+        yield from _other_images(operation, "x")
+        yield from _other_images(operation, "dz")
 
 
 def _kernels(operation: Operation) -> Hypotheses:
@@ -83,7 +88,10 @@ def _kernels(operation: Operation) -> Hypotheses:
     for layout in layouts(w.shape, "kcrs"):
         detail = f"kernel {layout.detail}"
         yield Hypothesis(layout.kinds, detail, with_operand(operation, "w", layout), layout=layout)
-    for shift in rolls(operation.layer):  # type: ignore[attr-defined]
+
+
+def _rolled_kernels(operation: Forward | Data) -> Hypotheses:
+    for shift in rolls(operation.layer):
         turned = with_operand(operation, "w", lambda w, s=shift: np.roll(w, s, (2, 3)))
         yield hypothesis("taps_rolled", _rolled(shift), turned)
 
@@ -124,10 +132,7 @@ def _same_pixel(operation: Operation) -> Hypotheses:
 
 def _paddings(z: Forward) -> Hypotheses:
     yield from _modes(z)
-    for shift in shifts(z.layer):
-        yield hypothesis("padding_width", f"the input {moved_detail(shift)}", z.replaced(shift=shift))
-        yield _moved_image(z, shift)
-    yield from _rolled_images(z, "x", "padding_width")
+    yield from _moved_input(z, SHIFTS)
     (top, left), (height, width) = z.layer.padding, z.shape[2:]
     if 0 < 2 * top < height or 0 < 2 * left < width:
         border = (top, top, left, left)
@@ -153,10 +158,24 @@ def _frames(operation: Operation) -> Hypotheses:
         yield hypothesis("padding_width", "the border is not computed", framed)
 
 
-def _moved_image(operation: Operation, shift: Pair) -> Hypothesis:
-    """What leaves the image is lost, before it is padded."""
-    moved = with_operand(operation, "x", lambda x: window(x, (-shift[0], -shift[1]), x.shape[2:]))
-    return hypothesis("padding_width", f"the image {moved_detail(shift)}, what leaves it is lost", moved)
+def _moved_input(operation: Forward | Filter, moves: list[Pair]) -> Hypotheses:
+    """The padded image moves, or the image before it is padded, which loses what leaves it."""
+    for shift in moves:
+        yield hypothesis("padding_width", f"the input {moved_detail(shift)}", operation.replaced(shift=shift))
+        moved = with_operand(operation, "x", lambda x, s=shift: window(x, (-s[0], -s[1]), x.shape[2:]))
+        yield hypothesis("padding_width", f"the image {moved_detail(shift)}, what leaves it is lost", moved)
+
+
+def _moved_gradient(operation: Data | Filter, moves: list[Pair]) -> Hypotheses:
+    """dz moves; a data gradient may lose what leaves the image, a filter gradient does."""
+    for shift in moves:
+        said = f"dz {moved_detail(shift)}"
+        if isinstance(operation, Filter):
+            yield hypothesis("shifted_gradient", said, operation.replaced(moved=shift))
+            continue
+        yield hypothesis("shifted_gradient", said, operation.replaced(shift=shift))
+        lost = with_operand(operation, "dz", lambda dz, s=shift: window(dz, (-s[0], -s[1]), dz.shape[2:]))
+        yield hypothesis("shifted_gradient", f"{said}, what leaves the image is lost", lost)
 
 
 def _rolled_images(operation: Operation, name: str, key: str) -> Hypotheses:
@@ -203,18 +222,21 @@ def _parts(dw: Filter) -> Hypotheses:
 
 
 def parts_of_batch(n: int) -> list[tuple[int, ...]]:
-    """Return single images, all but one, the first or last few."""
+    """Return single images, all but one, the first or last few, and all with one of them twice."""
     found: list[tuple[int, ...]] = [(i,) for i in range(min(n, 8))]
     found += [tuple(i for i in range(n) if i != left_out) for left_out in range(min(n, 8))]
     found += [tuple(range(k)) for k in range(2, n)]
-    return [images for images in dict.fromkeys(found) if 0 < len(images) < n]
+    twice = [(*range(n), i) for i in range(min(n, 8)) if n > 1]
+    return [*(images for images in dict.fromkeys(found) if 0 < len(images) < n), *twice]
 
 
 def part_detail(images: tuple[int, ...]) -> str:
     """
-    >>> part_detail((0, 2))
-    'only images 0, 2 of the batch'
+    >>> part_detail((0, 2)), part_detail((0, 1, 2, 1))
+    ('only images 0, 2 of the batch', 'image 1 of the batch twice')
     """
+    if len(set(images)) < len(images):
+        return f"image {images[-1]} of the batch twice"
     return f"only image{'s' if len(images) > 1 else ''} {', '.join(map(str, images))} of the batch"
 
 

@@ -56,7 +56,8 @@ def diagnose(pair: FilePair, comparison: Comparison, budget: float = BUDGET) -> 
 
 
 #: Faults that have a memory of their own, and those that may strike at any step
-REMEMBERING = ("accumulated", "previous_step", "stale", "momentum", "mask_other", "state", "saved_weights", "storage")
+REMEMBERING = ("accumulated", "previous_step", "stale", "momentum", "mask_other", "other_target", "state",
+               "saved_weights", "storage")
 LOCAL = ("corrupted", "overwritten", "uninitialised")
 
 

@@ -3,15 +3,29 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
-from bridge.judge.diagnosis.convolution_faults import part_detail, parts_of_batch
-from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, Relu, ReluBackward
-from bridge.judge.diagnosis.hypothesis import Hypotheses, hypothesis
+from bridge.judge.diagnosis.convolution_faults import (
+    SHIFTS,
+    moved_detail,
+    order_detail,
+    part_detail,
+    parts_of_batch,
+)
+from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
+from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.output_faults import matching
+from bridge.judge.diagnosis.padding import window
 from bridge.judge.diagnosis.step_graph import StepGraph
 
 Array = np.ndarray
+
+#: Images whose targets are tried in every order
+FEW = 3
 
 
 def bias_gradient_faults(db: BiasGradient) -> Hypotheses:
@@ -62,6 +76,40 @@ def loss_faults(loss: Loss) -> Hypotheses:
         yield hypothesis("part_of_batch", part_detail(images), loss.replaced(images=images))
     yield hypothesis("naive_sum", "a sequential float32 sum", loss.replaced(sequential="plain"))
     yield hypothesis("naive_sum", "a sequential float32 sum of scaled terms", loss.replaced(sequential="scaled"))
+    yield from _targets(loss)
+
+
+def loss_gradient_faults(dy: LossGradient, found: Array) -> Hypotheses:
+    """Yield what the gradient of the loss may be instead; factors are tried on what comes out."""
+    yield from _targets(dy)
+    # Of many images each target is found by its likeness
+    implied = dy.y.value - found.reshape(dy.shape) / (2 * dy.scale)
+    if len(implied) > FEW and (order := matching(dy.target, implied, 0)) is not None:
+        yield _ordered(dy, tuple(order))
+
+
+def _targets(right: Loss | LossGradient) -> Hypotheses:
+    """Targets of other images, moved, mirrored or transposed."""
+    n, shape = len(right.target), right.target.shape
+    orders = itertools.permutations(range(n)) if n <= FEW else [
+        tuple(reversed(range(n))), *(tuple((i + off) % n for i in range(n)) for off in (-1, 1))]
+    for order in orders:
+        if order != tuple(range(n)):
+            yield _ordered(right, order)
+    for layout in layouts(shape, "nchw", "common"):
+        if 0 not in layout.flips:
+            said = f"the target: {layout.detail}"
+            yield Hypothesis(layout.kinds, said, right.replaced(target=layout(right.target)), layout=layout)
+    for shift in SHIFTS:
+        moved = right.replaced(target=window(right.target, (-shift[0], -shift[1]), shape[2:], "replicate"))
+        rolled = right.replaced(target=np.roll(right.target, shift, (2, 3)))
+        yield hypothesis("padding_width", f"the target {moved_detail(shift)}, its border repeated", moved)
+        yield hypothesis("padding_width", f"the target {moved_detail(shift)}, around the border", rolled)
+
+
+def _ordered(right: Loss | LossGradient, order: tuple[int, ...]) -> Hypothesis:
+    other = right.replaced(target=right.target[list(order)])
+    return hypothesis("other_target", f"targets of {order_detail('images', order)}", other)
 
 
 def previous_mask(dz: ReluBackward, before: Array) -> Hypotheses:

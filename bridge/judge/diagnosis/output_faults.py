@@ -134,14 +134,14 @@ def permuted(base: Hypothesis, predicted: Array, found: Array, name: str) -> Ite
     """Yield the tensor with channels or images in another order, or some repeated; found by matching each with each."""
     shape = base.operation.shape
     for axis in range(min(2, len(shape))):
-        order = _matching(predicted.reshape(shape), found.reshape(shape), axis)
+        order = matching(predicted.reshape(shape), found.reshape(shape), axis)
         if order is not None:
             what = "images" if axis_names(shape, name) == "nchw" and axis == 0 else "channels"
             read = Read(shape, base.operation, Order(axis, tuple(order)))
             yield base.then("channels_permuted", order_detail(what, order), read)
 
 
-def _matching(predicted: Array, found: Array, axis: int) -> list[int] | None:
+def matching(predicted: Array, found: Array, axis: int) -> list[int] | None:
     """For each slice of what was found the most similar one of what was predicted; None where these are the same."""
     a, b = (np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (found, predicted))
     if not 1 < len(a) <= 512:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bridge.judge.diagnosis import output_faults
-from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
+from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults, rare_operation_faults
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.convolutions import Filter
 from bridge.judge.diagnosis.error_location import Place, locate
@@ -25,6 +25,7 @@ from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.records import MOSTLY, Explanation
 from bridge.judge.diagnosis.sampling import SAMPLE, SMALL, few_channels, sample
+from bridge.judge.diagnosis.value_faults import value_faults
 from bridge.judge.measure.error_statistics import measure
 
 Array = np.ndarray
@@ -150,6 +151,7 @@ class Search:
         self._try(output_faults.underflown(base, self.right, self.found))
         self._try(output_faults.changed_numbers(base, self.found))
         self._try(output_faults.quantised(base, self.truth.value, self.found))
+        self._try(value_faults(base, self.truth.value, self.found))
         if self.case.updating is None:
             self._try(_maybe(self._scaled(base, self.right)))
             self._try(output_faults.read_wrongly(base, self.case.name))
@@ -158,6 +160,8 @@ class Search:
             self._try(output_faults.permuted(base, self.truth.value, self.found, self.case.name))
         if not (self.costly and any(one.t <= REJECTED for one in self.tried)):
             self._try(operation_faults(self.case))
+        if not any(one.t <= REJECTED for one in self.tried):
+            self._try(rare_operation_faults(self.case))
 
     def _undone(self) -> Explanation | None:
         """Bytes that were mixed up are put right."""

@@ -19,7 +19,7 @@ from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.measure.operation_names import operation
 
 #: Hypotheses about each unobserved operation: each costs all operations up to the tensor that shows it
-MOST = 80
+MOST = 96
 
 
 def unobserved_operations(graph: StepGraph, name: str) -> list[str]:

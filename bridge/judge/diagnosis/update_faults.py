@@ -15,6 +15,7 @@ from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Given
 from bridge.judge.diagnosis.output_faults import axis_names
 from bridge.judge.oracle import sgd as updates
+from bridge.judge.oracle.reduced_precision import round_fraction
 
 Array = np.ndarray
 
@@ -89,6 +90,7 @@ def update_faults(case: Updating) -> Hypotheses:
     yield from _decays(case)
     yield from _momenta(case)
     yield from _gradients(case)
+    yield from _clipped(case)
     yield from _saved(case)
 
 
@@ -101,6 +103,10 @@ def _rates(case: Updating) -> Hypotheses:
     factor = float(np.vdot(step, taken)) / square
     if factor == 0 or not np.isfinite(factor) or abs(factor - 1) < 1e-9:
         return
+    for said, one in _stored_rates(case.sgd.lr):
+        if abs(one - factor) <= 0.01 * abs(one - 1):
+            yield hypothesis("learning_rate", said, case.by(case.sgd, factor=one))
+            return
     rounded = [float(f"{factor:.{digits}g}") for digits in (1, 2, 3, 4)]
     # Divided by a batch
     rounded += [1 / round(1 / factor)] if round(1 / factor) else []
@@ -111,6 +117,35 @@ def _rates(case: Updating) -> Hypotheses:
         else:
             said = f"lr = {case.sgd.lr * one:.6g}, {one:.6g} times the right one"
             yield hypothesis("learning_rate", said, case.by(case.sgd, factor=one), fitted=True)
+
+
+def _stored_rates(lr: float) -> Iterator[tuple[str, float]]:
+    """What a rate becomes in types of 16 bits, and by how much that is wrong.
+
+    >>> [said for said, _ in _stored_rates(0.1)]
+    ['lr = 0.1001, 0.1 rounded to bf16', 'lr = 0.09998, 0.1 rounded to fp16']
+    """
+    single = np.full(1, lr, np.float32)
+    for name, stored in (("bf16", round_fraction(single, 7)), ("fp16", single.astype(np.float16))):
+        rate = float(stored[0])
+        if lr and rate != single[0] and np.isfinite(rate):
+            yield f"lr = {rate:.4g}, {lr:g} rounded to {name}", rate / lr
+
+
+def _clipped(case: Updating) -> Hypotheses:
+    """The step is taken with a gradient that was clipped by value, which shows where there is no momentum."""
+    g, lr = case.gradients[-1], case.sgd.lr
+    if case.sgd.momentum or case.sgd.weight_decay or not lr:
+        return
+    taken = np.abs(case.weights[-1] - case.found) / lr
+    smaller = np.abs(g) > 1.01 * taken
+    limit = float(np.median(taken[smaller])) if smaller.any() else 0.0
+    for digits in (1, 2, 3, 4):
+        one = float(f"{limit:.{digits}g}")
+        if one and abs(one - limit) <= 1e-3 * limit:
+            clipped = case.by(case.sgd, [*case.gradients[:-1], np.clip(g, -one, one)])
+            yield hypothesis("clipped", f"updated with the gradient clipped to {one:g}", clipped, fitted=True)
+            return
 
 
 def _decays(case: Updating) -> Hypotheses:

@@ -36,7 +36,7 @@ EXPORTS: dict[str, tuple[str, ...]] = {
 SETTINGS: dict[str, tuple[str, dict[str, float]]] = {
     "plain": ("plain", {}),
     "momentum": ("plain", {"lr": 0.125, "momentum": 0.9, "dampening": 0.25, "weight_decay": 0.01}),
-    "nesterov": ("plain", {"momentum": 0.9, "nesterov": 1}),
+    "nesterov": ("plain", {"lr": 0.1, "momentum": 0.9, "nesterov": 1}),
     "strided": ("strided", {}),
     "wide": ("wide", {}),
     "bright": ("pointwise", {}),

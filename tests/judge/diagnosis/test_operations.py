@@ -18,6 +18,7 @@ from bridge.judge.diagnosis.hypothesis import Added, Framed, Moved, Passed, Read
 from bridge.judge.diagnosis.layouts import Order, layouts
 from bridge.judge.diagnosis.operations import Bounded, Given, Operation
 from bridge.judge.diagnosis.padding import MODES, window
+from bridge.judge.diagnosis.value_faults import Kept
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 
 Array = np.ndarray
@@ -197,6 +198,15 @@ def test_shifts_go_the_way_that_is_said(shift: tuple[int, int]) -> None:
         agree(one)
         np.testing.assert_array_equal(one.values(), right)
         np.testing.assert_array_equal(one.full(FLOAT32).error, np.abs(right))
+
+
+def test_kept_elements() -> None:
+    x = numbers(SHAPE)
+    kept = x > 0.5
+    one = Kept(SHAPE, Given(SHAPE, x, np.abs(x)), kept.reshape(-1), 2.0)
+    agree(one)
+    np.testing.assert_array_equal(one.values(), np.where(kept, 2 * x, 0))
+    assert (one.full(FLOAT32).error[~kept] == 0).all() and (one.full(FLOAT32).error[kept] > 2 * x[kept]).all()
 
 
 def test_bias_of_a_convolution() -> None:

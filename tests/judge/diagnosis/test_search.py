@@ -119,7 +119,7 @@ SINGLE: list[tuple[str, Callable[[Array], Array], str, str]] = [
     (DW, lambda g: np.round(g, 5), "storage", "printed as %.5f"),
     (DW, np.zeros_like, "stale", "all zero"),
     (DX, lambda g: np.roll(g, 1, 2), "shifted_gradient", "around the border"),
-    (DX, lambda g: np.roll(g, -1, 3) * (np.arange(12) < 11), "shifted_gradient", "(0, -1) in (h, w), zeros"),
+    (DX, lambda g: np.roll(g, -1, 3) * (np.arange(12) < 11), "shifted_gradient", "one pixel off (-1 in w), zeros"),
     (Z, lambda z: z[::-1], "channels_permuted", "reversed along n"),
     (Z, lambda z: z.transpose(0, 2, 3, 1).reshape(z.shape), "nhwc", "memory in the order (n,h,w,c)"),
     ("loss", lambda x: x * 864 / 863, "count", "N/863"),
@@ -168,6 +168,52 @@ def test_one_fault_inside(lab: Lab, name: str, change: dict[str, object], key: s
     explanations, runner_up = lab.search(name, changed(lab, name, **change))
     assert keys(explanations[0]) == [key] and explanations[0].detail == detail
     assert runner_up is None or runner_up.t > 20
+
+
+def counted(dz: Array, row: int, times: float) -> Array:
+    dz = dz.copy()
+    dz[:, :, row] *= times
+    return dz
+
+
+def dropped(x: Array) -> Array:
+    return np.where(np.random.default_rng(3).random(x.shape) < 0.25, 0.0, x / 0.75)
+
+
+FURTHER: list[tuple[str, Callable[[Lab], Array], str, str]] = [
+    (DW, lambda lab: changed(lab, DW, dz=Bounded(counted(lab.right("grads/two/output"), 4, 2))), "part_of_batch",
+     "row 4 of dz is summed twice"),
+    ("grads/two/bias", lambda lab: counted(lab.right("grads/two/output"), 4, 0).sum((0, 2, 3)), "part_of_batch",
+     "row 4 of dz is left out"),
+    (DW, lambda lab: np.roll(lab.right(DW), 1, 2), "taps_rolled", "taps rolled (+1 in r)"),
+    (Z, lambda lab: changed(lab, Z, w=np.roll(lab.graph().operation(Z).w, -1, 3)), "taps_rolled",
+     "taps rolled (-1 in s)"),
+    (DW, lambda lab: changed(lab, DW, x=lab.graph().value("forward/one")), "relu",
+     "the input as it was before its ReLU"),
+    (DX, lambda lab: changed(lab, DX, dz=lab.graph().value("grads/then/output")), "mask_missing",
+     "dz as it was before the mask"),
+    ("forward/relu", lambda lab: np.minimum(lab.right("forward/relu"), 0.5), "clipped", "clipped above 0.5"),
+    (DX, lambda lab: np.where(np.abs(lab.right(DX)) < 1e-4, 0, lab.right(DX)), "underflow", "is 0"),
+    (Z, lambda lab: dropped(lab.right(Z)), "dropout", "p = 0.25"),
+    ("grads/three/output", lambda lab: changed(lab, "grads/three/output", target=targets(lab)[[1, 3, 0, 2]]),
+     "other_target", "targets of images in the order 1, 3, 0, 2"),
+    ("loss", lambda lab: changed(lab, "loss", target=targets(lab)[::-1]), "other_target", "in the order 3, 2, 1, 0"),
+    (DW, lambda lab: changed(lab, DW, x=Bounded(np.roll(lab.right("forward/relu"), 1, 0))), "channels_permuted",
+     "images in the order 3, 0, 1, 2"),
+    (Z, lambda lab: changed(lab, Z, x=Bounded(np.roll(lab.right("forward/relu"), -1, 3))), "padding_width",
+     "the image one pixel off (-1 in w), around the border"),
+]
+
+
+def targets(lab: Lab) -> Array:
+    return lab.graph().value("target").value
+
+
+@pytest.mark.parametrize(("name", "wrong", "key", "detail"), few_rows(FURTHER, 5),
+                         ids=[f"{f[0]} {f[3]}" for f in FURTHER])
+def test_what_is_met_more_rarely(lab: Lab, name: str, wrong: Callable[[Lab], Array], key: str, detail: str) -> None:
+    explanations, _ = lab.search(name, wrong(lab))
+    assert keys(explanations[0]) == [key] and detail in explanations[0].detail
 
 
 PAIRS: list[tuple[str, Callable[[Lab], Array], set[str], str]] = [

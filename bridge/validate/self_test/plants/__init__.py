@@ -9,6 +9,7 @@ from bridge.validate.self_test.plants import (
     layouts,
     memory,
     numbers,
+    operands,
     optimiser,
     relus,
     sums,
@@ -16,7 +17,7 @@ from bridge.validate.self_test.plants import (
 )
 from bridge.validate.self_test.plants.record import Plant, Scene
 
-_MODULES = (layouts, geometry, sums, relus, memory, corruption, numbers, optimiser)
+_MODULES = (layouts, geometry, sums, relus, memory, corruption, numbers, optimiser, operands)
 
 CATALOGUE: tuple[Plant, ...] = tuple(
     sorted((plant for module in _MODULES for plant in module.PLANTS), key=lambda plant: plant.kind)

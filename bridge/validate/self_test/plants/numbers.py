@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Kinds 30, 31, 38 and 39: precision, underflow, what happens to numbers when they are stored, stale files."""
+"""Kinds 30, 31, 38, 39, 45 and 46: precision, underflow, clipping, dropout, storing of numbers, stale files."""
 
 from __future__ import annotations
 
@@ -78,6 +78,28 @@ def lower_precision(name: str, precision: str, lower: Lower, *layers: str, codes
 def flush(smallest: float) -> Callable[..., Tensor]:
     """What is smaller becomes 0."""
     return lambda x, *_: torch.where(x.abs() < smallest, 0.0, x)
+
+
+def flush_half(x: Tensor, *_: Any) -> Tensor:
+    """The smaller half of all numbers becomes 0."""
+    return flush(float(x.abs().median()))(x)
+
+
+def clipped(x: Tensor, *_: Any) -> Tensor:
+    """Beyond half of the largest number nothing goes."""
+    limit = float(x.abs().max() / 2)
+    return x.clamp(-limit, limit)
+
+
+def dropped(p: float, channels: bool = False) -> Callable[..., Tensor]:
+    """Dropout of elements or channels."""
+
+    def drop(x: Tensor, *_: Any) -> Tensor:
+        shape = x.shape[:2] if channels else x.shape
+        kept = torch.from_numpy(np.random.default_rng(7).random(tuple(shape)) >= p)
+        return x * kept.reshape(*shape, *(1,) * (x.ndim - len(shape))) / (1 - p)
+
+    return drop
 
 
 def printed(form: str) -> Edit:
@@ -162,6 +184,7 @@ PLANTS: list[Plant] = [
     wrong(31, "dz in fp16 that flushes subnormals", only("relu2", "relu_backward", flush(2.0**-14))),
     wrong(31, "dz in fp16", only("relu2", "relu_backward", lambda dz, *_: fp16(dz))),
     wrong(31, "data gradient below the range of fp16 lost", only("conv3", "data_gradient", flush(2.0**-24))),
+    wrong(31, "data gradient below its median lost", only("conv2", "data_gradient", flush_half)),
     stored(38, "fp16", "0/forward/conv1", halved),
     stored(38, "bf16", "0/grads/conv2/weight", brained),
     stored(38, "fp16", "3/weights/conv3/weight", halved),
@@ -181,4 +204,11 @@ PLANTS: list[Plant] = [
     Plant(39, "result of an older fixture", _other_run),
     wrong(39, "filter gradient all zero", only("conv2", "filter_gradient", lambda g, *_: torch.zeros_like(g))),
     stored(39, "filter gradient all zero", "0/grads/conv3/weight", np.zeros_like),
+    wrong(45, "ReLU with an upper limit", only("relu2", "relu", clipped)),
+    wrong(45, "dz clipped", only("relu1", "relu_backward", clipped)),
+    wrong(45, "filter gradient clipped", only("conv2", "filter_gradient", clipped)),
+    wrong(45, "output clipped", only("conv3", "conv", clipped)),
+    wrong(46, "dropout after the ReLU", only("relu1", "relu", dropped(0.5))),
+    wrong(46, "dropout of a tenth of the gradient", only("conv3", "data_gradient", dropped(0.1))),
+    wrong(46, "dropout of channels", only("relu2", "relu", dropped(0.25, True))),
 ]

@@ -29,6 +29,24 @@ def rate(factor: float, where: str = "") -> type[Operations]:
     return replace(update=update)
 
 
+def stored_rate(dtype: torch.dtype) -> type[Operations]:
+    """The learning rate is kept in a type of 16 bits."""
+
+    def update(self: Operations, name: str, w: Tensor, g: Tensor) -> Tensor:
+        right = self.sgd
+        self.sgd = changed(right, lr=float(torch.tensor(right.lr, dtype=dtype)))
+        new = Operations.update(self, name, w, g)
+        self.sgd = right
+        return new
+
+    return replace(update=update)
+
+
+def _clipped(self: Operations, name: str, w: Tensor, g: Tensor) -> Tensor:
+    limit = float(f"{0.4 * g.abs().max():.1g}")
+    return Operations.update(self, name, w, g.clamp(-limit, limit))
+
+
 def _divided_by_batch(self: Operations, name: str, w: Tensor, g: Tensor) -> Tensor:
     return w - self.sgd.lr / 3 * g
 
@@ -107,6 +125,9 @@ PLANTS: list[Plant] = [
     wrong(33, "learning rate ten times as large for biases", rate(10.0, "bias")),
     wrong(33, "learning rate divided by the batch", replace(update=_divided_by_batch)),
     wrong(33, "learning rate 1 % too large, momentum", rate(1.01), "momentum"),
+    wrong(33, "learning rate in bf16", stored_rate(torch.bfloat16), "nesterov"),
+    wrong(33, "learning rate in fp16", stored_rate(torch.float16), "nesterov"),
+    wrong(45, "update with clipped gradients", replace(update=_clipped)),
     wrong(34, "sign of the update", replace(update=_ascent)),
     wrong(34, "sign of the update, momentum", replace(direction=_ascent_with_momentum), "momentum"),
     wrong(35, "weight decay missing", decay(_plain), "momentum"),

@@ -77,6 +77,17 @@ def _every_bias_gradient(change: Callable[[Tensor], Tensor]) -> type[Operations]
     return replace(bias_gradient=lambda self, layer, dz: Operations.bias_gradient(self, layer, change(dz)))
 
 
+def row_times(row: int, times: int) -> Callable[[Tensor], Tensor]:
+    """A row of images counts several times, or not."""
+
+    def change(dz: Tensor) -> Tensor:
+        dz = dz.clone()
+        dz[:, :, row] *= times
+        return dz
+
+    return change
+
+
 def _part_of_filter(name: str) -> type[Operations]:
     return fed(name, "filter_gradient", dz=lambda dz: dz * (torch.arange(len(dz)) < len(dz) - 1)[:, None, None, None])
 
@@ -94,6 +105,11 @@ PLANTS: list[Plant] = [
     wrong(15, "bias gradients without the last row", _every_bias_gradient(lambda dz: dz[:, :, :-1])),
     wrong(15, "filter gradient without the last image", _part_of_filter("conv2")),
     wrong(15, "first filter gradient without the last image", _part_of_filter("conv1")),
+    wrong(15, "an image summed twice", _every_bias_gradient(lambda dz: torch.cat([dz, dz[1:2]]))),
+    wrong(15, "filter gradient with a row summed twice", fed("conv2", "filter_gradient", dz=row_times(11, 2))),
+    wrong(15, "filter gradient without a row", fed("conv2", "filter_gradient", dz=row_times(7, 0))),
+    wrong(15, "bias gradient with the last row summed twice", fed("conv1", "bias_gradient", dz=row_times(-1, 2))),
+    wrong(15, "bias gradient without a row in the middle", fed("conv2", "bias_gradient", dz=row_times(9, 0))),
     wrong(15, "loss without the last image", replace(loss=_part_of_loss)),
     wrong(16, "sum in place of mean", scaled_dy(lambda y: y.numel())),
     wrong(16, "mean over the batch a second time", scaled_dy(lambda y: 1 / len(y))),
@@ -104,6 +120,10 @@ PLANTS: list[Plant] = [
     wrong(
         16, "bias gradient divided by the pixels", only("conv1", "bias_gradient", lambda g, dz: g / dz[0, 0].numel())
     ),
+    wrong(16, "strided filter gradient averaged over pixels",
+          only("0", "filter_gradient", lambda g, dz, *_: g / dz[0, 0].numel()), "strided"),
+    wrong(16, "bias gradient averaged over images and pixels",
+          only("2", "bias_gradient", lambda g, dz: dz.mean((0, 2, 3))), "wide"),
     wrong(17, "gradient of the loss without its 2", scaled_dy(lambda y: 0.5)),
     wrong(18, "gradient of a mean over N - 1", scaled_dy(lambda y: y.numel() / (y.numel() - 1))),
     wrong(18, "loss over N - 1", scaled_loss(lambda y: y.numel() / (y.numel() - 1))),
