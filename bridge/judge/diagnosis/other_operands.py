@@ -27,15 +27,15 @@ def other_operands(graph: StepGraph, name: str, right: Operation) -> Hypotheses:
     """
     own = graph.inputs(name)
     if isinstance(right, Forward | Filter):
-        if own[0] != INPUT and _is_relu(graph, own[0]):
+        if own[0] != INPUT and _is_relu(graph, own[0]) and _exact(graph, own[0]):
             before = graph.inputs(own[0])[0]
             yield hypothesis("relu", "the input as it was before its ReLU", right.replaced(x=graph.value(before)))
         inputs = [(one, graph.inputs(f"forward/{one}")[0]) for one in _near(graph, name)]
         for layer, other in _tensors(graph, own[0], inputs):
             yield hypothesis("other_layer", f"the input of {layer}", right.replaced(x=graph.value(other)))
     if isinstance(right, Data | Filter | BiasGradient):
-        before = graph.inputs(own[-1])[0]
-        if before.startswith("grads/") and graph.pair.shapes[before] == graph.pair.shapes[own[-1]]:
+        before, *mask = graph.inputs(own[-1])
+        if before.startswith("grads/") and mask and _exact(graph, own[-1]):
             yield hypothesis("mask_missing", "dz as it was before the mask", right.replaced(dz=graph.value(before)))
         every = [(one, f"grads/{one}/output") for one in _near(graph, name)]
         for layer, other in _tensors(graph, own[-1], every, channels=isinstance(right, BiasGradient)):
@@ -73,6 +73,11 @@ def _tensors(
         known = other == INPUT or other in graph.known or graph.given(other)
         if other != own and known and shapes[other][:end] == shapes[own][:end]:
             yield layer, other
+
+
+def _exact(graph: StepGraph, name: str) -> bool:
+    """The file holds the tensor: of one that it lacks it is the ReLU itself that may be wrong."""
+    return graph.value(name).error is None
 
 
 def _is_relu(graph: StepGraph, name: str) -> bool:
