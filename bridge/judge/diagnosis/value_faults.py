@@ -16,6 +16,8 @@ Array = np.ndarray
 
 #: Numbers that are equal, or zero, by chance are fewer
 ENOUGH = 4
+#: Numbers from which on zeros are said to be at random, and how far their runs may be off the expected number
+MANY, IRREGULAR = 64, 0.2
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,11 @@ def _zeros(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
 
 
 def _at_random(lost: Array, right: Array) -> bool:
-    """Neither a run of memory nor one sign is lost."""
+    """Neither a run of memory nor a grid nor one sign is lost: there are as many runs as of a coin."""
     share = lost.mean()
-    runs = np.count_nonzero(lost[1:] != lost[:-1])
+    runs = np.count_nonzero(lost[1:] != lost[:-1]) / (2 * share * (1 - share) * lost.size)
+    if lost.size < MANY or abs(runs - 1) > IRREGULAR:
+        return False
     signs = [np.mean(lost[right > 0]) if (right > 0).any() else share,
              np.mean(lost[right < 0]) if (right < 0).any() else share]
-    return bool(runs > share * (1 - share) * lost.size and min(signs) > 0.5 * share)
+    return bool(min(signs) > 0.5 * share)

@@ -216,6 +216,17 @@ def test_what_is_met_more_rarely(lab: Lab, name: str, wrong: Callable[[Lab], Arr
     assert keys(explanations[0]) == [key] and detail in explanations[0].detail
 
 
+@pytest.mark.parametrize("wrong", [
+    lambda g: np.where(np.arange(g.shape[3]) % 2 == 0, 0, g),
+    lambda g: np.where((np.arange(g.shape[2]) % 2 == 0)[:, None] & (np.arange(g.shape[3]) % 2 == 0), g, 0),
+    lambda g: np.where((np.arange(g.shape[1]) == 2)[:, None, None], 0, g),
+    lambda g: np.maximum(g, 0),
+], ids=["every second column", "every second pixel", "a channel", "negative numbers"])
+def test_zeros_in_a_pattern_are_no_dropout(lab: Lab, wrong: Callable[[Array], Array]) -> None:
+    explanations, _ = lab.search(DX, wrong(lab.right(DX)), seconds=3.0)
+    assert not {"dropout", "underflow"} & {key for one in explanations for key in keys(one)}
+
+
 PAIRS: list[tuple[str, Callable[[Lab], Array], set[str], str]] = [
     (
         DW,

@@ -91,13 +91,13 @@ def clipped(x: Tensor, *_: Any) -> Tensor:
     return x.clamp(-limit, limit)
 
 
-def dropped(p: float, channels: bool = False) -> Callable[..., Tensor]:
-    """Dropout of elements or channels."""
+def dropped(p: float, channels: bool = False, scaled: bool = True) -> Callable[..., Tensor]:
+    """Dropout of elements or channels; the rest is scaled or not."""
 
     def drop(x: Tensor, *_: Any) -> Tensor:
         shape = x.shape[:2] if channels else x.shape
         kept = torch.from_numpy(np.random.default_rng(7).random(tuple(shape)) >= p)
-        return x * kept.reshape(*shape, *(1,) * (x.ndim - len(shape))) / (1 - p)
+        return x * kept.reshape(*shape, *(1,) * (x.ndim - len(shape))) / (1 - p if scaled else 1)
 
     return drop
 
@@ -210,5 +210,6 @@ PLANTS: list[Plant] = [
     wrong(45, "output clipped", only("conv3", "conv", clipped)),
     wrong(46, "dropout after the ReLU", only("relu1", "relu", dropped(0.5))),
     wrong(46, "dropout of a tenth of the gradient", only("conv3", "data_gradient", dropped(0.1))),
+    wrong(46, "dropout that scales nothing", only("relu1", "relu", dropped(0.3, scaled=False))),
     wrong(46, "dropout of channels", only("relu2", "relu", dropped(0.25, True))),
 ]
