@@ -32,23 +32,23 @@ class OurStep:
         number = torch.device(device).index or 0
         text = device_text(f"cuda:{number}", precision, how)
         self._waits = how["waits"]
-        # A stream of its own: the default stream cannot be recorded
+        # A stream of its own: the default stream cannot be captured
         self._stream = None if device == "cpu" else torch.cuda.Stream(number)
         with self._working():
             self._network = bridge.Network.from_torch(module_of(net), device=text,
-                                                             keep_activations=False if how["lean"] else "after_relu")
+                                                             keep_activations=how["keep_activations"])
             x, t = batch(net, device)
             self._x, self._t = ((bridge.DeviceArray.from_numpy(one.numpy(), "cuda") for one in (x, t))
                                 if device == "cpu" else (x, t))
         if self._stream is not None:
             self._stream.synchronize()
         self._last = 0.0
-        self._how = {"device": text, "lean": how["lean"], "loss read": self._waits}
+        self._how = {"device": text, "keep_activations": how["keep_activations"], "loss read": self._waits}
 
     @property
     def notes(self) -> dict[str, Any]:
         """How it is done; after some steps also whether they were replayed."""
-        return self._how | {"recorded": self._network.recorded, "ways": self._network.plan(tuple(self._x.shape))}
+        return self._how | {"captured": self._network.captured, "plan": self._network.plan(tuple(self._x.shape))}
 
     def settings(self) -> None:
         """There are none of the process."""

@@ -15,7 +15,7 @@ from benchmarks.frameworks.gpu_step import LR, batch
 from benchmarks.frameworks.torch_module import module_of
 from benchmarks.harness.workloads import Net
 
-#: Steps before a CUDA graph is recorded: libraries load, cuDNN chooses, memory is there
+#: Steps before a CUDA graph is captured: libraries load, cuDNN chooses, memory is there
 BEFORE_CAPTURE = 3
 OPTIMIZERS = ("foreach", "fused")
 
@@ -60,7 +60,7 @@ class TorchStep:
         self._last: torch.Tensor | None = None
         self._run: Callable[[], None] = self._eager
         if how["graph"]:
-            self._record()
+            self._capture()
 
     def settings(self) -> None:
         """They are the process's: call it at the begin of every run."""
@@ -96,7 +96,7 @@ class TorchStep:
         self._last.backward()
         self._optimizer.step()
 
-    def _record(self) -> None:
+    def _capture(self) -> None:
         """The whole step as one CUDA graph, as torch's documentation has it; weights are then as before."""
         kept = [one.detach().clone() for one in self._module.parameters()]
         side = torch.cuda.Stream()

@@ -161,7 +161,7 @@ class Worker:
     def _choose(self, task: dict[str, Any]) -> None:
         """Which of torch's two ways to update is faster; each is built, tried, and dropped.
 
-        What is recorded or compiled takes the one with fewer launches.
+        What is captured or compiled takes the one with fewer launches.
         """
         one, key, seconds = framework(task["framework"]), json.dumps(task), {}
         if one.ours or one.how["graph"] or one.how["compile"] or key in self._optimizers:

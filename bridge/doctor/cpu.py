@@ -59,7 +59,7 @@ def _model() -> Model:
 def _ways(channels: int, filters: int) -> list[str]:
     settings = np.array([1, 1, 1, 1, 1, 1, 1], np.int32)
     x, w = (np.array(extent, np.int32) for extent in ([SIZE, SIZE, channels, BATCH], [3, 3, channels, filters]))
-    return _text(extension.call("conv2d_ways", extension.DTYPES["float32"], settings, x, w)).split("; ")
+    return _text(extension.call("conv2d_algorithms", extension.DTYPES["float32"], settings, x, w)).split("; ")
 
 
 def _text(value: Any) -> str:

@@ -112,7 +112,7 @@ contains
        case (4)
          tensor = network%layers(layer)%bias%gradient
        case (5)
-         if (network%layers(layer)%hidden) then
+         if (network%layers(layer)%opaque) then
             call fail(error, "output: the device keeps that of "//network%layers(layer)%is%name//" in a form of "// &
                & "its own, expected "//network%description%layers(size(network%layers))%name// &
                & ", or a network with keep_activations=True")

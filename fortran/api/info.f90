@@ -7,7 +7,7 @@ module cnn_api_info
    use cnn_api_values, only : conv_from, hand_over
    use cnn_core_error, only : error_type
    use cnn_core_version, only : version
-   use cnn_cpu_info, only : describe_cpu, describe_ways
+   use cnn_cpu_info, only : describe_algorithms, describe_cpu
    use cnn_cuda_info_plans, only : describe_plan
    use cnn_cuda_info_report, only : list_facts => cuda_facts
    use cnn_cuda_plans_request, only : conv_request_type
@@ -16,7 +16,7 @@ module cnn_api_info
 
    ! f90wrap's code declares its arguments with these kinds and finds them here
    public :: c_double, c_int, c_int64_t
-   public :: version_text, cpu_facts, cuda_facts, conv2d_ways, plan_text
+   public :: version_text, cpu_facts, cuda_facts, conv2d_algorithms, plan_text
 
 contains
 
@@ -63,7 +63,7 @@ contains
    end subroutine cuda_facts
 
    !> How the device `cpu` computes a convolution, its data gradient and its filter gradient
-   subroutine conv2d_ways(dtype, params, x_extent, w_extent, text, ierr, errmsg)
+   subroutine conv2d_algorithms(dtype, params, x_extent, w_extent, text, ierr, errmsg)
       !> Element type, of cnn_core_kinds
       integer(c_int), intent(in) :: dtype
       !> Stride, padding, dilation as (h, w) each, then groups
@@ -72,18 +72,18 @@ contains
       integer(c_int), intent(in) :: x_extent(4)
       !> Of the filters, [w, h, input channels of a group, output channels]
       integer(c_int), intent(in) :: w_extent(4)
-      !> Three ways, divided by semicolons, blanks behind
+      !> Three algorithms, divided by semicolons, blanks behind
       character(len=512), intent(out) :: text
       !> 0 good, 1 failed, 2 the training diverges
       integer(c_int), intent(out) :: ierr
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
-      character(len=:), allocatable :: ways
+      character(len=:), allocatable :: algorithms
       type(error_type), allocatable :: error
-      call describe_ways(conv_from(params), int(dtype), x_extent, w_extent, ways, error)
-      text = ways
+      call describe_algorithms(conv_from(params), int(dtype), x_extent, w_extent, algorithms, error)
+      text = algorithms
       call hand_over(error, ierr, errmsg)
-   end subroutine conv2d_ways
+   end subroutine conv2d_algorithms
 
    !> The plan of cuDNN's graph API for an operation (as in cnn_cuda_plans_request: 1 forward, 2 data, 3 filter, 4 bias)
    !> on a CUDA device, or on the GPU that `gpu` describes in JSON; empty when there is none. `fused` are bias, ReLU,

@@ -12,28 +12,27 @@ module cnn_api_network
    use cnn_io_fixture, only : fixture_type
    use cnn_io_result, only : result_type
    use cnn_model_network, only : network_type
-   use cnn_model_network_ways, only : describe_chains
+   use cnn_model_network_plan, only : describe_plan
    implicit none
    private
 
    ! f90wrap's code declares its arguments with these kinds and finds them here
    public :: c_double, c_int, c_int64_t
-   public :: network_create, network_free, network_read_weights, network_save, network_steps_done, network_ways
+   public :: network_create, network_free, network_read_weights, network_save, network_steps_done, network_plan
 
 contains
 
    !> A new network from a model description; its weights are zero.
-   !> `fuse` 1: ReLU together with the convolution before it, whose own output does not exist then; 2: also keep only
-   !> what training needs (see network_type%lean)
-   subroutine network_create(text, dtype, device, fuse, handle, ierr, errmsg)
+   !> `kept` is `keep_all`, `keep_after_relu` or `keep_needed` of cnn_model_layers
+   subroutine network_create(text, dtype, device, kept, handle, ierr, errmsg)
       !> Description of the model, JSON
       character(len=*), intent(in) :: text
       !> Name of the device, with its options
       character(len=*), intent(in) :: device
       !> Element type, float32 or float64 of cnn_core_kinds
       integer(c_int), intent(in) :: dtype
-      !> 0, 1 or 2
-      integer(c_int), intent(in) :: fuse
+      !> 0, 1 or 2: see above
+      integer(c_int), intent(in) :: kept
       !> Number of the new network
       integer(c_int), intent(out) :: handle
       !> 0 good, 1 failed, 2 the training diverges
@@ -43,8 +42,7 @@ contains
       type(network_type), pointer :: network
       type(error_type), allocatable :: error
       call new_network(handle, network)
-      network%fuse = fuse /= 0
-      network%lean = fuse == 2
+      network%keep_activations = int(kept)
       call network%build(text, dtype, device, error)
       if (allocated(error)) call free_network(handle)
       call hand_over(error, ierr, errmsg)
@@ -127,28 +125,28 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine network_steps_done
 
-   !> How a network's convolutions are computed for an input of these extents, a line for each chain; see
-   !> cnn_model_network_ways
-   subroutine network_ways(handle, x_extent, text, ierr, errmsg)
+   !> How a network's convolutions are computed for an input of these extents, a line for each fused sequence; see
+   !> cnn_model_network_plan
+   subroutine network_plan(handle, x_extent, text, ierr, errmsg)
       !> The network's number
       integer(c_int), intent(in) :: handle
       !> Of the input, [w, h, c, n]
       integer(c_int), intent(in) :: x_extent(4)
-      !> A line for each chain, blanks behind
+      !> A line for each fused sequence, blanks behind
       character(len=4096), intent(out) :: text
       !> 0 good, 1 failed, 2 the training diverges
       integer(c_int), intent(out) :: ierr
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
       type(network_type), pointer :: network
-      character(len=:), allocatable :: ways
+      character(len=:), allocatable :: plan
       type(error_type), allocatable :: error
       text = ""
       call find_network(handle, network, error)
-      if (.not. allocated(error)) call describe_chains(network, int(x_extent), ways, error)
-      if (.not. allocated(error)) text = ways
+      if (.not. allocated(error)) call describe_plan(network, int(x_extent), plan, error)
+      if (.not. allocated(error)) text = plan
       call hand_over(error, ierr, errmsg)
-   end subroutine network_ways
+   end subroutine network_plan
 
    !> Weights, momenta and the number of the step from a file
    subroutine read_file(path, step, network, fixture, error)

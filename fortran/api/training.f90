@@ -15,7 +15,7 @@ module cnn_api_training
    ! f90wrap's code declares its arguments with these kinds and finds them here
    public :: c_double, c_int, c_int64_t
    public :: network_forward, network_loss, network_backward, network_update, network_step, network_feed, &
-      & network_step_fed, network_read_loss, network_recorded
+      & network_step_fed, network_read_loss, network_captured
 
 contains
 
@@ -216,22 +216,22 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine network_read_loss
 
-   !> 1 if the last step was replayed from a recording, else 0
-   subroutine network_recorded(handle, recorded, ierr, errmsg)
+   !> 1 if the last step was the replay of a captured one, else 0
+   subroutine network_captured(handle, captured, ierr, errmsg)
       !> The network's number
       integer(c_int), intent(in) :: handle
       !> 1 or 0
-      integer(c_int), intent(out) :: recorded
+      integer(c_int), intent(out) :: captured
       !> 0 good, 1 failed, 2 the training diverges
       integer(c_int), intent(out) :: ierr
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
       type(network_type), pointer :: network
       type(error_type), allocatable :: error
-      recorded = 0
+      captured = 0
       call find_network(handle, network, error)
-      if (.not. allocated(error)) recorded = merge(1, 0, network%is_recorded())
+      if (.not. allocated(error)) captured = merge(1, 0, network%is_captured())
       call hand_over(error, ierr, errmsg)
-   end subroutine network_recorded
+   end subroutine network_captured
 
 end module cnn_api_training

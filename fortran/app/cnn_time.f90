@@ -1,8 +1,8 @@
 ! SPDX-License-Identifier: MIT
 !> `cnn_time FIXTURE STEPS [DEVICE]`: the seconds of training steps on a fixture's first batch, one in each line.
 !>
-!> A lean network, as a program that only trains would have it; nothing is written but the times. What Python adds to a
-!> step is measured against it. Exit status: 0 done, 2 bad input or usage.
+!> A memory-efficient network, as a program that only trains would have it; nothing is written but the times. What
+!> Python adds to a step is measured against it. Exit status: 0 done, 2 bad input or usage.
 program cnn_time
    use cnn_app_main_program, only : answered, argument, end_program
    use cnn_app_readable, only : check_readable
@@ -11,6 +11,7 @@ program cnn_time
    use cnn_core_tensor, only : tensor_type
    use cnn_io_fixture, only : fixture_type
    use cnn_io_run_steps, only : prepare
+   use cnn_model_layers, only : keep_needed
    use cnn_model_network, only : network_type
    implicit none
 
@@ -49,7 +50,7 @@ contains
       end if
       call check_readable(path, error)
       if (allocated(error)) return
-      network%lean = .true.
+      network%keep_activations = keep_needed
       call run(path, fixture, network, input, target, steps, error)
       if (allocated(network%backend)) then
          call network%backend%release(input)

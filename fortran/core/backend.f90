@@ -31,8 +31,8 @@ module cnn_core_backend
       character(len=:), allocatable :: math
       !> Whether it takes float16 and bfloat16
       logical :: stores_16_bits = .false.
-      !> Whether work can be recorded and run again
-      logical :: records = .false.
+      !> Whether work can be captured and replayed
+      logical :: captures = .false.
       !> Whether work is queued, so that to look at a number waits for all that is
       logical :: queues = .false.
       !> Whether it has `conv_backward_relu`
@@ -42,12 +42,12 @@ module cnn_core_backend
       procedure, non_overridable :: math_mode
       procedure, non_overridable :: supports
       procedure :: conv_backward_relu
-      procedure :: forward_chain => forward_step_by_step
-      procedure :: backward_chain => backward_step_by_step
-      procedure :: chain_way => one_after_the_other
-      procedure :: find_kept_form => as_they_are
-      procedure :: start_recording => no_recording
-      procedure :: stop_recording => no_recording
+      procedure :: forward_sequence => forward_step_by_step
+      procedure :: backward_sequence => backward_step_by_step
+      procedure :: sequence_algorithm => one_after_the_other
+      procedure :: find_storage_format => as_they_are
+      procedure :: start_capture => no_capture
+      procedure :: end_capture => no_capture
       procedure :: replay => no_replay
       procedure :: feed => feed_now
       procedure :: await_feed => no_feed_to_wait_for
@@ -380,7 +380,7 @@ contains
       end do
    end subroutine forward_step_by_step
 
-   !> How `forward_chain` and `backward_chain` go about it, in words; only the extents of tensors matter
+   !> How `forward_sequence` and `backward_sequence` go about it, in words; only the extents of tensors matter
    function one_after_the_other(self, steps) result(text)
       !> The device
       class(backend_type), intent(in) :: self
@@ -391,9 +391,9 @@ contains
       if (size(steps) == 1) text = "on device "//self%name
    end function one_after_the_other
 
-   !> How a lean network keeps what one convolution of a chain hands to the next: in which element type, and whether so
-   !> that only the device can read it; only the extents of tensors matter, and the type of x
-   subroutine as_they_are(self, steps, dtype, hidden, error)
+   !> How a memory-efficient network keeps what one convolution of a fused sequence hands to the next: in which element
+   !> type, and whether so that only the device can read it; only the extents of tensors matter, and the type of x
+   subroutine as_they_are(self, steps, dtype, opaque, error)
       !> The device
       class(backend_type), intent(inout) :: self
       !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
@@ -401,39 +401,39 @@ contains
       !> Element type of what is kept, of cnn_core_kinds
       integer, intent(out) :: dtype
       !> Whether only the device can read it
-      logical, intent(out) :: hidden
+      logical, intent(out) :: opaque
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       dtype = dtype_none
-      hidden = .false.
+      opaque = .false.
       if (size(steps) < 1) then
-         call fail(error, "device "//self%name//": a chain without a convolution")
+         call fail(error, "device "//self%name//": a fused sequence without a convolution")
       else
          dtype = steps(1)%x%dtype
       end if
    end subroutine as_they_are
 
-   !> Where the device `records`: from `start_recording` to `stop_recording`, which follows in any case, work is not
-   !> done but recorded, for `replay` to do it as often as wanted. There is one recording for each backend, and every
-   !> address is part of it
-   subroutine no_recording(self, error)
+   !> Where the device `captures`: from `start_capture` to `end_capture`, which follows in any case, work is not
+   !> done but captured, for `replay` to do it as often as wanted. There is one captured graph for each backend, and
+   !> every address is part of it
+   subroutine no_capture(self, error)
       !> The device
       class(backend_type), intent(inout) :: self
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
-      call fail(error, "device "//self%name//": records nothing")
-   end subroutine no_recording
+      call fail(error, "device "//self%name//": captures nothing")
+   end subroutine no_capture
 
-   !> `done` is false where there is no recording, or the device's own memory has moved since
+   !> `done` is false where nothing was captured, or the device's own memory has moved since
    subroutine no_replay(self, done, error)
       !> The device
       class(backend_type), intent(inout) :: self
-      !> Whether there was a recording that still holds
+      !> Whether there was a captured graph that still holds
       logical, intent(out) :: done
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       done = .false.
-      call fail(error, "device "//self%name//": has no recording")
+      call fail(error, "device "//self%name//": has captured nothing")
    end subroutine no_replay
 
    !> Fill tensors from host memory, which is free to change on return, while queued work goes on: they are filled for

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> One convolution of a chain, of which each takes the output of the one before: what devices are asked for.
+!> One convolution of a fused sequence, of which each takes the output of the one before: what devices are asked for.
 module cnn_core_conv_step
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_tensor, only : tensor_type
@@ -14,7 +14,7 @@ module cnn_core_conv_step
       !> Of the first step: whether the gradient of conv's result is needed afterwards
       logical :: keeps_gradient = .false.
       !> Of the first step: whether what lies between the steps is in a form of the device's own
-      logical :: hidden = .false.
+      logical :: opaque = .false.
       type(tensor_type) :: x, w, bias = tensor_type(), y, dw = tensor_type(), db = tensor_type()
    end type conv_step_type
 

@@ -13,7 +13,8 @@
 !> graphs         yes: through cuDNN's graph API what it has a plan for; no: its convolution calls only
 !> compile        yes: of the graph API also an engine that cuDNN compiles when its plan is made, which takes many
 !>                seconds for each shape
-!> record         yes: a network's steps of the same shapes are recorded as a CUDA graph and run again
+!> capture        yes: a network's steps of the same shapes are captured as a CUDA graph and replayed; `record` is its
+!>                former name
 module cnn_core_device_name
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : i8
@@ -38,7 +39,7 @@ module cnn_core_device_name
       logical :: transforms = .false.
       logical :: graphs = .true.
       logical :: compile = .false.
-      logical :: record = .true.
+      logical :: capture = .true.
       integer(i8) :: workspace_limit = 256*mebibyte
    end type device_name_type
 
@@ -158,15 +159,15 @@ contains
        case ("compile")
          device%compile = value == "yes"
          if (.not. device%compile .and. value /= "no") wanted = "yes or no"
-       case ("record")
-         device%record = value == "yes"
-         if (.not. device%record .and. value /= "no") wanted = "yes or no"
+       case ("capture", "record")
+         device%capture = value == "yes"
+         if (.not. device%capture .and. value /= "no") wanted = "yes or no"
        case ("workspace")
          device%workspace_limit = number(value)*mebibyte
          if (device%workspace_limit < 0) wanted = "0 to 999999, in MiB"
        case default
          call fail(error, "device "//text//": unknown option """//word//""", expected math=, algorithm=, "// &
-            & "deterministic=, workspace=, transforms=, graphs=, compile= or record=")
+            & "deterministic=, workspace=, transforms=, graphs=, compile= or capture=")
       end select
       if (len(wanted) > 0) call fail(error, "device "//text//": "//name//" is """//value//""", expected "//wanted)
    end subroutine set_option

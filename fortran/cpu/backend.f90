@@ -23,7 +23,7 @@ module cnn_cpu_backend
    use cnn_cpu_kernels_table, only : kernels_type
    use cnn_cpu_plan_channel_lanes, only : outer_type
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, read_lanes
-   use cnn_cpu_plan_fused, only : chain_type
+   use cnn_cpu_plan_fused, only : sequence_type
    use cnn_cpu_plan_grid, only : grid_type
    use cnn_cpu_plan_task, only : data_gradient_task, epilogue_type, filter_gradient_task, forward_task
    implicit none
@@ -34,8 +34,8 @@ module cnn_cpu_backend
    type, extends(backend_type), public :: cpu_type
       !> For float32 and float64
       type(kernels_type), private :: kernels(2)
-      !> Which way filter gradients go
-      integer, private :: lanes_way = 0
+      !> What is in the vector lanes: see `read_lanes`
+      integer, private :: lanes_wanted = 0
       real(dp), private :: loss = 0.0_dp
    contains
       procedure :: open => cpu_open
@@ -49,9 +49,9 @@ module cnn_cpu_backend
       procedure :: conv_backward_filter => cpu_conv_backward_filter
       procedure :: conv_backward_bias => cpu_conv_backward_bias
       procedure :: conv_backward_relu => cpu_conv_backward_relu
-      procedure :: forward_chain => cpu_forward_chain
-      procedure :: backward_chain => cpu_backward_chain
-      procedure :: chain_way => cpu_chain_way
+      procedure :: forward_sequence => cpu_forward_sequence
+      procedure :: backward_sequence => cpu_backward_sequence
+      procedure :: sequence_algorithm => cpu_sequence_algorithm
       procedure :: relu_forward => cpu_relu_forward
       procedure :: relu_backward => cpu_relu_backward
       procedure :: mse => cpu_mse
@@ -75,7 +75,7 @@ contains
       self%works_in_place = .true.
       call choose_level(level, error)
       if (allocated(error)) return
-      call read_lanes(self%lanes_way, error)
+      call read_lanes(self%lanes_wanted, error)
       if (allocated(error)) return
       call kernels_of(level, self%kernels(1), self%kernels(2))
    end subroutine cpu_open
@@ -179,7 +179,7 @@ contains
       logical :: direct
       call self%choose(step%x, kernels, error)
       if (allocated(error)) return
-      call choose_forward(step%conv, step%x, step%w, step%y, self%lanes_way, grid, direct)
+      call choose_forward(step%conv, step%x, step%w, step%y, self%lanes_wanted, grid, direct)
       if (direct) then
          call kernels%convolve(grid, forward_task(step%conv%groups, step%x, step%w, step%y, &
             & epilogue_type(bias=step%bias, relu=step%relu)), error)
@@ -208,7 +208,7 @@ contains
       logical :: direct
       call self%choose(dy, kernels, error)
       if (allocated(error)) return
-      call choose_backward(conv, w, dy, dx, self%lanes_way, grid, direct)
+      call choose_backward(conv, w, dy, dx, self%lanes_wanted, grid, direct)
       if (direct) then
          call kernels%convolve(grid, data_gradient_task(conv%groups, w, dy, dx, epilogue_type()), error)
       else
@@ -237,7 +237,7 @@ contains
       logical :: direct
       call self%choose(dy, kernels, error)
       if (allocated(error)) return
-      call choose_backward(conv, w, dy, a, self%lanes_way, grid, direct)
+      call choose_backward(conv, w, dy, a, self%lanes_wanted, grid, direct)
       if (direct) then
          call kernels%convolve(grid, data_gradient_task(conv%groups, w, dy, a, &
             & epilogue_type(relu_mask=.true., bias_gradient=db)), error)
@@ -289,7 +289,7 @@ contains
       logical :: direct, shifts_dy
       call self%choose(x, kernels, error)
       if (allocated(error)) return
-      call choose_filter(conv, x, dy, dw, self%lanes_way, grid, direct, shifts_dy, plan)
+      call choose_filter(conv, x, dy, dw, self%lanes_wanted, grid, direct, shifts_dy, plan)
       if (plan%chosen) then
          call kernels%correlate_outer(plan, x, dy, dw, error)
       else if (direct) then
@@ -299,7 +299,7 @@ contains
       end if
    end subroutine cpu_conv_backward_filter
 
-   subroutine cpu_forward_chain(self, steps, error)
+   subroutine cpu_forward_sequence(self, steps, error)
       !> The device
       class(cpu_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
@@ -307,19 +307,19 @@ contains
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
-      type(chain_type) :: chain
+      type(sequence_type) :: sequence
       logical :: fits
-      call forward_passes(steps, self%lanes_way, chain, fits)
+      call forward_passes(steps, self%lanes_wanted, sequence, fits)
       if (fits) call self%choose(steps(1)%x, kernels, error)
       if (allocated(error)) return
       if (fits) then
-         call kernels%run_chain(chain, error)
+         call kernels%run_sequence(sequence, error)
       else
          call forward_step_by_step(self, steps, error)
       end if
-   end subroutine cpu_forward_chain
+   end subroutine cpu_forward_sequence
 
-   subroutine cpu_backward_chain(self, steps, dy, error)
+   subroutine cpu_backward_sequence(self, steps, dy, error)
       !> The device
       class(cpu_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
@@ -329,27 +329,27 @@ contains
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
-      type(chain_type) :: chain
+      type(sequence_type) :: sequence
       logical :: fits
-      call backward_passes(steps, dy, self%lanes_way, chain, fits)
+      call backward_passes(steps, dy, self%lanes_wanted, sequence, fits)
       if (fits) call self%choose(dy, kernels, error)
       if (allocated(error)) return
       if (fits) then
-         call kernels%run_chain(chain, error)
+         call kernels%run_sequence(sequence, error)
       else
          call backward_step_by_step(self, steps, dy, error)
       end if
-   end subroutine cpu_backward_chain
+   end subroutine cpu_backward_sequence
 
-   function cpu_chain_way(self, steps) result(text)
+   function cpu_sequence_algorithm(self, steps) result(text)
       !> The device
       class(cpu_type), intent(in) :: self
       !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
       character(len=:), allocatable :: text
-      text = depth_first_text(steps, self%lanes_way)
+      text = depth_first_text(steps, self%lanes_wanted)
       if (len(text) == 0) text = one_after_the_other(self, steps)
-   end function cpu_chain_way
+   end function cpu_sequence_algorithm
 
    subroutine cpu_conv_backward_bias(self, dy, db, error)
       !> The device

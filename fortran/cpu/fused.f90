@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> Chains of convolutions as passes that the CPU's kernels can run depth first, where they can.
+!> Fused sequences of convolutions as passes that the CPU's kernels can run depth first, where they can.
 module cnn_cpu_fused
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_tensor, only : tensor_type
@@ -7,8 +7,8 @@ module cnn_cpu_fused
    use cnn_cpu_plan_channel_lanes, only : outer_type
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, lanes_channels, lay_backward, &
       & lay_forward
-   use cnn_cpu_plan_fused, only : chain_type, computes_data_gradient, computes_filter_gradient, computes_output, &
-      & pass_type, plan_chain
+   use cnn_cpu_plan_fused, only : computes_data_gradient, computes_filter_gradient, computes_output, &
+      & pass_type, plan_sequence, sequence_type
    use cnn_cpu_plan_grid, only : grid_type
    use cnn_cpu_plan_task, only : epilogue_type
    implicit none
@@ -19,22 +19,22 @@ module cnn_cpu_fused
 contains
 
    !> y of all steps, the first first. `fits`: that this can, and should, be done depth first
-   !> `way` of what is in the lanes: see `choose_forward`
-   subroutine forward_passes(steps, way, chain, fits)
+   !> What is in the lanes is as `wanted` of `choose_forward`
+   subroutine forward_passes(steps, wanted, sequence, fits)
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
       !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
-      integer, intent(in) :: way
+      integer, intent(in) :: wanted
       !> Fused sequence; undefined unless it `fits`
-      type(chain_type), intent(out) :: chain
+      type(sequence_type), intent(out) :: sequence
       !> Whether the sequence can, and should, be computed depth first
       logical, intent(out) :: fits
       integer :: i
       fits = is_simple(steps)
       if (.not. fits) return
-      allocate (chain%passes(size(steps)))
+      allocate (sequence%passes(size(steps)))
       do i = 1, size(steps)
-         associate (step => steps(i), pass => chain%passes(i))
+         associate (step => steps(i), pass => sequence%passes(i))
             pass%computes = computes_output
             pass%source = step%x
             pass%w = step%w
@@ -42,47 +42,47 @@ contains
             pass%epilogue = epilogue_type(bias=step%bias, relu=step%relu)
             pass%source_from = i - 1
             pass%kept = .true.
-            call choose_forward(step%conv, step%x, step%w, step%y, way, pass%grid, fits)
+            call choose_forward(step%conv, step%x, step%w, step%y, wanted, pass%grid, fits)
             fits = fits .and. .not. pass%grid%channels_in_lanes
             if (.not. fits) return
          end associate
       end do
-      call plan_chain(chain, steps(1)%x%extent(4), fits)
+      call plan_sequence(sequence, steps(1)%x%extent(4), fits)
    end subroutine forward_passes
 
    !> Filter gradients of all steps, the last first, and in between what goes through each but the first. Only the last
    !> of these may be kept, in the memory of its mask: others are made twice where chunks meet, from the mask.
-   !> `way` of filter gradients: see `choose_filter`
-   subroutine backward_passes(steps, dy, way, chain, fits)
+   !> What is in the lanes is as `wanted` of `choose_filter`
+   subroutine backward_passes(steps, dy, wanted, sequence, fits)
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
       !> Gradient with respect to the last output
       type(tensor_type), intent(in) :: dy
       !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
-      integer, intent(in) :: way
+      integer, intent(in) :: wanted
       !> Fused sequence; undefined unless it `fits`
-      type(chain_type), intent(out) :: chain
+      type(sequence_type), intent(out) :: sequence
       !> Whether the sequence can, and should, be computed depth first
       logical, intent(out) :: fits
       type(tensor_type) :: gradient
       integer :: i, n
       fits = is_simple(steps)
-      if (fits) fits = .not. channels_in_lanes(steps, way)
+      if (fits) fits = .not. channels_in_lanes(steps, wanted)
       if (.not. fits) return
-      allocate (chain%passes(2*size(steps) - 1))
+      allocate (sequence%passes(2*size(steps) - 1))
       gradient = dy
       n = 0
       do i = size(steps), 2, -1
-         call add_filter_gradient(steps(i), gradient, n, chain%passes(n + 1), fits)
+         call add_filter_gradient(steps(i), gradient, n, sequence%passes(n + 1), fits)
          if (.not. fits) return
-         call add_data_gradient(steps(i), gradient, steps(i - 1)%db, n, chain%passes(n + 2), fits)
+         call add_data_gradient(steps(i), gradient, steps(i - 1)%db, n, sequence%passes(n + 2), fits)
          if (.not. fits) return
          n = n + 2
          gradient = steps(i)%x
       end do
-      chain%passes(n)%kept = steps(1)%keeps_gradient
-      call add_first_filter_gradient(steps(1), gradient, n, chain%passes(n + 1), fits)
-      if (fits) call plan_chain(chain, dy%extent(4), fits)
+      sequence%passes(n)%kept = steps(1)%keeps_gradient
+      call add_first_filter_gradient(steps(1), gradient, n, sequence%passes(n + 1), fits)
+      if (fits) call plan_sequence(sequence, dy%extent(4), fits)
    end subroutine backward_passes
 
    !> dw from dy, which pass `before` makes
@@ -162,17 +162,17 @@ contains
    end subroutine add_first_filter_gradient
 
    !> In words; empty when steps are computed one after the other
-   function depth_first_text(steps, way) result(text)
+   function depth_first_text(steps, wanted) result(text)
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
       !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
-      integer, intent(in) :: way
+      integer, intent(in) :: wanted
       character(len=:), allocatable :: text
-      type(chain_type) :: forward, backward
+      type(sequence_type) :: forward, backward
       logical :: fits, fits_backward
       text = ""
-      call forward_passes(steps, way, forward, fits)
-      call backward_passes(steps, steps(size(steps))%y, way, backward, fits_backward)
+      call forward_passes(steps, wanted, forward, fits)
+      call backward_passes(steps, steps(size(steps))%y, wanted, backward, fits_backward)
       if (fits) text = "outputs depth first, in windows of "//to_text(forward%window)//" rows"
       if (fits .and. fits_backward) text = text//"; "
       if (fits_backward) text = text//"gradients depth first, in windows of "//to_text(backward%window)//" rows"
@@ -180,11 +180,11 @@ contains
 
    !> Whether a gradient had better be computed with channels in the vector lanes, which is done for a whole layer: with
    !> fewer channels that gains less than going depth first does (measured with AVX-512)
-   logical function channels_in_lanes(steps, way)
+   logical function channels_in_lanes(steps, wanted)
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
       !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
-      integer, intent(in) :: way
+      integer, intent(in) :: wanted
       type(grid_type) :: grid
       type(outer_type) :: plan
       logical :: direct, shifts_dy
@@ -192,16 +192,16 @@ contains
       integer :: i
       channels_in_lanes = .false.
       do i = 1, size(steps)
-         call choose_filter(steps(i)%conv, steps(i)%x, steps(i)%y, steps(i)%w, way, grid, direct, shifts_dy, plan)
+         call choose_filter(steps(i)%conv, steps(i)%x, steps(i)%y, steps(i)%w, wanted, grid, direct, shifts_dy, plan)
          channels_in_lanes = channels_in_lanes .or. (plan%chosen .and. &
-            & (way == lanes_channels .or. plan%turned_channels >= many_channels))
+            & (wanted == lanes_channels .or. plan%transposed_channels >= many_channels))
          if (i == 1) cycle
-         call choose_backward(steps(i)%conv, steps(i)%w, steps(i)%y, steps(i)%x, way, grid, direct)
+         call choose_backward(steps(i)%conv, steps(i)%w, steps(i)%y, steps(i)%x, wanted, grid, direct)
          channels_in_lanes = channels_in_lanes .or. grid%channels_in_lanes
       end do
    end function channels_in_lanes
 
-   !> Several convolutions, without strides and groups. One filter over one channel has a way of its own, whose sums
+   !> Several convolutions, without strides and groups. One filter over one channel has an order of its own, whose sums
    !> have another order
    pure logical function is_simple(steps)
       !> The convolutions, first to last; each takes the output of the one before

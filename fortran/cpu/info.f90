@@ -7,13 +7,13 @@ module cnn_cpu_info
    use cnn_core_text, only : to_text
    use cnn_cpu_instruction_sets, only : best_level, choose_level, level_name
    use cnn_cpu_plan_channel_lanes, only : outer_type
-   use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, read_lanes, way_text
+   use cnn_cpu_plan_choice, only : algorithm_text, choose_backward, choose_filter, choose_forward, read_lanes
    use cnn_cpu_plan_grid, only : grid_type
    !$ use omp_lib, only : omp_get_max_threads
    implicit none
    private
 
-   public :: describe_cpu, describe_ways
+   public :: describe_algorithms, describe_cpu
 
 contains
 
@@ -34,7 +34,7 @@ contains
 
    !> How a convolution, its data gradient and its filter gradient are computed, separated by semicolons. Extents in
    !> Fortran order
-   subroutine describe_ways(conv, dtype, x_extent, w_extent, text, error)
+   subroutine describe_algorithms(conv, dtype, x_extent, w_extent, text, error)
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
       !> Element type of the tensors, of cnn_core_kinds
@@ -64,11 +64,11 @@ contains
       call read_lanes(wanted, error)
       if (allocated(error)) return
       call choose_forward(conv, x, w, y, wanted, grid, direct)
-      text = way_text(grid, direct)
+      text = algorithm_text(grid, direct)
       call choose_backward(conv, w, y, x, wanted, grid, direct)
-      text = text//"; "//way_text(grid, direct)
+      text = text//"; "//algorithm_text(grid, direct)
       call choose_filter(conv, x, y, w, wanted, grid, direct, shifts_dy, plan)
-      text = text//"; "//way_text(grid, direct, plan)
-   end subroutine describe_ways
+      text = text//"; "//algorithm_text(grid, direct, plan)
+   end subroutine describe_algorithms
 
 end module cnn_cpu_info

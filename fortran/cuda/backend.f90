@@ -14,13 +14,13 @@ module cnn_cuda_backend
    use cnn_core_kinds, only : dp, dtype_float64, dtype_name
    use cnn_core_sgd, only : sgd_type
    use cnn_core_tensor, only : tensor_type
-   use cnn_cuda_device_graph_capture, only : recording_type
+   use cnn_cuda_device_graph_capture, only : captured_graph_type
    use cnn_cuda_device_memory, only : allocate_tensor, clear_tensor, copy_from_host, copy_to_host, free_tensor
    use cnn_cuda_device_prefetch, only : feeder_type
    use cnn_cuda_device_registry, only : open_cuda_device
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_convolution, only : backward_data, backward_filter, forward
-   use cnn_cuda_operations_fused, only : backward_last, find_form, forward_last
+   use cnn_cuda_operations_fused, only : backward_nhwc, find_form, forward_nhwc
    use cnn_cuda_operations_pointwise, only : bias_gradient, convert, relu_forward
    use cnn_cuda_operations_training, only : mse, read_loss, relu_backward, update
    implicit none
@@ -32,7 +32,7 @@ module cnn_cuda_backend
       !> Sum of the squares of the last `mse`, and the factor that makes it the loss
       type(tensor_type), private :: total
       real(dp), private :: scale = 1.0_dp
-      type(recording_type), private :: recording
+      type(captured_graph_type), private :: captured
       type(feeder_type), private :: feeder
    contains
       procedure :: open => cuda_open
@@ -46,18 +46,18 @@ module cnn_cuda_backend
       procedure :: conv_backward_filter => cuda_conv_backward_filter
       procedure :: conv_backward_bias => cuda_conv_backward_bias
       procedure :: conv_backward_relu => cuda_conv_backward_relu
-      procedure :: forward_chain => cuda_forward_chain
-      procedure :: backward_chain => cuda_backward_chain
-      procedure :: chain_way => cuda_chain_way
-      procedure :: find_kept_form => cuda_find_kept_form
+      procedure :: forward_sequence => cuda_forward_sequence
+      procedure :: backward_sequence => cuda_backward_sequence
+      procedure :: sequence_algorithm => cuda_sequence_algorithm
+      procedure :: find_storage_format => cuda_find_storage_format
       procedure :: relu_forward => cuda_relu_forward
       procedure :: relu_backward => cuda_relu_backward
       procedure :: mse => cuda_mse
       procedure :: read_loss => cuda_read_loss
       procedure :: update => cuda_update
       procedure :: convert => cuda_convert
-      procedure :: start_recording => cuda_start_recording
-      procedure :: stop_recording => cuda_stop_recording
+      procedure :: start_capture => cuda_start_capture
+      procedure :: end_capture => cuda_end_capture
       procedure :: replay => cuda_replay
       procedure :: feed => cuda_feed
       procedure :: await_feed => cuda_await_feed
@@ -82,7 +82,7 @@ contains
       self%stores_16_bits = .true.
       self%works_in_place = .true.
       self%queues = .true.
-      self%records = name%record
+      self%captures = name%capture
       if (name%math /= math_fp32) self%math = math_names(name%math)
       call open_cuda_device(name%ordinal, self%device, error)
    end subroutine cuda_open
@@ -267,7 +267,7 @@ contains
       call self%device%leave(error)
    end subroutine cuda_conv_backward_relu
 
-   subroutine cuda_find_kept_form(self, steps, dtype, hidden, error)
+   subroutine cuda_find_storage_format(self, steps, dtype, opaque, error)
       !> The device
       class(cuda_type), intent(inout) :: self
       !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
@@ -275,34 +275,34 @@ contains
       !> Element type of what is kept, of cnn_core_kinds
       integer, intent(out) :: dtype
       !> Whether only the device can read it
-      logical, intent(out) :: hidden
+      logical, intent(out) :: opaque
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
-      hidden = .false.
+      opaque = .false.
       dtype = steps(1)%x%dtype
       call self%device%enter(error)
-      if (.not. allocated(error)) call find_form(self%device, self%options, steps, hidden, dtype, error)
+      if (.not. allocated(error)) call find_form(self%device, self%options, steps, opaque, dtype, error)
       call self%device%leave(error)
-   end subroutine cuda_find_kept_form
+   end subroutine cuda_find_storage_format
 
-   !> With channels last if what lies between the steps is kept so, which `find_kept_form` has said
-   subroutine cuda_forward_chain(self, steps, error)
+   !> With channels last if what lies between the steps is kept so, which `find_storage_format` has said
+   subroutine cuda_forward_sequence(self, steps, error)
       !> The device
       class(cuda_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
-      if (.not. steps(1)%hidden) then
+      if (.not. steps(1)%opaque) then
          call forward_step_by_step(self, steps, error)
          return
       end if
       call self%begin(steps(1)%x, error)
-      if (.not. allocated(error)) call forward_last(self%device, self%options, steps, steps(1)%y%dtype, error)
+      if (.not. allocated(error)) call forward_nhwc(self%device, self%options, steps, steps(1)%y%dtype, error)
       call self%device%leave(error)
-   end subroutine cuda_forward_chain
+   end subroutine cuda_forward_sequence
 
-   subroutine cuda_backward_chain(self, steps, dy, error)
+   subroutine cuda_backward_sequence(self, steps, dy, error)
       !> The device
       class(cuda_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
@@ -311,24 +311,24 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
-      if (.not. steps(1)%hidden) then
+      if (.not. steps(1)%opaque) then
          call backward_step_by_step(self, steps, dy, error)
          return
       end if
       call self%begin(dy, error)
-      if (.not. allocated(error)) call backward_last(self%device, self%options, steps, steps(1)%y%dtype, dy, error)
+      if (.not. allocated(error)) call backward_nhwc(self%device, self%options, steps, steps(1)%y%dtype, dy, error)
       call self%device%leave(error)
-   end subroutine cuda_backward_chain
+   end subroutine cuda_backward_sequence
 
-   function cuda_chain_way(self, steps) result(text)
+   function cuda_sequence_algorithm(self, steps) result(text)
       !> The device
       class(cuda_type), intent(in) :: self
       !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
       character(len=:), allocatable :: text
       text = one_after_the_other(self, steps)
-      if (steps(1)%hidden) text = text//", channels last in "//dtype_name(steps(1)%y%dtype)
-   end function cuda_chain_way
+      if (steps(1)%opaque) text = text//", channels last in "//dtype_name(steps(1)%y%dtype)
+   end function cuda_sequence_algorithm
 
    subroutine cuda_relu_forward(self, z, a, error)
       !> The device
@@ -433,7 +433,7 @@ contains
       call self%device%leave(error)
    end subroutine cuda_convert
 
-   subroutine cuda_start_recording(self, error)
+   subroutine cuda_start_capture(self, error)
       !> The device
       class(cuda_type), intent(inout) :: self
       !> Why the device could not do it; unallocated when it could
@@ -441,14 +441,14 @@ contains
       type(error_type), allocatable :: ignored
       logical :: has_started
       call self%device%enter(error)
-      if (.not. allocated(error)) call self%recording%start(self%device, error)
+      if (.not. allocated(error)) call self%captured%start(self%device, error)
       has_started = .not. allocated(error)
       call self%device%leave_idle(error)
       ! A caller that is told of an error does not stop it
-      if (has_started .and. allocated(error)) call self%stop_recording(ignored)
-   end subroutine cuda_start_recording
+      if (has_started .and. allocated(error)) call self%end_capture(ignored)
+   end subroutine cuda_start_capture
 
-   subroutine cuda_stop_recording(self, error)
+   subroutine cuda_end_capture(self, error)
       !> The device
       class(cuda_type), intent(inout) :: self
       !> Why the device could not do it; unallocated when it could
@@ -457,22 +457,22 @@ contains
       call self%device%enter(error)
       ! It has to be stopped
       if (allocated(error)) call self%device%enter(ignored)
-      call self%recording%stop(self%device, failure)
+      call self%captured%stop(self%device, failure)
       if (.not. allocated(error)) call move_alloc(failure, error)
       call self%device%leave_idle(error)
-   end subroutine cuda_stop_recording
+   end subroutine cuda_end_capture
 
    subroutine cuda_replay(self, done, error)
       !> The device
       class(cuda_type), intent(inout) :: self
-      !> Whether there was a recording that still holds
+      !> Whether there was a captured graph that still holds
       logical, intent(out) :: done
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
-      done = self%recording%is_current(self%device)
+      done = self%captured%is_current(self%device)
       if (.not. done) return
       call self%device%enter(error)
-      if (.not. allocated(error)) call self%recording%replay(self%device, error)
+      if (.not. allocated(error)) call self%captured%replay(self%device, error)
       call self%device%leave(error)
    end subroutine cuda_replay
 
@@ -517,7 +517,7 @@ contains
       type(error_type), allocatable :: error
       if (.not. associated(self%device)) return
       call self%device%enter(error)
-      call self%recording%drop(self%device)
+      call self%captured%drop(self%device)
       call self%feeder%close(self%device)
       call free_tensor(self%device, self%total, error)
       call self%device%leave_idle(error)

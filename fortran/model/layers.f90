@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: MIT
 !> The layers of a network with their tensors, and which convolutions go together: those with only fused ReLUs between
-!> them are a chain, which a device computes as it likes.
+!> them are a fused sequence, which a device computes as it likes.
 module cnn_model_layers
    use cnn_core_backend, only : backend_type
    use cnn_core_conv_step, only : conv_step_type
@@ -12,15 +12,21 @@ module cnn_model_layers
    implicit none
    private
 
+   !> What a network keeps of its activations. `keep_after_relu`: ReLU together with the convolution before it, whose
+   !> own output then is not kept. `keep_needed`: also only what training needs, so no gradient with respect to the
+   !> input, and where the device can work in place the backward pass puts the gradients of inner layers where their
+   !> outputs were
+   integer, parameter, public :: keep_all = 0, keep_after_relu = 1, keep_needed = 2
+
    type, public :: layer_type
       type(layer_description_type) :: is
       type(parameter_type) :: weight, bias
       !> What the layer gives, and the gradient of the loss with respect to it
       type(tensor_type) :: output, output_gradient
-      !> The element type of the output in memory, and whether only the device can read it: see `find_kept_form` of
+      !> The element type of the output in memory, and whether only the device can read it: see `find_storage_format` of
       !> cnn_core_backend
-      integer :: kept_as = dtype_none
-      logical :: hidden = .false.
+      integer :: storage_dtype = dtype_none
+      logical :: opaque = .false.
    end type layer_type
 
    type, public :: layers_type
@@ -30,15 +36,12 @@ module cnn_model_layers
       !> The caller's tensor of the last forward pass: it must stay alive until the backward pass
       type(tensor_type) :: input
       type(tensor_type) :: input_gradient
-      !> ReLU together with the convolution before it, whose own output then is not kept
-      logical :: fuse = .false.
-      !> Keep only what training needs (with `fuse`): no gradient with respect to the input, and where the device can
-      !> work in place the backward pass puts the gradients of inner layers where their outputs were
-      logical :: lean = .false.
+      !> `keep_all`, `keep_after_relu` or `keep_needed`; set before `build`
+      integer :: keep_activations = keep_all
    contains
       procedure :: output, input_of
       procedure :: fused, relu_follows
-      procedure :: chain, chain_start, chain_end, find_chain
+      procedure :: sequence_steps, sequence_start, sequence_end, find_sequence
       procedure :: output_extents
       procedure :: in_place
    end type layers_type
@@ -69,7 +72,7 @@ contains
       !> Number of the layer, from 1
       integer, intent(in) :: i
       fused = .false.
-      if (.not. self%fuse .or. i < 1 .or. i >= size(self%layers)) return
+      if (self%keep_activations == keep_all .or. i < 1 .or. i >= size(self%layers)) return
       fused = self%layers(i)%is%kind == kind_conv2d .and. self%relu_follows(i)
    end function fused
 
@@ -84,33 +87,33 @@ contains
    end function relu_follows
 
    !> The first convolution of which the input of convolution `last` comes through fused ReLUs only
-   pure integer function chain_start(self, last)
+   pure integer function sequence_start(self, last)
       !> The network
       class(layers_type), intent(in) :: self
       !> Number of the last convolution's layer
       integer, intent(in) :: last
-      chain_start = last
-      do while (chain_start > 2)
-         if (.not. self%fused(chain_start - 2)) return
-         chain_start = chain_start - 2
+      sequence_start = last
+      do while (sequence_start > 2)
+         if (.not. self%fused(sequence_start - 2)) return
+         sequence_start = sequence_start - 2
       end do
-   end function chain_start
+   end function sequence_start
 
    !> The last convolution that the output of convolution `first` reaches through fused ReLUs only
-   pure integer function chain_end(self, first)
+   pure integer function sequence_end(self, first)
       !> The network
       class(layers_type), intent(in) :: self
       !> Number of the first convolution's layer, from 1
       integer, intent(in) :: first
-      chain_end = first
-      do while (self%fused(chain_end) .and. chain_end + 2 <= size(self%layers))
-         if (self%layers(chain_end + 2)%is%kind /= kind_conv2d) return
-         chain_end = chain_end + 2
+      sequence_end = first
+      do while (self%fused(sequence_end) .and. sequence_end + 2 <= size(self%layers))
+         if (self%layers(sequence_end + 2)%is%kind /= kind_conv2d) return
+         sequence_end = sequence_end + 2
       end do
-   end function chain_end
+   end function sequence_end
 
    !> Convolutions first, first + 2, ... last with the ReLUs that are fused with them
-   function chain(self, first, last) result(steps)
+   function sequence_steps(self, first, last) result(steps)
       !> The network
       class(layers_type), intent(in) :: self
       !> Number of the first convolution's layer, from 1
@@ -125,7 +128,7 @@ contains
             step%conv = layer%is%conv
             step%relu = self%fused(i)
             step%keeps_gradient = any(self%layers(:i - 1)%is%kind == kind_conv2d)
-            step%hidden = self%layers(i)%hidden
+            step%opaque = self%layers(i)%opaque
             step%x = self%input_of(i)
             step%y = self%layers(merge(i + 1, i, step%relu))%output
             step%w = layer%weight%value
@@ -134,11 +137,11 @@ contains
             step%db = layer%bias%gradient
          end associate
       end do
-   end function chain
+   end function sequence_steps
 
-   !> The steps of a chain before there are tensors, whose extents follow from the input's; and the form in which what
-   !> lies between them is kept
-   subroutine find_chain(self, first, last, extents, steps, error)
+   !> The steps of a fused sequence before there are tensors, whose extents follow from the input's; and the form in
+   !> which what lies between them is kept
+   subroutine find_sequence(self, first, last, extents, steps, error)
       !> The network
       class(layers_type), intent(inout) :: self
       !> Number of the first convolution's layer, from 1
@@ -152,23 +155,23 @@ contains
       !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       integer :: i, dtype
-      logical :: hidden
+      logical :: opaque
 
-      steps = self%chain(first, last)
+      steps = self%sequence_steps(first, last)
       do i = 1, size(steps)
          steps(i)%x%dtype = self%dtype
          steps(i)%x%extent = extents(:, first + 2*i - 3)
          steps(i)%y%dtype = self%dtype
          steps(i)%y%extent = extents(:, first + 2*i - 2)
       end do
-      steps%hidden = .false.
-      if (.not. self%lean .or. size(steps) == 1) return
-      call self%backend%find_kept_form(steps, dtype, hidden, error)
+      steps%opaque = .false.
+      if (self%keep_activations /= keep_needed .or. size(steps) == 1) return
+      call self%backend%find_storage_format(steps, dtype, opaque, error)
       if (allocated(error)) return
-      steps%hidden = hidden
+      steps%opaque = opaque
       steps(2:)%x%dtype = dtype
       steps(:size(steps) - 1)%y%dtype = dtype
-   end subroutine find_chain
+   end subroutine find_sequence
 
    !> Extents of the input (0) and of the outputs of all layers
    subroutine output_extents(self, extent, extents, error)
@@ -196,7 +199,7 @@ contains
    pure logical function in_place(self)
       !> The network
       class(layers_type), intent(in) :: self
-      in_place = self%lean .and. self%backend%works_in_place
+      in_place = self%keep_activations == keep_needed .and. self%backend%works_in_place
    end function in_place
 
 end module cnn_model_layers

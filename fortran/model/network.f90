@@ -23,17 +23,17 @@ module cnn_model_network
 
    integer, parameter :: stage_built = 0, stage_forward = 1, stage_loss = 2, stage_backward = 3
 
-   !> Nothing; a step has run since tensors were last allocated, so that one may be recorded; one is recorded
-   integer, parameter :: record_none = 0, record_expected = 1, record_made = 2
+   !> Nothing; a step has run since tensors were last allocated, so that one may be captured; one is captured
+   integer, parameter :: capture_none = 0, capture_expected = 1, capture_made = 2
 
-   !> Steps of the same shapes, which a device may record and run again
-   type :: record_type
+   !> Steps of the same shapes, which a device may capture as a graph and replay
+   type :: capture_type
       !> Copies of input and target, at addresses that stay
       type(tensor_type) :: input, target
-      integer :: state = record_none
-      !> Whether recording has failed
+      integer :: state = capture_none
+      !> Whether the capture has failed
       logical :: refused = .false.
-   end type record_type
+   end type capture_type
 
    !> Input and target of the next step, fed from the host
    type :: batch_type
@@ -47,7 +47,7 @@ module cnn_model_network
       type(description_type) :: description
       !> Which of them are frozen, and their update; the tensors are those of the layers
       type(parameters_type) :: parameters
-      type(record_type), private :: record
+      type(capture_type), private :: capture
       type(batch_type), private :: next
       !> Updates so far: the number of the next step, from 0
       integer(i8) :: steps_done = 0_i8
@@ -60,8 +60,8 @@ module cnn_model_network
       procedure :: compute_loss
       procedure :: backward
       procedure :: update
-      procedure :: feed, step, step_fed, read_loss, is_recorded
-      procedure, private :: queue_loss, spent
+      procedure :: feed, step, step_fed, read_loss, is_captured
+      procedure, private :: queue_loss, outputs_released
       final :: destroy
    end type network_type
 
@@ -132,7 +132,7 @@ contains
 
    !> A network with undefined weights from its description (JSON text)
    subroutine build(self, text, dtype, device, error)
-      !> A network of which at most `fuse` and `lean` have been set
+      !> A network of which at most `keep_activations` has been set
       class(network_type), intent(inout) :: self
       !> Description of the model, JSON
       character(len=*), intent(in) :: text
@@ -153,7 +153,6 @@ contains
          return
       end if
       self%dtype = dtype
-      self%fuse = self%fuse .or. self%lean
       allocate (self%layers(size(self%description%layers)))
       do i = 1, size(self%layers)
          self%layers(i)%is = self%description%layers(i)
@@ -188,8 +187,8 @@ contains
       end if
       self%stage = stage_built
       call allocate_outputs(self, x%extent, moved, error)
-      ! A recorded step has the old addresses
-      if (moved) self%record%state = record_none
+      ! A captured step has the old addresses
+      if (moved) self%capture%state = capture_none
       if (allocated(error)) return
       self%input = x
       call find_outputs(self, error)
@@ -225,7 +224,7 @@ contains
       real(dp) :: scale
       logical :: moved
 
-      if (self%stage < stage_forward .or. self%spent()) then
+      if (self%stage < stage_forward .or. self%outputs_released()) then
          call fail(error, "loss: no output yet, call forward first")
          return
       end if
@@ -239,7 +238,7 @@ contains
       self%has_loss = .false.
       self%unseen = .false.
       call allocate_gradients(self, moved, error)
-      if (moved) self%record%state = record_none
+      if (moved) self%capture%state = capture_none
       if (allocated(error)) return
       scale = 1.0_dp
       if (self%description%mean) scale = 1.0_dp/real(y%count(), dp)
@@ -256,7 +255,7 @@ contains
       !> Call out of order, or an error of the device
       type(error_type), allocatable, intent(out) :: error
 
-      if (self%stage < stage_loss .or. self%spent()) then
+      if (self%stage < stage_loss .or. self%outputs_released()) then
          call fail(error, "backward: no loss yet, call forward and loss first")
          return
       end if
@@ -273,11 +272,11 @@ contains
    end subroutine backward
 
    !> Whether `backward` has taken the memory of outputs
-   pure logical function spent(self)
+   pure logical function outputs_released(self)
       !> The network
       class(network_type), intent(in) :: self
-      spent = self%in_place() .and. self%stage == stage_backward
-   end function spent
+      outputs_released = self%in_place() .and. self%stage == stage_backward
+   end function outputs_released
 
    !> One SGD step on all parameters that are not frozen with the gradients of the last `backward`
    subroutine update(self, sgd, error)
@@ -300,12 +299,12 @@ contains
       self%steps_done = self%steps_done + 1_i8
    end subroutine update
 
-   !> Whether the last step was replayed from a recording, and the next of its shapes will be
-   pure logical function is_recorded(self)
+   !> Whether the last step was the replay of a captured one, and the next of its shapes will be
+   pure logical function is_captured(self)
       !> The network
       class(network_type), intent(in) :: self
-      is_recorded = self%record%state == record_made
-   end function is_recorded
+      is_captured = self%capture%state == capture_made
+   end function is_captured
 
    !> Give everything back to the device
    subroutine destroy(self)
@@ -315,8 +314,8 @@ contains
       call self%backend%close()
       call self%backend%release(self%next%input)
       call self%backend%release(self%next%target)
-      call self%backend%release(self%record%input)
-      call self%backend%release(self%record%target)
+      call self%backend%release(self%capture%input)
+      call self%backend%release(self%capture%target)
       call self%parameters%release(self%backend)
       call release_tensors(self)
    end subroutine destroy

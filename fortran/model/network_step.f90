@@ -1,8 +1,8 @@
 ! SPDX-License-Identifier: MIT
-!> Steps of training. Where the device records, the first step of a shape is queued call by call, which makes plans and
-!> memory; the second is recorded; then it is one call.
+!> Steps of training. Where the device captures graphs, the first step of a shape is queued call by call, which makes
+!> plans and memory; the second is captured; then it is one call.
 !>
-!> Recorded are forward, loss and backward, on copies of input and target that stay where they are. The update, a call
+!> Captured are forward, loss and backward, on copies of input and target that stay where they are. The update, a call
 !> of its own, is not: its settings may be others in each step.
 !>
 !> A loss that is NaN or infinite is no step of training: where it is looked at, before the update, the weights stay.
@@ -58,8 +58,8 @@ contains
       real(dp), intent(inout) :: loss
       !> A tensor that does not fit, a loss that is not finite, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      if (is_known(self%record, x, target)) then
-         call run_recorded(self, x, target, error)
+      if (is_known(self%capture, x, target)) then
+         call run_captured(self, x, target, error)
          if (allocated(error)) return
       else
          call run(self, x, target, error)
@@ -128,8 +128,8 @@ contains
       moved = .false.
       call resize(self%backend, input%extent, self%dtype, self%next%input, moved, error)
       if (.not. allocated(error)) call resize(self%backend, target%extent, self%dtype, self%next%target, moved, error)
-      ! A recorded step has the old addresses
-      if (moved) self%record%state = record_none
+      ! A captured step has the old addresses
+      if (moved) self%capture%state = capture_none
       if (allocated(error)) return
       call self%backend%feed([input%address, target%address], [self%next%input, self%next%target], error)
       self%next%is_fed = .not. allocated(error)
@@ -188,18 +188,20 @@ contains
       call self%backward(error)
    end subroutine run
 
-   !> Whether a step of these shapes may be recorded, or is
-   logical function is_known(record, x, target)
-      !> What the network has recorded
-      type(record_type), intent(in) :: record
+   !> Whether a step of these shapes may be captured, or is
+   logical function is_known(capture, x, target)
+      !> What the network has captured
+      type(capture_type), intent(in) :: capture
       !> Input of a step; its values do not matter
       type(tensor_type), intent(in) :: x
       !> What the output should be; its values do not matter
       type(tensor_type), intent(in) :: target
-      is_known = record%state /= record_none .and. same_shape(record%input, x) .and. same_shape(record%target, target)
+      is_known = capture%state /= capture_none .and. same_shape(capture%input, x) .and. same_shape(capture%target, &
+         & target)
    end function is_known
 
-   !> After a step that was run call by call: memory for the next ones, where the device records and has some left
+   !> After a step that was run call by call: memory for the next ones, where the device captures graphs and has some
+   !> left
    subroutine expect(self, x, target)
       !> The network
       class(network_type), intent(inout) :: self
@@ -209,27 +211,27 @@ contains
       type(tensor_type), intent(in) :: target
       type(error_type), allocatable :: error
       logical :: moved
-      if (.not. self%backend%records) return
-      if (.not. (same_shape(self%record%input, x) .and. same_shape(self%record%target, target))) then
-         ! What was recorded has other addresses
-         self%record%state = record_none
+      if (.not. self%backend%captures) return
+      if (.not. (same_shape(self%capture%input, x) .and. same_shape(self%capture%target, target))) then
+         ! What was captured has other addresses
+         self%capture%state = capture_none
          moved = .false.
-         call resize(self%backend, x%extent, x%dtype, self%record%input, moved, error)
-         if (.not. allocated(error)) call resize(self%backend, target%extent, target%dtype, self%record%target, moved, &
-            & error)
-         self%record%refused = allocated(error)
-         if (self%record%refused) then
+         call resize(self%backend, x%extent, x%dtype, self%capture%input, moved, error)
+         if (.not. allocated(error)) call resize(self%backend, target%extent, target%dtype, self%capture%target, &
+            & moved, error)
+         self%capture%refused = allocated(error)
+         if (self%capture%refused) then
             ! A shape without memory would be taken for a copy
-            call self%backend%release(self%record%input)
-            self%record%input = tensor_type()
-            self%record%target = tensor_type()
+            call self%backend%release(self%capture%input)
+            self%capture%input = tensor_type()
+            self%capture%target = tensor_type()
          end if
       end if
-      if (.not. self%record%refused) self%record%state = record_expected
+      if (.not. self%capture%refused) self%capture%state = capture_expected
    end subroutine expect
 
-   !> By replaying what is recorded, after recording it where that is not done yet
-   subroutine run_recorded(self, x, target, error)
+   !> By replaying what is captured, after capturing it where that is not done yet
+   subroutine run_captured(self, x, target, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input (w, h, c, n), in the network's memory
@@ -240,37 +242,37 @@ contains
       type(error_type), allocatable, intent(out) :: error
       logical :: done
 
-      call self%backend%convert(x, self%record%input, error)
+      call self%backend%convert(x, self%capture%input, error)
       if (allocated(error)) return
-      call self%backend%convert(target, self%record%target, error)
+      call self%backend%convert(target, self%capture%target, error)
       if (allocated(error)) return
       call leave_batch(self, error)
       if (allocated(error)) return
       done = .false.
-      if (self%record%state == record_made) call self%backend%replay(done, error)
+      if (self%capture%state == capture_made) call self%backend%replay(done, error)
       if (.not. (done .or. allocated(error))) then
-         call make_record(self)
-         if (self%record%state == record_made) call self%backend%replay(done, error)
+         call capture_step(self)
+         if (self%capture%state == capture_made) call self%backend%replay(done, error)
       end if
       if (done) then
          self%stage = stage_backward
       else if (.not. allocated(error)) then
-         call run(self, self%record%input, self%record%target, error)
+         call run(self, self%capture%input, self%capture%target, error)
       end if
-   end subroutine run_recorded
+   end subroutine run_captured
 
-   !> What cannot be recorded, as a library that waits for the device in between, is run call by call from then on
-   subroutine make_record(self)
+   !> What cannot be captured, as a library that waits for the device in between, is run call by call from then on
+   subroutine capture_step(self)
       !> The network
       class(network_type), intent(inout) :: self
       type(error_type), allocatable :: error, failure
-      call self%backend%start_recording(error)
+      call self%backend%start_capture(error)
       if (.not. allocated(error)) then
-         call run(self, self%record%input, self%record%target, failure)
-         call self%backend%stop_recording(error)
+         call run(self, self%capture%input, self%capture%target, failure)
+         call self%backend%end_capture(error)
       end if
-      self%record%refused = allocated(error) .or. allocated(failure)
-      self%record%state = merge(record_none, record_made, self%record%refused)
-   end subroutine make_record
+      self%capture%refused = allocated(error) .or. allocated(failure)
+      self%capture%state = merge(capture_none, capture_made, self%capture%refused)
+   end subroutine capture_step
 
 end submodule cnn_model_network_step

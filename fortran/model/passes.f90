@@ -25,8 +25,8 @@ contains
       i = 1
       do while (i <= size(self%layers))
          if (self%layers(i)%is%kind == kind_conv2d) then
-            last = self%chain_end(i)
-            call self%backend%forward_chain(self%chain(i, last), error)
+            last = self%sequence_end(i)
+            call self%backend%forward_sequence(self%sequence_steps(i, last), error)
             i = last
          else
             call self%backend%relu_forward(self%input_of(i), self%layers(i)%output, error)
@@ -105,8 +105,8 @@ contains
       ! Below the first convolution there is nothing to learn
       do while (any(self%layers(:i)%is%kind == kind_conv2d))
          if (self%layers(i)%is%kind == kind_conv2d) then
-            first = self%chain_start(i)
-            call chain_in_place(self, first, i, dy, error)
+            first = self%sequence_start(i)
+            call sequence_in_place(self, first, i, dy, error)
             i = first
          else if (i == size(self%layers) .or. self%relu_follows(i)) then
             ! A ReLU before a convolution is part of that convolution's gradient
@@ -121,7 +121,7 @@ contains
 
    !> Gradients of the parameters of convolutions first, first + 2, ... last from that of the output of the last, dy; dy
    !> becomes the gradient of the output of the layer before them, or before the ReLU before it
-   subroutine chain_in_place(self, first, last, dy, error)
+   subroutine sequence_in_place(self, first, last, dy, error)
       !> The network
       class(layers_type), intent(inout) :: self
       !> Number of the first convolution's layer, from 1
@@ -135,12 +135,12 @@ contains
       type(tensor_type) :: x, db
       type(conv_step_type) :: steps((last - first)/2 + 1)
 
-      steps = self%chain(first, last)
+      steps = self%sequence_steps(first, last)
       if (self%layers(last)%is%has_bias .and. .not. self%relu_follows(last)) then
          call self%backend%conv_backward_bias(dy, self%layers(last)%bias%gradient, error)
          if (allocated(error)) return
       end if
-      call self%backend%backward_chain(steps, dy, error)
+      call self%backend%backward_sequence(steps, dy, error)
       if (allocated(error) .or. .not. steps(1)%keeps_gradient) return
       if (last > first) dy = self%layers(first + 1)%output
       x = self%layers(first - 1)%output
@@ -154,6 +154,6 @@ contains
          end if
       end associate
       dy = x
-   end subroutine chain_in_place
+   end subroutine sequence_in_place
 
 end module cnn_model_passes

@@ -6,7 +6,7 @@ module cnn_model_tensors
    use cnn_core_error, only : error_type
    use cnn_core_tensor, only : tensor_type
    use cnn_model_description, only : kind_conv2d
-   use cnn_model_layers, only : layers_type
+   use cnn_model_layers, only : keep_needed, layers_type
    implicit none
    private
 
@@ -29,18 +29,18 @@ contains
       moved = .false.
       call self%output_extents(extent, shapes, error)
       if (allocated(error)) return
-      call set_forms(self, shapes, error)
+      call set_storage_formats(self, shapes, error)
       if (allocated(error)) return
       do i = 1, size(self%layers)
          if (self%fused(i)) cycle
-         call resize(self%backend, shapes(:, i), self%layers(i)%kept_as, self%layers(i)%output, &
+         call resize(self%backend, shapes(:, i), self%layers(i)%storage_dtype, self%layers(i)%output, &
             & moved, error)
          if (allocated(error)) return
       end do
    end subroutine allocate_outputs
 
    !> The forms in which outputs are kept
-   subroutine set_forms(self, extents, error)
+   subroutine set_storage_formats(self, extents, error)
       !> The network
       class(layers_type), intent(inout) :: self
       !> (w, h, c, n) of the input (0) and of the outputs of all layers
@@ -50,21 +50,21 @@ contains
       type(conv_step_type), allocatable :: steps(:)
       integer :: first, last
 
-      self%layers%kept_as = self%dtype
-      self%layers%hidden = .false.
+      self%layers%storage_dtype = self%dtype
+      self%layers%opaque = .false.
       first = 1
       do while (first <= size(self%layers))
          last = first
          if (self%layers(first)%is%kind == kind_conv2d) then
-            last = self%chain_end(first)
-            call self%find_chain(first, last, extents, steps, error)
+            last = self%sequence_end(first)
+            call self%find_sequence(first, last, extents, steps, error)
             if (allocated(error)) return
-            self%layers(first:last - 1)%kept_as = steps(1)%y%dtype
-            self%layers(first:last - 1)%hidden = steps(1)%hidden
+            self%layers(first:last - 1)%storage_dtype = steps(1)%y%dtype
+            self%layers(first:last - 1)%opaque = steps(1)%opaque
          end if
          first = last + 1
       end do
-   end subroutine set_forms
+   end subroutine set_storage_formats
 
    !> Gradients with the shapes of what they belong to
    subroutine allocate_gradients(self, moved, error)
@@ -76,8 +76,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer :: i, extent(4)
       moved = .false.
-      if (.not. self%lean) call resize(self%backend, self%input%extent, self%dtype, self%input_gradient, &
-         & moved, error)
+      if (self%keep_activations /= keep_needed) call resize(self%backend, self%input%extent, self%dtype, &
+         & self%input_gradient, moved, error)
       if (allocated(error)) return
       do i = 1, size(self%layers)
          ! The gradient of the loss itself has no output to take the place of: that is kept

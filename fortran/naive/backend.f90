@@ -21,9 +21,9 @@ module cnn_naive_backend
       procedure :: conv_backward_data => naive_conv_backward_data
       procedure :: conv_backward_filter => naive_conv_backward_filter
       procedure :: conv_backward_relu => naive_conv_backward_relu
-      procedure :: forward_chain => naive_forward_chain
-      procedure :: backward_chain => naive_backward_chain
-      procedure :: chain_way => naive_chain_way
+      procedure :: forward_sequence => naive_forward_sequence
+      procedure :: backward_sequence => naive_backward_sequence
+      procedure :: sequence_algorithm => naive_sequence_algorithm
    end type naive_type
 
 contains
@@ -108,7 +108,7 @@ contains
       call backward_relu_apart(self, conv, w, dy, a, db, error)
    end subroutine naive_conv_backward_relu
 
-   subroutine naive_forward_chain(self, steps, error)
+   subroutine naive_forward_sequence(self, steps, error)
       !> The device
       class(naive_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
@@ -116,9 +116,9 @@ contains
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call forward_step_by_step(self, steps, error)
-   end subroutine naive_forward_chain
+   end subroutine naive_forward_sequence
 
-   subroutine naive_backward_chain(self, steps, dy, error)
+   subroutine naive_backward_sequence(self, steps, dy, error)
       !> The device
       class(naive_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
@@ -128,15 +128,15 @@ contains
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call backward_step_by_step(self, steps, dy, error)
-   end subroutine naive_backward_chain
+   end subroutine naive_backward_sequence
 
-   function naive_chain_way(self, steps) result(text)
+   function naive_sequence_algorithm(self, steps) result(text)
       !> The device
       class(naive_type), intent(in) :: self
       !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
       character(len=:), allocatable :: text
       text = one_after_the_other(self, steps)
-   end function naive_chain_way
+   end function naive_sequence_algorithm
 
 end module cnn_naive_backend

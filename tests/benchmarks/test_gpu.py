@@ -61,7 +61,7 @@ def pretended(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     """Everything once, without some contestants that would only take time here: JSON, output, folder."""
     folder = tmp_path_factory.mktemp("gpu_bench")
     done = bench_program("--pretend", libraries, "--output", folder / "gpu.json", "--precisions", "fp32,bf16",
-                         "--without", "torch benchmark,bridge fuse,bridge record,bridge det")
+                         "--without", "torch benchmark,bridge after_relu,bridge capture,bridge det")
     assert done.returncode in (0, 1), done.stderr
     found = json.loads((folder / "gpu.json").read_text(encoding="utf-8"))
     assert found["exit_code"] == done.returncode
@@ -89,7 +89,7 @@ def test_a_pretended_run_says_so_everywhere(pretended: tuple[Found, str, Path]) 
 @pytest.mark.deep
 def test_everybody_has_a_figure_or_a_reason(pretended: tuple[Found, str, Path]) -> None:
     found = pretended[0]
-    left_out = ("torch benchmark", "bridge fuse", "bridge record", "bridge det")
+    left_out = ("torch benchmark", "bridge after_relu", "bridge capture", "bridge det")
     taking_part = {name for name in NAMES if framework(name).cost == CHEAP and not name.startswith(left_out)}
     assert [(one["size"], one["precision"]) for one in found["cells"]] == [
         (12, "fp32"), (12, "bf16"), (6, "fp32"), (6, "bf16")]

@@ -27,7 +27,7 @@ COMPILED, ALL = 6, 9
 SLOW_PLAN, SLOW_STEPS = 1 << COMPILED, (1 << ALL) - 1 - (1 << COMPILED)
 #: Plans of a memory-efficient step of three layers: forward, filter gradients, and data gradients but for the first
 RUNS = 3 + 3 + 2
-MEASURED = "cuda,record=no,math=tf32,algorithm=measured,compile=yes"
+MEASURED = "cuda,capture=no,math=tf32,algorithm=measured,compile=yes"
 
 PROGRAM = """
 import json, sys
@@ -45,7 +45,7 @@ print(json.dumps({"losses": losses, "steps": seen}))
 """
 
 
-def lean_steps(fixture: Path, device: str, **settings: object) -> dict[str, Any]:
+def efficient_steps(fixture: Path, device: str, **settings: object) -> dict[str, Any]:
     """Three steps with channels last: losses, and what each has made and run."""
     names = ["plans made", "plans compiled", "cudnnBackendExecute", *(f"graph engine {i}" for i in range(ALL))]
     given = {name: str(value) for name, value in settings.items()}
@@ -69,7 +69,7 @@ def ran(found: dict[str, Any]) -> list[int]:
 @pytest.mark.parametrize("math", ["tf32", "bf16"])
 def test_nothing_is_compiled_unless_asked(fixture: Path, math: str, options: str) -> None:
     """Two kernels do what such an engine would."""
-    found = lean_steps(fixture, f"cuda,record=no,math={math}{options}", STRICT_COMPILED=2)
+    found = efficient_steps(fixture, f"cuda,capture=no,math={math}{options}", STRICT_COMPILED=2)
     assert compiled(found) == 0 and ran(found) == [0, 0]
     assert [step["cudnnBackendExecute"] for step in found["steps"][1:]] == [RUNS, RUNS]
 
@@ -87,29 +87,31 @@ def test_the_doctor_compiles_nothing_unless_asked(capsys: pytest.CaptureFixture[
 
 def test_one_engine_is_compiled_for_a_request(fixture: Path) -> None:
     """Of two that are offered; with algorithm=measured forward convolutions have one to try, too."""
-    assert compiled(lean_steps(fixture, "cuda,math=tf32,compile=yes", STRICT_COMPILED=2)) == 2
-    assert compiled(lean_steps(fixture, "cuda,math=tf32,compile=yes,algorithm=measured", STRICT_COMPILED=2)) == 3 + 2
+    assert compiled(efficient_steps(fixture, "cuda,math=tf32,compile=yes", STRICT_COMPILED=2)) == 2
+    found = efficient_steps(fixture, "cuda,math=tf32,compile=yes,algorithm=measured", STRICT_COMPILED=2)
+    assert compiled(found) == 3 + 2
 
 
 def test_untimed_it_is_taken(fixture: Path) -> None:
     """With algorithm=heuristic, however slow it is: who asks for it gets it."""
-    found = lean_steps(fixture, "cuda,record=no,math=tf32,compile=yes", STRICT_SLOW_ENGINES=SLOW_PLAN)
+    found = efficient_steps(fixture, "cuda,capture=no,math=tf32,compile=yes", STRICT_SLOW_ENGINES=SLOW_PLAN)
     assert ran(found) == [2, 2]
 
 
 @pytest.mark.parametrize(("slow", "runs"), [(SLOW_PLAN, 0), (SLOW_STEPS, 3 + 2)], ids=["two steps", "one plan"])
 def test_the_faster_way_is_taken(fixture: Path, slow: int, runs: int) -> None:
     """Timed once, in the first step. Where all others are slow forward convolutions take it, too."""
-    right = lean_steps(fixture, "cuda,math=tf32")["losses"]
-    first = lean_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=slow)
+    right = efficient_steps(fixture, "cuda,math=tf32")["losses"]
+    first = efficient_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=slow)
     assert ran(first) == [runs, runs] and first["losses"] == pytest.approx(right, rel=2e-3)
     assert [step["cudnnBackendExecute"] for step in first["steps"][1:]] == [RUNS, RUNS]
 
 
 def test_a_way_that_fails_is_not_taken(fixture: Path) -> None:
     """When it is timed: here the first of two data gradients with a mask, which is right all the same."""
-    right = lean_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=SLOW_STEPS)
+    right = efficient_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=SLOW_STEPS)
     # Plans run in the order of a step, and this is the first run of that mask's plan
-    found = lean_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=SLOW_STEPS, STRICT_FAIL="cudnnBackendExecute:73:4000")
+    found = efficient_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=SLOW_STEPS,
+                            STRICT_FAIL="cudnnBackendExecute:73:4000")
     assert ran(right) == [3 + 2, 3 + 2] and ran(found) == [3 + 1, 3 + 1]
     assert found["losses"] == pytest.approx(right["losses"], rel=2e-3)

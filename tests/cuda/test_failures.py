@@ -49,7 +49,7 @@ FAILS = {
     "cudaEventSynchronize": "cuda:0: cudaEventSynchronize",
     "cudaStreamWaitEvent": "cuda:0: cudaStreamWaitEvent",
     "cudaEventRecord": "cuda:0: cudaEventRecord",
-    "cudaGraphLaunch": r"cuda:0: a recorded step \(cudaGraphLaunch\)",
+    "cudaGraphLaunch": r"cuda:0: a captured step \(cudaGraphLaunch\)",
     "cudnnCreate": "cudnnCreate",
     "cudnnSetStream": "cudnnSetStream",
     **{f"cudnnCreate{name}": f"cudnnCreate{name}" for name in DESCRIBED},
@@ -79,7 +79,7 @@ FREES = {"cudaFree", "cudaFreeHost", "cudaStreamDestroy", "cudaEventDestroy", "c
 WORKSPACES = {f"cudnnGetConvolution{name}WorkspaceSize" for name in PASSES}
 #: What our kernels do, but for float16: stream_checks.py lets it fail there
 BY_LIBRARY = {"cudnnConvolutionBackwardBias"}
-#: What cannot be recorded is run call by call
+#: What cannot be captured is run call by call
 RECORDS = {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate"}
 #: Used on the way to a free, where their failures stop nothing either
 ON_THE_WAY = {"cudaGetDevice", "cudaSetDevice", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cudaStreamSynchronize"}
@@ -101,23 +101,23 @@ SCENARIOS = {
     "kernels": ("file", "cuda,graphs=no", ()),
     "graphs": ("file", "cuda", ()),
     "graphs, measured": ("file", "cuda,algorithm=measured,workspace=1", ("cudnnBackend",)),
-    "graphs, fused": ("step", "cuda,record=no", ("cudnnBackend",)),
-    "graphs, recorded": ("step", "cuda", (
+    "graphs, fused": ("step", "cuda,capture=no", ("cudnnBackend",)),
+    "graphs, captured": ("step", "cuda", (
         "cudaStream.*Capture", "cudaGraph", "cudaMemcpyAsync", "cudaMalloc$", "cuLaunchKernel", "cudnnSetStream",
         "cudnnBackendExecute", "cudnnBackendFinalize", "cudaGetDevice$", "cudaSetDevice")),
-    "graphs, channels last": ("memory-efficient step", "cuda,math=bf16,record=no", (
+    "graphs, channels last": ("memory-efficient step", "cuda,math=bf16,capture=no", (
         "cudnnBackendExecute", "cudnnBackendFinalize", "cudaMalloc$", "cuLaunchKernel")),
-    "in place": ("memory-efficient step", "cuda,record=no", ("cudaMalloc$", "cuLaunchKernel")),
+    "in place": ("memory-efficient step", "cuda,capture=no", ("cudaMalloc$", "cuLaunchKernel")),
     "measured": ("file", "cuda,graphs=no,algorithm=measured,workspace=1", (
         "cudnnFind", "cudaMemGetInfo", "cudaMalloc$", ".*Workspace")),
-    "fused": ("step", "cuda,graphs=no,record=no", (
+    "fused": ("step", "cuda,graphs=no,capture=no", (
         "cudnnConvolution", "cuLaunchKernel", "cudaMalloc$", "cudaStreamSynchronize", "cudaMemcpyAsync")),
-    "rounded": ("step", "cuda,math=bf16,record=no", ("cuLaunchKernel", "cudaMalloc$")),
+    "rounded": ("step", "cuda,math=bf16,capture=no", ("cuLaunchKernel", "cudaMalloc$")),
     # Where the stream changes: cuda/test_streams.py
-    "fed": ("fed step", "cuda,record=no", (
+    "fed": ("fed step", "cuda,capture=no", (
         "cudaEventSynchronize", "cudaStreamWaitEvent", "cudaEventRecord", "cudaEventCreate", "cudaStreamCreate",
         "cudaMallocHost", "cudaMemcpyAsync", "cudaMalloc$", "cudaFreeHost", "cudaEventDestroy", "cudaStreamDestroy")),
-    "graphs, recorded, fed": ("fed step", "cuda", ("cudaStreamWaitEvent", "cudaEventRecord", "cudaGraph")),
+    "graphs, captured, fed": ("fed step", "cuda", ("cudaStreamWaitEvent", "cudaEventRecord", "cudaGraph")),
     "second device": ("step", "cuda:1", (
         "cudaGetDevice$", "cuInit", "cuDeviceGet$", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease", "cuCtx")),
 }  # fmt: skip
@@ -140,8 +140,8 @@ def test_each_call_may_fail(scenario: str, fixture: Path, tmp_path: Path) -> Non
     found = json.loads(done.stdout)
     # A plan that cannot be made, or fails when it is measured, is not taken, and nothing else happens
     may_go_on = ("cudnnBackend",) if scenario.startswith("graphs") else ()
-    if scenario.startswith("graphs, recorded"):
-        # While a step is recorded any failure means that it is run call by call
+    if scenario.startswith("graphs, captured"):
+        # While a step is captured any failure means that it is run call by call
         may_go_on = ("",)
     problems = [problem for one in found for problem in problems_of(one, may_go_on=may_go_on)]
     assert not problems, "\n".join(problems)

@@ -196,7 +196,7 @@ def stored(kind: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
 @looped(("pixels", "channels", "blocks"), [(1, 1, 1), (700, 1, 2), (511, 3, 3), (200, 16, 2),
                                           (3, 512, 2), (40, 768, 6), (9, 5, 5), (0, 4, 1)])
 @looped("kind", STORED)
-def test_relu_backward_last(kernels: HostKernels, kind: str, pixels: int, channels: int, blocks: int,
+def test_relu_backward_nhwc(kernels: HostKernels, kind: str, pixels: int, channels: int, blocks: int,
                             inside: str) -> None:
     """Bits pass or become 0; where z is NaN they pass. A thread adds up what it passed on, in its order."""
     memory, threads = Memory(), blocks*BLOCK
@@ -204,7 +204,7 @@ def test_relu_backward_last(kernels: HostKernels, kind: str, pixels: int, channe
     operands = {name: memory.inout(values) if name == inside else memory.put(values) for name, values in given.items()}
     dz = operands.get(inside, memory.out((pixels, channels), STORED[kind][0]))
     partial = memory.out((channels, threads//channels), np.float64)
-    kernels.launch(f"cnn_relu_backward_last_{kind}", blocks, np.int64(dz.size), np.int64(channels),
+    kernels.launch(f"cnn_relu_backward_nhwc_{kind}", blocks, np.int64(dz.size), np.int64(channels),
                    *operands.values(), dz, partial)
     memory.check()
     right = np.where(as_float32(given["z"], kind) <= 0, STORED[kind][0](0), given["da"])
@@ -241,7 +241,7 @@ def test_turn(kernels: HostKernels, kind: str, batch: int, columns: int, rows: i
     memory = Memory()
     values = memory.put(stored(kind, (batch, columns, rows), 4))
     to = memory.out((batch, rows, columns), STORED[kind][0])
-    kernels.launch(f"cnn_turn_{kind}", blocks, np.int64(rows), np.int64(columns), np.int64(batch), values, to)
+    kernels.launch(f"cnn_transpose_{kind}", blocks, np.int64(rows), np.int64(columns), np.int64(batch), values, to)
     memory.check()
     assert same_bits(to, np.ascontiguousarray(values.transpose(0, 2, 1)))
 

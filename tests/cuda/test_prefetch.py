@@ -16,7 +16,7 @@ from tests.helpers.cuda import REAL_CUDA
 from tests.helpers.cuda.arrays import live
 
 X, Y = (3, 1, 11, 13), (3, 1, 11, 13)
-ALL_DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda", "cuda,record=no", "cuda,math=bf16"])
+ALL_DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda", "cuda,capture=no", "cuda,math=bf16"])
 ALL_KINDS = pytest.mark.parametrize("given", [{}, {"keep_activations": "after_relu"}, {"keep_activations": False}],
                                     ids=["all", "after ReLU", "none"])
 SGD = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
@@ -50,7 +50,7 @@ def test_fed_steps_are_steps(cuda: str, device: str, given: dict[str, bool]) -> 
             array[...] = 7e30
         loss = fed.step(**SGD)
         assert loss == plain.step(to_device(x, fed.device), to_device(target, fed.device), **SGD)
-        assert fed.read_loss() == loss and fed.recorded == plain.recorded
+        assert fed.read_loss() == loss and fed.captured == plain.captured
         assert np.array_equal(to_host(fed.output("conv3")), to_host(plain.output("conv3")))
     assert same_weights(fed, plain)
 
@@ -116,7 +116,7 @@ def test_what_is_refused(cuda: str, device: str) -> None:
 
 @ALL_DEVICES
 def test_a_step_of_another_target_is_refused(cuda: str, device: str) -> None:
-    """Also after steps that were recorded; the next step is right."""
+    """Also after steps that were captured; the next step is right."""
     net, plain = two_networks(device, cuda)
     (x, target), = batches(1)
     given = to_device(x, net.device), to_device(target, net.device)

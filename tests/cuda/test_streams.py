@@ -19,13 +19,13 @@ CHECKS = (
     "destroyed_streams", "chosen_again", "errors_are_marked", "failures_to_change", "two_devices",
     "trials_give_memory_back", "threads", "other_devices", "memory_of_the_other_device", "errors_are_not_left_behind",
     "opened_and_closed", "options_make_plans", "descriptors_are_few", "half_done_steps", "more_than_all_memory",
-    "recorded_steps", "recorded_steps_are_steps", "two_networks_recorded", "what_cannot_be_recorded", "fed_steps",
-    "feeding_does_not_wait_for_a_step", "lean_steps_are_fused_steps", "masks_may_be_refused",
-    "recordings_follow_memory", "steps_go_on_after_failures",
+    "captured_steps", "captured_steps_are_steps", "two_networks_captured", "what_cannot_be_captured", "fed_steps",
+    "feeding_does_not_wait_for_a_step", "efficient_steps_are_fused_steps", "masks_may_be_refused",
+    "captured_graphs_follow_memory", "steps_go_on_after_failures",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", few(CHECKS, ("steady", "two_networks", "recorded_steps", "fed_steps").__contains__))
+@pytest.mark.parametrize("name", few(CHECKS, ("steady", "two_networks", "captured_steps", "fed_steps").__contains__))
 def test_check(name: str, fixture: Path) -> None:
     """In a process of its own, which the device ends if a wait is missing or anything leaks."""
     done = subprocess.run([sys.executable, "-m", "tests.helpers.cuda.stream_checks", name, fixture],

@@ -49,7 +49,7 @@ def ways(case: Case, dtype: str) -> list[str]:
     """How the device cpu computes y, dx and dw."""
     params = np.array([*case.stride, *case.padding, *case.dilation, case.groups], np.int32)
     extents = (np.array(shape[::-1], np.int32) for shape in (case.x, case.w))
-    text = extension.call("conv2d_ways", extension.dtype_code("dtype", dtype), params, *extents)
+    text = extension.call("conv2d_algorithms", extension.dtype_code("dtype", dtype), params, *extents)
     return (text.decode() if isinstance(text, bytes) else str(text)).strip().split("; ")
 
 

@@ -47,16 +47,16 @@ KERNELS_OF(f32, float)
 KERNELS_OF(f64, double)
 
 #define LAST_OF(kind)                                                                                       \
-  void cnn_relu_backward_last_##kind(int64_t, int64_t, void *, void *, void *, void *);                     \
+  void cnn_relu_backward_nhwc_##kind(int64_t, int64_t, void *, void *, void *, void *);                     \
   void cnn_channel_sums_##kind(int64_t, int64_t, void *, void *);                                           \
-  void cnn_turn_##kind(int64_t, int64_t, int64_t, void *, void *);                                          \
-  static void relu_backward_last_##kind(void **args) {                                                      \
-    cnn_relu_backward_last_##kind(LONG(0), LONG(1), ADDRESS(2), ADDRESS(3), ADDRESS(4), ADDRESS(5));        \
+  void cnn_transpose_##kind(int64_t, int64_t, int64_t, void *, void *);                                          \
+  static void relu_backward_nhwc_##kind(void **args) {                                                      \
+    cnn_relu_backward_nhwc_##kind(LONG(0), LONG(1), ADDRESS(2), ADDRESS(3), ADDRESS(4), ADDRESS(5));        \
   }                                                                                                         \
   static void channel_sums_##kind(void **args) {                                                            \
     cnn_channel_sums_##kind(LONG(0), LONG(1), ADDRESS(2), ADDRESS(3));                                      \
   }                                                                                                         \
-  static void turn_##kind(void **args) { cnn_turn_##kind(LONG(0), LONG(1), LONG(2), ADDRESS(3), ADDRESS(4)); }
+  static void transpose_##kind(void **args) { cnn_transpose_##kind(LONG(0), LONG(1), LONG(2), ADDRESS(3), ADDRESS(4)); }
 
 LAST_OF(f32)
 LAST_OF(f16)
@@ -81,9 +81,9 @@ static const struct {
 } table[] = {
     NAMED(mse_f32), NAMED(relu_backward_f32), NAMED(relu_backward_bias_f32), NAMED(narrow_f32), NAMED(sgd_f32),
     NAMED(mse_f64), NAMED(relu_backward_f64), NAMED(relu_backward_bias_f64), NAMED(narrow_f64), NAMED(sgd_f64),
-    NAMED(bias_gradient_f32), NAMED(bias_gradient_f64), NAMED(relu_backward_last_f32), NAMED(relu_backward_last_f16), NAMED(relu_backward_last_bf16),
+    NAMED(bias_gradient_f32), NAMED(bias_gradient_f64), NAMED(relu_backward_nhwc_f32), NAMED(relu_backward_nhwc_f16), NAMED(relu_backward_nhwc_bf16),
     NAMED(channel_sums_f32), NAMED(channel_sums_f16), NAMED(channel_sums_bf16),
-    NAMED(turn_f32), NAMED(turn_f16), NAMED(turn_bf16),
+    NAMED(transpose_f32), NAMED(transpose_f16), NAMED(transpose_bf16),
     NAMED(fold), NAMED(f32_to_f16), NAMED(f16_to_f32), NAMED(f32_to_bf16), NAMED(bf16_to_f32)};
 
 /* As cuLaunchKernel, with a name and without a stream: grid and block are x, y and z, args the addresses of the

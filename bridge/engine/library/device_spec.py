@@ -12,7 +12,7 @@
 ``transforms``          no (default), yes: FFT and Winograd too, which round differently from a sum of products
 ``graphs``              yes (default): cuDNN's graph API where it has a plan, no: its convolution calls only
 ``compile``             no (default), yes: an engine that cuDNN compiles for each shape, too, which takes many seconds
-``record``              yes (default): steps of the same shapes are recorded as a CUDA graph and run again, no
+``capture``             yes (default): steps of the same shapes are captured as a CUDA graph and replayed, no
 ======================= ==============================================================================================
 
 Fortran reads the text once more, in cnn_core_device_name, and says the same of what is wrong with it.
@@ -21,6 +21,8 @@ Fortran reads the text once more, in cnn_core_device_name, and says the same of 
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from dataclasses import dataclass
 
 from bridge.common.errors import ArgumentError, ArgumentTypeError
@@ -34,8 +36,11 @@ OPTIONS = {
     "transforms": ("yes|no", "yes or no"),
     "graphs": ("yes|no", "yes or no"),
     "compile": ("yes|no", "yes or no"),
-    "record": ("yes|no", "yes or no"),
+    "capture": ("yes|no", "yes or no"),
 }
+
+#: Former names of options, which work for one version more
+FORMER_OPTIONS = {"record": "capture"}
 
 #: For the help of programs, which end with `OPTIONS_HELP`
 HELP = ("cpu (default); cuda, cuda:1, ...: an NVIDIA GPU, with options as in cuda,math=tf32 (see below); naive: plain "
@@ -51,7 +56,7 @@ the first value is the default:
   transforms=no|yes             FFT and Winograd, which round differently
   graphs=yes|no                 cuDNN's graph API, where it has a plan
   compile=no|yes                engines compiled for each shape; takes seconds
-  record=yes|no                 repeat equal steps as a CUDA graph"""
+  capture=yes|no                repeat equal steps as a CUDA graph"""
 
 
 @dataclass(frozen=True)
@@ -123,9 +128,21 @@ def _check_option(text: str, kind: str, option: str) -> None:
     if kind != "cuda":
         raise ArgumentError(f'device {text}: "{option}", but {kind} has no options')
     name, _, value = option.partition("=")
-    if name not in OPTIONS or "=" not in option:
+    known = FORMER_OPTIONS.get(name, name)
+    if known not in OPTIONS or "=" not in option:
         raise ArgumentError(f'device {text}: unknown option "{option}", expected math=, algorithm=, deterministic=, '
-                            "workspace=, transforms=, graphs=, compile= or record=")
-    pattern, words = OPTIONS[name]
+                            "workspace=, transforms=, graphs=, compile= or capture=")
+    pattern, words = OPTIONS[known]
     if not re.fullmatch(pattern, value):
         raise ArgumentError(f'device {text}: {name} is "{value}", expected {words}')
+    if known != name:
+        warnings.warn(f"device {text}: {name}= is deprecated and will be removed in the next version: use {known}=",
+                      DeprecationWarning, stacklevel=_frames_inside())
+
+
+def _frames_inside() -> int:
+    """How far up the stack the caller of the package is, as `warnings.warn` of the calling function counts it."""
+    frame, depth = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("bridge."):
+        frame, depth = frame.f_back, depth + 1
+    return depth

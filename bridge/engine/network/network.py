@@ -273,7 +273,7 @@ class Network:
         """Give the next `step` its input and target, numpy arrays on any device, which are copied.
 
         On a CUDA device what is queued goes on meanwhile: from pinned memory, on a stream of its own, the next batch
-        arrives while a recorded step runs (behind one that is not, which reads the batch itself). Values are checked as
+        arrives while a captured step runs (behind one that is not, which reads the batch itself). Values are checked as
         on the CPU.
 
         Examples
@@ -303,8 +303,8 @@ class Network:
         Waits for a CUDA device once, before the update, to read the loss back. With ``read_loss=False`` it does not
         wait and returns None: `read_loss` reads the loss when it is wanted.
 
-        On a CUDA device the second step of a shape is recorded, and from then on input and target are copied inside the
-        device and the rest is one launch (a CUDA graph) and the update; the option ``record=no`` leaves that out.
+        On a CUDA device the second step of a shape is captured, and from then on input and target are copied inside the
+        device and the rest is one launch (a CUDA graph) and the update; the option ``capture=no`` leaves that out.
         Another shape in between, of a `forward` too, means to begin anew.
 
         Raises
@@ -339,11 +339,17 @@ class Network:
         return x, self._place.operand("target", target, dtype=self.dtype, ndim=4, like=x)
 
     @property
-    def recorded(self) -> bool:
-        """Return whether the last `step` was replayed from a recording, as on a CUDA device from the second of a shape
-        on.
+    def captured(self) -> bool:
+        """Return whether the last `step` was the replay of a captured one (a CUDA graph), as on a CUDA device from the
+        second of a shape on.
         """
-        return bool(extension.call("network_recorded", self._handle))
+        return bool(extension.call("network_captured", self._handle))
+
+    @property
+    def recorded(self) -> bool:
+        """Return `captured`; this name is deprecated."""
+        warn("Network.recorded", "Network.captured")
+        return self.captured
 
     def read_loss(self) -> float:
         """Return the loss of the last `loss` or `step`, before its update. Waits for a CUDA device.
@@ -403,7 +409,7 @@ class Network:
         """
         if len(shape) != 4:
             raise ArgumentError(f"shape: {tuple(shape)}, expected (n, c, h, w)")
-        text = extension.call("network_ways", self._handle, np.array(shape[::-1], np.int32))
+        text = extension.call("network_plan", self._handle, np.array(shape[::-1], np.int32))
         return text.decode("utf-8").strip().split("\n")
 
     def ways(self, shape: tuple[int, int, int, int]) -> list[str]:

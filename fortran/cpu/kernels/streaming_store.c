@@ -14,7 +14,7 @@
 #ifdef __SSE2__
 #include <emmintrin.h>
 
-void cnn_copy_past_cache(char *to, const char *from, size_t bytes)
+void cnn_copy_nontemporal(char *to, const char *from, size_t bytes)
 {
     const size_t line = 64, head = (size_t)(-(uintptr_t)to & (line - 1));
     if (bytes < head + line) {
@@ -34,7 +34,7 @@ void cnn_wait_for_copies(void) { _mm_sfence(); }
 
 #else
 
-void cnn_copy_past_cache(char *to, const char *from, size_t bytes) { memcpy(to, from, bytes); }
+void cnn_copy_nontemporal(char *to, const char *from, size_t bytes) { memcpy(to, from, bytes); }
 void cnn_wait_for_copies(void) { }
 
 #endif

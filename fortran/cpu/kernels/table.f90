@@ -7,7 +7,7 @@ module cnn_cpu_kernels_table
    use cnn_core_sgd, only : sgd_type
    use cnn_core_tensor, only : tensor_type
    use cnn_cpu_plan_channel_lanes, only : outer_type
-   use cnn_cpu_plan_fused, only : chain_type
+   use cnn_cpu_plan_fused, only : sequence_type
    use cnn_cpu_plan_grid, only : grid_type
    use cnn_cpu_plan_task, only : conv_task_type, filter_task_type
    implicit none
@@ -19,7 +19,7 @@ module cnn_cpu_kernels_table
       procedure(convolve_), pointer, nopass :: convolve => null()
       procedure(correlate_), pointer, nopass :: correlate => null()
       procedure(correlate_outer_), pointer, nopass :: correlate_outer => null()
-      procedure(run_chain_), pointer, nopass :: run_chain => null()
+      procedure(run_sequence_), pointer, nopass :: run_sequence => null()
       procedure(im2col_forward_), pointer, nopass :: im2col_forward => null()
       procedure(im2col_gradient_), pointer, nopass :: im2col_backward_data => null(), im2col_backward_filter => null()
       procedure(bias_gradient_), pointer, nopass :: bias_gradient => null()
@@ -67,14 +67,14 @@ module cnn_cpu_kernels_table
          type(error_type), allocatable, intent(out) :: error
       end subroutine correlate_outer_
 
-      subroutine run_chain_(chain, error)
-         import :: chain_type, error_type
+      subroutine run_sequence_(sequence, error)
+         import :: sequence_type, error_type
          implicit none
          !> Passes of the fused sequence, its windows and chunks
-         type(chain_type), intent(in) :: chain
+         type(sequence_type), intent(in) :: sequence
          !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
-      end subroutine run_chain_
+      end subroutine run_sequence_
 
       subroutine im2col_forward_(conv, x, w, bias, y, error)
          import :: conv_type, error_type, tensor_type

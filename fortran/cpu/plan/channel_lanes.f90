@@ -2,7 +2,7 @@
 !> The plan of a filter gradient with channels in the vector lanes (cpu/kernels/filter_channel_lanes.inc): what is
 !> packed at once, and where pixels and points are in it.
 !>
-!> One of x and dy, the *turned* tensor, has its channels side by side: a vector is many channels of one pixel. The
+!> One of x and dy, the *transposed* tensor, has its channels side by side: a vector is many channels of one pixel. The
 !> other, the *source*, keeps its rows, with the zeros of the padding, and gives one factor at a time: element `place`
 !> of the pixel plus `offset` of the point, a point being a channel with a tap. The pixels of a band are a list of
 !> places, so strides leave elements out, and a band may have many small images.
@@ -17,18 +17,18 @@ module cnn_cpu_plan_channel_lanes
    public :: plan_outer
 
    type, public :: outer_type
-      !> Better than other ways
+      !> Chosen over pixels in the lanes and im2col
       logical :: chosen = .false.
-      !> dy is the source, and x is turned; strides are 1
+      !> dy is the source, and x is transposed; strides are 1
       logical :: swapped = .false.
       integer :: groups = 1, images = 0
       !> Channels of each group
-      integer :: source_channels = 0, turned_channels = 0
-      !> Of the filter, of the turned tensor, of the source
+      integer :: source_channels = 0, transposed_channels = 0
+      !> Of the filter, of the transposed tensor, of the source
       integer :: kernel(2) = 0, extent(2) = 0, source(2) = 0
       !> Source pixel of the first packed element of the image, and from one packed element to the next
       integer :: origin(2) = 0, step(2) = 1
-      !> Packed elements from one turned pixel to the next, and from tap to tap
+      !> Packed elements from one transposed pixel to the next, and from tap to tap
       integer :: stride(2) = 1, reach(2) = 0
       !> Rows of an image that are packed at once; many whole images when these are all
       integer :: rows = 0, band_images = 1
@@ -50,7 +50,7 @@ module cnn_cpu_plan_channel_lanes
    !> A band: images and rows from those with these numbers, from 0, on
    type, public :: outer_band_type
       integer :: image = 0, row = 0, images = 0, rows = 0
-      !> Its pixels in a plane of the turned tensor: so many together in each image, so many before them
+      !> Its pixels in a plane of the transposed tensor: so many together in each image, so many before them
       integer :: run = 0, before = 0
       !> In all images, and their places in the packed source
       integer :: pixels = 0
@@ -69,7 +69,7 @@ contains
    pure subroutine plan_outer(conv, swapped, x, y, dw, plan)
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
-      !> Whether dy is the source and x is turned
+      !> Whether dy is the source and x is transposed
       logical, intent(in) :: swapped
       !> Extents of the input
       integer, intent(in) :: x(4)
@@ -86,13 +86,13 @@ contains
       plan%reach = [conv%dilation_w, conv%dilation_h]
       if (swapped) then
          plan%source_channels = y(3)/conv%groups
-         plan%turned_channels = x(3)/conv%groups
+         plan%transposed_channels = x(3)/conv%groups
          plan%extent = x(1:2)
          plan%source = y(1:2)
          plan%origin = [conv%pad_w, conv%pad_h] - (plan%kernel - 1)*plan%reach
       else
          plan%source_channels = x(3)/conv%groups
-         plan%turned_channels = y(3)/conv%groups
+         plan%transposed_channels = y(3)/conv%groups
          plan%extent = y(1:2)
          plan%source = x(1:2)
          plan%origin = -[conv%pad_w, conv%pad_h]
@@ -116,7 +116,7 @@ contains
       ! Rows that two bands pack are to be few
       halo = (plan%kernel(2) - 1)*plan%reach(2)
       wanted = max(usual_pixels, int(min(int(most_pixels, i8), 8_i8*halo*plan%extent(1)/plan%stride(2))))
-      if (int(plan%points(), i8)*plan%turned_channels*plan%groups >= many_sums) wanted = most_pixels
+      if (int(plan%points(), i8)*plan%transposed_channels*plan%groups >= many_sums) wanted = most_pixels
       plan%rows = plan%extent(2)
       plan%band_images = max(1, min(plan%images, wanted/product(plan%extent)))
       do while (plan%band_images > 1 .and. plan%plane_elements()*plan%source_channels > most_packed)
@@ -147,7 +147,7 @@ contains
       integer, parameter :: narrow = 4, most_shift = 96
       integer :: vectors, points
       real(dp) :: source, speed, util
-      vectors = (self%turned_channels + lanes - 1)/lanes
+      vectors = (self%transposed_channels + lanes - 1)/lanes
       points = self%points()
       speed = merge(rate_1, rate, vectors == 1)
       if (vectors == 1 .and. self%shifts(most_shift)) then
@@ -156,9 +156,9 @@ contains
       end if
       util = real(points, dp)/((points + narrow - 1)/narrow*narrow)
       source = real(product(self%packed_extent()), dp)/(self%extent(1)*self%rows)
-      cost = real(vectors, dp)/(speed*util*self%turned_channels) + &
+      cost = real(vectors, dp)/(speed*util*self%transposed_channels) + &
          & (copy + row/(self%extent(1)*self%rows))/self%points() + &
-         & source*(copy + row/self%source(1))/self%turned_channels + &
+         & source*(copy + row/self%source(1))/self%transposed_channels + &
          & place/(real(product(self%extent), dp)*self%images)
    end function cost
 
@@ -265,7 +265,7 @@ contains
       end do
    end subroutine list_pixels
 
-   !> Whether taps of a row may be taken as shifts of the turned tensor by at most so many pixels
+   !> Whether taps of a row may be taken as shifts of the transposed tensor by at most so many pixels
    pure logical function shifts(self, most)
       !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self

@@ -14,7 +14,7 @@ module cnn_cpu_plan_channel_lanes_share
 
    !> How the work is divided, for one length of vectors and number of threads
    type, public :: outer_share_type
-      !> Vectors of turned channels, and panels of them
+      !> Vectors of transposed channels, and panels of them
       integer :: vectors = 0, panels = 0
       !> Bands are summed in so many chunks, apart from each other
       integer :: chunks = 1
@@ -50,7 +50,7 @@ contains
       integer(i8), parameter :: most_elements = 2097152_i8
       integer :: wanted
 
-      share%vectors = (plan%turned_channels + lanes - 1)/lanes
+      share%vectors = (plan%transposed_channels + lanes - 1)/lanes
       share%panels = (share%vectors + most_vectors - 1)/most_vectors
       share%elements = int(share%vectors*lanes, i8)*plan%points()*plan%groups
       share%chunks = int(min(int(plan%units(), i8), int(most_chunks, i8), max(1_i8, most_elements/share%elements)))

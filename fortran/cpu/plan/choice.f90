@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: MIT
-!> Which way a convolution goes on the CPU: directly, unless its packed rows would be too many or too large; with pixels
-!> or with channels in the lanes, whatever costs less.
+!> By which algorithm a convolution is computed on the CPU: directly, unless its packed rows would be too many or too
+!> large; with pixels or with channels in the lanes, whatever costs less.
 module cnn_cpu_plan_choice
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_error, only : error_type, fail
@@ -12,22 +12,22 @@ module cnn_cpu_plan_choice
    implicit none
    private
 
-   public :: choose_backward, choose_filter, choose_forward, lay_backward, lay_forward, read_lanes, way_text
+   public :: algorithm_text, choose_backward, choose_filter, choose_forward, lay_backward, lay_forward, read_lanes
 
-   !> What is in the lanes where both ways can be gone: what is cheaper, or always the same
+   !> What is in the lanes where both can be: what is cheaper, or always the same
    integer, parameter, public :: lanes_cheaper = 0, lanes_pixels = 1, lanes_channels = 2
    character(len=*), parameter :: variable = "CNN_CPU_LANES"
 
    !> Packed elements of a band: far more than any cache holds, far less than 32 bits count
    integer(i8), parameter :: most_elements = 16777216_i8
 
-   !> Bytes of a vector for which ways are compared; the choice is the same on all processors
+   !> Bytes of a vector for which costs are compared; the choice is the same on all processors
    integer, parameter :: usual_vector = 64
 
 contains
 
-   !> How to compute y from x: `direct`, along `grid`, or as im2col and BLAS. By the shapes alone, unless a way is
-   !> `wanted`
+   !> How to compute y from x: `direct`, along `grid`, or as im2col and BLAS. By the shapes alone, unless what is
+   !> in the lanes is `wanted`
    subroutine choose_forward(conv, x, w, y, wanted, grid, direct)
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -110,7 +110,7 @@ contains
    end subroutine lay_backward
 
    !> Set `channels_in_lanes`: for few pixels, whose rows fill vectors badly, and many products for each result, which
-   !> has to be turned (limits measured with AVX-512)
+   !> has to be transposed (limits measured with AVX-512)
    pure subroutine choose_lanes(channels, results, dtype, wanted, grid)
       !> Channels of the source in a group
       integer, intent(in) :: channels
@@ -140,28 +140,28 @@ contains
    end subroutine choose_lanes
 
    !> What the environment asks for; `pixels` or `channels` in the vector lanes are for tests and comparisons
-   subroutine read_lanes(way, error)
+   subroutine read_lanes(wanted, error)
       !> `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
-      integer, intent(out) :: way
+      integer, intent(out) :: wanted
       !> Says that the environment asks for something else
       type(error_type), allocatable, intent(out) :: error
-      character(len=32) :: wanted
+      character(len=32) :: value
       integer :: stat
-      way = lanes_cheaper
-      call get_environment_variable(variable, wanted, status=stat)
-      if (stat > 0 .or. len_trim(wanted) == 0) return
-      select case (wanted)
+      wanted = lanes_cheaper
+      call get_environment_variable(variable, value, status=stat)
+      if (stat > 0 .or. len_trim(value) == 0) return
+      select case (value)
        case ("pixels")
-         way = lanes_pixels
+         wanted = lanes_pixels
        case ("channels")
-         way = lanes_channels
+         wanted = lanes_channels
        case default
-         call fail(error, variable//" is """//trim(wanted)//""", expected pixels or channels")
+         call fail(error, variable//" is """//trim(value)//""", expected pixels or channels")
       end select
    end subroutine read_lanes
 
    !> How to compute dw from x and dy: directly, along the forward grid, or with `shifts_dy` along the backward grid;
-   !> or, when `plan` is chosen, with channels in the lanes. By the shapes alone, unless a way is `wanted`
+   !> or, when `plan` is chosen, with channels in the lanes. By the shapes alone, unless one is `wanted`
    subroutine choose_filter(conv, x, dy, dw, wanted, grid, direct, shifts_dy, plan)
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -179,9 +179,9 @@ contains
       logical, intent(out) :: direct
       !> Whether dy, along the backward grid, is packed and shifted; else x, along the forward grid
       logical, intent(out) :: shifts_dy
-      !> Plan with channels in the lanes, chosen where that is the way
+      !> Plan with channels in the lanes, chosen where it is taken
       type(outer_type), intent(out) :: plan
-      type(outer_type) :: turned_x
+      type(outer_type) :: transposed_x
       integer :: lanes
 
       shifts_dy = conv%stride_h == 1 .and. conv%stride_w == 1 .and. dy%extent(3) < x%extent(3)
@@ -195,8 +195,8 @@ contains
       lanes = usual_vector/int(bytes_of(x%dtype))
       call plan_outer(conv, .false., x%extent, dy%extent, dw%extent, plan)
       if (conv%stride_h == 1 .and. conv%stride_w == 1) then
-         call plan_outer(conv, .true., x%extent, dy%extent, dw%extent, turned_x)
-         if (turned_x%cost(lanes) < plan%cost(lanes)) plan = turned_x
+         call plan_outer(conv, .true., x%extent, dy%extent, dw%extent, transposed_x)
+         if (transposed_x%cost(lanes) < plan%cost(lanes)) plan = transposed_x
       end if
       if (plan%plane_elements()*plan%source_channels >= most_elements) return
       select case (wanted)
@@ -204,7 +204,7 @@ contains
          plan%chosen = .true.
        case (lanes_cheaper)
          ! Half of the lanes at least have something to do
-         plan%chosen = 2*plan%turned_channels >= lanes .and. &
+         plan%chosen = 2*plan%transposed_channels >= lanes .and. &
             & plan%cost(lanes) < direct_cost(conv, x%extent, dy%extent, dw%extent, shifts_dy, lanes)
        case default
          plan%chosen = .false.
@@ -244,7 +244,7 @@ contains
    end function direct_cost
 
    !> The choice in words
-   function way_text(grid, direct, plan) result(text)
+   function algorithm_text(grid, direct, plan) result(text)
       !> Grid of the direct kernel
       type(grid_type), intent(in) :: grid
       !> Whether rows are packed and shifted
@@ -259,7 +259,7 @@ contains
       if (.not. present(plan)) return
       if (plan%chosen) text = "direct, channels in the lanes, in bands of "//to_text(plan%band_images)//" x "// &
          & to_text(plan%rows)//" rows of "//to_text(plan%extent(1))//" pixels"
-   end function way_text
+   end function algorithm_text
 
    subroutine choose_band(grid, groups, source, images)
       !> Grid whose `band` is set

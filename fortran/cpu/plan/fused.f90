@@ -1,9 +1,9 @@
 ! SPDX-License-Identifier: MIT
-!> Depth first through a chain of convolutions: which rows of each are computed when.
+!> Depth first through a fused sequence of convolutions: which rows of each are computed when.
 !>
 !> Layer after layer, every tensor of a large image goes to memory and comes back. Instead, a window of a few rows is
-!> taken through all passes of a chain, and then the next: what one pass makes is in the cache when the next needs it,
-!> and lies already as that one reads it (a stream). Only what must be kept goes to memory.
+!> taken through all passes of a sequence, and then the next: what one pass makes is in the cache when the next needs
+!> it, and lies already as that one reads it (a stream). Only what must be kept goes to memory.
 !>
 !> Chunks.  The rows of each image are cut into chunks that threads work on apart from each other. A pass reads rows of
 !>          its source above and below its own; where these belong to another chunk, they are computed twice. Each row
@@ -17,7 +17,7 @@ module cnn_cpu_plan_fused
    implicit none
    private
 
-   public :: plan_chain
+   public :: plan_sequence
 
    !> What a pass computes
    integer, parameter, public :: computes_output = 1, computes_data_gradient = 2, computes_filter_gradient = 3
@@ -41,7 +41,7 @@ module cnn_cpu_plan_fused
       integer :: ahead = 0
    end type pass_type
 
-   type, public :: chain_type
+   type, public :: sequence_type
       type(pass_type), allocatable :: passes(:)
       integer :: images = 0
       !> Chunks of an image, and rows of a window
@@ -51,14 +51,14 @@ module cnn_cpu_plan_fused
    contains
       procedure :: chunk_rows
       procedure :: reader_of
-   end type chain_type
+   end type sequence_type
 
 contains
 
    !> Set window and chunks for passes that have been entered; `fits`: a window of the widest tensors is in the cache
-   pure subroutine plan_chain(chain, images, fits)
+   pure subroutine plan_sequence(sequence, images, fits)
       !> Passes, already entered; windows, chunks and slots are set
-      type(chain_type), intent(inout) :: chain
+      type(sequence_type), intent(inout) :: sequence
       !> Number of images of the batch
       integer, intent(in) :: images
       !> Whether the sequence can, and should, be computed depth first
@@ -69,55 +69,55 @@ contains
       integer(i8) :: row_bytes
       integer :: i, height, width
 
-      chain%images = images
+      sequence%images = images
       row_bytes = 1_i8
       width = 1
-      do i = 1, size(chain%passes)
-         width = max(width, chain%passes(i)%result%extent(1))
-         row_bytes = max(row_bytes, row_bytes_of(chain%passes(i)%result), row_bytes_of(chain%passes(i)%source))
+      do i = 1, size(sequence%passes)
+         width = max(width, sequence%passes(i)%result%extent(1))
+         row_bytes = max(row_bytes, row_bytes_of(sequence%passes(i)%result), row_bytes_of(sequence%passes(i)%source))
       end do
-      height = chain%passes(size(chain%passes))%result%extent(2)
-      chain%window = min(int(window_bytes/real(row_bytes, dp)), max(least_window, most_summed/width), height)
-      fits = chain%window >= min(least_window, height) .and. all_is_read(chain)
+      height = sequence%passes(size(sequence%passes))%result%extent(2)
+      sequence%window = min(int(window_bytes/real(row_bytes, dp)), max(least_window, most_summed/width), height)
+      fits = sequence%window >= min(least_window, height) .and. all_is_read(sequence)
       if (.not. fits) return
-      chain%chunks = max(1, min((wanted_chunks + images - 1)/images, height/least_rows))
-      do i = 1, size(chain%passes)
-         chain%passes(i)%grid%band = [chain%passes(i)%grid%extent(1), chain%window]
+      sequence%chunks = max(1, min((wanted_chunks + images - 1)/images, height/least_rows))
+      do i = 1, size(sequence%passes)
+         sequence%passes(i)%grid%band = [sequence%passes(i)%grid%extent(1), sequence%window]
       end do
-      fits = bands_fit(chain)
-      if (fits) call limit_overlap(chain, fits)
-      if (fits) call share_slots(chain, wanted_chunks, fits)
-      call look_ahead(chain)
-   end subroutine plan_chain
+      fits = bands_fit(sequence)
+      if (fits) call limit_overlap(sequence, fits)
+      if (fits) call share_slots(sequence, wanted_chunks, fits)
+      call look_ahead(sequence)
+   end subroutine plan_sequence
 
    !> Fewer chunks, as long as there are some for several threads, when too many rows would be computed twice, as in
-   !> deep chains; `fits`: that helps
-   pure subroutine limit_overlap(chain, fits)
+   !> deep sequences; `fits`: that helps
+   pure subroutine limit_overlap(sequence, fits)
       !> Fused sequence whose `chunks` may become fewer
-      type(chain_type), intent(inout) :: chain
+      type(sequence_type), intent(inout) :: sequence
       !> Whether few enough rows are computed twice then
       logical, intent(out) :: fits
       !> Rows that are computed for each that is needed; chunks of the whole batch
       real(dp), parameter :: most = 1.25_dp
       integer, parameter :: least_chunks = 4
       integer :: least
-      least = min(chain%chunks, (least_chunks + chain%images - 1)/chain%images)
-      do while (chain%chunks > least .and. overlap(chain) > most)
-         chain%chunks = chain%chunks - 1
+      least = min(sequence%chunks, (least_chunks + sequence%images - 1)/sequence%images)
+      do while (sequence%chunks > least .and. overlap(sequence) > most)
+         sequence%chunks = sequence%chunks - 1
       end do
-      fits = overlap(chain) <= most
+      fits = overlap(sequence) <= most
    end subroutine limit_overlap
 
    !> Rows of all passes that are computed, for each that is needed
-   pure real(dp) function overlap(chain)
+   pure real(dp) function overlap(sequence)
       !> Fused sequence with its chunks
-      type(chain_type), intent(in) :: chain
-      integer :: own(2, size(chain%passes)), rows(2, size(chain%passes)), chunk
+      type(sequence_type), intent(in) :: sequence
+      integer :: own(2, size(sequence%passes)), rows(2, size(sequence%passes)), chunk
       integer(i8) :: computed, needed
       computed = 0_i8
       needed = 0_i8
-      do chunk = 1, chain%chunks
-         call chain%chunk_rows(chunk, own, rows)
+      do chunk = 1, sequence%chunks
+         call sequence%chunk_rows(chunk, own, rows)
          computed = computed + sum(int(rows(2, :) - rows(1, :), i8))
          needed = needed + sum(int(own(2, :) - own(1, :), i8))
       end do
@@ -131,14 +131,14 @@ contains
    end function row_bytes_of
 
    !> Whether padding and halos, which `row_bytes` leaves out, keep bands within what 32 bits count by far
-   pure logical function bands_fit(chain)
+   pure logical function bands_fit(sequence)
       !> Passes of the fused sequence, its windows and chunks
-      type(chain_type), intent(in) :: chain
+      type(sequence_type), intent(in) :: sequence
       integer(i8), parameter :: most_elements = 16777216_i8
       integer :: i
       bands_fit = .true.
-      do i = 1, size(chain%passes)
-         associate (pass => chain%passes(i))
+      do i = 1, size(sequence%passes)
+         associate (pass => sequence%passes(i))
             bands_fit = bands_fit .and. pass%grid%plane_elements(16)*pass%source%extent(3) < most_elements
          end associate
       end do
@@ -146,9 +146,9 @@ contains
 
    !> Set `slots`: filter gradients in float64 are as large as the filters, and one for each chunk of a large batch
    !> would be more than all tensors. `fits`: there is room for enough of them to share the work
-   pure subroutine share_slots(chain, least, fits)
+   pure subroutine share_slots(sequence, least, fits)
       !> Fused sequence whose `slots` are set
-      type(chain_type), intent(inout) :: chain
+      type(sequence_type), intent(inout) :: sequence
       !> Slots that are wanted, unless there are fewer chunks
       integer, intent(in) :: least
       !> Whether there is memory for so many
@@ -157,24 +157,24 @@ contains
       integer(i8) :: elements
       integer :: i
       elements = 1_i8
-      do i = 1, size(chain%passes)
-         if (chain%passes(i)%computes == computes_filter_gradient) then
-            elements = elements + product(int(chain%passes(i)%w%extent, i8))
+      do i = 1, size(sequence%passes)
+         if (sequence%passes(i)%computes == computes_filter_gradient) then
+            elements = elements + product(int(sequence%passes(i)%w%extent, i8))
          end if
       end do
-      chain%slots = int(min(int(chain%images, i8)*chain%chunks, most_elements/elements))
-      fits = chain%slots >= min(least, chain%images*chain%chunks)
+      sequence%slots = int(min(int(sequence%images, i8)*sequence%chunks, most_elements/elements))
+      fits = sequence%slots >= min(least, sequence%images*sequence%chunks)
    end subroutine share_slots
 
    !> Whether passes read all pixels of what others make, and no padding is larger than the filter: a stream has no room
    !> for others
-   pure logical function all_is_read(chain)
+   pure logical function all_is_read(sequence)
       !> Passes of the fused sequence, its windows and chunks
-      type(chain_type), intent(in) :: chain
+      type(sequence_type), intent(in) :: sequence
       integer :: i
       all_is_read = .true.
-      do i = 1, size(chain%passes)
-         associate (pass => chain%passes(i))
+      do i = 1, size(sequence%passes)
+         associate (pass => sequence%passes(i))
             if (pass%source_from > 0) all_is_read = all_is_read .and. all(pass%grid%origin(:, 1) <= 0)
          end associate
       end do
@@ -182,17 +182,17 @@ contains
 
    !> Set `ahead`: each pass is so far ahead that those after it find what they read, and all that read the same stream
    !> are at the same row
-   pure subroutine look_ahead(chain)
+   pure subroutine look_ahead(sequence)
       !> Fused sequence, the `ahead` of whose passes is set
-      type(chain_type), intent(inout) :: chain
+      type(sequence_type), intent(inout) :: sequence
       integer :: i
-      do i = size(chain%passes), 1, -1
-         associate (pass => chain%passes(i))
-            if (i < size(chain%passes)) then
-               if (chain%passes(i + 1)%source_from == pass%source_from) pass%ahead = chain%passes(i + 1)%ahead
+      do i = size(sequence%passes), 1, -1
+         associate (pass => sequence%passes(i))
+            if (i < size(sequence%passes)) then
+               if (sequence%passes(i + 1)%source_from == pass%source_from) pass%ahead = sequence%passes(i + 1)%ahead
             end if
-            if (pass%result_from > 0) chain%passes(pass%result_from)%ahead = pass%ahead
-            if (pass%source_from > 0) chain%passes(pass%source_from)%ahead = &
+            if (pass%result_from > 0) sequence%passes(pass%result_from)%ahead = pass%ahead
+            if (pass%source_from > 0) sequence%passes(pass%source_from)%ahead = &
                & pass%ahead + pass%grid%origin(2, 1) + pass%grid%halo(2)
          end associate
       end do
@@ -201,7 +201,7 @@ contains
    !> The first pass that reads what pass i makes; 0 when none does
    pure integer function reader_of(self, i)
       !> Passes of the fused sequence
-      class(chain_type), intent(in) :: self
+      class(sequence_type), intent(in) :: self
       !> Number of the pass that makes the rows
       integer, intent(in) :: i
       do reader_of = i + 1, size(self%passes)
@@ -213,7 +213,7 @@ contains
    !> Rows first .. end-1 (from 0) of the result of each pass: its own in a chunk (from 1), and all that it must make
    pure subroutine chunk_rows(self, chunk, own, rows)
       !> Passes of the fused sequence
-      class(chain_type), intent(in) :: self
+      class(sequence_type), intent(in) :: self
       !> Number of the chunk of an image, from 1
       integer, intent(in) :: chunk
       !> (2, passes): first row that belongs to the chunk, from 0, and the one behind its last

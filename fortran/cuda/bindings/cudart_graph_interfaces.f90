@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> The functions of the CUDA runtime that record work of a stream and run it again, as abstract interfaces.
+!> The functions of the CUDA runtime that capture work of a stream as a graph and launch it, as abstract interfaces.
 !>
 !> Between cudaStreamBeginCapture and cudaStreamEndCapture what is queued on the stream does not run, but becomes a
 !> graph; cudaGraphInstantiate makes it executable, and cudaGraphLaunch queues all of it at once, as often as wanted.
@@ -14,7 +14,7 @@ module cnn_cuda_bindings_cudart_graph_interfaces
       & cudaGraphUpload, cudaGraphLaunch, cudaGraphExecDestroy, cudaGraphDestroy
 
    abstract interface
-      !> From now on work of this stream, which is not the default one, is recorded; `mode` is a
+      !> From now on work of this stream, which is not the default one, is captured; `mode` is a
       !> `cudaStreamCaptureMode` and says whose other calls are forbidden meanwhile
       function cudaStreamBeginCapture(stream, mode) result(status) bind(C)
          import :: c_int, c_ptr

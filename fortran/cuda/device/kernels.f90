@@ -20,7 +20,7 @@ module cnn_cuda_device_kernels
 
    integer, parameter, public :: kernel_mse = 1, kernel_relu_backward = 2, kernel_relu_backward_bias = 3, &
       & kernel_bias_gradient = 4, kernel_narrow = 5, kernel_sgd = 6
-   integer, parameter, public :: kernel_relu_backward_last = 1, kernel_channel_sums = 2, kernel_turn = 3
+   integer, parameter, public :: kernel_relu_backward_nhwc = 1, kernel_channel_sums = 2, kernel_transpose = 3
    integer, parameter, public :: kernel_fold = 1, kernel_f32_to_f16 = 2, kernel_f16_to_f32 = 3, &
       & kernel_f32_to_bf16 = 4, kernel_bf16_to_f32 = 5
 
@@ -29,7 +29,7 @@ module cnn_cuda_device_kernels
       & "cnn_mse", "cnn_relu_backward", "cnn_relu_backward_bias", "cnn_bias_gradient", "cnn_narrow", "cnn_sgd"]
    !> Kernels for tensors with channels last, of float32, float16 and bfloat16; their C names end in _f32, _f16, _bf16
    character(len=*), parameter :: stored_names(3) = [character(len=22) :: &
-      & "cnn_relu_backward_last", "cnn_channel_sums", "cnn_turn"]
+      & "cnn_relu_backward_nhwc", "cnn_channel_sums", "cnn_transpose"]
    integer, parameter :: stored_types(3) = [dtype_float32, dtype_float16, dtype_bfloat16]
    character(len=*), parameter :: stored_endings(3) = [character(len=5) :: "_f32", "_f16", "_bf16"]
    character(len=*), parameter :: plain_names(5) = [character(len=16) :: &

@@ -33,7 +33,7 @@ import tempfile
 from pathlib import Path
 
 TYPED = ("mse", "relu_backward", "relu_backward_bias", "bias_gradient", "narrow", "sgd")
-STORED = ("relu_backward_last", "channel_sums", "turn")
+STORED = ("relu_backward_nhwc", "channel_sums", "transpose")
 ENTRIES = frozenset(
     [f"cnn_{name}_{kind}" for name in TYPED for kind in ("f32", "f64")]
     + [f"cnn_{name}_{kind}" for name in STORED for kind in ("f32", "f16", "bf16")]

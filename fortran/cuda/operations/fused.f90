@@ -2,7 +2,7 @@
 !> Convolutions with only ReLUs between them, channels last from the first to the last: what tensor cores want.
 !>
 !> Inside.  What one convolution hands to the next is NHWC and of the type that is multiplied: float32 with tf32, else
-!>          float16 or bfloat16. Outside it is NCHW and float32: input, output and parameters go through gates, at the
+!>          float16 or bfloat16. Outside it is NCHW and float32: input, output and parameters are converted, at the
 !>          ends where there is little to copy, or with one channel in float32 nothing.
 !> Plans.   All of the graph API. Forward convolutions take bias and ReLU, data gradients the ReLU's mask where that is
 !>          offered and faster; else the mask is applied by the kernel that sums the bias gradient.
@@ -15,7 +15,7 @@ module cnn_cuda_operations_fused
    use cnn_core_kinds, only : dtype_float32, i8
    use cnn_core_tensor, only : tensor_type
    use cnn_cuda_device_type, only : cuda_device_type
-   use cnn_cuda_operations_layout_boundary, only : bring_in, bring_out, gate_type, places_type
+   use cnn_cuda_operations_layout_boundary, only : bring_in, bring_out, boundary_type, places_type
    use cnn_cuda_operations_masked, only : backward_relu
    use cnn_cuda_operations_nhwc_plans, only : has_plan, run
    use cnn_cuda_operations_sums, only : most_rows
@@ -24,17 +24,18 @@ module cnn_cuda_operations_fused
    implicit none
    private
 
-   public :: backward_last, find_form, forward_last
+   public :: backward_nhwc, find_form, forward_nhwc
 
 contains
 
-   !> Whether the chain is computed with channels last, and then in which element type; only extents of tensors matter
+   !> Whether the fused sequence is computed with channels last, and then in which element type; only extents of tensors
+   !> matter
    subroutine find_form(device, name, steps, last, dtype, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
-      !> The chain's convolutions, first to last
+      !> The sequence's convolutions, first to last
       type(conv_step_type), intent(in) :: steps(:)
       !> Whether with channels last
       logical, intent(out) :: last
@@ -46,7 +47,7 @@ contains
 
       dtype = steps(1)%x%dtype
       last = .false.
-      ! A gradient that goes on below would have to go through a gate, too
+      ! A gradient that goes on below would have to be converted, too
       if (size(steps) < 2 .or. steps(1)%keeps_gradient .or. dtype /= dtype_float32) return
       if (name%math == math_fp32 .or. .not. name%graphs) return
       do i = 1, size(steps)
@@ -61,7 +62,7 @@ contains
    end subroutine find_form
 
    pure function request_of(step, operation, dtype) result(request)
-      !> A convolution of the chain
+      !> A convolution of the sequence
       type(conv_step_type), intent(in) :: step
       !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
@@ -75,19 +76,19 @@ contains
       request%relu = step%relu
    end function request_of
 
-   !> y of all steps, those between in the chain's form
-   subroutine forward_last(device, name, steps, dtype, error)
+   !> y of all steps, those between in the sequence's form
+   subroutine forward_nhwc(device, name, steps, dtype, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
-      !> The chain's convolutions, first to last
+      !> The sequence's convolutions, first to last
       type(conv_step_type), intent(in) :: steps(:)
       !> Inside
       integer, intent(in) :: dtype
       !> No plan any more, no memory, or an error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
-      type(gate_type) :: x, y, w(size(steps)), bias(size(steps))
+      type(boundary_type) :: x, y, w(size(steps)), bias(size(steps))
       type(places_type) :: places
       type(tensor_type) :: between, from, to
       type(conv_request_type) :: request
@@ -133,16 +134,16 @@ contains
          if (dtype /= dtype_float32) between = places%room(between%extent, dtype)
       end subroutine lay_out
 
-   end subroutine forward_last
+   end subroutine forward_nhwc
 
    !> dw of all steps and db of all but the last, from the gradient dy of the last output; the steps' outputs between
    !> are used up
-   subroutine backward_last(device, name, steps, dtype, dy, error)
+   subroutine backward_nhwc(device, name, steps, dtype, dy, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
-      !> The chain's convolutions, first to last
+      !> The sequence's convolutions, first to last
       type(conv_step_type), intent(in) :: steps(:)
       !> Element type inside, of cnn_core_kinds
       integer, intent(in) :: dtype
@@ -150,7 +151,7 @@ contains
       type(tensor_type), intent(in) :: dy
       !> No plan any more, no memory, or an error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
-      type(gate_type) :: x, dz, w(size(steps)), dw(size(steps))
+      type(boundary_type) :: x, dz, w(size(steps)), dw(size(steps))
       type(places_type) :: places
       type(tensor_type) :: between, gradient, gradients(size(steps))
       integer :: i
@@ -177,7 +178,7 @@ contains
       subroutine filter_gradient(k, input)
          !> Number of the convolution
          integer, intent(in) :: k
-         !> Input of the convolution in the chain's form, *device*
+         !> Input of the convolution in the sequence's form, *device*
          type(tensor_type), intent(in) :: input
          call run(device, name, request_of(steps(k), conv_filter, dtype), [input%address, dw(k)%inside%address, &
             & gradient%address], error)
@@ -205,14 +206,14 @@ contains
          if (dtype /= dtype_float32) between = places%room(between%extent, dtype)
       end subroutine lay_out
 
-   end subroutine backward_last
+   end subroutine backward_nhwc
 
    !> Of two tensors inside the one with more elements
    type(tensor_type) function largest(a, b, dtype)
       !> A tensor and what stands for it
-      type(gate_type), intent(in) :: a
+      type(boundary_type), intent(in) :: a
       !> Another of the same kind
-      type(gate_type), intent(in) :: b
+      type(boundary_type), intent(in) :: b
       !> Element type inside, of cnn_core_kinds
       integer, intent(in) :: dtype
       largest = a%inside

@@ -1,9 +1,10 @@
 ! SPDX-License-Identifier: MIT
-!> The ends of a chain of convolutions that keeps its tensors in a form of its own: channels last, and perhaps 16 bits.
+!> The ends of a fused sequence of convolutions that keeps its tensors in a form of its own: channels last, and perhaps
+!> 16 bits.
 !>
 !>     places = places_type()                        ! first to count, then with memory
-!>     call places%place(gate, x, dtype)
-!>     call bring_in(device, gate, between, error)   ! gate%inside is x in the chain's form
+!>     call places%place(boundary, x, dtype)
+!>     call bring_in(device, boundary, between, error)   ! boundary%inside is x in the sequence's form
 !>
 !> A tensor that is the same bytes in both forms is not copied.
 module cnn_cuda_operations_layout_boundary
@@ -12,16 +13,16 @@ module cnn_cuda_operations_layout_boundary
    use cnn_core_kinds, only : bytes_of, i8
    use cnn_core_tensor, only : address_after, aligned, tensor_type
    use cnn_cuda_device_type, only : cuda_device_type
-   use cnn_cuda_operations_nhwc, only : is_flat, to_channels_last, to_pixels_last
+   use cnn_cuda_operations_nhwc, only : is_flat, to_nchw, to_nhwc
    implicit none
    private
 
    public :: bring_in, bring_out
 
    !> A tensor outside, in the element type and layout of the network, and the one inside that stands for it
-   type, public :: gate_type
+   type, public :: boundary_type
       type(tensor_type) :: outside, inside
-   end type gate_type
+   end type boundary_type
 
    !> Memory that is given out piece by piece; without an address it only counts
    type, public :: places_type
@@ -35,19 +36,19 @@ module cnn_cuda_operations_layout_boundary
 contains
 
    !> Where the tensor that stands for `outside` lies
-   subroutine place(self, gate, outside, dtype)
+   subroutine place(self, boundary, outside, dtype)
       !> Memory, or a count; longer by one tensor where one is needed
       class(places_type), intent(inout) :: self
       !> The tensor and what stands for it; both are set
-      type(gate_type), intent(inout) :: gate
+      type(boundary_type), intent(inout) :: boundary
       !> In the network's element type and layout; may be empty
       type(tensor_type), intent(in) :: outside
       !> Element type inside, of cnn_core_kinds
       integer, intent(in) :: dtype
-      gate%outside = outside
-      gate%inside = outside
+      boundary%outside = outside
+      boundary%inside = outside
       if (.not. is_changed(outside, dtype)) return
-      gate%inside = self%room(outside%extent, dtype)
+      boundary%inside = self%room(outside%extent, dtype)
    end subroutine place
 
    !> A tensor in the next free memory
@@ -75,31 +76,31 @@ contains
    end function is_changed
 
    !> From outside to inside; `between` has room for the tensor inside
-   subroutine bring_in(device, gate, between, error)
+   subroutine bring_in(device, boundary, between, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> A tensor and what stands for it, of `place`, with memory
-      type(gate_type), intent(in) :: gate
+      type(boundary_type), intent(in) :: boundary
       !> Scratch memory, *device*, for the tensor inside
       type(c_ptr), intent(in) :: between
       !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
-      if (.not. is_changed(gate%outside, gate%inside%dtype)) return
-      call to_channels_last(device, gate%outside, gate%inside, between, error)
+      if (.not. is_changed(boundary%outside, boundary%inside%dtype)) return
+      call to_nhwc(device, boundary%outside, boundary%inside, between, error)
    end subroutine bring_in
 
    !> From inside to outside
-   subroutine bring_out(device, gate, between, error)
+   subroutine bring_out(device, boundary, between, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> A tensor and what stands for it, of `place`, with memory
-      type(gate_type), intent(in) :: gate
+      type(boundary_type), intent(in) :: boundary
       !> Scratch memory, *device*, for the tensor inside
       type(c_ptr), intent(in) :: between
       !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
-      if (.not. is_changed(gate%outside, gate%inside%dtype)) return
-      call to_pixels_last(device, gate%inside, gate%outside, between, error)
+      if (.not. is_changed(boundary%outside, boundary%inside%dtype)) return
+      call to_nchw(device, boundary%inside, boundary%outside, between, error)
    end subroutine bring_out
 
 end module cnn_cuda_operations_layout_boundary

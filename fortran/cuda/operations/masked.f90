@@ -14,7 +14,7 @@ module cnn_cuda_operations_masked
    use cnn_core_tensor, only : tensor_type
    use cnn_cuda_device_plans, only : find_plan
    use cnn_cuda_device_type, only : cuda_device_type
-   use cnn_cuda_operations_nhwc, only : bias_gradient_last, relu_backward_last
+   use cnn_cuda_operations_nhwc, only : bias_gradient_nhwc, relu_backward_nhwc
    use cnn_cuda_operations_nhwc_plans, only : has_plan, run
    use cnn_cuda_plans_request, only : conv_request_type
    implicit none
@@ -81,7 +81,7 @@ contains
       call run(device, name, work%masked, [work%dx%address, work%w%address, work%dy%address, work%a%address], error, &
          & refused)
       if (allocated(error) .or. refused) return
-      if (work%db%is_allocated()) call bias_gradient_last(device, work%dx, work%db, error)
+      if (work%db%is_allocated()) call bias_gradient_nhwc(device, work%dx, work%db, error)
    end subroutine in_one_plan
 
    subroutine in_two_steps(device, name, work, error)
@@ -94,7 +94,7 @@ contains
       !> An error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       call run(device, name, work%plain, [work%dx%address, work%w%address, work%dy%address], error)
-      if (.not. allocated(error)) call relu_backward_last(device, work%a, work%dx, work%dx, work%db, error)
+      if (.not. allocated(error)) call relu_backward_nhwc(device, work%a, work%dx, work%dx, work%db, error)
    end subroutine in_two_steps
 
    !> Whether one plan is the faster way: both are timed, once for each shape, and the slower one is not taken any more.

@@ -6,7 +6,7 @@ module cnn_cuda_operations_nhwc
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : i8
    use cnn_core_tensor, only : tensor_type
-   use cnn_cuda_device_kernels, only : blocks_for, kernel_channel_sums, kernel_relu_backward_last, kernel_turn, &
+   use cnn_cuda_device_kernels, only : blocks_for, kernel_channel_sums, kernel_relu_backward_nhwc, kernel_transpose, &
       & threads_per_block
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_pointwise, only : convert
@@ -14,10 +14,10 @@ module cnn_cuda_operations_nhwc
    implicit none
    private
 
-   public :: bias_gradient_last, is_flat, relu_backward_last, to_channels_last, to_pixels_last
+   public :: bias_gradient_nhwc, is_flat, relu_backward_nhwc, to_nchw, to_nhwc
 
    !> Blocks of a kernel that only goes through its elements
-   integer, parameter :: most_turning = 4096
+   integer, parameter :: most_transposing = 4096
 
 contains
 
@@ -29,7 +29,7 @@ contains
    end function is_flat
 
    !> from (w, h, c, n) to (c, w, h, n), in another element type or the same; `between` has room in that of `to`
-   subroutine to_channels_last(device, from, to, between, error)
+   subroutine to_nhwc(device, from, to, between, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> What is read, NCHW, *device*
@@ -52,11 +52,11 @@ contains
          call convert(device, from, source, error)
          if (allocated(error)) return
       end if
-      call turn(device, product(int(from%extent(1:2), i8)), int(from%extent(3), i8), source, to, error)
-   end subroutine to_channels_last
+      call transpose_images(device, product(int(from%extent(1:2), i8)), int(from%extent(3), i8), source, to, error)
+   end subroutine to_nhwc
 
    !> from (c, w, h, n) to (w, h, c, n); `between` has room in the element type of `from`
-   subroutine to_pixels_last(device, from, to, between, error)
+   subroutine to_nchw(device, from, to, between, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> What is read, NHWC, *device*
@@ -67,22 +67,23 @@ contains
       type(c_ptr), intent(in) :: between
       !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
-      type(tensor_type) :: turned
+      type(tensor_type) :: transposed
       if (is_flat(from%extent)) then
          call convert(device, from, to, error)
          return
       end if
-      turned = to
+      transposed = to
       if (from%dtype /= to%dtype) then
-         turned = from
-         turned%address = between
+         transposed = from
+         transposed%address = between
       end if
-      call turn(device, int(from%extent(3), i8), product(int(from%extent(1:2), i8)), from, turned, error)
-      if (.not. allocated(error) .and. from%dtype /= to%dtype) call convert(device, turned, to, error)
-   end subroutine to_pixels_last
+      call transpose_images(device, int(from%extent(3), i8), product(int(from%extent(1:2), i8)), from, transposed, &
+         & error)
+      if (.not. allocated(error) .and. from%dtype /= to%dtype) call convert(device, transposed, to, error)
+   end subroutine to_nchw
 
    !> Each image of `to` is the transpose of that of `from`, which is (rows, columns)
-   subroutine turn(device, rows, columns, from, to, error)
+   subroutine transpose_images(device, rows, columns, from, to, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Elements that lie one after the other in `from`
@@ -102,12 +103,12 @@ contains
       images = from%extent(4)
       source = from%address
       destination = to%address
-      call device%kernels%launch_stored(kernel_turn, from%dtype, blocks_for(from%count(), most_turning), &
+      call device%kernels%launch_stored(kernel_transpose, from%dtype, blocks_for(from%count(), most_transposing), &
          & [c_loc(r), c_loc(c), c_loc(images), c_loc(source), c_loc(destination)], device%stream, error)
-   end subroutine turn
+   end subroutine transpose_images
 
    !> dz = da where z > 0, and db = sums of dz when `db` is not empty; dz may be z or da
-   subroutine relu_backward_last(device, z, da, dz, db, error)
+   subroutine relu_backward_nhwc(device, z, da, dz, db, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Input of the ReLU or its result, NHWC, *device*
@@ -132,15 +133,15 @@ contains
       z_address = z%address
       da_address = da%address
       dz_address = dz%address
-      call device%kernels%launch_stored(kernel_relu_backward_last, dz%dtype, blocks, &
+      call device%kernels%launch_stored(kernel_relu_backward_nhwc, dz%dtype, blocks, &
          & [c_loc(n), c_loc(channels), c_loc(z_address), c_loc(da_address), c_loc(dz_address), c_loc(partial)], &
          & device%stream, error)
       if (.not. allocated(error) .and. db%is_allocated()) call sums_to_gradient(device, partial, threads, channels, &
          & db, error)
-   end subroutine relu_backward_last
+   end subroutine relu_backward_nhwc
 
    !> db = sums of dz over n, h, w
-   subroutine bias_gradient_last(device, dz, db, error)
+   subroutine bias_gradient_nhwc(device, dz, db, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> What is summed, NHWC, extents (w, h, c, n), *device*
@@ -162,7 +163,7 @@ contains
       call device%kernels%launch_stored(kernel_channel_sums, dz%dtype, blocks, &
          & [c_loc(n), c_loc(channels), c_loc(address), c_loc(partial)], device%stream, error)
       if (.not. allocated(error)) call sums_to_gradient(device, partial, threads, channels, db, error)
-   end subroutine bias_gradient_last
+   end subroutine bias_gradient_nhwc
 
    !> Blocks whose threads are a multiple of the channels, so that a thread meets only one; threads for each channel;
    !> and room for their sums

@@ -7,10 +7,12 @@ import subprocess
 
 import pytest
 
+import bridge
 from bridge.common.errors import ArgumentError, EngineError
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import OPTIONS, OPTIONS_HELP, DeviceSpec
 from bridge.engine.library.programs import cnn_step
+from bridge.exchange.model import Conv2d, Model
 
 #: A number that no machine has, so that nothing is opened
 FAR = "cuda:63"
@@ -28,13 +30,23 @@ def fortran_says(text: str) -> str:
 @pytest.mark.parametrize("text", [
     FAR, f"{FAR},math=fp32", f"{FAR},math=tf32,algorithm=measured,deterministic=no,workspace=0,transforms=yes",
     f"{FAR},graphs=no", f"{FAR},graphs=yes,workspace=999999", f"{FAR},compile=yes", f"{FAR},compile=no",
-    f"{FAR},math=fp16,math=bf16",
+    f"{FAR},math=fp16,math=bf16", f"{FAR},capture=no",
 ])
 def test_both_take_it(text: str) -> None:
     spec = DeviceSpec.parse(text)
     assert (spec.kind, spec.index, spec.text) == ("cuda", 63, text)
     said = fortran_says(text)
     assert "no usable GPU" in said or "not there" in said or "not found" in said
+
+
+def test_a_former_option_works_for_one_version() -> None:
+    """With a warning that names the new one, at the line of the caller."""
+    model = Model((Conv2d("a", 1, 1, (1, 1)),))
+    with (pytest.warns(DeprecationWarning, match="record= is deprecated .* use capture=$") as warned,
+          pytest.raises(EngineError) as said):
+        bridge.Network(model, device=f"{FAR},record=no")
+    assert {one.filename for one in warned} == {__file__}
+    assert str(said.value) == fortran_says(f"{FAR},record=no") and "unknown" not in str(said.value)
 
 
 @pytest.mark.parametrize("text", ["cpu", "naive"])
@@ -47,7 +59,8 @@ def test_devices_without_options(text: str) -> None:
     "abacus", "", "cpu:0", "cuda:", "cuda:x", "cuda:-1", "cuda:1 ,math=fp32", "cuda:1234567", "CUDA", "cuda0",
     "cpu,math=fp32", "naive,workspace=1", "cuda,", "cuda,,", "cuda,math", "cuda,math=", "cuda,math=fp64",
     "cuda,math=fp3", "cuda,math=fp322", "cuda,algorithm=fast", "cuda,deterministic=1", "cuda,transforms=",
-    "cuda,graphs=maybe", "cuda,compile=", "cuda,compile=always",
+    "cuda,graphs=maybe",
+    "cuda,capture=maybe", "cuda,record=maybe", "cuda,record", "cuda,compile=", "cuda,compile=always",
     "cuda,workspace=-1", "cuda,workspace=1.5", "cuda,workspace=1e3", "cuda,workspace=1234567", "cuda,colour=red",
     "cuda,math=fp32,", "cuda,=fp32", "cuda;math=fp32",
 ])

@@ -18,7 +18,7 @@ from bridge.exchange.file import ExchangeFile
 from tests.helpers.cases import Array, batch, three_layers
 
 SHAPE = (2, 1, 6, 7)
-DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda", "cuda,record=no"])
+DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda", "cuda,capture=no"])
 KINDS = pytest.mark.parametrize("keep", [True, False], ids=["all kept", "memory-efficient"])
 TOO_FAST = {"lr": 1e6, "momentum": 0.5}
 

@@ -18,7 +18,7 @@ from tests.helpers.cases import Array, batch, three_layers
 from tests.helpers.tiers import few
 
 SHAPE = (2, 1, 6, 7)
-DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda", "cuda,record=no"])
+DEVICES = pytest.mark.parametrize("device", ["cpu", "naive", "cuda", "cuda,capture=no"])
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 #: Weights and biases apart, next to each other, at both ends, all, none
 CHOICES = (("conv1.weight",), ("conv1.bias", "conv2.weight"), ("conv1.weight", "conv2.bias", "conv3.bias"),

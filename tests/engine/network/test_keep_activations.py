@@ -172,6 +172,8 @@ def test_former_attributes_work_for_one_version() -> None:
             assert net.lean == (keep is False)
         with pytest.warns(DeprecationWarning, match="Network.ways is deprecated .* use Network.plan"):
             assert net.ways((1, 3, 8, 8)) == net.plan((1, 3, 8, 8))
+        with pytest.warns(DeprecationWarning, match="Network.recorded is deprecated .* use Network.captured"):
+            assert net.recorded is net.captured is False
 
 
 def test_former_names_are_checked() -> None:

@@ -122,7 +122,7 @@ def steady_steps(training: Training, *, read: bool = True) -> dict[str, int]:
 
 def check_steady(device: str = "cuda", **given: Any) -> None:
     """Step by step: one wait, the same launches, nothing made, freed or looked for."""
-    seen = steady_steps(Training(f"{device},record=no", **given))
+    seen = steady_steps(Training(f"{device},capture=no", **given))
     work = {"cudaGetDevice", "cudaSetDevice", "cuLaunchKernel", LAUNCHES, "cudaMemcpyAsync",
             "cudaStreamSynchronize", WAITS, "bytes to host", "cudnnConvolutionForward", "cudnnConvolutionBackwardData",
             "cudnnConvolutionBackwardFilter", "cudnnConvolutionBackwardBias", "cudnnAddTensor",
@@ -132,7 +132,7 @@ def check_steady(device: str = "cuda", **given: Any) -> None:
     assert seen["bytes to host"] == 8
 
 
-def recorded_steps() -> None:
+def captured_steps() -> None:
     """Input and target are copied, one graph and the update launched; who asks for the loss waits, once."""
     for device, given in (("cuda", {}), ("cuda,graphs=no", {"keep_activations": "after_relu"}),
                           ("cuda,math=bf16", {"keep_activations": False}),
@@ -143,15 +143,15 @@ def recorded_steps() -> None:
         assert seen["bytes to host"] == 8
         training = Training(device, **given)
         seen = steady_steps(training, read=False)
-        assert training.net.recorded
+        assert training.net.captured
         assert seen["cudaMemcpyAsync"] == 2 and not {WAITS, "cudaStreamSynchronize", "bytes to host"} & set(seen)
         assert set(seen) <= {"cudaGetDevice", "cudaSetDevice", "cudaGraphLaunch", "cuLaunchKernel", "cudaMemcpyAsync",
                              LAUNCHES}, seen
 
 
-def recorded_steps_are_steps() -> None:
+def captured_steps_are_steps() -> None:
     """The same bits, whatever is between: a larger workspace of others, other streams, a forward alone."""
-    right = trained("cuda,record=no", steps=8)
+    right = trained("cuda,capture=no", steps=8)
     training, other = Training(), made_stream()
     for i in range(8):
         if i == 3:  # the device's workspace moves
@@ -159,7 +159,7 @@ def recorded_steps_are_steps() -> None:
             net = Network.from_file(fixture, device="cuda,math=fp16")
             net.forward(DeviceArray.from_numpy(batch(1, (2, 1, 90, 90))))
         # Never in the first step, nor after another shape
-        assert training.net.recorded == (i > 1)
+        assert training.net.captured == (i > 1)
         if i == 5:
             training.forward()
         use(0 if i == 4 else other if i == 6 else OWN)
@@ -173,9 +173,9 @@ def recorded_steps_are_steps() -> None:
     destroy(other)
 
 
-def recordings_follow_memory() -> None:
-    """The workspace that a recording has the address of moves, then outputs do, by a forward of another shape."""
-    right = trained("cuda,record=no", steps=10)
+def captured_graphs_follow_memory() -> None:
+    """The workspace that a captured graph has the address of moves, then outputs do, by a forward of another shape."""
+    right = trained("cuda,capture=no", steps=10)
     training, larger = Training(), DeviceArray.from_numpy(batch(3, (4, 1, 30, 30)))
     for i in range(10):
         before = strict.counter("cudaFree")
@@ -190,7 +190,7 @@ def recordings_follow_memory() -> None:
 
 
 def steps_go_on_after_failures() -> None:
-    """One failed call, each in turn, spoils one step at most: the same network goes on, recorded as before."""
+    """One failed call, each in turn, spoils one step at most: the same network goes on, captured as before."""
     use_device: Callable[[int], int] = strict.api.cudaSetDevice
     for device, name in (("cuda", "cudaMalloc"), ("cuda", "cudaSetDevice"), ("cuda:1", "cuCtxPushCurrent_v2"),
                          ("cuda:1", "cuCtxPopCurrent_v2")):
@@ -216,7 +216,7 @@ def fed_steps() -> None:
     """Each batch is there before the step that takes it, and after the one before it: whichever streams they are on."""
     given = [[batch(seed, X), batch(seed + 50, X)] for seed in range(6)]
     a, right = made_stream(), b""
-    for device in ("cuda,record=no", "cuda"):
+    for device in ("cuda,capture=no", "cuda"):
         training = Training(device)
         for i, (x, y) in enumerate(given):
             use((OWN, a, 0)[i % 3])
@@ -243,14 +243,14 @@ def feeding_does_not_wait_for_a_step() -> None:
                 "cudaStreamSynchronize": 0, "device synchronisations": 0, WAITS: 1}
 
 
-def lean_steps_are_fused_steps() -> None:
+def efficient_steps_are_fused_steps() -> None:
     """In place or not, the same bits."""
     assert trained(keep_activations=False) == trained(keep_activations="after_relu")
 
 
 def masks_may_be_refused() -> None:
     """A plan with a ReLU's mask that cuDNN does not support when it runs is asked once; our kernel does its work."""
-    device = "cuda,math=tf32,record=no,compile=yes"
+    device = "cuda,math=tf32,capture=no,compile=yes"
     right = Training(device, keep_activations=False)
     for _ in range(3):
         right.step()
@@ -266,8 +266,8 @@ def masks_may_be_refused() -> None:
     assert right.losses[0] == training.losses[0]
 
 
-def two_networks_recorded() -> None:
-    """Side by side on one device: each has its own loss and its own recording."""
+def two_networks_captured() -> None:
+    """Side by side on one device: each has its own loss and its own captured graph."""
     right = [trained(seed=seed, steps=5) for seed in (1, 2)]
     both = [Training(seed=seed) for seed in (1, 2)]
     for _ in range(5):
@@ -278,14 +278,14 @@ def two_networks_recorded() -> None:
     assert [training.result() for training in both] == right
 
 
-def what_cannot_be_recorded() -> None:
-    """Is run call by call; here cuDNN cannot be recorded."""
+def what_cannot_be_captured() -> None:
+    """Is run call by call; here cuDNN cannot be captured."""
     os.environ["STRICT_CAPTURE"] = "0"
-    plain, training = trained("cuda,record=no", steps=5), Training()
+    plain, training = trained("cuda,capture=no", steps=5), Training()
     launches = strict.counter("cudaGraphLaunch")
     for _ in range(5):
         training.step()
-        assert not training.net.recorded
+        assert not training.net.captured
     assert training.result() == plain and strict.counter("cudaGraphLaunch") == launches
     assert strict.counter("cudaStreamBeginCapture") == 1
     del os.environ["STRICT_CAPTURE"]

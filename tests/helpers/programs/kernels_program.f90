@@ -11,11 +11,12 @@ program kernels_program
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, dtype_float32, dtype_float64, i8, sp
    use cnn_core_tensor, only : as_vector, tensor_type
+   use cnn_model_layers, only : keep_needed
    use cnn_model_network, only : network_type
    implicit none
 
    character(len=4096) :: model
-   real(dp), allocatable :: plain(:), lean(:)
+   real(dp), allocatable :: plain(:), in_place(:)
    integer :: extent(4), stat, networks
 
    networks = 0
@@ -24,25 +25,25 @@ program kernels_program
       if (stat /= 0) exit
       read (input_unit, "(a)") model
       call gradients(trim(model), extent, dtype_float64, "naive", .false., plain)
-      call gradients(trim(model), extent, dtype_float64, "cpu", .true., lean)
+      call gradients(trim(model), extent, dtype_float64, "cpu", .true., in_place)
       networks = networks + 1
-      if (size(plain) /= size(lean)) error stop "numbers of gradients differ"
-      if (.not. all(abs(plain - lean) <= 0.0_dp)) write (output_unit, "(a)") "gradients: "//trim(model)
+      if (size(plain) /= size(in_place)) error stop "numbers of gradients differ"
+      if (.not. all(abs(plain - in_place) <= 0.0_dp)) write (output_unit, "(a)") "gradients: "//trim(model)
       ! Rounded, so only watched
-      call gradients(trim(model), extent, dtype_float32, "cpu", .true., lean)
-      call gradients(trim(model), extent, dtype_float32, "cpu", .false., lean)
+      call gradients(trim(model), extent, dtype_float32, "cpu", .true., in_place)
+      call gradients(trim(model), extent, dtype_float32, "cpu", .false., in_place)
    end do
    write (output_unit, "(i0, a)") networks, " networks"
    ! A program's own variables are not, and the leak sanitizer would say so
-   if (allocated(plain)) deallocate (plain, lean)
+   if (allocated(plain)) deallocate (plain, in_place)
 
 contains
 
    !> All gradients of one step, one behind the other
-   subroutine gradients(text, extent, dtype, device, lean, found)
+   subroutine gradients(text, extent, dtype, device, efficient, found)
       character(len=*), intent(in) :: text, device
       integer, intent(in) :: extent(4), dtype
-      logical, intent(in) :: lean
+      logical, intent(in) :: efficient
       real(dp), allocatable, intent(out) :: found(:)
       type(network_type) :: network
       type(error_type), allocatable :: error
@@ -52,7 +53,7 @@ contains
       real(dp) :: loss
       integer :: i
 
-      network%lean = lean
+      if (efficient) network%keep_activations = keep_needed
       call network%build(text, dtype, device, error)
       call stop_at(error)
       do i = 1, size(network%layers)

@@ -87,7 +87,7 @@ static int bias_gradient(const struct launch *l, struct range *r)
 }
 
 // (n, channels, z, da, dz, partial(T / channels, channels))
-static int relu_backward_last(const struct launch *l, struct range *r)
+static int relu_backward_nhwc(const struct launch *l, struct range *r)
 {
    const union value *v = l->v;
    int n = 0;
@@ -111,7 +111,7 @@ static int channel_sums(const struct launch *l, struct range *r)
 }
 
 // (rows, columns, batch, from(rows, columns, batch), to(columns, rows, batch))
-static int turn(const struct launch *l, struct range *r)
+static int transpose(const struct launch *l, struct range *r)
 {
    const union value *v = l->v;
    int n = 0;
@@ -174,15 +174,15 @@ static const struct kernel kernels[] = {
    {"cnn_narrow_f64", "ipp", narrow},
    {"cnn_sgd_f32", "ipppffffw", sgd},
    {"cnn_sgd_f64", "ipppddddw", sgd},
-   {"cnn_relu_backward_last_f32", "iipppp", relu_backward_last},
-   {"cnn_relu_backward_last_f16", "iipppp", relu_backward_last},
-   {"cnn_relu_backward_last_bf16", "iipppp", relu_backward_last},
+   {"cnn_relu_backward_nhwc_f32", "iipppp", relu_backward_nhwc},
+   {"cnn_relu_backward_nhwc_f16", "iipppp", relu_backward_nhwc},
+   {"cnn_relu_backward_nhwc_bf16", "iipppp", relu_backward_nhwc},
    {"cnn_channel_sums_f32", "iipp", channel_sums},
    {"cnn_channel_sums_f16", "iipp", channel_sums},
    {"cnn_channel_sums_bf16", "iipp", channel_sums},
-   {"cnn_turn_f32", "iiipp", turn},
-   {"cnn_turn_f16", "iiipp", turn},
-   {"cnn_turn_bf16", "iiipp", turn},
+   {"cnn_transpose_f32", "iiipp", transpose},
+   {"cnn_transpose_f16", "iiipp", transpose},
+   {"cnn_transpose_bf16", "iiipp", transpose},
    {"cnn_f32_to_f16", "ipp", to_16},
    {"cnn_f32_to_bf16", "ipp", to_16},
    {"cnn_f16_to_f32", "ipp", from_16},

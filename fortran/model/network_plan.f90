@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: MIT
-!> In words, how a network's convolutions are computed: for `bridge.Network.ways`.
-module cnn_model_network_ways
+!> In words, how a network's convolutions are computed: for `bridge.Network.plan`.
+module cnn_model_network_plan
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
    use cnn_model_description, only : kind_conv2d
@@ -8,13 +8,13 @@ module cnn_model_network_ways
    implicit none
    private
 
-   public :: describe_chains
+   public :: describe_plan
 
 contains
 
-   !> A line for each run of convolutions that belong together: "conv1 .. conv3: depth first, ...". Nothing is computed
+   !> A line for each fused sequence: "conv1 .. conv3: depth first, ...". Nothing is computed
    !> and no tensor needed, only the extents (w, h, c, n) of an input
-   subroutine describe_chains(network, extent, text, error)
+   subroutine describe_plan(network, extent, text, error)
       !> A network that is built; plans may be made on its device
       class(network_type), intent(inout) :: network
       !> Extents (w, h, c, n)
@@ -31,17 +31,17 @@ contains
       i = 1
       do while (i <= size(network%layers))
          if (network%layers(i)%is%kind == kind_conv2d) then
-            last = network%chain_end(i)
-            call network%find_chain(i, last, extents, steps, error)
+            last = network%sequence_end(i)
+            call network%find_sequence(i, last, extents, steps, error)
             if (allocated(error)) return
             if (len(text) > 0) text = text//new_line("a")
             text = text//network%layers(i)%is%name
             if (last > i) text = text//" .. "//network%layers(last)%is%name
-            text = text//": "//network%backend%chain_way(steps)
+            text = text//": "//network%backend%sequence_algorithm(steps)
             i = last
          end if
          i = i + 1
       end do
-   end subroutine describe_chains
+   end subroutine describe_plan
 
-end module cnn_model_network_ways
+end module cnn_model_network_plan
