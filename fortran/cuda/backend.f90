@@ -258,13 +258,24 @@ contains
       type(tensor_type), intent(in) :: db
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
-      type(tensor_type) :: da
       call self%begin(dy, error)
-      da = a
-      if (.not. allocated(error)) call self%device%reserve_scratch(int(a%bytes(), c_size_t), da%address, error)
-      if (.not. allocated(error)) call backward_data(self%device, self%options, conv, w, dy, da, error)
-      if (.not. allocated(error)) call relu_backward(self%device, a, da, a, db, error)
+      if (.not. allocated(error)) call compute(error)
       call self%device%leave(error)
+
+   contains
+
+      subroutine compute(error)
+         !> Why the device could not do it
+         type(error_type), allocatable, intent(out) :: error
+         type(tensor_type) :: da
+         da = a
+         call self%device%reserve_scratch(int(a%bytes(), c_size_t), da%address, error)
+         if (allocated(error)) return
+         call backward_data(self%device, self%options, conv, w, dy, da, error)
+         if (allocated(error)) return
+         call relu_backward(self%device, a, da, a, db, error)
+      end subroutine compute
+
    end subroutine cuda_conv_backward_relu
 
    subroutine cuda_find_storage_format(self, steps, dtype, opaque, error)

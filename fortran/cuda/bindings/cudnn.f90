@@ -114,11 +114,22 @@ contains
       call bind_functions(self)
       call self%library%check_symbols(error)
       if (allocated(error)) return
-      call check_parts_of_cudnn(self%library, error)
-      if (.not. allocated(error)) call check_version(self, error)
-      if (.not. allocated(error)) call check_cublaslt(self%library, self%cuda_version/1000, error)
+      call check_library(self, error)
       if (allocated(error)) call self%library%forget()
    end subroutine load
+
+   !> Parts, versions, and the cuBLASLt that it wants
+   subroutine check_library(self, error)
+      !> cuDNN, just opened; its versions are set
+      type(cudnn_type), intent(inout) :: self
+      !> Not cuDNN 9, or without one of its parts
+      type(error_type), allocatable, intent(out) :: error
+      call check_parts_of_cudnn(self%library, error)
+      if (allocated(error)) return
+      call check_version(self, error)
+      if (allocated(error)) return
+      call check_cublaslt(self%library, self%cuda_version/1000, error)
+   end subroutine check_library
 
    subroutine check_version(self, error)
       !> cuDNN, just opened; its versions are set

@@ -48,7 +48,8 @@ contains
       call c_f_procpointer(self%library%symbol("cudnnBackendGetAttribute"), self%backend_get_attribute)
       call c_f_procpointer(self%library%symbol("cudnnBackendExecute"), self%backend_execute)
       call self%library%check_symbols(error)
-      if (.not. allocated(error)) self%dnn => dnn
+      if (allocated(error)) return
+      self%dnn => dnn
    end subroutine load
 
    !> No error for success, else what cuDNN says of the status

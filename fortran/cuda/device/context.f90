@@ -104,11 +104,14 @@ contains
       !> No driver, or no context on the device
       type(error_type), allocatable, intent(out) :: error
       call self%driver%load(error)
-      if (.not. allocated(error)) call self%driver%check(self%driver%init(0_c_int), named(ordinal)//"cuInit", error)
-      if (.not. allocated(error)) call self%driver%check(self%driver%device_get(self%device, int(ordinal, c_int)), &
+      if (allocated(error)) return
+      call self%driver%check(self%driver%init(0_c_int), named(ordinal)//"cuInit", error)
+      if (allocated(error)) return
+      call self%driver%check(self%driver%device_get(self%device, int(ordinal, c_int)), &
          & named(ordinal)//"cuDeviceGet", error)
-      if (.not. allocated(error)) call self%driver%check(self%driver%device_primary_ctx_retain(self%primary, &
-         & self%device), named(ordinal)//"cuDevicePrimaryCtxRetain", error)
+      if (allocated(error)) return
+      call self%driver%check(self%driver%device_primary_ctx_retain(self%primary, self%device), &
+         & named(ordinal)//"cuDevicePrimaryCtxRetain", error)
       if (allocated(error)) self%primary = c_null_ptr
    end subroutine retain
 

@@ -76,8 +76,11 @@ contains
       integer :: i, k
 
       call self%driver%load(error)
-      if (.not. allocated(error)) call self%driver%check(self%driver%init(0_c_int), "cuInit", error)
-      if (.not. allocated(error)) call load_module(self%driver, self%loaded, error)
+      if (allocated(error)) return
+      call self%driver%check(self%driver%init(0_c_int), "cuInit", error)
+      if (allocated(error)) return
+      call load_module(self%driver, self%loaded, error)
+      if (allocated(error)) return
       do i = 1, size(typed_names)
          call get_kernel(self, trim(typed_names(i))//"_f32", self%typed(i, 1), error)
          call get_kernel(self, trim(typed_names(i))//"_f64", self%typed(i, 2), error)

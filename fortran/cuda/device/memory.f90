@@ -122,7 +122,8 @@ contains
          device%buffers%staging_busy = .true.
          call device%check(device%rt%memcpy_async(device%buffers%staging, address_after(tensor%address, done), piece, &
             & cudaMemcpyDeviceToHost, device%stream), "copy from a tensor "//shape_text(tensor%extent), error)
-         if (.not. allocated(error)) call device%synchronize(error)
+         if (allocated(error)) return
+         call device%synchronize(error)
          if (allocated(error)) return
          call c_memcpy(address_after(host, done), device%buffers%staging, piece)
          done = done + piece

@@ -49,32 +49,48 @@ contains
       type(tensor_type), intent(in) :: tensors(:)
       !> No pinned memory, or an error of CUDA; no copy is on its way then
       type(error_type), allocatable, intent(out) :: error
-      type(c_ptr) :: place
-      integer(i8) :: bytes
       integer(c_int) :: ignored
-      integer :: i
 
-      call self%open(device, error)
-      if (.not. allocated(error) .and. self%was_filled) call device%check(device%rt%event_synchronize(self%filled), &
-         & "cudaEventSynchronize", error)
-      bytes = sum([(aligned(tensors(i)%bytes()), i=1, size(tensors))])
-      if (.not. allocated(error)) call self%grow(device, bytes, error)
-      if (.not. allocated(error) .and. self%was_freed) call device%check(device%rt%stream_wait_event(self%stream, &
-         & self%free, 0_c_int), "cudaStreamWaitEvent", error)
-      place = self%pinned
-      do i = 1, size(tensors)
-         if (allocated(error)) exit
-         call c_memcpy(place, hosts(i), int(tensors(i)%bytes(), c_size_t))
-         call device%check(device%rt%memcpy_async(tensors(i)%address, place, int(tensors(i)%bytes(), c_size_t), &
-            & cudaMemcpyHostToDevice, self%stream), "copy to a tensor "//shape_text(tensors(i)%extent), error)
-         place = address_after(place, aligned(tensors(i)%bytes()))
-      end do
-      if (.not. allocated(error)) call device%check(device%rt%event_record(self%filled, self%stream), &
-         & "cudaEventRecord", error)
+      call queue_copies(self, device, hosts, tensors, error)
       self%was_filled = .not. allocated(error)
       ! The next copy would not know what is still on its way
       if (allocated(error) .and. c_associated(self%stream)) ignored = device%rt%stream_synchronize(self%stream)
    end subroutine copy
+
+   !> Behind the copies before, and what is at work on their tensors
+   subroutine queue_copies(self, device, hosts, tensors, error)
+      !> The feeder
+      class(feeder_type), intent(inout) :: self
+      !> An entered device
+      type(cuda_device_type), intent(inout) :: device
+      !> Addresses of the tensors' elements, *host*, pinned or not
+      type(c_ptr), intent(in) :: hosts(:)
+      !> Where they go, *device*
+      type(tensor_type), intent(in) :: tensors(:)
+      !> No pinned memory, or an error of CUDA; some of the copies may be on their way
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr) :: place
+      integer :: i
+
+      call self%open(device, error)
+      if (allocated(error)) return
+      if (self%was_filled) call device%check(device%rt%event_synchronize(self%filled), "cudaEventSynchronize", error)
+      if (allocated(error)) return
+      call self%grow(device, sum([(aligned(tensors(i)%bytes()), i=1, size(tensors))]), error)
+      if (allocated(error)) return
+      if (self%was_freed) call device%check(device%rt%stream_wait_event(self%stream, self%free, 0_c_int), &
+         & "cudaStreamWaitEvent", error)
+      if (allocated(error)) return
+      place = self%pinned
+      do i = 1, size(tensors)
+         call c_memcpy(place, hosts(i), int(tensors(i)%bytes(), c_size_t))
+         call device%check(device%rt%memcpy_async(tensors(i)%address, place, int(tensors(i)%bytes(), c_size_t), &
+            & cudaMemcpyHostToDevice, self%stream), "copy to a tensor "//shape_text(tensors(i)%extent), error)
+         if (allocated(error)) return
+         place = address_after(place, aligned(tensors(i)%bytes()))
+      end do
+      call device%check(device%rt%event_record(self%filled, self%stream), "cudaEventRecord", error)
+   end subroutine queue_copies
 
    !> What is queued on the device from now on comes after the last `copy`
    subroutine await(self, device, error)
@@ -113,10 +129,11 @@ contains
       if (c_associated(self%free)) return
       if (.not. c_associated(self%stream)) call made(device%rt%stream_create_with_flags(self%stream, &
          & cudaStreamNonBlocking), self%stream, "a stream")
-      if (.not. (allocated(error) .or. c_associated(self%filled))) call made(device%rt%event_create_with_flags( &
-         & self%filled, cudaEventDisableTiming), self%filled, "an event")
-      if (.not. allocated(error)) call made(device%rt%event_create_with_flags(self%free, cudaEventDisableTiming), &
-         & self%free, "an event")
+      if (allocated(error)) return
+      if (.not. c_associated(self%filled)) call made(device%rt%event_create_with_flags(self%filled, &
+         & cudaEventDisableTiming), self%filled, "an event")
+      if (allocated(error)) return
+      call made(device%rt%event_create_with_flags(self%free, cudaEventDisableTiming), self%free, "an event")
 
    contains
 

@@ -45,10 +45,14 @@ contains
          if (associated(device)) return
       end if
       call runtime%load(error)
-      if (.not. allocated(error)) call dnn%load(error)
-      if (.not. allocated(error)) call dnn%check_cuda(runtime%version, error)
-      if (.not. allocated(error)) call graphs%load(dnn, error)
-      if (.not. allocated(error)) call count_devices(devices, error)
+      if (allocated(error)) return
+      call dnn%load(error)
+      if (allocated(error)) return
+      call dnn%check_cuda(runtime%version, error)
+      if (allocated(error)) return
+      call graphs%load(dnn, error)
+      if (allocated(error)) return
+      call count_devices(devices, error)
       if (allocated(error)) return
       if (ordinal < 0 .or. ordinal >= min(int(devices), most_devices)) then
          call fail(error, "device cuda:"//to_text(ordinal)//": not there, found "//to_text(int(devices))// &

@@ -88,17 +88,34 @@ contains
       self%graphs => graphs
       call self%enter(error)
       if (allocated(error)) return
+      call make_parts(self, error)
+      call self%leave(error)
+   end subroutine open
+
+   !> Stream, event, cuDNN's handle, kernels and buffers
+   subroutine make_parts(self, error)
+      !> The device, entered
+      class(cuda_device_type), intent(inout) :: self
+      !> No memory on the device, or a library that fails
+      type(error_type), allocatable, intent(out) :: error
+
       call made(self%rt%stream_create_with_flags(self%own_stream, cudaStreamNonBlocking), self%own_stream, "a stream")
+      if (allocated(error)) return
       self%stream = self%own_stream
       call made(self%rt%event_create_with_flags(self%last_work, cudaEventDisableTiming), self%last_work, "an event")
-      if (.not. allocated(error)) call self%dnn%check(self%dnn%create(self%dnn_handle), "cudnnCreate", error)
-      if (allocated(error)) self%dnn_handle = c_null_ptr
-      if (.not. allocated(error)) call self%dnn%check(self%dnn%set_stream(self%dnn_handle, self%stream), &
-         & "cudnnSetStream", error)
-      if (.not. allocated(error)) call make_relu_descriptor(self%dnn, self%relu, error)
-      if (.not. allocated(error)) call self%kernels%load(error)
-      if (.not. allocated(error)) call self%buffers%open(self%rt, error)
-      call self%leave(error)
+      if (allocated(error)) return
+      call self%dnn%check(self%dnn%create(self%dnn_handle), "cudnnCreate", error)
+      if (allocated(error)) then
+         self%dnn_handle = c_null_ptr
+         return
+      end if
+      call self%dnn%check(self%dnn%set_stream(self%dnn_handle, self%stream), "cudnnSetStream", error)
+      if (allocated(error)) return
+      call make_relu_descriptor(self%dnn, self%relu, error)
+      if (allocated(error)) return
+      call self%kernels%load(error)
+      if (allocated(error)) return
+      call self%buffers%open(self%rt, error)
 
    contains
 
@@ -111,10 +128,10 @@ contains
          !> For the message
          character(len=*), intent(in) :: what
          if (status /= 0) object = c_null_ptr
-         if (.not. allocated(error)) call self%check(status, "making "//what, error)
+         call self%check(status, "making "//what, error)
       end subroutine made
 
-   end subroutine open
+   end subroutine make_parts
 
    subroutine make_relu_descriptor(dnn, descriptor, error)
       !> cuDNN, open
@@ -243,14 +260,26 @@ contains
          call self%leave_idle(error)
          return
       end if
+      call move_to(self, next, error)
+      call self%leave(error)
+   end subroutine use_stream
+
+   !> Work goes on in a stream that waits for what is queued in the present one
+   subroutine move_to(self, next, error)
+      !> The device, entered
+      class(cuda_device_type), intent(inout) :: self
+      !> A `cudaStream_t` of this device
+      type(c_ptr), intent(in) :: next
+      !> The work goes on where it was
+      type(error_type), allocatable, intent(out) :: error
       if (same(self%stream, self%own_stream)) then
         call self%check(self%rt%event_record(self%last_work, self%stream), "cudaEventRecord", error)
       end if
-      if (.not. allocated(error)) call self%check( &
-         & self%rt%stream_wait_event(next, self%last_work, 0_c_int), "cudaStreamWaitEvent", error)
-      if (.not. allocated(error)) call self%on_stream(next, error)
-      call self%leave(error)
-   end subroutine use_stream
+      if (allocated(error)) return
+      call self%check(self%rt%stream_wait_event(next, self%last_work, 0_c_int), "cudaStreamWaitEvent", error)
+      if (allocated(error)) return
+      call self%on_stream(next, error)
+   end subroutine move_to
 
    !> cuDNN too, or neither
    subroutine on_stream(self, stream, error)
@@ -262,7 +291,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       if (same(stream, self%stream)) return
       call self%dnn%check(self%dnn%set_stream(self%dnn_handle, stream), "cudnnSetStream", error)
-      if (.not. allocated(error)) self%stream = stream
+      if (allocated(error)) return
+      self%stream = stream
    end subroutine on_stream
 
    !> Wait for all that is queued
@@ -272,7 +302,8 @@ contains
       !> An error of work queued before, or of CUDA
       type(error_type), allocatable, intent(out) :: error
       call self%check(self%rt%stream_synchronize(self%stream), "cudaStreamSynchronize", error)
-      if (.not. allocated(error)) self%buffers%staging_busy = .false.
+      if (allocated(error)) return
+      self%buffers%staging_busy = .false.
    end subroutine synchronize
 
    !> The pinned buffer, free for a new use

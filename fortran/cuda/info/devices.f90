@@ -47,29 +47,43 @@ contains
       integer(c_int), intent(in) :: device
       type(error_type), allocatable :: error
       character(len=:), allocatable :: name, label
-      integer(c_int) :: major, minor, processors
-      integer(c_size_t) :: free, total
       name = "device "//to_text(int(device))
       label = device_label(int(device))
       if (len(label) > 0) call facts%add(name//" name", label)
-      call rt%check(rt%device_get_attribute(major, cudaDevAttrComputeCapabilityMajor, device), "attribute", error)
-      if (.not. allocated(error)) call rt%check(rt%device_get_attribute(minor, cudaDevAttrComputeCapabilityMinor, &
-         & device), "attribute", error)
-      if (.not. allocated(error)) call rt%check(rt%device_get_attribute(processors, cudaDevAttrMultiProcessorCount, &
-         & device), "attribute", error)
-      if (.not. allocated(error)) then
-         call facts%add(name//" compute capability", to_text(int(major))//"."//to_text(int(minor)))
-         call facts%add(name//" multiprocessors", to_text(int(processors)))
-         call facts%add(name//" math", math_modes(10*int(major) + int(minor)))
-         call rt%check(rt%set_device(device), "use the device", error)
-      end if
-      if (.not. allocated(error)) call rt%check(rt%mem_get_info(free, total), "memory", error)
-      if (.not. allocated(error)) then
-         call facts%add(name//" memory total", to_text(int(total, i8)))
-         call facts%add(name//" memory free", to_text(int(free, i8)))
-      end if
+      call add_abilities(facts, rt, device, name, error)
       call facts%add_error(name, error)
    end subroutine add_device
+
+   !> Compute capability, multiprocessors, what they multiply, and memory
+   subroutine add_abilities(facts, rt, device, name, error)
+      !> The report
+      type(fact_list_type), intent(inout) :: facts
+      !> The CUDA runtime, open
+      type(cudart_type), intent(in) :: rt
+      !> Number of the device, from 0; current afterwards
+      integer(c_int), intent(in) :: device
+      !> What the lines begin with
+      character(len=*), intent(in) :: name
+      !> An error of CUDA; what was found before is in the report
+      type(error_type), allocatable, intent(out) :: error
+      integer(c_int) :: major, minor, processors
+      integer(c_size_t) :: free, total
+      call rt%check(rt%device_get_attribute(major, cudaDevAttrComputeCapabilityMajor, device), "attribute", error)
+      if (allocated(error)) return
+      call rt%check(rt%device_get_attribute(minor, cudaDevAttrComputeCapabilityMinor, device), "attribute", error)
+      if (allocated(error)) return
+      call rt%check(rt%device_get_attribute(processors, cudaDevAttrMultiProcessorCount, device), "attribute", error)
+      if (allocated(error)) return
+      call facts%add(name//" compute capability", to_text(int(major))//"."//to_text(int(minor)))
+      call facts%add(name//" multiprocessors", to_text(int(processors)))
+      call facts%add(name//" math", math_modes(10*int(major) + int(minor)))
+      call rt%check(rt%set_device(device), "use the device", error)
+      if (allocated(error)) return
+      call rt%check(rt%mem_get_info(free, total), "memory", error)
+      if (allocated(error)) return
+      call facts%add(name//" memory total", to_text(int(total, i8)))
+      call facts%add(name//" memory free", to_text(int(free, i8)))
+   end subroutine add_abilities
 
    !> The name of the GPU, which only the driver tells; empty where it does not
    function device_label(ordinal) result(name)
@@ -83,10 +97,12 @@ contains
       integer :: i
       name = ""
       call driver%load(error)
-      if (.not. allocated(error)) call driver%check(driver%init(0_c_int), "start the driver", error)
-      if (.not. allocated(error)) call driver%check(driver%device_get(device, int(ordinal, c_int)), "device", error)
-      if (.not. allocated(error)) call driver%check(driver%device_get_name(letters, size(letters, kind=c_int), &
-         & device), "name of the device", error)
+      if (allocated(error)) return
+      call driver%check(driver%init(0_c_int), "start the driver", error)
+      if (allocated(error)) return
+      call driver%check(driver%device_get(device, int(ordinal, c_int)), "device", error)
+      if (allocated(error)) return
+      call driver%check(driver%device_get_name(letters, size(letters, kind=c_int), device), "name of the device", error)
       if (allocated(error)) return
       do i = 1, size(letters)
          if (letters(i) == c_null_char) exit

@@ -99,7 +99,8 @@ contains
 
       plan_text = ""
       call dnn%load(error)
-      if (.not. allocated(error)) call graphs%load(dnn, error)
+      if (allocated(error)) return
+      call graphs%load(dnn, error)
       if (allocated(error)) return
       call builder%open(graphs)
       device = describe_device(builder, json)

@@ -57,8 +57,10 @@ contains
       end if
       if (done .or. allocated(error)) return
       call convolve(device, name, conv_forward, conv, x, w, y, error)
-      if (.not. allocated(error) .and. bias%is_allocated()) call add_bias(device, bias, y, error)
-      if (.not. allocated(error) .and. relu) call relu_forward(device, y, y, error)
+      if (allocated(error)) return
+      if (bias%is_allocated()) call add_bias(device, bias, y, error)
+      if (allocated(error)) return
+      if (relu) call relu_forward(device, y, y, error)
    end subroutine forward
 
    !> dx from w and dy

@@ -101,10 +101,12 @@ contains
       places%bytes = 0
       call lay_out()
       call bring_in(device, x, between%address, error)
+      if (allocated(error)) return
       from = x%inside
       do i = 1, last
-         if (.not. allocated(error)) call bring_in(device, w(i), between%address, error)
-         if (.not. allocated(error)) call bring_in(device, bias(i), between%address, error)
+         call bring_in(device, w(i), between%address, error)
+         if (allocated(error)) return
+         call bring_in(device, bias(i), between%address, error)
          if (allocated(error)) return
          to = steps(i)%y
          if (i == last) to = y%inside
@@ -115,9 +117,10 @@ contains
          else
             call run(device, name, request, [from%address, w(i)%inside%address, to%address], error)
          end if
+         if (allocated(error)) return
          from = to
       end do
-      if (.not. allocated(error)) call bring_out(device, y, between%address, error)
+      call bring_out(device, y, between%address, error)
 
    contains
 
@@ -162,16 +165,21 @@ contains
       places%bytes = 0
       call lay_out()
       call bring_in(device, x, between%address, error)
-      if (.not. allocated(error)) call bring_in(device, dz, between%address, error)
+      if (allocated(error)) return
+      call bring_in(device, dz, between%address, error)
+      if (allocated(error)) return
       gradient = dz%inside
       do i = size(steps), 2, -1
-         if (.not. allocated(error)) call filter_gradient(i, steps(i)%x)
-         if (.not. allocated(error)) call bring_in(device, w(i), between%address, error)
-         if (.not. allocated(error)) call backward_relu(device, name, request_of(steps(i), conv_data, dtype), &
-            & w(i)%inside, gradient, steps(i)%x, gradients(i), steps(i - 1)%db, error)
+         call filter_gradient(i, steps(i)%x)
+         if (allocated(error)) return
+         call bring_in(device, w(i), between%address, error)
+         if (allocated(error)) return
+         call backward_relu(device, name, request_of(steps(i), conv_data, dtype), w(i)%inside, gradient, steps(i)%x, &
+            & gradients(i), steps(i - 1)%db, error)
+         if (allocated(error)) return
          gradient = gradients(i)
       end do
-      if (.not. allocated(error)) call filter_gradient(1, x%inside)
+      call filter_gradient(1, x%inside)
 
    contains
 
@@ -182,7 +190,8 @@ contains
          type(tensor_type), intent(in) :: input
          call run(device, name, request_of(steps(k), conv_filter, dtype), [input%address, dw(k)%inside%address, &
             & gradient%address], error)
-         if (.not. allocated(error)) call bring_out(device, dw(k), between%address, error)
+         if (allocated(error)) return
+         call bring_out(device, dw(k), between%address, error)
       end subroutine filter_gradient
 
       !> The gradient before step k goes where its output was, when that is large enough: nobody needs the output then

@@ -60,11 +60,13 @@ contains
       work = work_type(request, request, w, dy, a, dx, db)
       work%masked%mask = .true.
       in_one = has_plan(device, name, work%masked, error)
-      if (in_one .and. name%measured .and. .not. allocated(error)) call choose_way(device, name, work, in_one, error)
+      if (allocated(error)) return
+      if (in_one .and. name%measured) call choose_way(device, name, work, in_one, error)
       if (allocated(error)) return
       refused = .not. in_one
       if (in_one) call in_one_plan(device, name, work, error, refused)
-      if (refused .and. .not. allocated(error)) call in_two_steps(device, name, work, error)
+      if (allocated(error)) return
+      if (refused) call in_two_steps(device, name, work, error)
    end subroutine backward_relu
 
    subroutine in_one_plan(device, name, work, error, refused)
@@ -94,7 +96,8 @@ contains
       !> An error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       call run(device, name, work%plain, [work%dx%address, work%w%address, work%dy%address], error)
-      if (.not. allocated(error)) call relu_backward_nhwc(device, work%a, work%dx, work%dx, work%db, error)
+      if (allocated(error)) return
+      call relu_backward_nhwc(device, work%a, work%dx, work%dx, work%db, error)
    end subroutine in_two_steps
 
    !> Whether one plan is the faster way: both are timed, once for each shape, and the slower one is not taken any more.

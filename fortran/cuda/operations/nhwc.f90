@@ -79,7 +79,8 @@ contains
       end if
       call transpose_images(device, int(from%extent(3), i8), product(int(from%extent(1:2), i8)), from, transposed, &
          & error)
-      if (.not. allocated(error) .and. from%dtype /= to%dtype) call convert(device, transposed, to, error)
+      if (allocated(error)) return
+      if (from%dtype /= to%dtype) call convert(device, transposed, to, error)
    end subroutine to_nchw
 
    !> Each image of `to` is the transpose of that of `from`, which is (rows, columns)
@@ -136,8 +137,8 @@ contains
       call device%kernels%launch_stored(kernel_relu_backward_nhwc, dz%dtype, blocks, &
          & [c_loc(n), c_loc(channels), c_loc(z_address), c_loc(da_address), c_loc(dz_address), c_loc(partial)], &
          & device%stream, error)
-      if (.not. allocated(error) .and. db%is_allocated()) call sums_to_gradient(device, partial, threads, channels, &
-         & db, error)
+      if (allocated(error)) return
+      if (db%is_allocated()) call sums_to_gradient(device, partial, threads, channels, db, error)
    end subroutine relu_backward_nhwc
 
    !> db = sums of dz over n, h, w
@@ -162,7 +163,8 @@ contains
       address = dz%address
       call device%kernels%launch_stored(kernel_channel_sums, dz%dtype, blocks, &
          & [c_loc(n), c_loc(channels), c_loc(address), c_loc(partial)], device%stream, error)
-      if (.not. allocated(error)) call sums_to_gradient(device, partial, threads, channels, db, error)
+      if (allocated(error)) return
+      call sums_to_gradient(device, partial, threads, channels, db, error)
    end subroutine bias_gradient_nhwc
 
    !> Blocks whose threads are a multiple of the channels, so that a thread meets only one; threads for each channel;

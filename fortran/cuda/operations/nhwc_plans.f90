@@ -52,7 +52,8 @@ contains
 
       if (present(refused)) refused = .false.
       call find_plan(device, name, request, i, error)
-      if (.not. allocated(error) .and. i == 0) call fail(error, "no plan for the "// &
+      if (allocated(error)) return
+      if (i == 0) call fail(error, "no plan for the "// &
          & trim(conv_names(request%operation))//" of "//shape_text(request%x)//" any more")
       if (allocated(error)) return
       call device%reserve(int(device%plans(i)%graph%workspace_bytes, c_size_t), workspace, error)

@@ -35,7 +35,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: of_bias, of_y
       call describe(device, bias_as_channels(bias), y, of_bias, of_y, error)
-      if (.not. allocated(error)) call device%dnn%check(device%dnn%add_tensor(device%dnn_handle, &
+      if (allocated(error)) return
+      call device%dnn%check(device%dnn%add_tensor(device%dnn_handle, &
          & one(y%dtype), of_bias, bias%address, one(y%dtype), of_y, y%address), "adding the bias", error)
    end subroutine add_bias
 
@@ -65,8 +66,10 @@ contains
       if (allocated(error)) return
       wide_dy%address = address_after(wide_db%address, bytes)
       call convert(device, dy, wide_dy, error)
-      if (.not. allocated(error)) call sum_channels(device, wide_dy, wide_db, error)
-      if (.not. allocated(error)) call convert(device, wide_db, db, error)
+      if (allocated(error)) return
+      call sum_channels(device, wide_dy, wide_db, error)
+      if (allocated(error)) return
+      call convert(device, wide_db, db, error)
    end subroutine bias_gradient
 
    !> By our kernel, whose sums are float64, in a fixed order, and by many blocks also for one channel; else by cuDNN
@@ -85,7 +88,8 @@ contains
          return
       end if
       call describe(device, dy, bias_as_channels(db), of_dy, of_db, error)
-      if (.not. allocated(error)) call device%dnn%check(device%dnn%convolution_backward_bias(device%dnn_handle, &
+      if (allocated(error)) return
+      call device%dnn%check(device%dnn%convolution_backward_bias(device%dnn_handle, &
          & one(dy%dtype), of_dy, dy%address, zero(dy%dtype), of_db, db%address), "bias gradient", error)
    end subroutine sum_channels
 
@@ -111,7 +115,8 @@ contains
       address = dy%address
       call device%kernels%launch_typed(kernel_bias_gradient, dy%dtype, [blocks, dy%extent(3)], &
          & [c_loc(pixels), c_loc(channels), c_loc(batch), c_loc(address), c_loc(partial)], device%stream, error)
-      if (.not. allocated(error)) call sums_to_gradient(device, partial, threads, channels, db, error)
+      if (allocated(error)) return
+      call sums_to_gradient(device, partial, threads, channels, db, error)
    end subroutine sum_by_kernel
 
    !> a = max(z, 0); NaN stays NaN; a may be z
@@ -126,7 +131,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: of_z, of_a
       call describe(device, z, a, of_z, of_a, error)
-      if (.not. allocated(error)) call device%dnn%check(device%dnn%activation_forward(device%dnn_handle, device%relu, &
+      if (allocated(error)) return
+      call device%dnn%check(device%dnn%activation_forward(device%dnn_handle, device%relu, &
          & one(z%dtype), of_z, z%address, zero(z%dtype), of_a, a%address), "ReLU", error)
    end subroutine relu_forward
 
@@ -196,7 +202,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       of_b = c_null_ptr
       call device%descriptors%find(device%dnn, a%dtype, a%extent, of_a, error)
-      if (.not. allocated(error)) call device%descriptors%find(device%dnn, b%dtype, b%extent, of_b, error)
+      if (allocated(error)) return
+      call device%descriptors%find(device%dnn, b%dtype, b%extent, of_b, error)
    end subroutine describe
 
 end module cnn_cuda_operations_pointwise

@@ -64,8 +64,8 @@ contains
       call device%kernels%launch_typed(kernel_mse, y%dtype, [blocks, 1], &
          & [c_loc(n), c_loc(y_address), c_loc(t_address), c_loc(dy_address), slope, c_loc(partial)], &
          & device%stream, error)
-      if (.not. allocated(error)) call fold_sums(device, partial, int(blocks, i8)*threads_per_block, 1_i8, &
-         & total%address, error)
+      if (allocated(error)) return
+      call fold_sums(device, partial, int(blocks, i8)*threads_per_block, 1_i8, total%address, error)
    end subroutine mse
 
    !> The total of `mse` as a number; the one place of a step where the host waits
@@ -83,7 +83,8 @@ contains
       loss = 0.0_dp
       call device%check(device%rt%memcpy_async(device%buffers%loss, total%address, sum_bytes, &
          & cudaMemcpyDeviceToHost, device%stream), "reading the loss", error)
-      if (.not. allocated(error)) call device%synchronize(error)
+      if (allocated(error)) return
+      call device%synchronize(error)
       if (allocated(error)) return
       call c_f_pointer(device%buffers%loss, sum_of_squares)
       loss = sum_of_squares
@@ -116,7 +117,8 @@ contains
          call device%kernels%launch_typed(kernel_relu_backward, z%dtype, &
             & [blocks_for(z%count(), most_blocks), 1], &
             & [c_loc(n), c_loc(z_address), c_loc(da_address), c_loc(dz_address)], device%stream, error)
-         if (.not. allocated(error) .and. db%is_allocated()) call bias_gradient(device, dz, db, error)
+         if (allocated(error)) return
+         if (db%is_allocated()) call bias_gradient(device, dz, db, error)
       end if
    end subroutine relu_backward
 
@@ -149,7 +151,8 @@ contains
       call device%kernels%launch_typed(kernel_relu_backward_bias, z%dtype, [blocks, z%extent(3)], &
          & [c_loc(pixels), c_loc(channels), c_loc(batch), c_loc(z_address), c_loc(da_address), c_loc(dz_address), &
          & c_loc(partial)], device%stream, error)
-      if (.not. allocated(error)) call sums_to_gradient(device, partial, threads, channels, db, error)
+      if (allocated(error)) return
+      call sums_to_gradient(device, partial, threads, channels, db, error)
    end subroutine relu_backward_bias
 
    !> One SGD step on all elements of w

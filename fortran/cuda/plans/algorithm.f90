@@ -74,7 +74,8 @@ contains
       if (usable(plan, dnn, handle, operation, plainest(operation), name, status)) return
       if (.not. is_unsupported(status)) call dnn%check(status, &
          & "workspace of the "//trim(conv_names(operation)), error)
-      if (.not. allocated(error)) call fail(error, "cuDNN: no algorithm for this "//trim(conv_names(operation))// &
+      if (allocated(error)) return
+      call fail(error, "cuDNN: no algorithm for this "//trim(conv_names(operation))// &
          & " that is allowed (deterministic, math, transforms) and fits into the workspace limit"//wanted(plan))
    end subroutine choose_algorithm
 

@@ -66,10 +66,14 @@ contains
       type(error_type), allocatable, intent(out) :: error
 
       call make_tensor_descriptor(dnn, dtype, x, plan%x, error)
-      if (.not. allocated(error)) call make_tensor_descriptor(dnn, dtype, y, plan%y, error)
-      if (.not. allocated(error)) call make_tensor_descriptor(dnn, dtype, [1, 1, y(3), 1], plan%bias, error)
-      if (.not. allocated(error)) call make_filter_descriptor(dnn, dtype, w, plan%w, error)
-      if (.not. allocated(error)) call make_conv_descriptor(dnn, dtype, math, conv, plan%conv, error)
+      if (allocated(error)) return
+      call make_tensor_descriptor(dnn, dtype, y, plan%y, error)
+      if (allocated(error)) return
+      call make_tensor_descriptor(dnn, dtype, [1, 1, y(3), 1], plan%bias, error)
+      if (allocated(error)) return
+      call make_filter_descriptor(dnn, dtype, w, plan%w, error)
+      if (allocated(error)) return
+      call make_conv_descriptor(dnn, dtype, math, conv, plan%conv, error)
    end subroutine make_plan
 
    !> A dense NCHW tensor; `extent` is [w, h, c, n]. A descriptor that is not null is to be freed, after errors too
@@ -138,9 +142,11 @@ contains
          & int(conv%stride_h, c_int), int(conv%stride_w, c_int), int(conv%dilation_h, c_int), &
          & int(conv%dilation_w, c_int), CUDNN_CROSS_CORRELATION, compute_type(dtype)), &
          & "cudnnSetConvolution2dDescriptor", error)
-      if (.not. allocated(error)) call dnn%check(dnn%set_convolution_group_count(descriptor, &
+      if (allocated(error)) return
+      call dnn%check(dnn%set_convolution_group_count(descriptor, &
          & int(conv%groups, c_int)), "cudnnSetConvolutionGroupCount", error)
-      if (.not. allocated(error)) call dnn%check(dnn%set_convolution_math_type(descriptor, math_type(dtype, math)), &
+      if (allocated(error)) return
+      call dnn%check(dnn%set_convolution_math_type(descriptor, math_type(dtype, math)), &
          & "cudnnSetConvolutionMathType", error)
    end subroutine make_conv_descriptor
 
