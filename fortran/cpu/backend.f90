@@ -22,7 +22,8 @@ module cnn_cpu_backend
    use cnn_cpu_kernels_memory, only : allocate_aligned, c_free, c_memmove, c_memset
    use cnn_cpu_kernels_table, only : kernels_type
    use cnn_cpu_plan_channel_lanes, only : outer_type
-   use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, read_lanes
+   use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, filter_channel_lanes, &
+      & filter_im2col, filter_shifts_dy, read_lanes
    use cnn_cpu_plan_fused, only : sequence_type
    use cnn_cpu_plan_grid, only : grid_type
    use cnn_cpu_plan_task, only : data_gradient_task, epilogue_type, filter_gradient_task, forward_task
@@ -286,17 +287,19 @@ contains
       type(kernels_type) :: kernels
       type(grid_type) :: grid
       type(outer_type) :: plan
-      logical :: direct, shifts_dy
+      integer :: algorithm
       call self%choose(x, kernels, error)
       if (allocated(error)) return
-      call choose_filter(conv, x, dy, dw, self%lanes_wanted, grid, direct, shifts_dy, plan)
-      if (plan%chosen) then
+      call choose_filter(conv, x, dy, dw, self%lanes_wanted, algorithm, grid, plan)
+      select case (algorithm)
+       case (filter_channel_lanes)
          call kernels%correlate_outer(plan, x, dy, dw, error)
-      else if (direct) then
-         call kernels%correlate(grid, filter_gradient_task(conv%groups, x, dy, dw, shifts_dy), error)
-      else
+       case (filter_im2col)
          call kernels%im2col_backward_filter(conv, x, dy, dw, error)
-      end if
+       case default
+         call kernels%correlate(grid, filter_gradient_task(conv%groups, x, dy, dw, algorithm == filter_shifts_dy), &
+            & error)
+      end select
    end subroutine cpu_conv_backward_filter
 
    subroutine cpu_forward_sequence(self, steps, error)

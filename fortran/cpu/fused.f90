@@ -5,8 +5,8 @@ module cnn_cpu_fused
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_cpu_plan_channel_lanes, only : outer_type
-   use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, lanes_channels, lay_backward, &
-      & lay_forward
+   use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, filter_channel_lanes, &
+      & lanes_channels, lay_backward, lay_forward
    use cnn_cpu_plan_fused, only : computes_data_gradient, computes_filter_gradient, computes_output, &
       & pass_type, plan_sequence, sequence_type
    use cnn_cpu_plan_grid, only : grid_type
@@ -187,13 +187,13 @@ contains
       integer, intent(in) :: wanted
       type(grid_type) :: grid
       type(outer_type) :: plan
-      logical :: direct, shifts_dy
+      logical :: direct
       integer, parameter :: many_channels = 32
-      integer :: i
+      integer :: algorithm, i
       channels_in_lanes = .false.
       do i = 1, size(steps)
-         call choose_filter(steps(i)%conv, steps(i)%x, steps(i)%y, steps(i)%w, wanted, grid, direct, shifts_dy, plan)
-         channels_in_lanes = channels_in_lanes .or. (plan%chosen .and. &
+         call choose_filter(steps(i)%conv, steps(i)%x, steps(i)%y, steps(i)%w, wanted, algorithm, grid, plan)
+         channels_in_lanes = channels_in_lanes .or. (algorithm == filter_channel_lanes .and. &
             & (wanted == lanes_channels .or. plan%transposed_channels >= many_channels))
          if (i == 1) cycle
          call choose_backward(steps(i)%conv, steps(i)%w, steps(i)%y, steps(i)%x, wanted, grid, direct)
@@ -201,8 +201,7 @@ contains
       end do
    end function channels_in_lanes
 
-   !> Several convolutions, without strides and groups. One filter over one channel has an order of its own, whose sums
-   !> have another order
+   !> Several convolutions, without strides and groups. One filter over one channel is summed in another order
    pure logical function is_simple(steps)
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)

@@ -7,7 +7,8 @@ module cnn_cpu_info
    use cnn_core_text, only : to_text
    use cnn_cpu_instruction_sets, only : best_level, choose_level, level_name
    use cnn_cpu_plan_channel_lanes, only : outer_type
-   use cnn_cpu_plan_choice, only : algorithm_text, choose_backward, choose_filter, choose_forward, read_lanes
+   use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, direct_text, filter_text, &
+      & read_lanes
    use cnn_cpu_plan_grid, only : grid_type
    !$ use omp_lib, only : omp_get_max_threads
    implicit none
@@ -50,8 +51,8 @@ contains
       type(tensor_type) :: x, w, y
       type(grid_type) :: grid
       type(outer_type) :: plan
-      integer :: wanted
-      logical :: direct, shifts_dy
+      integer :: wanted, algorithm
+      logical :: direct
 
       text = ""
       x%dtype = dtype
@@ -64,11 +65,11 @@ contains
       call read_lanes(wanted, error)
       if (allocated(error)) return
       call choose_forward(conv, x, w, y, wanted, grid, direct)
-      text = algorithm_text(grid, direct)
+      text = direct_text(grid, direct)
       call choose_backward(conv, w, y, x, wanted, grid, direct)
-      text = text//"; "//algorithm_text(grid, direct)
-      call choose_filter(conv, x, y, w, wanted, grid, direct, shifts_dy, plan)
-      text = text//"; "//algorithm_text(grid, direct, plan)
+      text = text//"; "//direct_text(grid, direct)
+      call choose_filter(conv, x, y, w, wanted, algorithm, grid, plan)
+      text = text//"; "//filter_text(algorithm, grid, plan)
    end subroutine describe_algorithms
 
 end module cnn_cpu_info

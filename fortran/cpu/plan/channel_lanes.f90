@@ -17,8 +17,6 @@ module cnn_cpu_plan_channel_lanes
    public :: plan_outer
 
    type, public :: outer_type
-      !> Chosen over pixels in the lanes and im2col
-      logical :: chosen = .false.
       !> dy is the source, and x is transposed; strides are 1
       logical :: swapped = .false.
       integer :: groups = 1, images = 0
@@ -77,7 +75,7 @@ contains
       integer, intent(in) :: y(4)
       !> Extents of the filters
       integer, intent(in) :: dw(4)
-      !> Plan of bands; whether it is chosen is left open
+      !> Plan of bands
       type(outer_type), intent(out) :: plan
       plan%swapped = swapped
       plan%groups = conv%groups

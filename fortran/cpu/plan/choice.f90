@@ -12,7 +12,12 @@ module cnn_cpu_plan_choice
    implicit none
    private
 
-   public :: algorithm_text, choose_backward, choose_filter, choose_forward, lay_backward, lay_forward, read_lanes
+   public :: choose_backward, choose_filter, choose_forward, direct_text, filter_text, lay_backward, lay_forward, &
+      & read_lanes
+
+   !> How a filter gradient is computed: im2col and BLAS; x packed and shifted, along the forward grid; dy packed and
+   !> shifted, along the backward grid; with channels in the lanes, by a plan
+   integer, parameter, public :: filter_im2col = 0, filter_shifts_x = 1, filter_shifts_dy = 2, filter_channel_lanes = 3
 
    !> What is in the lanes where both can be: what is cheaper, or always the same
    integer, parameter, public :: lanes_cheaper = 0, lanes_pixels = 1, lanes_channels = 2
@@ -160,9 +165,8 @@ contains
       end select
    end subroutine read_lanes
 
-   !> How to compute dw from x and dy: directly, along the forward grid, or with `shifts_dy` along the backward grid;
-   !> or, when `plan` is chosen, with channels in the lanes. By the shapes alone, unless one is `wanted`
-   subroutine choose_filter(conv, x, dy, dw, wanted, grid, direct, shifts_dy, plan)
+   !> How to compute dw from x and dy. By the shapes alone, unless what is in the lanes is `wanted`
+   subroutine choose_filter(conv, x, dy, dw, wanted, algorithm, grid, plan)
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
       !> Input, of which only extents and element type matter
@@ -173,17 +177,17 @@ contains
       type(tensor_type), intent(in) :: dw
       !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
       integer, intent(in) :: wanted
-      !> Grid of the direct kernel; undefined when there is none
+      !> `filter_im2col`, `filter_shifts_x`, `filter_shifts_dy` or `filter_channel_lanes`
+      integer, intent(out) :: algorithm
+      !> Grid of the direct kernel; undefined for `filter_im2col`
       type(grid_type), intent(out) :: grid
-      !> Whether rows are packed and shifted; else im2col and BLAS
-      logical, intent(out) :: direct
-      !> Whether dy, along the backward grid, is packed and shifted; else x, along the forward grid
-      logical, intent(out) :: shifts_dy
-      !> Plan with channels in the lanes, chosen where it is taken
+      !> Plan with channels in the lanes; undefined for `filter_im2col`
       type(outer_type), intent(out) :: plan
       type(outer_type) :: transposed_x
       integer :: lanes
+      logical :: direct, shifts_dy
 
+      algorithm = filter_im2col
       shifts_dy = conv%stride_h == 1 .and. conv%stride_w == 1 .and. dy%extent(3) < x%extent(3)
       if (shifts_dy) then
          call lay_backward(conv, dw, dy, x, grid, direct)
@@ -191,6 +195,7 @@ contains
          call lay_forward(conv, x, dw, dy, grid, direct)
       end if
       if (.not. direct) return
+      algorithm = merge(filter_shifts_dy, filter_shifts_x, shifts_dy)
       grid%band(2) = max(1, min(grid%band(2), most_summed/grid%band(1)))
       lanes = usual_vector/int(bytes_of(x%dtype))
       call plan_outer(conv, .false., x%extent, dy%extent, dw%extent, plan)
@@ -201,13 +206,13 @@ contains
       if (plan%plane_elements()*plan%source_channels >= most_elements) return
       select case (wanted)
        case (lanes_channels)
-         plan%chosen = .true.
+         algorithm = filter_channel_lanes
        case (lanes_cheaper)
          ! Half of the lanes at least have something to do
-         plan%chosen = 2*plan%transposed_channels >= lanes .and. &
-            & plan%cost(lanes) < direct_cost(conv, x%extent, dy%extent, dw%extent, shifts_dy, lanes)
+         if (2*plan%transposed_channels >= lanes .and. plan%cost(lanes) < &
+            & direct_cost(conv, x%extent, dy%extent, dw%extent, shifts_dy, lanes)) algorithm = filter_channel_lanes
        case default
-         plan%chosen = .false.
+         continue
       end select
    end subroutine choose_filter
 
@@ -243,23 +248,35 @@ contains
          & copies + lane_sums/pixels
    end function direct_cost
 
-   !> The choice in words
-   function algorithm_text(grid, direct, plan) result(text)
+   !> The algorithm of a filter gradient in words
+   function filter_text(algorithm, grid, plan) result(text)
+      !> `filter_im2col`, `filter_shifts_x`, `filter_shifts_dy` or `filter_channel_lanes`
+      integer, intent(in) :: algorithm
+      !> Grid of the direct kernel
+      type(grid_type), intent(in) :: grid
+      !> Plan with channels in the lanes
+      type(outer_type), intent(in) :: plan
+      character(len=:), allocatable :: text
+      if (algorithm == filter_channel_lanes) then
+         text = "direct, channels in the lanes, in bands of "//to_text(plan%band_images)//" x "// &
+            & to_text(plan%rows)//" rows of "//to_text(plan%extent(1))//" pixels"
+      else
+         text = direct_text(grid, algorithm /= filter_im2col)
+      end if
+   end function filter_text
+
+   !> The choice of `choose_forward` or `choose_backward` in words
+   function direct_text(grid, direct) result(text)
       !> Grid of the direct kernel
       type(grid_type), intent(in) :: grid
       !> Whether rows are packed and shifted
       logical, intent(in) :: direct
-      !> Plan of a filter gradient with channels in the lanes
-      type(outer_type), intent(in), optional :: plan
       character(len=:), allocatable :: text
       text = "im2col and BLAS"
       if (direct) text = "direct, in bands of "//to_text(grid%band(2))//" rows of "//to_text(grid%band(1))//" pixels"
       if (grid%channels_in_lanes) text = "direct, channels in the lanes, in bands of "//to_text(grid%band(2))// &
          & " rows of "//to_text(grid%band(1))//" pixels"
-      if (.not. present(plan)) return
-      if (plan%chosen) text = "direct, channels in the lanes, in bands of "//to_text(plan%band_images)//" x "// &
-         & to_text(plan%rows)//" rows of "//to_text(plan%extent(1))//" pixels"
-   end function algorithm_text
+   end function direct_text
 
    subroutine choose_band(grid, groups, source, images)
       !> Grid whose `band` is set

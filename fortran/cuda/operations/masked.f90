@@ -61,7 +61,7 @@ contains
       work%masked%mask = .true.
       in_one = has_plan(device, name, work%masked, error)
       if (allocated(error)) return
-      if (in_one .and. name%measured) call choose_way(device, name, work, in_one, error)
+      if (in_one .and. name%measured) call choose_faster(device, name, work, in_one, error)
       if (allocated(error)) return
       refused = .not. in_one
       if (in_one) call in_one_plan(device, name, work, error, refused)
@@ -100,9 +100,9 @@ contains
       call relu_backward_nhwc(device, work%a, work%dx, work%dx, work%db, error)
    end subroutine in_two_steps
 
-   !> Whether one plan is the faster way: both are timed, once for each shape, and the slower one is not taken any more.
+   !> Whether one plan is faster: both are timed, once for each shape, and the slower one is not taken any more.
    !> Waits for the device. The results are overwritten by the step itself, where what failed here is an error
-   subroutine choose_way(device, name, work, in_one, error)
+   subroutine choose_faster(device, name, work, in_one, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
@@ -122,9 +122,9 @@ contains
       in_one = ticks_of(device, name, work, .true.) <= ticks_of(device, name, work, .false.)
       device%plans(i)%is_timed = .true.
       device%plans(i)%may_fuse = in_one
-   end subroutine choose_way
+   end subroutine choose_faster
 
-   !> Of the system clock, for `runs` runs of one way; the largest number when it cannot be run
+   !> Of the system clock, for `runs` runs of one of them; the largest number when it cannot be run
    integer(i8) function ticks_of(device, name, work, in_one) result(ticks)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
@@ -132,7 +132,7 @@ contains
       type(device_name_type), intent(in) :: name
       !> What is to be done
       type(work_type), intent(in) :: work
-      !> Which way is timed
+      !> Which of them is timed
       logical, intent(in) :: in_one
       type(error_type), allocatable :: failure
       integer(i8) :: start, finish
