@@ -6,8 +6,9 @@ module cnn_io_fixture
    use cnn_core_sgd, only : sgd_type
    use cnn_core_tensor, only : all_finite, tensor_type
    use cnn_core_text, only : to_text
-   use cnn_io_format, only : format_name, format_version, momenta_path, weights_path
+   use cnn_io_format, only : momenta_path, weights_path
    use cnn_io_hdf5_file, only : hdf5_file_type
+   use cnn_io_header, only : read_format, read_optimizer
    use cnn_io_staging, only : on_host, staging_type
    use cnn_model_network, only : network_type
    use cnn_model_parameters, only : parameter_type
@@ -29,7 +30,7 @@ module cnn_io_fixture
       procedure :: read_training
       procedure :: read_batch
       procedure :: close => fixture_close
-      procedure, private :: read_optimizer, read_checked, read_parameter
+      procedure, private :: read_checked, read_parameter
    end type fixture_type
 
 contains
@@ -42,26 +43,11 @@ contains
       character(len=*), intent(in) :: path
       !> File that cannot be read, or is no exchange file of this version
       type(error_type), allocatable, intent(out) :: error
-      character(len=:), allocatable :: format, found
-      real(dp) :: version
 
       call self%file%open_to_read(path, error)
       if (allocated(error)) return
-      call self%file%read_text_attribute("/", "format", format, error)
+      call read_format(self%file, error)
       if (allocated(error)) return
-      if (format /= format_name) then
-         call fail(error, path//": format is "//format//", expected "//format_name)
-         return
-      end if
-      call self%file%read_number("/", "format_version", version, error)
-      if (allocated(error)) return
-      ! written so that NaN is refused
-      if (.not. abs(version - format_version) <= 0.0_dp) then
-         found = to_text(version)
-         if (abs(version - anint(version)) <= 0.0_dp .and. abs(version) < huge(1)) found = to_text(nint(version))
-         call fail(error, path//": format_version is "//found//", this program reads version "//to_text(format_version))
-         return
-      end if
       self%precision = "float32"
       if (self%file%has_attribute("/", "precision")) then
          call self%file%read_text_attribute("/", "precision", self%precision, error)
@@ -70,45 +56,13 @@ contains
       call self%file%read_text("/model", self%model, error)
       if (allocated(error)) return
       self%has_sgd = self%file%has("/optimizer")
-      if (self%has_sgd) call self%read_optimizer(error)
+      if (self%has_sgd) call read_optimizer(self%file, self%sgd, error)
       if (allocated(error)) return
       self%batches = 0
       do while (self%file%has("/batches/"//to_text(self%batches)//"/input"))
          self%batches = self%batches + 1
       end do
    end subroutine fixture_open
-
-   subroutine read_optimizer(self, error)
-      !> The fixture, open
-      class(fixture_type), intent(inout) :: self
-      !> Missing or unusable setting
-      type(error_type), allocatable, intent(out) :: error
-      character(len=:), allocatable :: kind
-      real(dp) :: nesterov
-      call self%file%read_text_attribute("/optimizer", "type", kind, error)
-      if (allocated(error)) return
-      if (kind /= "sgd") then
-         call fail(error, self%file%path//": optimizer type is "//kind//", expected sgd")
-         return
-      end if
-      call self%file%read_number("/optimizer", "lr", self%sgd%lr, error)
-      if (allocated(error)) return
-      call self%file%read_number("/optimizer", "momentum", self%sgd%momentum, error)
-      if (allocated(error)) return
-      call self%file%read_number("/optimizer", "dampening", self%sgd%dampening, error)
-      if (allocated(error)) return
-      call self%file%read_number("/optimizer", "weight_decay", self%sgd%weight_decay, error)
-      if (allocated(error)) return
-      call self%file%read_number("/optimizer", "nesterov", nesterov, error)
-      if (allocated(error)) return
-      self%sgd%nesterov = abs(nesterov - 1.0_dp) <= 0.0_dp
-      if (.not. (self%sgd%nesterov .or. abs(nesterov) <= 0.0_dp)) then
-         call fail(error, self%file%path//": attribute nesterov of /optimizer is neither 0 nor 1")
-         return
-      end if
-      call self%sgd%check(error)
-      if (allocated(error)) error%message = self%file%path//": "//error%message
-   end subroutine read_optimizer
 
    !> Weights before step `step` into a network of the same model, and which of them are frozen
    subroutine read_weights(self, step, network, error)

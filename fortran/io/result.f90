@@ -3,12 +3,13 @@
 module cnn_io_result
    use cnn_core_atomic_file, only : part_file_type
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : dp, dtype_name
+   use cnn_core_kinds, only : dp
    use cnn_core_sgd, only : sgd_type
    use cnn_core_tensor, only : all_finite, tensor_type
    use cnn_core_text, only : to_text
-   use cnn_io_format, only : format_name, format_version, momenta_path, weights_path
+   use cnn_io_format, only : momenta_path, weights_path
    use cnn_io_hdf5_file, only : hdf5_file_type
+   use cnn_io_header, only : write_header
    use cnn_io_staging, only : on_host, staging_type
    use cnn_model_network, only : network_type
    use cnn_model_parameters, only : parameter_type
@@ -32,7 +33,7 @@ module cnn_io_result
       procedure :: write_loss
       procedure :: commit
       procedure :: abandon
-      procedure, private :: write_staged, write_parameters, mark_frozen, put_text, put_number
+      procedure, private :: write_staged, write_parameters, mark_frozen
    end type result_type
 
 contains
@@ -65,54 +66,10 @@ contains
          return
       end if
       call self%part%hold()
-      call self%put_text("/", "format", format_name, error)
-      call self%put_number("/", "format_version", real(format_version, dp), error)
-      call self%put_text("/", "producer", producer, error)
-      call self%put_text("/", "role", "candidate", error)
-      call self%put_text("/", "precision", dtype_name(network%dtype), error)
-      call self%put_text("/", "device", network%backend%name, error)
-      call self%put_text("/", "math_mode", network%backend%math_mode(network%dtype), error)
-      call self%put_text("/optimizer", "type", "sgd", error)
-      call self%put_number("/optimizer", "lr", sgd%lr, error)
-      call self%put_number("/optimizer", "momentum", sgd%momentum, error)
-      call self%put_number("/optimizer", "dampening", sgd%dampening, error)
-      call self%put_number("/optimizer", "weight_decay", sgd%weight_decay, error)
-      call self%put_number("/optimizer", "nesterov", merge(1.0_dp, 0.0_dp, sgd%nesterov), error)
+      call write_header(self%file, producer, network, sgd, error)
       if (allocated(error)) return
       call self%file%write_text("/model", network%description%text, error)
    end subroutine result_create
-
-   !> A text attribute; nothing happens after an error
-   subroutine put_text(self, object, name, text, error)
-      !> The result, created
-      class(result_type), intent(in) :: self
-      !> Dataset or group, or "/"
-      character(len=*), intent(in) :: object
-      !> Name of the attribute
-      character(len=*), intent(in) :: name
-      !> Its value
-      character(len=*), intent(in) :: text
-      !> Error of the file
-      type(error_type), allocatable, intent(inout) :: error
-      if (allocated(error)) return
-      call self%file%write_text_attribute(object, name, text, error)
-   end subroutine put_text
-
-   !> A number attribute; nothing happens after an error
-   subroutine put_number(self, object, name, value, error)
-      !> The result, created
-      class(result_type), intent(in) :: self
-      !> Dataset or group, or "/"
-      character(len=*), intent(in) :: object
-      !> Name of the attribute
-      character(len=*), intent(in) :: name
-      !> Its value
-      real(dp), intent(in) :: value
-      !> Error of the file
-      type(error_type), allocatable, intent(inout) :: error
-      if (allocated(error)) return
-      call self%file%write_number(object, name, value, error)
-   end subroutine put_number
 
    !> Weights and biases before step `step` (after the last step: with its number plus one), and which are frozen
    subroutine write_weights(self, step, network, error)
@@ -129,14 +86,16 @@ contains
          associate (layer => network%layers(i))
             call self%write_parameters(weights_path(step, layer%is%name), network, layer%weight%value, &
                & layer%bias%value, error)
+            if (allocated(error)) return
             call self%mark_frozen(weights_path(step, layer%is%name)//"/weight", network, layer%weight, error)
+            if (allocated(error)) return
             call self%mark_frozen(weights_path(step, layer%is%name)//"/bias", network, layer%bias, error)
          end associate
          if (allocated(error)) return
       end do
    end subroutine write_weights
 
-   !> The attribute of the dataset of a frozen parameter; nothing happens after an error
+   !> The attribute of the dataset of a frozen parameter
    subroutine mark_frozen(self, path, network, parameter, error)
       !> With the dataset
       class(result_type), intent(in) :: self
@@ -147,8 +106,8 @@ contains
       !> Which has been written
       type(parameter_type), intent(in) :: parameter
       !> Of the file
-      type(error_type), allocatable, intent(inout) :: error
-      if (network%parameters%is_frozen(parameter%number)) call self%put_number(path, "frozen", 1.0_dp, error)
+      type(error_type), allocatable, intent(out) :: error
+      if (network%parameters%is_frozen(parameter%number)) call self%file%write_number(path, "frozen", 1.0_dp, error)
    end subroutine mark_frozen
 
    !> Momenta before step 0, of the parameters that have one, and how many steps there were before it
@@ -160,7 +119,7 @@ contains
       !> An error of the file
       type(error_type), allocatable, intent(out) :: error
       integer :: i
-      call self%put_number("/", "first_step", real(network%steps_done, dp), error)
+      call self%file%write_number("/", "first_step", real(network%steps_done, dp), error)
       if (allocated(error)) return
       do i = 1, size(network%layers)
          associate (layer => network%layers(i))
