@@ -2,7 +2,7 @@
 !> All learned numbers of a network: values, gradients, momenta, each as one vector on the device.
 !>
 !> One vector, so that one call updates everything; where only some parameters are frozen, or only some have a momentum,
-!> one call each run of parameters that go the same way. A layer's weight or bias is a tensor inside it, aligned as an
+!> one call each run of parameters that are updated alike. A layer's weight or bias is a tensor inside it, aligned as an
 !> allocation of its own would be; the gaps between them hold zeros, which every update leaves zero.
 module cnn_model_parameters
    use cnn_core_backend, only : backend_type
@@ -24,8 +24,8 @@ module cnn_model_parameters
 
    !> What is known of a parameter besides its numbers
    type :: part_type
-      !> Bytes of a vector before it
-      integer(i8) :: offset = 0_i8
+      !> Bytes of a vector before it, and from there up to the next one
+      integer(i8) :: offset = 0_i8, bytes = 0_i8
       integer :: extent(4) = 0
       !> Whether updates leave it as it is, as torch's do without a gradient: no decay and no momentum either
       logical :: is_frozen = .false.
@@ -44,8 +44,23 @@ module cnn_model_parameters
       procedure :: freeze, is_frozen
       procedure :: momentum, keep_momentum
       procedure :: release
-      procedure, private :: allocate_vectors, place, reserve_momenta, update_run, run_end, part_of_run
+      procedure, private :: allocate_vectors, place, reserve_momenta
    end type parameters_type
+
+   interface
+      !> One SGD step on all parameters that are not frozen
+      module subroutine update(self, backend, sgd, error)
+         implicit none
+         !> The parameters
+         class(parameters_type), intent(inout) :: self
+         !> Where they are
+         class(backend_type), intent(inout) :: backend
+         !> Settings of the optimizer, for this step
+         type(sgd_type), intent(in) :: sgd
+         !> No memory for momenta, or an error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine update
+   end interface
 
 contains
 
@@ -96,11 +111,11 @@ contains
       integer(i8), intent(inout) :: bytes
       !> Number and tensors of the parameter
       type(parameter_type), intent(inout) :: parameter
-      self%parts = [self%parts, part_type(offset=bytes, extent=extent)]
+      self%parts = [self%parts, part_type(offset=bytes, bytes=padded(self%values%dtype, extent), extent=extent)]
       parameter%number = size(self%parts)
       parameter%value = part_of(self%values, bytes, extent)
       parameter%gradient = part_of(self%gradients, bytes, extent)
-      bytes = bytes + padded(self%values%dtype, extent)
+      bytes = bytes + self%parts(parameter%number)%bytes
    end subroutine place
 
    !> Bytes of a tensor up to where the next one may start
@@ -199,29 +214,6 @@ contains
       if (kept) call backend%clear(self%momentum(number), error)
    end subroutine keep_momentum
 
-   !> One SGD step on all parameters that are not frozen
-   subroutine update(self, backend, sgd, error)
-      !> The parameters
-      class(parameters_type), intent(inout) :: self
-      !> Where they are
-      class(backend_type), intent(inout) :: backend
-      !> Settings of the optimizer, for this step
-      type(sgd_type), intent(in) :: sgd
-      !> No memory for momenta, or an error of the device
-      type(error_type), allocatable, intent(out) :: error
-      integer :: first, last
-
-      if (sgd%momentum > 0.0_dp) call self%reserve_momenta(backend, error)
-      if (allocated(error)) return
-      first = 1
-      do while (first <= size(self%parts))
-         last = self%run_end(first)
-         if (.not. self%parts(first)%is_frozen) call self%update_run(backend, sgd, first, last, error)
-         if (allocated(error)) return
-         first = last + 1
-      end do
-   end subroutine update
-
    !> Memory for momenta, zero at first
    subroutine reserve_momenta(self, backend, error)
       !> The parameters, with memory
@@ -235,58 +227,6 @@ contains
       if (.not. allocated(error)) call backend%clear(self%momenta, error)
       if (allocated(error)) call backend%release(self%momenta)
    end subroutine reserve_momenta
-
-   !> The last parameter up to which all are frozen or none is, and all have a momentum or none has
-   pure integer function run_end(self, first)
-      !> The parameters
-      class(parameters_type), intent(in) :: self
-      !> The first of the run
-      integer, intent(in) :: first
-      do run_end = first, size(self%parts) - 1
-         associate (one => self%parts(first), next => self%parts(run_end + 1))
-            if ((one%is_frozen .neqv. next%is_frozen) .or. (one%has_momentum .neqv. next%has_momentum)) return
-         end associate
-      end do
-   end function run_end
-
-   !> One SGD step on parameters that go the same way
-   subroutine update_run(self, backend, sgd, first, last, error)
-      !> The parameters
-      class(parameters_type), intent(inout) :: self
-      !> Where they are
-      class(backend_type), intent(in) :: backend
-      !> Settings of the optimizer, for this step
-      type(sgd_type), intent(in) :: sgd
-      !> Number of the first parameter
-      integer, intent(in) :: first
-      !> Number of the last
-      integer, intent(in) :: last
-      !> An error of the device
-      type(error_type), allocatable, intent(out) :: error
-      type(tensor_type) :: momenta
-      if (sgd%momentum > 0.0_dp) momenta = self%part_of_run(self%momenta, first, last)
-      call backend%update(sgd, .not. self%parts(first)%has_momentum, self%part_of_run(self%values, first, last), &
-         & self%part_of_run(self%gradients, first, last), momenta, error)
-      if (allocated(error)) return
-      if (momenta%is_allocated()) self%parts(first:last)%has_momentum = .true.
-   end subroutine update_run
-
-   !> What a run of parameters has of a vector
-   function part_of_run(self, vector, first, last) result(part)
-      !> The parameters
-      class(parameters_type), intent(in) :: self
-      !> All values, gradients or momenta
-      type(tensor_type), intent(in) :: vector
-      !> Number of the first parameter
-      integer, intent(in) :: first
-      !> Number of the last
-      integer, intent(in) :: last
-      !> Of one dimension
-      type(tensor_type) :: part
-      integer(i8) :: bytes
-      bytes = self%parts(last)%offset - self%parts(first)%offset + padded(vector%dtype, self%parts(last)%extent)
-      part = part_of(vector, self%parts(first)%offset, [int(bytes/bytes_of(vector%dtype)), 1, 1, 1])
-   end function part_of_run
 
    subroutine release(self, backend)
       !> The parameters; empty afterwards
