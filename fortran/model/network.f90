@@ -11,13 +11,12 @@ module cnn_model_network
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_float32, dtype_float64, dtype_name, i8
    use cnn_core_sgd, only : sgd_type
-   use cnn_core_tensor, only : same_shape, shape_text, tensor_type
+   use cnn_core_tensor, only : tensor_type
    use cnn_devices, only : open_device
    use cnn_model_description, only : description_type, read_description
    use cnn_model_layers, only : layers_type
    use cnn_model_parameters, only : parameter_type, parameters_type
-   use cnn_model_passes, only : find_gradients, find_gradients_in_place, find_outputs
-   use cnn_model_tensors, only : allocate_gradients, allocate_outputs, release_tensors
+   use cnn_model_tensors, only : release_tensors
    implicit none
    private
 
@@ -66,6 +65,61 @@ module cnn_model_network
    end type network_type
 
    interface
+      !> Outputs of all layers for the input x(w,h,c,n)
+      module subroutine forward(self, x, error)
+         implicit none
+         !> The network
+         class(network_type), intent(inout) :: self
+         !> Input (w, h, c, n), in the network's memory; it must stay alive until `backward`
+         type(tensor_type), intent(in) :: x
+         !> Input that does not fit, or an error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine forward
+
+      !> Mean or sum of (output - target)**2, and its gradient with respect to the output
+      module subroutine compute_loss(self, target, loss, error)
+         implicit none
+         !> The network
+         class(network_type), intent(inout) :: self
+         !> What the output should be, in the network's memory
+         type(tensor_type), intent(in) :: target
+         !> Mean or sum, as the description says
+         real(dp), intent(out) :: loss
+         !> Call out of order, target that does not fit, or an error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine compute_loss
+
+      !> `compute_loss` without waiting for its value
+      module subroutine queue_loss(self, target, error)
+         implicit none
+         !> The network
+         class(network_type), intent(inout) :: self
+         !> What the output should be, in the network's memory
+         type(tensor_type), intent(in) :: target
+         !> Call out of order, target that does not fit, or an error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine queue_loss
+
+      !> Gradients of weights, biases, every layer's output and the input
+      module subroutine backward(self, error)
+         implicit none
+         !> The network
+         class(network_type), intent(inout) :: self
+         !> Call out of order, or an error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine backward
+
+      !> One SGD step on all parameters that are not frozen with the gradients of the last `backward`
+      module subroutine update(self, sgd, error)
+         implicit none
+         !> The network
+         class(network_type), intent(inout) :: self
+         !> Settings of the optimizer
+         type(sgd_type), intent(in) :: sgd
+         !> Unusable setting, call out of order, or an error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine update
+
       !> forward, loss, backward, update. A loss that is looked at and is NaN or infinite is an error, and there is no
       !> update then; where looking does not wait for the device it is always looked at
       module subroutine step(self, x, target, sgd, read, loss, error)
@@ -171,133 +225,12 @@ contains
       self%layers%bias = biases
    end subroutine allocate_parameters
 
-   !> Outputs of all layers for the input x(w,h,c,n)
-   subroutine forward(self, x, error)
-      !> The network
-      class(network_type), intent(inout) :: self
-      !> Input (w, h, c, n), in the network's memory; it must stay alive until `backward`
-      type(tensor_type), intent(in) :: x
-      !> Input that does not fit, or an error of the device
-      type(error_type), allocatable, intent(out) :: error
-      logical :: moved
-
-      if (x%dtype /= self%dtype) then
-         call fail(error, "input: "//dtype_name(x%dtype)//", expected "//dtype_name(self%dtype))
-         return
-      end if
-      self%stage = stage_built
-      call allocate_outputs(self, x%extent, moved, error)
-      ! A captured step has the old addresses
-      if (moved) self%capture%state = capture_none
-      if (allocated(error)) return
-      self%input = x
-      call find_outputs(self, error)
-      if (allocated(error)) return
-      self%stage = stage_forward
-   end subroutine forward
-
-   !> Mean or sum of (output - target)**2, and its gradient with respect to the output
-   subroutine compute_loss(self, target, loss, error)
-      !> The network
-      class(network_type), intent(inout) :: self
-      !> What the output should be, in the network's memory
-      type(tensor_type), intent(in) :: target
-      !> Mean or sum, as the description says
-      real(dp), intent(out) :: loss
-      !> Call out of order, target that does not fit, or an error of the device
-      type(error_type), allocatable, intent(out) :: error
-      loss = 0.0_dp
-      call self%queue_loss(target, error)
-      if (.not. allocated(error)) call self%read_loss(loss, error)
-      if (allocated(error) .and. self%stage == stage_loss) self%stage = stage_forward
-   end subroutine compute_loss
-
-   !> `compute_loss` without waiting for its value
-   subroutine queue_loss(self, target, error)
-      !> The network
-      class(network_type), intent(inout) :: self
-      !> What the output should be, in the network's memory
-      type(tensor_type), intent(in) :: target
-      !> Call out of order, target that does not fit, or an error of the device
-      type(error_type), allocatable, intent(out) :: error
-      type(tensor_type) :: y
-      real(dp) :: scale
-      logical :: moved
-
-      if (self%stage < stage_forward .or. self%outputs_released()) then
-         call fail(error, "loss: no output yet, call forward first")
-         return
-      end if
-      y = self%output()
-      if (.not. same_shape(y, target)) then
-         call fail(error, "target: "//dtype_name(target%dtype)//" "//shape_text(target%extent)// &
-            & ", expected the output's "//dtype_name(y%dtype)//" "//shape_text(y%extent))
-         return
-      end if
-      self%stage = stage_forward
-      self%has_loss = .false.
-      self%unseen = .false.
-      call allocate_gradients(self, moved, error)
-      if (moved) self%capture%state = capture_none
-      if (allocated(error)) return
-      scale = 1.0_dp
-      if (self%description%mean) scale = 1.0_dp/real(y%count(), dp)
-      call self%backend%mse(y, target, scale, self%layers(size(self%layers))%output_gradient, error)
-      if (allocated(error)) return
-      self%has_loss = .true.
-      self%stage = stage_loss
-   end subroutine queue_loss
-
-   !> Gradients of weights, biases, every layer's output and the input
-   subroutine backward(self, error)
-      !> The network
-      class(network_type), intent(inout) :: self
-      !> Call out of order, or an error of the device
-      type(error_type), allocatable, intent(out) :: error
-
-      if (self%stage < stage_loss .or. self%outputs_released()) then
-         call fail(error, "backward: no loss yet, call forward and loss first")
-         return
-      end if
-      self%stage = stage_loss
-      if (self%in_place()) then
-         ! From here on the outputs of inner layers are gone, also after an error
-         self%stage = stage_built
-         call find_gradients_in_place(self, error)
-      else
-         call find_gradients(self, error)
-      end if
-      if (allocated(error)) return
-      self%stage = stage_backward
-   end subroutine backward
-
    !> Whether `backward` has taken the memory of outputs
    pure logical function outputs_released(self)
       !> The network
       class(network_type), intent(in) :: self
       outputs_released = self%in_place() .and. self%stage == stage_backward
    end function outputs_released
-
-   !> One SGD step on all parameters that are not frozen with the gradients of the last `backward`
-   subroutine update(self, sgd, error)
-      !> The network
-      class(network_type), intent(inout) :: self
-      !> Settings of the optimizer
-      type(sgd_type), intent(in) :: sgd
-      !> Unusable setting, call out of order, or an error of the device
-      type(error_type), allocatable, intent(out) :: error
-      call sgd%check(error)
-      if (allocated(error)) return
-      if (self%stage < stage_backward) then
-         call fail(error, "update: no gradients yet, call forward, loss and backward first")
-         return
-      end if
-      ! The outputs belong to the weights before this update; after a failure it may be half done
-      self%stage = stage_built
-      call self%parameters%update(self%backend, sgd, error)
-      if (allocated(error)) return
-      self%steps_done = self%steps_done + 1_i8
-   end subroutine update
 
    !> Whether the last step was the replay of a captured one, and the next of its shapes will be
    pure logical function is_captured(self)

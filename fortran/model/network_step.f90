@@ -8,27 +8,14 @@
 !> A loss that is NaN or infinite is no step of training: where it is looked at, before the update, the weights stay.
 submodule(cnn_model_network) cnn_model_network_step
    use cnn_core_error, only : fail_to_converge
+   use cnn_core_tensor, only : same_shape
    use cnn_core_text, only : to_text
    use cnn_model_tensors, only : resize
    implicit none
 
 contains
 
-   module subroutine step(self, x, target, sgd, read, loss, error)
-      !> The network
-      class(network_type), intent(inout) :: self
-      !> Input (w, h, c, n), in the network's memory
-      type(tensor_type), intent(in) :: x
-      !> What the output should be, in the network's memory
-      type(tensor_type), intent(in) :: target
-      !> Settings of the optimizer, for this step
-      type(sgd_type), intent(in) :: sgd
-      !> Whether the loss is looked at, for which the host waits; on a device that does not queue it always is
-      logical, intent(in) :: read
-      !> Loss of the weights before the update; 0 where it is not read
-      real(dp), intent(out) :: loss
-      !> A tensor or setting that does not fit, a loss that is not finite, or an error of the device
-      type(error_type), allocatable, intent(out) :: error
+   module procedure step
       logical :: seen
 
       loss = 0.0_dp
@@ -40,7 +27,7 @@ contains
       self%unseen = .not. seen
       ! After a failure nothing half done can be used: the caller may have dropped the input
       if (allocated(error)) self%stage = stage_built
-   end subroutine step
+   end procedure step
 
    !> A step, which leaves it to `step` to say what can be used after it
    subroutine run_and_update(self, x, target, sgd, seen, loss, error)
@@ -94,13 +81,7 @@ contains
       is_finite = abs(loss) <= huge(1.0_dp)
    end function is_finite
 
-   module subroutine read_loss(self, loss, error)
-      !> The network
-      class(network_type), intent(inout) :: self
-      !> Loss of the last `compute_loss` or step; 0 where there is none
-      real(dp), intent(out) :: loss
-      !> There is no loss, or it is not finite and nobody has looked at it before
-      type(error_type), allocatable, intent(out) :: error
+   module procedure read_loss
       loss = 0.0_dp
       if (.not. self%has_loss) then
          call fail(error, "loss: none yet, call loss or step first")
@@ -112,17 +93,9 @@ contains
       call fail_to_converge(error, "step "//to_text(self%steps_done - 1_i8)//": the loss is "//to_text(loss)// &
          & ": the training diverges (a smaller lr?), and this step, at whose loss nobody looked, has changed the "// &
          & "weights")
-   end subroutine read_loss
+   end procedure read_loss
 
-   module subroutine feed(self, input, target, error)
-      !> The network
-      class(network_type), intent(inout) :: self
-      !> Input of the next step (w, h, c, n), *host*
-      type(tensor_type), intent(in) :: input
-      !> What its output should be, *host*
-      type(tensor_type), intent(in) :: target
-      !> No memory on the device, or an error of the copy
-      type(error_type), allocatable, intent(out) :: error
+   module procedure feed
       logical :: moved
       self%next%is_fed = .false.
       moved = .false.
@@ -133,19 +106,9 @@ contains
       if (allocated(error)) return
       call self%backend%feed([input%address, target%address], [self%next%input, self%next%target], error)
       self%next%is_fed = .not. allocated(error)
-   end subroutine feed
+   end procedure feed
 
-   module subroutine step_fed(self, sgd, read, loss, error)
-      !> The network
-      class(network_type), intent(inout) :: self
-      !> Settings of the optimizer, for this step
-      type(sgd_type), intent(in) :: sgd
-      !> Whether the loss is looked at, for which the host waits; on a device that does not queue it always is
-      logical, intent(in) :: read
-      !> Loss of the weights before the update; 0 where it is not read
-      real(dp), intent(out) :: loss
-      !> No batch was fed, or as of `step`
-      type(error_type), allocatable, intent(out) :: error
+   module procedure step_fed
       type(error_type), allocatable :: failure
       loss = 0.0_dp
       if (.not. self%next%is_fed) then
@@ -159,7 +122,7 @@ contains
       call self%step(self%next%input, self%next%target, sgd, read, loss, error)
       call leave_batch(self, failure)
       if (allocated(failure) .and. .not. allocated(error)) call move_alloc(failure, error)
-   end subroutine step_fed
+   end procedure step_fed
 
    !> The next batch may come; nothing happens when that was said already
    subroutine leave_batch(self, error)
