@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bridge.common.number_format import count, short
-from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Diagnosis, Explanation, Finding, Sight
+from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Diagnosis, Explanation, Finding, Seen, Sight
 from bridge.judge.measure.condition import DETERMINISTIC, LAMBDA, false_alarm
 from bridge.judge.measure.findings import NO_STEP, NOT_IN_FILE, Comparison, Judged
 from bridge.judge.verdict import Verdict
@@ -59,6 +59,10 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
     operation = finding.operation.partition(":")[0]
     where = f"{operation} ({finding.name}, step {finding.step}, T = {short(finding.t)})"
     best = finding.runner_up
+    if finding.seen is not None:
+        if any(one.seen is not None and one.seen.said == finding.seen.said for one in before):
+            return [f"{number}. The same, in {where}."]
+        return _described(number, finding, finding.seen, where)
     if not finding.explanations:
         mostly = f" Most of it: {named(best)} leaves {_percent(best.rest)} of the error." if best else ""
         lines = [f"{number}. Unknown structure, in {where}.", f"No known fault explains it to rounding.{mostly}"]
@@ -77,6 +81,17 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
     other = list(dict.fromkeys(named(one) for one in others if not _same(one, first)))
     lines += [f"These data cannot tell it apart from: {listed(other, '; ')}."] * bool(other)
     return lines + _lives(finding) + _advice(finding)
+
+
+def _described(number: int, finding: Finding, seen: Seen, where: str) -> list[str]:
+    """What is seen of an error that no known fault predicts."""
+    left = "to rounding" if seen.exact else f"but for {_percent(seen.rest)} of the error"
+    lines = [f"{number}. {sentence(where)}: {seen.said}.",
+             f"Seen {left}, on elements that nothing was fitted to; no known fault predicts it."]
+    wrong = finding.where.partition(":")[0]
+    if " of " in wrong and wrong.endswith("elements") and finding.share < NEARLY_ALL:
+        lines.append(f"Wrong: {wrong}.")
+    return [*lines, f"Look at: {seen.look_at}{'' if seen.look_at.endswith('?') else '.'}"]
 
 
 def _percent(share: float) -> str:
@@ -103,6 +118,9 @@ def _lives(finding: Finding) -> list[str]:
 
 def _advice(finding: Finding) -> list[str]:
     """One line for each fault, the likeliest first."""
+    if any(one.by_place and one.detail.startswith(("a run", "a rectangle")) for one in finding.explanations):
+        # Memory that fails does not know of rows and columns
+        return ["Look at: the bounds of the loops, and the tile edges of kernels, that make this part."]
     advice = list(dict.fromkeys(kind.look_at for one in finding.explanations for kind in one.kinds if kind.look_at))
     return [f"Look at: {one}{'' if one.endswith('?') else '.'}" for one in advice[:MOST_ADVICE]]
 

@@ -117,6 +117,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "runner_up": None if finding.runner_up is None else _explanation(finding.runner_up),
         "where": finding.where,
         "share": number(finding.share),
+        "seen": None if finding.seen is None else asdict(finding.seen) | {"rest": number(finding.seen.rest)},
     }
 
 

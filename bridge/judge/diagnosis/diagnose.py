@@ -15,9 +15,10 @@ from bridge.common.stages import attempt
 from bridge.common.threads import one_core
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.evidence.describe import describe
 from bridge.judge.diagnosis.operations import Given
 from bridge.judge.diagnosis.pattern import pattern
-from bridge.judge.diagnosis.records import Diagnosis, Explanation, Finding
+from bridge.judge.diagnosis.records import Diagnosis, Explanation, Finding, Seen
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.diagnosis.unobserved import search_unobserved
@@ -34,6 +35,8 @@ BUDGET = 60.0
 SHARE = 1 / 2
 #: Pixels below which products are too small to be shared by cores
 SMALL_BATCH = 2**17
+#: Seconds for what is seen of one tensor
+DESCRIBING = 10.0
 #: Operations that are diagnosed; the rest is counted
 MOST_FINDINGS = 12
 
@@ -125,7 +128,16 @@ class _Doctor:
         if len(explanations) > 1:
             explanations = self._also_later(judged, explanations)
         said = self._said(judged, explanations, runner_up, place.said)
-        return replace(said, share=place.wrong / search.found.size)
+        return replace(said, share=place.wrong / search.found.size, seen=self._seen(search, explanations))
+
+    def _seen(self, search: Search, explanations: list[Explanation]) -> Seen | None:
+        """What is seen of an error that nothing predicts."""
+        if any(not one.by_place for one in explanations):
+            return None
+        until = time.monotonic() + min(DESCRIBING, max(0.0, self.end - time.monotonic()))
+        what = f"the description of {search.case.name}"
+        return attempt(self.diagnosis.missing, what,
+                       lambda: describe(search.case, search.truth, lambda: time.monotonic() > until), None)
 
     def _also_later(self, judged: Judged, explanations: list[Explanation]) -> list[Explanation]:
         """Of explanations that one step cannot tell apart those that a later wrong step confirms, if any."""

@@ -47,6 +47,29 @@ class Explanation:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """A description of an error.
+
+    Attributes
+    ----------
+    said : in words, a sentence without its point
+    look_at : where to look in the code
+    rest : share of the error that it leaves, on elements that nothing was fitted to
+    numbers : that were fitted; of descriptions that leave as little, the one with the fewest is the best
+    """
+
+    said: str
+    look_at: str
+    rest: float
+    numbers: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """Return whether it holds to rounding."""
+        return self.rest <= EXACT
+
+
+@dataclass(frozen=True)
 class Finding:
     """One faulty operation.
 
@@ -59,6 +82,7 @@ class Finding:
         apart. Empty: the structure of the error is unknown.
     runner_up : the one that leaves the least of the error among those that were rejected; where nothing explains it to
         rounding, only one that leaves little, see `MOSTLY`
+    seen : what is seen of an error that no fault explains
     where : where the error lives: "one image of the batch (1)", "the border", "spread over the whole tensor", ...
     share : of its elements that are wrong; 1 where that is not known
     """
@@ -71,6 +95,7 @@ class Finding:
     runner_up: Explanation | None = None
     where: str = ""
     share: float = 1.0
+    seen: Seen | None = None
 
 
 @dataclass
@@ -141,5 +166,7 @@ class Adequacy:
 
 #: What may be left of an error by something that is said to explain it mostly
 MOSTLY = 0.1
+#: What a description leaves that holds to rounding
+EXACT = 3e-4
 #: Predicted deviation / E from which on a fault is seen whatever rounding does
 VISIBLE = 3.0

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: MIT
+"""The best description of an error: of the tensor itself, or of an operand that it betrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from bridge.judge.diagnosis.candidates import Case
+from bridge.judge.diagnosis.elementwise import Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.evidence.losses import gradients, losses
+from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
+from bridge.judge.diagnosis.evidence.operands import changed, padded, recovered, swapped, terms, wider
+from bridge.judge.diagnosis.evidence.places import place
+from bridge.judge.diagnosis.evidence.proportions import proportions
+from bridge.judge.diagnosis.evidence.slices import copies, mixtures, moved
+from bridge.judge.diagnosis.evidence.values import constants, functions, unnamed
+from bridge.judge.diagnosis.evidence.view import AXES, MOST, Array, Seen, View
+from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.output_faults import axis_names
+from bridge.judge.diagnosis.records import MOSTLY
+from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
+
+#: Elements of a tensor up to which other tensors of its shape are read for comparison
+MANY = 2**22
+#: Numbers beyond which a description of the wrong elements alone may be the simpler one
+FEW = 4
+#: What is tried of every tensor, the simple first
+MATCHERS: tuple[Callable[[View], Iterable[Seen]], ...] = (
+    constants, functions, proportions, copies, moved, turned, mixtures, neighbours, unnamed)
+
+
+def describe(case: Case, truth: Bounded, late: Callable[[], bool]) -> Seen | None:
+    """Return what is seen of an error; None where nothing is that leaves at most a tenth of it.
+
+    Parameters
+    ----------
+    case : the wrong tensor
+    truth : the right one and its bound
+    late : says whether time is up
+    """
+    found = case.found.reshape(truth.value.shape)
+    if not np.isfinite(found).all():
+        return None
+    if isinstance(case.right, Loss):
+        return _loss(case, case.right)
+    tensors = _tensors(case) if found.size <= MANY else {}
+    others = {name: x for name, x in tensors.items() if x.shape == found.shape}
+    axes = AXES[axis_names(found.shape, case.name)]
+    if len(axes) != found.ndim:
+        return None
+    error = np.zeros(1) if truth.error is None else truth.error
+    view = View(found, truth.value, error, axes, others, _operands(case), case.dimensions)
+    if view.at.size < 2 or not view.error > 0:
+        return None
+    whole = _best(case, view, tensors, late)
+    part = _where_wrong(case, view, tensors, late) if whole is None or whole.numbers > FEW else None
+    return chosen(one for one in (whole, part) if one is not None)
+
+
+def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
+    where = place(view)
+    direct: list[Seen] = [] if case.updating is not None else list(_seen(view, late))
+    for maker in (changed, partial(swapped, tensors=tensors), terms, padded, wider):
+        for one in maker(view, case):
+            direct.append(one)
+            if late():
+                break
+    seen = [replace(one, said=f"{where}{' ' if where else ''}{one.said}") for one in direct]
+    for words, operand in recovered(view, case, tensors):
+        if not late() and operand.wrong.any():
+            narrow = f"{where} " if where and 2 * np.count_nonzero(view.region()) <= view.right.size else ""
+            narrow = "" if operand.right.shape == view.right.shape else narrow
+            seen += [replace(one, said=narrow + one.said) for one in _through(words, operand, late)]
+    if case.updating is not None:
+        seen += [replace(one, said=f"{where}{' ' if where else ''}{one.said}") for one in _seen(view, late)]
+    return chosen(seen)
+
+
+def _where_wrong(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
+    """Of the wrong elements alone, where many of the part that holds them are right."""
+    wrong = np.flatnonzero(view.wrong)
+    if not 8 <= wrong.size < 0.9 * np.count_nonzero(view.region()) or late():
+        return None
+    where = place(view) or f"in {wrong.size} of {view.right.size} elements"
+    if wrong.size > MOST:
+        wrong = np.sort(np.random.default_rng(0).choice(wrong, MOST, replace=False))
+    part = View(view.found, view.right, view.bound, view.axes, view.others, view.operands, view.dimensions, wrong)
+    best = chosen(_seen(part, late))
+    return None if best is None else replace(best, said=f"{where} {best.said}")
+
+
+def _seen(view: View, late: Callable[[], bool]) -> Iterator[Seen]:
+    with np.errstate(all="ignore"):
+        for matcher in MATCHERS:
+            if late():
+                return
+            for one in matcher(view):
+                yield one
+                if late():
+                    return
+
+
+def chosen(seen: Iterable[Seen]) -> Seen | None:
+    """Return the simplest description that holds to rounding, else the one that leaves least, if that is little."""
+    known = [one for one in seen if one.rest <= MOSTLY]
+    least = min((one.rest for one in known), default=0.0)
+    # Of those that hold to rounding a far better one is another one
+    exact = [one for one in known if one.exact and one.rest <= max(100 * least, 1e-6)]
+    if exact:
+        return min(exact, key=lambda one: one.numbers)
+    return min(known, key=lambda one: one.rest, default=None)
+
+
+def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Seen]:
+    """What is seen of an operand."""
+    where = place(operand)
+    best = chosen(_seen(operand, late)) if operand.error > 0 else None
+    if best is None:
+        wrong = np.flatnonzero(operand.wrong)
+        if 8 <= wrong.size < 0.9 * operand.at.size:
+            part = View(operand.found, operand.right, operand.bound, operand.axes, operand.others, operand.operands,
+                        operand.dimensions, wrong[:MOST])
+            best = chosen(_seen(part, late))
+            where = where or f"in {wrong.size} of {operand.right.size} elements"
+    if best is not None:
+        said = f"right but for {words}: {where}{' ' if where else ''}{best.said}"
+        yield replace(best, said=said, look_at=f"{words}: {best.look_at}")
+    elif where and words in ("the kernel", "the bias"):
+        # Few numbers give all of the result. Any result has a target, a mask, a step that give it
+        yield Seen(f"right but for {words}, which is wrong {where}", f"{words} {where}", MOSTLY / 2,
+                   100)
+
+
+def _loss(case: Case, right: Loss) -> Seen | None:
+    others = {}
+    graph = case.graph
+    for k in range(graph.step):
+        other = StepGraph(graph.pair, k, graph.pair.start)
+        value = other.own("loss")
+        if value is not None:
+            others[f"the loss of step {k}"] = float(value.reshape(-1)[0])
+    targets = {name: x for name, x in _tensors(case).items() if x.shape == right.target.shape}
+    targets["the target 0"] = np.zeros_like(right.target)
+    targets["the target turned upside down"] = right.target[:, :, ::-1]
+    targets["the target mirrored"] = right.target[..., ::-1]
+    for by in range(1, len(right.target)):
+        targets[f"the targets of other images ({by} further)"] = np.roll(right.target, by, 0)
+    return chosen(losses(right, float(case.found.reshape(-1)[0]), others, targets))
+
+
+def _operands(case: Case) -> dict[str, Array]:
+    """What the right tensor is made of, element by element."""
+    right = case.right
+    if isinstance(right, Relu):
+        return {"z": right.z.value}
+    if isinstance(right, ReluBackward):
+        return {"da": right.da.value, "z": right.source.value}
+    if isinstance(right, LossGradient):
+        return gradients(right)
+    return {}
+
+
+def _tensors(case: Case) -> dict[str, Array]:
+    """The candidate's tensors of this step and the one before, the batches of both, weights and gradients."""
+    found: dict[str, Array] = {}
+    for graph, when in ((case.graph, ""), (case.before, " of the step before")):
+        if graph is None:
+            continue
+        for name in (INPUT, TARGET):
+            found[f"{name}{when}"] = graph.value(name).value
+        for name in graph.pair.shapes:
+            own = graph.own(name) if not (name == case.name and not when) and name != "loss" else None
+            if own is not None and own.size <= MANY:
+                found[f"{name}{when}"] = own
+    for name, w in case.graph.weights.items():
+        found[f"weights/{name}"] = w
+    step = case.graph.step
+    before = case.graph.pair.parameters(case.graph.pair.candidate, step - 1) if step else None
+    for name, w in (before or {}).items():
+        found[f"weights/{name} of the step before"] = w.astype(np.float64)
+    return found

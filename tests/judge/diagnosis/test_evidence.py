@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""Errors that no known fault predicts are described as they were made; what has no structure is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from bridge.judge.diagnosis.evidence.describe import chosen, describe
+from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
+from bridge.judge.diagnosis.records import MOSTLY
+from tests.helpers.diagnosed import Lab, make
+
+Array = np.ndarray
+Z, DX, DW, DY, A, DZ = ("forward/two", "grads/relu/output", "grads/two/weight", "grads/three/output", "forward/relu",
+                        "grads/two/output")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    lab = Lab(*make(tmp_path_factory.mktemp("evidence")))
+    yield lab
+    lab.close()
+
+
+def seen(lab: Lab, name: str, found: Array, step: int = 0) -> Seen | None:
+    case = lab.case(name, found, step)
+    return describe(case, case.right.full(lab.arithmetic), lambda: False)
+
+
+def with_operand(lab: Lab, name: str, **operands: Array) -> Array:
+    """What the operation makes of another operand."""
+    return lab.graph().operation(name).replaced(**operands).values()
+
+
+def at(x: Array, place: object, value: object) -> Array:
+    x = x.copy()
+    x[place] = value
+    return x
+
+
+def wrong_kernel(lab: Lab) -> Array:
+    w = lab.graph().weights["two/weight"]
+    return with_operand(lab, Z, w=at(w, np.s_[:, :, 0, 0], 2 * w[:, :, 0, 0]))
+
+
+CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
+    ("an image is 0", Z, lambda lab, z: at(z, 1, 0.0), "in image 1 of 4 it is 0"),
+    ("a tap counts twice", Z, lambda lab, z: wrong_kernel(lab),
+     "right but for the kernel: in the first kernel row (0 of 3), the first kernel column (0 of 3) it is the right value"
+     " times 2"),
+    ("an image is the mean of others", Z, lambda lab, z: at(z, 3, (z[0] + z[1]) / 2),
+     "image 3 is 0.5 times image 0 + 0.5 times image 1"),
+    ("a row holds another", Z, lambda lab, z: at(z, np.s_[:, :, 4], z[:, :, 2]),
+     "row 4 holds what belongs to row 2"),
+    ("a window along w", DX, lambda lab, g: g * np.linspace(1, 2, 11), "(each 0.1 more than the one before)"),
+    ("the diagonal of channels", DW, lambda lab, g: g * (1 - 0.5 * np.eye(*g.shape[:2]))[..., None, None],
+     "where output channel and input channel are equal it is the right value times 0.5"),
+    ("gradients are limited", DY, lambda lab, g: np.clip(g, -0.002, 0.002), "limited to -0.002 .. 0.002"),
+    ("targets are exchanged", DY, lambda lab, g: with_operand(
+        lab, DY, target=np.roll(lab.graph().operation(DY).target, 1, 0)),
+     "right but for the target: each image holds what belongs to the image 1 before it"),
+    ("another activation", A, lambda lab, a: np.tanh(lab.right("forward/one")), "the hyperbolic tangent of z"),
+    ("another loss", "loss", lambda lab, x: np.abs(
+        lab.right("forward/three") - lab.graph().operation("loss").target).mean()[None], "(L1)"),
+]
+
+
+@pytest.mark.parametrize(("name", "make_wrong", "said"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_mistake_is_described(lab: Lab, name: str, make_wrong: Callable[[Lab, Array], Array], said: str) -> None:
+    found = seen(lab, name, make_wrong(lab, lab.right(name)))
+    assert found is not None and found.exact and said in found.said, found
+
+
+def test_old_contents_are_seen_with_their_factor(lab: Lab) -> None:
+    found = seen(lab, DW, 0.25 * lab.right(DW, 1) + 0.75 * lab.right(DW), 1)
+    assert found is not None and "0.25*(the right value) + 0.75*(grads/two/weight of the step before)" in found.said
+
+
+def test_noise_is_not_described(lab: Lab) -> None:
+    """As many errors as elements, of any size: nothing is said of what has no structure."""
+    rng = np.random.default_rng(0)
+    for name in (Z, DX, DW, DY, A, DZ, "grads/two/bias", "loss"):
+        right = lab.right(name)
+        for size in (3.0, 1e3, 1e6):
+            noise = size * lab.bound(name).max() * rng.normal(size=right.shape)
+            found = seen(lab, name, right + noise)
+            # With noise that is larger than the right values these do not matter
+            assert found is None, (name, size, found)
+
+
+def test_a_description_is_judged_by_elements_that_nothing_was_fitted_to() -> None:
+    """As many numbers as elements fit anything."""
+    rng = np.random.default_rng(1)
+    view = View(rng.normal(size=16), rng.normal(size=16), np.full(1, 1e-9), AXES["k"])
+    assert view.solve(rng.normal(size=(16, 8)))[1] > MOSTLY
+    assert chosen([Seen("half of it", "", 0.5)]) is None
+    assert chosen([Seen("by many", "", 1e-5, 9), Seen("by one", "", 1e-5, 1)]).said == "by one"
