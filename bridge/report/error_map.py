@@ -89,8 +89,7 @@ class _Keeper(ImageVisitor):
 
 def _step(pair: FilePair, weights: Parameters, visitor: ImageVisitor) -> Sums:
     x, target = (pair.batch(visitor.step, name, visitor.image) for name in ("input", "target"))
-    return bounds.step_of_image(pair.model, weights, x, target, pair.loss_scale, pair.u, visitor, pair.operand,
-                                pair.algorithm)
+    return bounds.step_of_image(pair.model, weights, x, target, pair.loss_scale, pair.u, visitor, pair.operand)
 
 
 def _of_parameter(pair: FilePair, judged: Judged, weights: Parameters) -> ErrorMap:

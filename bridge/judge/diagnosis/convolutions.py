@@ -95,9 +95,6 @@ class Forward(Operation):
         value, error = _bounded_sum(self._sum, self.x, self.w, n, arithmetic)
         bias = self._bias()
         error += arithmetic.factor(n) * np.abs(bias)
-        if arithmetic.algorithm is not None:
-            _add(error, [arithmetic.forward_noise(image, np.abs(self.w), replace(self.layer, padding=(0, 0)))
-                         for image in self._in_place(_absolute(self.x))])
         if self.reduced is not None:
             return Bounded(*self.reduced.stored(value, error, None if self.b is None else bias))
         return Bounded(value + bias, error)
@@ -116,11 +113,9 @@ class Forward(Operation):
         return self.reduced.stored(total, 0.0, None if self.b is None else bias)[0]
 
     def _sum(self, x: Array, w: Array) -> Array:
+        padded = _padded(_in_order(x, self.read), self.layer, self.shape[2:], self.mode, self.shift)
         layer = replace(self.layer, padding=(0, 0))
-        return np.stack([convolution.forward(image, [w], layer)[0] for image in self._in_place(x)])
-
-    def _in_place(self, x: Array) -> Array:
-        return _padded(_in_order(x, self.read), self.layer, self.shape[2:], self.mode, self.shift)
+        return np.stack([convolution.forward(image, [w], layer)[0] for image in padded])
 
     def _bias(self) -> Array:
         if self.b is None:
@@ -188,11 +183,7 @@ class Data(Operation):
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
         n = float(self.w.shape[0] // self.layer.groups * np.prod(self.w.shape[2:]))
-        value, error = _bounded_sum(self._sum, self.dz, self.w, n, _summed(arithmetic, self.reduced))
-        if arithmetic.algorithm is not None:
-            size, dz = (self.shape[2], self.shape[3]), _in_order(_absolute(self.dz), self.read)
-            _add(error, [arithmetic.data_noise(image, np.abs(self.w), self._moved, size) for image in dz])
-        return _bounded(self.reduced, value, error)
+        return _bounded(self.reduced, *_bounded_sum(self._sum, self.dz, self.w, n, _summed(arithmetic, self.reduced)))
 
     def values(self) -> Array:
         return _out(self._sum(self.dz.value, self.w), self.reduced)
@@ -202,13 +193,9 @@ class Data(Operation):
 
     def _sum(self, dz: Array, w: Array) -> Array:
         size = (self.shape[2], self.shape[3])
-        layer = self._moved
-        return np.stack([convolution.backward_data(image, w, layer, size) for image in _in_order(dz, self.read)])
-
-    @property
-    def _moved(self) -> Conv2d:
         top, left = (pad - move for pad, move in zip(self.layer.padding, self.shift, strict=True))
-        return replace(self.layer, padding=(top, left))
+        layer = replace(self.layer, padding=(top, left))
+        return np.stack([convolution.backward_data(image, w, layer, size) for image in _in_order(dz, self.read)])
 
 
 @dataclass(frozen=True)
@@ -263,10 +250,6 @@ class Filter(Operation):
         arithmetic = _summed(arithmetic, self.reduced)
         value, error = _bounded_sum(self._sum, self.x, self.dz.value, n, arithmetic, self.dz.error)
         self.cache["sum"] = value
-        if arithmetic.algorithm is not None:
-            pairs = zip(_absolute(self.x), _absolute(self.dz), strict=True)
-            for noise in (arithmetic.filter_noise(x, dz, self.layer) for x, dz in pairs):
-                error += 0.0 if noise is None else noise
         return _bounded(self.reduced, value, error)
 
     def slack(self, value: Array) -> Array | float:
@@ -297,18 +280,6 @@ def _bounded_sum(
     if b_error is not None:
         error += (1 + s) * product(np.abs(a.value), b_error)
     return value, arithmetic.with_underflow(error, n)
-
-
-def _absolute(operand: Bounded) -> Array:
-    """Absolute values, as large as errors may make them."""
-    return np.abs(operand.value) + (0.0 if operand.error is None else operand.error)
-
-
-def _add(error: Array, noise: list[Array | None]) -> None:
-    """What an algorithm adds to the bound, image by image."""
-    for image, one in zip(error, noise, strict=True):
-        if one is not None:
-            image += one
 
 
 def _summed(arithmetic: Arithmetic, reduced: ReducedPrecision | None) -> Arithmetic:

@@ -15,7 +15,6 @@ from bridge.common.errors import FileError
 from bridge.exchange.file import ExchangeFile, Sgd
 from bridge.exchange.model import Model, Shape
 from bridge.judge.oracle.error_model import OPERAND_ROUNDOFF, UNIT_ROUNDOFF, total_roundoff
-from bridge.judge.oracle.fast_algorithms import ALGORITHMS
 
 Array = np.ndarray
 Parameters = dict[str, Array]
@@ -28,8 +27,7 @@ class FilePair:
     Parameters
     ----------
     reference, candidate : open files
-    lower : a precision lower than the declared one that the candidate is judged by, see
-        `bridge.judge.detect_precision`, or an arithmetic class, see `bridge.judge.arithmetic_class`
+    lower : a precision lower than the declared one that the candidate is judged by, see `bridge.judge.detect_precision`
 
     Attributes
     ----------
@@ -37,7 +35,6 @@ class FilePair:
     lower : as given
     precision, u, operand : in which the candidate computes, its unit roundoff, see `oracle.error_model`; in an exact
         probe nothing is rounded, and u and operand are 0
-    algorithm : of the arithmetic class; None sums products
     steps : number of batches in the fixture
     batch_shape : (n, c, h, w) of every batch's input
     shapes : shape of every tensor of a step by name, in data-flow order
@@ -55,7 +52,6 @@ class FilePair:
         self.model, self.sgd = _agreed(reference, candidate)
         self.precision = lower if lower in UNIT_ROUNDOFF else candidate.precision
         self.u, self.operand = total_roundoff(self.precision), OPERAND_ROUNDOFF.get(lower or "", 0.0)
-        self.algorithm = ALGORITHMS.get(lower or "")
         if is_probe(reference):
             self.u = self.operand = 0.0
         self.steps = reference.batches()
@@ -82,7 +78,7 @@ class FilePair:
         self.frozen = frozenset(name for name in start if reference.is_frozen(name))
 
     def reduced_to(self, precision: str) -> FilePair:
-        """Return the same files, judged by a lower precision than the declared one, or by an arithmetic class."""
+        """Return the same files, judged by a lower precision than the declared one."""
         return FilePair(self.reference, self.candidate, precision)
 
     def sgd_of(self, parameter: str) -> Sgd:

@@ -78,16 +78,6 @@ def finish(parts: Parts, n: Array, arithmetic: Arithmetic, bias: Array | None = 
     return (Local(parts.own, bound, most),)
 
 
-def add_noise(error: Array, local: tuple[Local, ...], noise: Array | None) -> None:
-    """Widen the bounds that `finish` made, in place, by what an algorithm of its own kind may lose."""
-    if noise is None:
-        return
-    error += noise
-    for one in local:
-        if one.bound is not error:
-            np.add(one.bound, noise, out=one.bound)
-
-
 def rectify(value: Array, error: Array) -> tuple[Array, Array]:
     """Apply a ReLU, and return where the input is positive, and where rounding may have decided that.
 

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bridge.exchange.model import Conv2d, Pair
-from bridge.judge.oracle.algorithm import Algorithm
-
 Array = np.ndarray
 
 #: Unit roundoff by precision
@@ -51,36 +48,14 @@ class Arithmetic:
         Unit roundoff of sums and of everything that is stored, see `total_roundoff`.
     operand : float
         Largest relative error of an operand before it is multiplied; 0 where operands are exact.
-    algorithm : Algorithm or None
-        Of convolutions; None sums products.
     """
 
     u: float
     operand: float = 0.0
-    algorithm: Algorithm | None = None
 
     def factor(self, n: Array | float) -> Array:
         """Return s(n) of a sum of products; each product has two operands."""
         return rounding_factor(n, self.u) + self.operand * (2 + self.operand)
-
-    def forward_noise(self, x: Array, w: Array, layer: Conv2d) -> Array | None:
-        """Return what the algorithm adds to the bound of a convolution, from absolute values; None where it is none.
-        """
-        used = self._used(layer)
-        return None if used is None else self.u * used.forward(x, w, layer, noise=True)
-
-    def data_noise(self, dy: Array, w: Array, layer: Conv2d, size: Pair) -> Array | None:
-        """Return the same of the gradient of its input."""
-        used = self._used(layer)
-        return None if used is None else self.u * used.backward_data(dy, w, layer, size, noise=True)
-
-    def filter_noise(self, x: Array, dy: Array, layer: Conv2d) -> Array | None:
-        """Return the same of the gradient of its filters, for one image."""
-        used = self._used(layer)
-        return None if used is None else self.u * used.backward_filter(x, dy, layer, noise=True)
-
-    def _used(self, layer: Conv2d) -> Algorithm | None:
-        return self.algorithm if self.algorithm is not None and self.algorithm.applies(layer) else None
 
     def with_underflow(self, bound: Array, n: Array | float) -> Array:
         """Return the bound, in place, with the smallest number for each of n products; what is exact (0) stays exact.

@@ -56,7 +56,6 @@ class GradientSums:
     n : number of terms in each element
     own : the gradient from the candidate's own inputs of the operation; None where its file lacks them
     products : the terms are products (filter) and not numbers (bias)
-    noise : what the algorithm of a convolution adds to the bound
     """
 
     value: Array
@@ -65,7 +64,6 @@ class GradientSums:
     n: Array
     own: Array | None = None
     products: bool = True
-    noise: Array | float = 0.0
 
     def __add__(self, other: GradientSums) -> GradientSums:
         own = None if self.own is None or other.own is None else self.own + other.own
@@ -76,7 +74,6 @@ class GradientSums:
             self.n + other.n,
             own,
             self.products,
-            self.noise + other.noise,
         )
 
 
@@ -134,8 +131,7 @@ def gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) -> tuple
     """Return a parameter gradient of the batch and its bound, s(n)*c + propagated."""
     arithmetic = Arithmetic(u, operand if parts.products else 0.0)
     s = arithmetic.factor(parts.n)
-    return parts.value, arithmetic.with_underflow(s * parts.absolute + (1 + s) * parts.propagated + parts.noise,
-                                                  parts.n)
+    return parts.value, arithmetic.with_underflow(s * parts.absolute + (1 + s) * parts.propagated, parts.n)
 
 
 def local_gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) -> Local | None:
@@ -143,5 +139,5 @@ def local_gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) ->
     if parts.own is None:
         return None
     arithmetic = Arithmetic(u, operand if parts.products else 0.0)
-    bound = arithmetic.factor(parts.n) * (parts.absolute + parts.propagated) + parts.noise
+    bound = arithmetic.factor(parts.n) * (parts.absolute + parts.propagated)
     return Local(parts.own, arithmetic.with_underflow(bound, parts.n), int(np.max(parts.n)))

@@ -28,7 +28,6 @@ import numpy as np
 from bridge.common import parallel
 from bridge.exchange.model import Conv2d, Model
 from bridge.judge.oracle import convolution, elementwise, fast_convolution
-from bridge.judge.oracle.algorithm import Algorithm
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.reductions import GradientSums, Local, Sums, Visitor
 
@@ -73,7 +72,6 @@ def step_of_image(
     u: float,
     visit: Visitor,
     operand: float = 0.0,
-    algorithm: Algorithm | None = None,
 ) -> Sums:
     """Forward and backward of one image in float64, with bounds.
 
@@ -86,15 +84,14 @@ def step_of_image(
     u : unit roundoff, see `bridge.judge.oracle.error_model.total_roundoff`
     visit : receives every un-reduced tensor in data-flow order: ``forward/<layer>``,
         ``grads/<layer>/output``, ``grads/input``
-    operand, algorithm : relative error of the operands of products, and how convolutions are made of them, see
-        `Arithmetic`
+    operand : relative error of the operands of products, see `Arithmetic`
 
     Returns
     -------
     Sums
         This image's part of the loss and of the parameter gradients.
     """
-    arithmetic = Arithmetic(u, operand, algorithm)
+    arithmetic = Arithmetic(u, operand)
     # Overflow is not an accident here: it makes a value infinite, and that is judged
     with np.errstate(over="ignore", invalid="ignore"):
         kept, output = _forward(model, weights, x.astype(np.float64), arithmetic, visit)
@@ -119,7 +116,7 @@ def _backward(
             assert isinstance(saved, _Input)
             dz = _Gradient(grad, parallel.absolute(grad))
             own = None if own is None else parallel.doubled(own)
-            sums.gradients |= _filter_gradients(layer, saved, dz, error, own, arithmetic)
+            sums.gradients |= _filter_gradients(layer, saved, dz, error, own)
             grad, error, local = _conv_backward(layer, weights, dz, error, own, saved.value.shape, arithmetic)
         else:
             assert isinstance(saved, _Mask)
@@ -164,12 +161,8 @@ def _conv_forward(
         b = weights[f"{layer.name}/bias"][:, None, None]
         n = n + 1
     propagated = fast_convolution.forward(a.error, [absolute], layer)[0] if parallel.anything(a.error) else None
-    noise = None
-    if arithmetic.algorithm is not None:
-        noise = arithmetic.forward_noise(np.abs(a.value) + a.error, absolute, layer)
     own = None if a.own is None else fast_convolution.forward(parallel.doubled(a.own), [w], layer)[0]
     local = elementwise.finish(elementwise.Parts(z, e, propagated, own), n, arithmetic, b)
-    elementwise.add_noise(e, local, noise)
     return z, e, local
 
 
@@ -192,7 +185,7 @@ def _loss(
 
 
 def _filter_gradients(
-    layer: Conv2d, saved: _Input, dz: _Gradient, e_dz: Array, own_dz: Array | None, arithmetic: Arithmetic
+    layer: Conv2d, saved: _Input, dz: _Gradient, e_dz: Array, own_dz: Array | None
 ) -> dict[str, GradientSums]:
     a, e_a = saved.value, saved.error
     size_in, size_out = a.shape[1:], e_dz.shape[1:]
@@ -206,12 +199,8 @@ def _filter_gradients(
     own = None
     if own_dz is not None and saved.own is not None:
         (own,) = fast_convolution.backward_filter(parallel.doubled(saved.own), [own_dz], layer)
-    noise: Array | float = 0.0
-    if arithmetic.algorithm is not None:
-        found = arithmetic.filter_noise(np.abs(a) + e_a, dz.absolute + e_dz, layer)
-        noise = 0.0 if found is None else found
     n = np.broadcast_to(convolution.products_filter(layer, size_in, size_out), value.shape)
-    gradients = {f"{layer.name}/weight": GradientSums(value, c, propagated, n, own, noise=noise)}
+    gradients = {f"{layer.name}/weight": GradientSums(value, c, propagated, n, own)}
     if layer.bias:
         own = None if own_dz is None else parallel.channel_sums(own_dz)
         n = np.full(e_dz.shape[0], size_out[0] * size_out[1])
@@ -230,12 +219,8 @@ def _conv_backward(
     da = fast_convolution.backward_data(dz.value, w, layer, size)
     e = fast_convolution.backward_data(dz.absolute, absolute, layer, size)
     propagated = fast_convolution.backward_data(e_dz, absolute, layer, size)
-    noise = None
-    if arithmetic.algorithm is not None:
-        noise = arithmetic.data_noise(dz.absolute + e_dz, absolute, layer, size)
     found = None if own is None else fast_convolution.backward_data(own, w, layer, size)
     local = elementwise.finish(elementwise.Parts(da, e, propagated, found), n, arithmetic)
-    elementwise.add_noise(e, local, noise)
     return da, e, local
 
 
