@@ -9,16 +9,18 @@ from typing import NamedTuple
 
 from bridge.common.progress import Report
 from bridge.common.stages import attempt
+from bridge.judge.detect_algorithm import RecognisedAlgorithm, recognise_algorithm
 from bridge.judge.detect_precision import Recognised, recognise
 from bridge.judge.diagnosis import BUDGET, diagnose
-from bridge.judge.diagnosis.background import adequacy_in_background
+from bridge.judge.diagnosis.background import adequacy_in_background, adequacy_of
 from bridge.judge.diagnosis.stored_16_bit import prefer_precision, replay
 from bridge.judge.exact_probe import judge_probe
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import FilePair, is_probe, open_pair
 from bridge.judge.measure.findings import Comparison
+from bridge.judge.oracle.algorithms import families
 from bridge.judge.oracle.reduced_precision import HALF
-from bridge.judge.verdict import Verdict, decide, excuse, in_doubt, named
+from bridge.judge.verdict import Verdict, decide, decide_by_algorithm, excuse, in_doubt, named
 
 StrPath = str | os.PathLike[str]
 
@@ -37,9 +39,11 @@ class Judgement(NamedTuple):
 
 
 class Lower(NamedTuple):
-    """A lower precision that a result shows, and the comparison by its bounds."""
+    """A lower precision or another algorithm that a result shows, the files judged by its bounds, and what was found.
+    """
 
-    recognised: Recognised
+    recognised: Recognised | RecognisedAlgorithm
+    pair: FilePair
     comparison: Comparison
 
 
@@ -50,13 +54,14 @@ def judge(
     *,
     diagnosing: bool = True,
     seconds: float = BUDGET,
+    allow: tuple[str, ...] = (),
 ) -> Judgement:
     """Compare two files and decide, see `judge_pair`.
 
     Parameters
     ----------
     fixture, result : exchange files
-    progress, diagnosing, seconds : as of `judge_pair`
+    progress, diagnosing, seconds, allow : as of `judge_pair`
 
     Raises
     ------
@@ -64,16 +69,22 @@ def judge(
         As of `judge_pair`; also if a file is unreadable, or the two do not belong together.
     """
     with open_pair(fixture, result) as pair:
-        return judge_pair(pair, progress, diagnosing=diagnosing, seconds=seconds)
+        return judge_pair(pair, progress, diagnosing=diagnosing, seconds=seconds, allow=allow)
 
 
 def judge_pair(
-    pair: FilePair, progress: Report | None = None, *, diagnosing: bool = True, seconds: float = BUDGET
+    pair: FilePair,
+    progress: Report | None = None,
+    *,
+    diagnosing: bool = True,
+    seconds: float = BUDGET,
+    allow: tuple[str, ...] = (),
 ) -> Judgement:
     """Compare two open files and decide.
 
     A result that fails, but shows a lower precision, is judged again by the bounds of that precision, or operation by
-    operation where it stores 16 bits: it excuses rounding, not a bug. What fails is then explained by recomputation,
+    operation where it stores 16 bits: it excuses rounding, not a bug. So is one whose convolutions are computed by an
+    algorithm that is no sum of products. What fails is then explained by recomputation,
     see `bridge.judge.diagnosis`. Once the files are compared there is a verdict, whatever fails after that: what did
     stands in `Verdict.missing`.
 
@@ -83,56 +94,89 @@ def judge_pair(
     progress : called as ``progress(done, total)`` after every image
     diagnosing : search for the fault, and compute which faults the data can show
     seconds : for the search
+    allow : families of algorithms (`bridge.judge.oracle.algorithms.FAMILIES`) whose errors are rounding, besides those
+        that the result declares
 
     Raises
     ------
+    ArgumentError
+        If `allow` names no family.
     FileError
-        See `bridge.judge.measure.comparison.compare`.
+        If the result declares none. See also `bridge.judge.measure.comparison.compare`.
     """
+    allowed = families(",".join(allow), "allow") | pair.declared_families()
     if not diagnosing:
-        return _decided(pair, progress)[0]
+        return _decided(pair, progress, allowed)[0]
     with adequacy_in_background(pair) as adequacy:
-        (comparison, verdict), lower = _decided(pair, progress)
+        (comparison, verdict), lower = _decided(pair, progress, allowed)
         missing = verdict.missing
         if comparison.failures:
             verdict = attempt(missing, "the search for the fault",
                               lambda: _explained(pair, comparison, verdict, lower, seconds), verdict)
         if verdict.diagnosis is not None:
             missing += verdict.diagnosis.missing
-        shown = attempt(missing, "what these data can show", adequacy, None)
+        if lower and isinstance(lower.recognised, RecognisedAlgorithm):
+            # Its wider bounds hide more
+            shown = attempt(missing, "what these data can show", lambda: adequacy_of(lower.pair), None)
+        else:
+            shown = attempt(missing, "what these data can show", adequacy, None)
         return Judgement(comparison, replace(verdict, adequacy=shown))
 
 
-def _decided(pair: FilePair, progress: Report | None) -> tuple[Judgement, Lower | None]:
-    """The judgement without a search, and the lower precision that was recognised."""
+def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -> tuple[Judgement, Lower | None]:
+    """The judgement without a search, and the lower precision or the algorithm that was recognised."""
     comparison, missing = compare(pair, progress), list[str]()
     if is_probe(pair.reference):
         probed = attempt(missing, "the look at every bit of the probe", lambda: judge_probe(comparison, pair), None)
         return Judgement(comparison, probed or in_doubt(decide(comparison), missing)), None
-    lower = attempt(missing, "the look for a lower precision", lambda: _lower(pair, comparison, progress), None)
-    verdict = decide(comparison, *lower) if lower else decide(comparison)
+    lower = attempt(missing, "the look for a lower precision",
+                    lambda: _lower(pair, comparison, progress, allowed), None)
+    if lower is None:
+        verdict = decide(comparison)
+    elif isinstance(lower.recognised, RecognisedAlgorithm):
+        meant = lower.recognised.algorithm.family in allowed
+        verdict = decide_by_algorithm(comparison, lower.recognised, lower.comparison, allowed=meant)
+        comparison = lower.comparison if meant else comparison
+    else:
+        verdict = decide(comparison, lower.recognised, lower.comparison)
     return Judgement(comparison, in_doubt(verdict, missing) if missing else verdict), lower
 
 
-def _lower(pair: FilePair, comparison: Comparison, progress: Report | None) -> Lower | None:
-    """The lower precision that a result shows which fails; what it excuses is marked in the comparison."""
+def _lower(
+    pair: FilePair, comparison: Comparison, progress: Report | None, allowed: frozenset[str]
+) -> Lower | None:
+    """The lower precision or the algorithm that a failing result shows; what it excuses is marked in the comparison.
+
+    What was computed again comes first, then what looks like an algorithm, then what is merely inside the bounds of a
+    lower precision.
+    """
     recognised = recognise(pair, comparison) if comparison.failures else None
+    if comparison.failures and not (recognised and recognised.proven):
+        algorithm = recognise_algorithm(pair, comparison, allowed)
+        if algorithm is not None:
+            found = Lower(algorithm[0], pair.computed_by(algorithm[0].algorithm), algorithm[1])
+            excuse(comparison, found.recognised, found.comparison)
+            return found
     if recognised is None:
         return None
-    if recognised.name in HALF:
-        reduced = replay(pair, comparison, recognised.name)
-    else:
-        reduced = compare(pair.reduced_to(recognised.name), progress)
+    lower = pair.reduced_to(recognised.name)
+    half = recognised.name in HALF
+    reduced = replay(pair, comparison, recognised.name) if half else compare(lower, progress)
     excuse(comparison, recognised, reduced)
-    return Lower(recognised, reduced)
+    return Lower(recognised, lower, reduced)
 
 
 def _explained(
     pair: FilePair, comparison: Comparison, verdict: Verdict, lower: Lower | None, seconds: float
 ) -> Verdict:
-    """A bug besides a lower precision is searched with that precision's bounds; else the precision itself is named."""
+    """A bug besides a lower precision is searched with that precision's bounds; else the precision itself is named.
+
+    Of a recognised algorithm nothing is left to name.
+    """
+    if lower and isinstance(lower.recognised, RecognisedAlgorithm) and not lower.comparison.failures:
+        return verdict
     if lower and lower.recognised.proven and lower.comparison.failures:
-        found = diagnose(pair.reduced_to(lower.recognised.name), lower.comparison, seconds)
+        found = diagnose(lower.pair, lower.comparison, seconds)
         return named(verdict, lower.comparison, found)
     diagnosis = diagnose(pair, comparison, seconds)
     if lower and lower.recognised.name in HALF:

@@ -172,7 +172,7 @@ def _step(one: FilePair, other: FilePair, k: int, weights: Parameters, runs: Run
     for image in range(one.batch_shape[0]):
         x, target = (one.batch(k, name, image) for name in ("input", "target"))
         visit = _Visitor(one, other, k, image, shared, differing, statistics)
-        sums.add(bounds.step_of_image(one.model, weights, x, target, one.loss_scale, one.u, visit))
+        sums.add(bounds.step_of_image(one.model, weights, x, target, one.loss_scale, one.arithmetic, visit))
     for name, bound in _summed_bounds(one, sums):
         if name in differing:
             a, b = _read(one, other, k, name)
@@ -211,8 +211,8 @@ def _summed_bounds(pair: FilePair, sums: Sums) -> Iterator[tuple[str, Array]]:
     loss = local_loss_bound(sums, pair.loss_scale, elements, pair.u)
     yield "loss", np.asarray(loss_bound(sums, pair.loss_scale, elements, pair.u)[1] if loss is None else loss.bound)
     for name, parts in sums.gradients.items():
-        own = local_gradient_bound(parts, pair.u)
-        yield f"grads/{name}", gradient_bound(parts, pair.u)[1] if own is None else own.bound
+        own = local_gradient_bound(parts, pair.arithmetic)
+        yield f"grads/{name}", gradient_bound(parts, pair.arithmetic)[1] if own is None else own.bound
 
 
 def _read(one: FilePair, other: FilePair, k: int, name: str) -> tuple[Array, Array]:

@@ -9,7 +9,9 @@ bug           1          a tensor has T > 10, an error that a theorem excludes, 
 bad input     2          (raised as `BridgeError` before anything is decided)
 precision     3          the first convolution that fails is what operands of a lower precision give, and nothing
                          is outside the bounds of that precision (where results are stored in 16 bits, too: every
-                         operation that fails gives that of the candidate's own inputs)
+                         operation that fails gives that of the candidate's own inputs); or its errors are those of
+                         an algorithm that is no sum of products (Winograd, FFT, ...), nothing is outside the bounds
+                         of that, and neither the file declares it nor an option allows it: else it is rounding
 cannot tell   4          the largest T lies between 1 and 10 (new weights: 4), or something is in the file that
                          could not be judged: an update that a small lr hides and whose gradient is missing, or a
                          tensor of a step whose weights are missing; or all errors are small and inside the bounds
@@ -27,6 +29,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from bridge.common.number_format import count, short
+from bridge.judge.detect_algorithm import RecognisedAlgorithm
 from bridge.judge.detect_precision import Recognised
 from bridge.judge.diagnosis.records import Adequacy, Diagnosis, Finding
 from bridge.judge.measure.findings import Comparison, Judged
@@ -43,6 +46,7 @@ class Verdict:
     ----------
     outcome, words, hints : the word, the sentence, the rest
     precisions : lower precisions that were recognised
+    algorithms : of convolutions that are no sums of products, and were recognised
     diagnosis : which faults explain what is wrong; None where nobody searched
     adequacy : which faults these data can show; None where it was not computed
     missing : what was wanted besides and could not be had, a line each with the reason
@@ -52,6 +56,7 @@ class Verdict:
     words: str
     hints: list[str] = field(default_factory=list)
     precisions: list[Recognised] = field(default_factory=list)
+    algorithms: list[RecognisedAlgorithm] = field(default_factory=list)
     diagnosis: Diagnosis | None = None
     adequacy: Adequacy | None = None
     missing: list[str] = field(default_factory=list)
@@ -84,6 +89,42 @@ def decide(comparison: Comparison, recognised: Recognised | None = None, reduced
         f"of that precision, and the table by those of {comparison.precision}."
     )
     return Verdict(found.outcome, found.words, [*found.hints, besides], [recognised])
+
+
+def decide_by_algorithm(
+    comparison: Comparison, recognised: RecognisedAlgorithm, reduced: Comparison, *, allowed: bool
+) -> Verdict:
+    """Draw the conclusion where convolutions are no sums of products.
+
+    Parameters
+    ----------
+    comparison, reduced : by the bounds of sums of products, and by those of the algorithm
+    recognised : the algorithm
+    allowed : it was declared, or asked for
+    """
+    found, name = recognised.algorithm, recognised.name
+    price = f"at a price of {recognised.digits:.1f} digits" if recognised.digits >= 0.05 else "at no price in digits"
+    like = f"like those of {name}{''.join(f' or {other}' for other in recognised.others)}"
+    shown = (
+        f"the errors of {recognised.layer} are {like}, {short(recognised.declared_t)} x the bound of direct sums "
+        f"(by its own bound: T = {short(recognised.t)}), {price}"
+    )
+    if reduced.failures:
+        wrong = _wrong(reduced, reduced.failures)
+        besides = f"Besides, {shown}. All this is judged by the bounds of that algorithm."
+        return Verdict(wrong.outcome, wrong.words, [*wrong.hints, besides], algorithms=[recognised])
+    if not allowed:
+        words = f"OTHER ALGORITHM than direct sums: {shown}, and nothing is further off than that explains."
+        hint = (
+            f"That is rounding where it is meant: declare it in the file (conv_algorithm = '{found.family}'), or say "
+            f"--allow {found.family}. A bug smaller than its rounding cannot be excluded."
+        )
+        return Verdict(Outcome.PRECISION, words, [hint], algorithms=[recognised])
+    right = _right(reduced)
+    if right.outcome is Outcome.ROUNDING:
+        right = replace(right, words=right.words.replace(
+            "every difference is rounding.", f"every difference is rounding of {name}: {shown}.", 1))
+    return replace(right, algorithms=[recognised])
 
 
 #: Fewer numbers than this agree with a factor by chance
@@ -151,7 +192,7 @@ def unanswered(verdict: Verdict, failed: list[str]) -> Verdict:
     return replace(verdict, outcome=Outcome.CANNOT_TELL, words=f"CANNOT TELL: {failed[0]}.", hints=[verdict.words])
 
 
-def excuse(comparison: Comparison, recognised: Recognised, reduced: Comparison) -> None:
+def excuse(comparison: Comparison, recognised: Recognised | RecognisedAlgorithm, reduced: Comparison) -> None:
     """Mark what is outside its bound, but inside that of the lower precision: `Judged.excused`."""
     inside = {(judged.name, judged.step) for judged in reduced.judged if judged.passed}
     outcome = Outcome.PRECISION if recognised.proven else Outcome.CANNOT_TELL

@@ -89,7 +89,7 @@ class _Keeper(ImageVisitor):
 
 def _step(pair: FilePair, weights: Parameters, visitor: ImageVisitor) -> Sums:
     x, target = (pair.batch(visitor.step, name, visitor.image) for name in ("input", "target"))
-    return bounds.step_of_image(pair.model, weights, x, target, pair.loss_scale, pair.u, visitor, pair.operand)
+    return bounds.step_of_image(pair.model, weights, x, target, pair.loss_scale, pair.arithmetic, visitor)
 
 
 def _of_parameter(pair: FilePair, judged: Judged, weights: Parameters) -> ErrorMap:
@@ -99,8 +99,8 @@ def _of_parameter(pair: FilePair, judged: Judged, weights: Parameters) -> ErrorM
         total.add(_step(pair, weights, _Keeper(pair, judged, image)))
     parts = total.gradients[judged.name.removeprefix("grads/")]
     found = pair.candidate.read(f"steps/{judged.step}/{judged.name}", pair.shapes[judged.name])
-    error, bound = _errors(found, *gradient_bound(parts, pair.u, pair.operand))
-    own = local_gradient_bound(parts, pair.u, pair.operand)
+    error, bound = _errors(found, *gradient_bound(parts, pair.arithmetic))
+    own = local_gradient_bound(parts, pair.arithmetic)
     if own is not None and np.isfinite(own.value).all():
         sharper = _errors(found, own.value, own.bound)
         if _largest(*sharper) > _largest(error, bound):

@@ -9,6 +9,7 @@ from typing import Any
 
 from bridge.common.number_format import number
 from bridge.common.stages import attempt
+from bridge.judge.detect_algorithm import RecognisedAlgorithm
 from bridge.judge.detect_precision import Recognised
 from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Explanation, Finding, Sight
 from bridge.judge.judge import Judgement
@@ -42,6 +43,7 @@ def to_dict(judgement: Judgement, pair: FilePair | None = None, **extra: Any) ->
         "faults": lambda: [_finding(one) for one in verdict.diagnosis.findings] if verdict.diagnosis else [],
         "diagnosis": lambda: _diagnosis(verdict),
         "lower_precisions": lambda: [_lower(one) for one in verdict.precisions],
+        "algorithms": lambda: [_algorithm(one) for one in verdict.algorithms],
         "step_zones": lambda: _step_zones(comparison),
         "tensors": lambda: [_tensor(comparison, judged) for judged in comparison.judged],
         "not_judged": lambda: [asdict(skipped) for skipped in comparison.not_judged],
@@ -134,6 +136,18 @@ def _lower(recognised: Recognised) -> dict[str, Any]:
         "T": number(recognised.t),
         "declared_T": number(recognised.declared_t),
         "proven": recognised.proven,
+    }
+
+
+def _algorithm(recognised: RecognisedAlgorithm) -> dict[str, Any]:
+    return {
+        "family": recognised.algorithm.family,
+        "name": recognised.name,
+        "tensor": recognised.layer,
+        "T": number(recognised.t),
+        "direct_T": number(recognised.declared_t),
+        "digits": number(recognised.digits),
+        "others": list(recognised.others),
     }
 
 

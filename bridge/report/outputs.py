@@ -12,11 +12,13 @@ from typing import Any
 from bridge.common.atomic_file import write_json, write_text
 from bridge.common.cli import BAD_INPUT, Output, complain
 from bridge.common.command_files import Named, check_files
+from bridge.common.errors import ArgumentError
 from bridge.common.progress import stage
 from bridge.common.stages import reason
 from bridge.judge.diagnosis import BUDGET
 from bridge.judge.judge import Judgement
 from bridge.judge.measure.file_pair import FilePair
+from bridge.judge.oracle.algorithms import FAMILIES, families
 from bridge.report.environment import environment
 from bridge.report.html_page import page
 from bridge.report.json_report import to_dict
@@ -50,15 +52,17 @@ class Judging:
     ----------
     diagnosing : search for the fault, and compute which faults the data can show
     seconds : for the search
+    allow : families of algorithms of convolutions whose errors are rounding
     """
 
     diagnosing: bool = True
     seconds: float = BUDGET
+    allow: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, a: argparse.Namespace) -> Judging:
         """Return what a parser with `add_output_arguments` read."""
-        return cls(not a.no_diagnosis, a.diagnosis_time)
+        return cls(not a.no_diagnosis, a.diagnosis_time, tuple(a.allow))
 
 
 def add_output_arguments(p: argparse.ArgumentParser) -> None:
@@ -69,6 +73,10 @@ def add_output_arguments(p: argparse.ArgumentParser) -> None:
                    "no list of the faults that these data could show")
     p.add_argument("--diagnosis-time", type=_seconds, default=BUDGET, metavar="S",
                    help="seconds that the search for the fault may take (default %(default)g; inf: no limit)")
+    p.add_argument("--allow", type=_allowed, default=(), metavar="NAMES",
+                   help="algorithms of convolutions whose larger errors count as rounding, separated by commas: "
+                   f"{', '.join(FAMILIES)} (default: those that the result declares as conv_algorithm); one that is "
+                   "recognised and neither allowed nor declared is named, with exit code 3")
     add_file_arguments(p, "verdict, table, maps of the errors, and which faults the data can show",
                        "tensor of each step")
 
@@ -85,6 +93,13 @@ def add_file_arguments(p: argparse.ArgumentParser, shown: str, case: str) -> Non
     p.add_argument("--report", metavar="FILE", help=f"write one HTML page: {shown}")
     p.add_argument("--junit", metavar="FILE", help=f"write JUnit XML, as CI servers read it: a test case for each "
                    f"{case}")
+
+
+def _allowed(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(families(text, "--allow")))
+    except ArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("--allow: ")) from None
 
 
 def _seconds(text: str) -> float:

@@ -93,6 +93,7 @@ class Forward(Operation):
         arithmetic = _summed(arithmetic, self.reduced)
         n = float(np.prod(self.w.shape[1:])) + (self.b is not None)
         value, error = _bounded_sum(self._sum, self.x, self.w, n, arithmetic)
+        error += _noise(arithmetic, "forward_bound", _absolute(self.x), np.abs(self.w), self.layer)
         bias = self._bias()
         error += arithmetic.factor(n) * np.abs(bias)
         if self.reduced is not None:
@@ -183,7 +184,10 @@ class Data(Operation):
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
         n = float(self.w.shape[0] // self.layer.groups * np.prod(self.w.shape[2:]))
-        return _bounded(self.reduced, *_bounded_sum(self._sum, self.dz, self.w, n, _summed(arithmetic, self.reduced)))
+        arithmetic, size = _summed(arithmetic, self.reduced), (self.shape[2], self.shape[3])
+        value, error = _bounded_sum(self._sum, self.dz, self.w, n, arithmetic)
+        error += _noise(arithmetic, "data_bound", _absolute(self.dz), np.abs(self.w), self.layer, size)
+        return _bounded(self.reduced, value, error)
 
     def values(self) -> Array:
         return _out(self._sum(self.dz.value, self.w), self.reduced)
@@ -250,6 +254,9 @@ class Filter(Operation):
         arithmetic = _summed(arithmetic, self.reduced)
         value, error = _bounded_sum(self._sum, self.x, self.dz.value, n, arithmetic, self.dz.error)
         self.cache["sum"] = value
+        for x, dz in zip(_absolute(self.x), _absolute(self.dz), strict=True):
+            if arithmetic.algorithm is not None:
+                error += arithmetic.u * arithmetic.algorithm.filter_bound(x, dz, self.layer)
         return _bounded(self.reduced, value, error)
 
     def slack(self, value: Array) -> Array | float:
@@ -280,6 +287,19 @@ def _bounded_sum(
     if b_error is not None:
         error += (1 + s) * product(np.abs(a.value), b_error)
     return value, arithmetic.with_underflow(error, n)
+
+
+def _absolute(a: Bounded) -> Array:
+    """The largest that right operands may be."""
+    return np.abs(a.value) if a.error is None else np.abs(a.value) + a.error
+
+
+def _noise(arithmetic: Arithmetic, bound: str, images: Array, *operands: Any) -> Array:
+    """What the algorithm of the candidate's convolutions adds to the bound of each image; mostly nothing."""
+    if arithmetic.algorithm is None:
+        return np.zeros(1)
+    found = [np.atleast_3d(getattr(arithmetic.algorithm, bound)(image, *operands)) for image in images]
+    return arithmetic.u * np.stack(found)
 
 
 def _summed(arithmetic: Arithmetic, reduced: ReducedPrecision | None) -> Arithmetic:

@@ -50,7 +50,8 @@ class Crop:
         self.share = math.prod(self.batch_shape) / math.prod(pair.batch_shape)
         self.whole_output_shape = pair.output_shape
         self.lower, self.steps, self.frozen = pair.lower, pair.steps, pair.frozen
-        self.model, self.sgd, self.start, self.u, self.operand = pair.model, pair.sgd, pair.start, pair.u, pair.operand
+        self.model, self.sgd, self.start, self.u = pair.model, pair.sgd, pair.start, pair.u
+        self.arithmetic = pair.arithmetic
         names = [f"steps/0/{name}" for name in self.shapes] + ["steps/1/loss"]
         names += [f"steps/{k}/weights/{name}" for k in (1, 2) for name in pair.start]
         self.candidate = Names(name for name in names if pair.candidate.has(name))

@@ -52,7 +52,7 @@ class StepGraph:
     @property
     def arithmetic(self) -> Arithmetic:
         """Return the arithmetic of the candidate."""
-        return Arithmetic(self.pair.u, self.pair.operand)
+        return self.pair.arithmetic
 
     def given(self, name: str) -> bool:
         """Return whether the candidate's file has this tensor."""

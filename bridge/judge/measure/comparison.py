@@ -169,8 +169,8 @@ class _Comparer:
             self._judge_sum(
                 k,
                 f"grads/{name}",
-                gradient_bound(parts, pair.u, pair.operand),
-                local_gradient_bound(parts, pair.u, pair.operand),
+                gradient_bound(parts, pair.arithmetic),
+                local_gradient_bound(parts, pair.arithmetic),
             )
         for name in pair.shapes:
             if not pair.candidate.has(f"steps/{k}/{name}"):

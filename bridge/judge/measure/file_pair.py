@@ -11,10 +11,11 @@ from dataclasses import astuple
 
 import numpy as np
 
-from bridge.common.errors import FileError
+from bridge.common.errors import ArgumentError, FileError
 from bridge.exchange.file import ExchangeFile, Sgd
 from bridge.exchange.model import Model, Shape
-from bridge.judge.oracle.error_model import OPERAND_ROUNDOFF, UNIT_ROUNDOFF, total_roundoff
+from bridge.judge.oracle.algorithms import Algorithm, families
+from bridge.judge.oracle.error_model import OPERAND_ROUNDOFF, UNIT_ROUNDOFF, Arithmetic, total_roundoff
 
 Array = np.ndarray
 Parameters = dict[str, Array]
@@ -28,13 +29,14 @@ class FilePair:
     ----------
     reference, candidate : open files
     lower : a precision lower than the declared one that the candidate is judged by, see `bridge.judge.detect_precision`
+    algorithm : of convolutions that the candidate is judged by, where they are no sums of products
 
     Attributes
     ----------
     model, sgd : the fixture's
-    lower : as given
-    precision, u, operand : in which the candidate computes, its unit roundoff, see `oracle.error_model`; in an exact
-        probe nothing is rounded, and u and operand are 0
+    lower, algorithm : as given
+    precision, u, arithmetic : in which the candidate computes, its unit roundoff, and all of it; in an exact probe
+        nothing is rounded
     steps : number of batches in the fixture
     batch_shape : (n, c, h, w) of every batch's input
     shapes : shape of every tensor of a step by name, in data-flow order
@@ -47,13 +49,20 @@ class FilePair:
         If the fixture is not complete and finite, or the two do not belong together.
     """
 
-    def __init__(self, reference: ExchangeFile, candidate: ExchangeFile, lower: str | None = None) -> None:
-        self.reference, self.candidate, self.lower = reference, candidate, lower
+    def __init__(
+        self,
+        reference: ExchangeFile,
+        candidate: ExchangeFile,
+        lower: str | None = None,
+        algorithm: Algorithm | None = None,
+    ) -> None:
+        self.reference, self.candidate, self.lower, self.algorithm = reference, candidate, lower, algorithm
         self.model, self.sgd = _agreed(reference, candidate)
         self.precision = lower if lower in UNIT_ROUNDOFF else candidate.precision
-        self.u, self.operand = total_roundoff(self.precision), OPERAND_ROUNDOFF.get(lower or "", 0.0)
-        if is_probe(reference):
-            self.u = self.operand = 0.0
+        operand = OPERAND_ROUNDOFF.get(lower or "", 0.0) if algorithm is None else algorithm.operand
+        exact = is_probe(reference)
+        self.arithmetic = Arithmetic(0.0) if exact else Arithmetic(total_roundoff(self.precision), operand, algorithm)
+        self.u = self.arithmetic.u
         self.steps = reference.batches()
         if self.steps == 0:
             raise FileError(f"{reference.path}: batches/0/input is missing, a fixture has it")
@@ -80,6 +89,24 @@ class FilePair:
     def reduced_to(self, precision: str) -> FilePair:
         """Return the same files, judged by a lower precision than the declared one."""
         return FilePair(self.reference, self.candidate, precision)
+
+    def computed_by(self, algorithm: Algorithm) -> FilePair:
+        """Return the same files, judged by the bounds of an algorithm."""
+        return FilePair(self.reference, self.candidate, algorithm=algorithm)
+
+    def declared_families(self) -> frozenset[str]:
+        """Return the families of algorithms that the result's attribute ``conv_algorithm`` declares.
+
+        Raises
+        ------
+        FileError
+            If it names something else.
+        """
+        declared = self.candidate.attributes.get("conv_algorithm", "")
+        try:
+            return families(str(declared), "conv_algorithm")
+        except ArgumentError as error:
+            raise FileError(f"{self.candidate.path}: {error}") from None
 
     def sgd_of(self, parameter: str) -> Sgd:
         """Return the settings that a parameter is updated with: by those of a frozen one it stays as it is."""

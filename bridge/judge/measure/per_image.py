@@ -107,7 +107,7 @@ def visit_batch(
     def one(image: int) -> tuple[Sums, ImageVisitor]:
         visitor = ImageVisitor(pair, step, image)
         x, target = pair.batch(step, "input", image), pair.batch(step, "target", image)
-        sums = bounds.step_of_image(pair.model, weights, x, target, pair.loss_scale, pair.u, visitor, pair.operand)
+        sums = bounds.step_of_image(pair.model, weights, x, target, pair.loss_scale, pair.arithmetic, visitor)
         return sums, visitor
 
     total, merged = Sums(), ImageVisitor(pair, step, 0)

@@ -46,7 +46,7 @@ class UpdateCheck:
                 self._frozen(k, name, w)
                 continue
             own = self._own_direction(k, name, w)
-            gradient = gradient_bound(sums.gradients[name], self.pair.u, self.pair.operand)
+            gradient = gradient_bound(sums.gradients[name], self.pair.arithmetic)
             oracle = self.oracle.direction(self.pair.sgd, name, w, gradient, self.pair.u)
             path = f"steps/{k + 1}/weights/{name}"
             if not self.pair.candidate.has(path):

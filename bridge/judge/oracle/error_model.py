@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from bridge.judge.oracle.algorithms import Algorithm
 
 Array = np.ndarray
 
@@ -48,10 +52,13 @@ class Arithmetic:
         Unit roundoff of sums and of everything that is stored, see `total_roundoff`.
     operand : float
         Largest relative error of an operand before it is multiplied; 0 where operands are exact.
+    algorithm : Algorithm or None
+        How convolutions are computed where they are no sums of products; it has a bound of its own.
     """
 
     u: float
     operand: float = 0.0
+    algorithm: Algorithm | None = None
 
     def factor(self, n: Array | float) -> Array:
         """Return s(n) of a sum of products; each product has two operands."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -56,6 +56,7 @@ class GradientSums:
     n : number of terms in each element
     own : the gradient from the candidate's own inputs of the operation; None where its file lacks them
     products : the terms are products (filter) and not numbers (bias)
+    noise : what the algorithm of the convolution adds to the bound; 0 for sums of products
     """
 
     value: Array
@@ -64,6 +65,7 @@ class GradientSums:
     n: Array
     own: Array | None = None
     products: bool = True
+    noise: Array | float = 0.0
 
     def __add__(self, other: GradientSums) -> GradientSums:
         own = None if self.own is None or other.own is None else self.own + other.own
@@ -74,6 +76,7 @@ class GradientSums:
             self.n + other.n,
             own,
             self.products,
+            self.noise + other.noise,
         )
 
 
@@ -127,17 +130,23 @@ def _tiny(elements: int, scale: float) -> float:
     return elements * (1 + scale) + 1
 
 
-def gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) -> tuple[Array, Array]:
+def gradient_bound(parts: GradientSums, arithmetic: Arithmetic) -> tuple[Array, Array]:
     """Return a parameter gradient of the batch and its bound, s(n)*c + propagated."""
-    arithmetic = Arithmetic(u, operand if parts.products else 0.0)
+    arithmetic = _of_terms(parts, arithmetic)
     s = arithmetic.factor(parts.n)
-    return parts.value, arithmetic.with_underflow(s * parts.absolute + (1 + s) * parts.propagated, parts.n)
+    bound = s * parts.absolute + (1 + s) * parts.propagated + parts.noise
+    return parts.value, arithmetic.with_underflow(bound, parts.n)
 
 
-def local_gradient_bound(parts: GradientSums, u: float, operand: float = 0.0) -> Local | None:
+def _of_terms(parts: GradientSums, arithmetic: Arithmetic) -> Arithmetic:
+    """Numbers that are only added are no operands of products."""
+    return arithmetic if parts.products else replace(arithmetic, operand=0.0)
+
+
+def local_gradient_bound(parts: GradientSums, arithmetic: Arithmetic) -> Local | None:
     """Return the gradient that follows from the candidate's own inputs; None where its file lacks them."""
     if parts.own is None:
         return None
-    arithmetic = Arithmetic(u, operand if parts.products else 0.0)
-    bound = arithmetic.factor(parts.n) * (parts.absolute + parts.propagated)
+    arithmetic = _of_terms(parts, arithmetic)
+    bound = arithmetic.factor(parts.n) * (parts.absolute + parts.propagated) + parts.noise
     return Local(parts.own, arithmetic.with_underflow(bound, parts.n), int(np.max(parts.n)))

@@ -69,9 +69,8 @@ def step_of_image(
     x: Array,
     target: Array,
     scale: float,
-    u: float,
+    arithmetic: Arithmetic,
     visit: Visitor,
-    operand: float = 0.0,
 ) -> Sums:
     """Forward and backward of one image in float64, with bounds.
 
@@ -81,17 +80,15 @@ def step_of_image(
     weights : float64 arrays by name, ``conv1/weight`` (k, c/groups, r, s), ``conv1/bias`` (k,)
     x, target : (c, h, w) and the output's shape; exact in the candidate's precision
     scale : factor of the loss, 1 (sum) or 1/N (mean, N elements of the whole batch)
-    u : unit roundoff, see `bridge.judge.oracle.error_model.total_roundoff`
+    arithmetic : of the candidate, with `bridge.judge.oracle.error_model.total_roundoff` as its u
     visit : receives every un-reduced tensor in data-flow order: ``forward/<layer>``,
         ``grads/<layer>/output``, ``grads/input``
-    operand : relative error of the operands of products, see `Arithmetic`
 
     Returns
     -------
     Sums
         This image's part of the loss and of the parameter gradients.
     """
-    arithmetic = Arithmetic(u, operand)
     # Overflow is not an accident here: it makes a value infinite, and that is judged
     with np.errstate(over="ignore", invalid="ignore"):
         kept, output = _forward(model, weights, x.astype(np.float64), arithmetic, visit)
@@ -116,7 +113,7 @@ def _backward(
             assert isinstance(saved, _Input)
             dz = _Gradient(grad, parallel.absolute(grad))
             own = None if own is None else parallel.doubled(own)
-            sums.gradients |= _filter_gradients(layer, saved, dz, error, own)
+            sums.gradients |= _filter_gradients(layer, saved, dz, error, own, arithmetic)
             grad, error, local = _conv_backward(layer, weights, dz, error, own, saved.value.shape, arithmetic)
         else:
             assert isinstance(saved, _Mask)
@@ -162,8 +159,20 @@ def _conv_forward(
         n = n + 1
     propagated = fast_convolution.forward(a.error, [absolute], layer)[0] if parallel.anything(a.error) else None
     own = None if a.own is None else fast_convolution.forward(parallel.doubled(a.own), [w], layer)[0]
+    noise = None
+    if arithmetic.algorithm is not None:
+        largest = parallel.absolute(a.value) + a.error
+        noise = arithmetic.u * arithmetic.algorithm.forward_bound(largest, absolute, layer)
     local = elementwise.finish(elementwise.Parts(z, e, propagated, own), n, arithmetic, b)
-    return z, e, local
+    return z, e, _joined(e, local, noise)
+
+
+def _joined(e: Array, local: tuple[Local, ...], noise: Array | None) -> tuple[Local, ...]:
+    """What an algorithm adds to both bounds, in place; they are one array where nothing is propagated."""
+    if noise is not None:
+        for bound in {id(one): one for one in (e, *(one.bound for one in local))}.values():
+            bound += noise
+    return local
 
 
 def _loss(
@@ -185,7 +194,7 @@ def _loss(
 
 
 def _filter_gradients(
-    layer: Conv2d, saved: _Input, dz: _Gradient, e_dz: Array, own_dz: Array | None
+    layer: Conv2d, saved: _Input, dz: _Gradient, e_dz: Array, own_dz: Array | None, arithmetic: Arithmetic
 ) -> dict[str, GradientSums]:
     a, e_a = saved.value, saved.error
     size_in, size_out = a.shape[1:], e_dz.shape[1:]
@@ -200,7 +209,11 @@ def _filter_gradients(
     if own_dz is not None and saved.own is not None:
         (own,) = fast_convolution.backward_filter(parallel.doubled(saved.own), [own_dz], layer)
     n = np.broadcast_to(convolution.products_filter(layer, size_in, size_out), value.shape)
-    gradients = {f"{layer.name}/weight": GradientSums(value, c, propagated, n, own)}
+    noise: Array | float = 0.0
+    if arithmetic.algorithm is not None:
+        inputs, upstream = parallel.absolute(a) + e_a, parallel.added(dz.absolute, e_dz)
+        noise = arithmetic.u * arithmetic.algorithm.filter_bound(inputs, upstream, layer)
+    gradients = {f"{layer.name}/weight": GradientSums(value, c, propagated, n, own, noise=noise)}
     if layer.bias:
         own = None if own_dz is None else parallel.channel_sums(own_dz)
         n = np.full(e_dz.shape[0], size_out[0] * size_out[1])
@@ -220,8 +233,12 @@ def _conv_backward(
     e = fast_convolution.backward_data(dz.absolute, absolute, layer, size)
     propagated = fast_convolution.backward_data(e_dz, absolute, layer, size)
     found = None if own is None else fast_convolution.backward_data(own, w, layer, size)
+    noise = None
+    if arithmetic.algorithm is not None:
+        largest = parallel.added(dz.absolute, e_dz)
+        noise = arithmetic.u * arithmetic.algorithm.data_bound(largest, absolute, layer, size)
     local = elementwise.finish(elementwise.Parts(da, e, propagated, found), n, arithmetic)
-    return da, e, local
+    return da, e, _joined(e, local, noise)
 
 
 def _copied(operation: Callable[..., Array], *own: Array | None) -> tuple[Local, ...]:

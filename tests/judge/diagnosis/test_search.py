@@ -324,7 +324,7 @@ def test_bounds_are_those_of_the_comparison(lab: Lab) -> None:
     graph.ignored = frozenset(lab.pair.shapes)
     for image in range(4):
         x, target = (lab.pair.batch(0, what, image) for what in ("input", "target"))
-        step_of_image(graph.model, graph.weights, x, target, lab.pair.loss_scale, lab.pair.u, Keep())
+        step_of_image(graph.model, graph.weights, x, target, lab.pair.loss_scale, lab.pair.arithmetic, Keep())
     for name, parts in images.items():
         mine = graph.value(name)
         value, error = (np.stack([part[i] for part in parts]) for i in (0, 1))

@@ -60,10 +60,10 @@ def test_underflow_leaves_exact_zeros_exact() -> None:
 def test_the_bound_of_a_gradient_is_that_of_its_sum() -> None:
     """s(n)*c for n roundings, and what errors of the inputs may change."""
     one = np.ones(2)
-    value, bound = gradient_bound(GradientSums(5 * one, 3 * one, 0.5 * one, 4 * one), U)
+    value, bound = gradient_bound(GradientSums(5 * one, 3 * one, 0.5 * one, 4 * one), Arithmetic(U))
     np.testing.assert_allclose(value, 5)
     np.testing.assert_allclose(bound, 4 * U * 3 + (1 + 4 * U) * 0.5, rtol=1e-12)
-    bound = gradient_bound(GradientSums(5 * one, 3 * one, 0 * one, 4 * one), U)[1]
+    bound = gradient_bound(GradientSums(5 * one, 3 * one, 0 * one, 4 * one), Arithmetic(U))[1]
     np.testing.assert_allclose(bound, 12 * U, rtol=1e-12)
 
 
@@ -79,10 +79,10 @@ def one_step(weights: dict[str, Array], x: Array, target: Array, u: float) -> di
         x,
         target,
         1 / target.size,
-        u,
+        Arithmetic(u),
         lambda n, v, e: found.setdefault(n, (v.copy(), e.copy())) and None,
     )
-    found |= {f"grads/{n}": gradient_bound(parts, u) for n, parts in sums.gradients.items()}
+    found |= {f"grads/{n}": gradient_bound(parts, Arithmetic(u)) for n, parts in sums.gradients.items()}
     loss = loss_bound(sums, 1 / target.size, target.size, u)
     return found | {"loss": (np.array([loss[0]]), np.array([loss[1]]))}
 
@@ -132,7 +132,7 @@ def test_dead_inputs_must_be_exact() -> None:
         np.array([[[-1.0, 2.0]]]),
         np.ones((1, 1, 2)),
         1.0,
-        U,
+        Arithmetic(U),
         lambda n, v, e: found.setdefault(n, (v.copy(), e.copy())) and None,
     )
     for name in ("forward/r", "grads/a/output", "grads/input"):
@@ -151,7 +151,7 @@ def test_a_relu_in_doubt_may_go_both_ways() -> None:
         x,
         np.ones((1, 1, 1)),
         1.0,
-        U,
+        Arithmetic(U),
         lambda n, v, e: found.setdefault(n, (v.copy(), e.copy())) and None,
     )
     assert found["forward/a"][0] < 0 and found["forward/r"][1] > 0
@@ -166,7 +166,7 @@ def test_a_loss_that_underflows_is_inside_its_bound(mean: bool) -> None:
     rng, model = np.random.default_rng(4), Model((Relu("r"),))
     x, target = (np.float32(2.0**-70) * rng.standard_normal((1, 9, 9)).astype(np.float32) for _ in range(2))
     scale = 1 / x.size if mean else 1.0
-    sums = bounds.step_of_image(model, {}, x.astype(float), target.astype(float), scale, U, lambda *_: None)
+    sums = bounds.step_of_image(model, {}, x.astype(float), target.astype(float), scale, Arithmetic(U), lambda *_: None)
     value, bound = loss_bound(sums, scale, x.size, U)
     d = np.maximum(x, 0) - target
     for loss in (np.float32(scale) * (d * d).sum(dtype=np.float32), (np.float32(scale) * d * d).sum(dtype=np.float32)):

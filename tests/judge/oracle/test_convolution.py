@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle import step as bounds
+from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.reductions import Sums, loss_bound
 
 Array = np.ndarray
@@ -186,7 +187,7 @@ def test_a_whole_step_equals_autograd(name: str) -> None:
                 x[image],
                 target[image],
                 scale,
-                2.0**-53,
+                Arithmetic(2.0**-53),
                 lambda n, value, e: found.setdefault(n, []).append(value.copy()),
             )
         )

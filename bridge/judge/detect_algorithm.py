@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: MIT
+"""Recognise convolutions by an algorithm that is no sum of products, by running it.
+
+A convolution or a data gradient that is outside the bound of sums of products, computed from the candidate's own
+inputs, is computed by every algorithm that applies to it, in the candidate's precision. The candidate's errors must
+look like those of one of them: inside its bound, as large in all and in each channel, and no more related to the right
+values or to a constant than those are, as errors of a fault of layout, scale or sign would be. Of several algorithms
+it is the one whose errors agree with the candidate's, element by element: the same roundings are made in the same
+places. Algorithms and bounds are in `bridge.judge.oracle.algorithms`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bridge.exchange.model import Conv2d
+from bridge.judge.measure.comparison import compare
+from bridge.judge.measure.file_pair import FilePair, Parameters
+from bridge.judge.measure.findings import Comparison
+from bridge.judge.oracle import convolution
+from bridge.judge.oracle.algorithms import Algorithm, Direct, known, title, transposed, turned_kernels
+from bridge.judge.oracle.error_model import Arithmetic
+
+Array = np.ndarray
+
+#: Elements of an operand that are looked at
+LOOKED_AT = 1 << 20
+#: How far a size may be from that of the algorithm's errors, which depend on points, tiles and orders of sums
+ALIKE, ALIKE_IN_A_CHANNEL = 4.0, 8.0
+#: Cosine of errors with right values, or with a constant, that is no accident of many numbers
+RELATED = 0.25
+#: Correlation of errors that different algorithms do not have
+CORRELATED = 0.1
+#: In place of a size 0 in a quotient
+TINY = 1e-300
+#: Algorithms by whose bounds everything is compared
+MOST_COMPARED = 3
+
+
+@dataclass(frozen=True)
+class RecognisedAlgorithm:
+    """An algorithm whose errors a result shows.
+
+    Attributes
+    ----------
+    algorithm : by whose bounds the result is judged
+    name : with the kernel's size, "Winograd F(4x4,3x3)"
+    layer : the tensor that shows it
+    t, declared_t : its T by the bound of the algorithm, and by that of sums of products
+    digits : decimal digits that the algorithm costs there, beside sums of products
+    others : families with errors of that size, where none agrees with the candidate's element by element
+    """
+
+    algorithm: Algorithm
+    name: str
+    layer: str
+    t: float
+    declared_t: float
+    digits: float
+    others: tuple[str, ...] = ()
+
+    #: A report treats it as a lower precision
+    proven = True
+
+    @property
+    def said(self) -> str:
+        """Return it in words."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A convolution of the candidate's own inputs, of one image or a part of it; a data gradient is one too.
+
+    Attributes
+    ----------
+    name, step : the tensor that it makes
+    layer : its geometry; of a data gradient that of dz's convolution
+    kernel : the layer of the model
+    x, w, b : operands in the candidate's precision, (c, h, w), (k, c / groups, r, s), (k, 1, 1)
+    found : the candidate's tensor, (k, p, q)
+    """
+
+    name: str
+    step: int
+    layer: Conv2d
+    kernel: Conv2d
+    x: Array
+    w: Array
+    b: Array
+    found: Array
+
+    def cut(self, a: Array) -> Array:
+        """Return the part of a result (..., p, q) that is looked at."""
+        return a[..., : self.found.shape[1], : self.found.shape[2]]
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How the candidate's errors compare with an algorithm's: T by its bound, the ratio of sizes, the correlation."""
+
+    algorithm: Algorithm
+    t: float
+    ratio: float
+    correlation: float
+
+    @property
+    def agrees(self) -> bool:
+        """Return whether the same roundings were made in the same places."""
+        return self.correlation > CORRELATED
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """Return a key: the most alike first."""
+        return -self.correlation if self.agrees else 0.0, abs(math.log(self.ratio))
+
+
+def recognise_algorithm(
+    pair: FilePair, comparison: Comparison, allowed: frozenset[str]
+) -> tuple[RecognisedAlgorithm, Comparison] | None:
+    """Return the algorithm that explains the first convolution that looks like one, and the comparison by its bounds.
+
+    In that comparison convolutions whose errors are not like the algorithm's keep the bound of sums of products. None
+    where no convolution shows an algorithm. One of the families that are `allowed` comes first.
+    """
+    seen = [Errors.of(sample) for sample in _samples(pair, comparison)]
+    for errors in seen:
+        alike = errors.alike(pair.u)
+        if alike:
+            meant = [one for one in alike if one.algorithm.family in allowed]
+            likeness, compared = _best(pair, meant or alike)
+            _keep_unlike(comparison, compared, [one for one in seen if not one.like(likeness.algorithm, pair.u)])
+            return _recognised(comparison, errors, likeness, alike), compared
+    return None
+
+
+def _samples(pair: FilePair, comparison: Comparison) -> Iterator[Sample]:
+    """Convolutions and data gradients of the first step with such failures, whose inputs are known."""
+    steps = sorted({judged.step for judged in comparison.failures})
+    for step in steps:
+        weights = pair.start if step == 0 else pair.parameters(pair.candidate, step)
+        failed = {judged.name for judged in comparison.failures if judged.step == step}
+        if weights is None:
+            continue
+        own = {name: w.astype(pair.dtype) for name, w in weights.items()}
+        found = [*_forward(pair, step, own, failed), *_data(pair, step, own, failed)]
+        if found:
+            yield from found
+            return
+
+
+def _forward(pair: FilePair, step: int, weights: Parameters, failed: set[str]) -> Iterator[Sample]:
+    source = None
+    for layer in pair.model.layers:
+        name = f"forward/{layer.name}"
+        if isinstance(layer, Conv2d) and name in failed and (x := _operand(pair, step, source)) is not None:
+            bias = weights[f"{layer.name}/bias"] if layer.bias else np.zeros(layer.out_channels, pair.dtype)
+            yield _sample(pair, (step, name), (layer, layer), (x, weights[f"{layer.name}/weight"], bias))
+        source = name
+
+
+def _data(pair: FilePair, step: int, weights: Parameters, failed: set[str]) -> Iterator[Sample]:
+    before = [None, *(layer.name for layer in pair.model.layers[:-1])]
+    for layer, earlier in reversed([*zip(pair.model.layers, before, strict=True)]):
+        source, name = f"grads/{layer.name}/output", "grads/input" if earlier is None else f"grads/{earlier}/output"
+        if not (isinstance(layer, Conv2d) and name in failed):
+            continue
+        turned, dz = transposed(layer), _operand(pair, step, source)
+        if turned is not None and dz is not None:
+            w = turned_kernels(weights[f"{layer.name}/weight"], layer.groups)
+            yield _sample(pair, (step, name), (turned, layer), (dz, w, np.zeros(turned.out_channels, pair.dtype)))
+
+
+def _operand(pair: FilePair, step: int, source: str | None) -> Array | None:
+    """The first image of what a convolution takes, the network's input where `source` is None."""
+    if source is None:
+        return pair.batch(step, "input", 0).astype(pair.dtype)
+    if not pair.candidate.has(f"steps/{step}/{source}"):
+        return None
+    return pair.candidate.read(f"steps/{step}/{source}", pair.shapes[source], 0).astype(pair.dtype)
+
+
+def _sample(
+    pair: FilePair, tensor: tuple[int, str], layers: tuple[Conv2d, Conv2d], operands: tuple[Array, Array, Array]
+) -> Sample:
+    """As much of the image as is looked at."""
+    (step, name), layer, (x, w, bias) = tensor, layers[0], operands
+    found, side = pair.candidate.read(f"steps/{step}/{name}", pair.shapes[name], 0), int(math.sqrt(LOOKED_AT / len(x)))
+    part = x[:, :side, :side]
+    whole, seen = layer.output_shape((1, *x.shape))[2:], layer.output_shape((1, *part.shape))[2:]
+    # What lies at the cut sees zeros where the image goes on
+    inside = [n if n == full else n - max(0, pad) for n, full, pad in zip(seen, whole, layer.padding, strict=True)]
+    return Sample(name, step, *layers, part, w, bias[:, None, None], found[:, : inside[0], : inside[1]])
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far a sample is from the right result.
+
+    Attributes
+    ----------
+    sample : what was computed
+    right, absolute : the right result, and the same sum with absolute values, (k, p, q), float64
+    n : number of roundings in each element
+    error : of the candidate
+    """
+
+    sample: Sample
+    right: Array
+    absolute: Array
+    n: Array
+    error: Array
+
+    @classmethod
+    def of(cls, sample: Sample) -> Errors:
+        """Compute what is right in float64."""
+        x, w, layer = sample.x.astype(np.float64), sample.w.astype(np.float64), sample.layer
+        right = sample.cut(convolution.forward(x, [w], layer)[0]) + sample.b
+        absolute = sample.cut(convolution.forward(np.abs(x), [np.abs(w)], layer)[0]) + np.abs(sample.b)
+        n = convolution.products_forward(layer, x.shape[1:], layer.output_shape((1, *x.shape))[2:])
+        return cls(sample, right, absolute, sample.cut(n) + sample.kernel.bias, sample.found - right)
+
+    def alike(self, u: float) -> list[Likeness]:
+        """Return the algorithms whose errors look like the candidate's, the most alike first."""
+        if not np.isfinite(self.error).all() or not self.error.any():
+            return []
+        found = [self._likeness(one, u) for one in known() if one.applies(self.sample.kernel)]
+        return sorted((one for one in found if one is not None), key=lambda one: one.order)
+
+    def like(self, algorithm: Algorithm, u: float) -> bool:
+        """Return whether the errors are such as sums of products make, or this algorithm."""
+        if self._t(Direct("", ""), u) <= 1:
+            return True
+        return bool(np.isfinite(self.error).all()) and self._likeness(algorithm, u) is not None
+
+    def of_direct(self) -> float:
+        """Return the decimal digits by which the errors are larger than those of a sum of products."""
+        direct = _norm(self._computed(Direct("", "")) - self.right)
+        return max(0.0, math.log10(_norm(self.error) / direct)) if direct > 0 else math.inf
+
+    def _likeness(self, algorithm: Algorithm, u: float) -> Likeness | None:
+        t = self._t(algorithm, u)
+        if not t <= 1:
+            return None
+        theirs = self._computed(algorithm) - self.right
+        chance = RELATED + 4 / math.sqrt(self.error[0].size)
+        if (self._related(self.error) > chance + 2 * self._related(theirs)).any():
+            return None
+        ratio = _ratio(self.error, theirs)
+        if ratio is None:
+            return None
+        correlation = float(np.vdot(self.error, theirs)) / (_norm(self.error) * _norm(theirs))
+        return Likeness(algorithm, t, ratio, correlation)
+
+    def _t(self, algorithm: Algorithm, u: float) -> float:
+        """T of the candidate by the bound of an algorithm."""
+        x, w = (np.abs(one.astype(np.float64)) for one in (self.sample.x, self.sample.w))
+        noise = algorithm.forward_bound(x, w, self.sample.layer)
+        bound = Arithmetic(u, algorithm.operand).factor(self.n) * self.absolute
+        bound = bound + u * (noise if noise.size == 1 else self.sample.cut(noise))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.abs(self.error) / bound
+        return float(np.nan_to_num(ratio, nan=0.0, posinf=math.inf).max())
+
+    def _computed(self, algorithm: Algorithm) -> Array:
+        """What an algorithm gives in the candidate's precision."""
+        z = self.sample.cut(algorithm.forward(self.sample.x, self.sample.w, self.sample.layer))
+        return (z + self.sample.b.astype(z.dtype)).astype(np.float64)
+
+    def _related(self, error: Array) -> Array:
+        """How much the errors of each channel are a part of the right values, and a constant, (2, k), from 0 to 1."""
+        size = np.sqrt((error * error).sum((1, 2)))
+        cosine = np.abs((error * self.right).sum((1, 2))) / np.sqrt((self.right * self.right).sum((1, 2)) + TINY)
+        return np.stack([cosine, np.abs(error.sum((1, 2))) / math.sqrt(error[0].size)]) / np.maximum(size, TINY)
+
+
+def _ratio(error: Array, theirs: Array) -> float | None:
+    """Size of the candidate's errors over that of an algorithm's; None where they are not alike."""
+    if not theirs.any() or float(np.abs(error).max()) > ALIKE_IN_A_CHANNEL * float(np.abs(theirs).max()):
+        return None
+    ratio = _norm(error) / _norm(theirs)
+    each, its = (np.sqrt((one * one).mean((1, 2))) for one in (error, theirs))
+    alike = (each <= ALIKE_IN_A_CHANNEL * its) & (its <= ALIKE_IN_A_CHANNEL * each)
+    return ratio if 1 / ALIKE <= ratio <= ALIKE and alike.all() else None
+
+
+def _norm(a: Array) -> float:
+    return float(np.linalg.norm(a))
+
+
+def _best(pair: FilePair, alike: list[Likeness]) -> tuple[Likeness, Comparison]:
+    """The one by whose bounds the fewest tensors fail, of those that are most alike."""
+    by_bounds = []
+    for one in alike[:MOST_COMPARED]:
+        compared = compare(pair.computed_by(one.algorithm))
+        by_bounds.append((one, compared))
+        if not compared.failures:
+            break
+    return min(by_bounds, key=lambda both: len(both[1].failures))
+
+
+def _keep_unlike(direct: Comparison, compared: Comparison, unlike: list[Errors]) -> None:
+    """What the algorithm does not explain is judged as before, although it is inside the algorithm's bound."""
+    before = {(judged.name, judged.step): judged for judged in direct.judged}
+    names = {(one.sample.name, one.sample.step) for one in unlike}
+    compared.judged = [
+        before[judged.name, judged.step] if judged.passed and (judged.name, judged.step) in names else judged
+        for judged in compared.judged
+    ]
+
+
+def _recognised(
+    comparison: Comparison, errors: Errors, likeness: Likeness, alike: list[Likeness]
+) -> RecognisedAlgorithm:
+    sample, algorithm = errors.sample, likeness.algorithm
+    others = dict.fromkeys(one.algorithm.family for one in alike)
+    others.pop(algorithm.family)
+    return RecognisedAlgorithm(
+        algorithm, title(algorithm, sample.kernel), sample.name, likeness.t,
+        comparison.t(sample.name, sample.step), errors.of_direct(), () if likeness.agrees else tuple(others))

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""Convolutions by Winograd, FFT, Strassen or split operands: named, allowed, and no hiding place for a bug."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bridge.common.errors import FileError
+from bridge.exchange.model import Conv2d
+from bridge.judge.judge import Judgement, judge
+from bridge.judge.oracle.algorithms import Algorithm, known, transposed, turned_kernels
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.healthy import NoLibrary
+from bridge.validate.self_test.operations import Operations
+from reference.export import export
+from reference.settings import ExportSettings
+from tests.helpers.candidates import ask
+
+Tensor = torch.Tensor
+NAMED = {one.name: one for one in known()}
+F4, F6 = NAMED["Winograd F(4x4)"], NAMED["Winograd F(6x6)"]
+undiagnosed = partial(judge, diagnosing=False)
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(),
+                         nn.Conv2d(8, 1, 3, padding=1))
+
+
+@pytest.fixture(scope="module")
+def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("algorithms") / "fixture.h5"
+    export(path, ExportSettings(height=40, width=36, batch=2, steps=2, model=net, threads=1, oracle_steps=1))
+    return path
+
+
+def by(algorithm: Algorithm) -> type[Operations]:
+    """Convolutions and data gradients by an algorithm in float32."""
+
+    class Fast(Operations):
+        def conv(self, layer: Conv2d, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+            z = torch.from_numpy(np.stack([algorithm.forward(one.numpy(), w.numpy(), layer) for one in x]))
+            return z if b is None else z + b[:, None, None]
+
+        def data_gradient(self, layer: Conv2d, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
+            turned, kernels = transposed(layer), turned_kernels(w.numpy(), layer.groups)
+            assert turned is not None
+            return torch.from_numpy(np.stack([algorithm.forward(one.numpy(), kernels, turned) for one in dz]))
+
+    return Fast
+
+
+def but(kind: type[Operations], **methods: Callable[..., Any]) -> type[Operations]:
+    return type("Wrong", (kind,), methods)
+
+
+def test_each_is_named_and_right_where_it_is_allowed(fixture: Path, tmp_path: Path) -> None:
+    for name in ("Winograd F(4x4)", "Winograd F(6x6)", "Winograd F(4x1)", "FFT, tiles of 16 x 16",
+                 "FFT of the whole image", "Strassen, 2 levels", "three bf16 products"):
+        result, algorithm = tmp_path / f"{name}.h5", NAMED[name]
+        train(fixture, result, by(algorithm))
+        found = undiagnosed(fixture, result).verdict
+        assert found.exit_code == 3, (name, found.words)
+        assert found.words.startswith("OTHER ALGORITHM than direct sums: the errors of ")
+        assert found.algorithms[0].algorithm == algorithm and found.algorithms[0].digits > 0.1
+        allowed = undiagnosed(fixture, result, allow=(algorithm.family,))
+        assert allowed.verdict.exit_code == 0 and found.algorithms[0].name in allowed.verdict.words, name
+        assert max(one.t for one in allowed.comparison.judged) <= 1
+
+
+def test_a_declaration_allows_too(fixture: Path, tmp_path: Path) -> None:
+    result = train(fixture, tmp_path / "result.h5", by(F4))
+    for declared, code in (("winograd", 0), ("fft, winograd", 0), ("fft", 3), ("direct", 3)):
+        with h5py.File(result, "r+") as file:
+            file.attrs["conv_algorithm"] = declared
+        assert undiagnosed(fixture, result).verdict.exit_code == code, declared
+    with h5py.File(result, "r+") as file:
+        file.attrs["conv_algorithm"] = "quick"
+    with pytest.raises(FileError, match="conv_algorithm: 'quick' found, expected some of winograd"):
+        undiagnosed(fixture, result)
+
+
+def test_pytorchs_own_fast_convolution_is_no_bug(tmp_path: Path) -> None:
+    """NNPACK transforms batches of 16 and more."""
+    if not torch._nnpack_available():
+        pytest.skip("this PyTorch has no NNPACK")
+    fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
+    export(fixture, ExportSettings(height=40, width=36, batch=16, steps=1, model=net, threads=1, oracle_steps=1))
+    train(fixture, result, NoLibrary)
+    found = undiagnosed(fixture, result)
+    assert found.comparison.failures and found.verdict.exit_code == 3, found.verdict.words
+    assert found.verdict.algorithms[0].algorithm.family == "fft"
+
+
+def forward(change: Callable[[Tensor], Tensor]) -> dict[str, Callable[..., Any]]:
+    """The second convolution's output is changed."""
+    def conv(self: Operations, layer: Conv2d, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        z = by(F6).conv(self, layer, x, w, b)  # type: ignore[arg-type]
+        return change(z) if layer.name == "2" else z
+
+    return {"conv": conv}
+
+
+def last(z: Tensor, factor: float) -> Tensor:
+    z = z.clone()
+    z[:, -1] *= factor
+    return z
+
+
+#: What is wrong, and a word of the explanation; empty where nothing is predicted
+BUGS = (
+    ("flipped", "grads/4/weight", "kernel_flipped", {
+        "filter_gradient": lambda self, layer, dz, x, w: Operations.filter_gradient(self, layer, dz, x, w).flip(2, 3)}),
+    ("no mask", "grads/2/output", "mask_missing", {"relu_backward": lambda self, name, da, z: da}),
+    ("half", "grads/4/output", "factor_two", {
+        "loss_gradient": lambda self, y, t: Operations.loss_gradient(self, y, t) / 2}),
+    ("shift", "forward/2", "", forward(lambda z: z.roll(1, 3))),
+    ("small", "forward/2", "", forward(lambda z: last(z, 1.0003))),
+    ("one pixel", "forward/2", "", forward(lambda z: torch.cat([z[..., :-1], 1.001 * z[..., -1:]], 3))),
+)
+
+
+@pytest.mark.parametrize(("what", "name", "kind", "methods"), BUGS, ids=lambda one: one if isinstance(one, str) else "")
+def test_a_bug_under_a_fast_algorithm_is_a_bug(
+    fixture: Path, tmp_path: Path, what: str, name: str, kind: str, methods: dict[str, Callable[..., Any]]
+) -> None:
+    """Although F(6x6,3x3) may lose three bits in four, and is allowed."""
+    result = train(fixture, tmp_path / "result.h5", but(by(F6), **methods))
+    found: Judgement = judge(fixture, result, diagnosing=bool(kind), allow=("winograd",))
+    assert found.verdict.exit_code == 1, (what, found.verdict.words)
+    assert f"BUG: {name} of step 0" in found.verdict.words
+    if kind:
+        assert found.verdict.diagnosis is not None
+        finding = next(one for one in found.verdict.diagnosis.findings if one.name == name)
+        assert finding.explanations[0].kinds[0].key == kind
+
+
+def test_a_factor_is_no_algorithm(fixture: Path, tmp_path: Path) -> None:
+    """As large as errors of F(6x6,3x3), but a part of the right values."""
+    wrong = but(Operations, conv=lambda self, layer, x, w, b: Operations.conv(self, layer, x, w, b) * (1 + 3e-6))
+    found = undiagnosed(fixture, train(fixture, tmp_path / "result.h5", wrong)).verdict
+    assert found.exit_code in (1, 4) and not found.algorithms, found.words
+
+
+def test_the_command(fixture: Path, tmp_path: Path) -> None:
+    result = train(fixture, tmp_path / "result.h5", by(F4))
+    named = ask(fixture, result, "--no-diagnosis", "--json", str(tmp_path / "out.json"))
+    assert named.code == 3 and "--allow winograd" in " ".join(named.words.split())
+    assert '"family": "winograd"' in (tmp_path / "out.json").read_text()
+    assert ask(fixture, result, "--no-diagnosis", "--allow", "winograd").code == 0
+    assert ask(fixture, result, "--no-diagnosis", "--allow", "fft").code == 3
