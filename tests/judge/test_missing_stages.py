@@ -277,5 +277,7 @@ def test_every_run_of_a_validation_is_judged_as_asked(options: list[str], monkey
         return judge_pair(*given, **judging)  # type: ignore[arg-type]
 
     monkeypatch.setattr("bridge.validate.run.judge_pair", seen)
-    assert validate.main([*options, "--steps", "1", "--no-diagnosis", "--diagnosis-time", "7"]) == 0
-    assert asked and all(one == {"diagnosing": False, "seconds": 7.0} for one in asked)
+    judging = ["--no-diagnosis", "--diagnosis-time", "7", "--allow", "fft"]
+    assert validate.main([*options, "--steps", "1", *judging]) == 0
+    wanted = {"diagnosing": False, "seconds": 7.0, "allow": ("fft",)}
+    assert asked and all(one == wanted for one in asked)
