@@ -128,7 +128,9 @@ def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Se
             where = where or f"in {wrong.size} of {operand.right.size} elements"
     if best is not None:
         said = f"right but for {words}: {where}{' ' if where else ''}{best.said}"
-        yield replace(best, said=said, look_at=f"{words}: {best.look_at}")
+        # A factor of the kernel is one of what it meets
+        also = ", or what it is multiplied with" if words == "the kernel" else ""
+        yield replace(best, said=said, look_at=f"{words}{also}: {best.look_at}")
     elif where and words in ("the kernel", "the bias"):
         # Few numbers give all of the result. Any result has a target, a mask, a step that give it
         yield Seen(f"right but for {words}, which is wrong {where}", f"{words} {where}", MOSTLY / 2,
