@@ -10,6 +10,7 @@ from typing import NamedTuple
 from bridge.common.progress import Report
 from bridge.common.stages import attempt
 from bridge.judge.detect_algorithm import RecognisedAlgorithm, recognise_algorithm
+from bridge.judge.detect_flush import recognise_flush
 from bridge.judge.detect_precision import Recognised, recognise
 from bridge.judge.diagnosis import BUDGET, diagnose
 from bridge.judge.diagnosis.background import adequacy_in_background, adequacy_of
@@ -129,6 +130,10 @@ def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -
     if is_probe(pair.reference):
         probed = attempt(missing, "the look at every bit of the probe", lambda: judge_probe(comparison, pair), None)
         return Judgement(comparison, probed or in_doubt(decide(comparison), missing)), None
+    flushed = attempt(missing, "the look for flush to zero", lambda: recognise_flush(pair, comparison), None)
+    if flushed is not None:
+        verdict = decide(flushed.comparison)
+        return Judgement(flushed.comparison, replace(verdict, hints=[*verdict.hints, flushed.words])), None
     lower = attempt(missing, "the look for a lower precision",
                     lambda: _lower(pair, comparison, progress, allowed), None)
     if lower is None:

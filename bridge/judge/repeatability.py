@@ -208,8 +208,9 @@ class _Visitor:
 def _summed_bounds(pair: FilePair, sums: Sums) -> Iterator[tuple[str, Array]]:
     """By the inputs that are equal in both runs, where they are."""
     elements = math.prod(pair.output_shape)
-    loss = local_loss_bound(sums, pair.loss_scale, elements, pair.u)
-    yield "loss", np.asarray(loss_bound(sums, pair.loss_scale, elements, pair.u)[1] if loss is None else loss.bound)
+    loss = local_loss_bound(sums, pair.loss_scale, elements, pair.arithmetic)
+    bound = loss_bound(sums, pair.loss_scale, elements, pair.arithmetic)[1] if loss is None else loss.bound
+    yield "loss", np.asarray(bound)
     for name, parts in sums.gradients.items():
         own = local_gradient_bound(parts, pair.arithmetic)
         yield f"grads/{name}", gradient_bound(parts, pair.arithmetic)[1] if own is None else own.bound

@@ -163,8 +163,8 @@ class _Comparer:
         """Judge the loss and the parameter gradients."""
         pair = self.pair
         elements = math.prod(pair.output_shape)
-        own = local_loss_bound(sums, pair.loss_scale, elements, pair.u)
-        self._judge_sum(k, "loss", loss_bound(sums, pair.loss_scale, elements, pair.u), own)
+        own = local_loss_bound(sums, pair.loss_scale, elements, pair.arithmetic)
+        self._judge_sum(k, "loss", loss_bound(sums, pair.loss_scale, elements, pair.arithmetic), own)
         for name, parts in sums.gradients.items():
             self._judge_sum(
                 k,

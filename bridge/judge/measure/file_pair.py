@@ -30,11 +30,12 @@ class FilePair:
     reference, candidate : open files
     lower : a precision lower than the declared one that the candidate is judged by, see `bridge.judge.detect_precision`
     algorithm : of convolutions that the candidate is judged by, where they are no sums of products
+    flushes : the candidate flushes subnormal numbers to zero; also where its file declares it (``subnormals``)
 
     Attributes
     ----------
     model, sgd : the fixture's
-    lower, algorithm : as given
+    lower, algorithm, flushes : as given, or declared
     precision, u, arithmetic : in which the candidate computes, its unit roundoff, and all of it; in an exact probe
         nothing is rounded
     steps : number of batches in the fixture
@@ -55,13 +56,16 @@ class FilePair:
         candidate: ExchangeFile,
         lower: str | None = None,
         algorithm: Algorithm | None = None,
+        *,
+        flushes: bool = False,
     ) -> None:
         self.reference, self.candidate, self.lower, self.algorithm = reference, candidate, lower, algorithm
         self.model, self.sgd = _agreed(reference, candidate)
         self.precision = lower if lower in UNIT_ROUNDOFF else candidate.precision
         operand = OPERAND_ROUNDOFF.get(lower or "", 0.0) if algorithm is None else algorithm.operand
         exact = is_probe(reference)
-        self.arithmetic = Arithmetic(0.0) if exact else Arithmetic(total_roundoff(self.precision), operand, algorithm)
+        u, self.flushes = total_roundoff(self.precision), flushes or self._declares_flushing()
+        self.arithmetic = Arithmetic(0.0) if exact else Arithmetic(u, operand, algorithm, self.flushes)
         self.u = self.arithmetic.u
         self.steps = reference.batches()
         if self.steps == 0:
@@ -88,11 +92,21 @@ class FilePair:
 
     def reduced_to(self, precision: str) -> FilePair:
         """Return the same files, judged by a lower precision than the declared one."""
-        return FilePair(self.reference, self.candidate, precision)
+        return FilePair(self.reference, self.candidate, precision, flushes=self.flushes)
 
     def computed_by(self, algorithm: Algorithm) -> FilePair:
         """Return the same files, judged by the bounds of an algorithm."""
-        return FilePair(self.reference, self.candidate, algorithm=algorithm)
+        return FilePair(self.reference, self.candidate, algorithm=algorithm, flushes=self.flushes)
+
+    def flushing(self) -> FilePair:
+        """Return the same files, judged as arithmetic that flushes subnormal numbers to zero."""
+        return FilePair(self.reference, self.candidate, self.lower, self.algorithm, flushes=True)
+
+    def _declares_flushing(self) -> bool:
+        declared = self.candidate.attributes.get("subnormals", "kept")
+        if declared not in ("kept", "flushed"):
+            raise FileError(f"{self.candidate.path}: subnormals: '{declared}' found, expected kept or flushed")
+        return bool(declared == "flushed")
 
     def declared_families(self) -> frozenset[str]:
         """Return the families of algorithms that the result's attribute ``conv_algorithm`` declares.

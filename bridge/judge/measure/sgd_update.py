@@ -27,6 +27,11 @@ class UpdateCheck:
         self.own_known = set(pair.start)
         self.oracle_known = set(pair.start)
 
+    @property
+    def lost(self) -> float:
+        """Return what flushing to zero may take from a gradient: from it, from lr times it, and from the momentum."""
+        return self.pair.arithmetic.lost(4) / min(1.0, self.pair.sgd.lr or 1.0)
+
     def forget(self) -> None:
         """A step could not be followed: momentum buffers are unknown from here on."""
         if self.pair.sgd.momentum:
@@ -77,7 +82,7 @@ class UpdateCheck:
             self.comparison.skip(f"optimizer/{name}", k, f"its gradient is {NOT_IN_FILE}")
             return None
         g = self.pair.candidate.read(path, w.shape).astype(np.float64)
-        direction = self.own.direction(self.pair.sgd, name, w, (g, np.zeros_like(g)), self.pair.u)
+        direction = self.own.direction(self.pair.sgd, name, w, (g, np.full_like(g, self.lost)), self.pair.u)
         if name not in self.own_known:
             self.comparison.skip(f"optimizer/{name}", k, "an earlier gradient, whose momentum it carries, is missing")
             return None

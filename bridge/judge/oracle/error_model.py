@@ -17,6 +17,8 @@ Array = np.ndarray
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 #: Smallest positive number by precision
 SMALLEST = {"float32": 2.0**-149, "float64": 2.0**-1074}
+#: Smallest positive number with all its digits; below it are subnormal numbers, which may be flushed to zero
+SMALLEST_NORMAL = {"float32": 2.0**-126, "float64": 2.0**-1022}
 #: Largest relative error of an operand that is rounded to a lower precision before it is multiplied
 OPERAND_ROUNDOFF = {
     "TF32": 2.0**-11,
@@ -54,11 +56,14 @@ class Arithmetic:
         Largest relative error of an operand before it is multiplied; 0 where operands are exact.
     algorithm : Algorithm or None
         How convolutions are computed where they are no sums of products; it has a bound of its own.
+    flushes : bool
+        Subnormal numbers become 0, in results (flush to zero) and operands (denormals are zero).
     """
 
     u: float
     operand: float = 0.0
     algorithm: Algorithm | None = None
+    flushes: bool = False
 
     def factor(self, n: Array | float) -> Array:
         """Return s(n) of a sum of products; each product has two operands."""
@@ -76,5 +81,9 @@ class Arithmetic:
         return not (bound.size and bound.min() >= self._underflow(n) * 2.0**54)
 
     def _underflow(self, n: Array | float) -> float:
-        smallest = SMALLEST["float64" if self.u < UNIT_ROUNDOFF["float32"] else "float32"]
-        return smallest * float(np.max(n))
+        smallest = SMALLEST_NORMAL if self.flushes else SMALLEST
+        return smallest["float64" if self.u < UNIT_ROUNDOFF["float32"] else "float32"] * float(np.max(n))
+
+    def lost(self, n: float) -> float:
+        """Return what n numbers may lose that are flushed to zero; 0 where none is."""
+        return self._underflow(n) if self.flushes else 0.0

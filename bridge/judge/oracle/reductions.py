@@ -107,22 +107,26 @@ class Sums:
             self.gradients[name] = self.gradients[name] + part if name in self.gradients else part
 
 
-def loss_bound(sums: Sums, scale: float, elements: int, u: float) -> tuple[float, float]:
+def loss_bound(sums: Sums, scale: float, elements: int, arithmetic: Arithmetic) -> tuple[float, float]:
     """Return the loss of the batch and its bound; `elements` terms, each from 3 roundings (y - t, square, scale).
 
     Each square may underflow, and each product with the scale.
     """
-    bound = scale * ((rounding_factor(elements, u) + 3 * u) * sums.loss + sums.loss_propagated)
-    return scale * sums.loss, float(Arithmetic(u).with_underflow(np.atleast_1d(bound), _tiny(elements, scale))[0])
+    bound = scale * (_factor(elements, arithmetic.u) * sums.loss + sums.loss_propagated)
+    return scale * sums.loss, float(arithmetic.with_underflow(np.atleast_1d(bound), _tiny(elements, scale))[0])
 
 
-def local_loss_bound(sums: Sums, scale: float, elements: int, u: float) -> Local | None:
+def local_loss_bound(sums: Sums, scale: float, elements: int, arithmetic: Arithmetic) -> Local | None:
     """Return the loss that follows from the candidate's own output; None where its file lacks that."""
     if sums.local_loss is None:
         return None
-    bound = np.atleast_1d(scale * (rounding_factor(elements, u) + 3 * u) * sums.local_loss)
-    bound = Arithmetic(u).with_underflow(bound, _tiny(elements, scale))
+    bound = np.atleast_1d(scale * _factor(elements, arithmetic.u) * sums.local_loss)
+    bound = arithmetic.with_underflow(bound, _tiny(elements, scale))
     return Local(np.asarray(scale * sums.local_loss), bound, elements)
+
+
+def _factor(elements: int, u: float) -> float:
+    return float(rounding_factor(elements, u)) + 3 * u
 
 
 def _tiny(elements: int, scale: float) -> float:

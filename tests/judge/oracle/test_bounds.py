@@ -83,7 +83,7 @@ def one_step(weights: dict[str, Array], x: Array, target: Array, u: float) -> di
         lambda n, v, e: found.setdefault(n, (v.copy(), e.copy())) and None,
     )
     found |= {f"grads/{n}": gradient_bound(parts, Arithmetic(u)) for n, parts in sums.gradients.items()}
-    loss = loss_bound(sums, 1 / target.size, target.size, u)
+    loss = loss_bound(sums, 1 / target.size, target.size, Arithmetic(u))
     return found | {"loss": (np.array([loss[0]]), np.array([loss[1]]))}
 
 
@@ -167,11 +167,11 @@ def test_a_loss_that_underflows_is_inside_its_bound(mean: bool) -> None:
     x, target = (np.float32(2.0**-70) * rng.standard_normal((1, 9, 9)).astype(np.float32) for _ in range(2))
     scale = 1 / x.size if mean else 1.0
     sums = bounds.step_of_image(model, {}, x.astype(float), target.astype(float), scale, Arithmetic(U), lambda *_: None)
-    value, bound = loss_bound(sums, scale, x.size, U)
+    value, bound = loss_bound(sums, scale, x.size, Arithmetic(U))
     d = np.maximum(x, 0) - target
     for loss in (np.float32(scale) * (d * d).sum(dtype=np.float32), (np.float32(scale) * d * d).sum(dtype=np.float32)):
         assert abs(float(loss) - value) <= bound <= 200 * 2.0**-149
-    assert value > 0 and loss_bound(Sums(), scale, x.size, U) == (0, 0)
+    assert value > 0 and loss_bound(Sums(), scale, x.size, Arithmetic(U)) == (0, 0)
 
 
 # --- the statistic ------------------------------------------------------------------------------------------

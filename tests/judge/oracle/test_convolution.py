@@ -194,7 +194,7 @@ def test_a_whole_step_equals_autograd(name: str) -> None:
     wanted = autograd_step(model, weights, x, target)
     found = {n: np.stack(values) for n, values in found.items()}
     found |= {f"grads/{n}": parts.value for n, parts in sums.gradients.items()}
-    found["loss"] = np.float64(loss_bound(sums, scale, target.size, 2.0**-53)[0])
+    found["loss"] = np.float64(loss_bound(sums, scale, target.size, Arithmetic(2.0**-53))[0])
     assert found.keys() == wanted.keys()
     for n, value in wanted.items():
         np.testing.assert_allclose(found[n], value, rtol=0, atol=1e-12 * (1 + np.abs(value).max()), err_msg=n)
