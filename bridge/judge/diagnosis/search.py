@@ -123,7 +123,8 @@ class Search:
                 return [swapped], None
             # Where NaN is, nothing can be predicted
             if np.isfinite(self.target).all():
-                accepted = self._after(self._one_fault) or self._after(self._one_fault_and_a_factor)
+                accepted = self._after(self._one_fault) or self._after(self._rare_fault)
+                accepted = accepted or self._after(self._one_fault_and_a_factor)
             if not accepted and place.explanation is not None:
                 accepted = [place.explanation]
             if not accepted and np.isfinite(self.target).all():
@@ -160,8 +161,9 @@ class Search:
             self._try(output_faults.permuted(base, self.truth.value, self.found, self.case.name))
         if not (self.costly and any(one.t <= REJECTED for one in self.tried)):
             self._try(operation_faults(self.case))
-        if not any(one.t <= REJECTED for one in self.tried):
-            self._try(rare_operation_faults(self.case))
+
+    def _rare_fault(self) -> None:
+        self._try(rare_operation_faults(self.case))
 
     def _undone(self) -> Explanation | None:
         """Bytes that were mixed up are put right."""
