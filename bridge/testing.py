@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ def assert_step_matches(
     *,
     run: Callable[[Path, Path], Any] | None = None,
     allow_lower_precision: bool = False,
+    allow: Collection[str] = (),
     report: StrPath | None = None,
 ) -> Comparison:
     """Assert that a result is a right computation of what a fixture asks for.
@@ -44,6 +45,7 @@ def assert_step_matches(
     result : exchange file of the program under test; or give `run`
     run : called as ``run(fixture, result)`` to make the result, in a temporary folder
     allow_lower_precision : TF32, bf16 or fp16 operands are right, too, where they explain everything
+    allow : arithmetic that is right though it is no sum of products: winograd, fft, strassen, split
     report : write an HTML report here, whatever the verdict
 
     Returns
@@ -81,19 +83,21 @@ def assert_step_matches(
         raise ArgumentError(f"assert_step_matches: {found} of result and run given, expected one")
     check_files([("fixture", fixture), ("result", result)], [("report", report)])
     if result is not None:
-        return _assert(fixture, result, allow_lower_precision, report)
+        return _assert(fixture, result, allow_lower_precision, frozenset(allow), report)
     assert run is not None
     with tempfile.TemporaryDirectory(prefix="bridge-") as folder:
         made = Path(folder) / "result.h5"
         run(Path(fixture), made)
-        return _assert(fixture, made, allow_lower_precision, report)
+        return _assert(fixture, made, allow_lower_precision, frozenset(allow), report)
 
 
-def _assert(fixture: StrPath, result: StrPath, allow_lower_precision: bool, report: StrPath | None) -> Comparison:
+def _assert(
+    fixture: StrPath, result: StrPath, allow_lower_precision: bool, allow: frozenset[str], report: StrPath | None
+) -> Comparison:
     __tracebackhide__ = True
     failed: list[str] = []
     with open_pair(fixture, result) as pair:
-        judgement = judge_pair(pair)
+        judgement = judge_pair(pair, allow=tuple(sorted(allow)))
         if report is not None:
             attempt(failed, f"report {os.fspath(report)}", lambda: write_text(report, page(judgement, pair)), None)
     comparison, verdict = judgement

@@ -34,6 +34,7 @@ from bridge.common.command_files import check_files
 from bridge.common.number_format import number
 from bridge.common.progress import stage
 from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.fast_algorithms import FAST
 from bridge.validate.self_test.fixed_tolerances import RULES
 from bridge.validate.self_test.healthy import HEALTHY, Healthy
 from bridge.validate.self_test.operations import Operations
@@ -69,6 +70,7 @@ _LOWER: dict[str, Lower] = {"TF32": tf32, "bf16": bf16}
 
 PROGRAMS: tuple[Healthy, ...] = (
     *HEALTHY,
+    *FAST,
     *_jax(),
     *(_of(reduced(lower), f"torch, {name} operands", LOWER) for name, lower in _LOWER.items()),
 )

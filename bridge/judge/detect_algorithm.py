@@ -32,7 +32,7 @@ LOOKED_AT = 1 << 20
 #: How far a size may be from that of the algorithm's errors, which depend on points, tiles and orders of sums
 ALIKE, ALIKE_IN_A_CHANNEL = 4.0, 8.0
 #: Cosine of errors with right values, or with a constant, that is no accident of many numbers
-RELATED = 0.25
+RELATED = 0.75
 #: Correlation of errors that different algorithms do not have
 CORRELATED = 0.1
 #: In place of a size 0 in a quotient
@@ -74,7 +74,7 @@ class RecognisedAlgorithm:
 
 @dataclass(frozen=True)
 class Sample:
-    """A convolution of the candidate's own inputs, of one image or a part of it; a data gradient is one too.
+    """A convolution of the candidate's own inputs, of the worst image or a part of it; a data gradient is one too.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ def _samples(pair: FilePair, comparison: Comparison) -> Iterator[Sample]:
     steps = sorted({judged.step for judged in comparison.failures})
     for step in steps:
         weights = pair.start if step == 0 else pair.parameters(pair.candidate, step)
-        failed = {judged.name for judged in comparison.failures if judged.step == step}
+        failed = {judged.name: judged.statistic.at for judged in comparison.failures if judged.step == step}
         if weights is None:
             continue
         own = {name: w.astype(pair.dtype) for name, w in weights.items()}
@@ -153,43 +153,49 @@ def _samples(pair: FilePair, comparison: Comparison) -> Iterator[Sample]:
             return
 
 
-def _forward(pair: FilePair, step: int, weights: Parameters, failed: set[str]) -> Iterator[Sample]:
+def _forward(pair: FilePair, step: int, weights: Parameters, failed: dict[str, tuple[int, ...]]) -> Iterator[Sample]:
     source = None
     for layer in pair.model.layers:
         name = f"forward/{layer.name}"
-        if isinstance(layer, Conv2d) and name in failed and (x := _operand(pair, step, source)) is not None:
+        if isinstance(layer, Conv2d) and name in failed and _has(pair, step, source):
+            image = failed[name][0]
+            x = _operand(pair, step, source, image)
             bias = weights[f"{layer.name}/bias"] if layer.bias else np.zeros(layer.out_channels, pair.dtype)
-            yield _sample(pair, (step, name), (layer, layer), (x, weights[f"{layer.name}/weight"], bias))
+            yield _sample(pair, (step, name, image), (layer, layer), (x, weights[f"{layer.name}/weight"], bias))
         source = name
 
 
-def _data(pair: FilePair, step: int, weights: Parameters, failed: set[str]) -> Iterator[Sample]:
+def _data(pair: FilePair, step: int, weights: Parameters, failed: dict[str, tuple[int, ...]]) -> Iterator[Sample]:
     before = [None, *(layer.name for layer in pair.model.layers[:-1])]
     for layer, earlier in reversed([*zip(pair.model.layers, before, strict=True)]):
         source, name = f"grads/{layer.name}/output", "grads/input" if earlier is None else f"grads/{earlier}/output"
-        if not (isinstance(layer, Conv2d) and name in failed):
-            continue
-        turned, dz = transposed(layer), _operand(pair, step, source)
-        if turned is not None and dz is not None:
+        turned = transposed(layer) if isinstance(layer, Conv2d) else None
+        if turned is not None and isinstance(layer, Conv2d) and name in failed and _has(pair, step, source):
+            image = failed[name][0]
+            dz = _operand(pair, step, source, image)
             w = turned_kernels(weights[f"{layer.name}/weight"], layer.groups)
-            yield _sample(pair, (step, name), (turned, layer), (dz, w, np.zeros(turned.out_channels, pair.dtype)))
+            bias = np.zeros(turned.out_channels, pair.dtype)
+            yield _sample(pair, (step, name, image), (turned, layer), (dz, w, bias))
 
 
-def _operand(pair: FilePair, step: int, source: str | None) -> Array | None:
-    """The first image of what a convolution takes, the network's input where `source` is None."""
+def _has(pair: FilePair, step: int, source: str | None) -> bool:
+    return source is None or pair.candidate.has(f"steps/{step}/{source}")
+
+
+def _operand(pair: FilePair, step: int, source: str | None, image: int) -> Array:
+    """An image of what a convolution takes, of the network's input where `source` is None."""
     if source is None:
-        return pair.batch(step, "input", 0).astype(pair.dtype)
-    if not pair.candidate.has(f"steps/{step}/{source}"):
-        return None
-    return pair.candidate.read(f"steps/{step}/{source}", pair.shapes[source], 0).astype(pair.dtype)
+        return pair.batch(step, "input", image).astype(pair.dtype)
+    return pair.candidate.read(f"steps/{step}/{source}", pair.shapes[source], image).astype(pair.dtype)
 
 
 def _sample(
-    pair: FilePair, tensor: tuple[int, str], layers: tuple[Conv2d, Conv2d], operands: tuple[Array, Array, Array]
+    pair: FilePair, tensor: tuple[int, str, int], layers: tuple[Conv2d, Conv2d], operands: tuple[Array, Array, Array]
 ) -> Sample:
     """As much of the image as is looked at."""
-    (step, name), layer, (x, w, bias) = tensor, layers[0], operands
-    found, side = pair.candidate.read(f"steps/{step}/{name}", pair.shapes[name], 0), int(math.sqrt(LOOKED_AT / len(x)))
+    (step, name, image), layer, (x, w, bias) = tensor, layers[0], operands
+    found = pair.candidate.read(f"steps/{step}/{name}", pair.shapes[name], image)
+    side = int(math.sqrt(LOOKED_AT / len(x)))
     part = x[:, :side, :side]
     whole, seen = layer.output_shape((1, *x.shape))[2:], layer.output_shape((1, *part.shape))[2:]
     # What lies at the cut sees zeros where the image goes on
@@ -222,11 +228,14 @@ class Errors:
         right = sample.cut(convolution.forward(x, [w], layer)[0]) + sample.b
         absolute = sample.cut(convolution.forward(np.abs(x), [np.abs(w)], layer)[0]) + np.abs(sample.b)
         n = convolution.products_forward(layer, x.shape[1:], layer.output_shape((1, *x.shape))[2:])
-        return cls(sample, right, absolute, sample.cut(n) + sample.kernel.bias, sample.found - right)
+        return cls(sample, right, absolute, sample.cut(n) + layer.bias, sample.found - right)
 
     def alike(self, u: float) -> list[Likeness]:
-        """Return the algorithms whose errors look like the candidate's, the most alike first."""
-        if not np.isfinite(self.error).all() or not self.error.any():
+        """Return the algorithms whose errors look like the candidate's, the most alike first.
+
+        None where the candidate's own inputs make it a right sum of products: only its inputs are wrong.
+        """
+        if not np.isfinite(self.error).all() or self._t(Direct("", ""), u) <= 1:
             return []
         found = [self._likeness(one, u) for one in known() if one.applies(self.sample.kernel)]
         return sorted((one for one in found if one is not None), key=lambda one: one.order)
@@ -247,7 +256,7 @@ class Errors:
         if not t <= 1:
             return None
         theirs = self._computed(algorithm) - self.right
-        chance = RELATED + 4 / math.sqrt(self.error[0].size)
+        chance = min(0.9, RELATED + 4 / math.sqrt(self.error[0].size))
         if (self._related(self.error) > chance + 2 * self._related(theirs)).any():
             return None
         ratio = _ratio(self.error, theirs)

@@ -13,6 +13,8 @@ from bridge.report.outputs import Judging, OutputFiles
 #: Options that are handed on to ``reference.export`` as they are
 EXPORT_OPTIONS = ("size", "batch", "steps", "seed", "lr", "momentum", "dampening", "weight_decay", "reduction",
                   "image", "model")
+#: What a device with transforms=yes may compute
+TRANSFORMS = ("fft", "winograd")
 #: Where they are not asked for
 DEFAULTS = {"size": "1024", "batch": 2, "steps": 3, "seed": 0}
 
@@ -62,7 +64,10 @@ class Options:
         """Return what the parser of `bridge.validate` read."""
         given = {one.name: getattr(a, one.name) for one in fields(cls) if hasattr(a, one.name)}
         given |= {"sizes": tuple(a.sizes or ()), "every_step": a.all}
-        return cls(**given, judging=Judging.of(a), files=OutputFiles.of(a))
+        judging = Judging.of(a)
+        if "transforms=yes" in a.device.split(","):
+            judging = replace(judging, allow=tuple(sorted({*judging.allow, *TRANSFORMS})))
+        return cls(**given, judging=judging, files=OutputFiles.of(a))
 
     def filled(self, **defaults: Any) -> Options:
         """Return the same with values for those options that were not given: `defaults`, then `DEFAULTS`.

@@ -19,6 +19,7 @@ from bridge.exchange.model import Conv2d
 from bridge.judge.judge import Judgement, judge
 from bridge.judge.oracle.algorithms import Algorithm, known, transposed, turned_kernels
 from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.fast_algorithms import PROGRAMS
 from bridge.validate.self_test.healthy import NoLibrary
 from bridge.validate.self_test.operations import Operations
 from reference.export import export
@@ -149,6 +150,28 @@ def test_a_factor_is_no_algorithm(fixture: Path, tmp_path: Path) -> None:
     wrong = but(Operations, conv=lambda self, layer, x, w, b: Operations.conv(self, layer, x, w, b) * (1 + 3e-6))
     found = undiagnosed(fixture, train(fixture, tmp_path / "result.h5", wrong)).verdict
     assert found.exit_code in (1, 4) and not found.algorithms, found.words
+
+
+def test_what_only_follows_from_a_bug_is_no_algorithm(fixture: Path, tmp_path: Path) -> None:
+    """The first convolution is wrong; the others are right by what they are given."""
+    wrong = but(Operations, conv=lambda self, layer, x, w, b: Operations.conv(
+        self, layer, x * (0.9997 if layer.name == "0" else 1), w, b))
+    found = undiagnosed(fixture, train(fixture, tmp_path / "result.h5", wrong)).verdict
+    assert found.exit_code == 1 and not found.algorithms, found.words
+
+
+def test_programs_that_share_nothing_with_the_judge(fixture: Path, tmp_path: Path) -> None:
+    """Their errors are as those of the judge's algorithm, or of one that cannot be told from it at this size."""
+    for name, kind in PROGRAMS.items():
+        result = train(fixture, tmp_path / "result.h5", kind)
+        found = undiagnosed(fixture, result).verdict
+        assert found.exit_code == 3, (name, found.words)
+        family = {"F": "fft", "W": "winograd", "S": "strassen", "t": "split"}[name[0]]
+        (one,) = found.algorithms
+        assert family in (one.algorithm.family, *one.others), (name, found.words)
+        if name in ("Winograd F(4x4,3x3)", "Winograd F(6x6,3x3)", "three bf16 products"):
+            assert one.name == name, found.words
+        assert undiagnosed(fixture, result, allow=(family,)).verdict.exit_code == 0, name
 
 
 def test_the_command(fixture: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Right programs whose convolutions are no sums of products: Winograd, FFT, Strassen, three bfloat16 products.
 
-They share nothing with the classes that the judge knows (`bridge.judge.oracle.fast_algorithms`).
+They share nothing with the algorithms that the judge knows (`bridge.judge.oracle.algorithms`).
 
 Sources: A. Lavin and S. Gray, CVPR 2016 (the matrices of F(2,3), F(4,3)); V. Strassen, Numer. Math. 13 (1969) 354.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bridge.validate.self_test.fast_algorithms import FAST
 from bridge.validate.self_test.fixtures import BRIGHT, SETTINGS, Data
 from bridge.validate.self_test.healthy import HEALTHY, Healthy
 from bridge.validate.self_test.plants import CATALOGUE, UNKNOWN, Plant
@@ -44,7 +45,7 @@ class Case:
 
 
 _PLANTS = {f"{one.kind} {one.name}": one for one in (*CATALOGUE, *UNKNOWN)}
-_HEALTHY = {one.name: one for one in HEALTHY}
+_HEALTHY = {one.name: one for one in (*HEALTHY, *FAST)}
 assert len(_PLANTS) == len(CATALOGUE) + len(UNKNOWN), "two faults of one name"
 
 
@@ -70,9 +71,13 @@ def running(programs: tuple[Healthy, ...], data: Data, *settings: str) -> list[C
     return [Case(one.name, data, setting, True) for setting in settings for one in programs]
 
 
+#: All right programs
+EVERY = (*HEALTHY, *FAST)
+
+
 def quick() -> list[Case]:
     """Return a fault of each kind and every right program, on small noisy images."""
-    return planted(one_of_each(CATALOGUE), SMALL) + running(HEALTHY, SMALL, "plain")
+    return planted(one_of_each(CATALOGUE), SMALL) + running(EVERY, SMALL, "plain")
 
 
 def full() -> list[Case]:
@@ -80,7 +85,7 @@ def full() -> list[Case]:
     none.
     """
     every = tuple(name for name in SETTINGS if name not in BRIGHT)
-    cases = planted(list(CATALOGUE), SMALL) + running(HEALTHY, SMALL, *every)
+    cases = planted(list(CATALOGUE), SMALL) + running(HEALTHY, SMALL, *every) + running(FAST, SMALL, "plain", "wide")
     short = tuple(one for one in CATALOGUE if one.setting not in BRIGHT)
     for turn, data in enumerate(OTHERS):
         cases += planted(one_of_each(short, turn), data)

@@ -13,11 +13,13 @@ from bridge.validate.self_test.plants import (
     optimiser,
     relus,
     sums,
+    under_algorithms,
     unknown,
 )
 from bridge.validate.self_test.plants.record import Plant, Scene
 
-_MODULES = (layouts, geometry, sums, relus, memory, corruption, numbers, optimiser, operands)
+_MODULES = (layouts, geometry, sums, relus, memory, corruption, numbers, optimiser, operands,
+            under_algorithms)
 
 CATALOGUE: tuple[Plant, ...] = tuple(
     sorted((plant for module in _MODULES for plant in module.PLANTS), key=lambda plant: plant.kind)
