@@ -14,6 +14,8 @@ from bridge.judge.oracle.error_model import Arithmetic
 
 Array = np.ndarray
 
+#: Probability of what is called chance
+BY_CHANCE = 1e-4
 #: Numbers that are equal, or zero, by chance are fewer
 ENOUGH = 4
 #: Numbers from which on zeros are said to be at random, and how far their runs may be off the expected number
@@ -99,7 +101,8 @@ def _zeros(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
     factor = float(np.median(found[used & kept] / right[used & kept]))
     if abs(factor - 1) < 1e-4:
         factor = 1.0
-    if factor == 1.0 and (isinstance(base.operation, ReluBackward) or not _at_random(lost[used], right[used])):
+    if factor == 1.0 and (isinstance(base.operation, ReluBackward) or not _at_random(lost[used], right[used])
+                          or _along_an_axis(lost.reshape(shape))):
         return
     # Kept numbers are divided by the share that is kept, of a mask or of what it was drawn from
     probability = 1 - 1 / factor if factor != 1 else share
@@ -108,6 +111,12 @@ def _zeros(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
         rest = "is as it was" if factor == 1 else f"is multiplied by {factor:.4g} = 1/(1 - p), p = {probability:.3g}"
         said = f"{100 * share:.0f} % of the numbers are 0, the rest {rest}"
         yield base.then("dropout", said, Kept(shape, base.operation, kept, factor), fitted=True)
+
+
+def _along_an_axis(lost: Array) -> bool:
+    """So many whole rows, channels or taps are spared that chance did not do it."""
+    shares = (lost.mean(tuple(i for i in range(lost.ndim) if i != axis)) for axis in range(lost.ndim))
+    return any((1 - lost.mean()) ** ((share == 0).mean() * lost.size) < BY_CHANCE for share in shares)
 
 
 def _at_random(lost: Array, right: Array) -> bool:
