@@ -16,9 +16,11 @@ from bridge.judge.diagnosis import BUDGET, diagnose
 from bridge.judge.diagnosis.background import adequacy_in_background, adequacy_of
 from bridge.judge.diagnosis.stored_16_bit import prefer_precision, replay
 from bridge.judge.exact_probe import judge_probe
+from bridge.judge.few_bits import few_bits
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import FilePair, is_probe, open_pair
 from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle.algorithms import families
 from bridge.judge.oracle.reduced_precision import HALF
 from bridge.judge.verdict import Verdict, decide, decide_by_algorithm, excuse, in_doubt, named
@@ -144,6 +146,9 @@ def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -
         comparison = lower.comparison if meant else comparison
     else:
         verdict = decide(comparison, lower.recognised, lower.comparison)
+    if verdict.outcome is Outcome.ROUNDING:
+        few = attempt(missing, "the look at how many bits a loss has", lambda: few_bits(pair, comparison), None)
+        verdict = few or verdict
     return Judgement(comparison, in_doubt(verdict, missing) if missing else verdict), lower
 
 

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""A loss that was stored in 16 bits is named by the bits that it lacks; data of few bits are no evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from bridge.judge.few_bits import significant_bits
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.oracle.reduced_precision import round_fraction, to_fp16
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.models import pointwise
+from reference.export import export
+from reference.settings import ExportSettings
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A fixture of three steps, whose losses a float16 changes by less than their bounds, and a right result."""
+    folder = tmp_path_factory.mktemp("few_bits")
+    fixture, result = folder / "fixture.h5", folder / "right.h5"
+    size = {"height": 512, "width": 1024, "batch": 2}
+    export(fixture, ExportSettings(**size, steps=3, oracle_steps=1, threads=1, model=pointwise))
+    train(fixture, result)
+    return fixture, result
+
+
+def with_losses(result: Path, path: Path, change: object, steps: int = 3) -> Path:
+    path.write_bytes(result.read_bytes())
+    with h5py.File(path, "r+") as file:
+        for k in range(steps):
+            file[f"steps/{k}/loss"][...] = np.float32(change(file[f"steps/{k}/loss"][()]))  # type: ignore[operator]
+    return path
+
+
+def test_losses_of_16_bits_are_named(right: tuple[Path, Path], tmp_path: Path) -> None:
+    fixture, result = right
+    assert judge(fixture, result, diagnosing=False).verdict.outcome is Outcome.ROUNDING
+    half = with_losses(result, tmp_path / "half.h5", lambda x: to_fp16(np.atleast_1d(x))[0])
+    comparison, verdict = judge(fixture, half, diagnosing=False)
+    assert not comparison.failures
+    assert verdict.outcome is Outcome.PRECISION
+    assert "the loss is stored in fp16 or TF32" in verdict.words
+    assert "2^36" in verdict.words
+
+
+def test_more_bits_or_fewer_steps_are_no_evidence(right: tuple[Path, Path], tmp_path: Path) -> None:
+    fixture, result = right
+    for name, change, steps in (
+        ("13 bits", lambda x: round_fraction(np.atleast_1d(x), 12)[0], 3),
+        ("two steps", lambda x: to_fp16(np.atleast_1d(x))[0], 2),
+    ):
+        other = with_losses(result, tmp_path / f"{name}.h5", change, steps)
+        assert judge(fixture, other, diagnosing=False).verdict.outcome is Outcome.ROUNDING, name
+
+
+def test_exact_losses_are_no_evidence(tmp_path: Path) -> None:
+    """Small integers in images, targets and weights, and lr = 0: every loss is a small integer."""
+    fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
+    export(fixture, ExportSettings(height=16, width=16, batch=2, steps=3, threads=1, probe=True))
+    with h5py.File(fixture, "r+") as file:
+        del file.attrs["probe"]
+    train(fixture, result)
+    with h5py.File(result) as file:
+        assert all(significant_bits(float(file[f"steps/{k}/loss"][()])) <= 11 for k in range(3))
+    assert judge(fixture, result, diagnosing=False).verdict.outcome is Outcome.ROUNDING
