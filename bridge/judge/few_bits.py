@@ -1,90 +1,110 @@
 # SPDX-License-Identifier: MIT
-"""A loss that was stored in fewer bits than its precision has: inside its bound, and yet evidence.
+"""Sums that were stored in fewer bits than their precision has: inside their bounds, and yet evidence.
 
-The bound of a sum of a million squares is as wide as the last bit of a float16. But a float32 loss ends in zeros by
-chance alone: twice as rarely for every bit, and in every step anew.
+The bound of a sum of a million terms is as wide as the last bit of a float16. But a float32 sum ends in zeros by chance
+alone: twice as rarely for every bit, and in every element and step anew. Where the data make it so (zeros, small
+integers, exact sums) the reference's sum ends in zeros too, and counts nothing.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 
+import numpy as np
+
+from bridge.common.number_format import count
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
 
+Array = np.ndarray
+
 #: Significant bits of the types, the fewest first, and what they are called
 TYPES = {8: "bf16", 11: "fp16 or TF32"}
 #: Significant bits of float32
 FULL = 24
-#: Of the oracle, whose own rounding is far behind them
-ORACLE = 40
 #: The probability of a false alarm is at most 2 to the power of minus so many
 ENOUGH = 30
 
 
 def few_bits(pair: FilePair, comparison: Comparison) -> Verdict | None:
-    """Return the verdict on a right float32 result whose losses have the digits of 16 bits; None where they have more.
+    """Return the verdict on a float32 result of which a sum has the digits of 16 bits; None where none has.
 
-    Where the oracle's own loss needs few bits (zero, small integers, exact data) they are no evidence.
+    Nothing else may be wrong: no tensor fails, or the loss alone, by no more than its rounding to 16 bits.
 
     Parameters
     ----------
-    pair : the two files
-    comparison : nothing in it fails
+    pair, comparison : the two files, and what was found
     """
-    losses = [judged for judged in comparison.judged if judged.name == "loss"]
-    if pair.precision != "float32" or not all(_stored_whole(pair, one.step) for one in losses):
+    failures = comparison.failures
+    if pair.precision != "float32" or any(one.name != "loss" for one in failures):
         return None
-    terms = math.prod(pair.output_shape)
-    for bits, name in TYPES.items():
-        if all(significant_bits(one.statistic.found) <= bits for one in losses):
-            evidence = sum(_free_bits(one, bits, terms) for one in losses)
-            if evidence >= ENOUGH:
-                return _verdict(len(losses), bits, name, evidence)
+    for name, shape in pair.shapes.items():
+        # What is not summed over the image shows fewer bits by its error
+        if name == "loss" or name.endswith(("/weight", "/bias")):
+            paths = [f"steps/{k}/{name}" for k in range(pair.steps)]
+            known = [path for path in paths if pair.candidate.has(path) and pair.reference.has(path)]
+            both = [(pair.candidate.read(path, shape), pair.reference.read(path, shape)) for path in known]
+            found = _few(name, both)
+            if found is not None and all(_rounded(one, found.bits) for one in failures):
+                return found.verdict(bool(failures))
+            if failures:
+                # The loss comes before all gradients, and is none of them
+                return None
     return None
 
 
-def significant_bits(x: float, precision: int = FULL) -> int:
-    """Return how many bits the fraction of a number needs, from its first to its last 1, rounded to `precision`.
+@dataclass(frozen=True)
+class Few:
+    """A sum of so many bits, which float32 has by chance once in 2 to the power of `evidence`."""
 
-    >>> [significant_bits(x) for x in (0.0, 1.0, 0.625, 1 + 2.0**-10, 1 + 2.0**-23)]
+    name: str
+    steps: int
+    bits: int
+    evidence: int
+
+    def verdict(self, outside: bool) -> Verdict:
+        """Return the verdict; `outside`: rounded to so few bits it leaves its bound."""
+        rest = "everything else is inside its bound" if outside else "everything is inside its bound"
+        words = (
+            f"LOWER PRECISION than declared: {self.name} is stored in {TYPES[self.bits]}. It has at most {self.bits} "
+            f"significant bits in {count(self.steps, 'step')}, which float32 numbers have by chance once in "
+            f"2^{self.evidence}; {rest}."
+        )
+        hint = "Look at what it is converted to before it is summed or written: it has 24 bits in float32."
+        return Verdict(Outcome.PRECISION, words, [hint])
+
+
+def _rounded(judged: Judged, bits: int) -> bool:
+    """The error is at most that of a number of so many bits, besides the bound."""
+    s = judged.statistic
+    return s.error <= s.bound + 2.0**-bits * abs(s.expected)
+
+
+def _few(name: str, steps: list[tuple[Array, Array]]) -> Few | None:
+    """Of one sum in all steps: the candidate's and the reference's."""
+    if not steps or any(found.dtype.itemsize < 4 for found, _ in steps):
+        return None
+    found, right = (np.concatenate([np.ravel(both[i]) for both in steps]) for i in (0, 1))
+    if not (np.isfinite(found).all() and np.isfinite(right).all()):
+        return None
+    used, needed = significant_bits(found), significant_bits(right)
+    for bits in TYPES:
+        # One bit less: the last one may be 0 by rounding to even
+        evidence = int(np.maximum(0, needed - bits - 1)[found != 0].sum())
+        if (used <= bits).all() and evidence >= ENOUGH:
+            return Few(name, len(steps), bits, evidence)
+    return None
+
+
+def significant_bits(x: Array) -> Array:
+    """Return how many bits the fraction of each float32 number needs, from its first to its last 1.
+
+    >>> significant_bits(np.float32([0.0, 1.0, 0.625, 1 + 2.0**-10, 1 + 2.0**-23])).tolist()
     [0, 1, 3, 11, 24]
     """
-    if not math.isfinite(x):
-        return precision
-    fraction = round(abs(math.frexp(x)[0]) * 2**precision)
-    return fraction.bit_length() - (fraction & -fraction).bit_length() + 1 if fraction else 0
+    fraction = np.rint(np.abs(np.frexp(x.astype(np.float64))[0]) * 2.0**FULL).astype(np.int64)
+    lowest = fraction & -fraction
+    return np.where(fraction == 0, 0, FULL - np.frexp(np.maximum(lowest, 1).astype(np.float64))[1] + 1)
 
-
-def _stored_whole(pair: FilePair, step: int) -> bool:
-    """The file's own number type has all bits of a float32."""
-    return pair.candidate.read(f"steps/{step}/loss", ()).dtype.itemsize >= 4
-
-
-def _free_bits(loss: Judged, bits: int, terms: int) -> int:
-    """Bits beyond `bits` that a right loss would fill at random.
-
-    Sums of squares do not cancel, so the last bit of a float32 loss is its own. Only differences y - t that are a few
-    units in the last place of y have common factors; then E is about as large as the loss, for E holds what an error of
-    y changes: squares of differences that are multiples of E_y are multiples of about E*E/loss over their number.
-    """
-    s = loss.statistic
-    if not (s.expected > 0 and s.bound > 0):
-        return 0
-    spacing = 2.0 ** (math.frexp(s.expected)[1] - bits)
-    grid = 64 * s.bound**2 / (terms * s.expected)
-    known = math.floor(math.log2(spacing / grid))
-    # What the oracle's loss needs, and one bit less, as the last rounding may be to even
-    needed = min(significant_bits(s.expected, ORACLE), FULL) - bits - 1
-    return max(0, min(needed, known))
-
-
-def _verdict(steps: int, bits: int, name: str, evidence: int) -> Verdict:
-    words = (
-        f"LOWER PRECISION than declared: the loss is stored in {name}. It has at most {bits} significant bits in each "
-        f"of {steps} steps, which a float32 number has by chance once in 2^{evidence}; everything is inside its bound."
-    )
-    hint = "Look at what the loss is converted to before it is summed or written: it has 24 bits in float32."
-    return Verdict(Outcome.PRECISION, words, [hint])

@@ -113,7 +113,8 @@ def judge_pair(
     with adequacy_in_background(pair) as adequacy:
         (comparison, verdict), lower = _decided(pair, progress, allowed)
         missing = verdict.missing
-        if comparison.failures:
+        known = lower is None and verdict.outcome is Outcome.PRECISION
+        if comparison.failures and not known:
             verdict = attempt(missing, "the search for the fault",
                               lambda: _explained(pair, comparison, verdict, lower, seconds), verdict)
         if verdict.diagnosis is not None:
@@ -146,9 +147,12 @@ def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -
         comparison = lower.comparison if meant else comparison
     else:
         verdict = decide(comparison, lower.recognised, lower.comparison)
-    if verdict.outcome is Outcome.ROUNDING:
-        few = attempt(missing, "the look at how many bits a loss has", lambda: few_bits(pair, comparison), None)
-        verdict = few or verdict
+    if verdict.outcome in (Outcome.ROUNDING, Outcome.CANNOT_TELL, Outcome.BUG):
+        few = attempt(missing, "the look at how many bits a sum has", lambda: few_bits(pair, comparison), None)
+        if few is not None:
+            verdict, lower = few, None
+            for judged in comparison.failures:
+                judged.excused = Outcome.PRECISION
     return Judgement(comparison, in_doubt(verdict, missing) if missing else verdict), lower
 
 
