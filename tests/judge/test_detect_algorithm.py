@@ -78,6 +78,15 @@ def test_each_is_named_and_right_where_it_is_allowed(fixture: Path, tmp_path: Pa
         assert max(one.t for one in allowed.comparison.judged) <= 1
 
 
+def test_what_the_wider_bounds_hide_is_said(fixture: Path, tmp_path: Path) -> None:
+    blind = {}
+    for kind in (Operations, by(F6)):
+        verdict = judge(fixture, train(fixture, tmp_path / f"{kind.__name__}.h5", kind), allow=("winograd",)).verdict
+        assert verdict.exit_code == 0 and verdict.adequacy is not None
+        blind[kind] = {sight.detail for sight in verdict.adequacy.blind}
+    assert "TF32 operands" in blind.popitem()[1] - blind[Operations]
+
+
 def test_a_declaration_allows_too(fixture: Path, tmp_path: Path) -> None:
     result = train(fixture, tmp_path / "result.h5", by(F4))
     for declared, code in (("winograd", 0), ("fft, winograd", 0), ("fft", 3), ("direct", 3)):
