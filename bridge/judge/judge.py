@@ -11,6 +11,7 @@ from bridge.common.progress import Report
 from bridge.common.stages import attempt
 from bridge.judge.detect_algorithm import RecognisedAlgorithm, recognise_algorithm
 from bridge.judge.detect_flush import recognise_flush
+from bridge.judge.detect_operands import RecognisedOperands, recognise_operands
 from bridge.judge.detect_precision import Recognised, recognise
 from bridge.judge.diagnosis import BUDGET, diagnose
 from bridge.judge.diagnosis.background import adequacy_in_background, adequacy_of
@@ -161,8 +162,8 @@ def _lower(
 ) -> Lower | None:
     """The lower precision or the algorithm that a failing result shows; what it excuses is marked in the comparison.
 
-    What was computed again comes first, then what looks like an algorithm, then what is merely inside the bounds of a
-    lower precision.
+    What was computed again comes first, then what looks like an algorithm, then single operands that are rounded, then
+    what is merely inside the bounds of a lower precision.
     """
     recognised = recognise(pair, comparison) if comparison.failures else None
     if comparison.failures and not (recognised and recognised.proven):
@@ -171,6 +172,10 @@ def _lower(
             found = Lower(algorithm[0], pair.computed_by(algorithm[0].algorithm), algorithm[1])
             excuse(comparison, found.recognised, found.comparison)
             return found
+        operands = recognise_operands(pair, comparison)
+        if operands is not None:
+            excuse(comparison, *operands)
+            return Lower(operands[0], pair, operands[1])
     if recognised is None:
         return None
     lower = pair.reduced_to(recognised.name)
@@ -185,9 +190,10 @@ def _explained(
 ) -> Verdict:
     """A bug besides a lower precision is searched with that precision's bounds; else the precision itself is named.
 
-    Of a recognised algorithm nothing is left to name.
+    Of a recognised algorithm, or of operands that were named one by one, nothing is left to name.
     """
-    if lower and isinstance(lower.recognised, RecognisedAlgorithm) and not lower.comparison.failures:
+    nothing_left = RecognisedAlgorithm | RecognisedOperands
+    if lower and isinstance(lower.recognised, nothing_left) and not lower.comparison.failures:
         return verdict
     if lower and lower.recognised.proven and lower.comparison.failures:
         found = diagnose(lower.pair, lower.comparison, seconds)

@@ -11,7 +11,9 @@ precision     3          the first convolution that fails is what operands of a 
                          is outside the bounds of that precision (where results are stored in 16 bits, too: every
                          operation that fails gives that of the candidate's own inputs); or its errors are those of
                          an algorithm that is no sum of products (Winograd, FFT, ...), nothing is outside the bounds
-                         of that, and neither the file declares it nor an option allows it: else it is rounding
+                         of that, and neither the file declares it nor an option allows it: else it is rounding;
+                         or all that fails is what operands of one lower precision give, one by one, each operation
+                         computed from the candidate's own inputs
 cannot tell   4          the largest T lies between 1 and 10 (new weights: 4), or something is in the file that
                          could not be judged: an update that a small lr hides and whose gradient is missing, or a
                          tensor of a step whose weights are missing; or all errors are small and inside the bounds
@@ -30,6 +32,7 @@ from dataclasses import dataclass, field, replace
 
 from bridge.common.number_format import count, short
 from bridge.judge.detect_algorithm import RecognisedAlgorithm
+from bridge.judge.detect_operands import RecognisedOperands
 from bridge.judge.detect_precision import Recognised
 from bridge.judge.diagnosis.records import Adequacy, Diagnosis, Finding
 from bridge.judge.measure.findings import Comparison, Judged
@@ -228,6 +231,14 @@ def _lower_precision(comparison: Comparison, recognised: Recognised) -> Verdict:
         )
         hint = f"A small bug can do this too: turn {recognised.name} off (PyTorch: allow_tf32 = False), compare again."
         return Verdict(Outcome.CANNOT_TELL, words, [hint], [recognised])
+    if isinstance(recognised, RecognisedOperands):
+        words = (
+            f"LOWER PRECISION than declared, of some operands or results: {recognised.said} ({recognised.layer}: "
+            f"T = {short(recognised.t)}; as {comparison.precision}: T = {short(recognised.declared_t)}). All else "
+            "is right by the candidate's own inputs."
+        )
+        hint = f"Keep these tensors in {comparison.precision}, or declare the lower precision; then compare again."
+        return Verdict(Outcome.PRECISION, words, [hint], [recognised])
     half = HALF.get(recognised.name)
     kind = half.type if half else recognised.name
     words = (

@@ -242,7 +242,7 @@ def part_detail(images: tuple[int, ...]) -> str:
 
 def in_reduced_precision(operation: Forward | Data | Filter, reduced: ReducedPrecision) -> Operation:
     """Return the operation in a lower precision: operands are rounded, and the result where it is stored."""
-    for operand in _OPERANDS[type(operation)]:
+    for operand in OPERANDS[type(operation)]:
         x = getattr(operation, operand)
         if isinstance(x, Bounded):
             # What is not known may be rounded to a neighbour
@@ -254,7 +254,7 @@ def in_reduced_precision(operation: Forward | Data | Filter, reduced: ReducedPre
     return operation.replaced(reduced=None if reduced.results is None else reduced)
 
 
-_OPERANDS: dict[type, tuple[str, str]] = {Forward: ("x", "w"), Data: ("dz", "w"), Filter: ("x", "dz")}
+OPERANDS: dict[type, tuple[str, str]] = {Forward: ("x", "w"), Data: ("dz", "w"), Filter: ("x", "dz")}
 
 
 def _lower(operation: Forward | Data | Filter) -> Hypotheses:

@@ -107,7 +107,7 @@ class _Replay:
             graph.known = {name: value for name, value in graph.known.items() if not graph.given(name)}
         found, best = graphs[0].found(one.name), None
         for operation in self._alternatives(graphs, one.name):
-            best = _better(best, _compared(found, operation.full(graphs[0].arithmetic)))
+            best = _better(best, compared(found, operation.full(graphs[0].arithmetic)))
             if best.t <= 1:
                 return self._said(one, best)
         if best is not None and not isinstance(graphs[1].operation(one.name), ROUNDED):
@@ -134,7 +134,7 @@ class _Replay:
         bounded = graph.operation(name).full(graph.arithmetic)
         error = np.zeros(1) if bounded.error is None else bounded.error
         step = self.reduced.step(bounded.value)
-        statistic = _compared(found, Bounded(bounded.value, error + step))
+        statistic = compared(found, Bounded(bounded.value, error + step))
         beyond = np.abs(found.reshape(step.shape) - bounded.value) - error
         return replace(statistic, t=1 + float(np.max(beyond / step, where=beyond > 0, initial=0.0)))
 
@@ -147,7 +147,7 @@ class _Replay:
         for i in (0, 1):
             case = self._case(one.step, parameter, i)
             if case is not None:
-                best = _better(best, _compared(case.found, case.right.full(case.graph.arithmetic)))
+                best = _better(best, compared(case.found, case.right.full(case.graph.arithmetic)))
         return one if best is None else self._said(one, best)
 
     def _case(self, step: int, parameter: str, i: int) -> Case | None:
@@ -179,7 +179,8 @@ def _better(one: Statistic | None, other: Statistic) -> Statistic:
     return other if one is None or other.t < one.t else one
 
 
-def _compared(found: Array, predicted: Bounded) -> Statistic:
+def compared(found: Array, predicted: Bounded) -> Statistic:
+    """Return the statistic of a candidate's tensor against a prediction with its bound."""
     error = np.zeros(1) if predicted.error is None else predicted.error
     value = predicted.value.reshape(found.shape)
     return measure(found, value, np.broadcast_to(error, predicted.value.shape).reshape(found.shape))

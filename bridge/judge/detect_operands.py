@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT
+"""Recognise single operands of a lower precision: weights, activations or gradients that were rounded, and others not.
+
+`bridge.judge.detect_precision` asks whether both operands of a forward convolution are rounded. Here every tensor that
+fails is computed again from the candidate's own inputs of its operation, with one of its operands (x, w, dz)
+rounded to TF32, fp16 or bf16. All failures of all steps must be explained by one type, to the float32 bound, or be what
+the right operation gives.
+
+A result that is rounded, of operands that are not, is a tensor that was damaged when it was stored. Only where all
+results of its sort in that step (all data gradients with that of the loss, say) are of 16 bits, is that how the program
+keeps them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bridge.exchange.model import Conv2d
+from bridge.judge.detect_precision import Recognised
+from bridge.judge.diagnosis.convolution_faults import OPERANDS
+from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.elementwise import BiasGradient, LossGradient
+from bridge.judge.diagnosis.hypothesis import with_operand
+from bridge.judge.diagnosis.operations import Operation
+from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
+from bridge.judge.diagnosis.stored_16_bit import compared, rounded_results
+from bridge.judge.measure.error_statistics import Statistic
+from bridge.judge.measure.file_pair import FilePair
+from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.measure.operation_names import operation
+from bridge.judge.oracle.reduced_precision import HALF, HYPOTHESES, ReducedPrecision
+
+Array = np.ndarray
+Product = Forward | Data | Filter
+
+#: The types, those that tensors are stored in first: TF32 and fp16 have as many digits
+TYPES = sorted((one for one in HYPOTHESES["float32"].values() if one.results is None),
+               key=lambda one: one.name.startswith("TF32"))
+#: Elements by which a hypothesis is rejected, and how much wider the bound of rounded operands may be
+LOOKED_AT, WIDER = 1024, 4.0
+
+
+@dataclass(frozen=True)
+class RecognisedOperands(Recognised):
+    """A lower precision of some operands; `name` is its type.
+
+    Attributes
+    ----------
+    places : what is rounded where, "the convolution conv2 (forward) takes w in fp16"
+    """
+
+    places: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> str:
+        """Return all places, in words."""
+        return "; ".join(self.places)
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """What is rounded in one operation, and its T with that."""
+
+    operands: tuple[str, ...]
+    result: bool
+    statistic: Statistic
+
+    def words(self, doing: str, kind: str) -> str:
+        """Return it in words; `doing` is the operation."""
+        parts = [f"takes {' and '.join(self.operands)} in {kind}"] if self.operands else []
+        return f"{doing} {' and '.join([*parts, f'keeps its result in {kind}'] if self.result else parts)}"
+
+
+def recognise_operands(pair: FilePair, comparison: Comparison) -> tuple[RecognisedOperands, Comparison] | None:
+    """Return what is rounded, and the comparison with the failures judged so; None where a failure is left.
+
+    Parameters
+    ----------
+    pair : the two files
+    comparison : what `bridge.judge.measure.comparison.compare` found; it is not changed
+    """
+    if pair.candidate.precision != "float32":
+        return None
+    alive: dict[str, list[tuple[Judged, Rounded]]] = {one.name: [] for one in TYPES}
+    again: dict[tuple[str, int], Statistic] = {}
+    graph: StepGraph | None = None
+    with np.errstate(all="ignore"):
+        for judged in comparison.failures:
+            right = _new_weights(comparison, judged)
+            new_weights = right is not None
+            if right is None:
+                graph = graph if graph is not None and graph.step == judged.step else _graph(pair, judged.step)
+                if graph is None or not _known(graph, judged.name):
+                    return None
+                right = _right(graph, judged.name)
+            if not right.t <= 1:
+                if new_weights or graph is None or right.nonfinite:
+                    return None
+                tried = {one.name: _rounded(graph, judged.name, one) for one in TYPES if one.name in alive}
+                alive = {name: [*alive[name], (judged, found)] for name, found in tried.items() if found is not None}
+                if not alive:
+                    return None
+            again[judged.name, judged.step] = right
+    name, found = next(iter(alive.items()))
+    if not found:
+        return None
+    again.update({(judged.name, judged.step): rounded.statistic for judged, rounded in found})
+    kinds = " or ".join(other for other, same in alive.items() if _places(same) == _places(found))
+    places = dict.fromkeys(rounded.words(operation(pair.model, judged.name), kinds) for judged, rounded in found)
+    first, rounded = found[0]
+    recognised = RecognisedOperands(name, first.name, rounded.statistic.t, first.t, places=tuple(places))
+    return recognised, replace(comparison, judged=[_judged(one, again) for one in comparison.judged])
+
+
+def _places(found: list[tuple[Judged, Rounded]]) -> list[tuple[tuple[str, ...], bool]]:
+    return [(rounded.operands, rounded.result) for _, rounded in found]
+
+
+def _judged(one: Judged, again: dict[tuple[str, int], Statistic]) -> Judged:
+    statistic = again.get((one.name, one.step))
+    note = "by rounded operands, from the candidate's own inputs"
+    return one if statistic is None else Judged(one.name, one.step, statistic, note=note)
+
+
+def _new_weights(comparison: Comparison, one: Judged) -> Statistic | None:
+    """New weights, by the candidate's own gradients; None of what is no new weight."""
+    sort, _, parameter = one.name.partition("/")
+    if sort not in ("weights", "optimizer", "update"):
+        return None
+    own = (f"optimizer/{parameter}", one.step)
+    return next((other.statistic for other in comparison.judged
+                 if sort == "update" and (other.name, other.step) == own), one.statistic)
+
+
+def _graph(pair: FilePair, step: int) -> StepGraph | None:
+    weights = pair.start if step == 0 else pair.parameters(pair.candidate, step)
+    if weights is None or not all(np.isfinite(w).all() for w in weights.values()):
+        return None
+    return StepGraph(pair, step, {name: w.astype(np.float64) for name, w in weights.items()})
+
+
+def _known(graph: StepGraph, name: str) -> bool:
+    """All inputs of the operation are in the file, and finite."""
+    return all(other in (INPUT, TARGET) or graph.own(other) is not None for other in graph.inputs(name))
+
+
+def _right(graph: StepGraph, name: str) -> Statistic:
+    """The candidate against the right operation on its own inputs."""
+    # Of large images no more than one operation's tensors at a time
+    graph.known.clear()
+    return compared(graph.found(name), graph.operation(name).full(graph.arithmetic))
+
+
+def _rounded(graph: StepGraph, name: str, one: ReducedPrecision) -> Rounded | None:
+    """What of an operation that fails is rounded to a type; the result alone comes first."""
+    right, found = graph.operation(name), graph.found(name)
+    if not isinstance(right, Product | BiasGradient | LossGradient):
+        return None
+    stored = [half for half in HALF.values() if half.type == one.name]
+    for half in stored:
+        statistic = compared(found, _kept_in(right, half).full(graph.arithmetic))
+        if statistic.t <= 1:
+            return Rounded((), True, statistic) if _all_kept(graph, name, half) else None
+    if not isinstance(right, Product):
+        return None
+    limit = right.full(graph.arithmetic).error
+    assert limit is not None
+    for operand in OPERANDS[type(right)]:
+        changed = with_operand(right, operand, one.widened)
+        for storage in (None, *stored):
+            kept = changed if storage is None else _kept_in(changed, storage)
+            if _near(kept, found, np.broadcast_to(limit, right.shape)):
+                statistic = compared(found, kept.full(graph.arithmetic))
+                if statistic.t <= 1:
+                    return Rounded((operand,), storage is not None, statistic)
+    return None
+
+
+def _kept_in(right: Operation, half: ReducedPrecision) -> Operation:
+    """The operation with its result stored in 16 bits."""
+    return right.replaced(reduced=half) if isinstance(right, Product) else rounded_results(right, half)
+
+
+def _near(changed: Operation, found: Array, limit: Array) -> bool:
+    """Whether some elements are what the changed operation gives: it costs less than all of them."""
+    at = np.unique(np.linspace(0, found.size - 1, min(found.size, LOOKED_AT)).astype(np.int64))
+    value = changed.at(at)
+    error = np.abs(found.reshape(-1)[at] - value)
+    return bool((error <= WIDER * limit.reshape(-1)[at] + changed.slack(value)).all())
+
+
+def _all_kept(graph: StepGraph, name: str, half: ReducedPrecision) -> bool:
+    """Whether all results of this sort in the step hold numbers of the type, and are not lost.
+
+    One alone proves nothing.
+    """
+    sort = _sort(graph, name)
+    names = [other for other in graph.pair.shapes if sort is not None and _sort(graph, other) == sort]
+    kept = [graph.own(other) for other in names if graph.given(other)]
+    return len(kept) > 1 and all(
+        one is not None and one.any() and np.array_equal(half.widened(one), one) for one in kept)
+
+
+def _sort(graph: StepGraph, name: str) -> str | None:
+    """Products of the forward pass, gradients of weights, of biases, or of images; None of all else."""
+    sort, _, rest = name.partition("/")
+    if sort == "forward":
+        convolutions = {layer.name for layer in graph.model.layers if isinstance(layer, Conv2d)}
+        return "forward" if rest in convolutions else None
+    if sort != "grads":
+        return None
+    return rest.rpartition("/")[2] if rest.endswith(("/weight", "/bias")) else "images"
