@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from bridge.common.progress import Report
@@ -12,7 +13,9 @@ from bridge.common.stages import attempt
 from bridge.judge.detect_algorithm import RecognisedAlgorithm, recognise_algorithm
 from bridge.judge.detect_flush import recognise_flush
 from bridge.judge.detect_operands import RecognisedOperands, recognise_operands
+from bridge.judge.detect_order import recognise_order
 from bridge.judge.detect_precision import Recognised, recognise
+from bridge.judge.detect_rounding import recognise_rounding
 from bridge.judge.diagnosis import BUDGET, diagnose
 from bridge.judge.diagnosis.background import adequacy_in_background, adequacy_of
 from bridge.judge.diagnosis.stored_16_bit import prefer_precision, replay
@@ -138,6 +141,12 @@ def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -
     if flushed is not None:
         verdict = decide(flushed.comparison)
         return Judgement(flushed.comparison, replace(verdict, hints=[*verdict.hints, flushed.words])), None
+    for what, recognised in (("the order of evaluation", recognise_order), ("directed rounding", recognise_rounding)):
+        known = attempt(missing, f"the look for {what}", partial(recognised, pair, comparison), None)
+        if known is not None:
+            for judged in comparison.failures:
+                judged.excused = Outcome.PRECISION
+            return Judgement(comparison, known), None
     lower = attempt(missing, "the look for a lower precision",
                     lambda: _lower(pair, comparison, progress, allowed), None)
     if lower is None:

@@ -13,7 +13,8 @@ precision     3          the first convolution that fails is what operands of a 
                          an algorithm that is no sum of products (Winograd, FFT, ...), nothing is outside the bounds
                          of that, and neither the file declares it nor an option allows it: else it is rounding;
                          or all that fails is what operands of one lower precision give, one by one, each operation
-                         computed from the candidate's own inputs
+                         computed from the candidate's own inputs; or the gradient of the loss is c*y - c*t, or
+                         rounding is directed, which explains everything
 cannot tell   4          the largest T lies between 1 and 10 (new weights: 4), or something is in the file that
                          could not be judged: an update that a small lr hides and whose gradient is missing, or a
                          tensor of a step whose weights are missing; or all errors are small and inside the bounds

@@ -7,7 +7,9 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple
+from copy import copy
+from dataclasses import astuple, replace
+from typing import Any
 
 import numpy as np
 
@@ -101,6 +103,13 @@ class FilePair:
     def flushing(self) -> FilePair:
         """Return the same files, judged as arithmetic that flushes subnormal numbers to zero."""
         return FilePair(self.reference, self.candidate, self.lower, self.algorithm, flushes=True)
+
+    def judged_with(self, **changes: Any) -> FilePair:
+        """Return the same files, judged by another arithmetic: `changes` are attributes of `Arithmetic`."""
+        other = copy(self)
+        other.arithmetic = replace(self.arithmetic, **changes)
+        other.u = other.arithmetic.u
+        return other
 
     def _declares_flushing(self) -> bool:
         declared = self.candidate.attributes.get("subnormals", "kept")

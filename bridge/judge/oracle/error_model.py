@@ -58,12 +58,15 @@ class Arithmetic:
         How convolutions are computed where they are no sums of products; it has a bound of its own.
     flushes : bool
         Subnormal numbers become 0, in results (flush to zero) and operands (denormals are zero).
+    cancels : bool
+        The gradient of the loss is a difference of rounded products, c*y - c*t.
     """
 
     u: float
     operand: float = 0.0
     algorithm: Algorithm | None = None
     flushes: bool = False
+    cancels: bool = False
 
     def factor(self, n: Array | float) -> Array:
         """Return s(n) of a sum of products; each product has two operands."""

@@ -186,10 +186,15 @@ def _loss(
     error = np.broadcast_to(y.error, d.shape)
     sums.loss_propagated = float(2 * np.vdot(np.abs(d), error) + np.vdot(error, error))
     e = 2 * scale * ((1 + rounding) * error + rounding * np.abs(d))
+    lost: Array | float = 0.0
+    if arithmetic.cancels:
+        # Of c*y - c*t each product is rounded before they are subtracted
+        lost = 4 * scale * arithmetic.u * (np.abs(y.value) + error + np.abs(target))
+        e += lost
     local: tuple[Local, ...] = ()
     if y.own is not None:
         own = 2 * scale * (y.own - target)
-        local = (Local(own, arithmetic.with_underflow(rounding * np.abs(own), 1), 4),)
+        local = (Local(own, arithmetic.with_underflow(rounding * np.abs(own) + lost, 1), 4),)
     return 2 * scale * d, arithmetic.with_underflow(e, 1), local
 
 

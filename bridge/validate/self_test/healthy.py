@@ -180,6 +180,31 @@ class OtherUpdate(Operations):
         return w.add(g, alpha=-sgd.lr)
 
 
+class KerasMomentum(Operations):
+    """Momentum as Keras writes it: the buffer holds steps, lr included, and is added to the weights."""
+
+    def update(self, name: str, w: Tensor, g: Tensor) -> Tensor:
+        sgd = self.sgd
+        if not sgd.momentum or sgd.dampening:
+            return super().update(name, w, g)
+        step = sgd.lr * self.decayed(name, w, g)
+        old = self.buffers.get(name)
+        v = -step if old is None else sgd.momentum * old - step
+        self.buffers[name] = v
+        return w + sgd.momentum * v - step if sgd.nesterov else w + v
+
+
+class OtherLoss(Operations):
+    """A mean of the images' means, and a gradient that is scaled by a reciprocal."""
+
+    def loss(self, y: Tensor, target: Tensor) -> Tensor:
+        squares = (y - target) ** 2
+        return squares.mean((1, 2, 3)).mean() if self.model.mean else squares.sum((1, 2, 3)).sum()
+
+    def loss_gradient(self, y: Tensor, target: Tensor) -> Tensor:
+        return (y - target) * (2 / (y.numel() if self.model.mean else 1))
+
+
 HEALTHY: tuple[Healthy, ...] = (
     Healthy("torch", _torch()),
     Healthy("torch, 2 threads", _torch(threads=2)),
@@ -189,6 +214,8 @@ HEALTHY: tuple[Healthy, ...] = (
     Healthy("torch, float64", _torch(dtype="float64")),
     Healthy("torch, sums in float64", _torch(DoubleInside)),
     Healthy("torch, fused update", _torch(OtherUpdate)),
+    Healthy("torch, Keras' momentum", _torch(KerasMomentum)),
+    Healthy("torch, mean of means", _torch(OtherLoss)),
     Healthy("im2col in numpy", _torch(Unfolded)),
     Healthy("windows in numpy", _torch(Windows)),
     Healthy("Fortran, cpu", _fortran("cpu")),

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""Recognise a program that rounds toward zero, up or down instead of to nearest, by the sign of its errors.
+
+Directed rounding loses up to a whole unit in the last place where rounding to nearest loses half of one. It is named
+where the errors of a convolution, computed again from the candidate's own input, mostly point the same way, and
+everything is inside the bounds of twice the unit roundoff.
+
+Source: IEEE 754-2019, 4.3.2 (directed rounding).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bridge.common.number_format import short
+from bridge.exchange.model import Conv2d
+from bridge.judge.measure.comparison import compare
+from bridge.judge.measure.file_pair import FilePair
+from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.outcome import Outcome
+from bridge.judge.oracle import convolution
+from bridge.judge.verdict import Verdict
+
+Array = np.ndarray
+
+#: Errors that must point the same way, of at least so many
+SHARE, ENOUGH = 0.75, 64
+#: No T is larger: twice the unit roundoff makes twice the error
+MOST = 2.0
+
+
+def recognise_rounding(pair: FilePair, comparison: Comparison) -> Verdict | None:
+    """Return the verdict on a failing result that rounds in one direction; None where that does not explain it.
+
+    Parameters
+    ----------
+    pair, comparison : the two files, and what was found
+    """
+    if not comparison.failures or not all(one.t <= MOST for one in comparison.failures):
+        return None
+    layer = pair.model.layers[0]
+    if not isinstance(layer, Conv2d) or not pair.candidate.has(f"steps/0/forward/{layer.name}"):
+        return None
+    direction = _direction(*_first(pair, layer))
+    if direction is None or compare(pair.judged_with(u=2 * pair.u)).failures:
+        return None
+    worst = max(comparison.failures, key=lambda one: one.t)
+    words = (
+        f"LOWER PRECISION than declared: it rounds {direction}, and not to nearest. At least {100 * SHARE:.0f} % of "
+        f"the errors of forward/{layer.name} point that way; {worst.name} of step {worst.step} has "
+        f"T = {short(worst.t)}, and everything is inside the bounds of twice the unit roundoff."
+    )
+    return Verdict(Outcome.PRECISION, words, ["Look at the rounding mode of the processor or of the compiler."])
+
+
+def _first(pair: FilePair, layer: Conv2d) -> tuple[Array, Array]:
+    """Errors and right values of the first convolution of step 0, whose inputs are exact; its first image."""
+    x = pair.batch(0, "input", 0)
+    right = convolution.forward(x, [pair.start[f"{layer.name}/weight"].astype(np.float64)], layer)[0]
+    if layer.bias:
+        right = right + pair.start[f"{layer.name}/bias"][:, None, None]
+    name = f"forward/{layer.name}"
+    return pair.candidate.read(f"steps/0/{name}", pair.shapes[name], 0) - right, right
+
+
+def _direction(error: Array, right: Array) -> str | None:
+    """
+    >>> right = np.tile([1.0, -1.0], 50)
+    >>> _direction(-0.1 * right, right), _direction(0.1 * abs(right), right), _direction(0.1 * right, right)
+    ('toward zero', 'up', None)
+    """
+    here = error != 0
+    e, v = np.sign(error[here]), np.sign(right[here])
+    if e.size < ENOUGH or not np.isfinite(e).all():
+        return None
+    for name, sign in (("toward zero", -e * v), ("up", e), ("down", -e)):
+        if np.count_nonzero(sign > 0) >= SHARE * e.size:
+            return name
+    return None
