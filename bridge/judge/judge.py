@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from bridge.common.progress import Report
 from bridge.common.stages import attempt
 from bridge.judge.detect_algorithm import RecognisedAlgorithm, recognise_algorithm
@@ -131,6 +133,8 @@ def judge_pair(
         return Judgement(comparison, replace(verdict, adequacy=shown))
 
 
+# A candidate's NaN and infinity are judged, not warned of
+@np.errstate(all="ignore")
 def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -> tuple[Judgement, Lower | None]:
     """The judgement without a search, and the lower precision or the algorithm that was recognised."""
     comparison, missing = compare(pair, progress), list[str]()
