@@ -22,7 +22,7 @@ from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.oracle import convolution
-from bridge.judge.oracle.algorithms import Algorithm, Direct, known, title, transposed, turned_kernels
+from bridge.judge.oracle.algorithms import Algorithm, Direct, known, summed, title, transposed, turned_kernels
 from bridge.judge.oracle.error_model import Arithmetic
 
 Array = np.ndarray
@@ -225,8 +225,8 @@ class Errors:
     def of(cls, sample: Sample) -> Errors:
         """Compute what is right in float64."""
         x, w, layer = sample.x.astype(np.float64), sample.w.astype(np.float64), sample.layer
-        right = sample.cut(convolution.forward(x, [w], layer)[0]) + sample.b
-        absolute = sample.cut(convolution.forward(np.abs(x), [np.abs(w)], layer)[0]) + np.abs(sample.b)
+        right = sample.cut(summed(x, w, layer)) + sample.b
+        absolute = sample.cut(summed(np.abs(x), np.abs(w), layer)) + np.abs(sample.b)
         n = convolution.products_forward(layer, x.shape[1:], layer.output_shape((1, *x.shape))[2:])
         return cls(sample, right, absolute, sample.cut(n) + layer.bias, sample.found - right)
 

@@ -97,7 +97,7 @@ class Direct(Algorithm):
         return True
 
     def forward(self, x: Array, w: Array, layer: Conv2d) -> Array:
-        return convolution.forward(x, [w], layer)[0].astype(x.dtype)
+        return summed(x, w, layer).astype(x.dtype)
 
     def forward_bound(self, x: Array, w: Array, layer: Conv2d) -> Array:
         return np.zeros(1)
@@ -219,7 +219,7 @@ class Strassen(Algorithm):
         return np.concatenate(found).reshape(size)
 
     def forward_bound(self, x: Array, w: Array, layer: Conv2d) -> Array:
-        largest = convolution.forward(x, [w], layer)[0].max()
+        largest = float(summed(x, w, layer).max())
         return self._bound(largest, math.prod(layer.weight_shape[1:]))
 
     def filter_bound(self, x: Array, dz: Array, layer: Conv2d) -> Array:
@@ -285,6 +285,11 @@ def transposed(layer: Conv2d) -> Conv2d | None:
     padding = [d * (r - 1) - p for d, r, p in zip(layer.dilation, layer.kernel_size, layer.padding, strict=True)]
     return replace(layer, in_channels=layer.out_channels, out_channels=layer.in_channels, bias=False,
                    padding=(padding[0], padding[1]))
+
+
+def summed(x: Array, w: Array, layer: Conv2d) -> Array:
+    """Return the convolution of one image as a sum of products; unlike a model's, its padding may be negative."""
+    return convolution.forward(_padded(x, layer.padding), [w], replace(layer, padding=(0, 0)))[0]
 
 
 def turned_kernels(w: Array, groups: int) -> Array:
