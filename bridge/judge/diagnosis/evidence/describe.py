@@ -174,8 +174,12 @@ def _tensors(case: Case) -> dict[str, Array]:
             continue
         for name in (INPUT, TARGET):
             found[f"{name}{when}"] = graph.value(name).value
-        for name in graph.pair.shapes:
-            own = graph.own(name) if not (name == case.name and not when) and name != "loss" else None
+        names = list(graph.pair.shapes)
+        if not when and case.name in names:
+            # What is computed from this tensor explains nothing of it
+            names = names[: names.index(case.name)]
+        for name in names:
+            own = graph.own(name) if name != "loss" else None
             if own is not None and own.size <= MANY:
                 found[f"{name}{when}"] = own
     for name, w in case.graph.weights.items():
