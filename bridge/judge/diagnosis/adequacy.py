@@ -112,7 +112,9 @@ class _Computation:
         for one in (*_common(operation_faults(case)), *_common(_of_output(case, base))):
             # A sequential sum goes wrong by its length: what a part of it shows, the whole shows
             long = one.kinds[0].key == "naive_sum"
-            if len(one.kinds) == 1 and not (long and name == "loss" and self.crop.share < 1):
+            # By how much a moved target changes one sum is chance; the gradient of the loss shows every element
+            by_chance = name == "loss" and one.kinds[0].key == "padding_width"
+            if len(one.kinds) == 1 and not by_chance and not (long and name == "loss" and self.crop.share < 1):
                 ratio = _ratio(one.operation, truth, indices, self.graph.arithmetic.u)
                 self._note(one, name, ratio if long else scale * ratio)
         self._scaled(name, truth, scale)

@@ -54,8 +54,9 @@ def model() -> nn.Module:
         nn.Conv2d(4, 2, (2, 5), stride=(1, 2), padding=(2, 1), dilation=(3, 1), groups=2))
 
 
-WAIT = "if (.not. allocated(error)) call device%synchronize(error)\n"
-COPIED, LOSS = '"copy from a tensor "//shape_text(tensor%extent), error)\n', '"reading the loss", error)\n'
+WAIT = "call device%synchronize(error)\n"
+COPIED = '"copy from a tensor "//shape_text(tensor%extent), error)\n         if (allocated(error)) return\n'
+LOSS = '"reading the loss", error)\n      if (allocated(error)) return\n'
 FILLED = "call c_memcpy(device%buffers%staging, address_after(host, done), piece)\n"
 
 FREED = "         call free_plan(self%plans(i), self%dnn, self%graphs)\n"
