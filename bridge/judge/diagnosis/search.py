@@ -40,6 +40,8 @@ FRACTION = 1 / 3
 COSTLY = 2**28
 #: Explanations that are named together, and hypotheses that are confirmed; more would say no more
 MOST_NAMED, MOST_CONFIRMED = 12, 48
+#: Numbers from which on a prediction is not near all of them by chance
+MANY = 16
 #: Seconds for the search of two faults
 TWO_FAULTS = 20.0
 #: Share of the time in which hypotheses are made; in the rest the nearest are confirmed
@@ -321,13 +323,14 @@ class Search:
 
     def _runner_up(self, accepted: list[Explanation]) -> Explanation | None:
         """Of what was rejected that which leaves the least of the error. Where nothing is accepted it is a claim, which
-        must hold for nearly all of the error.
+        must hold for nearly all of the error, and of more than a few numbers: one of many predictions is near those.
         """
         said = {one.kinds for one in accepted}
         tried = [Explanation(one.hypothesis.kinds, one.hypothesis.detail, one.t, rest=one.rest) for one in self.tried]
         rest = [one for one in (*tried, *self.elsewhere) if one.kinds not in said and math.isfinite(one.t)]
         best = min(rest, key=lambda one: (one.rest, one.t), default=None)
-        return best if accepted or (best is not None and best.rest <= MOSTLY) else None
+        claimed = best is not None and best.rest <= MOSTLY and self.found.size >= MANY
+        return best if accepted or claimed else None
 
 
 def _is_common(one: Hypothesis) -> bool:

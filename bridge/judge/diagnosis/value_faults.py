@@ -59,7 +59,8 @@ def value_faults(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
 def _clipped(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
     """Largest and smallest numbers that are met more than once, where right ones go beyond them."""
     low, high = -_limit(-right, -found), _limit(right, found)
-    if not np.isfinite([low, high]).any():
+    if not np.isfinite([low, high]).any() or low == high:
+        # A tensor of equal numbers is no clipped one
         return
     said = f"above {high:.6g}" if low == -np.inf else f"below {low:.6g}"
     if np.isfinite([low, high]).all():

@@ -128,6 +128,10 @@ def _order(used: Array, source: Array, size: int, word: str) -> str:
     return (", ".join(pairs) or f"each {word} holds the same {word}") + more
 
 
+#: A mixing matrix has so many numbers that one which leaves more describes nothing
+MIXED = 1e-3
+
+
 def mixtures(view: View) -> Iterator[Seen]:
     """Yield slices that are combinations of right slices: the mixing matrix is solved for."""
     for axis, size in enumerate(view.right.shape):
@@ -146,7 +150,7 @@ def mixtures(view: View) -> Iterator[Seen]:
         check = ~fitted
         error = float(np.linalg.norm(wanted[check] - given[check][:, used]))
         left = float(np.linalg.norm(wanted[check] - given[check] @ matrix.T))
-        if not error > 0:
+        if not left <= MIXED * error:
             continue
         matrix = np.stack([_few(given, wanted[:, i], row) for i, row in enumerate(matrix)])
         matrix[np.abs(matrix) < 1e-4 * np.abs(matrix).max()] = 0
