@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +28,10 @@ from bridge.judge.oracle.error_model import Arithmetic
 
 Array = np.ndarray
 
-#: Elements of an operand that are looked at
+#: Elements of an operand and of a result that are looked at
 LOOKED_AT = 1 << 20
+#: Multiples of pixels at which a part of a large image may begin
+ALIGNED = 24
 #: How far a size may be from that of the algorithm's errors, which depend on points, tiles and orders of sums
 ALIKE, ALIKE_IN_A_CHANNEL = 4.0, 8.0
 #: Cosine of errors with right values, or with a constant, that is no accident of many numbers
@@ -82,7 +85,8 @@ class Sample:
     layer : its geometry; of a data gradient that of dz's convolution
     kernel : the layer of the model
     x, w, b : operands in the candidate's precision, (c, h, w), (k, c / groups, r, s), (k, 1, 1)
-    found : the candidate's tensor, (k, p, q)
+    found : what is looked at of the candidate's tensor, (k, p, q)
+    inside : rows and columns of the operands' result that it is
     """
 
     name: str
@@ -93,10 +97,11 @@ class Sample:
     w: Array
     b: Array
     found: Array
+    inside: tuple[slice, slice]
 
     def cut(self, a: Array) -> Array:
         """Return the part of a result (..., p, q) that is looked at."""
-        return a[..., : self.found.shape[1], : self.found.shape[2]]
+        return a[..., self.inside[0], self.inside[1]]
 
 
 @dataclass(frozen=True)
@@ -139,18 +144,14 @@ def recognise_algorithm(
 
 
 def _samples(pair: FilePair, comparison: Comparison) -> Iterator[Sample]:
-    """Convolutions and data gradients of the first step with such failures, whose inputs are known."""
-    steps = sorted({judged.step for judged in comparison.failures})
-    for step in steps:
+    """Convolutions and data gradients that fail, and whose inputs are known, step by step."""
+    for step in sorted({judged.step for judged in comparison.failures}):
         weights = pair.start if step == 0 else pair.parameters(pair.candidate, step)
         failed = {judged.name: judged.statistic.at for judged in comparison.failures if judged.step == step}
-        if weights is None:
-            continue
-        own = {name: w.astype(pair.dtype) for name, w in weights.items()}
-        found = [*_forward(pair, step, own, failed), *_data(pair, step, own, failed)]
-        if found:
-            yield from found
-            return
+        if weights is not None:
+            own = {name: w.astype(pair.dtype) for name, w in weights.items()}
+            yield from _forward(pair, step, own, failed)
+            yield from _data(pair, step, own, failed)
 
 
 def _forward(pair: FilePair, step: int, weights: Parameters, failed: dict[str, tuple[int, ...]]) -> Iterator[Sample]:
@@ -158,10 +159,10 @@ def _forward(pair: FilePair, step: int, weights: Parameters, failed: dict[str, t
     for layer in pair.model.layers:
         name = f"forward/{layer.name}"
         if isinstance(layer, Conv2d) and name in failed and _has(pair, step, source):
-            image = failed[name][0]
-            x = _operand(pair, step, source, image)
+            at = failed[name]
+            x = _operand(pair, step, source, at[0])
             bias = weights[f"{layer.name}/bias"] if layer.bias else np.zeros(layer.out_channels, pair.dtype)
-            yield _sample(pair, (step, name, image), (layer, layer), (x, weights[f"{layer.name}/weight"], bias))
+            yield _sample(pair, (step, name, at), (layer, layer), (x, weights[f"{layer.name}/weight"], bias))
         source = name
 
 
@@ -171,11 +172,11 @@ def _data(pair: FilePair, step: int, weights: Parameters, failed: dict[str, tupl
         source, name = f"grads/{layer.name}/output", "grads/input" if earlier is None else f"grads/{earlier}/output"
         turned = transposed(layer) if isinstance(layer, Conv2d) else None
         if turned is not None and isinstance(layer, Conv2d) and name in failed and _has(pair, step, source):
-            image = failed[name][0]
-            dz = _operand(pair, step, source, image)
+            at = failed[name]
+            dz = _operand(pair, step, source, at[0])
             w = turned_kernels(weights[f"{layer.name}/weight"], layer.groups)
             bias = np.zeros(turned.out_channels, pair.dtype)
-            yield _sample(pair, (step, name, image), (turned, layer), (dz, w, bias))
+            yield _sample(pair, (step, name, at), (turned, layer), (dz, w, bias))
 
 
 def _has(pair: FilePair, step: int, source: str | None) -> bool:
@@ -190,17 +191,41 @@ def _operand(pair: FilePair, step: int, source: str | None, image: int) -> Array
 
 
 def _sample(
-    pair: FilePair, tensor: tuple[int, str, int], layers: tuple[Conv2d, Conv2d], operands: tuple[Array, Array, Array]
+    pair: FilePair,
+    tensor: tuple[int, str, tuple[int, ...]],
+    layers: tuple[Conv2d, Conv2d],
+    operands: tuple[Array, Array, Array],
 ) -> Sample:
-    """As much of the image as is looked at."""
-    (step, name, image), layer, (x, w, bias) = tensor, layers[0], operands
-    found = pair.candidate.read(f"steps/{step}/{name}", pair.shapes[name], image)
-    side = int(math.sqrt(LOOKED_AT / len(x)))
-    part = x[:, :side, :side]
-    whole, seen = layer.output_shape((1, *x.shape))[2:], layer.output_shape((1, *part.shape))[2:]
-    # What lies at the cut sees zeros where the image goes on
-    inside = [n if n == full else n - max(0, pad) for n, full, pad in zip(seen, whole, layer.padding, strict=True)]
-    return Sample(name, step, *layers, part, w, bias[:, None, None], found[:, : inside[0], : inside[1]])
+    """As much of the image around the worst element as is looked at."""
+    (step, name, at), layer, (x, w, bias) = tensor, layers[0], operands
+    found = pair.candidate.read(f"steps/{step}/{name}", pair.shapes[name], at[0])
+    side = int(math.sqrt(LOOKED_AT / max(len(x), len(found))))
+    rows, columns = (_window(layer, axis, at[2 + axis], (x.shape[1 + axis], found.shape[1 + axis]), side)
+                     for axis in (0, 1))
+    part = x[:, rows.operand, columns.operand]
+    return Sample(name, step, *layers, part, w, bias[:, None, None], found[:, rows.result, columns.result],
+                  (rows.inside, columns.inside))
+
+
+class Window(NamedTuple):
+    """A stretch of an axis: of the operand, of the tensor that is made of it, and of what that stretch alone makes."""
+
+    operand: slice
+    result: slice
+    inside: slice
+
+
+def _window(layer: Conv2d, axis: int, at: int, sizes: tuple[int, int], side: int) -> Window:
+    """The stretch around an element of the result; where it begins, tiles of 2, 4, 6 and 8 do."""
+    (n, p), pad = sizes, max(0, layer.padding[axis])
+    # Of strides only the beginning is looked at
+    first = max(0, at - side // 2) // ALIGNED * ALIGNED if layer.stride[axis] == 1 and n > side else 0
+    last = min(n, first + side)
+    reach = layer.dilation[axis] * (layer.kernel_size[axis] - 1) + 1
+    made = (last - first + 2 * layer.padding[axis] - reach) // layer.stride[axis] + 1
+    # What lies at a cut sees zeros where the image goes on
+    start, stop = pad if first > 0 else 0, made if last == n else made - pad
+    return Window(slice(first, last), slice(first + start, min(p, first + stop)), slice(start, stop))
 
 
 @dataclass(frozen=True)

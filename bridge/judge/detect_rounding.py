@@ -2,13 +2,15 @@
 """Recognise a program that rounds toward zero, up or down instead of to nearest, by the sign of its errors.
 
 Directed rounding loses up to a whole unit in the last place where rounding to nearest loses half of one. It is named
-where the errors of a convolution, computed again from the candidate's own input, mostly point the same way, and
+where the errors of all convolutions, computed again from the candidate's own inputs, mostly point the same way, and
 everything is inside the bounds of twice the unit roundoff.
 
 Source: IEEE 754-2019, 4.3.2 (directed rounding).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -38,29 +40,35 @@ def recognise_rounding(pair: FilePair, comparison: Comparison) -> Verdict | None
     """
     if not comparison.failures or not all(one.t <= MOST for one in comparison.failures):
         return None
-    layer = pair.model.layers[0]
-    if not isinstance(layer, Conv2d) or not pair.candidate.has(f"steps/0/forward/{layer.name}"):
-        return None
-    direction = _direction(*_first(pair, layer))
+    found = {_direction(*both) for both in _convolutions(pair)}
+    direction = found.pop() if len(found) == 1 else None
     if direction is None or compare(pair.judged_with(u=2 * pair.u)).failures:
         return None
     worst = max(comparison.failures, key=lambda one: one.t)
     words = (
         f"LOWER PRECISION than declared: it rounds {direction}, and not to nearest. At least {100 * SHARE:.0f} % of "
-        f"the errors of forward/{layer.name} point that way; {worst.name} of step {worst.step} has "
+        f"the errors of every convolution point that way; {worst.name} of step {worst.step} has "
         f"T = {short(worst.t)}, and everything is inside the bounds of twice the unit roundoff."
     )
     return Verdict(Outcome.PRECISION, words, ["Look at the rounding mode of the processor or of the compiler."])
 
 
-def _first(pair: FilePair, layer: Conv2d) -> tuple[Array, Array]:
-    """Errors and right values of the first convolution of step 0, whose inputs are exact; its first image."""
-    x = pair.batch(0, "input", 0)
-    right = convolution.forward(x, [pair.start[f"{layer.name}/weight"].astype(np.float64)], layer)[0]
-    if layer.bias:
-        right = right + pair.start[f"{layer.name}/bias"][:, None, None]
-    name = f"forward/{layer.name}"
-    return pair.candidate.read(f"steps/0/{name}", pair.shapes[name], 0) - right, right
+def _convolutions(pair: FilePair) -> Iterator[tuple[Array, Array]]:
+    """Errors and right values of each convolution of step 0 from the candidate's own input; of the first image.
+
+    All of a program's sums are rounded alike: one layer that is a little too small is a bug.
+    """
+    x: Array | None = pair.batch(0, "input", 0)
+    for layer in pair.model.layers:
+        name = f"forward/{layer.name}"
+        found = pair.candidate.read(f"steps/0/{name}", pair.shapes[name], 0) if pair.candidate.has(
+            f"steps/0/{name}") else None
+        if isinstance(layer, Conv2d) and x is not None and found is not None:
+            right = convolution.forward(x, [pair.start[f"{layer.name}/weight"].astype(np.float64)], layer)[0]
+            if layer.bias:
+                right = right + pair.start[f"{layer.name}/bias"][:, None, None]
+            yield found - right, right
+        x = None if found is None else found.astype(np.float64)
 
 
 def _direction(error: Array, right: Array) -> str | None:

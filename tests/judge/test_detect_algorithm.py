@@ -16,6 +16,7 @@ from torch import nn
 
 from bridge.common.errors import FileError
 from bridge.exchange.model import Conv2d
+from bridge.judge import detect_algorithm
 from bridge.judge.judge import Judgement, judge
 from bridge.judge.oracle.algorithms import Algorithm, known, transposed, turned_kernels
 from bridge.validate.self_test.candidate import train
@@ -85,6 +86,24 @@ def test_what_the_wider_bounds_hide_is_said(fixture: Path, tmp_path: Path) -> No
         assert verdict.exit_code == 0 and verdict.adequacy is not None
         blind[kind] = {sight.detail for sight in verdict.adequacy.blind}
     assert "TF32 operands" in blind.popitem()[1] - blind[Operations]
+
+
+def test_a_part_of_a_large_image_is_enough(fixture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cut out around the worst element, and what it makes is right but for the rounding of the algorithm."""
+    monkeypatch.setattr(detect_algorithm, "ALIGNED", 4)
+    monkeypatch.setattr(detect_algorithm, "LOOKED_AT", 8 * 20**2)
+    seen = []
+    taken = detect_algorithm.Errors.of
+    monkeypatch.setattr(detect_algorithm.Errors, "of", lambda sample: seen.append(taken(sample)) or seen[-1])
+    for name in ("Winograd F(4x4)", "Winograd F(6x6)", "FFT, tiles of 16 x 16"):
+        result = train(fixture, tmp_path / "result.h5", by(NAMED[name]))
+        found = undiagnosed(fixture, result).verdict
+        assert found.exit_code == 3 and NAMED[name].family in (
+            found.algorithms[0].algorithm.family, *found.algorithms[0].others), (name, found.words)
+    starts = {(one.sample.inside[0].start, one.sample.inside[1].start) for one in seen}
+    assert len(seen) > 10 and {0, 1} <= {start for both in starts for start in both}
+    for one in seen:
+        assert one.sample.x.shape[1:] <= (20, 20) and (np.abs(one.error) < 1e-4 * np.abs(one.absolute).max()).all()
 
 
 def test_a_declaration_allows_too(fixture: Path, tmp_path: Path) -> None:
@@ -159,6 +178,14 @@ def test_a_factor_is_no_algorithm(fixture: Path, tmp_path: Path) -> None:
     wrong = but(Operations, conv=lambda self, layer, x, w, b: Operations.conv(self, layer, x, w, b) * (1 + 3e-6))
     found = undiagnosed(fixture, train(fixture, tmp_path / "result.h5", wrong)).verdict
     assert found.exit_code in (1, 4) and not found.algorithms, found.words
+
+
+def test_a_layer_that_is_a_little_too_small_is_a_bug(fixture: Path, tmp_path: Path) -> None:
+    """All its errors point toward zero, but those of the other layers do not: no program rounds like that."""
+    wrong = but(Operations, conv=lambda self, layer, x, w, b: Operations.conv(self, layer, x, w, b) * (
+        1 - 4e-7 * (layer.name == "0")))
+    found = undiagnosed(fixture, train(fixture, tmp_path / "result.h5", wrong))
+    assert max(one.t for one in found.comparison.judged) < 2 and found.verdict.exit_code == 1, found.verdict.words
 
 
 def test_what_only_follows_from_a_bug_is_no_algorithm(fixture: Path, tmp_path: Path) -> None:
