@@ -14,6 +14,7 @@ from bridge.common.errors import ArgumentError, FileError
 from bridge.engine.library import extension
 from bridge.judge.oracle.reduced_precision import round_fraction
 from bridge.testing import assert_step_matches
+from bridge.validate.self_test.fast_algorithms import PROGRAMS
 from tests.helpers.candidates import Operations, plant, train
 
 
@@ -53,6 +54,15 @@ def test_a_bug_fails_with_the_verdict(small_fixture: Path, small_result: Path, t
         assert "Look at the filter gradient of conv2." in said
         assert "\n  grads/conv2/weight [step 1]: bug, T = " in said and "right is" in said
         assert "BUG: grads/conv2/weight" in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+def test_an_algorithm_is_right_where_it_is_allowed(small_fixture: Path, tmp_path: Path) -> None:
+    path = train(small_fixture, tmp_path / "result.h5", PROGRAMS["Winograd F(6x6,3x3)"])
+    with pytest.raises(AssertionError, match="OTHER ALGORITHM"):
+        assert_step_matches(small_fixture, path)
+    assert not assert_step_matches(small_fixture, path, allow={"winograd"}).failures
+    with pytest.raises(ArgumentError, match="'winegrad' found"):
+        assert_step_matches(small_fixture, path, allow={"winegrad"})
 
 
 def test_a_wrong_program_fails(small_fixture: Path) -> None:

@@ -18,6 +18,8 @@ import pytest
 from bridge.engine.library import programs
 from bridge.validate import __main__ as validate
 from bridge.validate import run as validation
+from bridge.validate.__main__ import parser
+from bridge.validate.options import Options
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.candidates import Operations, ask, train
@@ -170,3 +172,14 @@ def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("PATH", str(tmp_path))
     assert validate.main(["--size", "16"]) == 2
     assert "the program cnn_step is not installed" in capsys.readouterr().err
+
+
+def test_transforms_that_were_asked_for_are_rounding() -> None:
+    """Of a device with transforms=yes; other devices are asked for direct sums."""
+    for line, allowed in (
+        (["--device", "cuda,transforms=yes"], ("fft", "winograd")),
+        (["--device", "cuda,transforms=yes", "--allow", "split"], ("fft", "split", "winograd")),
+        (["--device", "cuda,transforms=no"], ()),
+        (["--allow", "fft"], ("fft",)),
+    ):
+        assert Options.of(parser().parse_args(line)).judging.allow == allowed, line

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from bridge.judge.diagnosis.evidence.describe import chosen, describe
+from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
+from bridge.judge.diagnosis.evidence.slices import mixtures
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.records import MOSTLY
 from tests.helpers.diagnosed import Lab, make
@@ -87,6 +88,25 @@ def test_noise_is_not_described(lab: Lab) -> None:
             noise = size * lab.bound(name).max() * rng.normal(size=right.shape)
             found = seen(lab, name, right + noise)
             assert found is None, (name, size, found)
+
+
+def test_what_follows_from_a_tensor_explains_nothing_of_it(lab: Lab) -> None:
+    """Else the output is the target plus N/2 times the gradient of the loss, whatever it is."""
+    case = lab.case(Z, lab.right(Z), 1)
+    given = known_tensors(case)
+    assert "forward/two" not in given and "grads/two/output" not in given
+    assert {"forward/one", "forward/two of the step before", "grads/two/output of the step before"} <= set(given)
+
+
+def test_a_mixture_that_leaves_some_is_not_described() -> None:
+    """Images that are zero where something else is negative are nearly a combination of each other."""
+    rng = np.random.default_rng(0)
+    right = rng.normal(size=(3, 1, 24, 20))
+    mixed = np.stack([0.9 * right[0] + 0.1 * right[1], right[2], 0.5 * right[1]])
+    for noise, described in ((0.0, True), (0.05, False)):
+        found = mixed + noise * rng.normal(size=right.shape)
+        said = [one for one in mixtures(View(found, right, np.full(right.shape, 1e-6), AXES["nchw"]))]
+        assert bool(said) is described, (noise, said)
 
 
 def test_a_description_is_judged_by_elements_that_nothing_was_fitted_to() -> None:

@@ -227,6 +227,17 @@ def test_zeros_in_a_pattern_are_no_dropout(lab: Lab, wrong: Callable[[Array], Ar
     assert not {"dropout", "underflow"} & {key for one in explanations for key in keys(one)}
 
 
+def test_few_numbers_prove_little(lab: Lab) -> None:
+    """Equal ones are not clipped, and one of a thousand predictions is near a single number."""
+    name = "grads/two/bias"
+    explanations, _ = lab.search(name, np.full_like(lab.right(name), lab.right(name).mean()), seconds=3.0)
+    assert "clipped" not in {key for one in explanations for key in keys(one)}
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        explanations, runner_up = lab.search("loss", lab.right("loss") * rng.uniform(0.5, 0.9, 1), seconds=3.0)
+        assert runner_up is None or explanations
+
+
 def test_one_tap_that_is_lost_is_no_dropout(lab: Lab) -> None:
     """Every ninth number of a filter's memory has about as many runs as of a coin."""
     wrong = lab.right(DW).copy()

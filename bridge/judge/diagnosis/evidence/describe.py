@@ -47,7 +47,7 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool]) -> Seen | Non
         return None
     if isinstance(case.right, Loss):
         return _loss(case, case.right)
-    tensors = _tensors(case) if found.size <= MANY else {}
+    tensors = known_tensors(case) if found.size <= MANY else {}
     others = {name: x for name, x in tensors.items() if x.shape == found.shape}
     axes = AXES[axis_names(found.shape, case.name)]
     if len(axes) != found.ndim:
@@ -145,7 +145,7 @@ def _loss(case: Case, right: Loss) -> Seen | None:
         value = other.own("loss")
         if value is not None:
             others[f"the loss of step {k}"] = float(value.reshape(-1)[0])
-    targets = {name: x for name, x in _tensors(case).items() if x.shape == right.target.shape}
+    targets = {name: x for name, x in known_tensors(case).items() if x.shape == right.target.shape}
     targets["the target 0"] = np.zeros_like(right.target)
     targets["the target turned upside down"] = right.target[:, :, ::-1]
     targets["the target mirrored"] = right.target[..., ::-1]
@@ -166,8 +166,8 @@ def _operands(case: Case) -> dict[str, Array]:
     return {}
 
 
-def _tensors(case: Case) -> dict[str, Array]:
-    """The candidate's tensors of this step and the one before, the batches of both, weights and gradients."""
+def known_tensors(case: Case) -> dict[str, Array]:
+    """Return the candidate's tensors of this step and the one before, the batches of both, weights and gradients."""
     found: dict[str, Array] = {}
     for graph, when in ((case.graph, ""), (case.before, " of the step before")):
         if graph is None:
