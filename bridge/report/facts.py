@@ -64,7 +64,7 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
             return [f"{number}. The same, in {where}."]
         return _described(number, finding, finding.seen, where)
     if not finding.explanations:
-        mostly = f" Most of it: {named(best)} leaves {_percent(best.rest)} of the error." if best else ""
+        mostly = f" Roughly, {named(best)}: that leaves {_percent(best.rest)} of the error." if best else ""
         lines = [f"{number}. Unknown structure, in {where}.", f"No known fault explains it to rounding.{mostly}"]
         return lines + _lives(finding)
     first, *others = finding.explanations
@@ -85,9 +85,12 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
 
 def _described(number: int, finding: Finding, seen: Seen, where: str) -> list[str]:
     """What is seen of an error that no known fault predicts."""
-    left = "to rounding" if seen.exact else f"but for {_percent(seen.rest)} of the error"
-    lines = [f"{number}. {sentence(where)}: {seen.said}.",
-             f"Seen {left}, on elements that nothing was fitted to; no known fault predicts it."]
+    if seen.exact:
+        lines = [f"{number}. {sentence(where)}: {seen.said}.",
+                 "Seen to rounding, on elements that nothing was fitted to; no known fault predicts it."]
+    else:
+        lines = [f"{number}. Unknown structure, in {where}.",
+                 f"Nothing explains it to rounding. {sentence(seen.said)}."]
     wrong = finding.where.partition(":")[0]
     if " of " in wrong and wrong.endswith("elements") and finding.share < NEARLY_ALL:
         lines.append(f"Wrong: {wrong}.")

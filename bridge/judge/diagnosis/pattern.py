@@ -11,7 +11,9 @@ def pattern(findings: list[Finding]) -> str:
     """Return the same fault in every convolution of a direction: a constant, not a slip."""
     groups: dict[str, list[set[str]]] = {}
     for finding in findings:
-        if finding.explanations and (direction := _direction(finding.operation)):
+        # What is described is no longer named after its place
+        known = finding.explanations and finding.seen is None
+        if known and (direction := _direction(finding.operation)):
             groups.setdefault(direction, []).append({one.key for e in finding.explanations for one in e.kinds})
     said = []
     for direction, keys in groups.items():

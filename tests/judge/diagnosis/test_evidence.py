@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
 from bridge.judge.diagnosis.evidence.slices import mixtures
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
-from bridge.judge.diagnosis.records import MOSTLY
+from bridge.judge.diagnosis.pattern import pattern
+from bridge.judge.diagnosis.records import MOSTLY, Explanation, Finding
+from bridge.report.facts import finding_lines
 from tests.helpers.diagnosed import Lab, make
 
 Array = np.ndarray
@@ -116,3 +119,38 @@ def test_a_description_is_judged_by_elements_that_nothing_was_fitted_to() -> Non
     assert view.solve(rng.normal(size=(16, 8)))[1] > MOSTLY
     assert chosen([Seen("half of it", "", 0.5)]) is None
     assert chosen([Seen("by many", "", 1e-5, 9), Seen("by one", "", 1e-5, 1)]).said == "by one"
+
+
+def test_what_leaves_more_than_rounding_says_roughly_and_how_much(lab: Lab) -> None:
+    """A factor with a few percent of noise on top of it is no explanation."""
+    right = lab.right(Z)
+    noise = np.random.default_rng(3).normal(size=right.shape)
+    found = seen(lab, Z, 0.5 * right + 0.02 * right.std() * noise)
+    assert found is not None and not found.exact
+    assert found.said.startswith(f"roughly ({100 * found.rest:.2g} % of the error is left): "), found
+
+
+def test_a_wrong_mask_is_not_described_by_what_any_wrong_mask_is(lab: Lab) -> None:
+    """Wrong elements of a mask are always 1 - right: chosen because they are wrong, they say nothing of the cause."""
+    relu = lab.graph().operation("grads/one/output")
+    da = relu.da.value
+    mask = relu.source.value > 0
+    turned = mask ^ (np.random.default_rng(4).random(mask.shape) < 0.3)
+    found = seen(lab, "grads/one/output", da * turned)
+    assert found is None or not any(word in found.said for word in ("-1", "1 -", "plus", "+ 1")), found
+
+
+def test_places_are_no_pattern_of_findings_that_are_described() -> None:
+    """"Single elements corrupted" does not stand above what is seen to rounding."""
+    place = Explanation((kind("corrupted"),), "20 single elements", 0.0, by_place=True)
+    for exact, said in ((None, True), (Seen("it is 0", "", 0.0), False)):
+        findings = [Finding(f"grads/{name}/weight", 0, f"the filter gradient of {name}", 9.0, (place,), seen=exact)
+                    for name in ("one", "two")]
+        assert bool(pattern(findings)) is said, (exact, pattern(findings))
+
+
+def test_what_leaves_more_than_rounding_is_reported_as_unknown() -> None:
+    """A rough description never stands first, as if it were the cause."""
+    for rest, unknown in ((0.06, True), (0.0, False)):
+        lines = finding_lines(1, Finding(Z, 0, "conv two", 9.0, seen=Seen("a description", "the code", rest)))
+        assert ("Unknown structure" in lines[0], "a description" in lines[0].lower()) == (unknown, not unknown), lines

@@ -24,17 +24,23 @@ from bridge.judge.diagnosis.output_faults import axis_names
 from bridge.judge.diagnosis.records import MOSTLY
 from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 
+Matcher = Callable[[View], Iterable[Seen]]
+
 #: Elements of a tensor up to which other tensors of its shape are read for comparison
 MANY = 2**22
 #: Numbers beyond which a description of the wrong elements alone may be the simpler one
 FEW = 4
 #: What is tried of every tensor, the simple first
-MATCHERS: tuple[Callable[[View], Iterable[Seen]], ...] = (
+MATCHERS: tuple[Matcher, ...] = (
     constants, functions, proportions, copies, moved, turned, mixtures, neighbours, unnamed)
+#: The same of elements that were chosen because they are wrong, where one of two numbers is (masks, what is masked):
+#: that it is the other is no news
+OF_TWO = (constants, moved)
 
 
 def describe(case: Case, truth: Bounded, late: Callable[[], bool]) -> Seen | None:
-    """Return what is seen of an error; None where nothing is that leaves at most a tenth of it.
+    """Return what is seen of an error; None where nothing is that leaves at most a tenth of it. What leaves more than
+    rounding says so.
 
     Parameters
     ----------
@@ -58,7 +64,10 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool]) -> Seen | Non
         return None
     whole = _best(case, view, tensors, late)
     part = _where_wrong(case, view, tensors, late) if whole is None or whole.numbers > FEW else None
-    return chosen(one for one in (whole, part) if one is not None)
+    best = chosen(one for one in (whole, part) if one is not None)
+    if best is None or best.exact:
+        return best
+    return replace(best, said=f"roughly ({100 * best.rest:.2g} % of the error is left): {best.said}")
 
 
 def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
@@ -89,13 +98,21 @@ def _where_wrong(case: Case, view: View, tensors: dict[str, Array], late: Callab
     if wrong.size > MOST:
         wrong = np.sort(np.random.default_rng(0).choice(wrong, MOST, replace=False))
     part = View(view.found, view.right, view.bound, view.axes, view.others, view.operands, view.dimensions, wrong)
-    best = chosen(_seen(part, late))
+    best = chosen(_seen(part, late, _of_wrong(part)))
     return None if best is None else replace(best, said=f"{where} {best.said}")
 
 
-def _seen(view: View, late: Callable[[], bool]) -> Iterator[Seen]:
+def _of_wrong(part: View) -> tuple[Matcher, ...]:
+    """What says something of elements that were chosen because they are wrong."""
+    binary = all(np.unique(np.round(x, 4)).size <= 2 for x in (part.f, part.r))
+    # Either the wrong or the right number is 0: a difference of two tensors tells them apart whatever the cause
+    masked = bool(part.f.any() and part.r.any() and (part.f * part.r == 0).all())
+    return OF_TWO if binary or masked else MATCHERS
+
+
+def _seen(view: View, late: Callable[[], bool], matchers: tuple[Matcher, ...] = MATCHERS) -> Iterator[Seen]:
     with np.errstate(all="ignore"):
-        for matcher in MATCHERS:
+        for matcher in matchers:
             if late():
                 return
             for one in matcher(view):
@@ -124,7 +141,7 @@ def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Se
         if 8 <= wrong.size < 0.9 * operand.at.size:
             part = View(operand.found, operand.right, operand.bound, operand.axes, operand.others, operand.operands,
                         operand.dimensions, wrong[:MOST])
-            best = chosen(_seen(part, late))
+            best = chosen(_seen(part, late, _of_wrong(part)))
             where = where or f"in {wrong.size} of {operand.right.size} elements"
     if best is not None:
         said = f"right but for {words}: {where}{' ' if where else ''}{best.said}"
