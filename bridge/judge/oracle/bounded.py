@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: MIT
+"""Arrays that know how far a right program may be from them: running error analysis.
+
+A `Bounded` is a float64 array and a bound on the error of whoever computes the same in the candidate's precision
+(unit roundoff u). Every operation adds its own rounding to what it carries on from its operands:
+
+* ``a + b``, ``a * b``, ...: u times the absolute result; an operand that is a constant of the formula is rounded, too;
+* a sum of n numbers: s(n) times the sum of absolute values (see `bridge.judge.oracle.error_model.rounding_factor`);
+* a function: FUNCTION_ULP units in the last place, and what it does to the ends of the interval of its argument;
+* a choice (``x > 0``, the largest of a window): where rounding may have decided it, both are inside the bound.
+
+An exact array (the network's input, a candidate's own tensor) has the error 0; what is only moved stays exact.
+
+Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.3. Functions: glibc and oneDNN
+are within 1 unit in the last place, SLEEF within 1 or 3.5, CUDA's within 2 (CUDA C++ Programming Guide, mathematical
+functions).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from bridge.judge.oracle import convolution
+from bridge.judge.oracle.error_model import UNIT_ROUNDOFF, Arithmetic
+from bridge.operations.products import Conv2d
+
+Array = np.ndarray
+Axes = tuple[int, ...] | None
+Pair = tuple[int, int]
+
+#: Units in the last place that an elementary function may be off
+FUNCTION_ULP = 4
+
+
+class Bounded:
+    """A float64 array with a bound on the error of each element.
+
+    Parameters
+    ----------
+    value : array
+    error : array of the same shape, or 0 where the value is exact
+    arithmetic : of the candidate
+
+    Examples
+    --------
+    >>> x = Bounded(np.array([3.0]), 0.0, Arithmetic(2.0**-24))
+    >>> y = x * x + 1.0
+    >>> float(y.value[0]), round(float(y.error[0] * 2**24), 3)
+    (10.0, 19.0)
+    """
+
+    __array_ufunc__ = None
+
+    def __init__(self, value: Array, error: Array | float, arithmetic: Arithmetic) -> None:
+        self.value = np.asarray(value, dtype=np.float64)
+        self.error = np.broadcast_to(np.asarray(error, dtype=np.float64), self.value.shape)
+        self.arithmetic = arithmetic
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape."""
+        return self.value.shape
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements."""
+        return self.value.size
+
+    # What only moves numbers
+
+    def moved(self, move: Callable[[Array], Array]) -> Bounded:
+        """Return what `move` does to the array: it copies, drops or repeats numbers, and computes none."""
+        return Bounded(move(self.value), move(self.error), self.arithmetic)
+
+    def reshape(self, shape: tuple[int, ...]) -> Bounded:
+        """Return the same numbers in another shape."""
+        return self.moved(lambda a: a.reshape(shape))
+
+    def transpose(self, axes: tuple[int, ...]) -> Bounded:
+        """Return the same numbers with the axes in another order."""
+        return self.moved(lambda a: a.transpose(axes))
+
+    def broadcast(self, shape: tuple[int, ...]) -> Bounded:
+        """Return the same numbers, repeated along axes of length 1."""
+        return self.moved(lambda a: np.broadcast_to(a, shape))
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Bounded:
+        """Return a part."""
+        return self.moved(lambda a: a[index])
+
+    def __neg__(self) -> Bounded:
+        """Return the negative, which is exact."""
+        return Bounded(-self.value, self.error, self.arithmetic)
+
+    def concatenated(self, others: Sequence[Bounded], axis: int) -> Bounded:
+        """Return this and others one behind the other along an axis."""
+        all_of = [self, *others]
+        return Bounded(np.concatenate([one.value for one in all_of], axis),
+                       np.concatenate([one.error for one in all_of], axis), self.arithmetic)
+
+    def windows(self, kernel: Pair, stride: Pair, padding: Pair, fill: float) -> Bounded:
+        """Return the windows (n, c, p, q, r, s) of images (n, c, h, w) that are padded with `fill`."""
+
+        def view(a: Array, around: float) -> Array:
+            padded = np.pad(a, ((0, 0), (0, 0), *((pad, pad) for pad in padding)), constant_values=around)
+            return sliding_window_view(padded, kernel, (2, 3))[:, :, ::stride[0], ::stride[1]]
+
+        return Bounded(view(self.value, fill), view(self.error, 0.0), self.arithmetic)
+
+    # Elementwise arithmetic
+
+    def __add__(self, other: Bounded | float) -> Bounded:
+        """Return the rounded sum."""
+        b = self._operand(other)
+        return self._rounded(self.value + b.value, self.error + b.error)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Bounded | float) -> Bounded:
+        """Return the rounded difference."""
+        return self + -self._operand(other)
+
+    def __rsub__(self, other: Bounded | float) -> Bounded:
+        """Return the rounded difference."""
+        return -self + self._operand(other)
+
+    def __mul__(self, other: Bounded | float) -> Bounded:
+        """Return the rounded product."""
+        b = self._operand(other)
+        carried = np.abs(self.value) * b.error + self.error * (np.abs(b.value) + b.error)
+        return self._rounded(self.value * b.value, carried, tiny=1)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Bounded | float) -> Bounded:
+        """Return the rounded quotient; unbounded where the divisor may be 0."""
+        b = self._operand(other)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = self.value / b.value
+            room = np.abs(b.value) - b.error
+            carried = np.where(room > 0, (self.error + np.abs(value) * b.error) / room, math.inf)
+        return self._rounded(value, carried, tiny=1)
+
+    def __rtruediv__(self, other: Bounded | float) -> Bounded:
+        """Return the rounded quotient."""
+        return self._operand(other) / self
+
+    def squared(self) -> Bounded:
+        """Return the rounded square."""
+        return self._rounded(self.value * self.value, self.error * (2 * np.abs(self.value) + self.error), tiny=1)
+
+    def _operand(self, other: Bounded | float) -> Bounded:
+        """A constant is rounded to the candidate's precision where it is none of its numbers."""
+        if isinstance(other, Bounded):
+            return other
+        single = self.arithmetic.u > UNIT_ROUNDOFF["float64"] * 4
+        inexact = single and math.isfinite(other) and float(np.float32(other)) != other
+        return Bounded(np.asarray(other), self.arithmetic.u * abs(other) if inexact else 0.0, self.arithmetic)
+
+    def _rounded(self, value: Array, carried: Array, *, tiny: int = 0) -> Bounded:
+        u = self.arithmetic.u
+        error = carried * (1 + u) + u * np.abs(value)
+        return Bounded(value, self.arithmetic.with_underflow(error, tiny) if tiny else error, self.arithmetic)
+
+    # Sums
+
+    def sum(self, axes: Axes) -> Bounded:
+        """Return the sum over axes, or over all (None), in whatever order."""
+        value, absolute, carried = (a.sum(axes) for a in (self.value, np.abs(self.value), self.error))
+        terms = self.size // max(value.size, 1)
+        return self._summed(value, absolute, carried, terms - 1)
+
+    def summed_to(self, shape: tuple[int, ...]) -> Bounded:
+        """Return the sum over the axes along which `shape` was broadcast to this one."""
+        extra = len(self.shape) - len(shape)
+        long = [i for i, (a, b) in enumerate(zip(self.shape[extra:], shape, strict=True), extra) if a != b]
+        axes = (*range(extra), *long)
+        return self.sum(axes).reshape(shape) if axes else self
+
+    def _summed(self, value: Array, absolute: Array, carried: Array, n: Array | float, *, tiny: float = 0) -> Bounded:
+        s = self.arithmetic.factor(n)
+        error = s * absolute + (1 + s) * carried
+        if tiny:
+            error = self.arithmetic.with_underflow(np.atleast_1d(error), tiny).reshape(np.shape(error))
+        return Bounded(value, error, self.arithmetic)
+
+    def folded(self, stride: Pair, padding: Pair, shape: tuple[int, ...]) -> Bounded:
+        """Return windows (n, c, p, q, r, s) summed to the images of `shape` that they were taken from."""
+        p, q, r, s = self.shape[2:]
+
+        def fold(a: Array) -> Array:
+            image = np.zeros((*shape[:2], shape[2] + 2 * padding[0], shape[3] + 2 * padding[1]))
+            for i in range(r):
+                for j in range(s):
+                    rows = slice(i, i + (p - 1) * stride[0] + 1, stride[0])
+                    cols = slice(j, j + (q - 1) * stride[1] + 1, stride[1])
+                    image[:, :, rows, cols] += a[..., i, j]
+            return image[:, :, padding[0]:padding[0] + shape[2], padding[1]:padding[1] + shape[3]]
+
+        overlaps = -(-r // stride[0]) * -(-s // stride[1])
+        return self._summed(fold(self.value), fold(np.abs(self.value)), fold(self.error), overlaps - 1)
+
+    # Sums of products
+
+    def __matmul__(self, other: Bounded) -> Bounded:
+        """Return the matrix product."""
+        return self._product(other, np.matmul, self.shape[-1])
+
+    def convolved(self, w: Bounded, layer: Conv2d, bias: Bounded | None = None) -> Bounded:
+        """Return the convolution (n, k, p, q) of images (n, c, h, w), and a bias (1, k, 1, 1) added."""
+        out = layer.output_shape(self.shape)
+        n = convolution.products_forward(layer, _size(self.shape), _size(out))
+
+        def product(x: Array, filters: Array) -> Array:
+            return np.stack([convolution.forward(image, [filters], layer)[0] for image in x])
+
+        return self._product(w, product, n + (bias is not None), bias)
+
+    def data_gradient(self, w: Bounded, layer: Conv2d, shape: tuple[int, ...]) -> Bounded:
+        """Return the gradient with respect to a convolution's input of `shape`; this is that of its output."""
+        size = _size(shape)
+        n = convolution.products_data(layer, size, _size(self.shape))
+
+        def product(dy: Array, filters: Array) -> Array:
+            return np.stack([convolution.backward_data(image, filters, layer, size) for image in dy])
+
+        return self._product(w, product, n)
+
+    def filter_gradient(self, x: Bounded, layer: Conv2d) -> Bounded:
+        """Return the gradient with respect to a convolution's weights; this is that of its output."""
+        n = self.shape[0] * convolution.products_filter(layer, _size(x.shape), _size(self.shape))
+
+        def product(dy: Array, images: Array) -> Array:
+            found = (convolution.backward_filter(one, [d], layer)[0] for one, d in zip(images, dy, strict=True))
+            return np.sum(list(found), axis=0)
+
+        return self._product(x, product, n)
+
+    def _product(self, other: Bounded, product: Callable[[Array, Array], Array], n: Array | int,
+                 bias: Bounded | None = None) -> Bounded:
+        """A bilinear map of both; `n`: roundings in each element, `product`: the same with absolute values, too."""
+        a, b, e_a, e_b = np.abs(self.value), np.abs(other.value), self.error, other.error
+        value, absolute = product(self.value, other.value), product(a, b)
+        carried = np.zeros(value.shape)
+        if e_a.any():
+            carried += product(e_a, b + e_b)
+        if e_b.any():
+            carried += product(a, e_b)
+        if bias is not None:
+            value, absolute, carried = value + bias.value, absolute + np.abs(bias.value), carried + bias.error
+        return self._summed(value, absolute, carried, n, tiny=float(np.max(n)))
+
+    # Functions
+
+    def exp(self) -> Bounded:
+        """Return the exponential."""
+        return self._function(np.exp)
+
+    def log(self) -> Bounded:
+        """Return the natural logarithm."""
+        return self._function(np.log)
+
+    def sqrt(self) -> Bounded:
+        """Return the square root."""
+        return self._function(np.sqrt, smallest=0.0)
+
+    def tanh(self) -> Bounded:
+        """Return the hyperbolic tangent."""
+        return self._function(np.tanh)
+
+    def sigmoid(self) -> Bounded:
+        """Return ``1 / (1 + exp(-x))``."""
+        return self._function(_sigmoid, ulp=2 * FUNCTION_ULP)
+
+    def _function(self, function: Callable[[Array], Array], *, ulp: int = FUNCTION_ULP,
+                  smallest: float = -math.inf) -> Bounded:
+        """A monotone function: it lies between its values at the ends of the argument's interval."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            value = function(self.value)
+            ends = [function(np.maximum(self.value + sign * self.error, smallest)) for sign in (-1, 1)]
+        carried = np.maximum(*(np.abs(end - value) for end in ends))
+        largest = np.maximum(*(np.abs(end) for end in ends))
+        error = carried + 2 * ulp * self.arithmetic.u * largest
+        return Bounded(value, self.arithmetic.with_underflow(error, 1), self.arithmetic)
+
+    # Choices
+
+    def __gt__(self, threshold: float) -> Choice:
+        """Return where the numbers are larger, and where rounding may have decided that."""
+        doubt = (np.abs(self.value - threshold) <= self.error) & (self.error > 0)
+        return Choice(self.value > threshold, doubt)
+
+    def max(self, axes: tuple[int, ...]) -> Bounded:
+        """Return the largest along axes; no error moves it further than the largest of them."""
+        return Bounded(self.value.max(axes), self.error.max(axes), self.arithmetic)
+
+    def where_max(self) -> Choice:
+        """Return which element of each window (the last two axes) is the largest, of equal ones the first.
+
+        In doubt are all that rounding may make the largest, and equal ones.
+        """
+        flat = self.value.reshape(*self.shape[:-2], -1)
+        first = np.zeros(flat.shape, bool)
+        np.put_along_axis(first, flat.argmax(-1)[..., None], True, -1)
+        low = (self.value - self.error).max((-2, -1), keepdims=True)
+        possible = self.value + self.error >= low
+        doubt = possible & (np.count_nonzero(possible, (-2, -1), keepdims=True) > 1)
+        return Choice(first.reshape(self.shape), doubt)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where something is true, and where rounding may have decided whether it is.
+
+    Attributes
+    ----------
+    true, doubt : bool arrays
+    """
+
+    true: Array
+    doubt: Array
+
+    def choose(self, yes: Bounded | float, no: Bounded | float) -> Bounded:
+        """Return `yes` where it is true and `no` elsewhere; where it is in doubt both are inside the bound."""
+        some = yes if isinstance(yes, Bounded) else no
+        assert isinstance(some, Bounded)
+        (a, e_a), (b, e_b) = (
+            (np.broadcast_to(one.value, self.true.shape), np.broadcast_to(one.error, self.true.shape))
+            if isinstance(one, Bounded) else (np.full(self.true.shape, one), np.zeros(self.true.shape))
+            for one in (yes, no)
+        )
+        value = np.where(self.true, a, b)
+        error = np.where(self.true, e_a, e_b)
+        either = np.maximum(np.where(self.true, e_b, e_a) + np.abs(a - b), error)
+        return Bounded(value, np.where(self.doubt, either, error), some.arithmetic)
+
+
+def _size(shape: tuple[int, ...]) -> Pair:
+    """Height and width of images (n, c, h, w)."""
+    return shape[2], shape[3]
+
+
+def _sigmoid(x: Array) -> Array:
+    """Without cancellation on either side of 0."""
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0, small) / (1 + small)

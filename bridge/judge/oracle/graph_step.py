@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""One training step of a graph of operations in float64, with bounds; for chains see `bridge.judge.oracle.step`.
+
+The formulas are the operations' own (`bridge.operations`). Each tensor comes twice: as the whole step gives it, with
+the errors of everything before it, and, where the candidate's file holds the inputs of the operation, as these give it,
+with nothing but the rounding of that operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from typing import Protocol
+
+import numpy as np
+
+from bridge.judge.oracle.bounded import Bounded
+from bridge.judge.oracle.error_model import Arithmetic
+from bridge.operations.graph import INPUT, Graph
+from bridge.operations.losses import MeanSquaredError
+from bridge.operations.operation import Operation
+
+Array = np.ndarray
+
+
+class Visitor(Protocol):
+    """Receives every tensor of a step."""
+
+    def __call__(self, name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
+        """Take a tensor by its name under /steps/<k>; give back the candidate's own, None where its file lacks it.
+
+        `local` is what the candidate's own inputs of the operation give, None where one of them is missing.
+        """
+
+
+@dataclass
+class _Flow:
+    """What of a tensor is known: by the oracle, and the candidate's own."""
+
+    truth: Bounded
+    own: Bounded | None
+
+
+@dataclass
+class _Parts:
+    """Gradients of one tensor from all that take it; `own` from the candidate's tensors, None where one is missing."""
+
+    truth: list[Bounded] = field(default_factory=list)
+    own: list[Bounded | None] = field(default_factory=list)
+
+
+class GraphStep:
+    """Forward and backward of one batch.
+
+    Parameters
+    ----------
+    graph, loss : the network
+    parameters : float64 arrays by name, ``conv1/weight``, ...; exact in the candidate's precision
+    arithmetic : of the candidate
+    visit : receives ``forward/<node>``, ``loss``, ``grads/<node>/output``, ``grads/<node>/<parameter>`` and
+        ``grads/input`` in data-flow order
+    """
+
+    def __init__(self, graph: Graph, loss: MeanSquaredError, parameters: Mapping[str, Array], arithmetic: Arithmetic,
+                 visit: Visitor) -> None:
+        self._graph, self._loss, self._arithmetic, self._visit = graph, loss, arithmetic, visit
+        self._parameters = {
+            node.name: {name: self._exact(parameters[f"{node.name}/{name}"]) for name in node.parameter_shapes()}
+            for node in graph.nodes
+        }
+
+    def run(self, x: Array, target: Array) -> None:
+        """Take a batch through the step: the input, and what the output is compared with."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            flows = self._forward(x)
+            self._backward(flows, self._exact(target))
+
+    def _exact(self, array: Array) -> Bounded:
+        return Bounded(array, 0.0, self._arithmetic)
+
+    def _seen(self, name: str, truth: Bounded, local: Bounded | None) -> _Flow:
+        own = self._visit(name, truth, local)
+        return _Flow(truth, None if own is None else self._exact(own))
+
+    def _forward(self, x: Array) -> dict[str, _Flow]:
+        flows = {INPUT: _Flow(self._exact(x), self._exact(x))}
+        for node in self._graph.nodes:
+            given, parameters = [flows[name] for name in node.inputs], self._parameters[node.name]
+            own = _known([one.own for one in given])
+            truth = node.forward([one.truth for one in given], parameters)
+            local = None if own is None else node.forward(own, parameters)
+            flows[node.name] = self._seen(f"forward/{node.name}", truth, local)
+        return flows
+
+    def _backward(self, flows: dict[str, _Flow], target: Bounded) -> None:
+        last = flows[self._graph.nodes[-1].name]
+        self._visit("loss", self._loss.forward(last.truth, target),
+                    None if last.own is None else self._loss.forward(last.own, target))
+        parts = {name: _Parts() for name in flows}
+        parts[self._graph.nodes[-1].name] = _Parts(
+            [self._loss.backward(last.truth, target)],
+            [None if last.own is None else self._loss.backward(last.own, target)])
+        for node in reversed(self._graph.nodes):
+            dy = self._gradient(f"grads/{node.name}/output", parts[node.name])
+            self._operation_backward(node, dy, flows, parts)
+        self._gradient("grads/input", parts[INPUT])
+
+    def _gradient(self, name: str, parts: _Parts) -> _Flow:
+        """The sum over all that take a tensor."""
+        own = _known(parts.own)
+        return self._seen(name, reduce(add, parts.truth), None if own is None else reduce(add, own))
+
+    def _operation_backward(self, node: Operation, dy: _Flow, flows: dict[str, _Flow], parts: dict[str, _Parts]
+                            ) -> None:
+        given, parameters = [flows[name] for name in node.inputs], self._parameters[node.name]
+        truth = node.backward(dy.truth, [one.truth for one in given], parameters)
+        own = _known([dy.own, *(one.own for one in given)])
+        local = None if own is None else node.backward(own[0], own[1:], parameters)
+        for name, gradient in truth[1].items():
+            self._visit(f"grads/{node.name}/{name}", gradient, None if local is None else local[1][name])
+        for i, name in enumerate(node.inputs):
+            parts[name].truth.append(truth[0][i])
+            parts[name].own.append(None if local is None else local[0][i])
+
+
+def _known(found: list[Bounded | None]) -> list[Bounded] | None:
+    """All of them, or None where one is missing."""
+    known = [one for one in found if one is not None]
+    return known if len(known) == len(found) else None

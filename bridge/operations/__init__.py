@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: MIT
+"""The operations that networks are made of, by their type in an exchange file; each stands in one class."""
+
+from __future__ import annotations
+
+from bridge.operations.joins import Add, Concat, Flatten
+from bridge.operations.normalization import BatchNorm2d
+from bridge.operations.operation import Operation
+from bridge.operations.pointwise import LeakyRelu, Relu, Sigmoid, Tanh
+from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from bridge.operations.products import Conv2d, Linear
+
+OPERATIONS: dict[str, type[Operation]] = {one.kind: one for one in (
+    Add, AvgPool2d, BatchNorm2d, Concat, Conv2d, Flatten, GlobalAvgPool2d, LeakyRelu, Linear, MaxPool2d, Relu, Sigmoid,
+    Tanh,
+)}

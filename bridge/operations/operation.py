@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""What an operation of a network is: its hyperparameters, shapes and derivative, written once.
+
+`forward` and `backward` are formulas on *numbers*: arrays that know their own error
+(`bridge.judge.oracle.bounded.Bounded`). A formula uses their operators and methods and nothing else, so that the value,
+the bound on rounding and the replay from a candidate's own tensors all come from the same lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from bridge.common.errors import FileError
+
+Shape = tuple[int, ...]
+#: `bridge.judge.oracle.bounded.Bounded`; formulas use nothing of it but its operators and methods
+Number = Any
+#: Gradients with respect to the inputs, in their order, and to the parameters by name
+Gradients = tuple[list[Number], dict[str, Number]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One node of a network.
+
+    Attributes
+    ----------
+    name : of the node, as in an exchange file
+    inputs : names of the nodes whose outputs it takes, or "input" for the network's; none: the node before it
+    kind : its type in an exchange file, torch's name
+    arity : number of inputs; 0: two or more
+    """
+
+    name: str
+    inputs: tuple[str, ...] = field(default=(), kw_only=True)
+    kind: ClassVar[str]
+    arity: ClassVar[int] = 1
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return the shape of the output for these shapes of the inputs.
+
+        Raises
+        ------
+        FileError
+            If the operation cannot take them.
+        """
+        return shapes[0]
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Return the shapes of the parameters by name (``weight``, ``bias``)."""
+        return {}
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return the output."""
+        raise NotImplementedError
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return the gradients of the loss, from that with respect to the output."""
+        raise NotImplementedError
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return what PyTorch computes for it, from torch tensors."""
+        raise NotImplementedError
+
+    def refuse(self, found: str, expected: str) -> FileError:
+        """Return the error of a node that cannot be what it is asked to be."""
+        return FileError(f"layer {self.name} ({self.kind}): {found}, expected {expected}")

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""Operations on each element by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from bridge.operations.operation import Gradients, Number, Operation
+
+
+@dataclass(frozen=True)
+class Relu(Operation):
+    """A rectifier, ``max(z, 0)``; the derivative at 0 is 0, as torch's."""
+
+    kind: ClassVar[str] = "relu"
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return ``max(z, 0)``."""
+        (z,) = inputs
+        return (z > 0).choose(z, 0.0)
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return dy where z > 0, else 0."""
+        (z,) = inputs
+        return [(z > 0).choose(dy, 0.0)], {}
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.relu(z)``."""
+        from torch.nn import functional
+
+        return functional.relu(inputs[0])
+
+
+@dataclass(frozen=True)
+class LeakyRelu(Operation):
+    """``z`` where it is positive, else ``negative_slope * z``."""
+
+    negative_slope: float = 0.01
+    kind: ClassVar[str] = "leaky_relu"
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return ``z`` or ``negative_slope * z``."""
+        (z,) = inputs
+        return (z > 0).choose(z, z * self.negative_slope)
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return ``dy`` or ``negative_slope * dy``."""
+        (z,) = inputs
+        return [(z > 0).choose(dy, dy * self.negative_slope)], {}
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.leaky_relu(z, negative_slope)``."""
+        from torch.nn import functional
+
+        return functional.leaky_relu(inputs[0], self.negative_slope)
+
+
+@dataclass(frozen=True)
+class Sigmoid(Operation):
+    """``1 / (1 + exp(-z))``."""
+
+    kind: ClassVar[str] = "sigmoid"
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return the logistic function of z."""
+        return inputs[0].sigmoid()
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return ``dy * y * (1 - y)`` from the output y."""
+        y = inputs[0].sigmoid()
+        return [dy * (y * (1.0 - y))], {}
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.sigmoid(z)``."""
+        return inputs[0].sigmoid()
+
+
+@dataclass(frozen=True)
+class Tanh(Operation):
+    """The hyperbolic tangent."""
+
+    kind: ClassVar[str] = "tanh"
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return ``tanh(z)``."""
+        return inputs[0].tanh()
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return ``dy * (1 - y*y)`` from the output y."""
+        y = inputs[0].tanh()
+        return [dy * (1.0 - y * y)], {}
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.tanh(z)``."""
+        return inputs[0].tanh()

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""Operations whose outputs are sums of products with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from bridge.common.errors import FileError
+from bridge.operations.operation import Gradients, Number, Operation, Shape
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Conv2d(Operation):
+    """A convolution layer. Pairs are (height, width)."""
+
+    in_channels: int
+    out_channels: int
+    kernel_size: Pair
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    bias: bool = True
+    kind: ClassVar[str] = "conv2d"
+
+    @property
+    def weight_shape(self) -> tuple[int, int, int, int]:
+        """Return the shape of the filter bank, (k, c / groups, r, s)."""
+        return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Return those of the filter bank and, where there is one, of the bias, (k,)."""
+        return {"weight": self.weight_shape} | ({"bias": (self.out_channels,)} if self.bias else {})
+
+    def output_shape(self, *shapes: Shape) -> tuple[int, int, int, int]:
+        """Return the shape (n, k, p, q) for an input (n, c, h, w).
+
+        Raises
+        ------
+        FileError
+            If the channels differ or the kernel is larger than the padded input.
+        """
+        (shape,) = shapes
+        if len(shape) != 4:
+            raise self.refuse(f"input {shape}", "a shape (n, c, h, w)")
+        n, c, *size = shape
+        if c != self.in_channels:
+            raise FileError(f"layer {self.name}: input {shape} has {c} channels, expected {self.in_channels}")
+        p, q = (
+            (length + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
+            for length, pad, dilation, kernel, stride in zip(
+                size, self.padding, self.dilation, self.kernel_size, self.stride, strict=True
+            )
+        )
+        if p < 1 or q < 1:
+            raise FileError(f"layer {self.name}: the kernel {self.kernel_size} is larger than the padded input {shape}")
+        return (n, self.out_channels, p, q)
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return the cross-correlation with the weights, and the bias added."""
+        bias = parameters["bias"].reshape((1, -1, 1, 1)) if self.bias else None
+        return inputs[0].convolved(parameters["weight"], self, bias)
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return the data gradient, and the filter and bias gradients."""
+        (x,) = inputs
+        found = {"weight": dy.filter_gradient(x, self)}
+        if self.bias:
+            found["bias"] = dy.sum((0, 2, 3))
+        return [dy.data_gradient(parameters["weight"], self, x.shape)], found
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.conv2d``."""
+        from torch.nn import functional
+
+        return functional.conv2d(inputs[0], parameters["weight"], parameters.get("bias"), self.stride, self.padding,
+                                 self.dilation, self.groups)
+
+
+@dataclass(frozen=True)
+class Linear(Operation):
+    """``x @ weight.T + bias`` over the last axis."""
+
+    in_features: int
+    out_features: int
+    bias: bool = True
+    kind: ClassVar[str] = "linear"
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Return those of the weight, (out, in), and, where there is one, of the bias, (out,)."""
+        weight = {"weight": (self.out_features, self.in_features)}
+        return weight | ({"bias": (self.out_features,)} if self.bias else {})
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return the shape with `out_features` in the place of `in_features`."""
+        (shape,) = shapes
+        if len(shape) < 2 or shape[-1] != self.in_features:
+            raise self.refuse(f"input {shape}", f"{self.in_features} features in its last axis")
+        return (*shape[:-1], self.out_features)
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return the product, and the bias added."""
+        y = inputs[0] @ parameters["weight"].transpose((1, 0))
+        return y + parameters["bias"] if self.bias else y
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return the gradients with respect to input, weight and bias."""
+        x, rows = inputs[0].reshape((-1, self.in_features)), dy.reshape((-1, self.out_features))
+        found = {"weight": rows.transpose((1, 0)) @ x}
+        if self.bias:
+            found["bias"] = rows.sum((0,))
+        return [dy @ parameters["weight"]], found
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.linear``."""
+        from torch.nn import functional
+
+        return functional.linear(inputs[0], parameters["weight"], parameters.get("bias"))

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""Graphs of operations at random, computed by PyTorch, and judged by the oracle of graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from bridge.common.errors import FileError
+from bridge.judge.measure.error_statistics import measure
+from bridge.judge.oracle.bounded import Bounded
+from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
+from bridge.judge.oracle.graph_step import GraphStep
+from bridge.operations import (
+    Add,
+    AvgPool2d,
+    BatchNorm2d,
+    Concat,
+    Conv2d,
+    Flatten,
+    GlobalAvgPool2d,
+    LeakyRelu,
+    Linear,
+    MaxPool2d,
+    Operation,
+    Relu,
+    Sigmoid,
+    Tanh,
+)
+from bridge.operations.graph import INPUT, Graph
+from bridge.operations.losses import MeanSquaredError
+
+Array = np.ndarray
+Tensors = dict[str, Array]
+
+
+@dataclass
+class Case:
+    """A graph with its data."""
+
+    graph: Graph
+    loss: MeanSquaredError
+    parameters: Tensors
+    x: Array
+    target: Array
+    precision: str = "float32"
+
+
+def make_case(graph: Graph, shape: tuple[int, ...], rng: np.random.Generator, precision: str = "float32", *,
+              mean: bool = True) -> Case:
+    """Weights as torch draws them, images of size 1."""
+    parameters = {}
+    for name, extent in graph.parameter_shapes().items():
+        bound = 1 / np.sqrt(max(1, int(np.prod(extent[1:]))))
+        parameters[name] = rng.uniform(-bound, bound, extent).astype(precision)
+    x = rng.standard_normal(shape).astype(precision)
+    output = graph.shapes(shape)[graph.nodes[-1].name]
+    return Case(graph, MeanSquaredError(mean), parameters, x, rng.standard_normal(output).astype(precision), precision)
+
+
+def torch_step(case: Case) -> Tensors:
+    """Every tensor of a step by PyTorch's autograd; gradients that do not exist are 0."""
+    dtype = getattr(torch, case.precision)
+    learned = {name: torch.tensor(array, dtype=dtype, requires_grad=True) for name, array in case.parameters.items()}
+    known = {INPUT: torch.tensor(case.x, dtype=dtype, requires_grad=True)}
+    for node in case.graph.nodes:
+        own = {name: learned[f"{node.name}/{name}"] for name in node.parameter_shapes()}
+        known[node.name] = node.torch_forward([known[name] for name in node.inputs], own)
+        known[node.name].retain_grad()
+    loss = case.loss.torch_forward(known[case.graph.nodes[-1].name], torch.tensor(case.target, dtype=dtype))
+    loss.backward()
+    found = {f"forward/{node.name}": known[node.name] for node in case.graph.nodes} | {"loss": loss}
+    found |= {f"grads/{node.name}/output": known[node.name].grad for node in case.graph.nodes}
+    found |= {f"grads/{name}": tensor.grad for name, tensor in learned.items()} | {"grads/input": known[INPUT].grad}
+    shapes = {f"grads/{name}": tensor.shape for name, tensor in learned.items()}
+    shapes |= {f"grads/{name}/output": tensor.shape for name, tensor in known.items()} | {"grads/input": case.x.shape}
+    return {name: np.zeros(shapes[name], case.precision) if tensor is None else tensor.detach().numpy()
+            for name, tensor in found.items()}
+
+
+@dataclass
+class Seen:
+    """T of a tensor, in the whole step and from the candidate's own inputs of the operation."""
+
+    whole: float
+    local: float
+
+
+def judge_step(case: Case, found: Tensors) -> dict[str, Seen]:
+    """T of every tensor of a step."""
+    seen = {}
+
+    def visit(name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
+        own = np.atleast_1d(found[name])
+        values = [measure(own, np.atleast_1d(one.value), np.atleast_1d(one.error)).t
+                  for one in (truth, truth if local is None else local)]
+        seen[name] = Seen(*values)
+        return found[name]
+
+    parameters = {name: array.astype(np.float64) for name, array in case.parameters.items()}
+    step = GraphStep(case.graph, case.loss, parameters, Arithmetic(total_roundoff(case.precision)), visit)
+    step.run(case.x.astype(np.float64), case.target.astype(np.float64))
+    assert set(seen) == set(found)
+    return seen
+
+
+def random_graph(rng: np.random.Generator, shape: tuple[int, ...]) -> Graph:
+    """Up to ten operations, each on outputs drawn among the last ones; branches are joined where shapes allow it."""
+    nodes: list[Operation] = []
+    shapes = {INPUT: shape}
+    for i in range(int(rng.integers(2, 11))):
+        node = _random_node(rng, f"n{i}", shapes)
+        try:
+            output = node.output_shape(*(shapes[name] for name in node.inputs))
+        except FileError:
+            continue
+        if np.prod(output) > 4000:
+            continue
+        nodes.append(node)
+        shapes[node.name] = output
+    # What nobody takes is left out, from the end on
+    kept, wanted = list[Operation](), {nodes[-1].name} if nodes else set()
+    for node in reversed(nodes):
+        if node.name in wanted:
+            kept.insert(0, node)
+            wanted |= set(node.inputs)
+    return Graph(kept or [Relu("n0")])
+
+
+def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[int, ...]]) -> Operation:
+    names = list(shapes)[-4:]
+    one = str(rng.choice(names))
+    shape, two = shapes[one], (one, str(rng.choice(names)))
+    takes, pair = {"inputs": (one,)}, lambda low, high: tuple(int(n) for n in rng.integers(low, high, 2))
+    flat: list[Operation] = [Relu(name, **takes), LeakyRelu(name, 0.2, **takes), Sigmoid(name, **takes),
+                             Tanh(name, **takes), Add(name, inputs=two),
+                             Linear(name, shape[-1], int(rng.integers(1, 9)), **takes)]
+    if len(shape) != 4:
+        return flat[int(rng.integers(len(flat)))]
+    c, groups = shape[1], int(rng.choice([g for g in (1, 2, 3) if shape[1] % g == 0]))
+    kernel = pair(2, 4)
+    image: list[Operation] = [
+        Conv2d(name, c, groups * int(rng.integers(1, 5)), pair(1, 4), pair(1, 3), pair(0, 3), pair(1, 3), groups,
+               bool(rng.integers(2)), **takes),
+        Conv2d(name, c, int(rng.integers(1, 7)), (3, 3), padding=(1, 1), **takes),
+        BatchNorm2d(name, c, **takes), Concat(name, inputs=two), MaxPool2d(name, kernel, pair(1, 4), **takes),
+        AvgPool2d(name, kernel, pair(1, 4), (1, 1), **takes), GlobalAvgPool2d(name, **takes), Flatten(name, **takes),
+    ]
+    chosen = image + flat[:5]
+    return chosen[int(rng.integers(len(chosen)))]

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+"""The oracle of graphs: right programs are inside its bounds, and wrong ones far outside."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.helpers.graphs import judge_step, make_case, random_graph, torch_step
+
+
+def run(seed: int) -> tuple[float, str]:
+    rng = np.random.default_rng(seed)
+    shape = (int(rng.integers(2, 4)), int(rng.integers(1, 5)), int(rng.integers(5, 12)), int(rng.integers(5, 12)))
+    graph = random_graph(rng, shape)
+    case = make_case(graph, shape, rng, "float64" if seed % 5 == 0 else "float32", mean=bool(seed % 3))
+    seen = judge_step(case, torch_step(case))
+    name, worst = max(seen.items(), key=lambda item: max(item[1].whole, item[1].local))
+    return max(worst.whole, worst.local), f"seed {seed}: {name} of {graph.nodes}"
+
+
+def test_random_graphs_by_pytorch_are_right() -> None:
+    worst, where = max(run(seed) for seed in range(40))
+    assert worst <= 1, where
+
+
+@pytest.mark.deep
+def test_many_random_graphs_by_pytorch_are_right() -> None:
+    worst, where = max(run(seed) for seed in range(1000, 1600))
+    assert worst <= 1, where

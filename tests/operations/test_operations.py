@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: MIT
+"""Every operation: right by PyTorch in both precisions, and its mistakes far outside its bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from bridge.common.errors import FileError
+from bridge.operations import (
+    OPERATIONS,
+    Add,
+    AvgPool2d,
+    BatchNorm2d,
+    Concat,
+    Conv2d,
+    Flatten,
+    GlobalAvgPool2d,
+    LeakyRelu,
+    Linear,
+    MaxPool2d,
+    Operation,
+    Relu,
+    Sigmoid,
+    Tanh,
+)
+from bridge.operations.graph import Graph
+from bridge.operations.losses import MeanSquaredError
+from tests.helpers.graphs import judge_step, make_case, torch_step
+
+#: One network for each operation, which is the node "it" behind a convolution, so that gradients flow through it
+BEFORE = Conv2d("first", 2, 4, (3, 3), padding=(1, 1))
+CASES: dict[str, list[Operation]] = {
+    "add": [Relu("other"), Add("it", inputs=("first", "other"))],
+    "avg_pool2d": [AvgPool2d("it", (3, 2), (2, 2), (1, 0))],
+    "batch_norm2d": [BatchNorm2d("it", 4)],
+    "concat": [Relu("other"), Concat("it", inputs=("first", "other"))],
+    "conv2d": [Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2)],
+    "flatten": [Flatten("it"), Linear("last", 1024, 3)],
+    "global_avg_pool2d": [GlobalAvgPool2d("it")],
+    "leaky_relu": [LeakyRelu("it", 0.2)],
+    "linear": [Linear("it", 16, 5)],
+    "max_pool2d": [MaxPool2d("it", (3, 2), (2, 2), (1, 0))],
+    "relu": [Relu("it")],
+    "sigmoid": [Sigmoid("it")],
+    "tanh": [Tanh("it")],
+}
+
+#: Mistakes by operation: what is computed in its place, from its inputs and parameters
+Mistake = Callable[[Any, list[torch.Tensor], dict[str, torch.Tensor]], torch.Tensor]
+MISTAKES: dict[str, list[Mistake]] = {
+    "add": [lambda it, x, p: x[0] + x[0], lambda it, x, p: x[0] + x[1].detach()],
+    "avg_pool2d": [lambda it, x, p: functional.avg_pool2d(x[0], it.kernel_size, it.stride, it.padding,
+                                                          count_include_pad=False)],
+    "batch_norm2d": [
+        lambda it, x, p: _batch_norm(x[0], p, unbiased=True),
+        lambda it, x, p: _batch_norm(x[0], p, constant_statistics=True),
+        lambda it, x, p: functional.batch_norm(x[0], x[0].mean((0, 2, 3)).detach(), x[0].var((0, 2, 3)).detach(),
+                                               p["weight"], p["bias"]),
+    ],
+    "concat": [lambda it, x, p: torch.cat(x[::-1], 1), lambda it, x, p: torch.cat([x[0], x[1].detach()], 1)],
+    "conv2d": [lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].flip(2)}),
+               lambda it, x, p: it.torch_forward(x, {**p, "bias": p["bias"].detach()})],
+    "flatten": [lambda it, x, p: x[0].transpose(2, 3).flatten(1)],
+    "global_avg_pool2d": [lambda it, x, p: x[0][:, :, 1:].mean((2, 3), keepdim=True)],
+    "leaky_relu": [lambda it, x, p: functional.leaky_relu(-x[0], it.negative_slope),
+                   lambda it, x, p: functional.leaky_relu(x[0], 2 * it.negative_slope)],
+    "linear": [lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].flip(0)}),
+               lambda it, x, p: it.torch_forward([x[0].detach()], p) + 0 * x[0].sum()],
+    "max_pool2d": [lambda it, x, p: _even_max(it, x[0])],
+    "relu": [lambda it, x, p: functional.leaky_relu(x[0], 1e-2), lambda it, x, p: x[0] * (x[0].detach() > 0.1)],
+    "sigmoid": [lambda it, x, p: functional.hardsigmoid(x[0]), lambda it, x, p: torch.tanh(x[0])],
+    "tanh": [lambda it, x, p: x[0] - x[0] ** 3 / 3, lambda it, x, p: torch.tanh(x[0]).detach() + 0 * x[0]],
+}
+
+
+def _batch_norm(x: torch.Tensor, p: dict[str, torch.Tensor], *, unbiased: bool = False,
+                constant_statistics: bool = False) -> torch.Tensor:
+    mean, variance = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), unbiased=unbiased, keepdim=True)
+    if constant_statistics:
+        mean, variance = mean.detach(), variance.detach()
+    normal = (x - mean) / (variance + 1e-5).sqrt()
+    return normal * p["weight"][None, :, None, None] + p["bias"][None, :, None, None]
+
+
+def _even_max(it: MaxPool2d, x: torch.Tensor) -> torch.Tensor:
+    """The gradient of a maximum goes to all of its window."""
+    right = it.torch_forward([x], {})
+    even = functional.avg_pool2d(x, it.kernel_size, it.stride, it.padding)
+    return right.detach() + even - even.detach()
+
+
+def network(kind: str) -> Graph:
+    return Graph([BEFORE, *CASES[kind]])
+
+
+def test_every_operation_is_tried() -> None:
+    assert list(CASES) == list(MISTAKES) == sorted(OPERATIONS)
+    for kind, nodes in CASES.items():
+        assert any(type(node) is OPERATIONS[kind] for node in nodes)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_pytorch_is_right(kind: str) -> None:
+    for precision in ("float32", "float64"):
+        for mean in (True, False):
+            case = make_case(network(kind), (2, 2, 16, 16), np.random.default_rng(5), precision, mean=mean)
+            for name, seen in judge_step(case, torch_step(case)).items():
+                assert seen.whole <= 1, (name, seen)
+                assert seen.local <= 1, (name, seen)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_mistake_is_far_outside(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the mistaken operation's tensors fail, and by more than ten times their bounds."""
+    case = make_case(network(kind), (2, 2, 16, 16), np.random.default_rng(6))
+    right = OPERATIONS[kind].torch_forward
+    for mistake in MISTAKES[kind]:
+
+        def wrong(self: Any, inputs: Any, parameters: Any, mistake: Mistake = mistake) -> Any:
+            if self.name != "it":
+                return right(self, inputs, parameters)
+            with monkeypatch.context() as patch:
+                patch.setattr(OPERATIONS[kind], "torch_forward", right)
+                return mistake(self, inputs, parameters)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(OPERATIONS[kind], "torch_forward", wrong)
+            found = torch_step(case)
+        seen = judge_step(case, found)
+        failing = {name: one.local for name, one in seen.items() if not one.local <= 1}
+        assert max(failing.values(), default=0) > 10, (mistake.__code__.co_firstlineno, failing)
+        # What "it" computes: its output, its parameters' gradients, and the gradients of what it takes
+        assert set(failing) <= {"forward/it", "grads/it/weight", "grads/it/bias", "grads/first/output",
+                                "grads/other/output"}, failing
+
+
+def test_shapes_are_torchs() -> None:
+    for kind in CASES:
+        case = make_case(network(kind), (2, 2, 16, 16), np.random.default_rng(7))
+        shapes = case.graph.shapes((2, 2, 16, 16))
+        for name, tensor in torch_step(case).items():
+            if name.startswith("forward/"):
+                assert shapes[name.removeprefix("forward/")] == tensor.shape
+
+
+@pytest.mark.parametrize(("nodes", "message"), [
+    ([], "the network has no layers, expected one or more"),
+    ([Relu("a"), Relu("a")], "two layers are named a"),
+    ([Relu("input")], "a layer is named input, which names the network's input"),
+    ([Relu("a", inputs=("b",))], "layer a: it takes b, and no layer has that name"),
+    ([Relu("a", inputs=("b",)), Relu("b", inputs=("a",))],
+     "layer a: it takes b, which is computed from it or after it"),
+    ([Relu("a"), Relu("b", inputs=("input",))], "layer a: no layer takes its output, and it is not the last"),
+    ([Add("a", inputs=("input",))], "layer a (add): 1 inputs, expected 2"),
+    ([Concat("a", inputs=("input",))], "layer a (concat): 1 inputs, expected two or more"),
+    ([Relu("a", inputs=("input", "input"))], "layer a (relu): 2 inputs, expected 1"),
+])
+def test_no_graph(nodes: list[Operation], message: str) -> None:
+    with pytest.raises(FileError) as error:
+        Graph(nodes)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(("nodes", "message"), [
+    ([Conv2d("a", 3, 4, (3, 3))], "layer a: input (2, 2, 8, 6) has 2 channels, expected 3"),
+    ([Linear("a", 5, 4)], "layer a (linear): input (2, 2, 8, 6), expected 5 features in its last axis"),
+    ([MaxPool2d("a", (9, 9), (1, 1))],
+     "layer a (max_pool2d): input (2, 2, 8, 6), expected an image of the kernel's size (9, 9) or more"),
+    ([AvgPool2d("a", (2, 2), (1, 1), (2, 0))],
+     "layer a (avg_pool2d): padding (2, 0), expected at most half of the kernel (2, 2)"),
+    ([BatchNorm2d("a", 3)], "layer a (batch_norm2d): input (2, 2, 8, 6), expected a shape (n, 3, h, w)"),
+    ([MaxPool2d("a", (2, 2), (2, 2)), Add("b", inputs=("a", "input"))],
+     "layer b (add): the shapes (2, 2, 4, 3) of a and (2, 2, 8, 6) of input, expected shapes that can be broadcast to "
+     "one"),
+    ([MaxPool2d("a", (2, 2), (2, 2)), Concat("b", inputs=("a", "input"))],
+     "layer b (concat): the shape (2, 2, 8, 6) of input beside (2, 2, 4, 3) of a, expected shapes that differ in their "
+     "channels alone"),
+    ([Flatten("a"), GlobalAvgPool2d("b")], "layer b (global_avg_pool2d): input (2, 96), expected a shape (n, c, h, w)"),
+])
+def test_shapes_that_clash(nodes: list[Operation], message: str) -> None:
+    with pytest.raises(FileError) as error:
+        Graph(nodes).shapes((2, 2, 8, 6))
+    assert str(error.value) == message
+
+
+def test_the_loss_has_no_parameters() -> None:
+    assert MeanSquaredError(mean=False).scale((2, 3)) == 1
+    assert MeanSquaredError().scale((2, 3)) == 1 / 6
