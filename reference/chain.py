@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -18,11 +19,34 @@ from torch.nn import functional
 
 from reference.errors import InputError, one_line
 
-# A layer and its dotted name in the module.
-Layers = list[tuple[str, nn.Module]]
+
+class Layers(list[tuple[str, nn.Module]]):
+    """Layers with their dotted names in the module, in the order of their calls.
+
+    Attributes
+    ----------
+    inputs : names of the layers whose outputs each takes, "input" for the model's; None: a chain
+    """
+
+    def __init__(
+        self, layers: Iterable[tuple[str, nn.Module]], inputs: dict[str, tuple[str, ...]] | None = None
+    ) -> None:
+        super().__init__(layers)
+        self.inputs = inputs
+
+    def inputs_of(self, name: str) -> tuple[str, ...]:
+        """Return the names of what a layer takes."""
+        if self.inputs is not None:
+            return self.inputs[name]
+        names = ["input", *(one for one, _ in self)]
+        return (names[names.index(name) - 1],)
+
+    def changed(self, change: Callable[[str, nn.Module], nn.Module]) -> Layers:
+        """Return the same graph of other layers."""
+        return Layers([(name, change(name, layer)) for name, layer in self], self.inputs)
 
 SUPPORTED = "supported is a plain chain of nn.Conv2d (zero padding) and nn.ReLU, each used once"
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 class ModelRunError(InputError):
@@ -53,7 +77,7 @@ def describe(module: nn.Module, example_input: torch.Tensor) -> Layers:
     """
     root = _private_copy(module)
     leaves = _leaves(root)
-    _check_parameters(root, leaves)
+    check_parameters(root, leaves)
     walk = _Walk(example_input)
     handles = [hook for name, leaf in leaves.items() for hook in walk.watch(name, leaf)]
     try:
@@ -68,7 +92,7 @@ def describe(module: nn.Module, example_input: torch.Tensor) -> Layers:
         for handle in handles:
             handle.remove()
     walk.finish(output, leaves)
-    return [(name, leaves[name]) for name in walk.called]
+    return Layers((name, leaves[name]) for name in walk.called)
 
 
 def padding_of(name: str, conv: nn.Conv2d) -> list[int]:
@@ -133,7 +157,7 @@ def _leaves(root: nn.Module) -> dict[str, nn.Module]:
         # Exactly these types: a subclass may compute something else.
         if type(leaf) not in (nn.Conv2d, nn.ReLU):
             raise InputError(f"layer '{name}' is {type(leaf).__name__}: {SUPPORTED}")
-        if not _NAME.fullmatch(name) or name == "input":
+        if not NAME.fullmatch(name) or name == "input":
             raise InputError(
                 f"layer '{name}': a name has 1 to 64 letters, digits, '_', '.', '-', does not start with "
                 "'.' or '-', and is not 'input'"
@@ -148,7 +172,7 @@ def _leaves(root: nn.Module) -> dict[str, nn.Module]:
     return leaves
 
 
-def _check_parameters(root: nn.Module, leaves: dict[str, nn.Module]) -> None:
+def check_parameters(root: nn.Module, leaves: dict[str, nn.Module]) -> None:
     owner: dict[int, str] = {}
     for name, leaf in leaves.items():
         for part, parameter in leaf.named_parameters():

@@ -21,6 +21,7 @@ import torch
 
 from reference.chain import Layers
 from reference.disk import check_place, check_separate, size_text
+from reference.errors import InputError
 from reference.images import image_file
 from reference.micrograph import Source, fit_target, make_source, target_text
 from reference.model import build_layers, model_file, output_shapes
@@ -116,10 +117,12 @@ class _Work:
         self.computed_twins = settings.twins if settings.precision == "float32" else 0
         size = settings.height, settings.width
         self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size)
-        channels = next(layer.in_channels for _, layer in self.layers if isinstance(layer, torch.nn.Conv2d))
+        channels = next((layer.in_channels for _, layer in self.layers if isinstance(layer, torch.nn.Conv2d)), 1)
         self.input_shape = (settings.batch, channels, *size)
         self.shapes = output_shapes(self.layers, self.input_shape)
         self.probe: Probe | None = None
+        if settings.probe and self.layers.inputs is not None:
+            raise InputError("a probe is made of a chain of convolutions and ReLUs, and this model is none")
         if settings.probe:
             output = self.shapes[self.layers[-1][0]]
             self.settings = settled(settings, output)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from reference.chain import Layers, ModelRunError, padding_of
 from reference.chain import describe as describe
 from reference.chain import model_json as model_json
 from reference.errors import InputError, one_line
+from reference.graph import run, trace
 
 # Side of the example image that a module is proved on; larger images only where the module needs them.
 EXAMPLE_PIXELS = 64
@@ -78,7 +80,7 @@ def build_layers(
 
     Returns
     -------
-    layers : list of (name, layer), in the order of the calls, on the CPU
+    layers : those of a chain of convolutions and ReLUs, or of a graph (`reference.graph`), on the CPU
 
     Raises
     ------
@@ -87,6 +89,8 @@ def build_layers(
     """
     module = _call_factory(_find_factory(model), seed, dtype)
     channels = _input_channels(module, size, dtype)
+    if not _looks_like_a_chain(module):
+        return trace(module, _example(channels, size, dtype, images=2))
     small = min(size[0], EXAMPLE_PIXELS), min(size[1], EXAMPLE_PIXELS)
     try:
         return describe(module, _example(channels, small, dtype))
@@ -94,6 +98,11 @@ def build_layers(
         if small == size:
             raise
         return describe(module, _example(channels, size, dtype))
+    except InputError as no_chain:
+        try:
+            return trace(module, _example(channels, size, dtype, images=2))
+        except InputError:
+            raise no_chain from None
 
 
 def model_file(model: str | Callable[[], Any] | None) -> Path | None:
@@ -110,8 +119,13 @@ def model_file(model: str | Callable[[], Any] | None) -> Path | None:
 
 
 def output_shapes(layers: Layers, shape: tuple[int, int, int, int]) -> dict[str, tuple[int, ...]]:
-    """Return the shape (n, k, p, q) of every layer's output for an input of shape (n, c, h, w), without computing it.
+    """Return the shape of every layer's output for an input of shape (n, c, h, w); of a chain without computing it.
     """
+    if layers.inputs is not None:
+        dtype = next((one.dtype for _, layer in layers for one in layer.parameters()), torch.float32)
+        with torch.no_grad():
+            found = run(copy.deepcopy(layers), torch.zeros(shape, dtype=dtype))
+        return {name: tuple(found[name].shape) for name, _ in layers}
     shapes: dict[str, tuple[int, ...]] = {}
     for name, layer in layers:
         if isinstance(layer, nn.Conv2d):
@@ -194,6 +208,12 @@ def _input_channels(module: nn.Module, size: tuple[int, int], dtype: torch.dtype
     return 1
 
 
-def _example(channels: int, size: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+def _looks_like_a_chain(module: nn.Module) -> bool:
+    """Whether its leaves are convolutions and ReLUs in containers that call one after the other."""
+    leaves = [one for one in module.modules() if not any(True for _ in one.children())]
+    return all(type(one) in (nn.Conv2d, nn.ReLU) for one in leaves)
+
+
+def _example(channels: int, size: tuple[int, int], dtype: torch.dtype, images: int = 1) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
-    return torch.randn((1, channels, *size), generator=generator, dtype=dtype)
+    return torch.randn((images, channels, *size), generator=generator, dtype=dtype)

@@ -26,7 +26,7 @@ STRIP = 1 << 20
 
 def in_strips(layers: Layers) -> Layers:
     """Return the same layers, with the same parameters; convolutions go through images in strips."""
-    return [(name, StripConv2d(name, one) if isinstance(one, nn.Conv2d) else one) for name, one in layers]
+    return layers.changed(lambda name, one: StripConv2d(name, one) if isinstance(one, nn.Conv2d) else one)
 
 
 class StripConv2d(nn.Module):

@@ -41,15 +41,20 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
     for _, layer in layers:
         layer.zero_grad(set_to_none=True)
     start = batch.detach().clone().requires_grad_()
-    value = start
+    known = {"input": start}
+    last_use = {one: name for name, _ in layers for one in layers.inputs_of(name)}
     with _all_gradients(layers):
         for name, layer in layers:
-            value = layer(value)
+            taken = layers.inputs_of(name)
+            value = layer(*(known[one] for one in taken))
+            for one in {one for one in taken if last_use[one] == name}:
+                del known[one]
+            known[name] = value
             sink(f"forward/{name}", value)
             # A hook, and not retain_grad(): the gradient is written and gone before the next one comes.
             value.register_hook(_shown(sink, f"grads/{name}/output"))
         loss = functional.mse_loss(value, target, reduction=reduction)
-        del value
+        del value, known
         sink("loss", loss)
         loss.backward()  # type: ignore[no-untyped-call]
     for name, part, parameter in parameters(layers):
@@ -91,7 +96,7 @@ def un_reduced(name: str) -> bool:
 
 def double_twin(layers: Layers) -> Layers:
     """Return copy of the layers in float64, with the same weights."""
-    return [(name, copy.deepcopy(layer).double()) for name, layer in layers]
+    return layers.changed(lambda _, layer: copy.deepcopy(layer).double())
 
 
 class Optimizer:

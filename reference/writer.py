@@ -16,13 +16,15 @@ import torch
 from reference.chain import Layers, model_json
 from reference.disk import check_place, disk_errors
 from reference.errors import InputError, one_line
+from reference.graph import hyperparameters
 from reference.part_file import PartFile
 from reference.settings import ExportSettings
 from reference.training import parameters
 from reference.version import version
 
 FORMAT = "cnn-exchange"
-FORMAT_VERSION = 1
+# Chains are written as version 1, which the Fortran program reads; graphs as version 2.
+FORMAT_VERSION, GRAPH_VERSION = 1, 2
 # Bytes of a tensor that is written behind the computation, and of what is checked and written at a time.
 LARGE, PIECE = 1 << 24, 1 << 20
 # Threads that check and write the parts of one.
@@ -115,7 +117,7 @@ def write_header(file: h5py.File, settings: ExportSettings, layers: Layers, data
     file.attrs.update(
         {
             "format": FORMAT,
-            "format_version": FORMAT_VERSION,
+            "format_version": FORMAT_VERSION if layers.inputs is None else GRAPH_VERSION,
             "producer": f"reference.export {version()}",
             "role": "reference",
             "precision": settings.precision,
@@ -130,12 +132,29 @@ def write_header(file: h5py.File, settings: ExportSettings, layers: Layers, data
             "target": target,
         }
     )
-    file["model"] = model_json(layers, settings.reduction)
+    if layers.inputs is None:
+        file["model"] = model_json(layers, settings.reduction)
+    else:
+        _write_graph(file.create_group("model"), layers, settings.reduction)
     optimizer = file.create_group("optimizer").attrs
     optimizer["type"] = "sgd"
     for name in ("lr", "momentum", "dampening", "weight_decay"):
         optimizer[name] = np.float64(getattr(settings, name))
     optimizer["nesterov"] = int(settings.nesterov)
+
+
+def _write_graph(group: h5py.Group, layers: Layers, reduction: str) -> None:
+    """``/model`` of version 2: a group for each layer, with its type, inputs and hyperparameters as attributes."""
+    for index, (name, layer) in enumerate(layers):
+        kind, found = hyperparameters(name, layer)
+        attributes = group.create_group(f"layers/{name}").attrs
+        attributes["index"] = index
+        attributes["type"] = kind
+        attributes["inputs"] = ",".join(layers.inputs_of(name))
+        for key, value in found.items():
+            attributes[key] = value
+    loss = group.create_group("loss").attrs
+    loss["type"], loss["reduction"] = "mse", reduction
 
 
 def mark_probe(file: h5py.File, operand_bits: int) -> None:

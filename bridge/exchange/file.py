@@ -28,9 +28,11 @@ from bridge.exchange.hdf5_values import (
 )
 from bridge.exchange.memory_order import KeptTensors, Layout, layout_of
 from bridge.exchange.model import Model
+from bridge.exchange.model_groups import read_model
 
 FORMAT = "cnn-exchange"
-FORMAT_VERSION = 1
+#: Versions that are read: the model as JSON, and as groups and attributes
+FORMAT_VERSIONS = (1, 2)
 PRECISIONS = ("float32", "float64")
 #: gzip, the best of HDF5's usual filters, makes zeros 1032 times smaller
 LARGEST_COMPRESSION = 1100
@@ -266,19 +268,25 @@ class ExchangeFile:
             found = shortened(self.attributes.get("format"))
             raise FileError(f"{self.path}: attribute format is {found}, expected {FORMAT!r}")
         version = self.attributes.get("format_version")
-        if version != FORMAT_VERSION:
-            raise FileError(f"{self.path}: format_version is {shortened(version)}, this program reads {FORMAT_VERSION}")
+        if version not in FORMAT_VERSIONS:
+            raise FileError(f"{self.path}: format_version is {shortened(version)}, this program reads 1 and 2")
         precision = self.attributes.get("precision", "float32")
         if precision not in PRECISIONS:
             found = shortened(precision)
             raise FileError(f"{self.path}: attribute precision is {found}, expected float32 or float64")
         self.precision = str(precision)
         try:
-            self.model = Model.from_json(self._text("model")) if self.has("model") else None
+            self.model = self._model(int(version))
             self.sgd = self._optimizer()
         except (FileError, ValueError, RecursionError) as error:
             # json also raises plain ValueError, for numbers of thousands of digits
             raise FileError(f"{self.path}: {one_line(error)}") from None
+
+    def _model(self, version: int) -> Model | None:
+        if version == 1:
+            return Model.from_json(self._text("model")) if self.has("model") else None
+        group = self.file.get("model")
+        return read_model(group) if isinstance(group, h5py.Group) else None
 
     def _text(self, name: str) -> str:
         try:

@@ -6,22 +6,26 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from bridge.common.errors import FileError
+from bridge.operations.graph import INPUT, Graph
+from bridge.operations.operation import Operation as Operation
+from bridge.operations.operation import Shape as Shape
 from bridge.operations.pointwise import Relu as Relu
 from bridge.operations.products import Conv2d as Conv2d
 
 Pair = tuple[int, int]
-Shape = tuple[int, int, int, int]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}")
 
+#: Layers of a chain, which the Fortran library computes
 Layer = Conv2d | Relu
 
 
 @dataclass(frozen=True)
 class Model:
-    """A chain of layers with a mean-squared-error loss.
+    """A graph of layers with a mean-squared-error loss; often a chain of convolutions and ReLUs.
 
     Examples
     --------
@@ -30,7 +34,7 @@ class Model:
     ['relu']
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[Operation, ...]
     mean: bool = True
 
     @classmethod
@@ -60,10 +64,10 @@ class Model:
         return cls(layers, loss["reduction"] == "mean")
 
     def to_json(self) -> str:
-        """Return the text that `from_json` reads."""
+        """Return the text that `from_json` reads; the model is a chain."""
         layers: list[dict[str, Any]] = []
         for layer in self.layers:
-            if isinstance(layer, Relu):
+            if not isinstance(layer, Conv2d):
                 layers.append({"name": layer.name, "type": "relu"})
             else:
                 layers.append({"name": layer.name, "type": "conv2d"} | {
@@ -73,28 +77,38 @@ class Model:
         loss = {"type": "mse", "reduction": "mean" if self.mean else "sum"}
         return json.dumps({"layers": layers, "loss": loss})
 
+    @cached_property
+    def graph(self) -> Graph:
+        """Return the layers joined and checked; raises `FileError` where they do not fit together."""
+        return Graph(self.layers)
+
+    @cached_property
+    def is_chain(self) -> bool:
+        """Return whether it consists of convolutions and ReLUs, each taking the output of the one before."""
+        names = [INPUT, *(layer.name for layer in self.layers)]
+        return all(isinstance(layer, (Conv2d, Relu)) and layer.inputs in ((), (before,))
+                   for layer, before in zip(self.layers, names, strict=False))
+
     @property
     def convolutions(self) -> tuple[Conv2d, ...]:
-        """Return the layers that have parameters."""
+        """Return the convolutions, which are all that has parameters in a chain."""
         return tuple(layer for layer in self.layers if isinstance(layer, Conv2d))
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes by name, ``conv1/weight``, ``conv1/bias``, ..., in the order of the layers."""
         shapes: dict[str, tuple[int, ...]] = {}
-        for layer in self.convolutions:
-            shapes[f"{layer.name}/weight"] = layer.weight_shape
-            if layer.bias:
-                shapes[f"{layer.name}/bias"] = (layer.out_channels,)
+        for layer in self.layers:
+            shapes |= {f"{layer.name}/{name}": shape for name, shape in layer.parameter_shapes().items()}
         return shapes
 
     def output_shapes(self, shape: Shape) -> list[Shape]:
         """Return the shape of every layer's output for an input (n, c, h, w)."""
-        shapes = []
+        shapes = {INPUT: shape}
+        before = INPUT
         for layer in self.layers:
-            n, c, h, w = layer.output_shape(shape)
-            shape = (n, c, h, w)
-            shapes.append(shape)
-        return shapes
+            shapes[layer.name] = layer.output_shape(*(shapes[name] for name in layer.inputs or (before,)))
+            before = layer.name
+        return [shapes[layer.name] for layer in self.layers]
 
 
 def _layer(entry: object) -> Layer:

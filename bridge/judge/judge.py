@@ -114,6 +114,10 @@ def judge_pair(
         If the result declares none. See also `bridge.judge.measure.comparison.compare`.
     """
     allowed = families(",".join(allow), "allow") | pair.declared_families()
+    if not pair.model.is_chain:
+        # Other arithmetic and known faults are recognised in convolutions alone
+        comparison = compare(pair, progress)
+        return Judgement(comparison, decide(comparison))
     if not diagnosing:
         return _decided(pair, progress, allowed)[0]
     with adequacy_in_background(pair) as adequacy:

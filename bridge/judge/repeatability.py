@@ -167,6 +167,9 @@ def _step(one: FilePair, other: FilePair, k: int, weights: Parameters, runs: Run
     runs.equal += len(shared) - len(differing)
     if not differing:
         return
+    if not one.model.is_chain:
+        raise FileError(f"{one.reference.path}: its model is no chain of convolutions and ReLUs, which a comparison of "
+                        "two different results needs")
     statistics: dict[str, Statistic] = {}
     sums = Sums()
     for image in range(one.batch_shape[0]):

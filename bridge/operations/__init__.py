@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bridge.operations.joins import Add, Concat, Flatten
 from bridge.operations.normalization import BatchNorm2d
-from bridge.operations.operation import Operation
+from bridge.operations.operation import Operation as Operation
 from bridge.operations.pointwise import LeakyRelu, Relu, Sigmoid, Tanh
 from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, Linear

@@ -133,7 +133,7 @@ FIXTURES: list[tuple[str, Spoil, tuple[str, ...]]] = [
     ("format acts on terminals", attribute("/", "format", "\x1b[2J\u2028"), ("format",)),
     ("format is a number", attribute("/", "format", 1), ("format",)),
     ("format is an array", attribute("/", "format", ["a", "b"]), ("format",)),
-    ("version 2", attribute("/", "format_version", 2), ("format_version", "2")),
+    ("version 3", attribute("/", "format_version", 3), ("format_version", "3")),
     ("version is text", attribute("/", "format_version", "one"), ("format_version",)),
     ("version missing", attribute("/", "format_version", None), ("format_version",)),
     ("precision unknown", attribute("/", "precision", "float16"), ("precision", "float16")),

@@ -447,7 +447,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         (["--oracle-steps", "4"], "oracle-steps must be from 0 to 3"),
         (["--reduction", "none"], "invalid choice"),
         (["--speed", "9"], "unrecognized arguments"),
-        (["--model", "torch.nn:Identity"], "single Identity"),
+        (["--model", "torch.nn:Identity"], "the model has no layers"),
         (["--model", "torch.nn:Linear"], "factory fails: TypeError"),
         (["--model", "pathlib:Path"], "returns PosixPath"),
         (["--image", "none.mrc"], "no such file"),

@@ -69,7 +69,7 @@ def make_module(model: Model, dtype: str, parameters: Mapping[str, Array], froze
 
     layers: dict[str, nn.Module] = {}
     for layer in model.layers:
-        if isinstance(layer, Relu):
+        if not isinstance(layer, Conv2d):
             layers[layer.name] = nn.ReLU()
         else:
             layers[layer.name] = nn.Conv2d(
@@ -181,7 +181,7 @@ def _chain(model: Model, weights: Mapping[str, torch.Tensor], x: torch.Tensor) -
     from torch.nn import functional
 
     for layer in model.layers:
-        if isinstance(layer, Relu):
+        if not isinstance(layer, Conv2d):
             x = functional.relu(x)
         else:
             x = functional.conv2d(x, weights[f"{layer.name}.weight"], weights.get(f"{layer.name}.bias"), layer.stride,

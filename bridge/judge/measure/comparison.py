@@ -19,8 +19,9 @@ from bridge.exchange.model import Conv2d
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair, Parameters, refuse_copy
 from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged, bug_above, sharper
+from bridge.judge.measure.per_batch import visit_graph
 from bridge.judge.measure.per_image import ImageVisitor, reference_counts, visit_batch
-from bridge.judge.measure.sgd_update import UpdateCheck
+from bridge.judge.measure.sgd_update import WIDE, UpdateCheck
 from bridge.judge.measure.unjudged import list_unjudged, list_unknown
 from bridge.judge.oracle.reductions import (
     Local,
@@ -32,6 +33,9 @@ from bridge.judge.oracle.reductions import (
 )
 
 Array = np.ndarray
+
+#: Roundings of an operation whose formula does not count them: above its bound it is in doubt before it is a bug
+MANY = 10**6
 
 #: Torch's float64 and ours differ by float64 rounding, far below a float32 bound
 TWIN_LIMIT = {"float32": 1e-3, "float64": 1.0}
@@ -89,15 +93,42 @@ class _Comparer:
             if weights is None:
                 self.updates.forget()
                 continue
-            sums, visitor = visit_batch(self.pair, k, weights, partial(self._report, k))
-            self._unreduced(k, visitor)
-            self._summed(k, sums)
-            self.updates.run(k, weights, sums)
+            gradients = self._chain(k, weights) if self.pair.model.is_chain else self._graph(k, weights)
+            self.updates.run(k, weights, gradients)
         list_unjudged(self.pair, self.comparison)
         list_unknown(self.pair, self.comparison)
         self._divergence()
         self.comparison.judged.sort(key=self._order)
         return self.comparison
+
+    def _chain(self, k: int, weights: Parameters) -> dict[str, tuple[Array, Array]]:
+        """Judge the tensors of a step image by image; the oracle's gradients."""
+        sums, visitor = visit_batch(self.pair, k, weights, partial(self._report, k))
+        self._unreduced(k, visitor)
+        self._summed(k, sums)
+        return {name: gradient_bound(parts, self.pair.arithmetic) for name, parts in sums.gradients.items()}
+
+    def _graph(self, k: int, weights: Parameters) -> dict[str, tuple[Array, Array]]:
+        """The same of a graph, whose operations may join the images of a batch."""
+        visitor = visit_graph(self.pair, k, weights)
+        for name in self.pair.shapes:
+            if name not in visitor.candidate:
+                self.comparison.skip(name, k, NOT_IN_FILE)
+                continue
+            judged = Judged(name, k, visitor.candidate[name])
+            if judged.passed and name not in visitor.local and visitor.width[name] > WIDE:
+                self.comparison.skip(name, k, f"after so many operations rounding may be {visitor.width[name]:.2g} of "
+                                     "it: the inputs of its operation, which would show more, are not in the file",
+                                     hidden=True, measured=True)
+                continue
+            self.comparison.judged.append(sharper(judged, visitor.local.get(name), MANY))
+        self._check_fixture("PyTorch's", visitor.reference, 1.0)
+        self._check_fixture("PyTorch's float64 twin", visitor.twin, TWIN_LIMIT[self.pair.precision])
+        self.comparison.note_reference(visitor.reference.values())
+        if visitor.twin:
+            self.comparison.twin_t = max(s.t for s in visitor.twin.values())
+        self._report(k, self.pair.batch_shape[0])
+        return visitor.gradients
 
     def _report(self, step: int, images: int) -> None:
         if self.progress:

@@ -32,7 +32,7 @@ def roundings(model: Model, batch_shape: Shape, name: str) -> Array | None:
     """Return the number of roundings in each element of a tensor: of its last two axes, or one number for all.
 
     A ReLU only copies or drops numbers: its elements have those of what it copies. None where the tensor is no such sum
-    (first weights, updates, a copy of the network's input).
+    (first weights, updates, a copy of the network's input), and in a model that is no chain.
 
     >>> chain = Model((Conv2d("a", 2, 3, (3, 3), padding=(1, 1)),))
     >>> roundings(chain, (1, 2, 3, 3), "forward/a")
@@ -40,6 +40,8 @@ def roundings(model: Model, batch_shape: Shape, name: str) -> Array | None:
            [13, 19, 13],
            [ 9, 13,  9]])
     """
+    if not model.is_chain:
+        return None
     kind, _, rest = name.partition("/")
     if kind == "forward":
         return _forward(model, batch_shape, rest)
@@ -109,11 +111,16 @@ def false_alarm(comparison: Comparison) -> float:
     steps.
 
     At most: every sum of a step is counted, also of tensors that are not in the file, because their errors propagate.
-    0 where no sum has more than 81 roundings: there the bound is a theorem.
+    0 where no sum has more than 81 roundings: there the bound is a theorem. In a model that is no chain every element
+    counts as a sum over the largest tensor of the step, which no sum is longer than.
     """
     steps = len({judged.step for judged in comparison.computed})
+    shapes = tensor_shapes(comparison.model, comparison.batch_shape)
     terms = 0.0
-    for name, shape in tensor_shapes(comparison.model, comparison.batch_shape).items():
+    if not comparison.model.is_chain:
+        sizes = [math.prod(shape) for shape in shapes.values()]
+        terms = float(max(sizes)) * sum(sizes)
+    for name, shape in shapes.items():
         n = roundings(comparison.model, comparison.batch_shape, name)
         if n is not None and not _copied(comparison.model, name):
             terms += float(n[n > DETERMINISTIC].sum()) * math.prod(shape) / n.size

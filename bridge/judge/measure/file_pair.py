@@ -77,7 +77,7 @@ class FilePair:
         shape = reference.shape("batches/0/input")
         if len(shape) != 4 or 0 in shape:
             raise FileError(f"{reference.path}: batches/0/input has the shape {shape}, expected (n, c, h, w)")
-        self.batch_shape: Shape = (shape[0], shape[1], shape[2], shape[3])
+        self.batch_shape: Shape = shape
         try:
             self.shapes = tensor_shapes(self.model, self.batch_shape)
         except FileError as error:
@@ -168,6 +168,13 @@ class FilePair:
         self._finite(f"batches/{k}/{name}", values)
         return values.astype(self.dtype).astype(np.float64)
 
+    def whole_batch(self, k: int, name: str) -> Array:
+        """Return an input or target, as the candidate's precision holds it, in float64."""
+        shape = self.batch_shape if name == "input" else self.output_shape
+        values = self.reference.read(f"batches/{k}/{name}", shape)
+        self._finite(f"batches/{k}/{name}", values)
+        return values.astype(self.dtype).astype(np.float64)
+
     def _check_batches(self) -> None:
         """Before minutes of work: every batch is there, has its shape, and holds data."""
         for k in range(self.steps):
@@ -252,9 +259,8 @@ def tensor_shapes(model: Model, batch_shape: Shape) -> dict[str, tuple[int, ...]
     shapes["loss"] = ()
     for layer, shape in reversed(layers):
         shapes[f"grads/{layer.name}/output"] = shape
-        for kind in ("weight", "bias"):
-            if f"{layer.name}/{kind}" in parameters:
-                shapes[f"grads/{layer.name}/{kind}"] = parameters[f"{layer.name}/{kind}"]
+        for kind in layer.parameter_shapes():
+            shapes[f"grads/{layer.name}/{kind}"] = parameters[f"{layer.name}/{kind}"]
     shapes["grads/input"] = batch_shape
     return shapes
 

@@ -13,6 +13,8 @@ def operation(model: Model, name: str, step: int = 0) -> str:
     >>> operation(Model((Relu("r"),)), "forward/r")
     'the ReLU r (forward)'
     """
+    if not model.is_chain and name.startswith(("forward/", "grads/")):
+        return _in_graph(model, name)
     kind, _, rest = name.partition("/")
     layers = {layer.name: layer for layer in model.layers}
     if kind == "forward":
@@ -28,6 +30,21 @@ def operation(model: Model, name: str, step: int = 0) -> str:
         "optimizer": "the optimiser: the new weights do not follow from the candidate's own gradients",
         "update": "the update: the weights moved by something else than the gradient",
     }[kind]
+
+
+def _in_graph(model: Model, name: str) -> str:
+    """Of an operation of any kind; a gradient is a sum over all that take the tensor."""
+    kinds = {node.name: node.kind for node in model.graph.nodes}
+    kind, _, rest = name.partition("/")
+    if kind == "forward":
+        return f"{rest} ({kinds[rest]}, forward)"
+    layer, _, what = rest.partition("/")
+    if what not in ("", "output"):
+        return f"the {what} gradient of {layer} ({kinds[layer]})"
+    takers = [f"{node.name} ({node.kind})" for node in model.graph.nodes if layer in node.inputs]
+    if not takers:
+        return "the gradient of the loss with respect to the output"
+    return f"the backward pass of {' and '.join(takers)}"
 
 
 def _backward_operation(model: Model, rest: str) -> str:

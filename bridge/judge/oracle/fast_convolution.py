@@ -49,7 +49,7 @@ def usable() -> bool:
     return True
 
 
-def wanted(model: Model, shape: tuple[int, int, int, int]) -> bool:
+def wanted(model: Model, shape: tuple[int, ...]) -> bool:
     """Return whether they are usable, and a convolution of one image is large."""
     shapes = model.output_shapes(shape)
     layers = [(one, size) for one, size in zip(model.layers, shapes, strict=True) if isinstance(one, Conv2d)]

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""The tensors of one step of a graph of operations, a whole batch at a time, against the oracle."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bridge.judge.measure.error_statistics import Statistic, measure
+from bridge.judge.measure.file_pair import FilePair, Parameters
+from bridge.judge.measure.per_image import reference_counts, twin_counts
+from bridge.judge.oracle.bounded import Bounded
+from bridge.judge.oracle.graph_step import GraphStep
+from bridge.operations.losses import MeanSquaredError
+
+Array = np.ndarray
+
+
+@dataclass
+class BatchVisitor:
+    """Compares what the oracle says of a batch.
+
+    Attributes
+    ----------
+    candidate, local, reference, twin : statistics by tensor name
+        The candidate's tensors, the same against its own inputs, PyTorch's own, and PyTorch's float64 twins.
+    gradients : of the parameters by name, and their bounds
+    width : the whole step's bound of a tensor as a share of it, see `width`
+    """
+
+    pair: FilePair
+    step: int
+    candidate: dict[str, Statistic] = field(default_factory=dict)
+    local: dict[str, Statistic] = field(default_factory=dict)
+    reference: dict[str, Statistic] = field(default_factory=dict)
+    twin: dict[str, Statistic] = field(default_factory=dict)
+    gradients: dict[str, tuple[Array, Array]] = field(default_factory=dict)
+    width: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
+        """Compare one tensor, see `bridge.judge.oracle.graph_step.Visitor`."""
+        pair, path, shape = self.pair, f"steps/{self.step}/{name}", self.pair.shapes[name]
+        parameter = name.removeprefix("grads/")
+        if parameter in pair.start:
+            self.gradients[parameter] = truth.value, truth.error
+        if reference_counts(pair, self.step) and pair.reference.has(path):
+            self.reference[name] = _compared(pair.reference.read(path, shape), truth)
+        if twin_counts(pair, self.step) and pair.reference.has(f"oracle/{path}"):
+            self.twin[name] = _compared(pair.reference.read(f"oracle/{path}", shape), truth)
+        if not pair.candidate.has(path):
+            return None
+        found = pair.candidate.read(path, shape)
+        self.width[name] = width(truth.value, truth.error)
+        self.candidate[name] = _compared(found, truth)
+        # A copy of fewer bytes than the candidate computes with says nothing to the last bit
+        if local is not None and np.isfinite(local.value).all() and found.dtype.itemsize >= pair.dtype.itemsize:
+            self.local[name] = _compared(found, local)
+        return found if np.isfinite(found).all() else None
+
+
+def visit_graph(pair: FilePair, step: int, weights: Parameters) -> BatchVisitor:
+    """Take a batch through the oracle of the graph.
+
+    Parameters
+    ----------
+    weights : float64
+    """
+    visitor = BatchVisitor(pair, step)
+    one = GraphStep(pair.model.graph, MeanSquaredError(pair.model.mean), weights, pair.arithmetic, visitor)
+    one.run(pair.whole_batch(step, "input"), pair.whole_batch(step, "target"))
+    return visitor
+
+
+def width(value: Array, bound: Array) -> float:
+    """Return the bound as a share of the value, both in the Euclidean norm; infinite where the bound is.
+
+    >>> width(np.array([3.0, -4.0]), np.array([0.5, 0.0]))
+    0.1
+    """
+    size, room = float(np.linalg.norm(value)), float(np.linalg.norm(bound))
+    found = room / size if size > 0 else room and math.inf
+    return found if math.isfinite(found) else math.inf
+
+
+def _compared(found: Array, truth: Bounded) -> Statistic:
+    """Also of a scalar."""
+    return measure(*(np.atleast_1d(array) for array in (found, truth.value, truth.error)))

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: MIT
+"""A module that is no chain, traced into a graph of the operations that exchange files know (format 2).
+
+torch.fx follows the module's forward; every call becomes a layer of its own with the names of those whose outputs it
+takes. What is found is run, and must give what the module gives, to the bit.
+
+Source: J. Reed et al., torch.fx, MLSys 2022; docs/exchange-file.md lists the operations and their hyperparameters.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.nn import functional
+
+from reference.chain import NAME, Layers, check_parameters, padding_of
+from reference.errors import InputError, one_line
+
+INPUT = "input"
+TORCH = Path(torch.__file__).parent
+Hyperparameters = dict[str, Any]
+
+
+class Add(nn.Module):
+    """The sum of two tensors."""
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one + other
+
+
+class Concat(nn.Module):
+    """Tensors one behind the other along the channels."""
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return torch.cat(tensors, dim=1)
+
+
+def trace(module: nn.Module, example: torch.Tensor) -> Layers:
+    """Return the layers of a module, with the names of their inputs.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Not modified.
+    example : (n, c, h, w), of the parameters' type
+        The module is run on it.
+
+    Raises
+    ------
+    InputError
+        If torch.fx cannot trace it, or it calls what is no operation of exchange files; names the call and its line.
+    """
+    root = copy.deepcopy(module)
+    for layer in root.modules():
+        if hasattr(layer, "inplace"):
+            setattr(layer, "inplace", False)  # noqa: B010 not every module has it
+    try:
+        tracer = _Tracer()
+        tracer.record_stack_traces = True
+        traced = tracer.trace(root)
+    except InputError:
+        raise
+    except Exception as error:  # fx raises whatever the module's control flow makes it raise
+        raise InputError(f"the model cannot be traced by torch.fx: {one_line(error)}") from error
+    layers = _Reader(root).read(traced)
+    check_parameters(root, dict(layers))
+    for name, layer in root.named_modules():
+        hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+        if any(hooks) or "forward" in vars(layer):
+            raise InputError(f"layer '{name}' has hooks, or a forward() of its own; supported are none")
+    _prove(module, layers, example)
+    return layers
+
+
+def hyperparameters(name: str, layer: nn.Module) -> tuple[str, Hyperparameters]:
+    """Return the type and the hyperparameters of a layer as format 2 of an exchange file has them.
+
+    Raises
+    ------
+    InputError
+        If it is no operation of exchange files, or has an option that they do not know.
+    """
+    describe = _LAYERS.get(type(layer))
+    if describe is None:
+        known = ", ".join(sorted(one.__name__ for one in _LAYERS))
+        raise InputError(f"layer '{name}' is {type(layer).__name__}; supported are {known}")
+    return describe(name, layer)
+
+
+def run(layers: Layers, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the outputs of all layers."""
+    known = {INPUT: x}
+    for name, layer in layers:
+        known[name] = layer(*(known[one] for one in layers.inputs_of(name)))
+    return known
+
+
+class _Tracer(fx.Tracer):
+    """Every module of torch.nn that is no container is one operation."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return type(m) in _LAYERS or super().is_leaf_module(m, module_qualified_name)
+
+
+class _Reader:
+    """Turns the calls that fx has recorded into layers."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self._modules = dict(root.named_modules())
+        self._names: dict[fx.Node, str] = {}
+        self._layers: list[tuple[str, nn.Module]] = []
+        self._inputs: dict[str, tuple[str, ...]] = {}
+        self._used: set[str] = set()
+
+    def read(self, graph: fx.Graph) -> Layers:
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                if INPUT in self._names.values():
+                    raise InputError(f"the model takes a second input, '{node.name}'; supported is one")
+                self._names[node] = INPUT
+            elif node.op == "output":
+                self._check_output(node)
+            elif node.op == "get_attr":
+                raise InputError(f"the model uses its tensor '{node.target}' outside of a layer{_line(node)}")
+            else:
+                self._call(node)
+        return Layers(self._layers, self._inputs)
+
+    def _check_output(self, node: fx.Node) -> None:
+        (found,) = node.args
+        if not self._layers:
+            raise InputError("the model has no layers that exchange files know")
+        if not isinstance(found, fx.Node) or self._names[found] != self._layers[-1][0]:
+            raise InputError("the model's output is not what its last layer gives: supported is one tensor")
+
+    def _call(self, node: fx.Node) -> None:
+        layer, inputs = self._module(node) if node.op == "call_module" else _function(node)
+        if isinstance(layer, nn.Identity) or (isinstance(layer, nn.Dropout) and layer.p == 0):
+            self._names[node] = self._names[inputs[0]]
+            return
+        name = str(node.target) if node.op == "call_module" else node.name
+        if name in self._used or name == INPUT:
+            if any(True for _ in layer.parameters()):
+                raise InputError(f"layer '{name}' is used twice{_line(node)}; supported is each once")
+            name = f"{node.name}_" if node.name in self._used or node.name == INPUT else node.name
+        if not NAME.fullmatch(name):
+            raise InputError(f"layer '{name}': a name has 1 to 64 letters, digits, '_', '.', '-'")
+        self._used.add(name)
+        hyperparameters(name, layer)
+        self._names[node] = name
+        self._layers.append((name, layer))
+        self._inputs[name] = tuple(self._names[one] for one in inputs)
+
+    def _module(self, node: fx.Node) -> tuple[nn.Module, list[fx.Node]]:
+        layer = self._modules[str(node.target)]
+        if type(layer) not in _LAYERS and not isinstance(layer, (nn.Identity, nn.Dropout)):
+            hyperparameters(str(node.target), layer)
+        return layer, _nodes(node, [*node.args, *node.kwargs.values()])
+
+
+def _function(node: fx.Node) -> tuple[nn.Module, list[fx.Node]]:
+    """A function or method of torch as a layer."""
+    target = node.target if node.op == "call_function" else getattr(torch.Tensor, str(node.target), None)
+    make = _FUNCTIONS.get(target)
+    if make is None:
+        called = getattr(target, "__name__", node.target)
+        raise InputError(f"the model calls {called}{_line(node)}, which is no operation of exchange files")
+    try:
+        layer, given = make(*node.args, **node.kwargs)
+    except TypeError as error:
+        raise InputError(f"the model calls {node.name} with other arguments than supported{_line(node)}: "
+                         f"{one_line(error)}") from None
+    return layer, _nodes(node, given)
+
+
+def _nodes(node: fx.Node, given: list[Any]) -> list[fx.Node]:
+    if not given or not all(isinstance(one, fx.Node) for one in given):
+        raise InputError(f"the model calls {node.name}{_line(node)}: supported are tensors that it has computed")
+    return given
+
+
+def _line(node: fx.Node) -> str:
+    """Where the module calls it: the last line of the recorded stack that is not torch's."""
+    frames = re.findall(r'File "(.+?)", line (\d+), in .*\n\s*(.*)', node.stack_trace or "")
+    own = [frame for frame in frames if not frame[0].startswith(str(TORCH))]
+    return " ({}, line {}: {})".format(*own[-1]) if own else ""
+
+
+def _prove(module: nn.Module, layers: Layers, example: torch.Tensor) -> None:
+    """The layers must give, to the bit, what the module gives: torch.fx does not see what depends on values."""
+    with torch.no_grad():
+        try:
+            expected = copy.deepcopy(module)(example.clone())
+        except Exception as error:  # whatever a foreign forward() raises
+            size = "x".join(map(str, example.shape[2:]))
+            raise InputError(f"the model fails on images of {size} pixels: {one_line(error)}") from error
+        found = run(copy.deepcopy(layers), example.clone())[layers[-1][0]]
+    if not torch.equal(found, expected):
+        raise InputError("the model's layers, one after the other, do not give what the model gives: "
+                         "its forward depends on values, or is changed by hooks")
+
+
+def _pair(value: Any) -> list[int]:
+    return [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)] * 2
+
+
+def _conv(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "conv2d", {
+        "in_channels": layer.in_channels, "out_channels": layer.out_channels, "kernel_size": list(layer.kernel_size),
+        "stride": list(layer.stride), "padding": padding_of(name, layer), "dilation": list(layer.dilation),
+        "groups": layer.groups, "bias": int(layer.bias is not None)}
+
+
+def _linear(_: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "linear", {"in_features": layer.in_features, "out_features": layer.out_features,
+                      "bias": int(layer.bias is not None)}
+
+
+def _pooling(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
+    def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+        _only(name, layer, ceil_mode=False, return_indices=False, dilation=1, divisor_override=None)
+        padding = _pair(layer.padding)
+        if any(padding):
+            _only(name, layer, count_include_pad=True)
+        stride = layer.kernel_size if layer.stride is None else layer.stride
+        return kind, {"kernel_size": _pair(layer.kernel_size), "stride": _pair(stride), "padding": padding}
+
+    return describe
+
+
+def _global_pool(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    if _pair(layer.output_size) != [1, 1]:
+        raise InputError(f"layer '{name}': output_size {layer.output_size} found, 1 is supported")
+    return "global_avg_pool2d", {}
+
+
+def _batch_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    _only(name, layer, affine=True, training=True)
+    return "batch_norm2d", {"num_features": layer.num_features, "eps": float(layer.eps)}
+
+
+def _flatten(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    _only(name, layer, start_dim=1, end_dim=-1)
+    return "flatten", {}
+
+
+def _only(name: str, layer: Any, **wanted: Any) -> None:
+    for option, value in wanted.items():
+        found = getattr(layer, option, value)
+        if found != value and found != (value, value):
+            raise InputError(f"layer '{name}' ({type(layer).__name__}): {option} {found} found, {value} is supported")
+
+
+_LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
+    nn.Conv2d: _conv,
+    nn.Linear: _linear,
+    nn.ReLU: lambda *_: ("relu", {}),
+    nn.LeakyReLU: lambda _, layer: ("leaky_relu", {"negative_slope": float(layer.negative_slope)}),
+    nn.Sigmoid: lambda *_: ("sigmoid", {}),
+    nn.Tanh: lambda *_: ("tanh", {}),
+    nn.MaxPool2d: _pooling("max_pool2d"),
+    nn.AvgPool2d: _pooling("avg_pool2d"),
+    nn.AdaptiveAvgPool2d: _global_pool,
+    nn.BatchNorm2d: _batch_norm,
+    nn.Flatten: _flatten,
+    Add: lambda *_: ("add", {}),
+    Concat: lambda *_: ("concat", {}),
+}
+
+Made = tuple[nn.Module, list[Any]]
+
+
+def _add(one: Any, other: Any) -> Made:
+    return Add(), [one, other]
+
+
+def _cat(tensors: Any, dim: int = 0) -> Made:
+    if dim != 1:
+        raise TypeError(f"dim={dim}, 1 (the channels) is supported")
+    return Concat(), list(tensors)
+
+
+def _rectified(x: Any, inplace: bool = False) -> Made:
+    return nn.ReLU(), [x]
+
+
+def _leaky(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Made:
+    return nn.LeakyReLU(negative_slope), [input]
+
+
+def _flattened(x: Any, start_dim: int = 0, end_dim: int = -1) -> Made:
+    return nn.Flatten(start_dim, end_dim), [x]
+
+
+_FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
+    operator.add: _add, operator.iadd: _add, torch.add: _add, torch.Tensor.add: _add,
+    torch.cat: _cat, torch.concat: _cat,
+    torch.relu: _rectified, functional.relu: _rectified, torch.Tensor.relu: _rectified,
+    functional.leaky_relu: _leaky,
+    torch.sigmoid: lambda x: (nn.Sigmoid(), [x]), torch.Tensor.sigmoid: lambda x: (nn.Sigmoid(), [x]),
+    functional.sigmoid: lambda x: (nn.Sigmoid(), [x]),
+    torch.tanh: lambda x: (nn.Tanh(), [x]), torch.Tensor.tanh: lambda x: (nn.Tanh(), [x]),
+    functional.tanh: lambda x: (nn.Tanh(), [x]),
+    torch.flatten: _flattened, torch.Tensor.flatten: _flattened,
+    functional.max_pool2d: lambda x, *args, **options: (nn.MaxPool2d(*args, **options), [x]),
+    functional.avg_pool2d: lambda x, *args, **options: (nn.AvgPool2d(*args, **options), [x]),
+    functional.adaptive_avg_pool2d: lambda x, size: (nn.AdaptiveAvgPool2d(size), [x]),
+}

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""Networks that are no chains, as a user would write them in PyTorch."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Unet(nn.Module):
+    """One level: down by pooling, up by a concatenation with what was before; leaky ReLUs, no upsampling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(1, 4, 3, padding=1)
+        self.pool = nn.MaxPool2d(3, 1, 1)
+        self.middle = nn.Conv2d(4, 4, 3, padding=1)
+        self.up = nn.Conv2d(8, 4, 3, padding=1)
+        self.last = nn.Conv2d(4, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one = functional.leaky_relu(self.down(x), 0.2)
+        two = functional.leaky_relu(self.middle(self.pool(one)), 0.2)
+        return self.last(functional.leaky_relu(self.up(torch.cat([one, two], dim=1)), 0.2))
+
+
+class Block(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.relu(self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x))))) + x)
+
+
+class Resnet(nn.Module):
+    """A residual classifier: two blocks, global mean, a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 6, 3, stride=2, padding=1)
+        self.blocks = nn.Sequential(Block(6), Block(6))
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.last = nn.Linear(6, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.blocks(self.first(x))
+        return self.last(torch.flatten(self.pool(x), 1))
+
+
+class Mlp(nn.Sequential):
+    """Three linear layers on the pixels of 12 x 10."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(120, 16), nn.Tanh(), nn.Linear(16, 8), nn.Sigmoid(), nn.Linear(8, 3))
+
+
+class Denoiser(nn.Module):
+    """The noise is what the network computes; the output is the input and it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 4, 3, padding=1)
+        self.conv2 = nn.Conv2d(4, 1, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.conv2(functional.relu(self.conv1(x)))

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT
+"""Results of networks that are no chains: right ones are right, and wrong ones a bug in the right tensor."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from torch import nn
+
+from bridge.common.errors import FileError
+from bridge.identities.adjoint_check import adjoint_identities
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
+from reference.export import export
+from reference.settings import ExportSettings
+from tests.helpers.torch_graphs import Denoiser, Mlp, Resnet, Unet
+
+NETWORKS: tuple[type[nn.Module], ...] = (Unet, Resnet, Mlp, Denoiser)
+SETTINGS = {"height": 12, "width": 10, "batch": 3, "steps": 2, "momentum": 0.5}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fixtures of all networks."""
+    folder = tmp_path_factory.mktemp("graphs")
+    for network in NETWORKS:
+        export(folder / f"{network.__name__}.h5", ExportSettings(model=network, **SETTINGS))
+    return folder
+
+
+def result_of(fixture: Path, edit: Callable[[h5py.File], None] = lambda file: None) -> Path:
+    """The fixture's numbers as those of another program, changed by `edit`."""
+    path = fixture.with_name(f"result-{fixture.name}")
+    shutil.copy(fixture, path)
+    with h5py.File(path, "r+") as file:
+        file.attrs["role"], file.attrs["producer"] = "candidate", "another program"
+        del file["oracle"], file["batches"]
+        edit(file)
+    return path
+
+
+def test_right_results_are_right(folder: Path) -> None:
+    for network in NETWORKS:
+        fixture = folder / f"{network.__name__}.h5"
+        comparison, verdict = judge(fixture, result_of(fixture))
+        assert verdict.outcome is Outcome.ROUNDING
+        assert not any(skipped.unknown for skipped in comparison.not_judged)
+        assert {judged.name for judged in comparison.judged} >= {"loss", "grads/input"}
+
+
+def changed(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[h5py.File], None]:
+    def edit(file: h5py.File) -> None:
+        file[name][...] = change(file[name][...])
+
+    return edit
+
+
+@pytest.mark.parametrize(("network", "name", "change"), [
+    (Unet, "steps/0/forward/pool", lambda a: np.roll(a, 1, 3)),
+    (Unet, "steps/1/grads/leaky_relu/output", lambda a: a * np.float32(1.001)),
+    (Unet, "steps/0/forward/cat", lambda a: a[:, ::-1]),
+    (Resnet, "steps/1/forward/blocks.0.bn1", lambda a: a * np.float32(1 + 1 / 178)),
+    (Resnet, "steps/0/grads/blocks.1.bn2/weight", lambda a: a * np.float32(1.01)),
+    (Resnet, "steps/0/grads/add/output", lambda a: a / 2),
+    (Mlp, "steps/0/grads/3/weight", lambda a: a[::-1]),
+    (Mlp, "steps/1/grads/3/output", lambda a: a * np.float32(1.0001)),
+    (Denoiser, "steps/0/grads/input", lambda a: a * 0),
+])
+def test_a_wrong_tensor_is_a_bug(
+    folder: Path, network: type[nn.Module], name: str, change: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    fixture = folder / f"{network.__name__}.h5"
+    comparison, verdict = judge(fixture, result_of(fixture, changed(name, change)))
+    assert verdict.outcome is Outcome.BUG
+    _, step, *rest = name.split("/")
+    first = comparison.failures[0]
+    assert (first.name, first.step) == ("/".join(rest), int(step)), [one.name for one in comparison.failures]
+    assert first.t > 10
+
+
+def test_a_wrong_update_is_a_bug(folder: Path) -> None:
+    fixture = folder / "Resnet.h5"
+    edit = changed("steps/2/weights/last/weight", lambda a: a * np.float32(1.01))
+    comparison, verdict = judge(fixture, result_of(fixture, edit))
+    assert verdict.outcome is Outcome.BUG
+    assert {one.name for one in comparison.failures} == {"optimizer/last/weight"}
+
+
+def test_the_operation_is_named_in_words(folder: Path) -> None:
+    fixture = folder / "Unet.h5"
+    for name, words in (
+        ("steps/0/forward/up", "Look at up (conv2d, forward)."),
+        ("steps/0/grads/leaky_relu/output", "Look at the backward pass of pool (max_pool2d) and cat (concat)."),
+        ("steps/0/grads/up/weight", "Look at the weight gradient of up (conv2d)."),
+    ):
+        _, verdict = judge(fixture, result_of(fixture, changed(name, lambda a: 2 * a)))
+        assert any(words in hint for hint in verdict.hints), verdict.hints
+
+
+def test_what_only_a_wide_bound_covers_proves_nothing(folder: Path) -> None:
+    """Behind many operations worst cases add up to all of a tensor; without the operation's own inputs nobody knows."""
+    fixture = folder / "Resnet.h5"
+
+    def edit(file: h5py.File) -> None:
+        weights = file["steps/1/weights/first/weight"][...]
+        for k in range(2):
+            del file[f"steps/{k}/forward"], file[f"steps/{k}/grads"]
+        file["steps/1/weights/first/weight"][...] = weights * np.float32(1.5)
+
+    comparison, verdict = judge(fixture, result_of(fixture, edit))
+    assert verdict.outcome is Outcome.CANNOT_TELL
+    hidden = {one.name for one in comparison.not_judged if one.hidden}
+    assert {"update/first/weight", "update/last/weight"} <= hidden
+
+
+def test_nan_is_a_failure(folder: Path) -> None:
+    fixture = folder / "Mlp.h5"
+    _, verdict = judge(fixture, result_of(fixture, changed("steps/0/forward/2", lambda a: np.full_like(a, np.nan))))
+    assert verdict.outcome is Outcome.BUG
+
+
+def test_a_part_may_be_missing(folder: Path) -> None:
+    fixture = folder / "Denoiser.h5"
+
+    def edit(file: h5py.File) -> None:
+        del file["steps/0/forward/relu"], file["steps/1/grads"]
+
+    comparison, verdict = judge(fixture, result_of(fixture, edit))
+    assert verdict.outcome is Outcome.ROUNDING
+    assert ("forward/relu", 0) in {(one.name, one.step) for one in comparison.not_judged}
+
+
+def test_the_adjoint_identity_needs_a_chain(folder: Path) -> None:
+    fixture = folder / "Unet.h5"
+    with pytest.raises(FileError, match="its model is no chain of convolutions and ReLUs"):
+        adjoint_identities(fixture, result_of(fixture))

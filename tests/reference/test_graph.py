@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""Modules that are no chains, traced and written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from reference.errors import InputError
+from reference.export import export
+from reference.graph import run, trace
+from reference.settings import ExportSettings
+from tests.helpers.torch_graphs import Denoiser, Mlp, Resnet, Unet
+
+EXAMPLE = torch.randn((2, 1, 12, 10), generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("factory", [Unet, Resnet, Mlp, Denoiser])
+def test_layers_give_what_the_module_gives(factory: type[nn.Module]) -> None:
+    module = factory()
+    layers = trace(module, EXAMPLE)
+    assert torch.equal(run(layers, EXAMPLE)[layers[-1][0]], module(EXAMPLE))
+    assert {f"{name}.{part}" for name, layer in layers for part, _ in layer.named_parameters()} == \
+        {name for name, _ in module.named_parameters()}
+
+
+def test_names_and_inputs() -> None:
+    layers = trace(Denoiser(), EXAMPLE)
+    assert layers.inputs == {"conv1": ("input",), "relu": ("conv1",), "conv2": ("relu",), "add": ("input", "conv2")}
+
+
+def test_the_file_has_groups(tmp_path: Path) -> None:
+    path = tmp_path / "fixture.h5"
+    export(path, ExportSettings(height=12, width=10, steps=1, model=Unet))
+    with h5py.File(path) as file:
+        assert file.attrs["format_version"] == 2
+        pool = file["model/layers/pool"].attrs
+        assert (pool["index"], pool["type"], pool["inputs"], list(pool["kernel_size"]), list(pool["stride"])) == \
+            (2, "max_pool2d", "leaky_relu", [3, 3], [1, 1])
+        assert file["model/layers/cat"].attrs["inputs"] == "leaky_relu,leaky_relu_1"
+        assert dict(file["model/loss"].attrs) == {"type": "mse", "reduction": "mean"}
+
+
+def test_a_chain_stays_version_1(tmp_path: Path) -> None:
+    path = tmp_path / "fixture.h5"
+    export(path, ExportSettings(height=12, width=10, steps=1))
+    with h5py.File(path) as file:
+        assert file.attrs["format_version"] == 1
+
+
+def test_identity_and_dropout_of_nothing_are_no_layers() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Identity(), nn.Dropout(0), nn.Tanh())
+    assert [name for name, _ in trace(module, EXAMPLE)] == ["0", "3"]
+
+
+class Calls(nn.Module):
+    """One convolution, and `what` is done with its output and the input."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 1, 3, padding=1)
+        self.what = what
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.what(self, x, self.conv(x))  # type: ignore[operator]
+
+
+def test_what_is_refused() -> None:
+    for what, message in (
+        (lambda _, x, y: torch.erf(y), "the model calls erf"),
+        (lambda _, x, y: y + 1, "supported are tensors that it has computed"),
+        (lambda _, x, y: torch.cat([x, y]), "dim=0, 1 (the channels) is supported"),
+        (lambda self, x, y: self.conv(y), "layer 'conv' is used twice"),
+        (lambda self, x, y: functional.linear(y, self.conv.weight[0, 0]), "uses its tensor 'conv.weight' outside"),
+        (lambda _, x, y: y if y.sum() > 0 else x, "cannot be traced by torch.fx"),
+        (lambda _, x, y: (y, x + y)[0], "the model's output is not what its last layer gives"),
+        (lambda _, x, y: functional.max_pool2d(y, 2, ceil_mode=True), "ceil_mode True found, False is supported"),
+        (lambda _, x, y: functional.adaptive_avg_pool2d(y, 2), "output_size 2 found, 1 is supported"),
+    ):
+        with pytest.raises(InputError) as error:
+            trace(Calls(what), EXAMPLE)
+        assert message in str(error.value)
+
+
+def test_the_line_of_the_module_is_named() -> None:
+    with pytest.raises(InputError, match=r"the model calls erf \(.*test_graph.py, line \d+: return torch.erf\(x\)\)"):
+        trace(_Erf(), EXAMPLE)
+
+
+class _Erf(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.erf(x)
+
+
+def test_modules_that_are_refused() -> None:
+    shared = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Tanh(), nn.Conv2d(1, 1, 3))
+    shared[2].weight = shared[0].weight
+    hooked = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Tanh())
+    hooked[1].register_forward_hook(lambda module, args, output: 2 * output)
+    for module, message in (
+        (shared, "share their weight"),
+        (hooked, "layer '1' has hooks, or a forward() of its own"),
+        (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Softplus()), "layer '1' is Softplus; supported are"),
+        (nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1)).eval(), "training False found, True is supported"),
+        (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Dropout(0.5)), "layer '1' is Dropout"),
+        (nn.Sequential(nn.Conv2d(1, 1, 30), nn.Tanh()), "the model fails on images of 12x10 pixels"),
+    ):
+        with pytest.raises(InputError) as error:
+            trace(module, EXAMPLE)
+        assert message in str(error.value)
