@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -86,6 +87,7 @@ def judge_pair(
     progress: Report | None = None,
     *,
     diagnosing: bool = True,
+    adequacy: bool = True,
     seconds: float = BUDGET,
     allow: tuple[str, ...] = (),
 ) -> Judgement:
@@ -102,6 +104,7 @@ def judge_pair(
     pair : the two files
     progress : called as ``progress(done, total)`` after every image
     diagnosing : search for the fault, and compute which faults the data can show
+    adequacy : do the latter, too
     seconds : for the search
     allow : families of algorithms (`bridge.judge.oracle.algorithms.FAMILIES`) whose errors are rounding, besides those
         that the result declares
@@ -120,7 +123,7 @@ def judge_pair(
         return Judgement(comparison, decide(comparison))
     if not diagnosing:
         return _decided(pair, progress, allowed)[0]
-    with adequacy_in_background(pair) as adequacy:
+    with adequacy_in_background(pair) if adequacy else nullcontext() as found:
         (comparison, verdict), lower = _decided(pair, progress, allowed)
         missing = verdict.missing
         known = lower is None and verdict.outcome is Outcome.PRECISION
@@ -129,11 +132,13 @@ def judge_pair(
                               lambda: _explained(pair, comparison, verdict, lower, seconds), verdict)
         if verdict.diagnosis is not None:
             missing += verdict.diagnosis.missing
+        if found is None:
+            return Judgement(comparison, verdict)
         if lower and isinstance(lower.recognised, RecognisedAlgorithm):
             # Its wider bounds hide more
             shown = attempt(missing, "what these data can show", lambda: adequacy_of(lower.pair), None)
         else:
-            shown = attempt(missing, "what these data can show", adequacy, None)
+            shown = attempt(missing, "what these data can show", found, None)
         return Judgement(comparison, replace(verdict, adequacy=shown))
 
 

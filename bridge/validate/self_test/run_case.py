@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bridge.common.errors import FileError
 from bridge.common.number_format import short
-from bridge.judge.diagnosis import Diagnosis, diagnose
+from bridge.judge.diagnosis import Diagnosis
 from bridge.judge.diagnosis.background import adequacy_of
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.records import VISIBLE
@@ -16,7 +16,6 @@ from bridge.judge.judge import judge, judge_pair
 from bridge.judge.measure.file_pair import FilePair, open_pair
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.repeatability import compare_runs
-from bridge.judge.verdict import named
 from bridge.validate.self_test import fixed_tolerances as naive
 from bridge.validate.self_test.healthy import Healthy
 from bridge.validate.self_test.plants import Plant, Scene
@@ -141,17 +140,15 @@ def _one_run(told: Told, plant: Plant, scene: Scene) -> None:
 
 
 def _judged(told: Told, plant: Plant, pair: FilePair) -> None:
-    comparison, verdict = judge_pair(pair, diagnosing=False)
+    comparison, verdict = judge_pair(pair, adequacy=False)
     told.t = max((one.t for one in comparison.judged), default=0.0)
     told.at_start = any(one.step == 0 for one in comparison.failures)
     if plant.precision and verdict.precisions:
         # TF32 and fp16 have as many digits: which of them it is, only numbers out of fp16's range show
         told.said = f"{verdict.precisions[0].said} in {verdict.precisions[0].layer}"
         told.named = told.in_class = True
-    elif comparison.failures:
-        diagnosis = diagnose(pair, comparison)
-        verdict = named(verdict, comparison, diagnosis)
-        _diagnosed(told, plant, diagnosis)
+    elif verdict.diagnosis is not None:
+        _diagnosed(told, plant, verdict.diagnosis)
     told.code = verdict.exit_code
     told.caught = told.code in plant.codes
     if verdict.diagnosis is not None and verdict.diagnosis.missing:
