@@ -170,7 +170,7 @@ def test_the_self_test_passes() -> None:
 
 
 def test_a_diagnosis_that_says_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_case, "diagnose", lambda *_: Diagnosis())
+    monkeypatch.setattr("bridge.judge.judge.diagnose", lambda *_: Diagnosis())
     found = summary()
     assert not found.passed and found.naming == 0 and not found.missed
 
