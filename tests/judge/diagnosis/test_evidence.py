@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,12 @@ def wrong_kernel(lab: Lab) -> Array:
     return with_operand(lab, Z, w=at(w, np.s_[:, :, 0, 0], 2 * w[:, :, 0, 0]))
 
 
+def full_blocks(squares: Array) -> Array:
+    block = 2 ** (squares.size.bit_length() - 1)
+    assert squares.size % block
+    return np.ravel(squares)[:block].sum()[None] / squares.size
+
+
 CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("an image is 0", Z, lambda lab, z: at(z, 1, 0.0), "in image 1 of 4 it is 0"),
     ("a tap counts twice", Z, lambda lab, z: wrong_kernel(lab),
@@ -68,6 +75,9 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("another activation", A, lambda lab, a: np.tanh(lab.right("forward/one")), "the hyperbolic tangent of z"),
     ("another loss", "loss", lambda lab, x: np.abs(
         lab.right("forward/three") - lab.graph().operation("loss").target).mean()[None], "(L1)"),
+    ("full blocks alone", "loss", lambda lab, x: full_blocks(
+        (lab.right("forward/three") - lab.graph().operation("loss").target) ** 2),
+     "elements in memory, which fill no block of "),
 ]
 
 
@@ -75,6 +85,15 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
 def test_a_mistake_is_described(lab: Lab, name: str, make_wrong: Callable[[Lab, Array], Array], said: str) -> None:
     found = seen(lab, name, make_wrong(lab, lab.right(name)))
     assert found is not None and found.exact and said in found.said, found
+
+
+def test_a_penalty_in_the_loss_is_described(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = lab.graph().pair
+    monkeypatch.setattr(pair, "sgd", replace(pair.sgd, weight_decay=0.03))
+    size = sum(float((w * w).sum()) for w in lab.graph().weights.values())
+    found = seen(lab, "loss", lab.right("loss") + 0.5 * 0.03 * size)
+    assert found is not None
+    assert found.said == "it is the loss with the penalty of the weight decay, 1/2 * weight_decay * sum(w**2)"
 
 
 def test_old_contents_are_seen_with_their_factor(lab: Lab) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.elementwise import Loss, LossGradient, Relu, ReluBackward
-from bridge.judge.diagnosis.evidence.losses import gradients, losses
+from bridge.judge.diagnosis.evidence.losses import gradients, losses, with_penalty
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
 from bridge.judge.diagnosis.evidence.operands import changed, padded, recovered, swapped, terms, wider
 from bridge.judge.diagnosis.evidence.places import place
@@ -168,6 +168,8 @@ def _loss(case: Case, right: Loss) -> Seen | None:
     targets["the target mirrored"] = right.target[..., ::-1]
     for by in range(1, len(right.target)):
         targets[f"the targets of other images ({by} further)"] = np.roll(right.target, by, 0)
+    expected = float(right.full(graph.arithmetic).value.reshape(-1)[0])
+    others |= with_penalty(expected, graph.weights, graph.pair.sgd.weight_decay)
     return chosen(losses(right, float(case.found.reshape(-1)[0]), others, targets))
 
 

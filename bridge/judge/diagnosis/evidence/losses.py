@@ -26,7 +26,7 @@ def losses(right: Loss, found: float, others: dict[str, float], targets: dict[st
     y = right.y.value
     known = dict(others) | {f"the loss by {name}": right.scale * float(((y - t) ** 2).sum())
                             for name, t in targets.items()}
-    known |= _of(y - right.target, right.target, y)
+    known |= _of(y - right.target, right.target, y) | _blocks(y - right.target)
     for said, value in known.items():
         for times in (1.0, 2.0, 0.5):
             if value and abs(times * value - found) <= AGREE * abs(found):
@@ -76,6 +76,31 @@ def _of(d: Array, target: Array, y: Array) -> dict[str, float]:
     weights = 1.0 / (1.0 + np.arange(d.shape[0]))
     found["a sum in which image i counts 1/(i + 1)"] = float((weights[:, None, None, None] * d * d).sum() / d.size)
     return {f"{name}": float(value) for name, value in found.items()}
+
+
+def _blocks(d: Array) -> dict[str, float]:
+    """Mean squares of which the last elements in memory are missing: what is left when blocks of 2**k are full."""
+    squares = np.ravel(d * d)
+    found: dict[str, float] = {}
+    for block in (2**k for k in range(5, 21)):
+        full = squares.size // block * block
+        if 0 < full < squares.size:
+            which = f"without the last {squares.size - full} elements in memory, which fill no block of {block}"
+            found |= {f"the mean square {which}": float(squares[:full].mean()),
+                      f"the sum of squares {which}, over all elements": float(squares[:full].sum() / squares.size)}
+    return found
+
+
+def with_penalty(loss: float, weights: dict[str, Array], weight_decay: float) -> dict[str, float]:
+    """Return the loss with the penalty whose gradient weight decay is, of all parameters and of the weights alone."""
+    if not weight_decay:
+        return {}
+    every = sum(float((w * w).sum()) for w in weights.values())
+    alone = sum(float((w * w).sum()) for name, w in weights.items() if not name.endswith("/bias"))
+    return {f"the loss with the penalty of the weight decay, {times} * weight_decay * sum({what}**2)":
+            loss + number * weight_decay * size
+            for what, size in (("w", every), ("w without biases", alone))
+            for times, number in (("1/2", 0.5), ("1", 1.0))}
 
 
 def gradients(right: LossGradient) -> dict[str, Array]:
