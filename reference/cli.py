@@ -38,7 +38,7 @@ examples:
   python -m reference.export small.h5 --size 24x32 --batch 3    (seconds, 11 MB)
   python -m reference.export mine.h5 --image stack_01.mrc --size 512
   python -m reference.export mine.h5 --model mypackage.nets:make
-                                       (any chain of nn.Conv2d and nn.ReLU)
+                                       (a chain of nn.Conv2d and nn.ReLU, or a graph)
   python -m reference.export probe.h5 --probe
 
 what to run next:
@@ -165,8 +165,8 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--model",
         metavar="PACKAGE.MODULE:FACTORY",
-        help="function or class that returns your torch module, a chain of Conv2d and ReLU (default: the three "
-        "convolutions above)",
+        help="function or class that returns your torch module, a chain of Conv2d and ReLU or what torch.fx traces "
+        "into known operations (default: the three convolutions above)",
     )
     group.add_argument(
         "--reduction", choices=REDUCTIONS, default="mean", help="the loss is the mean or the sum of the squared "
