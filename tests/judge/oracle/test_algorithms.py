@@ -29,6 +29,8 @@ LAYERS = (
     Conv2d("groups", 4, 6, (3, 3), padding=(0, 2), groups=2, bias=False),
     # The data gradient cuts off what the padding added
     Conv2d("cut", 2, 4, (1, 2), padding=(2, 0), bias=False),
+    # Three filters are padded to four for a second halving
+    Conv2d("padded", 1, 3, (3, 3), padding=(1, 1), bias=False),
     Conv2d("five", 3, 5, (5, 3), padding=(2, 1), bias=False),
     Conv2d("strided", 3, 4, (3, 3), stride=(2, 1), dilation=(1, 2), bias=False),
 )
