@@ -38,7 +38,7 @@ examples:
   python -m reference.export small.h5 --size 24x32 --batch 3    (seconds, 11 MB)
   python -m reference.export mine.h5 --image stack_01.mrc --size 512
   python -m reference.export mine.h5 --model mypackage.nets:make
-                                       (a chain of nn.Conv2d and nn.ReLU, or a graph)
+                                       (a chain of Conv2d and ReLU, or a graph)
   python -m reference.export probe.h5 --probe
 
 what to run next:

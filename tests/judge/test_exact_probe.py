@@ -17,6 +17,7 @@ from bridge.engine.library import extension
 from bridge.judge.judge import judge
 from reference.cli import main as export_main
 from reference.errors import InputError
+from reference.chain import Layers
 from reference.exactness import LIMIT, ExactSteps
 from reference.export import export
 from reference.model import VariedCNN
@@ -170,7 +171,8 @@ def test_a_sum_of_more_than_2_to_24_units_is_refused() -> None:
 
     def prove(height: int) -> None:
         x = torch.full((1, 1, height, 4), LIMIT / 16)
-        ExactSteps([("a", layer)]).prove([("a", layer)], x, x - 1, 1.0, 0.0)
+        layers = Layers([("a", layer)])
+        ExactSteps(layers).prove(layers, x, x - 1, 1.0, 0.0)
 
     prove(4)
     with pytest.raises(InputError, match=r"grads/a/weight sums up to 2\^24.3 units"):
