@@ -15,9 +15,9 @@ from torch import nn
 
 from bridge.engine.library import extension
 from bridge.judge.judge import judge
+from reference.chain import Layers
 from reference.cli import main as export_main
 from reference.errors import InputError
-from reference.chain import Layers
 from reference.exactness import LIMIT, ExactSteps
 from reference.export import export
 from reference.model import VariedCNN
