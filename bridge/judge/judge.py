@@ -13,17 +13,17 @@ import numpy as np
 
 from bridge.common.progress import Report
 from bridge.common.stages import attempt
-from bridge.judge.detect_algorithm import RecognisedAlgorithm, recognise_algorithm
-from bridge.judge.detect_flush import recognise_flush
-from bridge.judge.detect_operands import RecognisedOperands, recognise_operands
-from bridge.judge.detect_order import recognise_order
-from bridge.judge.detect_precision import Recognised, recognise
-from bridge.judge.detect_rounding import recognise_rounding
+from bridge.judge.arithmetic.algorithm import RecognisedAlgorithm, recognise_algorithm
+from bridge.judge.arithmetic.few_bits import few_bits
+from bridge.judge.arithmetic.flush import recognise_flush
+from bridge.judge.arithmetic.operands import RecognisedOperands, recognise_operands
+from bridge.judge.arithmetic.order import recognise_order
+from bridge.judge.arithmetic.precision import Recognised, recognise
+from bridge.judge.arithmetic.rounding import recognise_rounding
 from bridge.judge.diagnosis import BUDGET, diagnose
 from bridge.judge.diagnosis.background import adequacy_in_background, adequacy_of
 from bridge.judge.diagnosis.stored_16_bit import prefer_precision, replay
 from bridge.judge.exact_probe import judge_probe
-from bridge.judge.few_bits import few_bits
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import FilePair, is_probe, open_pair
 from bridge.judge.measure.findings import Comparison

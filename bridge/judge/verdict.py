@@ -32,9 +32,9 @@ import math
 from dataclasses import dataclass, field, replace
 
 from bridge.common.number_format import count, short
-from bridge.judge.detect_algorithm import RecognisedAlgorithm
-from bridge.judge.detect_operands import RecognisedOperands
-from bridge.judge.detect_precision import Recognised
+from bridge.judge.arithmetic.algorithm import RecognisedAlgorithm
+from bridge.judge.arithmetic.operands import RecognisedOperands
+from bridge.judge.arithmetic.precision import Recognised
 from bridge.judge.diagnosis.records import Adequacy, Diagnosis, Finding
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.operation_names import operation

@@ -9,8 +9,8 @@ from typing import Any
 
 from bridge.common.number_format import number
 from bridge.common.stages import attempt
-from bridge.judge.detect_algorithm import RecognisedAlgorithm
-from bridge.judge.detect_precision import Recognised
+from bridge.judge.arithmetic.algorithm import RecognisedAlgorithm
+from bridge.judge.arithmetic.precision import Recognised
 from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Explanation, Finding, Sight
 from bridge.judge.judge import Judgement
 from bridge.judge.measure.condition import false_alarm, kappa

@@ -22,7 +22,7 @@ ROOMS = ["common", "operations", "exchange", "engine", "judge", "report", "step"
          "gradcheck", "__init__", "validate", "doctor"]
 
 #: The same inside a room; what else lies in it may use all of them
-INNER_ROOMS = {"engine": ["library", "arrays", "network"], "judge": ["oracle", "measure", "diagnosis"]}
+INNER_ROOMS = {"engine": ["library", "arrays", "network"], "judge": ["oracle", "measure", "diagnosis", "arithmetic"]}
 
 #: What `benchmarks` consists of, each with those that it may use beside its own; the files above them are the commands
 BENCHMARK_ROOMS = {

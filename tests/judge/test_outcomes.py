@@ -14,7 +14,7 @@ import torch
 
 from bridge.exchange.file import Sgd
 from bridge.exchange.model import Conv2d, Model, Relu
-from bridge.judge.detect_precision import Recognised
+from bridge.judge.arithmetic.precision import Recognised
 from bridge.judge.judge import judge
 from bridge.judge.measure.condition import false_alarm, kappa, roundings
 from bridge.judge.measure.error_statistics import measure

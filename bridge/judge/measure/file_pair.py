@@ -30,7 +30,7 @@ class FilePair:
     Parameters
     ----------
     reference, candidate : open files
-    lower : a precision lower than the declared one that the candidate is judged by, see `bridge.judge.detect_precision`
+    lower : a precision lower than the declared one that the candidate is judged by
     algorithm : of convolutions that the candidate is judged by, where they are no sums of products
     flushes : the candidate flushes subnormal numbers to zero; also where its file declares it (``subnormals``)
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from bridge.common.errors import FileError
 from bridge.exchange.model import Conv2d
-from bridge.judge import detect_algorithm
+from bridge.judge.arithmetic import algorithm as recognition
 from bridge.judge.judge import Judgement, judge
 from bridge.judge.oracle.algorithms import Algorithm, known, transposed, turned_kernels
 from bridge.validate.self_test.candidate import train
@@ -95,11 +95,11 @@ def test_what_the_wider_bounds_hide_is_said(fixture: Path, tmp_path: Path) -> No
 
 def test_a_part_of_a_large_image_is_enough(fixture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is cut out around the worst element, and what it makes is right but for the rounding of the algorithm."""
-    monkeypatch.setattr(detect_algorithm, "ALIGNED", 4)
-    monkeypatch.setattr(detect_algorithm, "LOOKED_AT", 8 * 20**2)
+    monkeypatch.setattr(recognition, "ALIGNED", 4)
+    monkeypatch.setattr(recognition, "LOOKED_AT", 8 * 20**2)
     seen = []
-    taken = detect_algorithm.Errors.of
-    monkeypatch.setattr(detect_algorithm.Errors, "of", lambda sample: seen.append(taken(sample)) or seen[-1])
+    taken = recognition.Errors.of
+    monkeypatch.setattr(recognition.Errors, "of", lambda sample: seen.append(taken(sample)) or seen[-1])
     for name in ("Winograd F(4x4)", "Winograd F(6x6)", "FFT, tiles of 16 x 16"):
         result = train(fixture, tmp_path / "result.h5", by(NAMED[name]))
         found = undiagnosed(fixture, result).verdict

@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor
 
 from bridge.exchange.model import Conv2d
-from bridge.judge.few_bits import significant_bits
+from bridge.judge.arithmetic.few_bits import significant_bits
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle.reduced_precision import round_fraction, to_fp16

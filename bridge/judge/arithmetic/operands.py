@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Recognise single operands of a lower precision: weights, activations or gradients that were rounded, and others not.
 
-`bridge.judge.detect_precision` asks whether both operands of a forward convolution are rounded. Here every tensor that
+`precision.py` asks whether both operands of a forward convolution are rounded. Here every tensor that
 fails is computed again from the candidate's own inputs of its operation, with one of its operands (x, w, dz)
 rounded to TF32, fp16 or bf16. All failures of all steps must be explained by one type, to the float32 bound, or be what
 the right operation gives.
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bridge.exchange.model import Conv2d
-from bridge.judge.detect_precision import Recognised
+from bridge.judge.arithmetic.precision import Recognised
 from bridge.judge.diagnosis.convolution_faults import OPERANDS
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, LossGradient
