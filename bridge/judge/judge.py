@@ -13,16 +13,11 @@ import numpy as np
 
 from bridge.common.progress import Report
 from bridge.common.stages import attempt
-from bridge.judge.arithmetic.algorithm import RecognisedAlgorithm, recognise_algorithm
-from bridge.judge.arithmetic.few_bits import few_bits
-from bridge.judge.arithmetic.flush import recognise_flush
-from bridge.judge.arithmetic.operands import RecognisedOperands, recognise_operands
-from bridge.judge.arithmetic.order import recognise_order
-from bridge.judge.arithmetic.precision import Recognised, recognise
-from bridge.judge.arithmetic.rounding import recognise_rounding
+from bridge.judge.arithmetic.questions import questions
+from bridge.judge.arithmetic.recognised import Recognised
 from bridge.judge.diagnosis import BUDGET, diagnose
 from bridge.judge.diagnosis.background import adequacy_in_background, adequacy_of
-from bridge.judge.diagnosis.stored_16_bit import prefer_precision, replay
+from bridge.judge.diagnosis.stored_16_bit import prefer_precision
 from bridge.judge.exact_probe import judge_probe
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import FilePair, is_probe, open_pair
@@ -30,7 +25,7 @@ from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle.algorithms import families
 from bridge.judge.oracle.reduced_precision import HALF
-from bridge.judge.verdict import Verdict, decide, decide_by_algorithm, excuse, in_doubt, named
+from bridge.judge.verdict import Verdict, decide, in_doubt, named
 
 StrPath = str | os.PathLike[str]
 
@@ -46,15 +41,6 @@ class Judgement(NamedTuple):
 
     comparison: Comparison
     verdict: Verdict
-
-
-class Lower(NamedTuple):
-    """A lower precision or another algorithm that a result shows, the files judged by its bounds, and what was found.
-    """
-
-    recognised: Recognised | RecognisedAlgorithm
-    pair: FilePair
-    comparison: Comparison
 
 
 def judge(
@@ -123,104 +109,53 @@ def judge_pair(
         return Judgement(comparison, decide(comparison))
     if not diagnosing:
         return _decided(pair, progress, allowed)[0]
-    with adequacy_in_background(pair) if adequacy else nullcontext() as found:
-        (comparison, verdict), lower = _decided(pair, progress, allowed)
+    with adequacy_in_background(pair) if adequacy else nullcontext() as computed:
+        (comparison, verdict), found = _decided(pair, progress, allowed)
         missing = verdict.missing
-        known = lower is None and verdict.outcome is Outcome.PRECISION
-        if comparison.failures and not known:
+        if comparison.failures and (found is None or found.leaves):
             verdict = attempt(missing, "the search for the fault",
-                              lambda: _explained(pair, comparison, verdict, lower, seconds), verdict)
+                              lambda: _explained(pair, comparison, verdict, found, seconds), verdict)
         if verdict.diagnosis is not None:
             missing += verdict.diagnosis.missing
-        if found is None:
+        if computed is None:
             return Judgement(comparison, verdict)
-        if lower and isinstance(lower.recognised, RecognisedAlgorithm):
-            # Its wider bounds hide more
-            shown = attempt(missing, "what these data can show", lambda: adequacy_of(lower.pair), None)
-        else:
-            shown = attempt(missing, "what these data can show", found, None)
+        # The wider bounds of an algorithm hide more
+        show = partial(adequacy_of, found.pair) if found and found.algorithms else computed
+        shown = attempt(missing, "what these data can show", show, None)
         return Judgement(comparison, replace(verdict, adequacy=shown))
 
 
 # A candidate's NaN and infinity are judged, not warned of
 @np.errstate(all="ignore")
-def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -> tuple[Judgement, Lower | None]:
-    """The judgement without a search, and the lower precision or the algorithm that was recognised."""
+def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -> tuple[Judgement, Recognised | None]:
+    """The judgement without a search, and the arithmetic that was recognised; what it excuses is marked."""
     comparison, missing = compare(pair, progress), list[str]()
     if is_probe(pair.reference):
         probed = attempt(missing, "the look at every bit of the probe", lambda: judge_probe(comparison, pair), None)
         return Judgement(comparison, probed or in_doubt(decide(comparison), missing)), None
-    flushed = attempt(missing, "the look for flush to zero", lambda: recognise_flush(pair, comparison), None)
-    if flushed is not None:
-        verdict = decide(flushed.comparison)
-        return Judgement(flushed.comparison, replace(verdict, hints=[*verdict.hints, flushed.words])), None
-    for what, recognised in (("the order of evaluation", recognise_order), ("directed rounding", recognise_rounding)):
-        known = attempt(missing, f"the look for {what}", partial(recognised, pair, comparison), None)
-        if known is not None:
-            for judged in comparison.failures:
-                judged.excused = Outcome.PRECISION
-            return Judgement(comparison, known), None
-    lower = attempt(missing, "the look for a lower precision",
-                    lambda: _lower(pair, comparison, progress, allowed), None)
-    if lower is None:
-        verdict = decide(comparison)
-    elif isinstance(lower.recognised, RecognisedAlgorithm):
-        meant = lower.recognised.algorithm.family in allowed
-        verdict = decide_by_algorithm(comparison, lower.recognised, lower.comparison, allowed=meant)
-        comparison = lower.comparison if meant else comparison
-    else:
-        verdict = decide(comparison, lower.recognised, lower.comparison)
-    if verdict.outcome in (Outcome.ROUNDING, Outcome.CANNOT_TELL, Outcome.BUG):
-        few = attempt(missing, "the look at how many bits a sum has", lambda: few_bits(pair, comparison), None)
-        if few is not None:
-            verdict, lower = few, None
-            for judged in comparison.failures:
-                judged.excused = Outcome.PRECISION
-    return Judgement(comparison, in_doubt(verdict, missing) if missing else verdict), lower
-
-
-def _lower(
-    pair: FilePair, comparison: Comparison, progress: Report | None, allowed: frozenset[str]
-) -> Lower | None:
-    """The lower precision or the algorithm that a failing result shows; what it excuses is marked in the comparison.
-
-    What was computed again comes first, then what looks like an algorithm, then single operands that are rounded, then
-    what is merely inside the bounds of a lower precision.
-    """
-    recognised = recognise(pair, comparison) if comparison.failures else None
-    if comparison.failures and not (recognised and recognised.proven):
-        algorithm = recognise_algorithm(pair, comparison, allowed)
-        if algorithm is not None:
-            found = Lower(algorithm[0], pair.computed_by(algorithm[0].algorithm), algorithm[1])
-            excuse(comparison, found.recognised, found.comparison)
-            return found
-        operands = recognise_operands(pair, comparison)
-        if operands is not None:
-            excuse(comparison, *operands)
-            return Lower(operands[0], pair, operands[1])
-    if recognised is None:
-        return None
-    lower = pair.reduced_to(recognised.name)
-    half = recognised.name in HALF
-    reduced = replay(pair, comparison, recognised.name) if half else compare(lower, progress)
-    excuse(comparison, recognised, reduced)
-    return Lower(recognised, lower, reduced)
+    found = None
+    for question in questions(allowed, progress):
+        answer = attempt(missing, question.what, partial(question.ask, pair, comparison), None)
+        if answer is None:
+            continue
+        found = answer
+        if found.outcome is not Outcome.ROUNDING:
+            found.excuse(comparison)
+            break
+        # By the bounds of legal arithmetic the questions go on
+        pair, comparison = found.pair, found.comparison
+    verdict = decide(comparison, found)
+    return Judgement(comparison, in_doubt(verdict, missing) if missing else verdict), found
 
 
 def _explained(
-    pair: FilePair, comparison: Comparison, verdict: Verdict, lower: Lower | None, seconds: float
+    pair: FilePair, comparison: Comparison, verdict: Verdict, found: Recognised | None, seconds: float
 ) -> Verdict:
-    """A bug besides a lower precision is searched with that precision's bounds; else the precision itself is named.
-
-    Of a recognised algorithm, or of operands that were named one by one, nothing is left to name.
-    """
-    nothing_left = RecognisedAlgorithm | RecognisedOperands
-    if lower and isinstance(lower.recognised, nothing_left) and not lower.comparison.failures:
-        return verdict
-    if lower and lower.recognised.proven and lower.comparison.failures:
-        found = diagnose(lower.pair, lower.comparison, seconds)
-        return named(verdict, lower.comparison, found)
+    """A bug besides another arithmetic is searched with the bounds of that; else the arithmetic itself is named."""
+    if found and found.comparison.failures:
+        return named(verdict, found.comparison, diagnose(found.pair, found.comparison, seconds))
     diagnosis = diagnose(pair, comparison, seconds)
-    if lower and lower.recognised.name in HALF:
-        prefer_precision(diagnosis, lower.recognised.name)
+    for lower in found.precisions if found else ():
+        if lower.name in HALF:
+            prefer_precision(diagnosis, lower.name)
     return named(verdict, comparison, diagnosis)

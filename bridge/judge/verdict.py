@@ -32,14 +32,11 @@ import math
 from dataclasses import dataclass, field, replace
 
 from bridge.common.number_format import count, short
-from bridge.judge.arithmetic.algorithm import RecognisedAlgorithm
-from bridge.judge.arithmetic.operands import RecognisedOperands
-from bridge.judge.arithmetic.precision import Recognised
+from bridge.judge.arithmetic.recognised import LowerPrecision, OtherAlgorithm, Recognised
 from bridge.judge.diagnosis.records import Adequacy, Diagnosis, Finding
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.operation_names import operation
 from bridge.judge.measure.outcome import Outcome
-from bridge.judge.oracle.reduced_precision import HALF
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,8 @@ class Verdict:
     outcome: Outcome
     words: str
     hints: list[str] = field(default_factory=list)
-    precisions: list[Recognised] = field(default_factory=list)
-    algorithms: list[RecognisedAlgorithm] = field(default_factory=list)
+    precisions: list[LowerPrecision] = field(default_factory=list)
+    algorithms: list[OtherAlgorithm] = field(default_factory=list)
     diagnosis: Diagnosis | None = None
     adequacy: Adequacy | None = None
     missing: list[str] = field(default_factory=list)
@@ -71,64 +68,24 @@ class Verdict:
         return self.outcome.value
 
 
-def decide(comparison: Comparison, recognised: Recognised | None = None, reduced: Comparison | None = None) -> Verdict:
+def decide(comparison: Comparison, found: Recognised | None = None) -> Verdict:
     """Draw the conclusion.
 
     Parameters
     ----------
     comparison : what `bridge.judge.measure.comparison.compare` found
-    recognised : the lower precision that explains the first convolution that fails, if there is one
-    reduced : the comparison by the bounds of that precision
+    found : the arithmetic that explains what fails, if there is one
     """
-    failures = comparison.failures
-    if not failures:
-        return _right(comparison)
-    if recognised is None:
-        return _wrong(comparison, failures)
-    if reduced is None or not reduced.failures:
-        return _lower_precision(comparison, recognised)
-    found = _wrong(reduced, reduced.failures)
-    besides = (
-        f"Besides, {recognised.layer} is computed with {recognised.said}; all this is judged by the bounds "
-        f"of that precision, and the table by those of {comparison.precision}."
-    )
-    return Verdict(found.outcome, found.words, [*found.hints, besides], [recognised])
-
-
-def decide_by_algorithm(
-    comparison: Comparison, recognised: RecognisedAlgorithm, reduced: Comparison, *, allowed: bool
-) -> Verdict:
-    """Draw the conclusion where convolutions are no sums of products.
-
-    Parameters
-    ----------
-    comparison, reduced : by the bounds of sums of products, and by those of the algorithm
-    recognised : the algorithm
-    allowed : it was declared, or asked for
-    """
-    found, name = recognised.algorithm, recognised.name
-    price = f"at a price of {recognised.digits:.1f} digits" if recognised.digits >= 0.05 else "at no price in digits"
-    like = f"like those of {name}{''.join(f' or {other}' for other in recognised.others)}"
-    shown = (
-        f"the errors of {recognised.layer} are {like}, {short(recognised.declared_t)} x the bound of direct sums "
-        f"(by its own bound: T = {short(recognised.t)}), {price}"
-    )
-    if reduced.failures:
-        wrong = _wrong(reduced, reduced.failures)
-        besides = f"Besides, {shown}. All this is judged by the bounds of that algorithm."
-        return Verdict(wrong.outcome, wrong.words, [*wrong.hints, besides], algorithms=[recognised])
-    if not allowed:
-        words = f"OTHER ALGORITHM than direct sums: {shown}, and nothing is further off than that explains."
-        hint = (
-            f"That is rounding where it is meant: declare it in the file (conv_algorithm = '{found.family}'), or say "
-            f"--allow {found.family}. A bug smaller than its rounding cannot be excluded."
-        )
-        return Verdict(Outcome.PRECISION, words, [hint], algorithms=[recognised])
-    right = _right(reduced)
-    if right.outcome is Outcome.ROUNDING:
-        right = replace(right, words=right.words.replace(
-            "every difference is rounding.", f"every difference is rounding of {name}: {shown}.", 1))
-    return replace(right, algorithms=[recognised])
+    if found is None:
+        return _wrong(comparison) if comparison.failures else _right(comparison)
+    if found.comparison.failures:
+        verdict = _wrong(found.comparison)
+        verdict = replace(verdict, hints=[*verdict.hints, found.besides])
+    elif found.outcome is Outcome.ROUNDING:
+        verdict = replace(_right(found.comparison, found.words), hints=[*found.hints])
+    else:
+        verdict = Verdict(found.outcome, found.words, [*found.hints])
+    return replace(verdict, precisions=[*found.precisions], algorithms=[*found.algorithms])
 
 
 #: Fewer numbers than this agree with a factor by chance
@@ -196,16 +153,8 @@ def unanswered(verdict: Verdict, failed: list[str]) -> Verdict:
     return replace(verdict, outcome=Outcome.CANNOT_TELL, words=f"CANNOT TELL: {failed[0]}.", hints=[verdict.words])
 
 
-def excuse(comparison: Comparison, recognised: Recognised | RecognisedAlgorithm, reduced: Comparison) -> None:
-    """Mark what is outside its bound, but inside that of the lower precision: `Judged.excused`."""
-    inside = {(judged.name, judged.step) for judged in reduced.judged if judged.passed}
-    outcome = Outcome.PRECISION if recognised.proven else Outcome.CANNOT_TELL
-    for judged in comparison.failures:
-        if (judged.name, judged.step) in inside:
-            judged.excused = outcome
-
-
-def _wrong(comparison: Comparison, failures: list[Judged]) -> Verdict:
+def _wrong(comparison: Comparison) -> Verdict:
+    failures = comparison.failures
     certain = [judged for judged in failures if judged.certain]
     if certain:
         return Verdict(Outcome.BUG, f"BUG: {_describe(certain[0])}", _hints(comparison, certain[0], failures))
@@ -223,39 +172,8 @@ def _wrong(comparison: Comparison, failures: list[Judged]) -> Verdict:
     return Verdict(Outcome.CANNOT_TELL, words, [hint])
 
 
-def _lower_precision(comparison: Comparison, recognised: Recognised) -> Verdict:
-    if not recognised.proven:
-        words = (
-            f"CANNOT TELL: {count(len(comparison.failures), 'tensor')} outside the {comparison.precision} bounds, "
-            f"first {recognised.layer} (T = {short(recognised.t)}); consistent with {recognised.said}, "
-            "not proven."
-        )
-        hint = f"A small bug can do this too: turn {recognised.name} off (PyTorch: allow_tf32 = False), compare again."
-        return Verdict(Outcome.CANNOT_TELL, words, [hint], [recognised])
-    if isinstance(recognised, RecognisedOperands):
-        words = (
-            f"LOWER PRECISION than declared, of some operands or results: {recognised.said} ({recognised.layer}: "
-            f"T = {short(recognised.t)}; as {comparison.precision}: T = {short(recognised.declared_t)}). All else "
-            "is right by the candidate's own inputs."
-        )
-        hint = f"Keep these tensors in {comparison.precision}, or declare the lower precision; then compare again."
-        return Verdict(Outcome.PRECISION, words, [hint], [recognised])
-    half = HALF.get(recognised.name)
-    kind = half.type if half else recognised.name
-    words = (
-        f"LOWER PRECISION than declared: {recognised.layer} is exactly what {recognised.said} give "
-        f"(T = {short(recognised.t)}; as {comparison.precision}: T = {short(recognised.declared_t)}), and nothing "
-        f"is further off than {kind} explains."
-    )
-    off = "float32 tensors and FMA math; PyTorch: no autocast" if half else "FMA math; PyTorch: allow_tf32 = False"
-    hint = (
-        f"A bug smaller than the rounding of {kind} cannot be excluded: run in {comparison.precision} (cuDNN: {off}), "
-        "then compare again."
-    )
-    return Verdict(Outcome.PRECISION, words, [hint], [recognised])
-
-
-def _right(comparison: Comparison) -> Verdict:
+def _right(comparison: Comparison, difference: str = "rounding") -> Verdict:
+    """No failure is left; `difference` is what every difference is."""
     hidden = [skipped for skipped in comparison.not_judged if skipped.hidden]
     if hidden:
         return Verdict(
@@ -268,7 +186,7 @@ def _right(comparison: Comparison) -> Verdict:
     worst = max(comparison.computed, key=lambda judged: judged.t)
     steps = len({judged.step for judged in comparison.computed})
     words = (
-        f"RIGHT: every difference is rounding. {count(len(comparison.computed), 'tensor')} of "
+        f"RIGHT: every difference is {difference}. {count(len(comparison.computed), 'tensor')} of "
         f"{count(steps, 'step')} inside the {comparison.precision} bounds; "
         f"largest T = {short(worst.t)} ({worst.name}, step {worst.step}; 1 is the limit)."
     )

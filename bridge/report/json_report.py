@@ -9,8 +9,7 @@ from typing import Any
 
 from bridge.common.number_format import number
 from bridge.common.stages import attempt
-from bridge.judge.arithmetic.algorithm import RecognisedAlgorithm
-from bridge.judge.arithmetic.precision import Recognised
+from bridge.judge.arithmetic.recognised import LowerPrecision, OtherAlgorithm
 from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Explanation, Finding, Sight
 from bridge.judge.judge import Judgement
 from bridge.judge.measure.condition import false_alarm, kappa
@@ -129,25 +128,25 @@ def _explanation(explanation: Explanation) -> dict[str, Any]:
             "by_place": explanation.by_place, "rest": number(explanation.rest)}
 
 
-def _lower(recognised: Recognised) -> dict[str, Any]:
+def _lower(lower: LowerPrecision) -> dict[str, Any]:
     return {
-        "name": recognised.name,
-        "tensor": recognised.layer,
-        "T": number(recognised.t),
-        "declared_T": number(recognised.declared_t),
-        "proven": recognised.proven,
+        "name": lower.name,
+        "tensor": lower.layer,
+        "T": number(lower.t),
+        "declared_T": number(lower.declared_t),
+        "proven": lower.proven,
     }
 
 
-def _algorithm(recognised: RecognisedAlgorithm) -> dict[str, Any]:
+def _algorithm(found: OtherAlgorithm) -> dict[str, Any]:
     return {
-        "family": recognised.algorithm.family,
-        "name": recognised.name,
-        "tensor": recognised.layer,
-        "T": number(recognised.t),
-        "direct_T": number(recognised.declared_t),
-        "digits": number(recognised.digits),
-        "others": list(recognised.others),
+        "family": found.algorithm.family,
+        "name": found.name,
+        "tensor": found.layer,
+        "T": number(found.t),
+        "direct_T": number(found.declared_t),
+        "digits": number(found.digits),
+        "others": list(found.others),
     }
 
 

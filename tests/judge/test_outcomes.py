@@ -14,14 +14,15 @@ import torch
 
 from bridge.exchange.file import Sgd
 from bridge.exchange.model import Conv2d, Model, Relu
-from bridge.judge.arithmetic.precision import Recognised
+from bridge.judge.arithmetic.recognised import Recognised
 from bridge.judge.judge import judge
 from bridge.judge.measure.condition import false_alarm, kappa, roundings
 from bridge.judge.measure.error_statistics import measure
+from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import convolution
-from bridge.judge.verdict import Verdict, decide, excuse
+from bridge.judge.verdict import Verdict, decide
 from bridge.report.rows import outcomes_of_steps
 from tests.helpers.judgements import of, printed, stat
 
@@ -42,13 +43,15 @@ def test_the_outcome_of_a_tensor(t: float, outcome: Outcome) -> None:
     assert Judged("loss", 0, stat(t)).outcome is outcome
 
 
-@pytest.mark.parametrize("proven, outcome", [(True, Outcome.PRECISION), (False, Outcome.CANNOT_TELL)])
-def test_a_lower_precision_excuses_what_is_inside_its_bounds(proven: bool, outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [Outcome.PRECISION, Outcome.CANNOT_TELL])
+def test_a_lower_precision_excuses_what_is_inside_its_bounds(outcome: Outcome, small_fixture: Path,
+                                                             small_result: Path) -> None:
     """And nothing else."""
     names = ("forward/conv1", "forward/conv2", "loss")
     declared = of(*(Judged(name, 0, stat(t)) for name, t in zip(names, (500.0, 500.0, 0.5), strict=True)))
     reduced = of(*(Judged(name, 0, stat(t)) for name, t in zip(names, (0.7, 40.0, 0.1), strict=True)))
-    excuse(declared, Recognised("TF32", names[0], 0.7, 500.0, proven), reduced)
+    with open_pair(small_fixture, small_result) as pair:
+        Recognised(outcome, "it is another", pair, reduced).excuse(declared)
     assert [one.outcome for one in declared.judged] == [outcome, Outcome.BUG, Outcome.ROUNDING]
     assert not declared.judged[0].passed
     assert [one.outcome for one in outcomes_of_steps(declared)] == [Outcome.BUG]

@@ -18,10 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bridge.common.number_format import short
 from bridge.exchange.model import Conv2d
+from bridge.judge.arithmetic.recognised import OtherAlgorithm, Recognised
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle.algorithms import Algorithm, Direct, known, summed, title, transposed, turned_kernels
 from bridge.judge.oracle.error_model import Arithmetic
@@ -42,37 +45,6 @@ CORRELATED = 0.1
 TINY = 1e-300
 #: Algorithms by whose bounds everything is compared
 MOST_COMPARED = 3
-
-
-@dataclass(frozen=True)
-class RecognisedAlgorithm:
-    """An algorithm whose errors a result shows.
-
-    Attributes
-    ----------
-    algorithm : by whose bounds the result is judged
-    name : with the kernel's size, "Winograd F(4x4,3x3)"
-    layer : the tensor that shows it
-    t, declared_t : its T by the bound of the algorithm, and by that of sums of products
-    digits : decimal digits that the algorithm costs there, beside sums of products
-    others : families with errors of that size, where none agrees with the candidate's element by element
-    """
-
-    algorithm: Algorithm
-    name: str
-    layer: str
-    t: float
-    declared_t: float
-    digits: float
-    others: tuple[str, ...] = ()
-
-    #: A report treats it as a lower precision
-    proven = True
-
-    @property
-    def said(self) -> str:
-        """Return it in words."""
-        return self.name
 
 
 @dataclass(frozen=True)
@@ -124,13 +96,11 @@ class Likeness:
         return -self.correlation if self.agrees else 0.0, abs(math.log(self.ratio))
 
 
-def recognise_algorithm(
-    pair: FilePair, comparison: Comparison, allowed: frozenset[str]
-) -> tuple[RecognisedAlgorithm, Comparison] | None:
+def recognise(pair: FilePair, comparison: Comparison, allowed: frozenset[str] = frozenset()) -> Recognised | None:
     """Return the algorithm that explains the first convolution that looks like one, and the comparison by its bounds.
 
     In that comparison convolutions whose errors are not like the algorithm's keep the bound of sums of products. None
-    where no convolution shows an algorithm. One of the families that are `allowed` comes first.
+    where no convolution shows an algorithm. One of the families that are `allowed` comes first, and is rounding.
     """
     seen = [Errors.of(sample) for sample in _samples(pair, comparison)]
     for errors in seen:
@@ -139,8 +109,30 @@ def recognise_algorithm(
             meant = [one for one in alike if one.algorithm.family in allowed]
             likeness, compared = _best(pair, meant or alike)
             _keep_unlike(comparison, compared, [one for one in seen if not one.like(likeness.algorithm, pair.u)])
-            return _recognised(comparison, errors, likeness, alike), compared
+            found = _found(comparison, errors, likeness, alike)
+            return _recognised(found, pair.computed_by(found.algorithm), compared, allowed=bool(meant))
     return None
+
+
+def _recognised(found: OtherAlgorithm, pair: FilePair, compared: Comparison, *, allowed: bool) -> Recognised:
+    """The record; `allowed`: the algorithm was declared, or asked for."""
+    family = found.algorithm.family
+    price = f"at a price of {found.digits:.1f} digits" if found.digits >= 0.05 else "at no price in digits"
+    like = f"like those of {found.name}{''.join(f' or {other}' for other in found.others)}"
+    shown = (
+        f"the errors of {found.layer} are {like}, {short(found.declared_t)} x the bound of direct sums "
+        f"(by its own bound: T = {short(found.t)}), {price}"
+    )
+    besides = f"Besides, {shown}. All this is judged by the bounds of that algorithm."
+    if allowed:
+        words = f"rounding of {found.name}: {shown}"
+        return Recognised(Outcome.ROUNDING, words, pair, compared, besides=besides, algorithms=(found,))
+    words = f"OTHER ALGORITHM than direct sums: {shown}, and nothing is further off than that explains."
+    hint = (
+        f"That is rounding where it is meant: declare it in the file (conv_algorithm = '{family}'), or say "
+        f"--allow {family}. A bug smaller than its rounding cannot be excluded."
+    )
+    return Recognised(Outcome.PRECISION, words, pair, compared, (hint,), besides, algorithms=(found,))
 
 
 def _samples(pair: FilePair, comparison: Comparison) -> Iterator[Sample]:
@@ -347,12 +339,10 @@ def _keep_unlike(direct: Comparison, compared: Comparison, unlike: list[Errors])
     ]
 
 
-def _recognised(
-    comparison: Comparison, errors: Errors, likeness: Likeness, alike: list[Likeness]
-) -> RecognisedAlgorithm:
+def _found(comparison: Comparison, errors: Errors, likeness: Likeness, alike: list[Likeness]) -> OtherAlgorithm:
     sample, algorithm = errors.sample, likeness.algorithm
     others = dict.fromkeys(one.algorithm.family for one in alike)
     others.pop(algorithm.family)
-    return RecognisedAlgorithm(
+    return OtherAlgorithm(
         algorithm, title(algorithm, sample.kernel), sample.name, likeness.t,
         comparison.t(sample.name, sample.step), errors.of_direct(), () if likeness.agrees else tuple(others))

@@ -8,15 +8,15 @@ integers, exact sums) the reference's sum ends in zeros too, and counts nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bridge.common.number_format import count
+from bridge.judge.arithmetic.recognised import Recognised
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.outcome import Outcome
-from bridge.judge.verdict import Verdict
 
 Array = np.ndarray
 
@@ -28,8 +28,8 @@ FULL = 24
 ENOUGH = 30
 
 
-def few_bits(pair: FilePair, comparison: Comparison) -> Verdict | None:
-    """Return the verdict on a float32 result of which a sum has the digits of 16 bits; None where none has.
+def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
+    """Return that a sum of a float32 result has the digits of 16 bits; None where none has.
 
     Nothing else may be wrong: no tensor fails, or the loss alone, by no more than its rounding to 16 bits.
 
@@ -48,7 +48,8 @@ def few_bits(pair: FilePair, comparison: Comparison) -> Verdict | None:
             both = [(pair.candidate.read(path, shape), pair.reference.read(path, shape)) for path in known]
             found = _few(name, both)
             if found is not None and all(_rounded(one, found.bits) for one in failures):
-                return found.verdict(bool(failures))
+                judged = [one if one.passed else _stored(one, found.bits) for one in comparison.judged]
+                return found.recognised(pair, replace(comparison, judged=judged), outside=bool(failures))
             if failures:
                 # The loss comes before all gradients, and is none of them
                 return None
@@ -64,8 +65,8 @@ class Few:
     bits: int
     evidence: int
 
-    def verdict(self, outside: bool) -> Verdict:
-        """Return the verdict; `outside`: rounded to so few bits it leaves its bound."""
+    def recognised(self, pair: FilePair, compared: Comparison, *, outside: bool) -> Recognised:
+        """Return the record, with the sum judged so; `outside`: rounded to so few bits it leaves its bound."""
         rest = "everything else is inside its bound" if outside else "everything is inside its bound"
         words = (
             f"LOWER PRECISION than declared: {self.name} is stored in {TYPES[self.bits]}. It has at most {self.bits} "
@@ -73,13 +74,22 @@ class Few:
             f"2^{self.evidence}; {rest}."
         )
         hint = "Look at what it is converted to before it is summed or written: it has 24 bits in float32."
-        return Verdict(Outcome.PRECISION, words, [hint])
+        return Recognised(Outcome.PRECISION, words, pair, compared, (hint,))
 
 
 def _rounded(judged: Judged, bits: int) -> bool:
     """The error is at most that of a number of so many bits, besides the bound."""
-    s = judged.statistic
-    return s.error <= s.bound + 2.0**-bits * abs(s.expected)
+    return judged.statistic.error <= _bound(judged, bits)
+
+
+def _bound(judged: Judged, bits: int) -> float:
+    return judged.statistic.bound + 2.0**-bits * abs(judged.statistic.expected)
+
+
+def _stored(judged: Judged, bits: int) -> Judged:
+    """The same tensor, judged as one of so many bits."""
+    bound = _bound(judged, bits)
+    return replace(judged, statistic=replace(judged.statistic, bound=bound, t=judged.statistic.error / bound))
 
 
 def _few(name: str, steps: list[tuple[Array, Array]]) -> Few | None:

@@ -11,54 +11,41 @@ Sources: IEEE 754-2019, 7.5 (underflow); Intel 64 and IA-32 Architectures Softwa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from bridge.common.number_format import count, short
+from bridge.judge.arithmetic.recognised import Recognised
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.outcome import Outcome
 
 #: An error that is so many times the smallest normal number is of another kind, whatever a sum's length
 FAR = 2.0**40
 
 
-@dataclass(frozen=True)
-class Flushed:
-    """A result that is right where subnormal numbers become 0.
-
-    Attributes
-    ----------
-    comparison : by the bounds of such arithmetic
-    failed : tensors that would be wrong where they are kept
-    smallest : the smallest normal number
-    """
-
-    comparison: Comparison
-    failed: int
-    smallest: float
-
-    @property
-    def words(self) -> str:
-        """Return it as a sentence."""
-        below = [one for one in self.comparison.computed if one.statistic.norm_found == 0 < one.statistic.norm_expected]
-        hidden = f" {count(len(below), 'tensor')} became 0 altogether: nothing is known of them." if below else ""
-        return (
-            f"Numbers below {short(self.smallest)} became 0 (flush to zero): {count(self.failed, 'tensor')} would be "
-            f"outside the bounds of arithmetic that keeps them, and the result holds none.{hidden}"
-        )
-
-
-def recognise_flush(pair: FilePair, comparison: Comparison) -> Flushed | None:
+def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
     """Return what a failing result is by the bounds of flushing; None where that does not explain everything."""
     smallest, failures = float(np.finfo(pair.dtype).tiny), comparison.failures
     if pair.flushes or not failures:
         return None
     if not all(judged.statistic.error <= FAR * smallest for judged in failures) or _holds_subnormals(pair, smallest):
         return None
-    flushed = compare(pair.flushing())
-    return None if flushed.failures else Flushed(flushed, len(failures), smallest)
+    flushing = pair.flushing()
+    flushed = compare(flushing)
+    if flushed.failures:
+        return None
+    return Recognised(Outcome.ROUNDING, "rounding", flushing, flushed, (_words(flushed, len(failures), smallest),))
+
+
+def _words(flushed: Comparison, failed: int, smallest: float) -> str:
+    """It as a sentence; `failed` tensors would be wrong where numbers below the smallest normal one are kept."""
+    below = [one for one in flushed.computed if one.statistic.norm_found == 0 < one.statistic.norm_expected]
+    hidden = f" {count(len(below), 'tensor')} became 0 altogether: nothing is known of them." if below else ""
+    return (
+        f"Numbers below {short(smallest)} became 0 (flush to zero): {count(failed, 'tensor')} would be outside the "
+        f"bounds of arithmetic that keeps them, and the result holds none.{hidden}"
+    )
 
 
 def _holds_subnormals(pair: FilePair, smallest: float) -> bool:

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bridge.common.number_format import short
 from bridge.exchange.model import Conv2d
-from bridge.judge.arithmetic.precision import Recognised
+from bridge.judge.arithmetic.recognised import LowerPrecision, Recognised
 from bridge.judge.diagnosis.convolution_faults import OPERANDS
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, LossGradient
@@ -30,6 +31,7 @@ from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.operation_names import operation
+from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle.reduced_precision import HALF, HYPOTHESES, ReducedPrecision
 
 Array = np.ndarray
@@ -40,23 +42,6 @@ TYPES = sorted((one for one in HYPOTHESES["float32"].values() if one.results is 
                key=lambda one: one.name.startswith("TF32"))
 #: Elements by which a hypothesis is rejected, and how much wider the bound of rounded operands may be
 LOOKED_AT, WIDER = 1024, 4.0
-
-
-@dataclass(frozen=True)
-class RecognisedOperands(Recognised):
-    """A lower precision of some operands; `name` is its type.
-
-    Attributes
-    ----------
-    places : what is rounded where, "the convolution conv2 (forward) takes w in fp16"
-    """
-
-    places: tuple[str, ...] = ()
-
-    @property
-    def said(self) -> str:
-        """Return all places, in words."""
-        return "; ".join(self.places)
 
 
 @dataclass(frozen=True)
@@ -73,7 +58,7 @@ class Rounded:
         return f"{doing} {' and '.join([*parts, f'keeps its result in {kind}'] if self.result else parts)}"
 
 
-def recognise_operands(pair: FilePair, comparison: Comparison) -> tuple[RecognisedOperands, Comparison] | None:
+def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
     """Return what is rounded, and the comparison with the failures judged so; None where a failure is left.
 
     Parameters
@@ -81,7 +66,8 @@ def recognise_operands(pair: FilePair, comparison: Comparison) -> tuple[Recognis
     pair : the two files
     comparison : what `bridge.judge.measure.comparison.compare` found; it is not changed
     """
-    if pair.candidate.precision != "float32":
+    # Beside an algorithm that is allowed nothing else is excused
+    if pair.candidate.precision != "float32" or pair.algorithm is not None:
         return None
     alive: dict[str, list[tuple[Judged, Rounded]]] = {one.name: [] for one in TYPES}
     again: dict[tuple[str, int], Statistic] = {}
@@ -110,8 +96,18 @@ def recognise_operands(pair: FilePair, comparison: Comparison) -> tuple[Recognis
     kinds = " or ".join(other for other, same in alive.items() if _places(same) == _places(found))
     places = dict.fromkeys(rounded.words(operation(pair.model, judged.name), kinds) for judged, rounded in found)
     first, rounded = found[0]
-    recognised = RecognisedOperands(name, first.name, rounded.statistic.t, first.t, places=tuple(places))
-    return recognised, replace(comparison, judged=[_judged(one, again) for one in comparison.judged])
+    lower = LowerPrecision(name, first.name, rounded.statistic.t, first.t, "; ".join(places))
+    return _recognised(lower, pair, replace(comparison, judged=[_judged(one, again) for one in comparison.judged]))
+
+
+def _recognised(lower: LowerPrecision, pair: FilePair, judged: Comparison) -> Recognised:
+    words = (
+        f"LOWER PRECISION than declared, of some operands or results: {lower.said} ({lower.layer}: "
+        f"T = {short(lower.t)}; as {judged.precision}: T = {short(lower.declared_t)}). All else "
+        "is right by the candidate's own inputs."
+    )
+    hint = f"Keep these tensors in {judged.precision}, or declare the lower precision; then compare again."
+    return Recognised(Outcome.PRECISION, words, pair, judged, (hint,), precisions=(lower,))
 
 
 def _places(found: list[tuple[Judged, Rounded]]) -> list[tuple[tuple[str, ...], bool]]:

@@ -16,17 +16,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.common.number_format import short
+from bridge.judge.arithmetic.recognised import Recognised
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.outcome import Outcome
-from bridge.judge.verdict import Verdict
 
 Array = np.ndarray
 
 
-def recognise_order(pair: FilePair, comparison: Comparison) -> Verdict | None:
-    """Return the verdict on a result whose loss gradient is c*y - c*t; None where that does not explain everything.
+def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
+    """Return that the gradient of the loss is computed as c*y - c*t; None where that does not explain everything.
 
     Parameters
     ----------
@@ -38,9 +38,13 @@ def recognise_order(pair: FilePair, comparison: Comparison) -> Verdict | None:
         return None
     if not all(_is_difference_of_products(pair, one.step) for one in failed):
         return None
-    if compare(pair.judged_with(cancels=True)).failures:
+    cancelling = pair.judged_with(cancels=True)
+    cancelled = compare(cancelling)
+    if cancelled.failures:
         return None
-    return _verdict(max(failed, key=lambda one: one.statistic.relative_error), pair.u)
+    words = _words(max(failed, key=lambda one: one.statistic.relative_error), pair.u)
+    hint = "Write c*(y - t), with c = 2/N for a mean: subtract before you scale."
+    return Recognised(Outcome.PRECISION, words, cancelling, cancelled, (hint,))
 
 
 def _gradient(pair: FilePair) -> str:
@@ -79,12 +83,11 @@ def _differences(y: Array, t: Array, scale: float) -> Iterator[Array]:
             yield (c * y - exact[1]).astype(np.float32)
 
 
-def _verdict(worst: Judged, u: float) -> Verdict:
+def _words(worst: Judged, u: float) -> str:
     error = worst.statistic.relative_error
     digits = math.log10(error / u) if error > u else 0.0
-    words = (
+    return (
         f"LOWER PRECISION than declared: the gradient of the loss ({worst.name}) is computed as c*y - c*t: legal, but "
         f"it loses {digits:.1f} digits where y is near t (step {worst.step}, T = {short(worst.t)}). Everything else is "
         "right with that gradient."
     )
-    return Verdict(Outcome.PRECISION, words, ["Write c*(y - t), with c = 2/N for a mean: subtract before you scale."])

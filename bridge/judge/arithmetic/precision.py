@@ -11,46 +11,26 @@ Source: NVIDIA, cuDNN documentation (DEFAULT math lets float32 data use TF32: 10
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from bridge.common.number_format import count, short
+from bridge.common.progress import Report
 from bridge.exchange.model import Conv2d
+from bridge.judge.arithmetic.recognised import LowerPrecision, Recognised
+from bridge.judge.diagnosis.stored_16_bit import replay
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.operation_names import operation
+from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
-from bridge.judge.oracle.reduced_precision import CUT_OFF, HYPOTHESES, ReducedPrecision, words
+from bridge.judge.oracle.reduced_precision import CUT_OFF, HALF, HYPOTHESES, ReducedPrecision, words
 
 Array = np.ndarray
-
-
-@dataclass(frozen=True)
-class Recognised:
-    """A lower precision that explains a convolution.
-
-    Attributes
-    ----------
-    name : a name of `bridge.judge.oracle.reduced_precision.HYPOTHESES`
-    layer : the tensor that shows it
-    t : T of the candidate against operands of that precision
-    declared_t : T of that tensor against exact operands, as the comparison has it
-    proven : it was computed again; else everything is merely inside the bounds of that precision
-    """
-
-    name: str
-    layer: str
-    t: float
-    declared_t: float
-    proven: bool = True
-
-    @property
-    def said(self) -> str:
-        """Return it in words, "bf16 operands and results"."""
-        return words(self.name)
 
 
 #: Operations of whose operands a library may lower the precision
@@ -59,12 +39,96 @@ PRODUCTS = ("the convolution", "the filter gradient", "the data gradient")
 LARGEST_RELATIVE_ERROR = {"TF32": 4 * 2.0**-11, "bf16": 4 * 2.0**-8}
 
 
-def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
-    """Return the lower precision of the first convolution of step 0 that fails; None when that shows none.
+def recognise(pair: FilePair, comparison: Comparison, progress: Report | None = None) -> Recognised | None:
+    """Return the lower precision of the first convolution of step 0 that fails; None where that shows none.
 
-    A convolution after the first is computed from the candidate's own input, where both are in the file. Only called
-    for a result that fails, with what the `comparison` found: a right one has nothing to recognise.
+    A convolution after the first is computed from the candidate's own input, where both are in the file.
+
+    Parameters
+    ----------
+    pair, comparison : the two files, and what was found
+    progress : called as ``progress(done, total)`` where all images are compared by the bounds of that precision
     """
+    failing = _failing(pair) if comparison.failures else None
+    # Arithmetic that explains everything else excuses no NaN
+    if failing is None or failing.statistic.nonfinite:
+        return None
+    tensor = f"forward/{failing.layer.name}"
+    for name, reduced in HYPOTHESES[pair.candidate.precision].items():
+        # Products of rounded operands are exact in float32; a float64 candidate in float32 sums in float32
+        u = total_roundoff("float32") if reduced.results is None else CUT_OFF
+        found = _statistic(pair, failing.layer, failing.source, reduced, u)
+        if found.t <= 1:
+            lower = LowerPrecision(name, tensor, found.t, comparison.t(tensor, 0), words(name))
+            below = pair.reduced_to(name)
+            judged = replay(pair, comparison, name) if name in HALF else compare(below, progress)
+            return _proven(lower, below, judged)
+    return None
+
+
+def _proven(lower: LowerPrecision, pair: FilePair, judged: Comparison) -> Recognised:
+    half = HALF.get(lower.name)
+    kind = half.type if half else lower.name
+    said = (
+        f"LOWER PRECISION than declared: {lower.layer} is exactly what {lower.said} give "
+        f"(T = {short(lower.t)}; as {judged.precision}: T = {short(lower.declared_t)}), and nothing "
+        f"is further off than {kind} explains."
+    )
+    off = "float32 tensors and FMA math; PyTorch: no autocast" if half else "FMA math; PyTorch: allow_tf32 = False"
+    hint = (
+        f"A bug smaller than the rounding of {kind} cannot be excluded: run in {judged.precision} (cuDNN: {off}), "
+        "then compare again."
+    )
+    besides = (
+        f"Besides, {lower.layer} is computed with {lower.said}; all this is judged by the bounds "
+        f"of that precision, and the table by those of {judged.precision}."
+    )
+    return Recognised(Outcome.PRECISION, said, pair, judged, (hint,), besides, searched=True, precisions=(lower,))
+
+
+def consistent(pair: FilePair, comparison: Comparison) -> Recognised | None:
+    """Return a lower precision by whose bounds nothing fails, where no convolution can be computed again to prove it.
+
+    The errors must look like it too: made by a convolution, small, and spread over many elements.
+    """
+    failures = comparison.failures
+    if pair.candidate.precision != "float32" or pair.algorithm is not None or not failures:
+        return None
+    if not operation(comparison.model, failures[0].name).startswith(PRODUCTS):
+        return None
+    first = failures[0].statistic
+    if not first.error**2 < first.norm_error / 4:
+        return None
+    for name, limit in LARGEST_RELATIVE_ERROR.items():
+        if all(judged.statistic.relative_error < limit for judged in failures):
+            below = pair.reduced_to(name)
+            judged = compare(below)
+            if not judged.failures:
+                lower = LowerPrecision(name, failures[0].name, first.t, first.t, words(name), proven=False)
+                # One that was computed again, and is of no lower precision, is wrong
+                return _unproven(lower, below, judged, len(failures)) if _failing(pair) is None else None
+    return None
+
+
+def _unproven(lower: LowerPrecision, pair: FilePair, judged: Comparison, failed: int) -> Recognised:
+    said = (
+        f"CANNOT TELL: {count(failed, 'tensor')} outside the {judged.precision} bounds, "
+        f"first {lower.layer} (T = {short(lower.t)}); consistent with {lower.said}, not proven."
+    )
+    hint = f"A small bug can do this too: turn {lower.name} off (PyTorch: allow_tf32 = False), compare again."
+    return Recognised(Outcome.CANNOT_TELL, said, pair, judged, (hint,), searched=True, precisions=(lower,))
+
+
+class Failing(NamedTuple):
+    """A convolution of step 0 that is wrong by the candidate's own input: the layer, that input's name, and by what."""
+
+    layer: Conv2d
+    source: str | None
+    statistic: Statistic
+
+
+def _failing(pair: FilePair) -> Failing | None:
+    """The first convolution of step 0 that fails, of those that can be computed again."""
     candidate, source = pair.candidate, None
     for layer in pair.model.layers:
         name = f"forward/{layer.name}"
@@ -74,37 +138,8 @@ def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
         if isinstance(layer, Conv2d) and known:
             declared = _statistic(pair, layer, source, None, pair.u)
             if not declared.t <= 1:
-                return None if declared.nonfinite else _explained(pair, layer, source, comparison.t(name, 0))
+                return Failing(layer, source, declared)
         source = name
-    return _consistent(pair, comparison) if candidate.precision == "float32" else None
-
-
-def _consistent(pair: FilePair, comparison: Comparison) -> Recognised | None:
-    """A lower precision by whose bounds nothing fails, where no convolution can be computed again to prove it.
-
-    The errors must look like it too: made by a convolution, small, and spread over many elements.
-    """
-    failures = comparison.failures
-    if not failures or not operation(comparison.model, failures[0].name).startswith(PRODUCTS):
-        return None
-    first = failures[0].statistic
-    if not first.error**2 < first.norm_error / 4:
-        return None
-    for name, limit in LARGEST_RELATIVE_ERROR.items():
-        small = all(judged.statistic.relative_error < limit for judged in failures)
-        if small and not compare(pair.reduced_to(name)).failures:
-            return Recognised(name, failures[0].name, first.t, first.t, proven=False)
-    return None
-
-
-def _explained(pair: FilePair, layer: Conv2d, source: str | None, declared_t: float) -> Recognised | None:
-    """The best precision that explains a convolution that fails."""
-    for name, reduced in HYPOTHESES[pair.candidate.precision].items():
-        # Products of rounded operands are exact in float32; a float64 candidate in float32 sums in float32
-        u = total_roundoff("float32") if reduced.results is None else CUT_OFF
-        found = _statistic(pair, layer, source, reduced, u)
-        if found.t <= 1:
-            return Recognised(name, f"forward/{layer.name}", found.t, declared_t)
     return None
 
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from bridge.common.number_format import short
 from bridge.exchange.model import Conv2d
+from bridge.judge.arithmetic.recognised import Recognised
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import convolution
-from bridge.judge.verdict import Verdict
 
 Array = np.ndarray
 
@@ -31,8 +31,8 @@ SHARE, ENOUGH = 0.75, 64
 MOST = 2.0
 
 
-def recognise_rounding(pair: FilePair, comparison: Comparison) -> Verdict | None:
-    """Return the verdict on a failing result that rounds in one direction; None where that does not explain it.
+def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
+    """Return that a failing result rounds in one direction; None where that does not explain it.
 
     Parameters
     ----------
@@ -42,7 +42,11 @@ def recognise_rounding(pair: FilePair, comparison: Comparison) -> Verdict | None
         return None
     found = {_direction(*both) for both in _convolutions(pair)}
     direction = found.pop() if len(found) == 1 else None
-    if direction is None or compare(pair.judged_with(u=2 * pair.u)).failures:
+    if direction is None:
+        return None
+    twice = pair.judged_with(u=2 * pair.u)
+    compared = compare(twice)
+    if compared.failures:
         return None
     worst = max(comparison.failures, key=lambda one: one.t)
     words = (
@@ -50,7 +54,8 @@ def recognise_rounding(pair: FilePair, comparison: Comparison) -> Verdict | None
         f"the errors of every convolution point that way; {worst.name} of step {worst.step} has "
         f"T = {short(worst.t)}, and everything is inside the bounds of twice the unit roundoff."
     )
-    return Verdict(Outcome.PRECISION, words, ["Look at the rounding mode of the processor or of the compiler."])
+    hint = "Look at the rounding mode of the processor or of the compiler."
+    return Recognised(Outcome.PRECISION, words, twice, compared, (hint,))
 
 
 def _convolutions(pair: FilePair) -> Iterator[tuple[Array, Array]]:
