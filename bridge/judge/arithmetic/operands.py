@@ -2,7 +2,7 @@
 """Recognise single operands of a lower precision: weights, activations or gradients that were rounded, and others not.
 
 `precision.py` asks whether both operands of a forward convolution are rounded. Here every tensor that
-fails is computed again from the candidate's own inputs of its operation, with one of its operands (x, w, dz)
+fails is computed again from the candidate's own inputs of its operation, with one of its operands (x, w, dz), or both,
 rounded to TF32, fp16 or bf16. All failures of all steps must be explained by one type, to the float32 bound, or be what
 the right operation gives.
 
@@ -19,13 +19,14 @@ import numpy as np
 
 from bridge.common.number_format import short
 from bridge.exchange.model import Conv2d
+from bridge.judge.arithmetic.own_inputs import are_known, graph_of
 from bridge.judge.arithmetic.recognised import LowerPrecision, Recognised
 from bridge.judge.diagnosis.convolution_faults import OPERANDS
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, LossGradient
 from bridge.judge.diagnosis.hypothesis import with_operand
 from bridge.judge.diagnosis.operations import Operation
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
+from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.stored_16_bit import compared, rounded_results
 from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.file_pair import FilePair
@@ -77,8 +78,8 @@ def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
             right = _new_weights(comparison, judged)
             new_weights = right is not None
             if right is None:
-                graph = graph if graph is not None and graph.step == judged.step else _graph(pair, judged.step)
-                if graph is None or not _known(graph, judged.name):
+                graph = graph if graph is not None and graph.step == judged.step else graph_of(pair, judged.step)
+                if graph is None or not are_known(graph, judged.name):
                     return None
                 right = _right(graph, judged.name)
             if not right.t <= 1:
@@ -130,18 +131,6 @@ def _new_weights(comparison: Comparison, one: Judged) -> Statistic | None:
                  if sort == "update" and (other.name, other.step) == own), one.statistic)
 
 
-def _graph(pair: FilePair, step: int) -> StepGraph | None:
-    weights = pair.start if step == 0 else pair.parameters(pair.candidate, step)
-    if weights is None or not all(np.isfinite(w).all() for w in weights.values()):
-        return None
-    return StepGraph(pair, step, {name: w.astype(np.float64) for name, w in weights.items()})
-
-
-def _known(graph: StepGraph, name: str) -> bool:
-    """All inputs of the operation are in the file, and finite."""
-    return all(other in (INPUT, TARGET) or graph.own(other) is not None for other in graph.inputs(name))
-
-
 def _right(graph: StepGraph, name: str) -> Statistic:
     """The candidate against the right operation on its own inputs."""
     # Of large images no more than one operation's tensors at a time
@@ -163,14 +152,17 @@ def _rounded(graph: StepGraph, name: str, one: ReducedPrecision) -> Rounded | No
         return None
     limit = right.full(graph.arithmetic).error
     assert limit is not None
-    for operand in OPERANDS[type(right)]:
-        changed = with_operand(right, operand, one.widened)
+    first, second = OPERANDS[type(right)]
+    for operands in ((first,), (second,), (first, second)):
+        changed: Operation = right
+        for operand in operands:
+            changed = with_operand(changed, operand, one.widened)
         for storage in (None, *stored):
             kept = changed if storage is None else _kept_in(changed, storage)
             if _near(kept, found, np.broadcast_to(limit, right.shape)):
                 statistic = compared(found, kept.full(graph.arithmetic))
                 if statistic.t <= 1:
-                    return Rounded((operand,), storage is not None, statistic)
+                    return Rounded(operands, storage is not None, statistic)
     return None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 import torch
 
@@ -57,6 +58,13 @@ def backward(low: Callable[[Tensor], Tensor]) -> Kind:
         filter_gradient=lambda self, layer, dz, x, w: Operations.filter_gradient(self, layer, low(dz), x, w))
 
 
+def both(low: Callable[[Tensor], Tensor]) -> Kind:
+    """Every product of the backward pass takes both of its operands in 16 bits."""
+    return replace(
+        data_gradient=lambda self, layer, dz, x, w: Operations.data_gradient(self, layer, low(dz), x, low(w)),
+        filter_gradient=lambda self, layer, dz, x, w: Operations.filter_gradient(self, layer, low(dz), low(x), w))
+
+
 def stored(low: Callable[[Tensor], Tensor]) -> Kind:
     """Gradients of images are stored in 16 bits."""
     return replace(
@@ -79,10 +87,14 @@ def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (kept(), "bf16", [f"the filter gradient of conv{i} takes x in bf16" for i in (1, 2, 3)]),
     (backward(fp16), "fp16", ["the data gradient of conv2 takes dz in fp16"]),
     (backward(bf16), "bf16", ["the filter gradient of conv2 takes dz in bf16"]),
+    (both(fp16), "fp16", ["the filter gradient of conv2 takes x and dz in fp16",
+                          "the data gradient of conv2 takes dz and w in fp16"]),
+    (both(bf16), "bf16", ["the filter gradient of conv1 takes x and dz in bf16",
+                          "the data gradient of conv3 takes dz and w in bf16"]),
     (stored(bf16), "bf16", ["the data gradient of conv2 keeps its result in bf16",
                             "the gradient of the loss with respect to the output keeps its result in bf16"]),
     (stored(fp16), "fp16", ["the data gradient of conv1 keeps its result in fp16"]),
-], ids=["weights", "activations", "dz-fp16", "dz-bf16", "stored-bf16", "stored-fp16"])
+], ids=["weights", "activations", "dz-fp16", "dz-bf16", "both-fp16", "both-bf16", "stored-bf16", "stored-fp16"])
 def test_operands_are_named(kind: Kind, name: str, places: list[str], fixture: Path, tmp_path: Path) -> None:
     comparison, verdict = judge(fixture, train(fixture, tmp_path / "r.h5", kind), diagnosing=False)
     assert verdict.outcome is Outcome.PRECISION, verdict.words
@@ -91,6 +103,25 @@ def test_operands_are_named(kind: Kind, name: str, places: list[str], fixture: P
     for place in places:
         assert place in verdict.words
     assert all(one.outcome in (Outcome.ROUNDING, Outcome.PRECISION) for one in comparison.judged)
+
+
+def test_what_a_relu_hands_on_need_not_be_in_the_file(fixture: Path, tmp_path: Path) -> None:
+    """It follows from what the ReLU takes, to the bit."""
+    path = train(fixture, tmp_path / "r.h5", kept())
+    with h5py.File(path, "r+") as file:
+        for k in range(SUM["steps"]):
+            del file[f"steps/{k}/forward/relu1"], file[f"steps/{k}/forward/relu2"]
+    verdict = judge(fixture, path, diagnosing=False).verdict
+    assert verdict.outcome is Outcome.PRECISION, verdict.words
+    assert "the filter gradient of conv2 takes x in bf16" in verdict.words
+
+
+class BesideBoth(both(bf16)):  # type: ignore[misc]
+    """Both operands in bf16, and a kernel's gradient that is flipped."""
+
+    def filter_gradient(self, layer: Any, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        found = super().filter_gradient(layer, dz, x, w)
+        return found.flip(2, 3) if layer.name == "conv2" else found
 
 
 class Beside(kept()):  # type: ignore[misc]
@@ -103,11 +134,12 @@ class Beside(kept()):  # type: ignore[misc]
 
 @pytest.mark.parametrize(("kind", "diagnosing"), [
     (Beside, False),
+    (BesideBoth, False),
     (only("conv2", "data_gradient", lambda right, *_: bf16(right)), True),
     (only("conv2", "conv", lambda right, *_: bf16(right)), False),
     (only("conv3", "filter_gradient", lambda right, *_: bf16(right)), True),
     (only("conv2", "filter_gradient", flipped), False),
-], ids=["flipped-beside", "damaged-data", "damaged-forward", "damaged-filter", "flipped"])
+], ids=["flipped-beside", "flipped-beside-both", "damaged-data", "damaged-forward", "damaged-filter", "flipped"])
 def test_a_bug_stays_a_bug(kind: Kind, diagnosing: bool, fixture: Path, tmp_path: Path) -> None:
     """One result that is rounded is a tensor that was damaged when it was stored, which a gradient's diagnosis says."""
     _, verdict = judge(fixture, train(fixture, tmp_path / "r.h5", kind), diagnosing=diagnosing)
