@@ -25,6 +25,7 @@ from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle.algorithms import families
 from bridge.judge.oracle.reduced_precision import HALF
+from bridge.judge.stale_operands import recognise_stale
 from bridge.judge.verdict import Verdict, decide, in_doubt, named
 
 StrPath = str | os.PathLike[str]
@@ -145,6 +146,13 @@ def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -
         # By the bounds of legal arithmetic the questions go on
         pair, comparison = found.pair, found.comparison
     verdict = decide(comparison, found)
+    if verdict.outcome is not Outcome.BUG and comparison.failures:
+        stale = attempt(missing, "the look for operands of the step before",
+                        partial(recognise_stale, pair, comparison), None)
+        if stale is not None:
+            verdict, found = stale, None
+            for judged in comparison.failures:
+                judged.excused = None
     return Judgement(comparison, in_doubt(verdict, missing) if missing else verdict), found
 
 

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""Operands of the step before, where weights move so little that the error could be poor arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
+from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.operations import Operations, only
+from reference.export import export
+from reference.settings import ExportSettings
+
+Tensor = torch.Tensor
+#: A bias of the step before makes an error of 39 and of 5 bounds
+RATES = (0.1 * 2.0**-6, 0.1 * 2.0**-9)
+
+
+@pytest.fixture(scope="module", params=RATES, ids=["far", "near"])
+def fixture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stale") / "fixture.h5"
+    export(path, ExportSettings(height=14, width=19, batch=2, steps=2, oracle_steps=1, threads=1, lr=request.param))
+    return path
+
+
+def remembering(method: str, layer_name: str, place: int) -> type[Operations]:
+    """An operation of one layer takes an operand of the step before; `place` among (layer, ...)."""
+
+    class Remembering(Operations):
+        old: Tensor | None = None
+
+    def changed(self: Any, layer: Any, *operands: Tensor) -> Tensor:
+        given = list(operands)
+        if layer.name == layer_name:
+            old, self.old = self.old, given[place].clone()
+            given[place] = given[place] if old is None else old
+        return getattr(Operations, method)(self, layer, *given)
+
+    setattr(Remembering, method, changed)
+    return Remembering
+
+
+@pytest.mark.parametrize(("kind", "said"), [
+    (remembering("conv", "conv2", 2), "forward/conv2 of step 1 is wrong, T = "),
+    (remembering("conv", "conv3", 2), "the bias of the step before gives, to the last bits"),
+    (remembering("conv", "conv2", 1), "the filter of the step before gives, to the last bits"),
+    (remembering("data_gradient", "conv2", 2), "the filter of the step before gives, to the last bits"),
+], ids=["bias", "one-bias", "filter", "data-filter"])
+def test_an_operand_of_the_step_before_is_a_bug(kind: type[Operations], said: str, fixture: Path, tmp_path: Path
+                                                ) -> None:
+    verdict = judge(fixture, train(fixture, tmp_path / "r.h5", kind), diagnosing=False).verdict
+    assert verdict.outcome is Outcome.BUG and not verdict.precisions, verdict.words
+    assert said in verdict.words
+
+
+def later(change: Callable[[Tensor], Tensor]) -> type[Operations]:
+    """The output of conv2 is changed, but in the first step."""
+    calls: list[None] = []
+
+    def conv(right: Tensor, *_: Any) -> Tensor:
+        calls.append(None)
+        return right if len(calls) == 1 else change(right)
+
+    return only("conv2", "conv", conv)
+
+
+def test_other_small_errors_are_no_bug(fixture: Path, tmp_path: Path) -> None:
+    """Of a few bounds, and of all signs: rounding of some kind, and a later step fails first."""
+    noise = torch.randn((2, 16, 14, 19), generator=torch.Generator().manual_seed(0))
+    for size in (1e-6, 3e-6):
+        path = train(fixture, tmp_path / f"{size}.h5", later(lambda z, size=size: z + size * noise))  # type: ignore[misc]
+        comparison, verdict = judge(fixture, path, diagnosing=False)
+        assert comparison.failures[0].step == 1
+        assert verdict.outcome in (Outcome.CANNOT_TELL, Outcome.PRECISION), verdict.words
