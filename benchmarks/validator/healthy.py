@@ -3,8 +3,10 @@
 
 Random chains of convolutions and ReLUs (depth, channels, groups, kernels, strides, dilations, paddings, biases), sizes,
 batches, reductions, optimisers, scales of the weights and seeds; in each one a right program, drawn at random.
-Configuration i of a seed is always the same one, whatever the count and the processes. Prints the largest T by program
-and the false alarms of fixed tolerances beside, and writes all of it as JSON.
+Configuration i of a seed is always the same one, whatever the count and the processes, where the same programs are
+installed (JAX is one of them). Prints a false alarm when it comes, the largest T by program and the false alarms of
+fixed tolerances beside, and writes all of it as JSON. A library that crashes ends its own process only, and is counted
+apart.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ import importlib.util
 import multiprocessing
 import os
 import tempfile
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,8 +51,6 @@ from reference.settings import ExportSettings
 
 #: Until a chain fits its images
 MOST_DRAWS = 100
-#: Configurations that a process gets at a time
-PORTION = 10
 #: Arithmetic of fewer digits than the fixture's: said as such, or not provable from few numbers; never a bug
 LOWER = (0, 3, 4)
 
@@ -186,15 +188,30 @@ def ask(one: Configuration, folder: Path) -> Healthily:
     return check(PROGRAMS[one.program], str(one), Scene(fixture, path, path, "random"))
 
 
-def run(count: int, seed: int, console: Console, jobs: int = 0) -> list[Healthily]:
-    """Ask `count` times, in `jobs` processes; in this one where 0."""
+@dataclass(frozen=True)
+class Crash:
+    """A configuration whose process died: a fault of a library, about which there is no verdict."""
+
+    seed: int
+    index: int
+
+
+def run(count: int, seed: int, console: Console, jobs: int = 0) -> tuple[list[Healthily], list[Crash]]:
+    """Ask `count` times, in `jobs` processes; in this one where 0, which a crash ends."""
     found: list[Healthily] = []
-    numbers = ((seed, i) for i in range(count))
+    crashes: list[Crash] = []
+    numbers = [(seed, i) for i in range(count)]
     with stage(console, f"{count} right programs") as report:
-        for one in map(_one, numbers) if jobs == 0 else _in_processes(numbers, jobs):
-            found.append(one)
-            report(len(found), count)
-    return found
+        for done, one in enumerate(map(_one, numbers) if jobs == 0 else _in_processes(numbers, jobs), 1):
+            if isinstance(one, Crash):
+                crashes.append(one)
+                console.print(f"CRASH of configuration {one.index}", highlight=False)
+            else:
+                found.append(one)
+                if one.alarm:
+                    console.print(_said(one), highlight=False, markup=False)
+            report(done, count)
+    return found, crashes
 
 
 def _one(number: tuple[int, int]) -> Healthily:
@@ -210,11 +227,26 @@ def _one(number: tuple[int, int]) -> Healthily:
     raise AssertionError("every training diverges")
 
 
-def _in_processes(numbers: Iterator[tuple[int, int]], jobs: int) -> Iterator[Healthily]:
-    """New processes, not copies of this one: copies of a process with threads may hang."""
+def _in_processes(numbers: list[tuple[int, int]], jobs: int) -> Iterator[Healthily | Crash]:
+    """Each thread has a process, which asks one by one. New processes, not copies of this one: copies of a process with
+    threads may hang."""
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(_one, numbers, chunksize=PORTION)
+    mine, pools = threading.local(), list[ProcessPoolExecutor]()
+
+    def ask_process(number: tuple[int, int]) -> Healthily | Crash:
+        if not hasattr(mine, "pool"):
+            mine.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+            pools.append(mine.pool)
+        try:
+            return mine.pool.submit(_one, number).result()
+        except BrokenProcessPool:
+            del mine.pool
+            return Crash(*number)
+
+    with ThreadPoolExecutor(jobs) as threads:
+        yield from threads.map(ask_process, numbers)
+        for pool in pools:
+            pool.shutdown()
 
 
 def show(console: Console, found: list[Healthily]) -> None:
@@ -226,7 +258,11 @@ def show(console: Console, found: list[Healthily]) -> None:
     console.print(made)
     for one in found:
         if one.alarm:
-            console.print(f"FALSE ALARM {one.code}: {one.said} {one.data}", highlight=False, markup=False)
+            console.print(_said(one), highlight=False, markup=False)
+
+
+def _said(one: Healthily) -> str:
+    return f"FALSE ALARM {one.code}: {one.said} {one.data}"
 
 
 def _cell(value: Any) -> str:
@@ -269,7 +305,8 @@ def main(arguments: list[str] | None = None) -> int:
     p = cli.new_parser("benchmarks.healthy", str(__doc__), EXAMPLES)
     p.add_argument("--count", type=int, default=500, metavar="N", help="how many configurations (default 500)")
     p.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the configurations (default 0)")
-    p.add_argument("--jobs", type=int, default=0, metavar="N", help="worker processes (default 0: none)")
+    p.add_argument("--jobs", type=int, default=0, metavar="N",
+                   help="worker processes; a crash ends only its own (default 0: none)")
     p.add_argument("--json", metavar="FILE", default=str(RESULTS / "healthy.json"),
                    help="where the figures go (default benchmarks/results/healthy.json)")
     a = p.parse_args(arguments)
@@ -278,7 +315,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _main(a: argparse.Namespace) -> int:
     check_files([], [("--json", a.json)])
-    found = run(a.count, a.seed, cli.Output(stderr=True), a.jobs)
+    found, crashes = run(a.count, a.seed, cli.Output(stderr=True), a.jobs)
     show(cli.Output(), found)
     alarms = [asdict(one) | {"t": number(one.t)} for one in found if one.alarm]
     document = {
@@ -287,7 +324,9 @@ def _main(a: argparse.Namespace) -> int:
         "versions": versions(("torch", "numpy", "jax")),
         "programs": by_program(found),
         "alarms": alarms,
+        "crashes": [one.index for one in crashes],
     }
     write_json(a.json, document)
-    print(f"{len(alarms)} false alarms in {len(found)} right programs")
+    print(f"{len(alarms)} false alarms in {len(found)} right programs"
+          + (f"; {len(crashes)} crashed, without a verdict" if crashes else ""))
     return 1 if alarms else 0

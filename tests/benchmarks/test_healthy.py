@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.validator import healthy
+from bridge.common import cli
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.healthy import Healthy
 from bridge.validate.self_test.operations import only
+from bridge.validate.self_test.run_case import Healthily
 
 
 def test_a_configuration_depends_on_its_number_alone() -> None:
@@ -43,3 +46,27 @@ def test_alarms_are_counted(
     assert said["programs"]["all"]["exit_codes"] == {"0": 1, "1": 2}
     assert "scale=0.5" in said["alarms"][0]["data"] and said["alarms"][0]["name"] == "wrong"
     assert "1 false alarms in 3 right programs" in capsys.readouterr().out
+
+
+def _dies_at_one(number: tuple[int, int]) -> tuple[int, int]:
+    """In place of a judgement, in a process of its own."""
+    if number[1] == 1:
+        os._exit(139)
+    return number
+
+
+@pytest.mark.deep
+def test_a_crash_ends_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those after it are asked, and it is counted apart."""
+    monkeypatch.setattr(healthy, "_one", _dies_at_one)
+    found = list(healthy._in_processes([(7, i) for i in range(4)], 2))
+    assert found == [(7, 0), healthy.Crash(7, 1), (7, 2), (7, 3)]
+
+
+def test_an_alarm_is_said_when_it_comes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What ends the run after it cannot take it back; a crash has no verdict."""
+    told = iter([Healthily("torch", "data 0", "random", 1), healthy.Crash(7, 1)])
+    monkeypatch.setattr(healthy, "_in_processes", lambda numbers, jobs: told)
+    found, crashes = healthy.run(2, 7, cli.Output(stderr=True), 1)
+    said = capsys.readouterr().err
+    assert said.index("FALSE ALARM 1") < said.index("CRASH of configuration 1") and len(found) == len(crashes) == 1
