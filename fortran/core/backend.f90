@@ -35,6 +35,8 @@ module cnn_core_backend
       logical :: captures = .false.
       !> Whether work is queued, so that to look at a number waits for all that is
       logical :: queues = .false.
+      !> Whether tensors are in host memory
+      logical :: in_host_memory = .false.
       !> Whether it has `conv_backward_relu`
       logical :: works_in_place = .false.
    contains

@@ -74,6 +74,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer :: level
       self%works_in_place = .true.
+      self%in_host_memory = .true.
       call choose_level(level, error)
       if (allocated(error)) return
       call read_lanes(self%lanes_wanted, error)

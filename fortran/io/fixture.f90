@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> Exchange files that are read: fixtures, and networks that were saved. docs/exchange-file.md has their names.
 module cnn_io_fixture
+   use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_name, i8
    use cnn_core_sgd, only : sgd_type
@@ -11,18 +12,20 @@ module cnn_io_fixture
    use cnn_io_header, only : read_format, read_optimizer
    use cnn_io_staging, only : on_host, staging_type
    use cnn_model_network, only : network_type
-   use cnn_model_parameters, only : parameter_type
+   use cnn_model_parameters, only : parameter_type, parameters_type
    implicit none
    private
 
    !> An exchange file to read
    type, public :: fixture_type
       type(hdf5_file_type) :: file
-      !> The model description (JSON) and the precision of the tensors
+      !> The model description (JSON, of version 1) and the precision of the tensors
       character(len=:), allocatable :: model, precision
       type(sgd_type) :: sgd
       logical :: has_sgd = .false.
       integer :: batches = 0
+      !> Version of its format, and up to which it may be, set before `open`
+      integer :: version = 1, newest = 1
       type(staging_type), private :: staging
    contains
       procedure :: open => fixture_open
@@ -30,7 +33,7 @@ module cnn_io_fixture
       procedure :: read_training
       procedure :: read_batch
       procedure :: close => fixture_close
-      procedure, private :: read_checked, read_parameter
+      procedure :: read_tensor, read_checked, read_parameter
    end type fixture_type
 
 contains
@@ -46,14 +49,14 @@ contains
 
       call self%file%open_to_read(path, error)
       if (allocated(error)) return
-      call read_format(self%file, error)
+      call read_format(self%file, self%newest, self%version, error)
       if (allocated(error)) return
       self%precision = "float32"
       if (self%file%has_attribute("/", "precision")) then
          call self%file%read_text_attribute("/", "precision", self%precision, error)
       end if
       if (allocated(error)) return
-      call self%file%read_text("/model", self%model, error)
+      if (self%version == 1) call self%file%read_text("/model", self%model, error)
       if (allocated(error)) return
       self%has_sgd = self%file%has("/optimizer")
       if (self%has_sgd) call read_optimizer(self%file, self%sgd, error)
@@ -78,28 +81,30 @@ contains
       integer :: i
       do i = 1, size(network%layers)
          path = weights_path(step, network%layers(i)%is%name)
-         call self%read_parameter(path//"/weight", network, network%layers(i)%weight, error)
+         call self%read_parameter(path//"/weight", network%backend, network%parameters, network%layers(i)%weight, error)
          if (allocated(error)) return
-         call self%read_parameter(path//"/bias", network, network%layers(i)%bias, error)
+         call self%read_parameter(path//"/bias", network%backend, network%parameters, network%layers(i)%bias, error)
          if (allocated(error)) return
       end do
    end subroutine read_weights
 
    !> A weight or bias, and whether it is frozen; nothing where a layer has none
-   subroutine read_parameter(self, path, network, parameter, error)
+   subroutine read_parameter(self, path, backend, parameters, parameter, error)
       !> Open
       class(fixture_type), intent(inout) :: self
       !> Of the dataset
       character(len=*), intent(in) :: path
-      !> With this parameter
-      type(network_type), intent(inout) :: network
+      !> The device where it is
+      class(backend_type), intent(in) :: backend
+      !> With this one; it is marked where it is frozen
+      type(parameters_type), intent(inout) :: parameters
       !> To be read
       type(parameter_type), intent(in) :: parameter
       !> Of the file
       type(error_type), allocatable, intent(out) :: error
       real(dp) :: frozen
       if (parameter%number == 0) return
-      call self%read_checked(path, network, parameter%value, error)
+      call self%read_checked(path, backend, parameter%value, error)
       if (allocated(error)) return
       frozen = 0.0_dp
       if (self%file%has_attribute(path, "frozen")) call self%file%read_number(path, "frozen", frozen, error)
@@ -107,7 +112,7 @@ contains
       if (.not. (abs(frozen) <= 0.0_dp .or. abs(frozen - 1.0_dp) <= 0.0_dp)) then
          call fail(error, self%file%path//": attribute frozen of "//path//" is neither 0 nor 1")
       else
-         call network%parameters%freeze(parameter%number, frozen > 0.0_dp)
+         call parameters%freeze(parameter%number, frozen > 0.0_dp)
       end if
    end subroutine read_parameter
 
@@ -158,7 +163,7 @@ contains
       if (number == 0 .or. .not. self%file%has(path)) return
       call network%parameters%keep_momentum(network%backend, number, .true., error)
       if (allocated(error)) return
-      call self%read_checked(path, network, network%parameters%momentum(number), error)
+      call self%read_checked(path, network%backend, network%parameters%momentum(number), error)
    end subroutine read_momentum
 
    !> Input and target of step `step`, as new tensors of the network's device
@@ -175,41 +180,49 @@ contains
       type(tensor_type), intent(inout) :: target
       !> Dataset that is missing, damaged or not finite, or no memory
       type(error_type), allocatable, intent(out) :: error
-      call read_new("input", input)
+      call self%read_tensor("/batches/"//to_text(step)//"/input", network%backend, network%dtype, input, error, 4)
       if (allocated(error)) return
-      call read_new("target", target)
-
-   contains
-
-      subroutine read_new(name, tensor)
-         !> Name of the dataset in the batch
-         character(len=*), intent(in) :: name
-         !> The new tensor; what it was before is released
-         type(tensor_type), intent(inout) :: tensor
-         integer :: extent(4)
-         character(len=:), allocatable :: path
-         path = "/batches/"//to_text(step)//"/"//name
-         call network%backend%release(tensor)
-         call self%file%extent(path, extent, error, expected_rank=4)
-         if (allocated(error)) return
-         call network%backend%allocate(network%dtype, extent, tensor, error)
-         if (allocated(error)) then
-            error%message = self%file%path//": "//path//": "//error%message
-            return
-         end if
-         call self%read_checked(path, network, tensor, error, fresh=.true.)
-      end subroutine read_new
-
+      call self%read_tensor("/batches/"//to_text(step)//"/target", network%backend, network%dtype, target, error, 4)
    end subroutine read_batch
 
-   !> A dataset into a device tensor; NaN and infinity are refused. Unless it is `fresh`, it keeps its values then
-   subroutine read_checked(self, path, network, tensor, error, fresh)
+   !> A dataset as a new tensor of a device
+   subroutine read_tensor(self, path, backend, dtype, tensor, error, expected_rank, rank)
       !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Name of the dataset
       character(len=*), intent(in) :: path
-      !> Network of whose device the tensor is
-      type(network_type), intent(in) :: network
+      !> The device
+      class(backend_type), intent(inout) :: backend
+      !> Element type that it shall have, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      !> The new tensor; what it was before is released
+      type(tensor_type), intent(inout) :: tensor
+      !> Dataset that is missing, damaged or not finite, or no memory
+      type(error_type), allocatable, intent(out) :: error
+      !> Number of dimensions that it must have
+      integer, intent(in), optional :: expected_rank
+      !> Number of dimensions that it has
+      integer, intent(out), optional :: rank
+      integer :: extent(4)
+      call backend%release(tensor)
+      call self%file%extent(path, extent, error, expected_rank, rank)
+      if (allocated(error)) return
+      call backend%allocate(dtype, extent, tensor, error)
+      if (allocated(error)) then
+         error%message = self%file%path//": "//path//": "//error%message
+         return
+      end if
+      call self%read_checked(path, backend, tensor, error, fresh=.true.)
+   end subroutine read_tensor
+
+   !> A dataset into a device tensor; NaN and infinity are refused. Unless it is `fresh`, it keeps its values then
+   subroutine read_checked(self, path, backend, tensor, error, fresh)
+      !> The fixture, open
+      class(fixture_type), intent(inout) :: self
+      !> Name of the dataset
+      character(len=*), intent(in) :: path
+      !> The device where the tensor is
+      class(backend_type), intent(in) :: backend
       !> Tensor to be filled
       type(tensor_type), intent(in) :: tensor
       !> Dataset that is missing, damaged, of another shape, or not finite
@@ -219,14 +232,14 @@ contains
       type(tensor_type) :: staged
       logical :: direct
       direct = .false.
-      if (present(fresh)) direct = fresh .and. on_host(network)
+      if (present(fresh)) direct = fresh .and. on_host(backend)
       staged = tensor
       if (.not. direct) call self%staging%like(tensor, staged, error)
       if (allocated(error)) return
       call self%file%read_tensor(path, staged, error)
       if (allocated(error)) return
       if (all_finite(staged%address, staged%dtype, staged%count())) then
-         if (.not. direct) call network%backend%copy_in(staged%address, tensor, error)
+         if (.not. direct) call backend%copy_in(staged%address, tensor, error)
       else
          call fail(error, self%file%path//": "//path//" holds NaN or infinity, expected finite "// &
             & dtype_name(tensor%dtype)//" values")

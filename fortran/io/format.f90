@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> Names of an exchange file, version 1, that its reader and its writer share; docs/exchange-file.md describes all.
+!> Names of an exchange file that its reader and its writer share; docs/exchange-file.md describes all.
 module cnn_io_format
    use cnn_core_text, only : to_text
    implicit none
@@ -8,7 +8,6 @@ module cnn_io_format
    public :: weights_path, momenta_path
 
    character(len=*), parameter, public :: format_name = "cnn-exchange"
-   integer, parameter, public :: format_version = 1
 
 contains
 

@@ -22,7 +22,7 @@ module cnn_io_hdf5_handle
       procedure :: has_attribute
       procedure :: open_dataset, open_attribute
       procedure :: fail_with
-      procedure, private :: owns
+      procedure :: owns
    end type hdf5_handle_type
 
 contains

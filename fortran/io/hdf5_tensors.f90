@@ -28,7 +28,7 @@ contains
 
    !> Shape of a dataset of real numbers, in Fortran order; the missing ones of four are 1.
    !> With `expected_rank`, another number of dimensions is an error.
-   subroutine extent(self, name, found, error, expected_rank)
+   subroutine extent(self, name, found, error, expected_rank, found_rank)
       !> The file, open
       class(hdf5_tensors_type), intent(in) :: self
       !> Name of the dataset, from "/" on
@@ -39,12 +39,15 @@ contains
       type(error_type), allocatable, intent(out) :: error
       !> Number of dimensions that it must have
       integer, intent(in), optional :: expected_rank
+      !> Number of dimensions that it has; 0 after an error
+      integer, intent(out), optional :: found_rank
       integer(hid_t) :: dataset, space, kind
       integer(hsize_t) :: dims(4), limits(4)
       integer(size_t) :: bytes
       integer :: rank, class, place, status, ignored
 
       found = 0
+      if (present(found_rank)) found_rank = 0
       call self%open_dataset(name, dataset, error)
       if (allocated(error)) return
       rank = -1
@@ -77,6 +80,7 @@ contains
          call self%fail_with(name//" declares a shape but holds no data", error)
       else
          found = int(dims)
+         if (present(found_rank)) found_rank = rank
       end if
       if (allocated(error) .or. .not. present(expected_rank)) return
       if (rank /= expected_rank) call self%fail_with(name//" has "//to_text(rank)//" dimensions, expected "// &

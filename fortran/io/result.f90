@@ -2,6 +2,7 @@
 !> Exchange files that are written: results, and networks that are saved. docs/exchange-file.md has their names.
 module cnn_io_result
    use cnn_core_atomic_file, only : part_file_type
+   use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
    use cnn_core_sgd, only : sgd_type
@@ -12,7 +13,7 @@ module cnn_io_result
    use cnn_io_header, only : write_header
    use cnn_io_staging, only : on_host, staging_type
    use cnn_model_network, only : network_type
-   use cnn_model_parameters, only : parameter_type
+   use cnn_model_parameters, only : parameter_type, parameters_type
    implicit none
    private
 
@@ -25,6 +26,7 @@ module cnn_io_result
       logical :: finite_only = .false.
       type(staging_type), private :: staging
    contains
+      procedure :: begin
       procedure :: create => result_create
       procedure :: write_weights
       procedure :: write_training
@@ -33,12 +35,13 @@ module cnn_io_result
       procedure :: write_loss
       procedure :: commit
       procedure :: abandon
-      procedure, private :: write_staged, write_parameters, mark_frozen
+      procedure :: write_staged, mark_frozen
+      procedure, private :: write_parameters
    end type result_type
 
 contains
 
-   !> Start a result: everything but tensors
+   !> Start a result of a chain: everything but tensors
    subroutine result_create(self, path, producer, network, sgd, error)
       !> A result that is not begun
       class(result_type), intent(inout) :: self
@@ -48,6 +51,29 @@ contains
       character(len=*), intent(in) :: producer
       !> Network whose model is written
       type(network_type), intent(in) :: network
+      !> Settings of the optimizer
+      type(sgd_type), intent(in) :: sgd
+      !> Unusable setting, or a file that cannot be created
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(path, producer, 1, network%dtype, network%backend, sgd, error)
+      if (allocated(error)) return
+      call self%file%write_text("/model", network%description%text, error)
+   end subroutine result_create
+
+   !> Start a result: everything but the model and tensors
+   subroutine begin(self, path, producer, version, dtype, backend, sgd, error)
+      !> A result that is not begun
+      class(result_type), intent(inout) :: self
+      !> Name of the file
+      character(len=*), intent(in) :: path
+      !> Program that writes it, in words
+      character(len=*), intent(in) :: producer
+      !> Of the format
+      integer, intent(in) :: version
+      !> Element type of the tensors
+      integer, intent(in) :: dtype
+      !> What computes them
+      class(backend_type), intent(in) :: backend
       !> Settings of the optimizer
       type(sgd_type), intent(in) :: sgd
       !> Unusable setting, or a file that cannot be created
@@ -66,10 +92,8 @@ contains
          return
       end if
       call self%part%hold()
-      call write_header(self%file, producer, network, sgd, error)
-      if (allocated(error)) return
-      call self%file%write_text("/model", network%description%text, error)
-   end subroutine result_create
+      call write_header(self%file, producer, version, dtype, backend, sgd, error)
+   end subroutine begin
 
    !> Weights and biases before step `step` (after the last step: with its number plus one), and which are frozen
    subroutine write_weights(self, step, network, error)
@@ -87,27 +111,27 @@ contains
             call self%write_parameters(weights_path(step, layer%is%name), network, layer%weight%value, &
                & layer%bias%value, error)
             if (allocated(error)) return
-            call self%mark_frozen(weights_path(step, layer%is%name)//"/weight", network, layer%weight, error)
+            call self%mark_frozen(weights_path(step, layer%is%name)//"/weight", network%parameters, layer%weight, error)
             if (allocated(error)) return
-            call self%mark_frozen(weights_path(step, layer%is%name)//"/bias", network, layer%bias, error)
+            call self%mark_frozen(weights_path(step, layer%is%name)//"/bias", network%parameters, layer%bias, error)
          end associate
          if (allocated(error)) return
       end do
    end subroutine write_weights
 
    !> The attribute of the dataset of a frozen parameter
-   subroutine mark_frozen(self, path, network, parameter, error)
+   subroutine mark_frozen(self, path, parameters, parameter, error)
       !> With the dataset
       class(result_type), intent(in) :: self
       !> Of the dataset
       character(len=*), intent(in) :: path
-      !> With this parameter
-      type(network_type), intent(in) :: network
+      !> With this one
+      type(parameters_type), intent(in) :: parameters
       !> Which has been written
       type(parameter_type), intent(in) :: parameter
       !> Of the file
       type(error_type), allocatable, intent(out) :: error
-      if (network%parameters%is_frozen(parameter%number)) call self%file%write_number(path, "frozen", 1.0_dp, error)
+      if (parameters%is_frozen(parameter%number)) call self%file%write_number(path, "frozen", 1.0_dp, error)
    end subroutine mark_frozen
 
    !> Momenta before step 0, of the parameters that have one, and how many steps there were before it
@@ -143,7 +167,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       do i = 1, size(network%layers)
-         call self%write_staged("/steps/"//to_text(step)//"/forward/"//network%layers(i)%is%name, network, &
+         call self%write_staged("/steps/"//to_text(step)//"/forward/"//network%layers(i)%is%name, network%backend, &
             & network%layers(i)%output, 4, error)
          if (allocated(error)) return
       end do
@@ -162,11 +186,11 @@ contains
       character(len=:), allocatable :: path
       integer :: i
       path = "/steps/"//to_text(step)//"/grads/"
-      call self%write_staged(path//"input", network, network%input_gradient, 4, error)
+      call self%write_staged(path//"input", network%backend, network%input_gradient, 4, error)
       if (allocated(error)) return
       do i = 1, size(network%layers)
          associate (layer => network%layers(i))
-            call self%write_staged(path//layer%is%name//"/output", network, layer%output_gradient, 4, error)
+            call self%write_staged(path//layer%is%name//"/output", network%backend, layer%output_gradient, 4, error)
             if (allocated(error)) return
             call self%write_parameters(path//layer%is%name, network, layer%weight%gradient, &
                & layer%bias%gradient, error)
@@ -201,18 +225,18 @@ contains
       type(tensor_type), intent(in) :: bias
       !> Error of the file
       type(error_type), allocatable, intent(out) :: error
-      if (weight%is_allocated()) call self%write_staged(path//"/weight", network, weight, 4, error)
+      if (weight%is_allocated()) call self%write_staged(path//"/weight", network%backend, weight, 4, error)
       if (allocated(error)) return
-      if (bias%is_allocated()) call self%write_staged(path//"/bias", network, bias, 1, error)
+      if (bias%is_allocated()) call self%write_staged(path//"/bias", network%backend, bias, 1, error)
    end subroutine write_parameters
 
-   subroutine write_staged(self, path, network, tensor, rank, error)
+   subroutine write_staged(self, path, backend, tensor, rank, error)
       !> The result, created
       class(result_type), intent(inout) :: self
       !> Name of the dataset
       character(len=*), intent(in) :: path
-      !> Network of whose device the tensor is
-      type(network_type), intent(in) :: network
+      !> The device where the tensor is
+      class(backend_type), intent(in) :: backend
       !> Tensor to be written
       type(tensor_type), intent(in) :: tensor
       !> Dimensions of the dataset: the first of the tensor's four
@@ -221,10 +245,10 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: staged
       staged = tensor
-      if (.not. on_host(network)) then
+      if (.not. on_host(backend)) then
          call self%staging%like(tensor, staged, error)
          if (allocated(error)) return
-         call network%backend%copy_out(tensor, staged%address, error)
+         call backend%copy_out(tensor, staged%address, error)
          if (allocated(error)) return
       end if
       if (self%finite_only .and. .not. all_finite(staged%address, staged%dtype, staged%count())) then

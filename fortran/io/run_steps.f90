@@ -3,31 +3,19 @@
 module cnn_io_run_steps
    use cnn_core_atomic_file, only : check_place, same_file
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : dp, dtype_from_name, dtype_none
+   use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_core_version, only : version
    use cnn_io_fixture, only : fixture_type
    use cnn_io_result, only : result_type
+   use cnn_io_run_graph, only : read_all_of_graph, write_graph_result
+   use cnn_io_training, only : check_trainable, name_batch, report_step
    use cnn_model_network, only : network_type
    implicit none
    private
 
    public :: check_result, prepare, read_all, run_steps
-
-   abstract interface
-      !> Told after every step, numbered from 0
-      subroutine report_step(step, steps, loss)
-         import :: dp
-         implicit none
-         !> Which one has been taken, from 0
-         integer, intent(in) :: step
-         !> How many there are
-         integer, intent(in) :: steps
-         !> Loss of this step
-         real(dp), intent(in) :: loss
-      end subroutine report_step
-   end interface
 
 contains
 
@@ -51,8 +39,15 @@ contains
 
       call check_result(fixture_path, result_path, error)
       if (allocated(error)) return
+      fixture%newest = 2
       call fixture%open(fixture_path, error)
-      if (.not. allocated(error)) call write_result(fixture, result_path, device, precision, result, error, report)
+      if (.not. allocated(error)) then
+         if (fixture%version == 1) then
+            call write_result(fixture, result_path, device, precision, result, error, report)
+         else
+            call write_graph_result(fixture, result_path, device, precision, result, error, report)
+         end if
+      end if
       if (allocated(error)) call result%abandon()
       call fixture%close()
    end subroutine run_steps
@@ -108,8 +103,13 @@ contains
       type(network_type) :: network
       type(tensor_type) :: input, target
       integer :: step
+      fixture%newest = 2
       call fixture%open(fixture_path, error)
       if (allocated(error)) return
+      if (fixture%version == 2) then
+         call read_all_of_graph(fixture)
+         return
+      end if
       call prepare(fixture, "cpu", "", network, error)
       if (allocated(error)) return
       do step = 0, fixture%batches - 1
@@ -130,22 +130,10 @@ contains
       type(network_type), intent(inout) :: network
       !> The fixture is not one to train on, or the device is not there
       type(error_type), allocatable, intent(out) :: error
-      character(len=:), allocatable :: wanted
-      wanted = fixture%precision
-      if (len_trim(precision) > 0) wanted = trim(precision)
-      if (dtype_from_name(fixture%precision) == dtype_none) then
-         call fail(error, fixture%file%path//": precision is "//fixture%precision//", expected float32 or float64")
-      else if (dtype_from_name(wanted) == dtype_none) then
-         call fail(error, "precision "//wanted//": unknown, expected float32 or float64")
-      else if (fixture%batches == 0) then
-         call fail(error, fixture%file%path//": /batches/0/input is missing, there is nothing to run")
-      else if (.not. fixture%has_sgd) then
-         call fail(error, fixture%file%path//": /optimizer is missing, there is no step without it")
-      else if (fixture%file%has("/steps/0/momenta")) then
-         call fail(error, fixture%file%path//": /steps/0/momenta is there, expected a training that begins with step 0")
-      end if
+      integer :: dtype
+      call check_trainable(fixture, precision, dtype, error)
       if (allocated(error)) return
-      call network%build(fixture%model, dtype_from_name(wanted), device, error)
+      call network%build(fixture%model, dtype, device, error)
       if (allocated(error)) then
          if (index(error%message, "model") == 1) error%message = fixture%file%path//": "//error%message
          return
@@ -218,16 +206,5 @@ contains
       if (allocated(error)) return
       if (present(report)) call report(step, fixture%batches, loss)
    end subroutine run_one
-
-   !> Say which batch of which file does not fit the model
-   subroutine name_batch(fixture, step, error)
-      !> Where the batch is from
-      type(fixture_type), intent(in) :: fixture
-      !> Number of the batch, from 0
-      integer, intent(in) :: step
-      !> The message is made longer, where there is one
-      type(error_type), allocatable, intent(inout) :: error
-      if (allocated(error)) error%message = fixture%file%path//": /batches/"//to_text(step)//": "//error%message
-   end subroutine name_batch
 
 end module cnn_io_run_steps

@@ -16,7 +16,7 @@ module cnn_model_description
    implicit none
    private
 
-   public :: read_description
+   public :: check_name, read_description
 
    integer, parameter, public :: kind_conv2d = 1, kind_relu = 2
    character(len=*), parameter :: letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

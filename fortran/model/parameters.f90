@@ -39,7 +39,7 @@ module cnn_model_parameters
       !> In the order of the vectors
       type(part_type), allocatable, private :: parts(:)
    contains
-      procedure :: build
+      procedure :: build, build_list
       procedure :: update
       procedure :: freeze, is_frozen
       procedure :: momentum, keep_momentum
@@ -80,26 +80,64 @@ contains
       type(parameter_type), intent(out) :: biases(:)
       !> No memory on the device, or 2**31 parameters or more
       type(error_type), allocatable, intent(out) :: error
+      integer, allocatable :: extents(:, :)
+      type(parameter_type), allocatable :: found(:)
+      integer :: i, n
+
+      allocate (extents(4, 2*size(layers)))
+      n = 0
+      do i = 1, size(layers)
+         if (layers(i)%kind /= kind_conv2d) cycle
+         n = n + 1
+         extents(:, n) = layers(i)%weight_extent
+         if (.not. layers(i)%has_bias) cycle
+         n = n + 1
+         extents(:, n) = bias_extent(layers(i))
+      end do
+      allocate (found(n))
+      call self%build_list(backend, dtype, extents(:, :n), found, error)
+      if (allocated(error)) return
+      n = 0
+      do i = 1, size(layers)
+         if (layers(i)%kind /= kind_conv2d) cycle
+         n = n + 1
+         weights(i) = found(n)
+         if (.not. layers(i)%has_bias) cycle
+         n = n + 1
+         biases(i) = found(n)
+      end do
+   end subroutine build
+
+   !> Allocate for parameters of these extents
+   subroutine build_list(self, backend, dtype, extents, found, error)
+      !> The parameters
+      class(parameters_type), intent(inout) :: self
+      !> Where they are
+      class(backend_type), intent(inout) :: backend
+      !> Element type of all numbers, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      !> Of each, in Fortran order
+      integer, intent(in) :: extents(:, :)
+      !> Each of them, with its tensors
+      type(parameter_type), intent(out) :: found(:)
+      !> No memory on the device, or 2**31 parameters or more
+      type(error_type), allocatable, intent(out) :: error
       integer(i8) :: bytes
       integer :: i
 
       allocate (self%parts(0))
       bytes = 0_i8
-      do i = 1, size(layers)
-         if (layers(i)%kind /= kind_conv2d) cycle
-         bytes = bytes + padded(dtype, layers(i)%weight_extent)
-         if (layers(i)%has_bias) bytes = bytes + padded(dtype, bias_extent(layers(i)))
+      do i = 1, size(found)
+         bytes = bytes + padded(dtype, extents(:, i))
       end do
       if (bytes == 0) return
       call self%allocate_vectors(backend, dtype, bytes/bytes_of(dtype), error)
       if (allocated(error)) return
       bytes = 0_i8
-      do i = 1, size(layers)
-         if (layers(i)%kind /= kind_conv2d) cycle
-         call self%place(layers(i)%weight_extent, bytes, weights(i))
-         if (layers(i)%has_bias) call self%place(bias_extent(layers(i)), bytes, biases(i))
+      do i = 1, size(found)
+         call self%place(extents(:, i), bytes, found(i))
       end do
-   end subroutine build
+   end subroutine build_list
 
    !> The next parameter
    subroutine place(self, extent, bytes, parameter)

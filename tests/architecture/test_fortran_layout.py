@@ -27,8 +27,9 @@ ROOMS = {
     "cuda": "core cuda/bindings cuda/plans cuda/device cuda/operations",
     ".": "core cpu naive cuda cuda/device",
     "oracle": "core cpu",
-    "model": "core .",
-    "io": "core cpu model",
+    "operations": "core",
+    "model": "core . operations",
+    "io": "core cpu operations model",
     "app": "core . model io",
     "api": "core cpu cuda/plans cuda/info . oracle model io",
 }

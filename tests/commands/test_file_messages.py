@@ -70,7 +70,7 @@ def test_a_file_that_h5py_may_not_read(small_fixture: Path, monkeypatch: pytest.
         ExchangeFile(small_fixture)
 
 
-@pytest.mark.parametrize(("version", "found"), [(2.0, "2"), (2, "2"), (1.5, "1.5"), (float("nan"), "NaN"), (-1.0, "-1"),
+@pytest.mark.parametrize(("version", "found"), [(3.0, "3"), (3, "3"), (1.5, "1.5"), (float("nan"), "NaN"), (-1.0, "-1"),
                                                 (1e30, "1.00000E+30")])
 def test_a_format_version_is_shown_as_it_is(version: float, found: str, small_fixture: Path, tmp_path: Path) -> None:
     path = tmp_path / "f.h5"
@@ -78,7 +78,7 @@ def test_a_format_version_is_shown_as_it_is(version: float, found: str, small_fi
     with h5py.File(path, "r+") as file:
         file.attrs["format_version"] = version
     done = subprocess.run([cnn_step(), path, tmp_path / "r.h5"], capture_output=True, text=True, check=False)
-    assert done.stderr == f"cnn_step: {path}: format_version is {found}, this program reads version 1\n"
+    assert done.stderr == f"cnn_step: {path}: format_version is {found}, this program reads versions 1 and 2\n"
 
 
 def test_a_missing_weight_is_named(small_fixture: Path, small_result: Path, tmp_path: Path,

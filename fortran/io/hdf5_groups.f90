@@ -1,0 +1,187 @@
+! SPDX-License-Identifier: MIT
+!> Groups of an HDF5 file with numbers and texts as attributes.
+module cnn_io_hdf5_groups
+   use, intrinsic :: iso_c_binding, only : c_loc, c_ptr
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : dp
+   use cnn_core_text, only : to_text
+   use cnn_io_hdf5_file, only : hdf5_file_type
+   use cnn_operations_operation, only : name_type
+   use hdf5
+   implicit none
+   private
+
+   public :: attribute_names, copy_group, group_members, read_numbers
+
+   !> Longest name of an object or an attribute
+   integer(size_t), parameter :: longest_name = 128
+   !> Most members or attributes of a group
+   integer, parameter :: most = 10000
+   !> Most numbers of an attribute
+   integer(hsize_t), parameter :: most_numbers = 4
+
+contains
+
+   !> Names of all that is in a group
+   subroutine group_members(file, path, names, error)
+      !> Open
+      type(hdf5_file_type), intent(in) :: file
+      !> Of the group
+      character(len=*), intent(in) :: path
+      !> In no order that means anything
+      type(name_type), allocatable, intent(out) :: names(:)
+      !> It is not there, no group of this file, or has too many members
+      type(error_type), allocatable, intent(out) :: error
+      integer(hid_t) :: group
+      integer(size_t) :: length
+      integer :: count, i, status, ignored, kind, corder
+      character(len=longest_name) :: name
+
+      allocate (names(0))
+      call open_group(file, path, group, error)
+      if (allocated(error)) return
+      call h5gget_info_f(group, kind, count, corder, status)
+      if (status == 0 .and. count > most) then
+         call file%fail_with(path//" has "//to_text(count)//" members, expected "//to_text(most)//" at most", error)
+      else if (status == 0) then
+         deallocate (names)
+         allocate (names(count))
+         do i = 1, count
+            name = ""
+            call h5lget_name_by_idx_f(group, ".", H5_INDEX_NAME_F, H5_ITER_NATIVE_F, int(i - 1, hsize_t), name, &
+               & status, length)
+            if (status /= 0 .or. length > longest_name) status = -1
+            if (status /= 0) exit
+            names(i)%text = trim(name)
+         end do
+      end if
+      call h5gclose_f(group, ignored)
+      if (status /= 0 .and. .not. allocated(error)) call file%fail_with(path//" cannot be read", error)
+   end subroutine group_members
+
+   !> Names of the attributes of a group
+   subroutine attribute_names(file, path, names, error)
+      !> Open
+      type(hdf5_file_type), intent(in) :: file
+      !> Of the group
+      character(len=*), intent(in) :: path
+      !> In no order that means anything
+      type(name_type), allocatable, intent(out) :: names(:)
+      !> The group is not there, no group of this file, or has too many attributes
+      type(error_type), allocatable, intent(out) :: error
+      integer(hid_t) :: group, attribute
+      integer :: count, i, status, ignored
+      character(len=longest_name) :: name
+
+      allocate (names(0))
+      call open_group(file, path, group, error)
+      if (allocated(error)) return
+      call h5aget_num_attrs_f(group, count, status)
+      if (status == 0 .and. count > most) status = -1
+      if (status == 0) then
+         deallocate (names)
+         allocate (names(count))
+         do i = 1, count
+            name = ""
+            call h5aopen_by_idx_f(group, ".", H5_INDEX_NAME_F, H5_ITER_INC_F, int(i - 1, hsize_t), attribute, status)
+            if (status /= 0) exit
+            call h5aget_name_f(attribute, longest_name, name, status)
+            call h5aclose_f(attribute, ignored)
+            ! The library returns the length of the name
+            if (status < 0 .or. status > longest_name) exit
+            names(i)%text = trim(name)
+            status = 0
+         end do
+      end if
+      call h5gclose_f(group, ignored)
+      if (status /= 0) call file%fail_with("the attributes of "//path//" cannot be read", error)
+   end subroutine attribute_names
+
+   !> One to four numbers of an attribute as float64, whatever real or integer type they have in the file
+   subroutine read_numbers(file, path, name, values, error)
+      !> Open
+      type(hdf5_file_type), intent(in) :: file
+      !> Of the group
+      character(len=*), intent(in) :: path
+      !> Of the attribute
+      character(len=*), intent(in) :: name
+      !> What it holds
+      real(dp), allocatable, intent(out) :: values(:)
+      !> Attribute that is missing, or no numbers
+      type(error_type), allocatable, intent(out) :: error
+      real(dp), target :: numbers(most_numbers)
+      type(c_ptr) :: address
+      integer(hid_t) :: attribute, kind, space
+      integer(hsize_t) :: points
+      integer :: class, status, ignored
+
+      allocate (values(0))
+      call file%open_attribute(path, name, attribute, error)
+      if (allocated(error)) return
+      class = -1
+      points = 0
+      space = -1
+      kind = -1
+      call h5aget_type_f(attribute, kind, status)
+      if (status == 0) call h5tget_class_f(kind, class, status)
+      call h5tclose_f(kind, ignored)
+      if (status == 0) call h5aget_space_f(attribute, space, status)
+      if (status == 0) call h5sget_simple_extent_npoints_f(space, points, status)
+      call h5sclose_f(space, ignored)
+      if (.not. (class == H5T_FLOAT_F .or. class == H5T_INTEGER_F)) status = -1
+      if (points < 1 .or. points > most_numbers) status = -1
+      numbers = 0.0_dp
+      address = c_loc(numbers)
+      if (status == 0) call h5aread_f(attribute, H5T_NATIVE_DOUBLE, address, status)
+      call h5aclose_f(attribute, ignored)
+      if (status /= 0) then
+         call file%fail_with("attribute "//name//" of "//path//" is not one number or a few", error)
+      else
+         values = numbers(:points)
+      end if
+   end subroutine read_numbers
+
+   !> A group with all that is in it, from one file to another
+   subroutine copy_group(from, path, to, error)
+      !> Open to read
+      type(hdf5_file_type), intent(in) :: from
+      !> Of the group, the same in both
+      character(len=*), intent(in) :: path
+      !> Created
+      type(hdf5_file_type), intent(in) :: to
+      !> Error of one of the files
+      type(error_type), allocatable, intent(out) :: error
+      integer(hid_t) :: links
+      integer :: status, ignored
+      call h5pcreate_f(H5P_LINK_CREATE_F, links, status)
+      if (status == 0) call h5pset_create_inter_group_f(links, 1, status)
+      if (status == 0) call h5ocopy_f(from%id, path, to%id, path, status, lcpl_id=links)
+      call h5pclose_f(links, ignored)
+      if (status /= 0) call to%fail_with(path//" could not be written (no room on the disk?)", error)
+   end subroutine copy_group
+
+   subroutine open_group(file, path, group, error)
+      !> Open
+      type(hdf5_file_type), intent(in) :: file
+      !> Of the group
+      character(len=*), intent(in) :: path
+      !> The library's number of it, to be closed
+      integer(hid_t), intent(out) :: group
+      !> It is not there, or no group of this file
+      type(error_type), allocatable, intent(out) :: error
+      integer :: status
+      group = -1
+      if (.not. file%has(path)) then
+         call file%fail_with(path//" is missing", error)
+         return
+      end if
+      call h5gopen_f(file%id, path, group, status)
+      if (status /= 0) then
+         call file%fail_with(path//" is not a group", error)
+      else if (.not. file%owns(group)) then
+         call h5gclose_f(group, status)
+         call file%fail_with(path//" is a link into another file", error)
+      end if
+   end subroutine open_group
+
+end module cnn_io_hdf5_groups

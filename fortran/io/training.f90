@@ -1,0 +1,67 @@
+! SPDX-License-Identifier: MIT
+!> What a training on a fixture asks of it, whatever its network.
+module cnn_io_training
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp, dtype_from_name, dtype_none
+   use cnn_core_text, only : to_text
+   use cnn_io_fixture, only : fixture_type
+   implicit none
+   private
+
+   public :: check_trainable, name_batch, report_step
+
+   abstract interface
+      !> Told after every step, numbered from 0
+      subroutine report_step(step, steps, loss)
+         import :: dp
+         implicit none
+         !> Which one has been taken, from 0
+         integer, intent(in) :: step
+         !> How many there are
+         integer, intent(in) :: steps
+         !> Loss of this step
+         real(dp), intent(in) :: loss
+      end subroutine report_step
+   end interface
+
+contains
+
+   !> Element type of a training that begins with step 0
+   subroutine check_trainable(fixture, precision, dtype, error)
+      !> The fixture, open
+      type(fixture_type), intent(in) :: fixture
+      !> float32, float64, or empty for the fixture's own
+      character(len=*), intent(in) :: precision
+      !> Of cnn_core_kinds
+      integer, intent(out) :: dtype
+      !> The fixture is not one to train on
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: wanted
+      wanted = fixture%precision
+      if (len_trim(precision) > 0) wanted = trim(precision)
+      dtype = dtype_from_name(wanted)
+      if (dtype_from_name(fixture%precision) == dtype_none) then
+         call fail(error, fixture%file%path//": precision is "//fixture%precision//", expected float32 or float64")
+      else if (dtype == dtype_none) then
+         call fail(error, "precision "//wanted//": unknown, expected float32 or float64")
+      else if (fixture%batches == 0) then
+         call fail(error, fixture%file%path//": /batches/0/input is missing, there is nothing to run")
+      else if (.not. fixture%has_sgd) then
+         call fail(error, fixture%file%path//": /optimizer is missing, there is no step without it")
+      else if (fixture%file%has("/steps/0/momenta")) then
+         call fail(error, fixture%file%path//": /steps/0/momenta is there, expected a training that begins with step 0")
+      end if
+   end subroutine check_trainable
+
+   !> Say which batch of which file does not fit the model
+   subroutine name_batch(fixture, step, error)
+      !> Where the batch is from
+      type(fixture_type), intent(in) :: fixture
+      !> Number of the batch, from 0
+      integer, intent(in) :: step
+      !> The message is made longer, where there is one
+      type(error_type), allocatable, intent(inout) :: error
+      if (allocated(error)) error%message = fixture%file%path//": /batches/"//to_text(step)//": "//error%message
+   end subroutine name_batch
+
+end module cnn_io_training

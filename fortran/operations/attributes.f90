@@ -1,0 +1,201 @@
+! SPDX-License-Identifier: MIT
+!> The hyperparameters of a node, as an exchange file of version 2 has them: names with numbers.
+module cnn_operations_attributes
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp
+   use cnn_core_text, only : to_text
+   implicit none
+   private
+
+   !> Largest integer of a hyperparameter
+   integer, parameter :: largest = 65536
+
+   !> A name, and the numbers that it stands for
+   type, public :: attribute_type
+      character(len=:), allocatable :: name
+      real(dp), allocatable :: numbers(:)
+      !> Whether an operation has asked for it
+      logical :: is_known = .false.
+   end type attribute_type
+
+   !> All of one node
+   type, public :: attributes_type
+      !> The node's name, for messages
+      character(len=:), allocatable :: node
+      type(attribute_type), allocatable :: items(:)
+   contains
+      procedure :: get_integer
+      procedure :: get_flag
+      procedure :: get_pair
+      procedure :: get_real
+      procedure :: check_known
+      procedure, private :: find
+   end type attributes_type
+
+contains
+
+   !> An integer from 1 to 65536
+   subroutine get_integer(self, name, value, error, default)
+      !> The node's
+      class(attributes_type), intent(inout) :: self
+      !> Of the hyperparameter
+      character(len=*), intent(in) :: name
+      !> What was found
+      integer, intent(out) :: value
+      !> Missing without a default, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      !> Value where it is not there
+      integer, intent(in), optional :: default
+      integer :: i
+      value = 1
+      call self%find(name, present(default), i, error)
+      if (allocated(error)) return
+      if (i == 0) then
+         if (present(default)) value = default
+      else if (are_integers(self%items(i)%numbers, 1, 1)) then
+         value = nint(self%items(i)%numbers(1))
+      else
+         call refuse(self, i, "an integer from 1 to "//to_text(largest), error)
+      end if
+   end subroutine get_integer
+
+   !> 0 or 1
+   subroutine get_flag(self, name, value, error, default)
+      !> The node's
+      class(attributes_type), intent(inout) :: self
+      !> Of the hyperparameter
+      character(len=*), intent(in) :: name
+      !> What was found
+      logical, intent(out) :: value
+      !> Neither 0 nor 1
+      type(error_type), allocatable, intent(out) :: error
+      !> Value where it is not there
+      logical, intent(in) :: default
+      integer :: i
+      value = default
+      call self%find(name, .true., i, error)
+      if (i == 0) return
+      if (are_integers(self%items(i)%numbers, 1, 0)) then
+         value = self%items(i)%numbers(1) > 0.0_dp
+         if (self%items(i)%numbers(1) <= 1.0_dp) return
+      end if
+      call refuse(self, i, "0 or 1", error)
+   end subroutine get_flag
+
+   !> Two integers, height and width
+   subroutine get_pair(self, name, value, error, lowest, default)
+      !> The node's
+      class(attributes_type), intent(inout) :: self
+      !> Of the hyperparameter
+      character(len=*), intent(in) :: name
+      !> (height, width)
+      integer, intent(out) :: value(2)
+      !> Missing without a default, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      !> The smallest value that is allowed
+      integer, intent(in) :: lowest
+      !> Value of both where it is not there
+      integer, intent(in), optional :: default
+      integer :: i
+      value = lowest
+      call self%find(name, present(default), i, error)
+      if (allocated(error)) return
+      if (i == 0) then
+         if (present(default)) value = default
+      else if (are_integers(self%items(i)%numbers, 2, lowest)) then
+         value = nint(self%items(i)%numbers)
+      else
+         call refuse(self, i, "(height, width), integers from "//to_text(lowest)//" to "//to_text(largest), error)
+      end if
+   end subroutine get_pair
+
+   !> A finite number from 0 on
+   subroutine get_real(self, name, value, error, default)
+      !> The node's
+      class(attributes_type), intent(inout) :: self
+      !> Of the hyperparameter
+      character(len=*), intent(in) :: name
+      !> What was found
+      real(dp), intent(out) :: value
+      !> Negative, or not finite
+      type(error_type), allocatable, intent(out) :: error
+      !> Value where it is not there
+      real(dp), intent(in) :: default
+      integer :: i
+      value = default
+      call self%find(name, .true., i, error)
+      if (i == 0) return
+      if (size(self%items(i)%numbers) == 1) then
+         value = self%items(i)%numbers(1)
+         if (value >= 0.0_dp .and. value <= huge(value)) return
+      end if
+      call refuse(self, i, "a number from 0 on", error)
+   end subroutine get_real
+
+   !> An attribute for which no operation has asked might change what it computes: it is refused
+   subroutine check_known(self, error)
+      !> The node's, after its operation has read them
+      class(attributes_type), intent(in) :: self
+      !> Names the first
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      do i = 1, size(self%items)
+         if (self%items(i)%is_known) cycle
+         call fail(error, "model: layer "//self%node//" has the unknown attribute '"//self%items(i)%name//"'")
+         return
+      end do
+   end subroutine check_known
+
+   !> The position of an attribute; 0 where it is not there
+   subroutine find(self, name, optional, i, error)
+      !> The node's
+      class(attributes_type), intent(inout) :: self
+      !> Of the hyperparameter
+      character(len=*), intent(in) :: name
+      !> Whether it may be missing
+      logical, intent(in) :: optional
+      !> From 1
+      integer, intent(out) :: i
+      !> It is missing
+      type(error_type), allocatable, intent(out) :: error
+      do i = size(self%items), 1, -1
+         if (self%items(i)%name /= name) cycle
+         self%items(i)%is_known = .true.
+         return
+      end do
+      i = 0
+      if (.not. optional) call fail(error, "model: layer "//self%node//" has no "//name)
+   end subroutine find
+
+   !> So many integers of that range
+   pure logical function are_integers(numbers, count, lowest)
+      !> Any
+      real(dp), intent(in) :: numbers(:)
+      !> How many there shall be
+      integer, intent(in) :: count
+      !> The smallest that is allowed
+      integer, intent(in) :: lowest
+      are_integers = size(numbers) == count .and. all(numbers >= lowest .and. numbers <= largest)
+      if (are_integers) are_integers = all(abs(numbers - anint(numbers)) <= 0.0_dp)
+   end function are_integers
+
+   subroutine refuse(self, i, expected, error)
+      !> The node's
+      class(attributes_type), intent(in) :: self
+      !> Position of the attribute
+      integer, intent(in) :: i
+      !> What it may be
+      character(len=*), intent(in) :: expected
+      !> What was found
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: found
+      integer :: j
+      found = ""
+      do j = 1, min(size(self%items(i)%numbers), 4)
+         if (j > 1) found = found//", "
+         found = found//to_text(self%items(i)%numbers(j))
+      end do
+      call fail(error, "model: layer "//self%node//" has "//self%items(i)%name//" "//found//", expected "//expected)
+   end subroutine refuse
+
+end module cnn_operations_attributes

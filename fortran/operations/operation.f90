@@ -1,0 +1,126 @@
+! SPDX-License-Identifier: MIT
+!> What an operation of a graph is: its hyperparameters, shapes, parameters, and its two passes.
+!>
+!> An operation is one extension of this type, and one row of cnn_operations_registry. It overrides what is not as here:
+!> one input, no hyperparameters, no parameters, an output of the input's shape, host memory.
+module cnn_operations_operation
+   use cnn_core_backend, only : backend_type
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_tensor, only : tensor_type
+   use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_shape, only : shape_type
+   implicit none
+   private
+
+   !> A parameter's name in an exchange file, and its shape
+   type, public :: parameter_shape_type
+      character(len=6) :: name = ""
+      type(shape_type) :: shape
+   end type parameter_shape_type
+
+   !> A node's name; only a type makes an array of names of different lengths
+   type, public :: name_type
+      character(len=:), allocatable :: text
+   end type name_type
+
+   !> What a pass reads and writes: inputs, parameters and output, and the gradients of the loss with respect to them
+   type, public :: operands_type
+      type(tensor_type), allocatable :: x(:), w(:), dx(:), dw(:)
+      type(tensor_type) :: y, dy
+   end type operands_type
+
+   type, abstract, public :: operation_type
+      !> The node's name, and its type in an exchange file
+      character(len=:), allocatable :: name, kind
+      !> Whose outputs it takes; `input` is the network's
+      type(name_type), allocatable :: inputs(:)
+      !> What it learns, in the order of `w`; not allocated where that is nothing
+      type(parameter_shape_type), allocatable :: parameters(:)
+   contains
+      procedure, nopass :: arity => one
+      procedure, nopass :: on_every_device => no
+      procedure :: read => read_nothing
+      procedure :: find_shape => same_as_input
+      procedure(pass_), deferred :: forward
+      procedure(pass_), deferred :: backward
+      procedure :: refuse
+      procedure :: name_node
+   end type operation_type
+
+   abstract interface
+      !> Forward: y from x and w. Backward: dx and dw from dy, x and w. What is found is overwritten
+      subroutine pass_(self, backend, operands, error)
+         import :: backend_type, error_type, operands_type, operation_type
+         implicit none
+         !> With its hyperparameters
+         class(operation_type), intent(in) :: self
+         !> The device
+         class(backend_type), intent(in) :: backend
+         !> In the device's memory, of the shapes that follow from the inputs'
+         type(operands_type), intent(in) :: operands
+         !> Error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine pass_
+   end interface
+
+contains
+
+   !> Number of inputs; 0: two or more
+   pure integer function one()
+      one = 1
+   end function one
+
+   !> Whether all devices have it, and not only those whose tensors are in host memory
+   pure logical function no()
+      no = .false.
+   end function no
+
+   !> Its hyperparameters, of which it has none: any is unknown
+   subroutine read_nothing(self, given, error)
+      !> With its name
+      class(operation_type), intent(inout) :: self
+      !> What the file has of it
+      type(attributes_type), intent(inout) :: given
+      !> What is missing, unknown, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      given%node = self%name
+      call given%check_known(error)
+   end subroutine read_nothing
+
+   !> The shape of the output, which is the input's
+   subroutine same_as_input(self, shapes, y, error)
+      !> With its hyperparameters
+      class(operation_type), intent(in) :: self
+      !> Of its inputs
+      type(shape_type), intent(in) :: shapes(:)
+      !> Of its output
+      type(shape_type), intent(out) :: y
+      !> It cannot take them
+      type(error_type), allocatable, intent(out) :: error
+      y = shapes(1)
+      if (y%rank < 1) call self%refuse("a scalar", "one dimension or more", error)
+   end subroutine same_as_input
+
+   !> The error of a node that cannot be what it is asked to be
+   subroutine refuse(self, found, expected, error)
+      !> With its name
+      class(operation_type), intent(in) :: self
+      !> What does not fit
+      character(len=*), intent(in) :: found
+      !> What would
+      character(len=*), intent(in) :: expected
+      !> Both
+      type(error_type), allocatable, intent(out) :: error
+      call fail(error, "layer "//self%name//" ("//self%kind//"): "//found//", expected "//expected)
+   end subroutine refuse
+
+   !> Say which node an error is of
+   subroutine name_node(self, error)
+      !> With its name
+      class(operation_type), intent(in) :: self
+      !> The message is made longer, where there is one
+      type(error_type), allocatable, intent(inout) :: error
+      if (allocated(error)) error%message = "layer "//self%name//" ("//self%kind//"): "//error%message
+   end subroutine name_node
+
+end module cnn_operations_operation

@@ -1,0 +1,132 @@
+! SPDX-License-Identifier: MIT
+!> Operations that multiply by weights.
+module cnn_operations_products
+   use cnn_core_backend, only : backend_type
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_conv_step, only : conv_step_type
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : dp
+   use cnn_core_text, only : to_text
+   use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type
+   use cnn_operations_shape, only : shape_of, shape_type
+   implicit none
+   private
+
+   !> A convolution, by the device's own kernels
+   type, extends(operation_type), public :: conv2d_type
+      type(conv_type) :: conv
+      !> Fortran order (s, r, c/groups, k)
+      integer :: weight_extent(4) = 1
+      logical :: has_bias = .true.
+   contains
+      procedure, nopass :: on_every_device => yes
+      procedure :: read => conv_read
+      procedure :: find_shape => conv_shape
+      procedure :: forward => conv_forward
+      procedure :: backward => conv_backward
+   end type conv2d_type
+
+contains
+
+   pure logical function yes()
+      yes = .true.
+   end function yes
+
+   subroutine conv_read(self, given, error)
+      !> With its name
+      class(conv2d_type), intent(inout) :: self
+      !> Channels, kernel, stride, padding, dilation, groups, bias
+      type(attributes_type), intent(inout) :: given
+      !> What is missing, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      integer :: channels_in, channels_out, kernel(2), stride(2), padding(2), dilation(2), groups
+
+      call given%get_integer("in_channels", channels_in, error)
+      if (allocated(error)) return
+      call given%get_integer("out_channels", channels_out, error)
+      if (allocated(error)) return
+      call given%get_pair("kernel_size", kernel, error, 1)
+      if (allocated(error)) return
+      call given%get_pair("stride", stride, error, 1, default=1)
+      if (allocated(error)) return
+      call given%get_pair("padding", padding, error, 0, default=0)
+      if (allocated(error)) return
+      call given%get_pair("dilation", dilation, error, 1, default=1)
+      if (allocated(error)) return
+      call given%get_integer("groups", groups, error, default=1)
+      if (allocated(error)) return
+      call given%get_flag("bias", self%has_bias, error, .true.)
+      if (allocated(error)) return
+      if (mod(channels_in, groups) /= 0 .or. mod(channels_out, groups) /= 0) then
+         call self%refuse("channels "//to_text([channels_in, channels_out])//" in "//to_text(groups)//" groups", &
+            & "multiples of the groups", error)
+         return
+      end if
+      self%conv = conv_type(stride_h=stride(1), stride_w=stride(2), pad_h=padding(1), pad_w=padding(2), &
+         & dilation_h=dilation(1), dilation_w=dilation(2), groups=groups)
+      self%weight_extent = [kernel(2), kernel(1), channels_in/groups, channels_out]
+      if (product(real(self%weight_extent, dp)) > huge(1)) then
+         call self%refuse("weights "//to_text(self%weight_extent(4:1:-1)), "fewer than 2**31 of them", error)
+         return
+      end if
+      self%parameters = [parameter_shape_type("weight", shape_of(self%weight_extent))]
+      if (self%has_bias) self%parameters = [self%parameters, parameter_shape_type("bias", shape_of([channels_out]))]
+   end subroutine conv_read
+
+   subroutine conv_shape(self, shapes, y, error)
+      !> The node
+      class(conv2d_type), intent(in) :: self
+      !> Of its input
+      type(shape_type), intent(in) :: shapes(:)
+      !> (n, k, p, q)
+      type(shape_type), intent(out) :: y
+      !> Another number of channels, or an image that is smaller than the kernel
+      type(error_type), allocatable, intent(out) :: error
+      integer :: extent(4)
+      if (shapes(1)%rank /= 4) then
+         call self%refuse("input "//shapes(1)%text(), "a shape (n, c, h, w)", error)
+         return
+      end if
+      call self%conv%output_extent(shapes(1)%extent, self%weight_extent, extent, error)
+      call self%name_node(error)
+      if (.not. allocated(error)) y = shape_of(extent)
+   end subroutine conv_shape
+
+   subroutine conv_forward(self, backend, operands, error)
+      !> The node
+      class(conv2d_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x, weight, and bias where it has one
+      type(operands_type), intent(in) :: operands
+      !> Error of the device
+      type(error_type), allocatable, intent(out) :: error
+      type(conv_step_type) :: step
+      step%conv = self%conv
+      step%x = operands%x(1)
+      step%w = operands%w(1)
+      if (self%has_bias) step%bias = operands%w(2)
+      step%y = operands%y
+      call backend%conv_forward(step, error)
+      call self%name_node(error)
+   end subroutine conv_forward
+
+   subroutine conv_backward(self, backend, operands, error)
+      !> The node
+      class(conv2d_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx and dw from dy, x and w
+      type(operands_type), intent(in) :: operands
+      !> Error of the device
+      type(error_type), allocatable, intent(out) :: error
+      associate (to => operands)
+         call backend%conv_backward_filter(self%conv, to%x(1), to%dy, to%dw(1), error)
+         if (.not. allocated(error) .and. self%has_bias) call backend%conv_backward_bias(to%dy, to%dw(2), error)
+         if (.not. allocated(error)) call backend%conv_backward_data(self%conv, to%w(1), to%dy, to%dx(1), error)
+      end associate
+      call self%name_node(error)
+   end subroutine conv_backward
+
+end module cnn_operations_products

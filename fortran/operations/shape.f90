@@ -1,0 +1,36 @@
+! SPDX-License-Identifier: MIT
+!> The shape of a tensor of a graph: up to four extents, and how many of them there are.
+module cnn_operations_shape
+   use cnn_core_text, only : to_text
+   implicit none
+   private
+
+   public :: shape_of
+
+   type, public :: shape_type
+      integer :: rank = 0
+      !> In Fortran order: torch's (n, c, h, w) is [w, h, c, n], and (n, k) is [k, n, 1, 1]
+      integer :: extent(4) = 1
+   contains
+      procedure :: text
+   end type shape_type
+
+contains
+
+   !> The shape of these extents
+   pure type(shape_type) function shape_of(extents)
+      !> One to four, in Fortran order
+      integer, intent(in) :: extents(:)
+      shape_of%rank = size(extents)
+      shape_of%extent(:size(extents)) = extents
+   end function shape_of
+
+   !> As numpy and torch print it: `(n, c, h, w)`
+   pure function text(self)
+      !> The shape
+      class(shape_type), intent(in) :: self
+      character(len=:), allocatable :: text
+      text = to_text(self%extent(self%rank:1:-1))
+   end function text
+
+end module cnn_operations_shape

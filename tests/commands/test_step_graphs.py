@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: MIT
+"""``cnn_step`` on networks that are no chains: right results, and one clear line for what it cannot run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from bridge.engine.library.programs import cnn_step
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
+from bridge.operations import OPERATIONS
+from reference.export import export
+from reference.settings import ExportSettings
+from tests.helpers.torch_graphs import Denoiser
+
+SETTINGS = {"height": 12, "width": 10, "batch": 3, "steps": 2, "momentum": 0.5}
+#: Operations that Fortran does not have yet
+REFUSED = {"avg_pool2d", "batch_norm2d", "concat", "flatten", "global_avg_pool2d", "leaky_relu", "linear", "max_pool2d",
+           "sigmoid", "tanh"}
+
+
+class Branches(nn.Module):
+    """Outputs that several layers take, one that a layer takes twice, and one channel that is added to each of four."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Conv2d(1, 4, 3, padding=1)
+        self.narrow = nn.Conv2d(4, 1, (1, 3), padding=(0, 1), bias=False)
+        self.last = nn.Conv2d(4, 2, 3, stride=2, groups=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one = self.wide(x)
+        two = functional.relu(one) + one
+        return self.last(two + two + self.narrow(two) + x)
+
+
+@pytest.fixture(scope="module")
+def fixtures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("graphs")
+    return [export(folder / f"{network.__name__}.h5", ExportSettings(model=network, **SETTINGS)).path
+            for network in (Denoiser, Branches)]
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([cnn_step(), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+
+
+def tensors(path: Path) -> set[str]:
+    found = set()
+    with h5py.File(path) as file:
+        file["steps"].visititems(lambda name, item: found.add(name) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
+def test_results_are_right(fixtures: list[Path], tmp_path: Path) -> None:
+    for fixture in fixtures:
+        for options in (["--precision", "float32"], ["--precision", "float64"], ["--device", "naive"]):
+            result = tmp_path / "r.h5"
+            done = run(fixture, result, *options)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert tensors(result) == tensors(fixture)
+            comparison, verdict = judge(fixture, result)
+            assert verdict.outcome is Outcome.ROUNDING
+            assert not comparison.not_judged
+            print(fixture.stem, *options, max(one.t for one in comparison.judged))
+
+
+def test_threads_do_not_change_a_bit(fixtures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    for threads in ("1", "3"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        assert run(fixtures[1], tmp_path / "r.h5").returncode == 0
+        with h5py.File(tmp_path / "r.h5") as file:
+            written.append({name: file["steps"][name][()].tobytes() for name in tensors(tmp_path / "r.h5")})
+    assert written[0] == written[1]
+
+
+def test_every_operation_of_the_registry_is_there_or_refused(fixtures: list[Path], tmp_path: Path) -> None:
+    for kind in OPERATIONS:
+        path = changed(fixtures[0], tmp_path, attribute("layers/relu", "type", kind))
+        said = run(path, tmp_path / "r.h5").stderr
+        assert (f"model: layer relu has type {kind}, expected one of " in said) == (kind in REFUSED), said
+
+
+def changed(fixture: Path, folder: Path, edit: Callable[[h5py.File], object]) -> Path:
+    path = folder / "changed.h5"
+    shutil.copyfile(fixture, path)
+    with h5py.File(path, "r+") as file:
+        edit(file)
+    return path
+
+
+def attribute(item: str, name: str, value: object) -> Callable[[h5py.File], None]:
+    def edit(file: h5py.File) -> None:
+        attributes = file[f"model/{item}"].attrs
+        if value is None:
+            del attributes[name]
+        else:
+            attributes[name] = value
+
+    return edit
+
+
+def removed(name: str) -> Callable[[h5py.File], None]:
+    def edit(file: h5py.File) -> None:
+        del file[name]
+
+    return edit
+
+
+def narrower(file: h5py.File) -> None:
+    target = file["batches/0/target"][..., 1:]
+    del file["batches/0/target"]
+    file["batches/0/target"] = target
+
+
+@pytest.mark.parametrize(("edit", "message"), [
+    (attribute("layers/conv1", "type", "conv3d"), "model: layer conv1 has type conv3d, expected one of "),
+    (attribute("layers/conv1", "type", 3), "attribute type of /model/layers/conv1 is not one text"),
+    (attribute("layers/conv1", "index", 7), "model: layer conv1 has index 7.0, expected 0, 1, 2, ..., each once"),
+    (attribute("layers/conv1", "index", 1), ", expected 0, 1, 2, ..., each once"),
+    (attribute("layers/conv1", "index", np.nan), "model: layer conv1 has index NaN, expected 0, 1, 2, ..., each once"),
+    (attribute("layers/conv1", "size", 3), "model: layer conv1 has the unknown attribute 'size'"),
+    (attribute("layers/relu", "size", 3), "model: layer relu has the unknown attribute 'size'"),
+    (attribute("layers/conv1", "x" * 200, 3), "the attributes of /model/layers/conv1 cannot be read"),
+    (attribute("layers/conv1", "in_channels", None), "model: layer conv1 has no in_channels"),
+    (attribute("layers/conv1", "in_channels", 1.5), "has in_channels 1.5, expected an integer from 1 to 65536"),
+    (attribute("layers/conv1", "in_channels", 2), "/steps/0/weights/conv1/weight has the shape (4, 1, 3, 3), "),
+    (attribute("layers/conv1", "bias", 2), "model: layer conv1 has bias 2.0, expected 0 or 1"),
+    (attribute("layers/conv1", "kernel_size", np.ones(100, int)), "is not one number or a few"),
+    (attribute("layers/conv1", "padding", [1, -1]), "has padding 1.0, -1.0, expected (height, width), integers"),
+    (attribute("layers/conv1", "out_channels", 65536), "expected (65536, 1, 3, 3)"),
+    (attribute("layers/conv1", "groups", 3), "layer conv1 (conv2d): channels (1, 4) in 3 groups, expected multiples"),
+    (attribute("layers/add", "inputs", "conv2,nothing"), "layer add: it takes nothing, and no layer has that name"),
+    (attribute("layers/conv1", "inputs", "conv2"), "layer conv1: it takes conv2, which is computed from it or"),
+    (attribute("layers/conv1", "inputs", "conv1"), "layer conv1: it takes conv1, which is computed from it or"),
+    (attribute("layers/add", "inputs", "conv2"), "layer add (add): 1 inputs, expected 2"),
+    (attribute("layers/relu", "inputs", "conv1,input"), "layer relu (relu): 2 inputs, expected 1"),
+    (attribute("layers/conv2", "inputs", "conv1"), "layer relu: no layer takes its output, and it is not the last"),
+    (attribute("layers/add", "inputs", "conv2,,"), "layer add: it takes , and no layer has that name"),
+    (attribute("layers/conv2", "stride", [2, 2]),
+     "/batches/0: layer add (add): the shapes (3, 1, 12, 10) of input and (3, 1, 6, 5) of conv2, expected shapes"),
+    (attribute("layers/conv1", "dilation", [99, 99]), "/batches/0: layer conv1 (conv2d): conv2d: the kernel of weight"),
+    (attribute("loss", "type", "l1"), "model: loss is l1 with the reduction mean, expected mse with mean or sum"),
+    (removed("model/loss"), "/model/loss is missing"),
+    (removed("model/layers"), "/model/layers is missing"),
+    (removed("model"), "/model"),
+    (removed("steps/0/weights/conv2/bias"), "/steps/0/weights/conv2/bias is missing"),
+    (lambda file: file["model/layers/add"].create_group("more"), "layer add has the member 'more', expected"),
+    (lambda file: file.create_dataset("model/layers/x", data=1), "/model/layers/x is"),
+    (lambda file: file.create_group("model/layers/input"), "a layer is named input"),
+    (narrower, "/batches/0: target (3, 1, 12, 9), expected the shape of the output (3, 1, 12, 10)"),
+])
+def test_what_is_damaged_is_one_line(edit: Callable[[h5py.File], object], message: str, fixtures: list[Path],
+                                     tmp_path: Path) -> None:
+    path = changed(fixtures[0], tmp_path, edit)
+    done = run(path, tmp_path / "r.h5")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"cnn_step: {path}: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "r.h5").exists()
