@@ -153,8 +153,9 @@ _TABLE = (
     ),
     (
         "corrupted",
-        "single elements, rows or tiles corrupted",
-        "memory errors: run with bounds checks (-fcheck=all), compute-sanitizer, ECC counters; tile edges of kernels",
+        "single elements, rows or tiles wrong",
+        "a rectangle or a run: the edges of tiles and loops; scattered elements: memory errors (-fcheck=all, "
+        "compute-sanitizer, ECC counters)",
     ),
     (
         "overwritten",

@@ -128,16 +128,18 @@ class _Doctor:
         if len(explanations) > 1:
             explanations = self._also_later(judged, explanations)
         said = self._said(judged, explanations, runner_up, place.said)
-        return replace(said, share=place.wrong / search.found.size, seen=self._seen(search, explanations))
+        return replace(said, share=place.wrong / search.found.size, seen=self._seen(judged, search, explanations))
 
-    def _seen(self, search: Search, explanations: list[Explanation]) -> Seen | None:
+    def _seen(self, judged: Judged, search: Search, explanations: list[Explanation]) -> Seen | None:
         """What is seen of an error that nothing predicts."""
         if any(not one.by_place for one in explanations):
             return None
         until = time.monotonic() + min(DESCRIBING, max(0.0, self.end - time.monotonic()))
         what = f"the description of {search.case.name}"
+        late = [j.step for j in self.comparison.failures if j.name == "loss" == judged.name and j.step > judged.step]
+        later = [case for case in (self._case("loss", step) for step in late) if case is not None]
         return attempt(self.diagnosis.missing, what,
-                       lambda: describe(search.case, search.truth, lambda: time.monotonic() > until), None)
+                       lambda: describe(search.case, search.truth, lambda: time.monotonic() > until, later), None)
 
     def _also_later(self, judged: Judged, explanations: list[Explanation]) -> list[Explanation]:
         """Of explanations that one step cannot tell apart those that a later wrong step confirms, if any."""

@@ -96,6 +96,20 @@ def test_a_penalty_in_the_loss_is_described(lab: Lab, monkeypatch: pytest.Monkey
     assert found.said == "it is the loss with the penalty of the weight decay, 1/2 * weight_decay * sum(w**2)"
 
 
+def test_a_loss_is_what_it_is_said_to_be_at_every_step(lab: Lab) -> None:
+    """A single number may agree with another by chance."""
+    def root(step: int) -> Array:
+        return np.sqrt(lab.right("loss", step))
+
+    def described(found: Array) -> Seen | None:
+        first, later = lab.case("loss", root(0)), lab.case("loss", found, 1)
+        return describe(first, first.right.full(lab.arithmetic), lambda: False, [later])
+
+    same = described(root(1))
+    assert same is not None and same.said == "it is the root of the mean square (RMSE)"
+    assert described(1.1 * root(1)) is None
+
+
 def test_old_contents_are_seen_with_their_factor(lab: Lab) -> None:
     found = seen(lab, DW, 0.25 * lab.right(DW, 1) + 0.75 * lab.right(DW), 1)
     assert found is not None and "0.25*(the right value) + 0.75*(grads/two/weight of the step before)" in found.said

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -38,7 +38,7 @@ MATCHERS: tuple[Matcher, ...] = (
 OF_TWO = (constants, moved)
 
 
-def describe(case: Case, truth: Bounded, late: Callable[[], bool]) -> Seen | None:
+def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequence[Case] = ()) -> Seen | None:
     """Return what is seen of an error; None where nothing is that leaves at most a tenth of it. What leaves more than
     rounding says so.
 
@@ -47,12 +47,14 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool]) -> Seen | Non
     case : the wrong tensor
     truth : the right one and its bound
     late : says whether time is up
+    later : the same tensor where it is wrong at later steps. A single number agrees with another by chance: what a loss
+        is said to be it is at every step
     """
     found = case.found.reshape(truth.value.shape)
     if not np.isfinite(found).all():
         return None
     if isinstance(case.right, Loss):
-        return _loss(case, case.right)
+        return _loss(case, case.right, later)
     tensors = known_tensors(case) if found.size <= MANY else {}
     others = {name: x for name, x in tensors.items() if x.shape == found.shape}
     axes = AXES[axis_names(found.shape, case.name)]
@@ -154,14 +156,24 @@ def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Se
                    100)
 
 
-def _loss(case: Case, right: Loss) -> Seen | None:
+def _loss(case: Case, right: Loss, later: Sequence[Case]) -> Seen | None:
+    seen = list(_losses(case, right))
+    for other in later:
+        if isinstance(other.right, Loss) and np.isfinite(other.found).all():
+            said = {one.said for one in _losses(other, other.right)}
+            seen = [one for one in seen if one.said in said]
+    return chosen(seen)
+
+
+def _losses(case: Case, right: Loss) -> Iterator[Seen]:
     others = {}
     graph = case.graph
     for k in range(graph.step):
         other = StepGraph(graph.pair, k, graph.pair.start)
         value = other.own("loss")
         if value is not None:
-            others[f"the loss of step {k}"] = float(value.reshape(-1)[0])
+            said = "the loss of the step before" if k == graph.step - 1 else f"the loss of step {k}"
+            others[said] = float(value.reshape(-1)[0])
     targets = {name: x for name, x in known_tensors(case).items() if x.shape == right.target.shape}
     targets["the target 0"] = np.zeros_like(right.target)
     targets["the target turned upside down"] = right.target[:, :, ::-1]
@@ -170,7 +182,7 @@ def _loss(case: Case, right: Loss) -> Seen | None:
         targets[f"the targets of other images ({by} further)"] = np.roll(right.target, by, 0)
     expected = float(right.full(graph.arithmetic).value.reshape(-1)[0])
     others |= with_penalty(expected, graph.weights, graph.pair.sgd.weight_decay)
-    return chosen(losses(right, float(case.found.reshape(-1)[0]), others, targets))
+    yield from losses(right, float(case.found.reshape(-1)[0]), others, targets)
 
 
 def _operands(case: Case) -> dict[str, Array]:
