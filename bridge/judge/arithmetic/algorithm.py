@@ -43,8 +43,8 @@ RELATED = 0.75
 CORRELATED = 0.1
 #: In place of a size 0 in a quotient
 TINY = 1e-300
-#: Algorithms by whose bounds everything is compared
-MOST_COMPARED = 3
+#: Algorithms by whose bounds everything is compared, and convolutions, the smallest, by which these are chosen
+MOST_COMPARED, MOST_ASKED = 3, 4
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,7 @@ def recognise(pair: FilePair, comparison: Comparison, allowed: frozenset[str] = 
         alike = errors.alike(pair.u)
         if alike:
             meant = [one for one in alike if one.algorithm.family in allowed]
-            likeness, compared = _best(pair, meant or alike)
-            _keep_unlike(comparison, compared, [one for one in seen if not one.like(likeness.algorithm, pair.u)])
+            likeness, compared = _best(pair, comparison, meant or alike, seen)
             found = _found(comparison, errors, likeness, alike)
             return _recognised(found, pair.computed_by(found.algorithm), compared, allowed=bool(meant))
     return None
@@ -318,11 +317,17 @@ def _norm(a: Array) -> float:
     return float(np.linalg.norm(a))
 
 
-def _best(pair: FilePair, alike: list[Likeness]) -> tuple[Likeness, Comparison]:
-    """The one by whose bounds the fewest tensors fail, of those that are most alike."""
+def _best(
+    pair: FilePair, direct: Comparison, alike: list[Likeness], seen: list[Errors]
+) -> tuple[Likeness, Comparison]:
+    """The one by whose bounds the fewest tensors fail, of those that are like the most convolutions: errors of few
+    elements are like those of many algorithms, and agree with some by chance."""
+    asked = sorted(seen, key=lambda one: one.error.size)[:MOST_ASKED]
+    unlike = [sum(not errors.like(one.algorithm, pair.u) for errors in asked) for one in alike]
     by_bounds = []
-    for one in alike[:MOST_COMPARED]:
+    for _, one in sorted(zip(unlike, alike, strict=True), key=lambda both: both[0])[:MOST_COMPARED]:
         compared = compare(pair.computed_by(one.algorithm))
+        _keep_unlike(direct, compared, [errors for errors in seen if not errors.like(one.algorithm, pair.u)])
         by_bounds.append((one, compared))
         if not compared.failures:
             break

@@ -207,9 +207,12 @@ class Strassen(Algorithm):
     levels: int = 1
 
     def applies(self, layer: Conv2d) -> bool:
-        each = layer.out_channels // layer.groups, math.prod(layer.weight_shape[1:])
-        # Sides that cannot be halved are padded: three rows are as many as four
-        return min(each) > 2 ** (self.levels - 1)
+        there, back = layer.out_channels // layer.groups, layer.in_channels // layer.groups
+        taps = math.prod(layer.kernel_size)
+        # Sides that cannot be halved are padded: three rows are as many as four. The data gradient exchanges the
+        # channels: a layer with one output has many there
+        fewest = max(min(there, back * taps), min(back, there * taps))
+        return fewest > 2 ** (self.levels - 1)
 
     def forward(self, x: Array, w: Array, layer: Conv2d) -> Array:
         size = layer.output_shape((1, *x.shape))[1:]

@@ -121,3 +121,10 @@ def test_names() -> None:
     assert families("FFT,winograd", "x") == {"fft", "winograd"} and families("direct", "x") == frozenset()
     with pytest.raises(ArgumentError, match="x: 'winegrad' found, expected some of winograd, fft, strassen, split"):
         families("winegrad", "x")
+
+
+def test_strassen_is_tried_where_the_data_gradient_has_rows_to_halve() -> None:
+    """A layer with one output has no rows to halve, but its data gradient has as many as there are inputs."""
+    applied = [one.name for one in known() if one.family == "strassen" and one.applies(Conv2d("one", 6, 1, (3, 3)))]
+    assert applied == ["Strassen, 1 level", "Strassen, 2 levels"]
+    assert not any(one.family == "strassen" and one.applies(Conv2d("one", 1, 1, (3, 3))) for one in known())
