@@ -1,11 +1,16 @@
 ! SPDX-License-Identifier: MIT
-!> Numbers and shapes as text, for messages.
+!> Names, and numbers and shapes as text for messages.
 module cnn_core_text
    use cnn_core_kinds, only : dp, i8
    implicit none
    private
 
    public :: to_text
+
+   !> A name; only a type makes an array of names of different lengths
+   type, public :: name_type
+      character(len=:), allocatable :: text
+   end type name_type
 
    !> An integer, a list of integers as `(a, b, c)`, or a real number with six digits, as `0.5`, `1.00000E-05`, `NaN`
    interface to_text

@@ -10,7 +10,7 @@ module cnn_io_fixture
    use cnn_io_format, only : momenta_path, weights_path
    use cnn_io_hdf5_file, only : hdf5_file_type
    use cnn_io_header, only : read_format, read_optimizer
-   use cnn_io_staging, only : on_host, staging_type
+   use cnn_io_staging, only : staging_type
    use cnn_model_network, only : network_type
    use cnn_model_parameters, only : parameter_type, parameters_type
    implicit none
@@ -232,7 +232,7 @@ contains
       type(tensor_type) :: staged
       logical :: direct
       direct = .false.
-      if (present(fresh)) direct = fresh .and. on_host(backend)
+      if (present(fresh)) direct = fresh .and. backend%in_host_memory
       staged = tensor
       if (.not. direct) call self%staging%like(tensor, staged, error)
       if (allocated(error)) return

@@ -3,13 +3,13 @@
 module cnn_io_graph_model
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
-   use cnn_core_text, only : to_text
+   use cnn_core_text, only : name_type, to_text
    use cnn_io_hdf5_file, only : hdf5_file_type
-   use cnn_io_hdf5_groups, only : attribute_names, group_members, read_numbers
+   use cnn_io_hdf5_groups, only : attribute_names, group_members
    use cnn_model_description, only : check_name
    use cnn_model_graph, only : graph_type
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_operation, only : name_type, operation_type
+   use cnn_operations_operation, only : operation_type
    use cnn_operations_registry, only : make_operation
    implicit none
    private
@@ -158,7 +158,7 @@ contains
          if (any(names(i)%text == [character(len=6) :: "index", "type", "inputs"])) cycle
          n = n + 1
          given%items(n)%name = names(i)%text
-         call read_numbers(file, path, names(i)%text, given%items(n)%numbers, error)
+         call file%read_numbers(path, names(i)%text, given%items(n)%numbers, error)
          if (allocated(error)) return
       end do
       given%items = given%items(:n)

@@ -10,13 +10,16 @@ module cnn_io_hdf5_file
    implicit none
    private
 
+   !> Most numbers of an attribute
+   integer, parameter :: most_numbers = 4
+
    type, extends(hdf5_tensors_type), public :: hdf5_file_type
    contains
       procedure :: read_text
       procedure :: write_text
       procedure :: read_text_attribute
       procedure :: write_text_attribute
-      procedure :: read_number
+      procedure :: read_number, read_numbers
       procedure :: write_number
    end type hdf5_file_type
 
@@ -119,14 +122,50 @@ contains
       !> Name of the attribute
       character(len=*), intent(in) :: name
       !> What it holds, 0 after an error
-      real(dp), intent(out), target :: value
+      real(dp), intent(out) :: value
       !> Attribute that is missing, or no number
       type(error_type), allocatable, intent(out) :: error
+      real(dp), allocatable :: values(:)
+      call read_attribute(self, object, name, 1, values, error)
+      value = 0.0_dp
+      if (.not. allocated(error)) value = values(1)
+   end subroutine read_number
+
+   !> One to four numbers of an attribute, as `read_number`
+   subroutine read_numbers(self, object, name, values, error)
+      !> The file, open
+      class(hdf5_file_type), intent(in) :: self
+      !> Dataset or group, or "/"
+      character(len=*), intent(in) :: object
+      !> Name of the attribute
+      character(len=*), intent(in) :: name
+      !> What it holds; empty after an error
+      real(dp), allocatable, intent(out) :: values(:)
+      !> Attribute that is missing, or no numbers
+      type(error_type), allocatable, intent(out) :: error
+      call read_attribute(self, object, name, most_numbers, values, error)
+   end subroutine read_numbers
+
+   !> Numbers of an attribute, whatever real or integer type they have
+   subroutine read_attribute(self, object, name, most, values, error)
+      !> The file, open
+      class(hdf5_file_type), intent(in) :: self
+      !> Dataset or group, or "/"
+      character(len=*), intent(in) :: object
+      !> Name of the attribute
+      character(len=*), intent(in) :: name
+      !> How many there may be, `most_numbers` at most
+      integer, intent(in) :: most
+      !> What it holds; empty after an error
+      real(dp), allocatable, intent(out) :: values(:)
+      !> Attribute that is missing, or holds no numbers or more of them
+      type(error_type), allocatable, intent(out) :: error
+      real(dp), target :: numbers(most_numbers)
       type(c_ptr) :: address
       integer(hid_t) :: attribute, kind, space
       integer(hsize_t) :: points
       integer :: class, status, ignored
-      value = 0.0_dp
+      allocate (values(0))
       call self%open_attribute(object, name, attribute, error)
       if (allocated(error)) return
       class = -1
@@ -139,12 +178,20 @@ contains
       if (status == 0) call h5aget_space_f(attribute, space, status)
       if (status == 0) call h5sget_simple_extent_npoints_f(space, points, status)
       call h5sclose_f(space, ignored)
-      if (points /= 1 .or. .not. (class == H5T_FLOAT_F .or. class == H5T_INTEGER_F)) status = -1
-      address = c_loc(value)
+      if (.not. (class == H5T_FLOAT_F .or. class == H5T_INTEGER_F)) status = -1
+      if (points < 1 .or. points > most) status = -1
+      numbers = 0.0_dp
+      address = c_loc(numbers)
       if (status == 0) call h5aread_f(attribute, H5T_NATIVE_DOUBLE, address, status)
       call h5aclose_f(attribute, ignored)
-      if (status /= 0) call self%fail_with("attribute "//name//" of "//object//" is not one number", error)
-   end subroutine read_number
+      if (status == 0) then
+         values = numbers(:points)
+      else if (most == 1) then
+         call self%fail_with("attribute "//name//" of "//object//" is not one number", error)
+      else
+         call self%fail_with("attribute "//name//" of "//object//" is not one number or a few", error)
+      end if
+   end subroutine read_attribute
 
    subroutine write_number(self, object, name, value, error)
       !> The file, open

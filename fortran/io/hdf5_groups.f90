@@ -1,24 +1,19 @@
 ! SPDX-License-Identifier: MIT
-!> Groups of an HDF5 file with numbers and texts as attributes.
+!> Groups of an HDF5 file: names of their members and attributes, and copies.
 module cnn_io_hdf5_groups
-   use, intrinsic :: iso_c_binding, only : c_loc, c_ptr
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp
-   use cnn_core_text, only : to_text
+   use cnn_core_text, only : name_type, to_text
    use cnn_io_hdf5_file, only : hdf5_file_type
-   use cnn_operations_operation, only : name_type
    use hdf5
    implicit none
    private
 
-   public :: attribute_names, copy_group, group_members, read_numbers
+   public :: attribute_names, copy_group, group_members
 
    !> Longest name of an object or an attribute
    integer(size_t), parameter :: longest_name = 128
    !> Most members or attributes of a group
    integer, parameter :: most = 10000
-   !> Most numbers of an attribute
-   integer(hsize_t), parameter :: most_numbers = 4
 
 contains
 
@@ -96,50 +91,6 @@ contains
       call h5gclose_f(group, ignored)
       if (status /= 0) call file%fail_with("the attributes of "//path//" cannot be read", error)
    end subroutine attribute_names
-
-   !> One to four numbers of an attribute as float64, whatever real or integer type they have in the file
-   subroutine read_numbers(file, path, name, values, error)
-      !> Open
-      type(hdf5_file_type), intent(in) :: file
-      !> Of the group
-      character(len=*), intent(in) :: path
-      !> Of the attribute
-      character(len=*), intent(in) :: name
-      !> What it holds
-      real(dp), allocatable, intent(out) :: values(:)
-      !> Attribute that is missing, or no numbers
-      type(error_type), allocatable, intent(out) :: error
-      real(dp), target :: numbers(most_numbers)
-      type(c_ptr) :: address
-      integer(hid_t) :: attribute, kind, space
-      integer(hsize_t) :: points
-      integer :: class, status, ignored
-
-      allocate (values(0))
-      call file%open_attribute(path, name, attribute, error)
-      if (allocated(error)) return
-      class = -1
-      points = 0
-      space = -1
-      kind = -1
-      call h5aget_type_f(attribute, kind, status)
-      if (status == 0) call h5tget_class_f(kind, class, status)
-      call h5tclose_f(kind, ignored)
-      if (status == 0) call h5aget_space_f(attribute, space, status)
-      if (status == 0) call h5sget_simple_extent_npoints_f(space, points, status)
-      call h5sclose_f(space, ignored)
-      if (.not. (class == H5T_FLOAT_F .or. class == H5T_INTEGER_F)) status = -1
-      if (points < 1 .or. points > most_numbers) status = -1
-      numbers = 0.0_dp
-      address = c_loc(numbers)
-      if (status == 0) call h5aread_f(attribute, H5T_NATIVE_DOUBLE, address, status)
-      call h5aclose_f(attribute, ignored)
-      if (status /= 0) then
-         call file%fail_with("attribute "//name//" of "//path//" is not one number or a few", error)
-      else
-         values = numbers(:points)
-      end if
-   end subroutine read_numbers
 
    !> A group with all that is in it, from one file to another
    subroutine copy_group(from, path, to, error)

@@ -11,7 +11,7 @@ module cnn_io_result
    use cnn_io_format, only : momenta_path, weights_path
    use cnn_io_hdf5_file, only : hdf5_file_type
    use cnn_io_header, only : write_header
-   use cnn_io_staging, only : on_host, staging_type
+   use cnn_io_staging, only : staging_type
    use cnn_model_network, only : network_type
    use cnn_model_parameters, only : parameter_type, parameters_type
    implicit none
@@ -245,7 +245,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: staged
       staged = tensor
-      if (.not. on_host(backend)) then
+      if (.not. backend%in_host_memory) then
          call self%staging%like(tensor, staged, error)
          if (allocated(error)) return
          call backend%copy_out(tensor, staged%address, error)

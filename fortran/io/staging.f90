@@ -4,14 +4,11 @@
 !> The buffer is kept: fresh memory for every tensor would cost more time than the copy. Tensors of a network on the
 !> host need none: they are written from where they are, and new ones are read to where they will be.
 module cnn_io_staging
-   use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
    use cnn_core_tensor, only : tensor_type
    use cnn_cpu_backend, only : cpu_type
    implicit none
    private
-
-   public :: on_host
 
    !> Host memory that grows to the largest tensor
    type, public :: staging_type
@@ -48,16 +45,5 @@ contains
       class(staging_type), intent(inout) :: self
       call self%host%release(self%buffer)
    end subroutine free
-
-   !> The file can be read to and written from the device's memory
-   pure logical function on_host(backend)
-      !> The device
-      class(backend_type), intent(in) :: backend
-      on_host = .false.
-      select type (backend)
-      class is (cpu_type)
-         on_host = .true.
-      end select
-   end function on_host
 
 end module cnn_io_staging

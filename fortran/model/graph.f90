@@ -13,12 +13,12 @@ module cnn_model_graph
    use cnn_core_kinds, only : dp, dtype_none
    use cnn_core_sgd, only : sgd_type
    use cnn_core_tensor, only : same_shape, shape_text, tensor_type
-   use cnn_core_text, only : to_text
+   use cnn_core_text, only : name_type, to_text
    use cnn_devices, only : open_device
    use cnn_model_parameters, only : parameter_type, parameters_type
    use cnn_model_tensors, only : resize
    use cnn_operations_broadcast, only : accumulate
-   use cnn_operations_operation, only : name_type, operands_type, operation_type
+   use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_shape, only : shape_type
    implicit none
    private

@@ -7,21 +7,19 @@ module cnn_operations_operation
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_tensor, only : tensor_type
+   use cnn_core_text, only : name_type
    use cnn_operations_attributes, only : attributes_type
    use cnn_operations_shape, only : shape_type
    implicit none
    private
+
+   public :: yes
 
    !> A parameter's name in an exchange file, and its shape
    type, public :: parameter_shape_type
       character(len=6) :: name = ""
       type(shape_type) :: shape
    end type parameter_shape_type
-
-   !> A node's name; only a type makes an array of names of different lengths
-   type, public :: name_type
-      character(len=:), allocatable :: text
-   end type name_type
 
    !> What a pass reads and writes: inputs, parameters and output, and the gradients of the loss with respect to them
    type, public :: operands_type
@@ -74,6 +72,11 @@ contains
    pure logical function no()
       no = .false.
    end function no
+
+   !> For operations that all devices have
+   pure logical function yes()
+      yes = .true.
+   end function yes
 
    !> Its hyperparameters, of which it has none: any is unknown
    subroutine read_nothing(self, given, error)

@@ -4,7 +4,7 @@ module cnn_operations_pointwise
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
    use cnn_core_tensor, only : tensor_type
-   use cnn_operations_operation, only : operands_type, operation_type
+   use cnn_operations_operation, only : operands_type, operation_type, yes
    implicit none
    private
 
@@ -17,10 +17,6 @@ module cnn_operations_pointwise
    end type relu_type
 
 contains
-
-   pure logical function yes()
-      yes = .true.
-   end function yes
 
    subroutine relu_forward(self, backend, operands, error)
       !> The node

@@ -8,7 +8,7 @@ module cnn_operations_products
    use cnn_core_kinds, only : dp
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type
+   use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type, yes
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
@@ -28,10 +28,6 @@ module cnn_operations_products
    end type conv2d_type
 
 contains
-
-   pure logical function yes()
-      yes = .true.
-   end function yes
 
    subroutine conv_read(self, given, error)
       !> With its name
