@@ -57,9 +57,9 @@ def _dies_at_one(number: tuple[int, int]) -> tuple[int, int]:
 
 @pytest.mark.deep
 def test_a_crash_ends_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those after it are asked, and it is counted apart."""
+    """Those after it are asked by a new one, and it is counted apart."""
     monkeypatch.setattr(healthy, "_one", _dies_at_one)
-    found = list(healthy._in_processes([(7, i) for i in range(4)], 2))
+    found = list(healthy._in_processes([(7, i) for i in range(4)], 1))
     assert found == [(7, 0), healthy.Crash(7, 1), (7, 2), (7, 3)]
 
 

@@ -75,6 +75,23 @@ def test_results_are_right(fixtures: list[Path], tmp_path: Path) -> None:
             print(fixture.stem, *options, max(one.t for one in comparison.judged))
 
 
+def frozen() -> nn.Module:
+    network = Denoiser()
+    network.conv1.weight.requires_grad_(False)
+    return network
+
+
+def test_frozen_parameters_stay(tmp_path: Path) -> None:
+    fixture = export(tmp_path / "f.h5", ExportSettings(model=frozen, **SETTINGS)).path
+    assert run(fixture, tmp_path / "r.h5").returncode == 0
+    with h5py.File(tmp_path / "r.h5") as file:
+        first, last = (file[f"steps/{step}/weights/conv1"] for step in (0, 2))
+        assert first["weight"].attrs["frozen"] == 1
+        assert (first["weight"][()] == last["weight"][()]).all()
+        assert (first["bias"][()] != last["bias"][()]).any()
+    assert judge(fixture, tmp_path / "r.h5").verdict.outcome is Outcome.ROUNDING
+
+
 def test_threads_do_not_change_a_bit(fixtures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
     for threads in ("1", "3"):

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from bridge.judge import stale_operands
+from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.judge import judge
+from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.outcome import Outcome
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.operations import Operations, only
@@ -78,3 +82,25 @@ def test_other_small_errors_are_no_bug(fixture: Path, tmp_path: Path) -> None:
         comparison, verdict = judge(fixture, path, diagnosing=False)
         assert comparison.failures[0].step == 1
         assert verdict.outcome in (Outcome.CANNOT_TELL, Outcome.PRECISION), verdict.words
+
+
+def test_what_leaves_much_of_the_error_proves_nothing(fixture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                      ) -> None:
+    """An operand that moved by less than the bound is inside it by chance."""
+    real, seen = stale_operands.compared, list[Statistic]()
+
+    def leaving(share: float) -> Callable[[np.ndarray, Bounded], Statistic]:
+        def compared(found: np.ndarray, right: Bounded) -> Statistic:
+            seen.append(real(found, right))
+            if len(seen) > 1:
+                seen[-1].norm_error = share**2 * seen[0].norm_error
+            return seen[-1]
+
+        return compared
+
+    path = train(fixture, tmp_path / "r.h5", remembering("conv", "conv3", 2))
+    for share, proven in ((0.05, True), (0.2, False)):
+        seen.clear()
+        monkeypatch.setattr(stale_operands, "compared", leaving(share))
+        said = "the step before gives, to the last bits" in judge(fixture, path, diagnosing=False).verdict.words
+        assert said is proven and len(seen) > 1

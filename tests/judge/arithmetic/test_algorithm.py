@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -223,3 +224,29 @@ def test_the_command(fixture: Path, tmp_path: Path) -> None:
     assert '"family": "winograd"' in (tmp_path / "out.json").read_text()
     assert ask(fixture, result, "--no-diagnosis", "--allow", "winograd").code == 0
     assert ask(fixture, result, "--no-diagnosis", "--allow", "fft").code == 3
+
+
+class Compared:
+    """A comparison in which the tensors with these names fail."""
+
+    def __init__(self, *wrong: str) -> None:
+        self.judged = [SimpleNamespace(name=name, step=0, passed=name not in wrong) for name in ("one", "two")]
+
+    @property
+    def failures(self) -> list[SimpleNamespace]:
+        return [one for one in self.judged if not one.passed]
+
+
+def test_the_algorithm_that_explains_most_convolutions_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the one that is most alike in the first: errors of few elements agree with some by chance."""
+    likest, right = (recognition.Likeness(one, 0.1, ratio, 0.0) for one, ratio in ((F6, 1.0), (F4, 1.5)))
+    seen: list[Any] = [SimpleNamespace(error=np.zeros(4), sample=SimpleNamespace(name=name, step=0),
+                                       like=lambda one, u, name=name: name == "one" or one is F4)
+                       for name in ("one", "two")]
+    pair: Any = SimpleNamespace(u=2.0**-24, computed_by=lambda algorithm: algorithm)
+    monkeypatch.setattr(recognition, "compare", lambda algorithm: Compared())
+    for most in (1, 3):
+        monkeypatch.setattr(recognition, "MOST_COMPARED", most)
+        direct: Any = Compared("one", "two")
+        found, compared = recognition._best(pair, direct, [likest, right], seen)
+        assert found is right and not compared.failures
