@@ -12,8 +12,9 @@ places. Algorithms and bounds are in `bridge.judge.oracle.algorithms`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +60,8 @@ class Sample:
     x, w, b : operands in the candidate's precision, (c, h, w), (k, c / groups, r, s), (k, 1, 1)
     found : what is looked at of the candidate's tensor, (k, p, q)
     inside : rows and columns of the operands' result that it is
+    image : the one of the batch that x is
+    images : reads the same part of all images, (n, c, h, w), which some algorithms compute together
     """
 
     name: str
@@ -70,6 +73,8 @@ class Sample:
     b: Array
     found: Array
     inside: tuple[slice, slice]
+    image: int
+    images: Callable[[], Array]
 
     def cut(self, a: Array) -> Array:
         """Return the part of a result (..., p, q) that is looked at."""
@@ -151,9 +156,9 @@ def _forward(pair: FilePair, step: int, weights: Parameters, failed: dict[str, t
         name = f"forward/{layer.name}"
         if isinstance(layer, Conv2d) and name in failed and _has(pair, step, source):
             at = failed[name]
-            x = _operand(pair, step, source, at[0])
+            images = partial(_operand, pair, step, source)
             bias = weights[f"{layer.name}/bias"] if layer.bias else np.zeros(layer.out_channels, pair.dtype)
-            yield _sample(pair, (step, name, at), (layer, layer), (x, weights[f"{layer.name}/weight"], bias))
+            yield _sample(pair, (step, name, at), (layer, layer), images, (weights[f"{layer.name}/weight"], bias))
         source = name
 
 
@@ -164,10 +169,10 @@ def _data(pair: FilePair, step: int, weights: Parameters, failed: dict[str, tupl
         turned = transposed(layer) if isinstance(layer, Conv2d) else None
         if turned is not None and isinstance(layer, Conv2d) and name in failed and _has(pair, step, source):
             at = failed[name]
-            dz = _operand(pair, step, source, at[0])
+            images = partial(_operand, pair, step, source)
             w = turned_kernels(weights[f"{layer.name}/weight"], layer.groups)
             bias = np.zeros(turned.out_channels, pair.dtype)
-            yield _sample(pair, (step, name, at), (turned, layer), (dz, w, bias))
+            yield _sample(pair, (step, name, at), (turned, layer), images, (w, bias))
 
 
 def _has(pair: FilePair, step: int, source: str | None) -> bool:
@@ -185,17 +190,20 @@ def _sample(
     pair: FilePair,
     tensor: tuple[int, str, tuple[int, ...]],
     layers: tuple[Conv2d, Conv2d],
-    operands: tuple[Array, Array, Array],
+    images: Callable[[int], Array],
+    parameters: tuple[Array, Array],
 ) -> Sample:
     """As much of the image around the worst element as is looked at."""
-    (step, name, at), layer, (x, w, bias) = tensor, layers[0], operands
+    (step, name, at), layer, (w, bias) = tensor, layers[0], parameters
+    x = images(at[0])
     found = pair.candidate.read(f"steps/{step}/{name}", pair.shapes[name], at[0])
     side = int(math.sqrt(LOOKED_AT / max(len(x), len(found))))
     rows, columns = (_window(layer, axis, at[2 + axis], (x.shape[1 + axis], found.shape[1 + axis]), side)
                      for axis in (0, 1))
-    part = x[:, rows.operand, columns.operand]
-    return Sample(name, step, *layers, part, w, bias[:, None, None], found[:, rows.result, columns.result],
-                  (rows.inside, columns.inside))
+    part = (slice(None), rows.operand, columns.operand)
+    return Sample(name, step, *layers, x[part], w, bias[:, None, None], found[:, rows.result, columns.result],
+                  (rows.inside, columns.inside), at[0],
+                  lambda: np.stack([images(image)[part] for image in range(pair.batch_shape[0])]))
 
 
 class Window(NamedTuple):
@@ -293,8 +301,10 @@ class Errors:
 
     def _computed(self, algorithm: Algorithm) -> Array:
         """What an algorithm gives in the candidate's precision."""
-        z = self.sample.cut(algorithm.forward(self.sample.x, self.sample.w, self.sample.layer))
-        return (z + self.sample.b.astype(z.dtype)).astype(np.float64)
+        one = self.sample
+        z = algorithm.forward_of(one.image, one.images, one.w, one.layer)
+        z = one.cut(algorithm.forward(one.x, one.w, one.layer) if z is None else z)
+        return (z + one.b.astype(z.dtype)).astype(np.float64)
 
     def _related(self, error: Array) -> Array:
         """How much the errors of each channel are a part of the right values, and a constant, (2, k), from 0 to 1."""

@@ -70,6 +70,10 @@ class Algorithm(ABC):
     def forward(self, x: Array, w: Array, layer: Conv2d) -> Array:
         """Return what it gives for one image (c, h, w) in the element type of x, without bias."""
 
+    def forward_of(self, image: int, images: Callable[[], Array], w: Array, layer: Conv2d) -> Array | None:
+        """Return the same of an image of a batch (n, c, h, w); None where each image is computed by itself."""
+        return None
+
     @abstractmethod
     def forward_bound(self, x: Array, w: Array, layer: Conv2d) -> Array:
         """Return how far it may be from the right result in units of the roundoff, the operands' error apart.
@@ -202,9 +206,16 @@ class Fft(Transform):
 
 @dataclass(frozen=True)
 class Strassen(Algorithm):
-    """A product of matrices, unfolded windows (im2col) and filters, by seven products of halves, in some levels."""
+    """A product of matrices, unfolded windows (im2col) and filters, by seven products of halves, in some levels.
+
+    Attributes
+    ----------
+    levels : how often both matrices are halved
+    joint : the windows of all images are one matrix; the halves mix them, and the largest image rounds the others
+    """
 
     levels: int = 1
+    joint: bool = False
 
     def applies(self, layer: Conv2d) -> bool:
         there, back = layer.out_channels // layer.groups, layer.in_channels // layer.groups
@@ -215,12 +226,20 @@ class Strassen(Algorithm):
         return fewest > 2 ** (self.levels - 1)
 
     def forward(self, x: Array, w: Array, layer: Conv2d) -> Array:
-        size = layer.output_shape((1, *x.shape))[1:]
+        return self._product(x[None], w, layer)[:, 0]
+
+    def forward_of(self, image: int, images: Callable[[], Array], w: Array, layer: Conv2d) -> Array | None:
+        return self._product(images(), w, layer)[:, image] if self.joint else None
+
+    def _product(self, images: Array, w: Array, layer: Conv2d) -> Array:
+        """Of images (n, c, h, w); their results lie side by side, (k, n, p, q)."""
+        n, k, *size = layer.output_shape(images.shape)
         found = []
-        for part, kernels in zip(np.split(x, layer.groups), np.split(w, layer.groups), strict=True):
-            columns = _columns(part, replace(layer, groups=1, in_channels=part.shape[0], out_channels=len(kernels)))
+        for part, kernels in zip(np.split(images, layer.groups, 1), np.split(w, layer.groups), strict=True):
+            one = replace(layer, groups=1, in_channels=part.shape[1], out_channels=len(kernels))
+            columns = np.concatenate([_columns(image, one) for image in part], 1)
             found.append(_strassen(kernels.reshape(len(kernels), -1), columns, self.levels))
-        return np.concatenate(found).reshape(size)
+        return np.concatenate(found).reshape(k, n, *size)
 
     def forward_bound(self, x: Array, w: Array, layer: Conv2d) -> Array:
         largest = float(summed(x, w, layer).max())
@@ -255,7 +274,8 @@ def known() -> tuple[Algorithm, ...]:
     winograd = [Winograd(f"Winograd F({a}x{b})", "winograd", m=(a, b)) for a, b in tiles if a * b > 1]
     fft = [Fft(f"FFT, tiles of {n} x {n}" if n else "FFT of the whole image", "fft", side=n) for n in FFT_TILES]
     strassen = [Strassen(f"Strassen, {n} level{'s' * (n > 1)}", "strassen", levels=n) for n in (1, 2)]
-    return (*winograd, *fft, *strassen, Split("three bf16 products", "split", operand=2.0**-16))
+    of_batch = [replace(one, name=f"{one.name}, of the whole batch", joint=True) for one in strassen]
+    return (*winograd, *fft, *strassen, *of_batch, Split("three bf16 products", "split", operand=2.0**-16))
 
 
 def families(text: str, what: str) -> frozenset[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -250,3 +251,21 @@ def test_the_algorithm_that_explains_most_convolutions_counts(monkeypatch: pytes
         direct: Any = Compared("one", "two")
         found, compared = recognition._best(pair, direct, [likest, right], seen)
         assert found is right and not compared.failures
+
+
+def test_images_that_are_computed_together_round_each_other(fixture: Path, tmp_path: Path) -> None:
+    """A faint image beside a strong one has errors that by itself it would not have."""
+    uneven = tmp_path / "uneven.h5"
+    shutil.copy(fixture, uneven)
+    with h5py.File(uneven, "r+") as file:
+        for batch in file["batches"].values():
+            batch["input"][0] *= np.float32(2.0**-6)
+            batch["target"][0] *= np.float32(2.0**-6)
+        del file["oracle"]
+        for step in file["steps"].values():
+            for name in set(step) - {"weights"}:
+                del step[name]
+    result = PROGRAMS["Strassen, two levels"]
+    found = undiagnosed(uneven, train(uneven, tmp_path / "result.h5", result)).verdict
+    assert found.exit_code == 3, found.words
+    assert found.algorithms[0].algorithm.name == "Strassen, 2 levels, of the whole batch", found.words
