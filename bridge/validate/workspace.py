@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bridge.common.command_files import size_text
@@ -15,6 +17,8 @@ from bridge.common.errors import BridgeError
 
 #: Memory that the comparison itself needs, left free when files are kept in memory
 RESERVE = 8 * 2**30
+#: How temporary folders begin, and the seconds in which a new one is locked for certain
+PREFIX, NEW = "bridge-validate-", 60
 
 
 @contextmanager
@@ -22,7 +26,7 @@ def workspace(keep: str | None, needed: int) -> Iterator[Path]:
     """A folder with room for `needed` bytes.
 
     With `keep` it is that folder, and stays. Otherwise a temporary one: in memory (/dev/shm) when there is plenty,
-    so that nobody waits for a disk, else where temporary files go.
+    so that nobody waits for a disk, else where temporary files go. Those that a killed process left there are removed.
 
     Raises
     ------
@@ -38,13 +42,42 @@ def workspace(keep: str | None, needed: int) -> Iterator[Path]:
         _check_room(folder, needed)
         yield folder
         return
+    for place in ("/dev/shm", tempfile.gettempdir()):
+        _remove_abandoned(Path(place))
     parent = "/dev/shm" if _fits_in_memory(needed) else tempfile.gettempdir()
     _check_room(Path(parent), needed)
-    folder = Path(tempfile.mkdtemp(prefix="bridge-validate-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     try:
-        yield folder
+        with _locked(folder):
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Others see by the lock that somebody works there; it goes with the process, however that ends."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Folders whose process was killed: in /dev/shm they would be memory that nobody gives back."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime < NEW or folder.stat().st_uid != os.getuid():
+                continue
+            lock = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def _check_room(folder: Path, needed: int) -> None:

@@ -155,6 +155,23 @@ def test_the_size_is_said_before_it_is_written(options: list[str], expected: int
     assert expected == pytest.approx(path.stat().st_size, rel=0.04)
 
 
+def test_what_a_killed_validation_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder may be memory; that of a living one is locked, and a new one will be."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("bridge.validate.workspace._fits_in_memory", lambda needed: False)
+    old, new, other = (tmp_path / name for name in ("bridge-validate-old", "bridge-validate-new", "somebodys"))
+    for folder in (old, new, other):
+        folder.mkdir()
+        (folder / "fixture.h5").touch()
+    for folder in (old, other):
+        os.utime(folder, (0, 0))
+    with workspace(None, 1000) as living:
+        os.utime(living, (0, 0))
+        with workspace(None, 1000) as second:
+            assert sorted(tmp_path.iterdir()) == sorted([new, other, living, second])
+    assert sorted(tmp_path.iterdir()) == sorted([new, other])
+
+
 def test_a_validation_says_how_much_it_will_keep() -> None:
     options = Options(size="256", batch=2, steps=3, keep="there")
     assert options.bytes_needed() == pytest.approx(621_538_288 + 2 * 256 * 256 * 524 * 3, rel=0.04)
