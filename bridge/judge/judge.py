@@ -105,9 +105,7 @@ def judge_pair(
     """
     allowed = families(",".join(allow), "allow") | pair.declared_families()
     if not pair.model.is_chain:
-        # Other arithmetic and known faults are recognised in convolutions alone
-        comparison = compare(pair, progress)
-        return Judgement(comparison, decide(comparison))
+        return _of_graph(pair, progress, seconds if diagnosing else 0.0)
     if not diagnosing:
         return _decided(pair, progress, allowed)[0]
     with adequacy_in_background(pair) if adequacy else nullcontext() as computed:
@@ -124,6 +122,18 @@ def judge_pair(
         show = partial(adequacy_of, found.pair) if found and found.algorithms else computed
         shown = attempt(missing, "what these data can show", show, None)
         return Judgement(comparison, replace(verdict, adequacy=shown))
+
+
+def _of_graph(pair: FilePair, progress: Report | None, seconds: float) -> Judgement:
+    """The judgement of a network that is no chain: other arithmetic is recognised in chains alone."""
+    comparison = compare(pair, progress)
+    verdict = decide(comparison)
+    if comparison.failures and seconds > 0:
+        verdict = attempt(verdict.missing, "the search for the fault",
+                          lambda: _explained(pair, comparison, verdict, None, seconds), verdict)
+    if verdict.diagnosis is not None:
+        verdict.missing.extend(verdict.diagnosis.missing)
+    return Judgement(comparison, verdict)
 
 
 # A candidate's NaN and infinity are judged, not warned of

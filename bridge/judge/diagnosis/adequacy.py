@@ -16,7 +16,7 @@ import numpy as np
 
 from bridge.common.threads import one_core
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
-from bridge.judge.diagnosis.catalogue import KINDS, kind
+from bridge.judge.diagnosis.catalogue import KINDS, OF_GRAPHS, kind
 from bridge.judge.diagnosis.convolutions import Filter
 from bridge.judge.diagnosis.crop import Crop
 from bridge.judge.diagnosis.hypothesis import Hypothesis, hypothesis
@@ -186,7 +186,7 @@ class _Computation:
         """Kinds that met nothing to be planted in."""
         seen = {sight.kind.number for sight in self.adequacy.sights}
         for one in KINDS:
-            if one.number in seen:
+            if one.number in seen or one.key in OF_GRAPHS:
                 continue
             if one.key in BESIDE:
                 self.adequacy.remarks.append(f"{one.title}: {BESIDE[one.key]}")

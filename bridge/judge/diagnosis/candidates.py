@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bridge.judge.diagnosis.convolution_faults import data_faults, filter_faults, forward_faults, rare_faults
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.formulas import Formula, Sum
+from bridge.judge.diagnosis.graph_faults import formula_faults, sum_faults
 from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.other_faults import (
@@ -71,6 +73,10 @@ def operation_faults(case: Case) -> Hypotheses:
     right = case.right
     if case.updating is not None:
         yield from update_faults(case.updating)
+    elif isinstance(right, Formula):
+        yield from formula_faults(right)
+    elif isinstance(right, Sum):
+        yield from sum_faults(right, lambda part: operation_faults(replace(case, right=part)))
     elif isinstance(right, Forward):
         yield from forward_faults(right)
         yield from _other_weights(case, right)

@@ -253,9 +253,39 @@ _TABLE = (
         "another image's target",
         "the order in which images and targets are loaded: shuffled together, cut and turned together, of one batch",
     ),
+    (
+        "branch",
+        "a branch missing or twice in a gradient",
+        "gradients of an output that several layers take: they are added, none overwrites what is there (beta = 1)",
+    ),
+    (
+        "joined",
+        "inputs joined wrongly",
+        "the order of the inputs of a concatenation and of the channels that go back to each; both inputs of a sum",
+    ),
+    (
+        "activation",
+        "another activation or derivative",
+        "the derivative of an activation, from its output y: y*(1 - y) of a sigmoid, 1 - y*y of a tanh",
+    ),
+    (
+        "pooling",
+        "pooling of another kind or element",
+        "what a window gives: torch pads a maximum with -infinity, counts the padding in a mean, and sends the "
+        "gradient of a maximum to the first of equal elements",
+    ),
+    (
+        "statistics",
+        "statistics of a normalisation",
+        "variance with n, not n - 1, and eps inside the root; over the batch and all pixels; the backward pass "
+        "goes through mean and variance, too",
+    ),
 )
 
 KINDS: tuple[Kind, ...] = tuple(Kind(number, *row) for number, row in enumerate(_TABLE, start=1))
+
+#: Those of operations that no chain of convolutions and ReLUs has
+OF_GRAPHS = frozenset({"branch", "joined", "activation", "pooling", "statistics"})
 
 _BY_KEY = {one.key: one for one in KINDS}
 #: An image turned over is no fault of its own in the list: it is one of the order of pixels

@@ -198,8 +198,8 @@ class _Doctor:
     def _update(self, judged: Judged, parameter: str, own: bool) -> Finding | None:
         gradient = f"grads/{parameter}"
         moved = [j for j in self.comparison.judged if j.name == f"update/{parameter}" and j.step == judged.step]
-        if own and gradient in self.found and moved and moved[0].passed:
-            # The weights moved by the right gradient: only the file's copy of it is wrong
+        if own and gradient in self.found and ((moved and moved[0].passed) or self._by_right_gradient(judged)):
+            # Only the file's copy of the gradient is wrong
             return None
         case = self._update_case(judged)
         if case is None:
@@ -207,6 +207,13 @@ class _Doctor:
         search = Search(case, self.deadline)
         self.unsaved.setdefault(judged.step + 1, {})[parameter] = search.truth.value
         return self._searched(judged, search)
+
+    def _by_right_gradient(self, judged: Judged) -> bool:
+        """The weights moved by the gradient that follows from the candidate's own tensors."""
+        graph, parameter = self._graph(judged.step), judged.name.partition("/")[2]
+        case = None if graph is None else new_weights_case(
+            self.pair, graph, judged.step, parameter, False, self._graph)
+        return case is not None and Search(case, self.deadline).t <= 1
 
     def _update_case(self, judged: Judged) -> Case | None:
         sort, _, parameter = judged.name.partition("/")

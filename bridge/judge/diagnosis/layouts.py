@@ -115,6 +115,7 @@ class Layout(IndexMap):
         return {
             (0, 1, 3, 2): "taps_transposed" if "r" in self.names else "image_transposed",
             (1, 0, 2, 3): "in_out_swapped" if "k" in self.names else "nhwc",
+            (1, 0): "in_out_swapped" if "k" in self.names else "column_major",
             tuple(reversed(range(ndim))): "column_major",
         }.get(self.axes, "column_major" if "k" in self.names else "nhwc")
 
@@ -147,7 +148,7 @@ def layouts(shape: Shape, names: str, which: str = "all") -> tuple[Layout, ...]:
 
     Parameters
     ----------
-    shape, names : of the axes, "kcrs" for filters, "nchw" for images, "k" for biases
+    shape, names : of the axes, "kcrs" for filters, "nchw" for images, "kc" for matrices, "k" for biases
     which : "all"; "often" (every order, or one axis reversed), for large tensors; "common", for operands
     """
     ndim, chosen, seen = len(shape), [], set()

@@ -18,7 +18,7 @@ from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient,
 from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
 from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.output_faults import matching
+from bridge.judge.diagnosis.output_faults import axis_names, matching
 from bridge.judge.diagnosis.padding import window
 from bridge.judge.diagnosis.step_graph import StepGraph
 
@@ -96,11 +96,11 @@ def _targets(right: Loss | LossGradient) -> Hypotheses:
     for order in orders:
         if order != tuple(range(n)):
             yield _ordered(right, order)
-    for layout in layouts(shape, "nchw", "common"):
+    for layout in layouts(shape, axis_names(shape, "target"), "common"):
         if 0 not in layout.flips:
             said = f"the target: {layout.detail}"
             yield Hypothesis(layout.kinds, said, right.replaced(target=layout(right.target)), layout=layout)
-    for shift in SHIFTS:
+    for shift in SHIFTS if len(shape) == 4 else ():
         moved = right.replaced(target=window(right.target, (-shift[0], -shift[1]), shape[2:], "replicate"))
         rolled = right.replaced(target=np.roll(right.target, shift, (2, 3)))
         yield hypothesis("padding_width", f"the target {moved_detail(shift)}, its border repeated", moved)

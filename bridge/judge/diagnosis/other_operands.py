@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridge.exchange.model import Conv2d
+from bridge.exchange.model import Relu as ReluNode
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient
 from bridge.judge.diagnosis.hypothesis import Hypotheses, hypothesis
@@ -82,4 +83,4 @@ def _exact(graph: StepGraph, name: str) -> bool:
 
 def _is_relu(graph: StepGraph, name: str) -> bool:
     layer = next(layer for layer in graph.model.layers if layer.name == name.split("/")[1])
-    return not isinstance(layer, Conv2d)
+    return isinstance(layer, ReluNode)

@@ -36,14 +36,14 @@ def axis_names(shape: tuple[int, ...], name: str) -> str:
     >>> axis_names((16, 1, 3, 3), "grads/conv1/weight"), axis_names((2, 1, 8, 8), "forward/conv1")
     ('kcrs', 'nchw')
     """
-    if len(shape) < 4:
-        return "k"
-    return "kcrs" if name.endswith("/weight") else "nchw"
+    if len(shape) == 4:
+        return "kcrs" if name.endswith("/weight") else "nchw"
+    return {2: "kc" if name.endswith("/weight") else "nc", 3: "nlc"}.get(len(shape), "k")
 
 
 def how_many(names: str) -> str:
     """Return which layouts of a tensor are tried: images are large."""
-    return "often" if names == "nchw" else "all"
+    return "often" if names[0] == "n" else "all"
 
 
 def read_wrongly(base: Hypothesis, name: str) -> Hypotheses:

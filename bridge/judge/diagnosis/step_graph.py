@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bridge.exchange.model import Conv2d, Model
+from bridge.exchange.model import Operation as Node
+from bridge.exchange.model import Relu as ReluNode
 from bridge.judge.diagnosis.convolution_faults import in_reduced_precision
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.formulas import Formula, Sum
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.oracle.error_model import Arithmetic
@@ -103,31 +106,24 @@ class StepGraph:
 
     def inputs(self, name: str) -> tuple[str, ...]:
         """Return the names of the tensors that an operation takes."""
-        layers = self.model.layers
-        position = {layer.name: i for i, layer in enumerate(layers)}
-        parts = name.split("/")
         if name == "loss":
-            return (f"forward/{layers[-1].name}", TARGET)
-        if parts[0] == "forward":
-            return (self._before(position[parts[1]]),)
-        if name == "grads/input":
-            return self._backward_inputs(0)
-        i = position[parts[1]]
-        if parts[2] == "weight":
-            return (self._before(i), f"grads/{parts[1]}/output")
-        if parts[2] == "bias":
-            return (f"grads/{parts[1]}/output",)
-        return (f"forward/{layers[-1].name}", TARGET) if i == len(layers) - 1 else self._backward_inputs(i + 1)
+            return (f"forward/{self.model.graph.nodes[-1].name}", TARGET)
+        sort, _, rest = name.partition("/")
+        if sort == "forward":
+            return _taken(self._node(rest))
+        layer, _, what = rest.partition("/")
+        if what not in ("", "output"):
+            node, upstream = self._node(layer), f"grads/{layer}/output"
+            return (upstream,) if isinstance(node, Conv2d) and what == "bias" else (*_taken(node), upstream)
+        takers = [_backward_inputs(node) for node in self._takers(layer)]
+        return tuple(dict.fromkeys(sum(takers, ()))) or self.inputs("loss")
 
-    def _before(self, i: int) -> str:
-        """The tensor that layer i takes."""
-        return f"forward/{self.model.layers[i - 1].name}" if i else INPUT
+    def _node(self, name: str) -> Node:
+        return next(node for node in self.model.graph.nodes if node.name == name)
 
-    def _backward_inputs(self, i: int) -> tuple[str, ...]:
-        """Of the operation that leads back through layer i."""
-        layer = self.model.layers[i]
-        upstream = f"grads/{layer.name}/output"
-        return (upstream,) if isinstance(layer, Conv2d) else (upstream, self._before(i))
+    def _takers(self, name: str) -> list[Node]:
+        """The layers that take an output, or the network's input."""
+        return [node for node in self.model.graph.nodes if name in node.inputs]
 
     def operation(self, name: str) -> Operation:
         """Return the right operation that makes a tensor, with its operands; where all is stored in 16 bits, in that.
@@ -136,36 +132,62 @@ class StepGraph:
         return in_reduced_precision(right, reduced) if reduced and isinstance(right, Forward | Data | Filter) else right
 
     def _operation(self, name: str) -> Operation:
-        operands = [self.value(other) for other in self.inputs(name)]
         shape = self.pair.shapes[name] or (1,)
-        parts = name.split("/")
-        layers = {layer.name: layer for layer in self.model.layers}
+        sort, _, rest = name.partition("/")
         if name == "loss":
-            return Loss(shape, operands[0], operands[1].value, self.pair.loss_scale)
-        if parts[0] == "forward":
-            layer = layers[parts[1]]
-            if isinstance(layer, Conv2d):
-                return Forward(shape, layer, operands[0], self.weights[f"{layer.name}/weight"], self._bias(layer))
-            return Relu(shape, operands[0])
-        if parts[-1] == "weight":
-            layer = layers[parts[1]]
-            assert isinstance(layer, Conv2d)
-            x, dz = operands
-            return Filter(shape, layer, x, dz)
-        if parts[-1] == "bias":
-            (dz,) = operands
-            return BiasGradient(shape, dz)
-        return self._backward(shape, 0 if parts[1] == INPUT else list(layers).index(parts[1]) + 1, operands)
+            y, target = self._values(name)
+            return Loss(shape, y, target.value, self.pair.loss_scale)
+        if sort == "forward":
+            return self._forward(shape, self._node(rest))
+        layer, _, what = rest.partition("/")
+        if what not in ("", "output"):
+            return self._gradient(shape, self._node(layer), what)
+        parts = [self._backward(shape, node, i)
+                 for node in self._takers(layer) for i, taken in enumerate(node.inputs) if taken == layer]
+        if not parts:
+            y, target = self._values(name)
+            return LossGradient(shape, y, target.value, self.pair.loss_scale)
+        return parts[0] if len(parts) == 1 else Sum(shape, tuple(parts))
 
-    def _backward(self, shape: tuple[int, ...], i: int, operands: list[Bounded]) -> Operation:
-        """Back through layer i, or from the loss."""
-        if i == len(self.model.layers):
-            return LossGradient(shape, operands[0], operands[1].value, self.pair.loss_scale)
-        layer = self.model.layers[i]
-        if isinstance(layer, Conv2d):
-            return Data(shape, layer, operands[0], self.weights[f"{layer.name}/weight"])
-        da, z = operands
-        return ReluBackward(shape, da, z)
+    def _values(self, name: str) -> list[Bounded]:
+        return [self.value(other) for other in self.inputs(name)]
+
+    def _forward(self, shape: tuple[int, ...], node: Node) -> Operation:
+        given = self._values(f"forward/{node.name}")
+        if isinstance(node, Conv2d):
+            return Forward(shape, node, given[0], self.weights[f"{node.name}/weight"], self._bias(node))
+        return Relu(shape, given[0]) if isinstance(node, ReluNode) else self._formula(shape, node)
+
+    def _gradient(self, shape: tuple[int, ...], node: Node, parameter: str) -> Operation:
+        if not isinstance(node, Conv2d):
+            return self._formula(shape, node, parameter)
+        *x, dz = self._values(f"grads/{node.name}/{parameter}")
+        return Filter(shape, node, x[0], dz) if x else BiasGradient(shape, dz)
+
+    def _backward(self, shape: tuple[int, ...], node: Node, position: int) -> Operation:
+        """Back through a layer to one of its inputs."""
+        upstream, *given = (self.value(name) for name in _backward_inputs(node))
+        if isinstance(node, Conv2d):
+            return Data(shape, node, upstream, self.weights[f"{node.name}/weight"])
+        return ReluBackward(shape, upstream, given[0]) if isinstance(node, ReluNode) else self._formula(
+            shape, node, position)
+
+    def _formula(self, shape: tuple[int, ...], node: Node, gradient: int | str | None = None) -> Formula:
+        """A layer's output, or a gradient of it; of one that it takes twice by their position."""
+        dy = None if gradient is None else self.value(f"grads/{node.name}/output")
+        parameters = {name: self.weights[f"{node.name}/{name}"] for name in node.parameter_shapes()}
+        return Formula(shape, node, tuple(self.value(name) for name in _taken(node)), parameters, dy, gradient)
 
     def _bias(self, layer: Conv2d) -> Array | None:
         return self.weights.get(f"{layer.name}/bias")
+
+
+def _taken(node: Node) -> tuple[str, ...]:
+    """The tensors that a layer takes."""
+    return tuple(INPUT if name == INPUT else f"forward/{name}" for name in node.inputs)
+
+
+def _backward_inputs(node: Node) -> tuple[str, ...]:
+    """Of the operation that leads back through a layer."""
+    upstream = f"grads/{node.name}/output"
+    return (upstream,) if isinstance(node, Conv2d) else (upstream, *_taken(node))

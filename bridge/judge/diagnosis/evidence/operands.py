@@ -15,6 +15,7 @@ from bridge.judge.diagnosis.evidence.view import AXES, PER_NUMBER, Array, Seen, 
 from bridge.judge.diagnosis.evidence.words import factor, factors, indices
 from bridge.judge.diagnosis.hypothesis import with_layer
 from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.output_faults import axis_names
 
 #: Elements of a convolution to which a kernel is fitted, and the largest kernel that is
 PIXELS, LARGEST = 3000, 600
@@ -44,13 +45,15 @@ def recovered(view: View, case: Case, tensors: dict[str, Array]) -> Iterator[tup
         used = right.y.value - view.found / (2 * right.scale)
         # What y - t has lost
         error = 4e-7 * (np.abs(right.y.value) + np.abs(right.target)) + view.bound / (2 * right.scale)
-        yield "the target", View(used, right.target, error, AXES["nchw"], _same(tensors, right.target))
+        axes = AXES[axis_names(used.shape, case.name)]
+        yield "the target", View(used, right.target, error, axes, _same(tensors, right.target))
     elif isinstance(right, ReluBackward):
         da, mask = right.da.value, (right.source.value > 0).astype(float)
         with np.errstate(divide="ignore", invalid="ignore"):
             used = np.where(da != 0, view.found / da, mask)
         masks = {f"the mask of {name}": (x > 0).astype(float) for name, x in _same(tensors, mask).items()}
-        yield "the mask", View(used, mask, np.full(1, 1e-6), AXES["nchw"], masks, {"z": right.source.value})
+        axes = AXES[axis_names(used.shape, case.name)]
+        yield "the mask", View(used, mask, np.full(1, 1e-6), axes, masks, {"z": right.source.value})
     elif case.updating is not None:
         rule, w, lr = case.updating, case.updating.weights[-1], case.updating.sgd.lr
         if lr:

@@ -23,6 +23,9 @@ PER_NUMBER = 2
 AXES = {
     "nchw": ("image", "channel", "row", "column"),
     "kcrs": ("output channel", "input channel", "kernel row", "kernel column"),
+    "kc": ("output", "input"),
+    "nc": ("image", "feature"),
+    "nlc": ("image", "row", "feature"),
     "k": ("channel",),
 }
 

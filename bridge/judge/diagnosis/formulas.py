@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""Operations of graphs for the search, see `bridge.judge.diagnosis.operations`: by the formulas of `bridge.operations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
+
+import numpy as np
+
+from bridge.exchange.model import Operation as Node
+from bridge.judge.diagnosis.operations import Bounded, Operation
+from bridge.judge.oracle import bounded
+from bridge.judge.oracle.error_model import Arithmetic
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Formula(Operation):
+    """What a layer gives, or a gradient of it.
+
+    Attributes
+    ----------
+    node : the layer
+    inputs : what it takes
+    parameters : by name
+    dy : gradient of its output; None forward
+    gradient : of an input by its position, of a parameter by its name; None forward
+    """
+
+    node: Node
+    inputs: tuple[Bounded, ...]
+    parameters: Mapping[str, Array]
+    dy: Bounded | None = None
+    gradient: int | str | None = None
+
+    def at(self, indices: Array) -> Array:
+        return self._values.reshape(-1)[indices]
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        found = self._computed(arithmetic)
+        return Bounded(found.value.reshape(self.shape), found.error.reshape(self.shape))
+
+    @cached_property
+    def _values(self) -> Array:
+        return self._computed(Arithmetic(0.0)).value
+
+    def _computed(self, arithmetic: Arithmetic) -> bounded.Bounded:
+        inputs = [_number(one, arithmetic) for one in self.inputs]
+        parameters = {name: bounded.Bounded(w, 0.0, arithmetic) for name, w in self.parameters.items()}
+        if self.dy is None:
+            found: bounded.Bounded = self.node.forward(inputs, parameters)
+            return found
+        of_inputs, of_parameters = self.node.backward(_number(self.dy, arithmetic), inputs, parameters)
+        return of_parameters[self.gradient] if isinstance(self.gradient, str) else of_inputs[self.gradient or 0]
+
+
+@dataclass(frozen=True)
+class Sum(Operation):
+    """The gradient of what several layers take: all that come back are added."""
+
+    parts: tuple[Operation, ...]
+
+    def at(self, indices: Array) -> Array:
+        return reduce(add, [one.at(indices) for one in self.parts])
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        found = [_number(one.full(arithmetic), arithmetic) for one in self.parts]
+        total: bounded.Bounded = reduce(add, found)
+        return Bounded(total.value, total.error)
+
+
+def _number(one: Bounded, arithmetic: Arithmetic) -> bounded.Bounded:
+    return bounded.Bounded(one.value, 0.0 if one.error is None else one.error, arithmetic)

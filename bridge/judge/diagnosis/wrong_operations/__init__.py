@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+"""What operations of `bridge.operations` may do instead: operations with the same parameters and a wrong formula.
+
+They are computed by the same numbers as the right ones. The folder mirrors `bridge.operations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bridge.judge.diagnosis.wrong_operations.change import Wrong
+from bridge.judge.diagnosis.wrong_operations.joins import add, concat, flatten
+from bridge.judge.diagnosis.wrong_operations.normalization import batch_norm
+from bridge.judge.diagnosis.wrong_operations.pointwise import leaky_relu, sigmoid, tanh
+from bridge.judge.diagnosis.wrong_operations.pooling import avg_pool, max_pool
+from bridge.judge.diagnosis.wrong_operations.products import linear
+from bridge.operations.operation import Operation
+
+#: By the type of the operation in an exchange file
+_WRONG: dict[str, Callable[[Any], Wrong]] = {
+    "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm, "concat": concat, "flatten": flatten,
+    "leaky_relu": leaky_relu, "linear": linear, "max_pool2d": max_pool, "sigmoid": sigmoid, "tanh": tanh,
+}
+
+
+def wrong_operations(node: Operation) -> Wrong:
+    """Yield the kind of a fault (`bridge.judge.diagnosis.catalogue`), what exactly, and the operation that has it."""
+    if node.kind in _WRONG:
+        yield from _WRONG[node.kind](node)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""Sums, concatenations and flattened images that are wrong."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from bridge.judge.diagnosis.convolution_faults import order_detail
+from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
+from bridge.operations.joins import Add, Concat, Flatten
+from bridge.operations.operation import Gradients, Number
+
+#: Inputs that are tried in every order
+MOST_JOINED = 4
+
+
+def add(node: Add) -> Wrong:
+    """Yield sums of other things."""
+    for i, said in enumerate(("first", "second")):
+        def one(xs: Numbers, w: Parameters, i: int = i) -> Number:
+            return xs[i].broadcast(np.broadcast_shapes(*(x.shape for x in xs)))
+
+        yield "joined", f"the {said} input alone", changed(node, forward=one)
+
+    def minus(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
+        return [dy.summed_to(xs[0].shape), -dy.summed_to(xs[1].shape)], {}
+
+    yield "joined", "the difference of its inputs", changed(
+        node, forward=lambda xs, w: xs[0] - xs[1], backward=minus)
+
+    def first(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
+        shapes = [(1,) * (len(dy.shape) - len(x.shape)) + x.shape for x in xs]
+        return [dy[tuple(slice(n) for n in shape)].reshape(x.shape) for x, shape in zip(xs, shapes, strict=True)], {}
+
+    yield "joined", "the gradient of the first element alone, where one was broadcast", changed(node, backward=first)
+
+
+def concat(node: Concat) -> Wrong:
+    """Yield the inputs in other orders."""
+    right = tuple(range(len(node.inputs)))
+    for order in itertools.permutations(right) if len(right) <= MOST_JOINED else ():
+        def forward(xs: Numbers, w: Parameters, order: tuple[int, ...] = order) -> Number:
+            return xs[order[0]].concatenated([xs[i] for i in order[1:]], axis=1)
+
+        def backward(dy: Number, xs: Numbers, w: Parameters, order: tuple[int, ...] = order) -> Gradients:
+            found, start = {}, 0
+            for i in order:
+                found[i] = dy[:, start : start + xs[i].shape[1]]
+                start += xs[i].shape[1]
+            return [found[i] for i in right], {}
+
+        if order != right:
+            yield "joined", order_detail("inputs", order), changed(node, forward=forward, backward=backward)
+
+
+def flatten(node: Flatten) -> Wrong:
+    """Yield elements in the order of other memory."""
+    for key, axes, said in (("nhwc", (0, 2, 3, 1), "(n, h, w, c)"), ("column_major", (0, 3, 2, 1), "(n, w, h, c)")):
+        def forward(xs: Numbers, w: Parameters, axes: tuple[int, ...] = axes) -> Number:
+            return xs[0].transpose(axes).reshape(node.output_shape(xs[0].shape))
+
+        def backward(dy: Number, xs: Numbers, w: Parameters, axes: tuple[int, ...] = axes) -> Gradients:
+            turned = dy.reshape(tuple(xs[0].shape[i] for i in axes))
+            return [turned.transpose(tuple(axes.index(i) for i in range(4)))], {}
+
+        yield key, f"flattened in the order {said}", changed(node, forward=forward, backward=backward)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: MIT
+"""Faults of networks that are no chains are named; each is planted by PyTorch, not by the formulas of the search."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bridge.judge.diagnosis.candidates import Case
+from bridge.judge.diagnosis.search import Search
+from bridge.judge.diagnosis.step_graph import StepGraph
+from bridge.judge.diagnosis.wrong_operations import _WRONG
+from bridge.judge.judge import judge
+from bridge.judge.measure.file_pair import open_pair
+from bridge.judge.measure.outcome import Outcome
+from bridge.operations import OPERATIONS
+from reference.export import export
+from reference.settings import ExportSettings
+
+
+class Net(nn.Module):
+    """Every operation that is no convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4, eps=0.01)
+        self.leaky = nn.LeakyReLU(0.2)
+        self.largest = nn.MaxPool2d(3, 1, 1)
+        self.mean = nn.AvgPool2d(2, 2, 1)
+        self.square = nn.Linear(6, 6)
+        self.tanh, self.sigmoid, self.flatten = nn.Tanh(), nn.Sigmoid(), nn.Flatten()
+        self.last = nn.Linear(240, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.leaky(self.norm(self.first(x)))
+        x = torch.cat([self.largest(x), x], 1)
+        x = self.square(self.mean(x))
+        x = self.tanh(x) + self.sigmoid(x)
+        return self.last(self.flatten(x))
+
+
+@pytest.fixture(scope="module")
+def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("graph") / "fixture.h5"
+    export(path, ExportSettings(model=Net, height=8, width=10, batch=3, steps=2, momentum=0.5))
+    return path
+
+
+Tensors = dict[str, Tensor]
+STEP = "steps/0/"
+
+
+def gradient(of: Callable[..., Tensor], dy: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """What autograd sends back through a function."""
+    leaves = [one.clone().requires_grad_() for one in inputs]
+    return torch.autograd.grad(of(*leaves), leaves, dy)
+
+
+def normalised(x: Tensor, unbiased: bool = False, inside: float = 0.01, outside: float = 0.0) -> Tensor:
+    variance = x.var((0, 2, 3), unbiased=unbiased, keepdim=True)
+    return (x - x.mean((0, 2, 3), keepdim=True)) / ((variance + inside).sqrt() + outside)
+
+
+def by_weights(t: Tensors, normal: Tensor) -> Tensor:
+    return normal * t["weights/norm/weight"][:, None, None] + t["weights/norm/bias"][:, None, None]
+
+
+#: A tensor, what a program with a mistake has there, and words of the finding
+MISTAKES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/norm", lambda t: by_weights(t, normalised(t["forward/first"], unbiased=True)),
+     "variance divided by n - 1"),
+    ("forward/norm", lambda t: by_weights(t, normalised(t["forward/first"], inside=0, outside=0.01)),
+     "eps outside the root"),
+    ("forward/norm", lambda t: by_weights(t, torch.cat([normalised(x[None]) for x in t["forward/first"]])),
+     "mean and variance of each image by itself"),
+    ("grads/first/output", lambda t: t["grads/norm/output"] * t["weights/norm/weight"][:, None, None] / (
+        t["forward/first"].var((0, 2, 3), unbiased=False, keepdim=True) + 0.01).sqrt(),
+     "the gradient takes mean and variance for constant"),
+    ("grads/norm/weight", lambda t: (t["grads/norm/output"] * t["forward/first"]).sum((0, 2, 3)),
+     "the gradient of the weight is of the input, not the normalised one"),
+    ("forward/leaky", lambda t: torch.minimum(t["forward/norm"], 0.2 * t["forward/norm"]),
+     "the slope on the positive side"),
+    ("forward/leaky", lambda t: functional.leaky_relu(t["forward/norm"]), "slope 0.01, the default"),
+    ("forward/largest", lambda t: functional.max_pool2d(functional.pad(t["forward/leaky"], (1, 1, 1, 1)), 3, 1),
+     "padded with zeros"),
+    ("forward/largest", lambda t: functional.avg_pool2d(t["forward/leaky"], 3, 1, 1), "the mean of each window"),
+    ("grads/leaky/output", lambda t: t["grads/cat/output"][:, 4:], "is missing"),
+    ("grads/leaky/output", lambda t: t["grads/cat/output"][:, 4:] + functional.avg_pool2d(
+        t["grads/largest/output"], 3, 1, 1), "the mean of each window"),
+    ("forward/cat", lambda t: torch.cat([t["forward/leaky"], t["forward/largest"]], 1), "inputs in the order 1, 0"),
+    ("grads/largest/output", lambda t: t["grads/cat/output"][:, 4:], "inputs in the order 1, 0"),
+    ("forward/mean", lambda t: functional.avg_pool2d(t["forward/cat"], 2, 2, 1, count_include_pad=False),
+     "the mean of what is inside the image, without the padding"),
+    ("grads/cat/output", lambda t: gradient(lambda x: functional.avg_pool2d(x, 2, 2, 1, count_include_pad=False),
+                                            t["grads/mean/output"], t["forward/cat"])[0],
+     "the mean of what is inside the image, without the padding"),
+    ("forward/square", lambda t: t["forward/mean"] @ t["weights/square/weight"] + t["weights/square/bias"],
+     "the weight transposed"),
+    ("forward/square", lambda t: functional.linear(t["forward/mean"], t["weights/square/weight"]), "no bias"),
+    ("grads/mean/output", lambda t: t["grads/square/output"] @ t["weights/square/weight"].T, "the weight transposed"),
+    ("grads/square/output", lambda t: t["grads/add/output"] * (
+        1 - t["forward/tanh"] ** 2 + t["forward/sigmoid"]), "the factor 1 - y is missing"),
+    ("grads/square/output", lambda t: t["grads/add/output"] * (
+        1 - t["forward/tanh"] + t["forward/sigmoid"] * (1 - t["forward/sigmoid"])), "1 - y, without the square"),
+    ("forward/add", lambda t: t["forward/tanh"] - t["forward/sigmoid"], "the difference of its inputs"),
+    ("forward/add", lambda t: t["forward/tanh"], "the first input alone"),
+    ("forward/flatten", lambda t: t["forward/add"].permute(0, 2, 3, 1).flatten(1),
+     "flattened in the order (n, h, w, c)"),
+    ("grads/last/weight", lambda t: t["grads/last/output"][:2].T @ t["forward/flatten"][:2],
+     "only images 0, 1 of the batch"),
+]
+
+
+def tensors(path: Path) -> Tensors:
+    found: Tensors = {}
+    with h5py.File(path) as file:
+        file[STEP].visititems(lambda name, one: found.update(
+            {name: torch.from_numpy(one[...])} if isinstance(one, h5py.Dataset) and one.shape else {}))
+    return found
+
+
+def written(fixture: Path, name: str, values: np.ndarray) -> Path:
+    """The fixture's numbers as a result, with one tensor that is another one."""
+    path = fixture.with_name("result.h5")
+    shutil.copy(fixture, path)
+    with h5py.File(path, "r+") as file:
+        file.attrs["role"], file.attrs["producer"] = "candidate", "another program"
+        del file["oracle"], file["batches"]
+        file[STEP + name][...] = values
+    return path
+
+
+@pytest.mark.parametrize("mistakes", [MISTAKES[::5], pytest.param(MISTAKES, marks=pytest.mark.deep)])
+def test_mistakes_of_operations_are_named(
+    fixture: Path, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]]
+) -> None:
+    known, unnamed = tensors(fixture), []
+    for name, wrong, words in mistakes:
+        verdict = judge(fixture, written(fixture, name, wrong(known).numpy())).verdict
+        assert verdict.outcome is Outcome.BUG and not verdict.missing, (name, words, verdict.missing)
+        found = verdict.diagnosis.findings if verdict.diagnosis else []
+        said = [one.detail for one in found[0].explanations] if found else []
+        if len(found) != 1 or found[0].name != name or not any(words in one for one in said):
+            unnamed.append((name, words, [(one.name, [e.detail for e in one.explanations]) for one in found]))
+    assert not unnamed
+
+
+def test_right_tensors_need_no_explanation(fixture: Path) -> None:
+    """What every operation computes from the candidate's own tensors is what PyTorch has computed."""
+    with open_pair(fixture, written(fixture, "forward/first", tensors(fixture)["forward/first"].numpy())) as pair:
+        weights = {name: w.astype(np.float64) for name, w in pair.start.items()}
+        graph = StepGraph(pair, 0, weights)
+        for name in pair.shapes:
+            assert Search(Case(name, graph, graph.operation(name), graph.found(name))).t <= 1, name
+
+
+def test_every_operation_has_faults() -> None:
+    """Convolutions and ReLUs have their own, in chains and graphs alike; a mean has those of a factor."""
+    assert set(OPERATIONS) - set(_WRONG) <= {"conv2d", "relu", "global_avg_pool2d"}
