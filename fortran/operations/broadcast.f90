@@ -4,9 +4,9 @@ module cnn_operations_broadcast
    use, intrinsic :: iso_c_binding, only : c_f_pointer
    use cnn_core_kinds, only : dp, dtype_float32, sp
    use cnn_core_tensor, only : as_vector, tensor_type
-   use cnn_operations_broadcast_f32, only : accumulate_f32 => accumulate_loop, &
+   use cnn_operations_loops_f32, only : accumulate_f32 => accumulate_loop, &
       & add_f32 => add_loops, sum_f32 => sum_loops
-   use cnn_operations_broadcast_f64, only : accumulate_f64 => accumulate_loop, &
+   use cnn_operations_loops_f64, only : accumulate_f64 => accumulate_loop, &
       & add_f64 => add_loops, sum_f64 => sum_loops
    implicit none
    private

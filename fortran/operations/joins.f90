@@ -3,9 +3,14 @@
 module cnn_operations_joins
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : dp, dtype_float32
    use cnn_operations_broadcast, only : add_broadcast, sum_to
+   use cnn_operations_loops_f32, only : copy_f32 => copy_loop, from_channels_f32 => from_channels, &
+      & to_channels_f32 => to_channels
+   use cnn_operations_loops_f64, only : copy_f64 => copy_loop, from_channels_f64 => from_channels, &
+      & to_channels_f64 => to_channels
    use cnn_operations_operation, only : operands_type, operation_type
-   use cnn_operations_shape, only : shape_type
+   use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
 
@@ -18,6 +23,23 @@ module cnn_operations_joins
       procedure :: forward => add_forward
       procedure :: backward => add_backward
    end type add_type
+
+   !> Two or more inputs one behind the other along the channels, torch's axis 1
+   type, extends(operation_type), public :: concat_type
+   contains
+      procedure, nopass :: arity => any_number
+      procedure :: find_shape => concat_shape
+      procedure :: forward => concat_forward
+      procedure :: backward => concat_backward
+   end type concat_type
+
+   !> All but the first of torch's axes as one
+   type, extends(operation_type), public :: flatten_type
+   contains
+      procedure :: find_shape => flatten_shape
+      procedure :: forward => flatten_forward
+      procedure :: backward => flatten_backward
+   end type flatten_type
 
 contains
 
@@ -54,8 +76,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors that are not the device's
       type(error_type), allocatable, intent(out) :: error
-      call backend%require(operands%y, error)
-      call self%name_node(error)
+      call self%require(backend, operands%y, error)
       if (.not. allocated(error)) call add_broadcast(operands%x(1), operands%x(2), operands%y)
    end subroutine add_forward
 
@@ -70,12 +91,152 @@ contains
       !> Tensors that are not the device's
       type(error_type), allocatable, intent(out) :: error
       integer :: i
-      call backend%require(operands%dy, error)
-      call self%name_node(error)
+      call self%require(backend, operands%dy, error)
       if (allocated(error)) return
       do i = 1, 2
          call sum_to(operands%dy, operands%dx(i))
       end do
    end subroutine add_backward
+
+   pure integer function any_number()
+      any_number = 0
+   end function any_number
+
+   subroutine concat_shape(self, shapes, y, error)
+      !> The node
+      class(concat_type), intent(in) :: self
+      !> Of its inputs
+      type(shape_type), intent(in) :: shapes(:)
+      !> The first with the channels of all
+      type(shape_type), intent(out) :: y
+      !> They differ in more than their channels
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i, axis
+      y = shapes(1)
+      axis = max(y%rank - 1, 1)
+      do i = 1, size(shapes)
+         associate (one => shapes(i))
+            if (one%rank < 2 .or. one%rank /= y%rank .or. any(one%extent(:axis - 1) /= y%extent(:axis - 1)) .or. &
+               & any(one%extent(axis + 1:) /= y%extent(axis + 1:))) then
+               call self%refuse("the shape "//one%text()//" of "//self%inputs(i)%text//" beside "// &
+                  & shapes(1)%text()//" of "//self%inputs(1)%text, "shapes that differ in their channels alone", error)
+               return
+            end if
+            if (i > 1) y%extent(axis) = y%extent(axis) + one%extent(axis)
+         end associate
+      end do
+   end subroutine concat_shape
+
+   subroutine concat_forward(self, backend, operands, error)
+      !> The node
+      class(concat_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i, axis, first
+      call self%require(backend, operands%y, error)
+      if (allocated(error)) return
+      axis = channel_axis(operands)
+      first = 0
+      do i = 1, size(operands%x)
+         if (operands%y%dtype == dtype_float32) then
+            call to_channels_f32(operands%x(i), axis, first, operands%y)
+         else
+            call to_channels_f64(operands%x(i), axis, first, operands%y)
+         end if
+         first = first + operands%x(i)%extent(axis)
+      end do
+   end subroutine concat_forward
+
+   !> Each input's channels of dy
+   subroutine concat_backward(self, backend, operands, error)
+      !> The node
+      class(concat_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx from dy
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i, axis, first
+      call self%require(backend, operands%dy, error)
+      if (allocated(error)) return
+      axis = channel_axis(operands)
+      first = 0
+      do i = 1, size(operands%dx)
+         if (operands%dy%dtype == dtype_float32) then
+            call from_channels_f32(operands%dy, axis, first, operands%dx(i))
+         else
+            call from_channels_f64(operands%dy, axis, first, operands%dx(i))
+         end if
+         first = first + operands%dx(i)%extent(axis)
+      end do
+   end subroutine concat_backward
+
+   !> Fortran's axis along which the inputs add up to the output
+   pure integer function channel_axis(operands)
+      !> Of a concatenation
+      type(operands_type), intent(in) :: operands
+      channel_axis = findloc(operands%y%extent /= operands%x(1)%extent, .true., 1)
+   end function channel_axis
+
+   subroutine flatten_shape(self, shapes, y, error)
+      !> The node
+      class(flatten_type), intent(in) :: self
+      !> Of its input
+      type(shape_type), intent(in) :: shapes(:)
+      !> (n, all other elements)
+      type(shape_type), intent(out) :: y
+      !> A scalar, or too many elements for an index
+      type(error_type), allocatable, intent(out) :: error
+      associate (x => shapes(1))
+         if (x%rank < 1) then
+            call self%refuse("a scalar", "one dimension or more", error)
+         else if (product(real(x%extent(:x%rank - 1), dp)) > huge(1)) then
+            call self%refuse("input "//x%text(), "fewer than 2**31 elements of an image", error)
+         else
+            y = shape_of([product(x%extent(:x%rank - 1)), x%extent(x%rank)])
+         end if
+      end associate
+   end subroutine flatten_shape
+
+   subroutine flatten_forward(self, backend, operands, error)
+      !> The node
+      class(flatten_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%y, error)
+      if (allocated(error)) return
+      if (operands%y%dtype == dtype_float32) then
+         call copy_f32(operands%x(1), operands%y)
+      else
+         call copy_f64(operands%x(1), operands%y)
+      end if
+   end subroutine flatten_forward
+
+   subroutine flatten_backward(self, backend, operands, error)
+      !> The node
+      class(flatten_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx from dy
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%dy, error)
+      if (allocated(error)) return
+      if (operands%dy%dtype == dtype_float32) then
+         call copy_f32(operands%dy, operands%dx(1))
+      else
+         call copy_f64(operands%dy, operands%dx(1))
+      end if
+   end subroutine flatten_backward
 
 end module cnn_operations_joins

@@ -42,6 +42,7 @@ module cnn_operations_operation
       procedure(pass_), deferred :: forward
       procedure(pass_), deferred :: backward
       procedure :: refuse
+      procedure :: require
       procedure :: name_node
    end type operation_type
 
@@ -116,6 +117,20 @@ contains
       type(error_type), allocatable, intent(out) :: error
       call fail(error, "layer "//self%name//" ("//self%kind//"): "//found//", expected "//expected)
    end subroutine refuse
+
+   !> Refuse a tensor without memory
+   subroutine require(self, backend, tensor, error)
+      !> With its name
+      class(operation_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> Tensor to be looked at
+      type(tensor_type), intent(in) :: tensor
+      !> Names the node
+      type(error_type), allocatable, intent(out) :: error
+      call backend%require(tensor, error)
+      call self%name_node(error)
+   end subroutine require
 
    !> Say which node an error is of
    subroutine name_node(self, error)

@@ -3,7 +3,15 @@
 module cnn_operations_pointwise
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : dp, dtype_float32
    use cnn_core_tensor, only : tensor_type
+   use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_loops_f32, only : leaky_backward_f32 => leaky_backward_loop, leaky_f32 => leaky_loop, &
+      & sigmoid_backward_f32 => sigmoid_backward_loop, sigmoid_f32 => sigmoid_loop, &
+      & tanh_backward_f32 => tanh_backward_loop, tanh_f32 => tanh_loop
+   use cnn_operations_loops_f64, only : leaky_backward_f64 => leaky_backward_loop, leaky_f64 => leaky_loop, &
+      & sigmoid_backward_f64 => sigmoid_backward_loop, sigmoid_f64 => sigmoid_loop, &
+      & tanh_backward_f64 => tanh_backward_loop, tanh_f64 => tanh_loop
    use cnn_operations_operation, only : operands_type, operation_type, yes
    implicit none
    private
@@ -15,6 +23,29 @@ module cnn_operations_pointwise
       procedure :: forward => relu_forward
       procedure :: backward => relu_backward
    end type relu_type
+
+   !> z where it is positive, else negative_slope * z
+   type, extends(operation_type), public :: leaky_relu_type
+      real(dp) :: negative_slope = 0.01_dp
+   contains
+      procedure :: read => leaky_read
+      procedure :: forward => leaky_forward
+      procedure :: backward => leaky_backward
+   end type leaky_relu_type
+
+   !> 1 / (1 + exp(-z))
+   type, extends(operation_type), public :: sigmoid_type
+   contains
+      procedure :: forward => sigmoid_forward
+      procedure :: backward => sigmoid_backward
+   end type sigmoid_type
+
+   !> The hyperbolic tangent
+   type, extends(operation_type), public :: tanh_type
+   contains
+      procedure :: forward => tanh_forward
+      procedure :: backward => tanh_backward
+   end type tanh_type
 
 contains
 
@@ -43,5 +74,123 @@ contains
       call backend%relu_backward(operands%x(1), operands%dy, operands%dx(1), tensor_type(), error)
       call self%name_node(error)
    end subroutine relu_backward
+
+   subroutine leaky_read(self, given, error)
+      !> With its name
+      class(leaky_relu_type), intent(inout) :: self
+      !> negative_slope
+      type(attributes_type), intent(inout) :: given
+      !> Out of its range
+      type(error_type), allocatable, intent(out) :: error
+      call given%get_real("negative_slope", self%negative_slope, error, 0.01_dp)
+   end subroutine leaky_read
+
+   subroutine leaky_forward(self, backend, operands, error)
+      !> The node
+      class(leaky_relu_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%y, error)
+      if (allocated(error)) return
+      if (operands%y%dtype == dtype_float32) then
+         call leaky_f32(operands%x(1), self%negative_slope, operands%y)
+      else
+         call leaky_f64(operands%x(1), self%negative_slope, operands%y)
+      end if
+   end subroutine leaky_forward
+
+   subroutine leaky_backward(self, backend, operands, error)
+      !> The node
+      class(leaky_relu_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx from dy and x
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%dy, error)
+      if (allocated(error)) return
+      if (operands%dy%dtype == dtype_float32) then
+         call leaky_backward_f32(operands%x(1), operands%dy, self%negative_slope, operands%dx(1))
+      else
+         call leaky_backward_f64(operands%x(1), operands%dy, self%negative_slope, operands%dx(1))
+      end if
+   end subroutine leaky_backward
+
+   subroutine sigmoid_forward(self, backend, operands, error)
+      !> The node
+      class(sigmoid_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%y, error)
+      if (allocated(error)) return
+      if (operands%y%dtype == dtype_float32) then
+         call sigmoid_f32(operands%x(1), operands%y)
+      else
+         call sigmoid_f64(operands%x(1), operands%y)
+      end if
+   end subroutine sigmoid_forward
+
+   subroutine sigmoid_backward(self, backend, operands, error)
+      !> The node
+      class(sigmoid_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx from dy and y
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%dy, error)
+      if (allocated(error)) return
+      if (operands%dy%dtype == dtype_float32) then
+         call sigmoid_backward_f32(operands%y, operands%dy, operands%dx(1))
+      else
+         call sigmoid_backward_f64(operands%y, operands%dy, operands%dx(1))
+      end if
+   end subroutine sigmoid_backward
+
+   subroutine tanh_forward(self, backend, operands, error)
+      !> The node
+      class(tanh_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%y, error)
+      if (allocated(error)) return
+      if (operands%y%dtype == dtype_float32) then
+         call tanh_f32(operands%x(1), operands%y)
+      else
+         call tanh_f64(operands%x(1), operands%y)
+      end if
+   end subroutine tanh_forward
+
+   subroutine tanh_backward(self, backend, operands, error)
+      !> The node
+      class(tanh_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx from dy and y
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%dy, error)
+      if (allocated(error)) return
+      if (operands%dy%dtype == dtype_float32) then
+         call tanh_backward_f32(operands%y, operands%dy, operands%dx(1))
+      else
+         call tanh_backward_f64(operands%y, operands%dy, operands%dx(1))
+      end if
+   end subroutine tanh_backward
 
 end module cnn_operations_pointwise

@@ -6,6 +6,7 @@ module cnn_operations_products
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp
+   use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
    use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type, yes
@@ -26,6 +27,18 @@ module cnn_operations_products
       procedure :: forward => conv_forward
       procedure :: backward => conv_backward
    end type conv2d_type
+
+   !> x times weights over the last of torch's axes: a convolution with a kernel of one pixel, on images of one pixel
+   type, extends(operation_type), public :: linear_type
+      integer :: in_features = 1, out_features = 1
+      logical :: has_bias = .true.
+   contains
+      procedure, nopass :: on_every_device => yes
+      procedure :: read => linear_read
+      procedure :: find_shape => linear_shape
+      procedure :: forward => linear_forward
+      procedure :: backward => linear_backward
+   end type linear_type
 
 contains
 
@@ -124,5 +137,96 @@ contains
       end associate
       call self%name_node(error)
    end subroutine conv_backward
+
+   subroutine linear_read(self, given, error)
+      !> With its name
+      class(linear_type), intent(inout) :: self
+      !> in_features, out_features, bias
+      type(attributes_type), intent(inout) :: given
+      !> What is missing, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      call given%get_integer("in_features", self%in_features, error)
+      if (.not. allocated(error)) call given%get_integer("out_features", self%out_features, error)
+      if (.not. allocated(error)) call given%get_flag("bias", self%has_bias, error, .true.)
+      if (allocated(error)) return
+      if (real(self%in_features, dp)*self%out_features > huge(1)) then
+         call self%refuse("weights "//to_text([self%out_features, self%in_features]), "fewer than 2**31 of them", error)
+         return
+      end if
+      self%parameters = [parameter_shape_type("weight", shape_of([self%in_features, self%out_features]))]
+      if (self%has_bias) self%parameters = [self%parameters, &
+         & parameter_shape_type("bias", shape_of([self%out_features]))]
+   end subroutine linear_read
+
+   subroutine linear_shape(self, shapes, y, error)
+      !> The node
+      class(linear_type), intent(in) :: self
+      !> Of its input
+      type(shape_type), intent(in) :: shapes(:)
+      !> With out_features in the place of in_features
+      type(shape_type), intent(out) :: y
+      !> Another number of features
+      type(error_type), allocatable, intent(out) :: error
+      if (shapes(1)%rank < 2 .or. shapes(1)%extent(1) /= self%in_features) then
+         call self%refuse("input "//shapes(1)%text(), to_text(self%in_features)//" features in its last axis", error)
+         return
+      end if
+      y = shapes(1)
+      y%extent(1) = self%out_features
+   end subroutine linear_shape
+
+   subroutine linear_forward(self, backend, operands, error)
+      !> The node
+      class(linear_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x, weight, and bias where it has one
+      type(operands_type), intent(in) :: operands
+      !> Error of the device
+      type(error_type), allocatable, intent(out) :: error
+      type(conv_step_type) :: step
+      step%x = as_pixels(operands%x(1))
+      step%w = as_kernels(operands%w(1))
+      if (self%has_bias) step%bias = operands%w(2)
+      step%y = as_pixels(operands%y)
+      call backend%conv_forward(step, error)
+      call self%name_node(error)
+   end subroutine linear_forward
+
+   subroutine linear_backward(self, backend, operands, error)
+      !> The node
+      class(linear_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx and dw from dy, x and w
+      type(operands_type), intent(in) :: operands
+      !> Error of the device
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: dy
+      dy = as_pixels(operands%dy)
+      associate (to => operands)
+         call backend%conv_backward_filter(conv_type(), as_pixels(to%x(1)), dy, as_kernels(to%dw(1)), error)
+         if (.not. allocated(error) .and. self%has_bias) call backend%conv_backward_bias(dy, to%dw(2), error)
+         if (.not. allocated(error)) call backend%conv_backward_data(conv_type(), as_kernels(to%w(1)), dy, &
+            & as_pixels(to%dx(1)), error)
+      end associate
+      call self%name_node(error)
+   end subroutine linear_backward
+
+   !> Rows of features as images of one pixel, whose channels they are
+   pure type(tensor_type) function as_pixels(tensor)
+      !> Features in Fortran's first axis
+      type(tensor_type), intent(in) :: tensor
+      as_pixels = tensor
+      as_pixels%extent = [1, 1, tensor%extent(1), product(tensor%extent(2:))]
+   end function as_pixels
+
+   !> Weights (in, out) as kernels of one tap
+   pure type(tensor_type) function as_kernels(tensor)
+      !> Of a linear layer
+      type(tensor_type), intent(in) :: tensor
+      as_kernels = tensor
+      as_kernels%extent = [1, 1, tensor%extent(1), tensor%extent(2)]
+   end function as_kernels
 
 end module cnn_operations_products

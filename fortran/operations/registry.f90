@@ -2,10 +2,12 @@
 !> The operations by their names in exchange files: one row each.
 module cnn_operations_registry
    use cnn_core_error, only : error_type, fail
-   use cnn_operations_joins, only : add_type
+   use cnn_operations_joins, only : add_type, concat_type, flatten_type
+   use cnn_operations_normalization, only : batch_norm2d_type
    use cnn_operations_operation, only : operation_type
-   use cnn_operations_pointwise, only : relu_type
-   use cnn_operations_products, only : conv2d_type
+   use cnn_operations_pointwise, only : leaky_relu_type, relu_type, sigmoid_type, tanh_type
+   use cnn_operations_pooling, only : avg_pool2d_type, global_avg_pool2d_type, max_pool2d_type
+   use cnn_operations_products, only : conv2d_type, linear_type
    implicit none
    private
 
@@ -26,12 +28,32 @@ contains
       select case (kind)
        case ("add")
          allocate (add_type :: operation)
+       case ("avg_pool2d")
+         allocate (avg_pool2d_type :: operation)
+       case ("batch_norm2d")
+         allocate (batch_norm2d_type :: operation)
+       case ("concat")
+         allocate (concat_type :: operation)
        case ("conv2d")
          allocate (conv2d_type :: operation)
+       case ("flatten")
+         allocate (flatten_type :: operation)
+       case ("global_avg_pool2d")
+         allocate (global_avg_pool2d_type :: operation)
+       case ("leaky_relu")
+         allocate (leaky_relu_type :: operation)
+       case ("linear")
+         allocate (linear_type :: operation)
+       case ("max_pool2d")
+         allocate (max_pool2d_type :: operation)
        case ("relu")
          allocate (relu_type :: operation)
+       case ("sigmoid")
+         allocate (sigmoid_type :: operation)
+       case ("tanh")
+         allocate (tanh_type :: operation)
        case default
-         call fail(error, "model: layer "//name//" has type "//kind//", expected one of add, conv2d, relu")
+         call fail(error, "model: layer "//name//" has type "//kind//", which is no operation that is known here")
          return
       end select
       operation%name = name

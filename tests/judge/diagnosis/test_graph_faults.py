@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from bridge.judge.diagnosis.candidates import Case
@@ -24,34 +24,13 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
-
-
-class Net(nn.Module):
-    """Every operation that is no convolution."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(1, 4, 3, padding=1)
-        self.norm = nn.BatchNorm2d(4, eps=0.01)
-        self.leaky = nn.LeakyReLU(0.2)
-        self.largest = nn.MaxPool2d(3, 1, 1)
-        self.mean = nn.AvgPool2d(2, 2, 1)
-        self.square = nn.Linear(6, 6)
-        self.tanh, self.sigmoid, self.flatten = nn.Tanh(), nn.Sigmoid(), nn.Flatten()
-        self.last = nn.Linear(240, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.leaky(self.norm(self.first(x)))
-        x = torch.cat([self.largest(x), x], 1)
-        x = self.square(self.mean(x))
-        x = self.tanh(x) + self.sigmoid(x)
-        return self.last(self.flatten(x))
+from tests.helpers.torch_graphs import Everything
 
 
 @pytest.fixture(scope="module")
 def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("graph") / "fixture.h5"
-    export(path, ExportSettings(model=Net, height=8, width=10, batch=3, steps=2, momentum=0.5))
+    export(path, ExportSettings(model=Everything, height=8, width=10, batch=3, steps=2, momentum=0.5))
     return path
 
 

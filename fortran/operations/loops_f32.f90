@@ -1,0 +1,23 @@
+! SPDX-License-Identifier: MIT
+!> Loops over tensors in host memory, for float32. The bodies are shared with the other precision.
+module cnn_operations_loops_f32
+   use, intrinsic :: ieee_arithmetic, only : ieee_is_nan
+   use, intrinsic :: iso_c_binding, only : c_f_pointer
+   use cnn_core_kinds, only : dp, i8, wp => sp
+   use cnn_core_tensor, only : as_vector, tensor_type
+   implicit none
+   private
+
+   public :: accumulate_loop, add_loops, sum_loops
+   public :: copy_loop, from_channels, to_channels
+   public :: leaky_backward_loop, leaky_loop, sigmoid_backward_loop, sigmoid_loop, tanh_backward_loop, tanh_loop
+   public :: max_backward_loops, max_loops, mean_backward_loops, mean_loops
+   public :: normalize_backward_loops, normalize_loops
+
+contains
+   include "broadcast.inc"
+   include "blocks.inc"
+   include "pointwise.inc"
+   include "windows.inc"
+   include "normalization.inc"
+end module cnn_operations_loops_f32

@@ -1,0 +1,217 @@
+! SPDX-License-Identifier: MIT
+!> Operations that take one number out of each window of an image. Pairs are (height, width).
+module cnn_operations_pooling
+   use cnn_core_backend, only : backend_type
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : dtype_float32
+   use cnn_core_text, only : to_text
+   use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_loops_f32, only : max_backward_f32 => max_backward_loops, max_f32 => max_loops, &
+      & mean_backward_f32 => mean_backward_loops, mean_f32 => mean_loops
+   use cnn_operations_loops_f64, only : max_backward_f64 => max_backward_loops, max_f64 => max_loops, &
+      & mean_backward_f64 => mean_backward_loops, mean_f64 => mean_loops
+   use cnn_operations_operation, only : operands_type, operation_type
+   use cnn_operations_shape, only : shape_of, shape_type
+   implicit none
+   private
+
+   !> Windows of an image, and what padding surrounds it
+   type, abstract, extends(operation_type) :: pooling_type
+      integer :: kernel(2) = 1, stride(2) = 1, padding(2) = 0
+   contains
+      procedure :: read => pooling_read
+      procedure :: find_shape => pooling_shape
+   end type pooling_type
+
+   !> The largest number of each window; its gradient goes to where that stood, of equal ones to the first
+   type, extends(pooling_type), public :: max_pool2d_type
+   contains
+      procedure :: forward => max_forward
+      procedure :: backward => max_backward
+   end type max_pool2d_type
+
+   !> The mean of each window, in which padding counts as zeros
+   type, extends(pooling_type), public :: avg_pool2d_type
+   contains
+      procedure :: forward => avg_forward
+      procedure :: backward => avg_backward
+   end type avg_pool2d_type
+
+   !> The mean of each channel, (n, c, 1, 1): one window, as large as the image
+   type, extends(operation_type), public :: global_avg_pool2d_type
+   contains
+      procedure :: find_shape => global_shape
+      procedure :: forward => global_forward
+      procedure :: backward => global_backward
+   end type global_avg_pool2d_type
+
+contains
+
+   subroutine pooling_read(self, given, error)
+      !> With its name
+      class(pooling_type), intent(inout) :: self
+      !> kernel_size, stride, padding
+      type(attributes_type), intent(inout) :: given
+      !> What is missing, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      call given%get_pair("kernel_size", self%kernel, error, 1)
+      if (.not. allocated(error)) call given%get_pair("stride", self%stride, error, 1)
+      if (.not. allocated(error)) call given%get_pair("padding", self%padding, error, 0, default=0)
+   end subroutine pooling_read
+
+   subroutine pooling_shape(self, shapes, y, error)
+      !> The node
+      class(pooling_type), intent(in) :: self
+      !> Of its input
+      type(shape_type), intent(in) :: shapes(:)
+      !> (n, c, number of windows in h, in w)
+      type(shape_type), intent(out) :: y
+      !> No image, one that is smaller than a window, or a window that may lie outside
+      type(error_type), allocatable, intent(out) :: error
+      integer :: windows(2)
+      associate (x => shapes(1))
+         if (x%rank /= 4) then
+            call self%refuse("input "//x%text(), "a shape (n, c, h, w)", error)
+            return
+         end if
+         if (any(2*self%padding > self%kernel)) then
+            call self%refuse("padding "//to_text(self%padding), "at most half of the kernel "// &
+               & to_text(self%kernel), error)
+            return
+         end if
+         windows = x%extent([2, 1]) + 2*self%padding - self%kernel
+         if (any(windows < 0)) then
+            call self%refuse("input "//x%text(), "an image of the kernel's size "//to_text(self%kernel)// &
+               & " or more", error)
+            return
+         end if
+         windows = windows/self%stride + 1
+         y = shape_of([windows(2), windows(1), x%extent(3), x%extent(4)])
+      end associate
+   end subroutine pooling_shape
+
+   subroutine max_forward(self, backend, operands, error)
+      !> The node
+      class(max_pool2d_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%y, error)
+      if (allocated(error)) return
+      if (operands%y%dtype == dtype_float32) then
+         call max_f32(operands%x(1), self%kernel, self%stride, self%padding, operands%y)
+      else
+         call max_f64(operands%x(1), self%kernel, self%stride, self%padding, operands%y)
+      end if
+   end subroutine max_forward
+
+   subroutine max_backward(self, backend, operands, error)
+      !> The node
+      class(max_pool2d_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx from dy and x
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%dy, error)
+      if (allocated(error)) return
+      if (operands%dy%dtype == dtype_float32) then
+         call max_backward_f32(operands%x(1), operands%dy, self%kernel, self%stride, self%padding, operands%dx(1))
+      else
+         call max_backward_f64(operands%x(1), operands%dy, self%kernel, self%stride, self%padding, operands%dx(1))
+      end if
+   end subroutine max_backward
+
+   subroutine avg_forward(self, backend, operands, error)
+      !> The node
+      class(avg_pool2d_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%y, error)
+      if (allocated(error)) return
+      if (operands%y%dtype == dtype_float32) then
+         call mean_f32(operands%x(1), self%kernel, self%stride, self%padding, operands%y)
+      else
+         call mean_f64(operands%x(1), self%kernel, self%stride, self%padding, operands%y)
+      end if
+   end subroutine avg_forward
+
+   subroutine avg_backward(self, backend, operands, error)
+      !> The node
+      class(avg_pool2d_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx from dy
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%dy, error)
+      if (allocated(error)) return
+      if (operands%dy%dtype == dtype_float32) then
+         call mean_backward_f32(operands%dy, self%kernel, self%stride, self%padding, operands%dx(1))
+      else
+         call mean_backward_f64(operands%dy, self%kernel, self%stride, self%padding, operands%dx(1))
+      end if
+   end subroutine avg_backward
+
+   subroutine global_shape(self, shapes, y, error)
+      !> The node
+      class(global_avg_pool2d_type), intent(in) :: self
+      !> Of its input
+      type(shape_type), intent(in) :: shapes(:)
+      !> (n, c, 1, 1)
+      type(shape_type), intent(out) :: y
+      !> No image
+      type(error_type), allocatable, intent(out) :: error
+      if (shapes(1)%rank == 4) then
+         y = shape_of([1, 1, shapes(1)%extent(3:)])
+      else
+         call self%refuse("input "//shapes(1)%text(), "a shape (n, c, h, w)", error)
+      end if
+   end subroutine global_shape
+
+   subroutine global_forward(self, backend, operands, error)
+      !> The node
+      class(global_avg_pool2d_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%y, error)
+      if (allocated(error)) return
+      if (operands%y%dtype == dtype_float32) then
+         call mean_f32(operands%x(1), operands%x(1)%extent([2, 1]), [1, 1], [0, 0], operands%y)
+      else
+         call mean_f64(operands%x(1), operands%x(1)%extent([2, 1]), [1, 1], [0, 0], operands%y)
+      end if
+   end subroutine global_forward
+
+   subroutine global_backward(self, backend, operands, error)
+      !> The node
+      class(global_avg_pool2d_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx from dy
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%dy, error)
+      if (allocated(error)) return
+      if (operands%dy%dtype == dtype_float32) then
+         call mean_backward_f32(operands%dy, operands%dx(1)%extent([2, 1]), [1, 1], [0, 0], operands%dx(1))
+      else
+         call mean_backward_f64(operands%dy, operands%dx(1)%extent([2, 1]), [1, 1], [0, 0], operands%dx(1))
+      end if
+   end subroutine global_backward
+
+end module cnn_operations_pooling
