@@ -48,6 +48,10 @@ def step_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
+#: Where a search has not tried all that it knows
+STOPPED = "; the search was stopped by its time limit (--diagnosis-time)"
+
+
 def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ()) -> list[str]:
     """Return lines on one faulty operation: which fault, what exactly, how sure that is, where it lives, what to look
     at.
@@ -65,7 +69,9 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
         return _described(number, finding, finding.seen, where)
     if not finding.explanations:
         mostly = f" Roughly, {named(best)}: that leaves {_percent(best.rest)} of the error." if best else ""
-        lines = [f"{number}. Unknown structure, in {where}.", f"No known fault explains it to rounding.{mostly}"]
+        lines = [f"{number}. Unknown structure, in {where}.",
+                 f"{'None of the known faults that were tried' if finding.cut else 'No known fault'} explains it to "
+                 f"rounding{STOPPED if finding.cut else ''}.{mostly}"]
         return lines + _lives(finding)
     first, *others = finding.explanations
     if any(one.explanations and _same(one.explanations[0], first) for one in before):
@@ -87,7 +93,9 @@ def _described(number: int, finding: Finding, seen: Seen, where: str) -> list[st
     """What is seen of an error that no known fault predicts."""
     if seen.exact:
         lines = [f"{number}. {sentence(where)}: {seen.said}.",
-                 "Seen to rounding, on elements that nothing was fitted to; no known fault predicts it."]
+                 f"Seen to rounding, on elements that nothing was fitted to; "
+                 f"{'none of the known faults that were tried' if finding.cut else 'no known fault'} predicts it"
+                 f"{STOPPED if finding.cut else ''}."]
     else:
         lines = [f"{number}. Unknown structure, in {where}.",
                  f"Nothing explains it to rounding. {sentence(seen.said)}."]

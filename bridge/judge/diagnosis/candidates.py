@@ -13,7 +13,7 @@ from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient,
 from bridge.judge.diagnosis.formulas import Formula, Sum
 from bridge.judge.diagnosis.graph_faults import formula_faults, sum_faults
 from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
-from bridge.judge.diagnosis.operations import Bounded, Operation
+from bridge.judge.diagnosis.operations import Bounded, Given, Operation
 from bridge.judge.diagnosis.other_faults import (
     bias_gradient_faults,
     loss_faults,
@@ -24,10 +24,13 @@ from bridge.judge.diagnosis.other_faults import (
 )
 from bridge.judge.diagnosis.other_operands import other_operands
 from bridge.judge.diagnosis.rows import miscounted_rows
-from bridge.judge.diagnosis.step_graph import TARGET, StepGraph
+from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.diagnosis.update_faults import Updating, update_faults
 
 Array = np.ndarray
+
+#: Images of a batch up to which parts of it are tried
+MOST_IMAGES = 8
 
 
 @dataclass
@@ -57,6 +60,8 @@ class Case:
     def dimensions(self) -> dict[str, int]:
         """Return numbers by name: N elements of the output, B images, C channels, and so on."""
         n, c, h, w = self.graph.pair.batch_shape
+        if isinstance(self.right, Loss | LossGradient) and len(self.graph.pair.output_shape) == 4:
+            h, w = self.graph.pair.output_shape[2:]
         found = {"N": int(np.prod(self.graph.pair.output_shape)), "B": n, "H*W": h * w, "H": h, "W": w, "Cin": c}
         if isinstance(self.right, Filter | BiasGradient) and (pixels := self.right.dz.value[0, 0].size) != h * w:
             found["P*Q"] = pixels
@@ -95,6 +100,7 @@ def operation_faults(case: Case) -> Hypotheses:
         yield from other_operands(case.graph, case.name, right)
     elif isinstance(right, Relu):
         yield from relu_faults(right, case.found)
+        yield from _bias_afterwards(case, right)
     elif isinstance(right, ReluBackward):
         yield from relu_backward_faults(right, case.found, case.graph, case.name)
         yield from _previous_mask(case, right)
@@ -133,21 +139,52 @@ def _other_weights(case: Case, right: Forward | Data) -> Hypotheses:
 
 
 def _earlier_operands(case: Case, right: Filter | BiasGradient, operands: tuple[str, ...]) -> Hypotheses:
-    """An operand of the step before."""
+    """An operand of the step before, or the next batch."""
+    graph = case.graph
+    if INPUT in graph.inputs(case.name) and graph.step + 1 < graph.pair.steps:
+        later = StepGraph(graph.pair, graph.step + 1, graph.weights).value(INPUT)
+        yield hypothesis("previous_step", "the input of the next step", right.replaced(x=later))
     if case.before is None:
         return
     names = case.graph.inputs(case.name)
     for operand, name in zip(operands, names[-len(operands) :], strict=True):
-        old = case.before.own(name) if name != "input" else case.before.value(name).value
+        old = case.before.own(name) if name != INPUT else case.before.value(name).value
         if old is not None:
             said = "the input of the step before" if operand == "x" else "dz of the step before"
             yield hypothesis("previous_step", said, right.replaced(**{operand: Bounded(old)}))
+            yield from _some_images(right, operand, old)
+
+
+def _some_images(right: Filter | BiasGradient, operand: str, old: Array) -> Hypotheses:
+    """The first or the last images alone are those of the step before."""
+    own = getattr(right, operand)
+    for i in range(1, len(old)) if len(old) <= MOST_IMAGES else ():
+        for images, said in ((slice(i), f"first {i}"), (slice(i, None), f"last {len(old) - i}")):
+            mixed, error = own.value.copy(), None if own.error is None else own.error.copy()
+            mixed[images] = old[images]
+            if error is not None:
+                error[images] = 0
+            name = "the input" if operand == "x" else "dz"
+            yield hypothesis("previous_step", f"{name} of the {said} images is that of the step before",
+                             right.replaced(**{operand: Bounded(mixed, error)}))
 
 
 def _earlier_target(case: Case, right: Loss | LossGradient) -> Hypotheses:
     if case.before is not None:
         yield hypothesis("other_target", "the targets of the step before",
                          right.replaced(target=case.before.value(TARGET).value))
+
+
+def _bias_afterwards(case: Case, right: Relu) -> Hypotheses:
+    """The bias of the convolution before it is added to what the ReLU gives."""
+    layer = case.graph.inputs(case.name)[0].partition("/")[2]
+    b = case.graph.weights.get(f"{layer}/bias")
+    if b is not None and right.z.value.ndim == 4:
+        wide, z = b[:, None, None], right.z.value
+        error = 4 * case.graph.arithmetic.u * (np.abs(z) + 2 * np.abs(wide))
+        error = error if right.z.error is None else error + right.z.error
+        after = Given(right.shape, np.maximum(z - wide, 0) + wide, error)
+        yield hypothesis("bias", "added after the ReLU, which is of the convolution alone", after)
 
 
 def _previous_mask(case: Case, right: ReluBackward) -> Hypotheses:

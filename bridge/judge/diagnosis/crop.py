@@ -30,7 +30,7 @@ class Names:
 
 
 class Crop:
-    """The upper left part of the first images of the first batch, with the face of `FilePair` that graphs use.
+    """The upper left part of the first images of the first batches, with the face of `FilePair` that graphs use.
 
     All of it is in memory, so that a process of its own can work on it and reads no file.
 
@@ -57,8 +57,8 @@ class Crop:
         self.candidate = Names(name for name in names if pair.candidate.has(name))
         self.updates = dict(_updates(pair))
         self._after_update = pair.parameters(pair.candidate, 1)
-        self._images = [{name: self._cut(pair.batch(0, name, image), name) for name in ("input", "target")}
-                        for image in range(self.batch_shape[0])]
+        self._images = [[{name: self._cut(pair.batch(k, name, image), name) for name in ("input", "target")}
+                         for image in range(self.batch_shape[0])] for k in range(min(2, pair.steps))]
 
     def _cut(self, image: Array, name: str) -> Array:
         *_, h, w = self.batch_shape if name == "input" else self.output_shape
@@ -75,9 +75,8 @@ class Crop:
         return 1.0 / math.prod(self.output_shape) if self.model.mean else 1.0
 
     def batch(self, k: int, name: str, image: int) -> Array:
-        """Return one image of an input or target of the first batch, cut."""
-        assert k == 0
-        return self._images[image][name]
+        """Return one image of an input or target of the first two batches, cut."""
+        return self._images[k][image][name]
 
     def parameters(self, file: Names, k: int) -> Parameters | None:
         """Return all parameters of the candidate before step 1; None of other steps, and where one is missing."""

@@ -128,7 +128,8 @@ class _Doctor:
         if len(explanations) > 1:
             explanations = self._also_later(judged, explanations)
         said = self._said(judged, explanations, runner_up, place.said)
-        return replace(said, share=place.wrong / search.found.size, seen=self._seen(judged, search, explanations))
+        seen = self._seen(judged, search, explanations)
+        return replace(said, share=place.wrong / search.found.size, seen=seen, cut=search.cut)
 
     def _seen(self, judged: Judged, search: Search, explanations: list[Explanation]) -> Seen | None:
         """What is seen of an error that nothing predicts."""
@@ -229,8 +230,10 @@ class _Doctor:
 
     def _with_state(self, finding: Finding) -> Finding:
         """Right at an earlier step, wrong now, without a memory in the fault itself: something lives between calls."""
-        earlier = [j for j in self.comparison.judged if j.name == finding.name and j.step < finding.step and j.passed]
-        if not earlier or not finding.explanations:
+        own = [j for j in self.comparison.judged if j.name == finding.name]
+        earlier = [j for j in own if j.step < finding.step and j.passed]
+        # What happens once, at a later step, is no matter of the first call
+        if not finding.explanations or [j.step for j in earlier] != [0] or any(j.passed for j in own if j.step > 0):
             return finding
         first = finding.explanations[0]
         if {one.key for one in first.kinds} & {*REMEMBERING, *LOCAL}:

@@ -13,6 +13,8 @@ from bridge.judge.diagnosis.records import Explanation
 
 Array = np.ndarray
 
+#: Rows or columns up to which each is listed
+FEW_LINES = 6
 #: Share of wrong elements up to which an error is a local one
 LOCAL = 0.25
 #: Share of a region that is wrong where the region is
@@ -93,9 +95,23 @@ def _axes(wrong: Array) -> list[str]:
         return [*said, "the border only"]
     for used, what, size in ((rows, "row", height), (columns, "column", width)):
         if used.size < size:
-            span = f"{used[0]}" if used.size == 1 else f"{used[0]} to {used[-1]}"
-            said.append(f"{what}{'s' if used.size > 1 else ''} {span} of {size}")
+            said.append(f"{what}{'s' if used.size > 1 else ''} {_spanned(used)} of {size}")
     return said
+
+
+def _spanned(used: Array) -> str:
+    """
+    >>> _spanned(np.array([4, 5, 6])), _spanned(np.array([7, 15])), _spanned(np.arange(1, 80, 8))
+    ('4 to 6', '7, 15', '1, 9, ..., 73 (every 8th)')
+    """
+    steps = np.unique(np.diff(used))
+    if used.size < 3 and not (steps == 1).any():
+        return _listed(used)
+    if steps.size > 1:
+        return _listed(used) if used.size <= FEW_LINES else f"{used.size} of {used[0]} to {used[-1]}"
+    if steps[0] == 1:
+        return f"{used[0]} to {used[-1]}"
+    return f"{used[0]}, {used[1]}, ..., {used[-1]} (every {steps[0]}th)"
 
 
 def _listed(used: Array) -> str:

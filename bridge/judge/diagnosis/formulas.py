@@ -61,9 +61,16 @@ class Formula(Operation):
 
 @dataclass(frozen=True)
 class Sum(Operation):
-    """The gradient of what several layers take: all that come back are added."""
+    """The gradient of what several layers take: all that come back are added.
+
+    Attributes
+    ----------
+    parts : what comes back
+    through : names of the layers through which
+    """
 
     parts: tuple[Operation, ...]
+    through: tuple[str, ...]
 
     def at(self, indices: Array) -> Array:
         return reduce(add, [one.at(indices) for one in self.parts])

@@ -36,16 +36,15 @@ def sum_faults(right: Sum, alone: Callable[[Operation], Hypotheses]) -> Hypothes
     ----------
     alone : yields the faults of a part
     """
-    for i, part in enumerate(right.parts):
+    for i, (part, name) in enumerate(zip(right.parts, right.through, strict=True)):
         others = right.parts[:i] + right.parts[i + 1 :]
-        place = f"branch {i + 1} of {len(right.parts)}"
-        yield hypothesis("branch", f"the gradient of {place} is missing", right.replaced(parts=others))
+        yield hypothesis("branch", f"the gradient through {name} is missing", right.replaced(parts=others))
         twice = right.replaced(parts=(*right.parts, part))
-        yield hypothesis("branch", f"the gradient of {place} is added twice", twice)
+        yield hypothesis("branch", f"the gradient through {name} is added twice", twice)
     for i, part in enumerate(right.parts):
         for one in alone(part):
             parts = (*right.parts[:i], one.operation, *right.parts[i + 1 :])
-            yield replace(one, detail=f"in branch {i + 1} of {len(right.parts)}: {one.detail}",
+            yield replace(one, detail=f"through {right.through[i]}: {one.detail}",
                           operation=right.replaced(parts=parts))
 
 

@@ -66,6 +66,10 @@ def relu_backward_faults(dz: ReluBackward, found: Array, graph: StepGraph, name:
         same = other == right or right in graph.inputs(other)
         if other.startswith("forward/") and shape == dz.shape and not same:
             yield hypothesis("mask_other", f"the mask of {other}", dz.replaced(source=graph.value(other)))
+    if dz.source.value.ndim == 4:
+        for layout in layouts(dz.shape, "nchw", "common"):
+            said = f"the mask: {layout.detail}"
+            yield Hypothesis(layout.kinds, said, dz.replaced(source=Bounded(layout(dz.source.value))), layout=layout)
     for slope in _slopes(found, dz.da.value, dz.source.value < 0):
         yield hypothesis("leaky", f"slope {slope:.4g} where the mask is 0", dz.replaced(slope=slope))
 

@@ -24,6 +24,7 @@ from bridge.judge.diagnosis.hypothesis import (
 )
 from bridge.judge.diagnosis.layouts import Layout, Order, layouts
 from bridge.judge.diagnosis.operations import Given
+from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.oracle.reduced_precision import round_fraction
 
 Array = np.ndarray
@@ -128,6 +129,19 @@ def from_memory(base: Hypothesis, before: dict[str, Array]) -> Hypotheses:
         else:
             yield hypothesis("stale", f"a copy of {what}", Given(shape, old.reshape(shape)))
     yield hypothesis("stale", "all zero", Given(shape, np.zeros(shape)))
+
+
+def worked_in_place(base: Hypothesis, graph: StepGraph, name: str, found: Array) -> Hypotheses:
+    """Yield a gradient computed after this one, whose numbers are in its place: its operation overwrote them."""
+    shapes = graph.pair.shapes
+    names = list(shapes)
+    for other in names[names.index(name) + 1 :] if name in names and name.startswith("grads/") else ():
+        if shapes[other] == shapes[name] and graph.given(other) and name.endswith("/output"):
+            own = graph.own(other)
+            if own is not None and np.array_equal(own.reshape(-1), found.reshape(-1)):
+                said = f"it holds {other}: that was computed in its place before it was written"
+                yield base.then("other_layer", said, Given(base.operation.shape, own))
+                return
 
 
 def permuted(base: Hypothesis, predicted: Array, found: Array, name: str) -> Iterator[Hypothesis]:

@@ -10,17 +10,20 @@ from bridge.judge.diagnosis.records import Finding
 def pattern(findings: list[Finding]) -> str:
     """Return the same fault in every convolution of a direction: a constant, not a slip."""
     groups: dict[str, list[set[str]]] = {}
+    wrong: dict[str, int] = {}
     for finding in findings:
+        direction = _direction(finding.operation)
+        wrong[direction] = wrong.get(direction, 0) + 1
         # What is described is no longer named after its place
-        known = finding.explanations and finding.seen is None
-        if known and (direction := _direction(finding.operation)):
+        if direction and finding.explanations and finding.seen is None:
             groups.setdefault(direction, []).append({one.key for e in finding.explanations for one in e.kinds})
     said = []
     for direction, keys in groups.items():
         common = set.intersection(*keys)
         if len(keys) > 1 and common:
             titles = " and ".join(one.title for one in KINDS if one.key in common)
-            said.append(f"{titles}, in every one of the {len(keys)} wrong {direction}s")
+            every = "every one" if len(keys) == wrong[direction] else len(keys)
+            said.append(f"{titles}, in {every} of the {wrong[direction]} wrong {direction}s")
     return "; ".join(said)
 
 

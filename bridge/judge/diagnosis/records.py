@@ -85,6 +85,7 @@ class Finding:
     seen : what is seen of an error that no fault explains
     where : where the error lives: "one image of the batch (1)", "the border", "spread over the whole tensor", ...
     share : of its elements that are wrong; 1 where that is not known
+    cut : time was up before all known faults were tried
     """
 
     name: str
@@ -96,6 +97,7 @@ class Finding:
     where: str = ""
     share: float = 1.0
     seen: Seen | None = None
+    cut: bool = False
 
 
 @dataclass

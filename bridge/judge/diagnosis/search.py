@@ -151,6 +151,9 @@ class Search:
     def _one_fault(self) -> None:
         """Of what came out first; of the operation too, unless that costs much and is not needed."""
         base = base_of(self.case.right)
+        self._try(output_faults.worked_in_place(base, self.case.graph, self.case.name, self.found))
+        if self.tried:
+            return
         self._try(output_faults.underflown(base, self.right, self.found))
         self._try(output_faults.changed_numbers(base, self.found))
         self._try(output_faults.quantised(base, self.truth.value, self.found))

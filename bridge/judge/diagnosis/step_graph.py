@@ -142,12 +142,12 @@ class StepGraph:
         layer, _, what = rest.partition("/")
         if what not in ("", "output"):
             return self._gradient(shape, self._node(layer), what)
-        parts = [self._backward(shape, node, i)
-                 for node in self._takers(layer) for i, taken in enumerate(node.inputs) if taken == layer]
+        ways = [(node, i) for node in self._takers(layer) for i, taken in enumerate(node.inputs) if taken == layer]
+        parts = tuple(self._backward(shape, node, i) for node, i in ways)
         if not parts:
             y, target = self._values(name)
             return LossGradient(shape, y, target.value, self.pair.loss_scale)
-        return parts[0] if len(parts) == 1 else Sum(shape, tuple(parts))
+        return parts[0] if len(parts) == 1 else Sum(shape, parts, tuple(node.name for node, _ in ways))
 
     def _values(self, name: str) -> list[Bounded]:
         return [self.value(other) for other in self.inputs(name)]

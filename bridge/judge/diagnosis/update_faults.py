@@ -161,6 +161,7 @@ def _decays(case: Updating) -> Hypotheses:
             yield hypothesis("weight_decay", said, _decayed(plain, case.weights[-1], factor))
         twice = _decayed(case.right(), case.weights[-1], decay)
         yield hypothesis("weight_decay", "twice: in the gradient, and w*(1 - decay)", twice)
+        yield from _decays_of_others(case)
         for factor in (2.0, 0.5, -1.0):
             yield hypothesis("weight_decay", f"times {factor:g}", case.by(replace(sgd, weight_decay=factor * decay)))
         return
@@ -172,6 +173,17 @@ def _decays(case: Updating) -> Hypotheses:
             if one > 0:
                 decayed = case.by(replace(sgd, weight_decay=one))
                 yield hypothesis("weight_decay", f"{one:g} although none is asked for", decayed, fitted=True)
+
+
+def _decays_of_others(case: Updating) -> Hypotheses:
+    """The decay of weights that are not those before the step."""
+    known, decay = case.weights, case.sgd.weight_decay
+    if len(known) < 2:
+        return
+    for said, other in (("weights of the first step", [known[0]] * len(known)),
+                        ("weights of the step before", [known[0], *known[:-1]])):
+        gradients = [g + decay * (w - own) for g, w, own in zip(case.gradients, other, known, strict=True)]
+        yield hypothesis("weight_decay", f"of the {said}", case.by(case.sgd, gradients))
 
 
 def _decayed(plain: Given, w: Array, factor: float) -> Given:
@@ -189,7 +201,7 @@ def _momenta(case: Updating) -> Hypotheses:
         return
     variants: Iterator[tuple[str, Sgd]] = iter(
         [
-            ("no momentum, or the buffer is forgotten after every step", replace(sgd, momentum=0.0, nesterov=False)),
+            ("no momentum: the buffer is empty before this step", replace(sgd, momentum=0.0, nesterov=False)),
             ("dampening ignored", replace(sgd, dampening=0.0)),
             ("v = mu*v + (1 - mu)*g, but v = g at first", replace(sgd, dampening=sgd.momentum, nesterov=False)),
             ("Nesterov missing", replace(sgd, nesterov=False)),

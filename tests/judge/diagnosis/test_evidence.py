@@ -15,6 +15,7 @@ from bridge.judge.diagnosis.evidence.slices import mixtures
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import MOSTLY, Explanation, Finding
+from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.report.facts import finding_lines
 from tests.helpers.diagnosed import Lab, make
 
@@ -187,3 +188,31 @@ def test_what_leaves_more_than_rounding_is_reported_as_unknown() -> None:
     for rest, unknown in ((0.06, True), (0.0, False)):
         lines = finding_lines(1, Finding(Z, 0, "conv two", 9.0, seen=Seen("a description", "the code", rest)))
         assert ("Unknown structure" in lines[0], "a description" in lines[0].lower()) == (unknown, not unknown), lines
+
+
+def test_a_search_that_was_stopped_says_so() -> None:
+    """It has not tried all that it knows."""
+    for given in ({}, {"seen": Seen("a description", "the code", 0.0)}):
+        whole, stopped = (" ".join(finding_lines(1, Finding(Z, 0, "conv two", 9.0, cut=cut, **given)))
+                          for cut in (False, True))
+        assert "no known fault" in whole.lower() and "--diagnosis-time" not in whole
+        assert "none of the known faults that were tried" in stopped.lower() and "--diagnosis-time" in stopped
+
+
+def test_losses_of_other_times_are_recognised(lab: Lab) -> None:
+    """Each agrees at the first wrong step, and at the next one, too."""
+    steps = range(1, lab.pair.steps)
+    rights = [float(lab.right("loss", step)[0]) for step in range(lab.pair.steps)]
+    after = []
+    for step in steps:
+        weights = lab.graph(step + 1).weights
+        again = StepGraph(lab.pair, step, weights, ignored=frozenset(lab.pair.shapes))
+        after.append(float(again.operation("loss").values()[0]))
+    for said, values in (
+        ("the mean of the losses so far", [np.mean(rights[: step + 1]) for step in steps]),
+        ("the loss of this batch after the update", after),
+        ("-10*log10 of the mean square (decibels)", [-10 * np.log10(rights[step]) for step in steps]),
+    ):
+        cases = [lab.case("loss", np.array([value]), step) for step, value in zip(steps, values, strict=True)]
+        found = describe(cases[0], cases[0].right.full(lab.arithmetic), lambda: False, cases[1:])
+        assert found is not None and found.said == f"it is {said}"

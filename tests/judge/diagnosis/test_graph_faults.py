@@ -72,7 +72,8 @@ MISTAKES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
     ("forward/largest", lambda t: functional.max_pool2d(functional.pad(t["forward/leaky"], (1, 1, 1, 1)), 3, 1),
      "padded with zeros"),
     ("forward/largest", lambda t: functional.avg_pool2d(t["forward/leaky"], 3, 1, 1), "the mean of each window"),
-    ("grads/leaky/output", lambda t: t["grads/cat/output"][:, 4:], "is missing"),
+    ("grads/leaky/output", lambda t: t["grads/cat/output"][:, 4:],
+     "the gradient through largest is missing"),
     ("grads/leaky/output", lambda t: t["grads/cat/output"][:, 4:] + functional.avg_pool2d(
         t["grads/largest/output"], 3, 1, 1), "the mean of each window"),
     ("forward/cat", lambda t: torch.cat([t["forward/leaky"], t["forward/largest"]], 1), "inputs in the order 1, 0"),

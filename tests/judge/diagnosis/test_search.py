@@ -281,6 +281,32 @@ def test_two_faults(lab: Lab, name: str, wrong: Callable[[Lab], Array], kinds: s
     assert {one.key for one in explanations[0].kinds} == kinds and detail in explanations[0].detail
 
 
+def test_operands_of_other_batches(lab: Lab) -> None:
+    graph, before = lab.graph(1), lab.graph(0)
+    filters = graph.operation("grads/two/weight")
+    half = filters.x.value.copy()
+    half[2:] = before.value("forward/relu").value[2:]
+    nearest = lab.graph(0).operation("grads/one/weight")
+    for name, step, wrong, detail in (
+        ("grads/two/weight", 1, filters.replaced(x=Bounded(half)), "the input of the last 2 images is that of the"),
+        ("grads/one/weight", 0, nearest.replaced(x=lab.graph(1).value("input")), "the input of the next step"),
+    ):
+        (first, *_), _ = lab.search(name, wrong.values(), step)
+        assert keys(first) == ["previous_step"] and first.detail.startswith(detail)
+
+
+def test_relus_beside_their_bias_and_mask(lab: Lab) -> None:
+    z, da = lab.right("forward/one"), lab.right("grads/relu/output")
+    b = lab.pair.start["one/bias"].astype(np.float64)[:, None, None]
+    mask = (z > 0).transpose(0, 2, 3, 1).reshape(z.shape)
+    for name, wrong, key, detail in (
+        ("forward/relu", np.maximum(z - b, 0) + b, "bias", "added after the ReLU"),
+        ("grads/one/output", da * mask, "nhwc", "the mask: memory in the order (n,h,w,c)"),
+    ):
+        (first, *_), _ = lab.search(name, wrong)
+        assert keys(first) == [key] and first.detail.startswith(detail), first.detail
+
+
 def test_old_contents(lab: Lab) -> None:
     """Of the step before: added, in place of the new ones, and both scrambled."""
     old = lab.right(DW)

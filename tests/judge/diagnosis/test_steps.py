@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
 
-from bridge.judge.diagnosis import Diagnosis
+from bridge.judge.diagnosis import Diagnosis, Explanation, Finding, kind
+from bridge.judge.diagnosis.pattern import pattern
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.edits import plant
 from bridge.validate.self_test.operations import Operations, fed, only, replace
@@ -60,6 +62,8 @@ RULES: list[tuple[str, type[Operations], int, str, str]] = [
     ("plain", OldGradient, 1, "previous_step", "of the step before"),
     ("momentum", replace(decayed=lambda self, n, w, g: g), 0, "weight_decay", "none"),
     ("momentum", replace(decayed=lambda self, n, w, g: g + 0.02 * w), 0, "weight_decay", "times 2"),
+    ("momentum", replace(decayed=lambda self, n, w, g: g + 0.01 * self.buffers.setdefault(f"first {n}", w)), 1,
+     "weight_decay", "of the weights of the first step"),
     (
         "momentum",
         replace(velocity=lambda self, n, old, g: g if old is None else 0.9 * old + g),
@@ -79,7 +83,7 @@ RULES: list[tuple[str, type[Operations], int, str, str]] = [
         replace(velocity=lambda self, n, old, g: g),
         1,
         "momentum",
-        "the buffer is forgotten",
+        "the buffer is empty before this step",
     ),
     ("nesterov", replace(direction=lambda self, n, g, v: v), 0, "momentum", "Nesterov missing"),
     (
@@ -160,6 +164,25 @@ def test_state_names_the_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: 
     assert first.explanations[0].detail == "right at step 0, then: reversed along r and s"
 
 
+def test_what_happens_once_at_a_later_step_is_no_matter_of_the_first_call(tmp_path: Path) -> None:
+    fixture, right = make(tmp_path, steps=3)
+    flipped = {"steps/1/grads/two/weight": lambda g: g[..., ::-1, ::-1]}
+    (first,) = said(fixture, plant(right, tmp_path / "w.h5", flipped)).findings
+    assert (first.step, keys(first.explanations[0])) == (1, ["kernel_flipped"])
+
+
+def test_a_gradient_that_was_overwritten_in_place_is_no_dropout(
+    fixtures: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    """What was written is masked already: in place of the gradient of the ReLU's output that of its input."""
+    fixture, right = fixtures["plain"]
+    with h5py.File(right) as file:
+        later = file["steps/0/grads/one/output"][()]
+    (first,) = said(fixture, plant(right, tmp_path / "w.h5", {"steps/0/grads/relu/output": lambda g: later})).findings
+    assert keys(first.explanations[0]) == ["other_layer"] and len(first.explanations) == 1
+    assert first.explanations[0].detail.startswith("it holds grads/one/output")
+
+
 def test_an_accumulating_gradient_is_a_memory_of_its_own(
     fixtures: dict[str, tuple[Path, Path]], tmp_path: Path
 ) -> None:
@@ -174,6 +197,13 @@ def test_an_accumulating_gradient_is_a_memory_of_its_own(
     diagnosis = said(fixture, train(fixture, tmp_path / "r.h5", Adding))
     assert [keys(one.explanations[0]) for one in diagnosis.findings] == [["accumulated"]] * 3
     assert diagnosis.pattern == "added to old contents, in every one of the 3 wrong filter gradients"
+
+
+def test_what_some_findings_have_in_common_is_counted() -> None:
+    scaled = Explanation((kind("scale"),), "times 2", 0.5)
+    found = [Finding(f"grads/{i}/bias", 0, f"the bias gradient of {i}", 9.0, (scaled,) if i else ()) for i in range(3)]
+    assert pattern(found) == "a constant factor, in 2 of the 3 wrong bias gradients"
+    assert pattern(found[1:]) == "a constant factor, in every one of the 2 wrong bias gradients"
 
 
 def gradients(name: str) -> bool:

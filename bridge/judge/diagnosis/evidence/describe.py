@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -182,7 +183,28 @@ def _losses(case: Case, right: Loss) -> Iterator[Seen]:
         targets[f"the targets of other images ({by} further)"] = np.roll(right.target, by, 0)
     expected = float(right.full(graph.arithmetic).value.reshape(-1)[0])
     others |= with_penalty(expected, graph.weights, graph.pair.sgd.weight_decay)
+    others |= _of_other_times(graph, expected)
     yield from losses(right, float(case.found.reshape(-1)[0]), others, targets)
+
+
+def _of_other_times(graph: StepGraph, loss: float) -> dict[str, float]:
+    """Losses over several steps, and of the weights after the update; of images that are not large."""
+    if math.prod(graph.pair.batch_shape) > MANY:
+        return {}
+    found: dict[str, float] = {}
+    known = [graph.own(name) is not None for name in graph.inputs("loss")[:1]]
+    if graph.step and all(known):
+        before = [StepGraph(graph.pair, k, graph.pair.start) for k in range(graph.step)]
+        if all(one.own(one.inputs("loss")[0]) is not None for one in before):
+            so_far = [float(one.operation("loss").values().reshape(-1)[0]) for one in before]
+            found["the mean of the losses so far"] = float(np.mean([*so_far, loss]))
+            found["the sum of the losses so far"] = float(np.sum([*so_far, loss]))
+    after = graph.pair.parameters(graph.pair.candidate, graph.step + 1)
+    if after is not None and all(np.isfinite(w).all() for w in after.values()):
+        wide = {name: w.astype(np.float64) for name, w in after.items()}
+        again = StepGraph(graph.pair, graph.step, wide, ignored=frozenset(graph.pair.shapes), bounded=False)
+        found["the loss of this batch after the update"] = float(again.operation("loss").values().reshape(-1)[0])
+    return found
 
 
 def _operands(case: Case) -> dict[str, Array]:
@@ -213,6 +235,9 @@ def known_tensors(case: Case) -> dict[str, Array]:
             own = graph.own(name) if name != "loss" else None
             if own is not None and own.size <= MANY:
                 found[f"{name}{when}"] = own
+    if case.graph.step + 1 < case.graph.pair.steps:
+        later = StepGraph(case.graph.pair, case.graph.step + 1, case.graph.pair.start)
+        found |= {f"{name} of the next step": later.value(name).value for name in (INPUT, TARGET)}
     for name, w in case.graph.weights.items():
         found[f"weights/{name}"] = w
     step = case.graph.step

@@ -45,6 +45,7 @@ def _of(d: Array, target: Array, y: Array) -> dict[str, float]:
         "the median of the squared differences": np.median(d * d),
         "the variance of the differences (their mean is taken off)": d.var(),
         "the mean of log(cosh(difference))": (np.logaddexp(d, -d) - np.log(2)).mean(),
+        "-10*log10 of the mean square (decibels)": -10 * np.log10(max((d * d).mean(), 1e-300)),
         "the mean difference": d.mean(), "the squared mean difference": d.mean() ** 2,
         "the mean square of the output": (y * y).mean(), "the mean square of the target": (target * target).mean(),
         "the mean square relative to that of the target": (d * d).sum() / max((target * target).sum(), 1e-300),
@@ -64,8 +65,9 @@ def _of(d: Array, target: Array, y: Array) -> dict[str, float]:
         for start, which in ((0, "even"), (1, "odd")):
             if d.shape[axis] > 1:
                 part = np.take(d, range(start, d.shape[axis], 2), axis)
-                found |= {f"the mean square over {which} {word} only": (part * part).mean(),
-                          f"the sum of squares over {which} {word} only, over all elements":
+                these = f"{which} {word}" if d.shape[axis] > 2 else f"{word[:-1]} {start}"
+                found |= {f"the mean square over {these} only": (part * part).mean(),
+                          f"the sum of squares over {these} only, over all elements":
                           (part * part).sum() / d.size}
         for index in range(d.shape[axis]) if axis > 1 else ():
             if index in (0, d.shape[axis] - 1):
