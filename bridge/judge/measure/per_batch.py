@@ -17,6 +17,9 @@ from bridge.operations.losses import MeanSquaredError
 
 Array = np.ndarray
 
+#: In place of an infinite bound
+VAST = 1e300
+
 
 @dataclass
 class BatchVisitor:
@@ -44,7 +47,7 @@ class BatchVisitor:
         pair, path, shape = self.pair, f"steps/{self.step}/{name}", self.pair.shapes[name]
         parameter = name.removeprefix("grads/")
         if parameter in pair.start:
-            self.gradients[parameter] = truth.value, truth.error
+            self.gradients[parameter] = truth.value, _bound(truth)
         if reference_counts(pair, self.step) and pair.reference.has(path):
             self.reference[name] = _compared(pair.reference.read(path, shape), truth)
         if twin_counts(pair, self.step) and pair.reference.has(f"oracle/{path}"):
@@ -86,4 +89,9 @@ def width(value: Array, bound: Array) -> float:
 
 def _compared(found: Array, truth: Bounded) -> Statistic:
     """Also of a scalar."""
-    return measure(*(np.atleast_1d(array) for array in (found, truth.value, truth.error)))
+    return measure(*(np.atleast_1d(array) for array in (found, truth.value, _bound(truth))))
+
+
+def _bound(truth: Bounded) -> Array:
+    """A bound that has overflowed behind many operations proves nothing: anything finite is inside it."""
+    return np.where(np.isfinite(truth.value), np.nan_to_num(truth.error, nan=VAST, posinf=VAST), truth.error)

@@ -139,3 +139,17 @@ def test_the_adjoint_identity_needs_a_chain(folder: Path) -> None:
     fixture = folder / "Unet.h5"
     with pytest.raises(FileError, match="its model is no chain of convolutions and ReLUs"):
         adjoint_identities(fixture, result_of(fixture))
+
+
+def deep_net() -> nn.Module:
+    return nn.Sequential(*(layer for i in range(8) for layer in (nn.Conv2d(4 if i else 1, 4, 3, padding=1, bias=False),
+                                                                nn.BatchNorm2d(4), nn.LeakyReLU(0.5))))
+
+
+def test_bounds_that_overflow_prove_nothing(tmp_path: Path) -> None:
+    """Each normalisation divides by a variance that all errors before it may have made 0."""
+    fixture = export(tmp_path / "f.h5", ExportSettings(model=deep_net, **SETTINGS | {"steps": 1})).path
+    comparison, verdict = judge(fixture, result_of(fixture))
+    assert verdict.outcome is Outcome.ROUNDING and verdict.words.startswith("RIGHT"), verdict.words
+    wrong = changed("steps/0/forward/22", lambda a: a * np.float32(1.001))
+    assert judge(fixture, result_of(fixture, wrong), diagnosing=False).verdict.outcome is Outcome.BUG
