@@ -149,7 +149,7 @@ def deep_net() -> nn.Module:
 def test_bounds_that_overflow_prove_nothing(tmp_path: Path) -> None:
     """Each normalisation divides by a variance that all errors before it may have made 0."""
     fixture = export(tmp_path / "f.h5", ExportSettings(model=deep_net, **SETTINGS | {"steps": 1})).path
-    comparison, verdict = judge(fixture, result_of(fixture))
+    verdict = judge(fixture, result_of(fixture)).verdict
     assert verdict.outcome is Outcome.ROUNDING and verdict.words.startswith("RIGHT"), verdict.words
     wrong = changed("steps/0/forward/22", lambda a: a * np.float32(1.001))
     assert judge(fixture, result_of(fixture, wrong), diagnosing=False).verdict.outcome is Outcome.BUG
