@@ -104,11 +104,10 @@ def judge_pair(
         If the result declares none. See also `bridge.judge.measure.comparison.compare`.
     """
     allowed = families(",".join(allow), "allow") | pair.declared_families()
-    if not pair.model.is_chain:
-        return _of_graph(pair, progress, seconds if diagnosing else 0.0)
     if not diagnosing:
         return _decided(pair, progress, allowed)[0]
-    with adequacy_in_background(pair) if adequacy else nullcontext() as computed:
+    # What the data can show is planted in chains alone
+    with adequacy_in_background(pair) if adequacy and pair.model.is_chain else nullcontext() as computed:
         (comparison, verdict), found = _decided(pair, progress, allowed)
         missing = verdict.missing
         if comparison.failures and (found is None or found.leaves):
@@ -124,18 +123,6 @@ def judge_pair(
         return Judgement(comparison, replace(verdict, adequacy=shown))
 
 
-def _of_graph(pair: FilePair, progress: Report | None, seconds: float) -> Judgement:
-    """The judgement of a network that is no chain: other arithmetic is recognised in chains alone."""
-    comparison = compare(pair, progress)
-    verdict = decide(comparison)
-    if comparison.failures and seconds > 0:
-        verdict = attempt(verdict.missing, "the search for the fault",
-                          lambda: _explained(pair, comparison, verdict, None, seconds), verdict)
-    if verdict.diagnosis is not None:
-        verdict.missing.extend(verdict.diagnosis.missing)
-    return Judgement(comparison, verdict)
-
-
 # A candidate's NaN and infinity are judged, not warned of
 @np.errstate(all="ignore")
 def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -> tuple[Judgement, Recognised | None]:
@@ -145,7 +132,7 @@ def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -
         probed = attempt(missing, "the look at every bit of the probe", lambda: judge_probe(comparison, pair), None)
         return Judgement(comparison, probed or in_doubt(decide(comparison), missing)), None
     found = None
-    for question in questions(allowed, progress):
+    for question in questions(allowed, progress, pair.model.is_chain):
         answer = attempt(missing, question.what, partial(question.ask, pair, comparison), None)
         if answer is None:
             continue
@@ -156,7 +143,7 @@ def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -
         # By the bounds of legal arithmetic the questions go on
         pair, comparison = found.pair, found.comparison
     verdict = decide(comparison, found)
-    if verdict.outcome is not Outcome.BUG and comparison.failures:
+    if verdict.outcome is not Outcome.BUG and comparison.failures and pair.model.is_chain:
         stale = attempt(missing, "the look for operands of the step before",
                         partial(recognise_stale, pair, comparison), None)
         if stale is not None:

@@ -29,6 +29,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.judge.oracle.reduced_precision import CUT_OFF, HALF, HYPOTHESES, ReducedPrecision, words
+from bridge.operations.graph import INPUT
 
 Array = np.ndarray
 
@@ -55,6 +56,9 @@ def recognise(pair: FilePair, comparison: Comparison, progress: Report | None = 
         return None
     tensor = f"forward/{failing.layer.name}"
     for name, reduced in HYPOTHESES[pair.candidate.precision].items():
+        if name in HALF and not pair.model.is_chain:
+            # There other operations than convolutions store their results, too
+            continue
         # Products of rounded operands are exact in float32; a float64 candidate in float32 sums in float32
         u = total_roundoff("float32") if reduced.results is None else CUT_OFF
         found = _statistic(pair, failing.layer, failing.source, reduced, u)
@@ -129,17 +133,13 @@ class Failing(NamedTuple):
 
 def _failing(pair: FilePair) -> Failing | None:
     """The first convolution of step 0 that fails, of those that can be computed again."""
-    candidate, source = pair.candidate, None
-    for layer in pair.model.layers:
-        name = f"forward/{layer.name}"
-        known = candidate.has(f"steps/0/{name}") and (
-            layer is pair.model.layers[0] or (source is not None and candidate.has(f"steps/0/{source}"))
-        )
-        if isinstance(layer, Conv2d) and known:
+    for layer in pair.model.graph.nodes:
+        source = None if layer.inputs[0] == INPUT else f"forward/{layer.inputs[0]}"
+        needed = [f"forward/{layer.name}", *([source] if source else [])]
+        if isinstance(layer, Conv2d) and all(pair.candidate.has(f"steps/0/{name}") for name in needed):
             declared = _statistic(pair, layer, source, None, pair.u)
             if not declared.t <= 1:
                 return Failing(layer, source, declared)
-        source = name
     return None
 
 

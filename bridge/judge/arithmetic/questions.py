@@ -27,7 +27,9 @@ class Question(NamedTuple):
     ask: Callable[[FilePair, Comparison], Recognised | None]
 
 
-def questions(allowed: frozenset[str] = frozenset(), progress: Report | None = None) -> list[Question]:
+def questions(
+    allowed: frozenset[str] = frozenset(), progress: Report | None = None, chain: bool = True
+) -> list[Question]:
     """Return all questions; the first answer counts.
 
     What explains everything comes first, then what was computed again, then what looks like an algorithm, then single
@@ -38,12 +40,16 @@ def questions(allowed: frozenset[str] = frozenset(), progress: Report | None = N
     ----------
     allowed : families of algorithms whose errors are rounding
     progress : called as ``progress(done, total)`` where all images are compared once more
+    chain : the network is one of convolutions and ReLUs; of others only a lower precision of convolutions is known
     """
+    lower = Question("the look for a lower precision", partial(precision.recognise, progress=progress))
+    if not chain:
+        return [lower]
     return [
         Question("the look for flush to zero", flush.recognise),
         Question("the look for the order of evaluation", order.recognise),
         Question("the look for directed rounding", rounding.recognise),
-        Question("the look for a lower precision", partial(precision.recognise, progress=progress)),
+        lower,
         Question("the look for an algorithm", partial(algorithm.recognise, allowed=allowed)),
         Question("the look for rounded operands", operands.recognise),
         Question("the look for the bounds of a lower precision", precision.consistent),

@@ -251,6 +251,8 @@ class Bounded:
             carried += product(e_a, b + e_b)
         if e_b.any():
             carried += product(a, e_b)
+        if operand := self.arithmetic.operand:
+            carried += operand * (2 + operand) * absolute
         if bias is not None:
             value, absolute, carried = value + bias.value, absolute + np.abs(bias.value), carried + bias.error
         return self._summed(value, absolute, carried, n, tiny=float(np.max(n)))

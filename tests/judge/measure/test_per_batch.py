@@ -6,16 +6,19 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from bridge.common.errors import FileError
 from bridge.identities.adjoint_check import adjoint_identities
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
+from bridge.judge.oracle.reduced_precision import round_fraction
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.torch_graphs import Denoiser, Mlp, Resnet, Unet
@@ -153,3 +156,42 @@ def test_bounds_that_overflow_prove_nothing(tmp_path: Path) -> None:
     assert verdict.outcome is Outcome.ROUNDING and verdict.words.startswith("RIGHT"), verdict.words
     wrong = changed("steps/0/forward/22", lambda a: a * np.float32(1.001))
     assert judge(fixture, result_of(fixture, wrong), diagnosing=False).verdict.outcome is Outcome.BUG
+
+
+class Tf32(torch.autograd.Function):
+    """A convolution whose operands have ten bits, in each direction."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, *geometry: Any) -> Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.geometry = geometry
+        return CONV2D(low(x), low(w), b, *geometry)
+
+    @staticmethod
+    def backward(ctx: Any, *dys: Tensor) -> Any:
+        (x, w), (dy,) = ctx.saved_tensors, dys
+        dx = torch.nn.grad.conv2d_input(x.shape, low(w), low(dy), *ctx.geometry)
+        dw = torch.nn.grad.conv2d_weight(low(x), w.shape, low(dy), *ctx.geometry)
+        return dx, dw, dy.sum((0, 2, 3)), None, None, None, None
+
+
+CONV2D = torch.nn.functional.conv2d
+
+
+def low(x: Tensor) -> Tensor:
+    return torch.from_numpy(round_fraction(x.detach().numpy(), 10)).to(x.dtype)
+
+
+def test_tf32_is_a_lower_precision_and_a_bug_beside_it_is_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.nn.functional, "conv2d", Tf32.apply)
+    export(tmp_path / "Unet.h5", ExportSettings(model=Unet, **SETTINGS))
+    result = result_of(tmp_path / "Unet.h5")
+    verdict = judge(folder / "Unet.h5", result).verdict
+    assert verdict.outcome is Outcome.PRECISION, verdict.words
+    assert "forward/down is exactly what TF32 operands give" in verdict.words
+    with h5py.File(result, "r+") as file:
+        cat = file["steps/0/grads/leaky_relu/output"]
+        cat[...] = cat[...][:, ::-1]
+    assert judge(folder / "Unet.h5", result).verdict.outcome is Outcome.BUG
