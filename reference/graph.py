@@ -251,6 +251,23 @@ def _flatten(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     return "flatten", {}
 
 
+def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    _only(name, layer, mode="nearest", size=None)
+    factors = layer.scale_factor if isinstance(layer.scale_factor, (tuple, list)) else [layer.scale_factor] * 2
+    if any(factor is None or factor < 1 or factor != int(factor) for factor in factors):
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): scale_factor {layer.scale_factor} found, integers "
+                         "are supported")
+    return "upsample_nearest2d", {"scale_factor": _pair(tuple(factors))}
+
+
+def _over_channels(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
+    def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+        _only(name, layer, dim=1)
+        return kind, {}
+
+    return describe
+
+
 def _only(name: str, layer: Any, **wanted: Any) -> None:
     for option, value in wanted.items():
         found = getattr(layer, option, value)
@@ -265,6 +282,10 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.LeakyReLU: lambda _, layer: ("leaky_relu", {"negative_slope": float(layer.negative_slope)}),
     nn.Sigmoid: lambda *_: ("sigmoid", {}),
     nn.Tanh: lambda *_: ("tanh", {}),
+    nn.Softmax: _over_channels("softmax"),
+    nn.LogSoftmax: _over_channels("log_softmax"),
+    nn.Upsample: _upsample,
+    nn.UpsamplingNearest2d: _upsample,
     nn.MaxPool2d: _pooling("max_pool2d"),
     nn.AvgPool2d: _pooling("avg_pool2d"),
     nn.AdaptiveAvgPool2d: _global_pool,
@@ -299,6 +320,22 @@ def _flattened(x: Any, start_dim: int = 0, end_dim: int = -1) -> Made:
     return nn.Flatten(start_dim, end_dim), [x]
 
 
+def _probabilities(layer: type[nn.Module]) -> Callable[..., Made]:
+    def make(input: Any, dim: int, dtype: Any = None, _stacklevel: int = 3) -> Made:
+        if dtype is not None:
+            raise TypeError(f"dtype={dtype}, none is supported")
+        return layer(dim), [input]
+
+    return make
+
+
+def _interpolated(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+                  align_corners: Any = None, recompute_scale_factor: Any = None, antialias: bool = False) -> Made:
+    if align_corners or recompute_scale_factor or antialias:
+        raise TypeError("align_corners, recompute_scale_factor, or antialias, none of which is supported")
+    return nn.Upsample(size, scale_factor, mode), [input]
+
+
 _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     operator.add: _add, operator.iadd: _add, torch.add: _add, torch.Tensor.add: _add,
     torch.cat: _cat, torch.concat: _cat,
@@ -308,6 +345,11 @@ _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     functional.sigmoid: lambda x: (nn.Sigmoid(), [x]),
     torch.tanh: lambda x: (nn.Tanh(), [x]), torch.Tensor.tanh: lambda x: (nn.Tanh(), [x]),
     functional.tanh: lambda x: (nn.Tanh(), [x]),
+    torch.softmax: _probabilities(nn.Softmax), functional.softmax: _probabilities(nn.Softmax),
+    torch.Tensor.softmax: _probabilities(nn.Softmax),
+    torch.log_softmax: _probabilities(nn.LogSoftmax), functional.log_softmax: _probabilities(nn.LogSoftmax),
+    torch.Tensor.log_softmax: _probabilities(nn.LogSoftmax),
+    functional.interpolate: _interpolated,
     torch.flatten: _flattened, torch.Tensor.flatten: _flattened,
     functional.max_pool2d: lambda x, *args, **options: (nn.MaxPool2d(*args, **options), [x]),
     functional.avg_pool2d: lambda x, *args, **options: (nn.AvgPool2d(*args, **options), [x]),

@@ -46,6 +46,8 @@ module cnn_model_graph
       logical :: mean = .true.
       !> The caller's tensor of the last forward pass: it must stay alive until the backward pass
       type(tensor_type) :: input
+      !> Number of its dimensions
+      integer, private :: rank = 0
       type(tensor_type) :: input_gradient
       !> Names of all nodes, and how many of them have been added
       type(name_type), allocatable, private :: names(:)
@@ -189,6 +191,7 @@ contains
       type(operands_type) :: operands
       integer :: i
       self%input = x
+      self%rank = rank
       call self%find_shapes(shape_type(rank, x%extent), error)
       if (allocated(error)) return
       call self%allocate_tensors(error)
@@ -281,6 +284,8 @@ contains
          end do
          operands%w = node%parameters%value
          operands%dw = node%parameters%gradient
+         operands%rank = self%rank
+         if (node%inputs(1) > 0) operands%rank = self%nodes(node%inputs(1))%shape%rank
          operands%y = node%output
          operands%dy = node%output_gradient
       end associate

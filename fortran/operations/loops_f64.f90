@@ -13,6 +13,7 @@ module cnn_operations_loops_f64
    public :: leaky_backward_loop, leaky_loop, sigmoid_backward_loop, sigmoid_loop, tanh_backward_loop, tanh_loop
    public :: max_backward_loops, max_loops, mean_backward_loops, mean_loops
    public :: normalize_backward_loops, normalize_loops
+   public :: repeat_backward_loops, repeat_loops, softmax_backward_loops, softmax_loops
 
 contains
    include "broadcast.inc"
@@ -20,4 +21,5 @@ contains
    include "pointwise.inc"
    include "windows.inc"
    include "normalization.inc"
+   include "channels.inc"
 end module cnn_operations_loops_f64

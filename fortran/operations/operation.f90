@@ -25,6 +25,8 @@ module cnn_operations_operation
    type, public :: operands_type
       type(tensor_type), allocatable :: x(:), w(:), dx(:), dw(:)
       type(tensor_type) :: y, dy
+      !> Number of dimensions of the first input
+      integer :: rank = 0
    end type operands_type
 
    type, abstract, public :: operation_type

@@ -8,6 +8,8 @@ module cnn_operations_registry
    use cnn_operations_pointwise, only : leaky_relu_type, relu_type, sigmoid_type, tanh_type
    use cnn_operations_pooling, only : avg_pool2d_type, global_avg_pool2d_type, max_pool2d_type
    use cnn_operations_products, only : conv2d_type, linear_type
+   use cnn_operations_resizing, only : upsample_nearest2d_type
+   use cnn_operations_softmax, only : softmax_type
    implicit none
    private
 
@@ -44,14 +46,20 @@ contains
          allocate (leaky_relu_type :: operation)
        case ("linear")
          allocate (linear_type :: operation)
+       case ("log_softmax")
+         allocate (operation, source=softmax_type(logarithm=.true.))
        case ("max_pool2d")
          allocate (max_pool2d_type :: operation)
        case ("relu")
          allocate (relu_type :: operation)
        case ("sigmoid")
          allocate (sigmoid_type :: operation)
+       case ("softmax")
+         allocate (softmax_type :: operation)
        case ("tanh")
          allocate (tanh_type :: operation)
+       case ("upsample_nearest2d")
+         allocate (upsample_nearest2d_type :: operation)
        case default
          call fail(error, "model: layer "//name//" has type "//kind//", which is no operation that is known here")
          return

@@ -21,7 +21,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Denoiser, Everything, Mlp, Resnet, Unet
+from tests.helpers.torch_graphs import Denoiser, Everything, Mlp, Resnet, Segmenter, Unet
 
 SETTINGS = {"height": 12, "width": 10, "batch": 3, "steps": 2, "momentum": 0.5}
 
@@ -80,7 +80,7 @@ def test_results_are_right(fixtures: list[Path], tmp_path: Path) -> None:
 
 def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path) -> None:
     fixtures = [everything, *(export(tmp_path / f"{network.__name__}.h5", ExportSettings(
-        model=network, **SETTINGS | {"steps": 1})).path for network in (Resnet, Unet, Mlp))]
+        model=network, **SETTINGS | {"steps": 1})).path for network in (Resnet, Unet, Mlp, Segmenter))]
     for fixture in fixtures:
         for precision in ("float32", "float64"):
             result = tmp_path / "r.h5"
@@ -224,6 +224,17 @@ def test_what_is_damaged_is_one_line(edit: Callable[[h5py.File], object], messag
     assert not (tmp_path / "r.h5").exists()
 
 
+def test_what_an_enlarged_image_cannot_be_is_one_line(tmp_path: Path) -> None:
+    fixture = export(tmp_path / "f.h5", ExportSettings(model=Segmenter, **SETTINGS)).path
+    for edit, message in (
+        (attribute("layers/larger", "scale_factor", [0, 1]), "has scale_factor 0.0, 1.0, expected (height, width), "),
+        (attribute("layers/larger", "scale_factor", None), "model: layer larger has no scale_factor"),
+        (attribute("layers/larger", "scale_factor", [1, 1]), "target (3, 6, 24, 30), expected the shape of"),
+    ):
+        done = run(changed(fixture, tmp_path, edit), tmp_path / "r.h5")
+        assert done.returncode == 2 and message in done.stderr, done.stderr
+
+
 def test_what_an_operation_cannot_take_is_one_line(everything: Path, tmp_path: Path) -> None:
     for edit, message in (
         (attribute("layers/largest", "padding", [2, 2]),
@@ -235,10 +246,9 @@ def test_what_an_operation_cannot_take_is_one_line(everything: Path, tmp_path: P
          "layer last (linear): input (3, 144), expected 240 features in its last axis"),
         (attribute("layers/largest", "stride", [2, 2]),
          "layer cat (concat): the shape (3, 4, 8, 10) of leaky beside (3, 4, 4, 5) of largest, expected shapes that"),
-        (attribute("layers/norm", "num_features", 5), "/steps/0/weights/norm/weight has the shape (4), expected (5)"),
+        (attribute("layers/norm", "num_features", 5),
+         "/steps/0/weights/norm/weight has the shape (1, 1, 1, 4), expected (1, 1, 1, 5)"),
         (attribute("layers/norm", "eps", -1.0), "model: layer norm has eps -1.0, expected a number from 0 on"),
-        (attribute("layers/norm", "inputs", "input"),
-         "layer norm (batch_norm2d): input (3, 1, 8, 10), expected a shape (n, 4, h, w)"),
         (attribute("layers/leaky", "negative_slope", np.nan), "has negative_slope NaN, expected a number from 0 on"),
         (attribute("layers/last", "bias", 2), "model: layer last has bias 2.0, expected 0 or 1"),
         (attribute("layers/flatten", "size", 1), "model: layer flatten has the unknown attribute 'size'"),

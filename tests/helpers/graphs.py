@@ -23,11 +23,14 @@ from bridge.operations import (
     GlobalAvgPool2d,
     LeakyRelu,
     Linear,
+    LogSoftmax,
     MaxPool2d,
     Operation,
     Relu,
     Sigmoid,
+    Softmax,
     Tanh,
+    UpsampleNearest2d,
 )
 from bridge.operations.graph import INPUT, Graph
 from bridge.operations.losses import MeanSquaredError
@@ -135,7 +138,8 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
     shape, two = shapes[one], (one, str(rng.choice(names)))
     takes, pair = {"inputs": (one,)}, lambda low, high: tuple(int(n) for n in rng.integers(low, high, 2))
     flat: list[Operation] = [Relu(name, **takes), LeakyRelu(name, 0.2, **takes), Sigmoid(name, **takes),
-                             Tanh(name, **takes), Add(name, inputs=two),
+                             Tanh(name, **takes), Softmax(name, **takes), LogSoftmax(name, **takes),
+                             Add(name, inputs=two),
                              Linear(name, shape[-1], int(rng.integers(1, 9)), **takes)]
     if len(shape) != 4:
         return flat[int(rng.integers(len(flat)))]
@@ -147,6 +151,7 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
         Conv2d(name, c, int(rng.integers(1, 7)), (3, 3), padding=(1, 1), **takes),
         BatchNorm2d(name, c, **takes), Concat(name, inputs=two), MaxPool2d(name, kernel, pair(1, 4), **takes),
         AvgPool2d(name, kernel, pair(1, 4), (1, 1), **takes), GlobalAvgPool2d(name, **takes), Flatten(name, **takes),
+        UpsampleNearest2d(name, pair(1, 4), **takes),
     ]
-    chosen = image + flat[:5]
+    chosen = image + flat[:-1]
     return chosen[int(rng.integers(len(chosen)))]

@@ -23,11 +23,14 @@ from bridge.operations import (
     GlobalAvgPool2d,
     LeakyRelu,
     Linear,
+    LogSoftmax,
     MaxPool2d,
     Operation,
     Relu,
     Sigmoid,
+    Softmax,
     Tanh,
+    UpsampleNearest2d,
 )
 from bridge.operations.graph import Graph
 from bridge.operations.losses import MeanSquaredError
@@ -45,10 +48,13 @@ CASES: dict[str, list[Operation]] = {
     "global_avg_pool2d": [GlobalAvgPool2d("it")],
     "leaky_relu": [LeakyRelu("it", 0.2)],
     "linear": [Linear("it", 16, 5)],
+    "log_softmax": [LogSoftmax("it")],
     "max_pool2d": [MaxPool2d("it", (3, 2), (2, 2), (1, 0))],
     "relu": [Relu("it")],
     "sigmoid": [Sigmoid("it")],
+    "softmax": [Softmax("it")],
     "tanh": [Tanh("it")],
+    "upsample_nearest2d": [UpsampleNearest2d("it", (2, 3))],
 }
 
 #: Mistakes by operation: what is computed in its place, from its inputs and parameters
@@ -72,10 +78,15 @@ MISTAKES: dict[str, list[Mistake]] = {
                    lambda it, x, p: functional.leaky_relu(x[0], 2 * it.negative_slope)],
     "linear": [lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].flip(0)}),
                lambda it, x, p: it.torch_forward([x[0].detach()], p) + 0 * x[0].sum()],
+    "log_softmax": [lambda it, x, p: x[0].log_softmax(2),
+                    lambda it, x, p: x[0] - x[0].exp().sum(1, True).log().detach()],
     "max_pool2d": [lambda it, x, p: _even_max(it, x[0])],
     "relu": [lambda it, x, p: functional.leaky_relu(x[0], 1e-2), lambda it, x, p: x[0] * (x[0].detach() > 0.1)],
     "sigmoid": [lambda it, x, p: functional.hardsigmoid(x[0]), lambda it, x, p: torch.tanh(x[0])],
+    "softmax": [lambda it, x, p: x[0].softmax(3), lambda it, x, p: x[0].exp() / x[0].exp().sum(1, True).detach()],
     "tanh": [lambda it, x, p: x[0] - x[0] ** 3 / 3, lambda it, x, p: torch.tanh(x[0]).detach() + 0 * x[0]],
+    "upsample_nearest2d": [lambda it, x, p: functional.interpolate(x[0], scale_factor=(2.0, 3.0), mode="bilinear"),
+                           lambda it, x, p: x[0].repeat(1, 1, 2, 3)],
 }
 
 

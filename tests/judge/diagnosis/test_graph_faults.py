@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -24,7 +25,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Everything
+from tests.helpers.torch_graphs import Everything, Segmenter
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +37,6 @@ def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 Tensors = dict[str, Tensor]
 STEP = "steps/0/"
-
-
-def gradient(of: Callable[..., Tensor], dy: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """What autograd sends back through a function."""
-    leaves = [one.clone().requires_grad_() for one in inputs]
-    return torch.autograd.grad(of(*leaves), leaves, dy)
 
 
 def normalised(x: Tensor, unbiased: bool = False, inside: float = 0.01, outside: float = 0.0) -> Tensor:
@@ -81,7 +76,7 @@ MISTAKES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
     ("forward/mean", lambda t: functional.avg_pool2d(t["forward/cat"], 2, 2, 1, count_include_pad=False),
      "the mean of what is inside the image, without the padding"),
     ("grads/cat/output", lambda t: gradient(lambda x: functional.avg_pool2d(x, 2, 2, 1, count_include_pad=False),
-                                            t["grads/mean/output"], t["forward/cat"])[0],
+                                            t["grads/mean/output"], t["forward/cat"]),
      "the mean of what is inside the image, without the padding"),
     ("forward/square", lambda t: t["forward/mean"] @ t["weights/square/weight"] + t["weights/square/bias"],
      "the weight transposed"),
@@ -97,6 +92,29 @@ MISTAKES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
      "flattened in the order (n, h, w, c)"),
     ("grads/last/weight", lambda t: t["grads/last/output"][:2].T @ t["forward/flatten"][:2],
      "only images 0, 1 of the batch"),
+]
+
+
+def gradient(of: Callable[[Tensor], Tensor], dy: Tensor, x: Tensor) -> Tensor:
+    """What autograd sends back through a function."""
+    leaf = x.clone().requires_grad_()
+    return torch.autograd.grad(of(leaf), leaf, dy)[0]
+
+
+#: The same of what makes probabilities of larger images
+OF_CLASSES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/larger", lambda t: t["forward/classes"].repeat(1, 1, 2, 3),
+     "the image repeated as a whole, not each pixel"),
+    ("grads/classes/output", lambda t: t["grads/larger/output"][:, :, ::2, ::3],
+     "the gradient of the first copy alone"),
+    ("forward/share", lambda t: t["forward/larger"].softmax(3), "over axis 3, not over the channels"),
+    ("forward/share", lambda t: t["forward/larger"].log_softmax(1), "log_softmax in its place"),
+    ("grads/larger/output", lambda t: t["forward/share"] * (1 - t["forward/share"]) * t["grads/share/output"]
+     + gradient(lambda x: x.log_softmax(1), t["grads/log_softmax/output"], t["forward/larger"]),
+     "through share: y * (1 - y), without the other channels"),
+    ("grads/larger/output", lambda t: gradient(
+        lambda x: x.log_softmax(1), t["grads/log_softmax/output"], t["forward/larger"]),
+     "the gradient through share is missing"),
 ]
 
 
@@ -123,15 +141,26 @@ def written(fixture: Path, name: str, values: np.ndarray) -> Path:
 def test_mistakes_of_operations_are_named(
     fixture: Path, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]]
 ) -> None:
-    known, unnamed = tensors(fixture), []
+    assert not unnamed(fixture, mistakes)
+
+
+def test_mistakes_of_probabilities_are_named(tmp_path: Path) -> None:
+    fixture = tmp_path / "fixture.h5"
+    export(fixture, ExportSettings(model=Segmenter, height=4, width=5, batch=2, steps=1))
+    assert not unnamed(fixture, OF_CLASSES)
+
+
+def unnamed(fixture: Path, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]]) -> list[Any]:
+    """Those that the first finding does not name."""
+    known, left = tensors(fixture), []
     for name, wrong, words in mistakes:
         verdict = judge(fixture, written(fixture, name, wrong(known).numpy())).verdict
         assert verdict.outcome is Outcome.BUG and not verdict.missing, (name, words, verdict.missing)
         found = verdict.diagnosis.findings if verdict.diagnosis else []
         said = [one.detail for one in found[0].explanations] if found else []
         if len(found) != 1 or found[0].name != name or not any(words in one for one in said):
-            unnamed.append((name, words, [(one.name, [e.detail for e in one.explanations]) for one in found]))
-    assert not unnamed
+            left.append((name, words, [(one.name, [e.detail for e in one.explanations]) for one in found]))
+    return left
 
 
 def test_right_tensors_need_no_explanation(fixture: Path) -> None:

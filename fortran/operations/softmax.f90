@@ -1,0 +1,75 @@
+! SPDX-License-Identifier: MIT
+!> Operations that make probabilities of the numbers of all channels.
+module cnn_operations_softmax
+   use cnn_core_backend, only : backend_type
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : dtype_float32
+   use cnn_operations_loops_f32, only : softmax_backward_f32 => softmax_backward_loops, softmax_f32 => softmax_loops
+   use cnn_operations_loops_f64, only : softmax_backward_f64 => softmax_backward_loops, softmax_f64 => softmax_loops
+   use cnn_operations_operation, only : operands_type, operation_type
+   use cnn_operations_shape, only : shape_type
+   implicit none
+   private
+
+   !> exp(x) / sum(exp(x)) over the channels, torch's axis 1
+   type, extends(operation_type), public :: softmax_type
+      !> Whether it is the logarithm that is wanted
+      logical :: logarithm = .false.
+   contains
+      procedure :: find_shape => softmax_shape
+      procedure :: forward => softmax_forward
+      procedure :: backward => softmax_backward
+   end type softmax_type
+
+contains
+
+   subroutine softmax_shape(self, shapes, y, error)
+      !> The node
+      class(softmax_type), intent(in) :: self
+      !> Of its input
+      type(shape_type), intent(in) :: shapes(:)
+      !> The same
+      type(shape_type), intent(out) :: y
+      !> It has no channels
+      type(error_type), allocatable, intent(out) :: error
+      y = shapes(1)
+      if (y%rank < 2) call self%refuse("input "//y%text(), "two dimensions or more", error)
+   end subroutine softmax_shape
+
+   subroutine softmax_forward(self, backend, operands, error)
+      !> The node
+      class(softmax_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%y, error)
+      if (allocated(error)) return
+      if (operands%y%dtype == dtype_float32) then
+         call softmax_f32(operands%x(1), operands%rank - 1, self%logarithm, operands%y)
+      else
+         call softmax_f64(operands%x(1), operands%rank - 1, self%logarithm, operands%y)
+      end if
+   end subroutine softmax_forward
+
+   subroutine softmax_backward(self, backend, operands, error)
+      !> The node
+      class(softmax_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx from dy and y
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, operands%dy, error)
+      if (allocated(error)) return
+      if (operands%dy%dtype == dtype_float32) then
+         call softmax_backward_f32(operands%y, operands%dy, operands%rank - 1, self%logarithm, operands%dx(1))
+      else
+         call softmax_backward_f64(operands%y, operands%dy, operands%rank - 1, self%logarithm, operands%dx(1))
+      end if
+   end subroutine softmax_backward
+
+end module cnn_operations_softmax
