@@ -197,8 +197,8 @@ def test_what_a_stage_had_said_is_kept(libraries: Path, tmp_path: Path, monkeypa
 def test_what_a_child_says_is_there_as_it_comes(plan: Plan) -> None:
     """Also when it is ended in the middle: in the files, and in the error."""
     program = "import sys, time; print('out'); print('error', file=sys.stderr); time.sleep(60)"
-    with pytest.raises(ChildError, match="no end within 5 s") as raised:
-        plan.run(5.0, sys.executable, "-c", program)
+    with pytest.raises(ChildError, match="no end within 2 s") as raised:
+        plan.run(2.0, sys.executable, "-c", program)
     assert raised.value.said == "out\nerror\n"
     assert {one.suffix: one.read_text() for one in plan.logs.iterdir()} == {".out": "out\n", ".err": "error\n"}
     plan.run(60.0, sys.executable, "-m", "platform")

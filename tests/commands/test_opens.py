@@ -16,6 +16,7 @@ from bridge.judge.diagnosis import background
 from bridge.validate import __main__ as validate
 from bridge.validate.self_test.edits import plant
 from tests.helpers import wrong
+from tests.helpers.tiers import few_rows
 
 
 @pytest.fixture
@@ -36,11 +37,11 @@ def outputs(folder: Path) -> list[str]:
     return [text for kind in ("json", "report", "junit") for text in (f"--{kind}", str(folder / f"out.{kind}"))]
 
 
-@pytest.mark.parametrize(("options", "names"), [
+@pytest.mark.parametrize(("options", "names"), few_rows([
     ([], ["fixture.h5", "result.h5"]),
     (["--precision", "float64"], ["fixture.h5", "result.h5", "result-float32.h5"]),
     (["--probe"], ["fixture-probe1.h5", "result-probe1.h5"]),
-])
+], 1))
 def test_a_validation_opens_each_file_once(options: list[str], names: list[str], opened: Counter[str],
                                            tmp_path: Path) -> None:
     given = [*options, "--size", "8x16", "--batch", "4", "--steps", "1", *outputs(tmp_path)]

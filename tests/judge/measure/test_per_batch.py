@@ -78,7 +78,7 @@ def test_a_wrong_tensor_is_a_bug(
     folder: Path, network: type[nn.Module], name: str, change: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     fixture = folder / f"{network.__name__}.h5"
-    comparison, verdict = judge(fixture, result_of(fixture, changed(name, change)))
+    comparison, verdict = judge(fixture, result_of(fixture, changed(name, change)), diagnosing=False)
     assert verdict.outcome is Outcome.BUG
     _, step, *rest = name.split("/")
     first = comparison.failures[0]
@@ -89,7 +89,7 @@ def test_a_wrong_tensor_is_a_bug(
 def test_a_wrong_update_is_a_bug(folder: Path) -> None:
     fixture = folder / "Resnet.h5"
     edit = changed("steps/2/weights/last/weight", lambda a: a * np.float32(1.01))
-    comparison, verdict = judge(fixture, result_of(fixture, edit))
+    comparison, verdict = judge(fixture, result_of(fixture, edit), diagnosing=False)
     assert verdict.outcome is Outcome.BUG
     assert {one.name for one in comparison.failures} == {"optimizer/last/weight"}
 
@@ -123,7 +123,8 @@ def test_what_only_a_wide_bound_covers_proves_nothing(folder: Path) -> None:
 
 def test_nan_is_a_failure(folder: Path) -> None:
     fixture = folder / "Mlp.h5"
-    _, verdict = judge(fixture, result_of(fixture, changed("steps/0/forward/2", lambda a: np.full_like(a, np.nan))))
+    nan = changed("steps/0/forward/2", lambda a: np.full_like(a, np.nan))
+    _, verdict = judge(fixture, result_of(fixture, nan), diagnosing=False)
     assert verdict.outcome is Outcome.BUG
 
 
