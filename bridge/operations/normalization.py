@@ -38,10 +38,15 @@ class BatchNorm2d(Operation):
         return shape
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
-        """Return ``weight * (x - mean) / sqrt(variance + eps) + bias``."""
-        normal, _ = self._normalised(inputs[0])
+        """Return ``weight * (x - mean) / sqrt(variance + eps) + bias``.
+
+        Many programs, PyTorch among them, multiply out: one factor and one shift for each channel.
+        """
+        (x,) = inputs
+        normal, scale = self._normalised(x)
         weight, bias = (parameters[name].reshape((1, -1, 1, 1)) for name in ("weight", "bias"))
-        return normal * weight + bias
+        factor = scale * weight
+        return (normal * weight + bias).or_as(x * factor + (bias - self._mean(x) * factor))
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return the gradients with respect to input, weight and bias."""
@@ -53,10 +58,13 @@ class BatchNorm2d(Operation):
         factor = scale * parameters["weight"].reshape((1, -1, 1, 1))
         return [(dy - mean - normal * along) * factor], {"weight": d_weight, "bias": d_bias}
 
+    def _mean(self, x: Number) -> Number:
+        return (x.sum(OVER) / (x.size // self.num_features)).reshape((1, -1, 1, 1))
+
     def _normalised(self, x: Number) -> tuple[Number, Number]:
         """x with mean 0 and variance 1, and the factor of each channel."""
         count = x.size // self.num_features
-        distance = x - (x.sum(OVER) / count).reshape((1, -1, 1, 1))
+        distance = x - self._mean(x)
         variance = (distance.squared()).sum(OVER) / count
         scale = (1.0 / (variance + self.eps).sqrt()).reshape((1, -1, 1, 1))
         return distance * scale, scale

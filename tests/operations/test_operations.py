@@ -12,6 +12,9 @@ import torch
 from torch.nn import functional
 
 from bridge.common.errors import FileError
+from bridge.judge.measure.error_statistics import measure
+from bridge.judge.oracle.bounded import Bounded
+from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.operations import (
     OPERATIONS,
     Add,
@@ -149,6 +152,21 @@ def test_a_mistake_is_far_outside(kind: str, monkeypatch: pytest.MonkeyPatch) ->
         # What "it" computes: its output, its parameters' gradients, and the gradients of what it takes
         assert set(failing) <= {"forward/it", "grads/it/weight", "grads/it/bias", "grads/first/output",
                                 "grads/other/output"}, failing
+
+
+def test_a_batch_norm_may_be_multiplied_out() -> None:
+    """PyTorch computes x * factor + shift; where x is near its mean, that rounds more than weight * (x - mean)."""
+    arithmetic = Arithmetic(total_roundoff("float32"))
+    it, worst = BatchNorm2d("it", 4), 0.0
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        x = (rng.standard_normal((2, 4, 6, 6)) + 0.3).astype(np.float32)
+        parameters = {name: rng.uniform(-1, 1, 4).astype(np.float32) for name in ("weight", "bias")}
+        truth = it.forward([Bounded(x, 0.0, arithmetic)],
+                           {name: Bounded(one, 0.0, arithmetic) for name, one in parameters.items()})
+        found = it.torch_forward([torch.from_numpy(x)], {name: torch.from_numpy(p) for name, p in parameters.items()})
+        worst = max(worst, measure(found.numpy(), truth.value, truth.error).t)
+    assert 0.3 < worst <= 1, worst
 
 
 def test_shapes_are_torchs() -> None:

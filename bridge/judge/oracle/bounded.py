@@ -167,6 +167,10 @@ class Bounded:
         error = carried * (1 + u) + u * np.abs(value)
         return Bounded(value, self.arithmetic.with_underflow(error, tiny) if tiny else error, self.arithmetic)
 
+    def or_as(self, other: Bounded) -> Bounded:
+        """Return the same number with the larger bound of two ways to compute it: a right program takes either."""
+        return Bounded(self.value, np.maximum(self.error, other.error), self.arithmetic)
+
     # Sums
 
     def sum(self, axes: Axes) -> Bounded:
