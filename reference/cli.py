@@ -12,7 +12,7 @@ from typing import NoReturn
 from reference.ending import Ended, end_by, signals_raise
 from reference.errors import InputError, one_line
 from reference.export import ExportReport, export
-from reference.settings import PRECISIONS, REDUCTIONS, ExportSettings
+from reference.settings import LOSSES, PRECISIONS, REDUCTIONS, ExportSettings
 from reference.version import add_version
 
 DESCRIPTION = """\
@@ -169,8 +169,12 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
         "into known operations (default: the three convolutions above)",
     )
     group.add_argument(
-        "--reduction", choices=REDUCTIONS, default="mean", help="the loss is the mean or the sum of the squared "
-        "differences of output and target (default mean)"
+        "--loss", choices=LOSSES, default="mse", help="squared differences of output and target, absolute ones, or the "
+        "cross entropy of classes (default mse); version 2 of the file has it"
+    )
+    group.add_argument(
+        "--reduction", choices=REDUCTIONS, default="mean", help="the loss is a mean or a sum "
+        "(default mean)"
     )
     group.add_argument(
         "--lr", type=float, metavar="X", help="learning rate of SGD (default 0.0625; a probe: what keeps it exact)"

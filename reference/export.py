@@ -23,7 +23,7 @@ from reference.chain import Layers
 from reference.disk import check_place, check_separate, size_text
 from reference.errors import InputError
 from reference.images import image_file
-from reference.micrograph import Source, fit_target, make_source, target_text
+from reference.micrograph import Source, classes_of, fit_target, make_source, target_text
 from reference.model import build_layers, model_file, output_shapes
 from reference.probe import Probe, ProbeSource, settled
 from reference.progress import Stages
@@ -116,7 +116,8 @@ class _Work:
         # A float64 step is its own twin.
         self.computed_twins = settings.twins if settings.precision == "float32" else 0
         size = settings.height, settings.width
-        self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size)
+        self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size,
+                                            graph=settings.loss != "mse")
         channels = next((layer.in_channels for _, layer in self.layers if isinstance(layer, torch.nn.Conv2d)), 1)
         self.input_shape = (settings.batch, channels, *size)
         self.shapes = output_shapes(self.layers, self.input_shape)
@@ -171,6 +172,8 @@ class _Work:
         given, wanted = (torch.from_numpy(images) for images in self.source.batch(k))
         batch = given.to(self.dtype)
         target = self.probe.target(batch, wanted) if self.probe else fit_target(wanted, output_shape).to(self.dtype)
+        if self.settings.loss == "cross_entropy":
+            target = classes_of(target)
         write_tensor(file, f"batches/{k}/input", batch)
         write_tensor(file, f"batches/{k}/target", target)
         return batch, target
@@ -187,7 +190,7 @@ class _Work:
             else:
                 check_finite(f"{group}/{name}", tensor)
 
-        return run_step(layers, batch, target, self.settings.reduction, sink)
+        return run_step(layers, batch, target, self.settings.reduction, sink, self.settings.loss)
 
     def _write_twin(
         self, file: h5py.File, k: int, batch: tuple[torch.Tensor, torch.Tensor], stages: Stages

@@ -64,7 +64,7 @@ class VariedCNN(nn.Module):
 
 
 def build_layers(
-    model: str | Callable[[], Any] | None, seed: int, dtype: torch.dtype, size: tuple[int, int]
+    model: str | Callable[[], Any] | None, seed: int, dtype: torch.dtype, size: tuple[int, int], *, graph: bool = False
 ) -> Layers:
     """Make the module and prove that it is a chain.
 
@@ -77,6 +77,7 @@ def build_layers(
         Of the weights: drawn in it, so that those of a float64 fixture use all their digits.
     size : (height, width) in pixels
         Of the images that the module will see.
+    graph : a chain is one, too
 
     Returns
     -------
@@ -89,7 +90,7 @@ def build_layers(
     """
     module = _call_factory(_find_factory(model), seed, dtype)
     channels = _input_channels(module, size, dtype)
-    if not _looks_like_a_chain(module):
+    if graph or not _looks_like_a_chain(module):
         return trace(module, _example(channels, size, dtype, images=2))
     small = min(size[0], EXAMPLE_PIXELS), min(size[1], EXAMPLE_PIXELS)
     try:

@@ -18,6 +18,7 @@ ORACLE_PIXELS = 2**17
 DEFAULT_LR = 0.0625
 
 PRECISIONS = ("float32", "float64")
+LOSSES = ("mse", "l1", "cross_entropy")
 REDUCTIONS = ("mean", "sum")
 
 
@@ -38,8 +39,10 @@ class ExportSettings:
     lr, momentum, dampening, weight_decay, nesterov
         Of ``torch.optim.SGD``. The learning rate None means 0.0625, a power of two so that an update shows its
         gradient, and in a probe the one that `reference.probe.settled` finds.
+    loss : "mse", "l1" or "cross_entropy"
+        The last takes classes as targets, one for each image or pixel.
     reduction : "mean" or "sum"
-        Of the squared differences, over all elements of the output.
+        Over all elements of the output; of the cross entropy over images and pixels.
     image : path or None
         Micrograph that patches are cut from; a synthetic one where None.
     model : "package.module:factory", a callable without arguments, or None
@@ -72,6 +75,7 @@ class ExportSettings:
     dampening: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
+    loss: str = "mse"
     reduction: str = "mean"
     image: str | Path | None = None
     model: str | Callable[[], Any] | None = None
@@ -103,6 +107,7 @@ class ExportSettings:
                 "nesterov needs momentum > 0 and dampening 0, found "
                 f"momentum {self.momentum} and dampening {self.dampening}"
             )
+        _one_of("loss", self.loss, LOSSES)
         _one_of("reduction", self.reduction, REDUCTIONS)
         _one_of("precision", self.precision, PRECISIONS)
         if self.probe:
@@ -113,7 +118,8 @@ class ExportSettings:
         return dataclasses.replace(self, lr=lr)
 
     def _check_probe(self) -> None:
-        for name, expected in (("image", None), ("momentum", 0), ("dampening", 0), ("weight_decay", 0)):
+        plain = (("image", None), ("loss", "mse"), ("momentum", 0), ("dampening", 0), ("weight_decay", 0))
+        for name, expected in plain:
             if getattr(self, name) != expected:
                 raise InputError(
                     f"a probe makes its own images and takes plain SGD: {name.replace('_', '-')} "

@@ -19,8 +19,12 @@ from reference.settings import ExportSettings
 # not keep the tensor: at full size all of them together are gigabytes.
 Sink = Callable[[str, torch.Tensor], None]
 
+CRITERIA: dict[str, Callable[..., torch.Tensor]] = {
+    "mse": functional.mse_loss, "l1": functional.l1_loss, "cross_entropy": functional.cross_entropy}
 
-def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reduction: str, sink: Sink) -> float:
+
+def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reduction: str, sink: Sink,
+             loss: str = "mse") -> float:
     """Forward, loss and backward; the gradients stay in the layers' parameters, for the optimiser.
 
     Parameters
@@ -33,6 +37,7 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
     sink : callable
         Gets ``forward/<layer>``, ``loss``, ``grads/<layer>/output``, ``grads/<layer>/weight``,
         ``grads/<layer>/bias`` and ``grads/input``; those of frozen parameters too.
+    loss : a key of `CRITERIA`
 
     Returns
     -------
@@ -53,16 +58,16 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
             sink(f"forward/{name}", value)
             # A hook, and not retain_grad(): the gradient is written and gone before the next one comes.
             value.register_hook(_shown(sink, f"grads/{name}/output"))
-        loss = functional.mse_loss(value, target, reduction=reduction)
+        total = CRITERIA[loss](value, target, reduction=reduction)
         del value, known
-        sink("loss", loss)
-        loss.backward()  # type: ignore[no-untyped-call]
+        sink("loss", total)
+        total.backward()  # type: ignore[no-untyped-call]
     for name, part, parameter in parameters(layers):
         assert parameter.grad is not None
         sink(f"grads/{name}/{part}", parameter.grad)
     assert start.grad is not None
     sink("grads/input", start.grad)
-    return loss.item()
+    return total.item()
 
 
 def parameters(layers: Layers) -> Iterator[tuple[str, str, nn.Parameter]]:

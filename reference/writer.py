@@ -135,7 +135,7 @@ def write_header(file: h5py.File, settings: ExportSettings, layers: Layers, data
     if layers.inputs is None:
         file["model"] = model_json(layers, settings.reduction)
     else:
-        _write_graph(file.create_group("model"), layers, settings.reduction)
+        _write_graph(file.create_group("model"), layers, settings)
     optimizer = file.create_group("optimizer").attrs
     optimizer["type"] = "sgd"
     for name in ("lr", "momentum", "dampening", "weight_decay"):
@@ -143,7 +143,7 @@ def write_header(file: h5py.File, settings: ExportSettings, layers: Layers, data
     optimizer["nesterov"] = int(settings.nesterov)
 
 
-def _write_graph(group: h5py.Group, layers: Layers, reduction: str) -> None:
+def _write_graph(group: h5py.Group, layers: Layers, settings: ExportSettings) -> None:
     """``/model`` of version 2: a group for each layer, with its type, inputs and hyperparameters as attributes."""
     for index, (name, layer) in enumerate(layers):
         kind, found = hyperparameters(name, layer)
@@ -154,7 +154,7 @@ def _write_graph(group: h5py.Group, layers: Layers, reduction: str) -> None:
         for key, value in found.items():
             attributes[key] = value
     loss = group.create_group("loss").attrs
-    loss["type"], loss["reduction"] = "mse", reduction
+    loss["type"], loss["reduction"] = settings.loss, settings.reduction
 
 
 def mark_probe(file: h5py.File, operand_bits: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from bridge.common.errors import FileError
 from bridge.operations.graph import INPUT, Graph
+from bridge.operations.losses import LOSSES, Loss, MeanSquaredError
 from bridge.operations.operation import Operation as Operation
 from bridge.operations.operation import Shape as Shape
 from bridge.operations.pointwise import Relu as Relu
@@ -25,7 +26,13 @@ Layer = Conv2d | Relu
 
 @dataclass(frozen=True)
 class Model:
-    """A graph of layers with a mean-squared-error loss; often a chain of convolutions and ReLUs.
+    """A graph of layers with a loss; often a chain of convolutions and ReLUs with the mean squared error.
+
+    Attributes
+    ----------
+    layers : in an order of computation
+    mean : the loss is a mean, else a sum
+    loss : its type, a key of `bridge.operations.losses.LOSSES`
 
     Examples
     --------
@@ -36,6 +43,7 @@ class Model:
 
     layers: tuple[Operation, ...]
     mean: bool = True
+    loss: str = MeanSquaredError.kind
 
     @classmethod
     def from_json(cls, text: str) -> Model:
@@ -84,10 +92,19 @@ class Model:
 
     @cached_property
     def is_chain(self) -> bool:
-        """Return whether it consists of convolutions and ReLUs, each taking the output of the one before."""
+        """Return whether it consists of convolutions and ReLUs, each taking the output of the one before, and its loss
+        is the mean squared error.
+        """
+        if self.loss != MeanSquaredError.kind:
+            return False
         names = [INPUT, *(layer.name for layer in self.layers)]
         return all(isinstance(layer, (Conv2d, Relu)) and layer.inputs in ((), (before,))
                    for layer, before in zip(self.layers, names, strict=False))
+
+    @property
+    def criterion(self) -> Loss:
+        """Return the loss."""
+        return LOSSES[self.loss](self.mean)
 
     @property
     def convolutions(self) -> tuple[Conv2d, ...]:

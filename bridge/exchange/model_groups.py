@@ -15,6 +15,7 @@ from bridge.exchange.hdf5_values import HDF5_ERRORS, one_line, plain, printable,
 from bridge.exchange.model import NAME, Model
 from bridge.operations import OPERATIONS, Operation
 from bridge.operations.graph import INPUT
+from bridge.operations.losses import LOSSES
 
 #: Most layers that are read
 MOST_LAYERS = 10_000
@@ -41,15 +42,15 @@ def read_model(group: h5py.Group) -> Model:
         if len(layers) > MOST_LAYERS:
             raise FileError(f"model: {len(layers)} layers, expected {MOST_LAYERS} at most")
         found = sorted((_layer(name, layers) for name in layers), key=lambda one: one[0])
-        mean = _mean(loss)
+        criterion, mean = _loss(loss)
     except HDF5_ERRORS as error:
         if isinstance(error, FileError):
             raise
         raise FileError(f"model: it cannot be read ({one_line(error)})") from None
     if [index for index, _ in found] != list(range(len(found))):
         raise FileError(f"model: the layers' index are {[index for index, _ in found][:8]}, expected 0, 1, 2, ...")
-    model = Model(tuple(layer for _, layer in found), mean)
-    return Model(model.graph.nodes, mean)
+    model = Model(tuple(layer for _, layer in found), mean, criterion)
+    return Model(model.graph.nodes, mean, criterion)
 
 
 def _layer(name: str, layers: h5py.Group) -> tuple[int, Operation]:
@@ -99,9 +100,10 @@ def _hyperparameter(layer: str, group: h5py.Group, field: dataclasses.Field[Any]
     raise FileError(f"model: layer {layer} has {name} {shortened(value)}, expected {expected}")
 
 
-def _mean(loss: h5py.Group) -> bool:
-    kind, reduction = plain(loss.attrs, "type"), plain(loss.attrs, "reduction")
-    if kind != "mse" or reduction not in ("mean", "sum"):
-        raise FileError(f"model: loss is {shortened(kind)} with the reduction {shortened(reduction)}, expected mse "
-                        "with mean or sum")
-    return reduction == "mean"
+def _loss(group: h5py.Group) -> tuple[str, bool]:
+    """The type of the loss, and whether it is a mean."""
+    kind, reduction = plain(group.attrs, "type"), plain(group.attrs, "reduction")
+    if kind not in LOSSES or reduction not in ("mean", "sum"):
+        raise FileError(f"model: loss is {shortened(kind)} with the reduction {shortened(reduction)}, expected one of "
+                        f"{', '.join(LOSSES)} with mean or sum")
+    return kind, reduction == "mean"

@@ -9,6 +9,7 @@ module cnn_io_graph_model
    use cnn_model_description, only : check_name
    use cnn_model_graph, only : graph_type
    use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_losses, only : criterion_type, loss_kinds
    use cnn_operations_operation, only : operation_type
    use cnn_operations_registry, only : make_operation
    implicit none
@@ -36,7 +37,7 @@ contains
       class(operation_type), allocatable :: operation
       integer :: i
 
-      call read_loss(file, graph%mean, error)
+      call read_loss(file, graph%criterion, error)
       if (allocated(error)) return
       call ordered_names(file, names, error)
       if (allocated(error)) return
@@ -182,29 +183,29 @@ contains
       names(n)%text = text(first:)
    end function split
 
-   subroutine read_loss(file, mean, error)
+   subroutine read_loss(file, criterion, error)
       !> An exchange file of version 2, open
       type(hdf5_file_type), intent(in) :: file
-      !> Whether the loss is a mean over all elements, not their sum
-      logical, intent(out) :: mean
+      !> The loss
+      type(criterion_type), intent(out) :: criterion
       !> What is missing or unknown
       type(error_type), allocatable, intent(out) :: error
-      character(len=:), allocatable :: kind, reduction
+      character(len=:), allocatable :: reduction
       type(name_type), allocatable :: inside(:)
-      mean = .true.
       call group_members(file, "/model/loss", inside, error)
       if (allocated(error)) return
       if (size(inside) > 0) then
          call fail(error, file%path//": model: loss has the member '"//inside(1)%text//"', expected attributes alone")
          return
       end if
-      call file%read_text_attribute("/model/loss", "type", kind, error)
+      call file%read_text_attribute("/model/loss", "type", criterion%kind, error)
       if (allocated(error)) return
       call file%read_text_attribute("/model/loss", "reduction", reduction, error)
       if (allocated(error)) return
-      mean = reduction == "mean"
-      if (kind /= "mse" .or. .not. (mean .or. reduction == "sum")) call fail(error, file%path//": model: loss is "// &
-         & kind//" with the reduction "//reduction//", expected mse with mean or sum")
+      criterion%mean = reduction == "mean"
+      if (.not. (any(loss_kinds == criterion%kind) .and. (criterion%mean .or. reduction == "sum"))) call fail(error, &
+         & file%path//": model: loss is "//criterion%kind//" with the reduction "//reduction// &
+         & ", expected mse, l1 or cross_entropy with mean or sum")
    end subroutine read_loss
 
 end module cnn_io_graph_model

@@ -18,6 +18,7 @@ module cnn_model_graph
    use cnn_model_parameters, only : parameter_type, parameters_type
    use cnn_model_tensors, only : resize
    use cnn_operations_broadcast, only : accumulate
+   use cnn_operations_losses, only : criterion_type
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_shape, only : shape_type
    implicit none
@@ -42,8 +43,7 @@ module cnn_model_graph
       type(node_type), allocatable :: nodes(:)
       type(parameters_type) :: parameters
       integer :: dtype = dtype_none
-      !> mse: mean over all elements, else their sum
-      logical :: mean = .true.
+      type(criterion_type) :: criterion
       !> The caller's tensor of the last forward pass: it must stay alive until the backward pass
       type(tensor_type) :: input
       !> Number of its dimensions
@@ -291,17 +291,16 @@ contains
       end associate
    end subroutine operands_of
 
-   !> Mean or sum of (output - target)**2, and its gradient with respect to the output
+   !> The loss, and its gradient with respect to the output
    subroutine compute_loss(self, target, loss, error)
       !> The graph, after `forward`
       class(graph_type), intent(inout) :: self
       !> What the output should be, in the graph's memory
       type(tensor_type), intent(in) :: target
-      !> Mean or sum
+      !> Of all images
       real(dp), intent(out) :: loss
       !> Target that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      real(dp) :: scale
       loss = 0.0_dp
       associate (last => self%nodes(size(self%nodes)))
          if (.not. same_shape(target, last%output)) then
@@ -309,11 +308,9 @@ contains
                & shape_text(last%output%extent))
             return
          end if
-         scale = 1.0_dp
-         if (self%mean) scale = 1.0_dp/real(last%output%count(), dp)
-         call self%backend%mse(last%output, target, scale, last%output_gradient, error)
+         call self%criterion%compute(self%backend, last%output, target, last%shape%rank, last%output_gradient, loss, &
+            & error)
       end associate
-      if (.not. allocated(error)) call self%backend%read_loss(loss, error)
    end subroutine compute_loss
 
    !> Gradients of every parameter, every node's output and the input

@@ -94,6 +94,18 @@ def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path) 
             print(fixture.stem, precision, max(one.t for one in comparison.judged))
 
 
+def test_other_losses_are_right(tmp_path: Path) -> None:
+    for loss in ("l1", "cross_entropy"):
+        for network, reduction in ((Resnet, "mean"), (Segmenter, "sum")):
+            given = {"model": network, "loss": loss, "reduction": reduction}
+            fixture = export(tmp_path / "f.h5", ExportSettings(**SETTINGS | given)).path
+            for precision in ("float32", "float64"):
+                assert run(fixture, tmp_path / "r.h5", "--precision", precision).returncode == 0
+                verdict = judge(fixture, tmp_path / "r.h5").verdict
+                assert verdict.outcome is Outcome.ROUNDING, (loss, network.__name__, precision, verdict.words)
+            fixture.unlink()
+
+
 def pooled() -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, 2), nn.Flatten())
 
@@ -203,7 +215,7 @@ def narrower(file: h5py.File) -> None:
     (attribute("layers/conv2", "stride", [2, 2]),
      "/batches/0: layer add (add): the shapes (3, 1, 12, 10) of input and (3, 1, 6, 5) of conv2, expected shapes"),
     (attribute("layers/conv1", "dilation", [99, 99]), "/batches/0: layer conv1 (conv2d): conv2d: the kernel of weight"),
-    (attribute("loss", "type", "l1"), "model: loss is l1 with the reduction mean, expected mse with mean or sum"),
+    (attribute("loss", "type", "hinge"), "model: loss is hinge with the reduction mean, expected mse, l1 or "),
     (removed("model/loss"), "/model/loss is missing"),
     (removed("model/layers"), "/model/layers is missing"),
     (removed("model"), "/model"),

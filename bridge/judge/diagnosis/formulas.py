@@ -15,6 +15,7 @@ from bridge.exchange.model import Operation as Node
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.oracle import bounded
 from bridge.judge.oracle.error_model import Arithmetic
+from bridge.operations.losses import Loss
 
 Array = np.ndarray
 
@@ -57,6 +58,36 @@ class Formula(Operation):
             return found
         of_inputs, of_parameters = self.node.backward(_number(self.dy, arithmetic), inputs, parameters)
         return of_parameters[self.gradient] if isinstance(self.gradient, str) else of_inputs[self.gradient or 0]
+
+
+@dataclass(frozen=True)
+class Criterion(Operation):
+    """A loss that is no mean squared error, or its gradient.
+
+    Attributes
+    ----------
+    loss : which one
+    y : output of the network
+    target : of its shape
+    gradient : the gradient with respect to y is wanted
+    """
+
+    loss: Loss
+    y: Bounded
+    target: Array
+    gradient: bool = False
+
+    def at(self, indices: Array) -> Array:
+        return self._computed(Arithmetic(0.0)).value.reshape(-1)[indices]
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        found = self._computed(arithmetic)
+        return Bounded(found.value.reshape(self.shape), found.error.reshape(self.shape))
+
+    def _computed(self, arithmetic: Arithmetic) -> bounded.Bounded:
+        formula = self.loss.backward if self.gradient else self.loss.forward
+        found: bounded.Bounded = formula(_number(self.y, arithmetic), bounded.Bounded(self.target, 0.0, arithmetic))
+        return found
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from bridge.exchange.model import Relu as ReluNode
 from bridge.judge.diagnosis.convolution_faults import in_reduced_precision
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
-from bridge.judge.diagnosis.formulas import Formula, Sum
+from bridge.judge.diagnosis.formulas import Criterion, Formula, Sum
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.reduced_precision import HALF
+from bridge.operations.losses import MeanSquaredError
 
 Array = np.ndarray
 INPUT, TARGET = "input", "target"
@@ -135,8 +136,7 @@ class StepGraph:
         shape = self.pair.shapes[name] or (1,)
         sort, _, rest = name.partition("/")
         if name == "loss":
-            y, target = self._values(name)
-            return Loss(shape, y, target.value, self.pair.loss_scale)
+            return self._loss(shape, gradient=False)
         if sort == "forward":
             return self._forward(shape, self._node(rest))
         layer, _, what = rest.partition("/")
@@ -145,9 +145,14 @@ class StepGraph:
         ways = [(node, i) for node in self._takers(layer) for i, taken in enumerate(node.inputs) if taken == layer]
         parts = tuple(self._backward(shape, node, i) for node, i in ways)
         if not parts:
-            y, target = self._values(name)
-            return LossGradient(shape, y, target.value, self.pair.loss_scale)
+            return self._loss(shape, gradient=True)
         return parts[0] if len(parts) == 1 else Sum(shape, parts, tuple(node.name for node, _ in ways))
+
+    def _loss(self, shape: tuple[int, ...], *, gradient: bool) -> Operation:
+        y, target = self._values("loss")
+        if self.model.loss != MeanSquaredError.kind:
+            return Criterion(shape, self.model.criterion, y, target.value, gradient)
+        return (LossGradient if gradient else Loss)(shape, y, target.value, self.pair.loss_scale)
 
     def _values(self, name: str) -> list[Bounded]:
         return [self.value(other) for other in self.inputs(name)]

@@ -13,7 +13,6 @@ from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.per_image import reference_counts, twin_counts
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.graph_step import GraphStep
-from bridge.operations.losses import MeanSquaredError
 
 Array = np.ndarray
 
@@ -71,7 +70,7 @@ def visit_graph(pair: FilePair, step: int, weights: Parameters) -> BatchVisitor:
     weights : float64
     """
     visitor = BatchVisitor(pair, step)
-    one = GraphStep(pair.model.graph, MeanSquaredError(pair.model.mean), weights, pair.arithmetic, visitor)
+    one = GraphStep(pair.model.graph, pair.model.criterion, weights, pair.arithmetic, visitor)
     one.run(pair.whole_batch(step, "input"), pair.whole_batch(step, "target"))
     return visitor
 

@@ -19,7 +19,7 @@ import numpy as np
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.operations.graph import INPUT, Graph
-from bridge.operations.losses import MeanSquaredError
+from bridge.operations.losses import Loss
 from bridge.operations.operation import Operation
 
 Array = np.ndarray
@@ -63,7 +63,7 @@ class GraphStep:
         ``grads/input`` in data-flow order
     """
 
-    def __init__(self, graph: Graph, loss: MeanSquaredError, parameters: Mapping[str, Array], arithmetic: Arithmetic,
+    def __init__(self, graph: Graph, loss: Loss, parameters: Mapping[str, Array], arithmetic: Arithmetic,
                  visit: Visitor) -> None:
         self._graph, self._loss, self._arithmetic, self._visit = graph, loss, arithmetic, visit
         self._parameters = {

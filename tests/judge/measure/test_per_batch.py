@@ -21,7 +21,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle.reduced_precision import round_fraction
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Denoiser, Mlp, Resnet, Unet
+from tests.helpers.torch_graphs import Denoiser, Mlp, Resnet, Segmenter, Unet
 
 NETWORKS: tuple[type[nn.Module], ...] = (Unet, Resnet, Mlp, Denoiser)
 SETTINGS = {"height": 12, "width": 10, "batch": 3, "steps": 2, "momentum": 0.5}
@@ -196,3 +196,42 @@ def test_tf32_is_a_lower_precision_and_a_bug_beside_it_is_one(
         cat = file["steps/0/grads/leaky_relu/output"]
         cat[...] = cat[...][:, ::-1]
     assert judge(folder / "Unet.h5", result).verdict.outcome is Outcome.BUG
+
+
+@pytest.mark.parametrize("loss", ["l1", "cross_entropy"])
+def test_other_losses(loss: str, tmp_path: Path) -> None:
+    """Of a chain, too: then it is judged as a graph."""
+    for network, reduction in ((Resnet, "mean"), (Segmenter, "sum"), (chain, "mean")):
+        settings = SETTINGS | {"model": network, "loss": loss, "reduction": reduction}
+        fixture = export(tmp_path / f"{network.__name__}.h5", ExportSettings(**settings)).path
+        assert judge(fixture, result_of(fixture)).verdict.outcome is Outcome.ROUNDING
+        name = "steps/1/loss"
+        wrong = judge(fixture, result_of(fixture, changed(name, lambda a: a * np.float32(1.001))))
+        assert wrong.verdict.outcome is Outcome.BUG and wrong.comparison.failures[0].name == "loss"
+        assert wrong.verdict.diagnosis is not None and wrong.verdict.diagnosis.findings[0].name == "loss"
+        last = "2" if network is chain else "last" if network is Resnet else "cat"
+        twice = changed(f"steps/0/grads/{last}/output", lambda a: 2 * a)
+        found = judge(fixture, result_of(fixture, twice)).verdict
+        assert found.diagnosis is not None
+        assert found.diagnosis.findings[0].explanations[0].detail.startswith("times 2"), found.diagnosis.findings
+
+
+def chain() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 1))
+
+
+def test_classes_are_all_met(tmp_path: Path) -> None:
+    fixture = export(tmp_path / "f.h5", ExportSettings(model=chain, loss="cross_entropy", **SETTINGS)).path
+    with h5py.File(fixture) as file:
+        target = file["batches/0/target"][()]
+    assert ((target == 0) | (target == 1)).all() and (target.sum(1) == 1).all()
+    assert (target.mean((0, 2, 3)) > 0.1).all()
+
+
+@pytest.mark.parametrize(("name", "value"), [("type", "hinge"), ("reduction", "none")])
+def test_an_unknown_loss_is_one_error(folder: Path, tmp_path: Path, name: str, value: str) -> None:
+    fixture = Path(shutil.copy(folder / "Mlp.h5", tmp_path / "f.h5"))
+    with h5py.File(fixture, "r+") as file:
+        file["model/loss"].attrs[name] = value
+    with pytest.raises(FileError, match="expected one of cross_entropy, l1, mse with mean or sum"):
+        judge(fixture, folder / "Mlp.h5")

@@ -1,0 +1,73 @@
+! SPDX-License-Identifier: MIT
+!> Losses of a network's output and a target of its shape.
+module cnn_operations_losses
+   use cnn_core_backend, only : backend_type
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp, dtype_float32
+   use cnn_core_tensor, only : tensor_type
+   use cnn_operations_loops_f32, only : absolute_f32 => absolute_loop, cross_entropy_f32 => cross_entropy_loops
+   use cnn_operations_loops_f64, only : absolute_f64 => absolute_loop, cross_entropy_f64 => cross_entropy_loops
+   implicit none
+   private
+
+   !> Types of losses in exchange files, torch's names
+   character(len=*), parameter, public :: loss_kinds(3) = [character(len=13) :: "mse", "l1", "cross_entropy"]
+
+   type, public :: criterion_type
+      !> One of `loss_kinds`
+      character(len=:), allocatable :: kind
+      !> A mean over all elements (of the cross entropy over images and pixels), else a sum
+      logical :: mean = .true.
+   contains
+      procedure :: compute
+   end type criterion_type
+
+contains
+
+   !> The loss, and its gradient with respect to the output
+   subroutine compute(self, backend, output, target, rank, gradient, loss, error)
+      !> Which one
+      class(criterion_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(inout) :: backend
+      !> Of the network
+      type(tensor_type), intent(in) :: output
+      !> What it should be, of its shape; classes as probabilities
+      type(tensor_type), intent(in) :: target
+      !> Number of their dimensions
+      integer, intent(in) :: rank
+      !> With respect to the output, is overwritten
+      type(tensor_type), intent(in) :: gradient
+      !> Of all images
+      real(dp), intent(out) :: loss
+      !> The device does not have it, the output has no channels, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      real(dp) :: scale
+
+      loss = 0.0_dp
+      scale = 1.0_dp
+      if (self%mean) scale = 1.0_dp/real(output%count(), dp)
+      if (self%kind == "mse") then
+         call backend%mse(output, target, scale, gradient, error)
+         if (.not. allocated(error)) call backend%read_loss(loss, error)
+      else if (.not. backend%in_host_memory) then
+         call fail(error, "loss "//self%kind//": device "//backend%name//" does not have it, expected device cpu")
+      else if (self%kind == "l1") then
+         if (output%dtype == dtype_float32) then
+            call absolute_f32(output, target, scale, gradient, loss)
+         else
+            call absolute_f64(output, target, scale, gradient, loss)
+         end if
+      else if (rank < 2) then
+         call fail(error, "loss "//self%kind//": the output has no channels, expected two dimensions or more")
+      else
+         if (self%mean) scale = scale*output%extent(rank - 1)
+         if (output%dtype == dtype_float32) then
+            call cross_entropy_f32(output, target, rank - 1, scale, gradient, loss)
+         else
+            call cross_entropy_f64(output, target, rank - 1, scale, gradient, loss)
+         end if
+      end if
+   end subroutine compute
+
+end module cnn_operations_losses
