@@ -164,12 +164,16 @@ class Bounded:
 
     def _rounded(self, value: Array, carried: Array, *, tiny: int = 0) -> Bounded:
         u = self.arithmetic.u
-        error = carried * (1 + u) + u * np.abs(value)
+        error = self._never_exact(value, carried * (1 + u) + u * np.abs(value))
         return Bounded(value, self.arithmetic.with_underflow(error, tiny) if tiny else error, self.arithmetic)
 
     def or_as(self, other: Bounded) -> Bounded:
         """Return the same number with the larger bound of two ways to compute it: a right program takes either."""
         return Bounded(self.value, np.maximum(self.error, other.error), self.arithmetic)
+
+    def _never_exact(self, value: Array, error: Array) -> Array:
+        """What is computed is exact only where it is 0: the bound of a tiny number may itself have underflowed."""
+        return np.where((error == 0) & (value != 0), np.finfo(float).smallest_subnormal * (self.arithmetic.u > 0), error)
 
     # Sums
 
@@ -291,7 +295,7 @@ class Bounded:
             ends = [function(np.maximum(self.value + sign * self.error, smallest)) for sign in (-1, 1)]
         carried = np.maximum(*(np.abs(end - value) for end in ends))
         largest = np.maximum(*(np.abs(end) for end in ends))
-        error = carried + 2 * ulp * self.arithmetic.u * largest
+        error = self._never_exact(value, carried + 2 * ulp * self.arithmetic.u * largest)
         return Bounded(value, self.arithmetic.with_underflow(error, 1), self.arithmetic)
 
     # Choices

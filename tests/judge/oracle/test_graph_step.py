@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from bridge.judge.oracle.bounded import Bounded
+from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
+from bridge.operations import Softmax
 from tests.helpers.graphs import judge_step, make_case, random_graph, torch_step
 
 
@@ -28,3 +32,12 @@ def test_random_graphs_by_pytorch_are_right() -> None:
 def test_many_random_graphs_by_pytorch_are_right() -> None:
     worst, where = max(run(seed) for seed in range(1000, 1600))
     assert worst <= 1, where
+
+
+def test_probabilities_that_underflow_are_within_their_bounds() -> None:
+    """Their bounds underflow, too, in the oracle's float64."""
+    x = np.array([[0.0, -90.0, -110.0, -700.0, -740.0, -800.0]])
+    y = Softmax("a").forward([Bounded(x, 0.0, Arithmetic(total_roundoff("float32")))], {})
+    for found in (torch.tensor(x, dtype=torch.float32).softmax(1).numpy(), np.where(y.value < 1e-37, 0, y.value)):
+        assert (np.abs(found - y.value) <= y.error).all()
+    assert (np.abs(y.error[0, 1:4]) < 1e-37).all()
