@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bridge.operations.operation import Number, Shape
-from bridge.operations.softmax import LogSoftmax, Softmax
+from bridge.operations.softmax import LogSoftmax
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,13 @@ class CrossEntropy(Loss):
         return -(target * LogSoftmax("").forward([output], {})).sum(None) * self.scale(output.shape)
 
     def backward(self, output: Number, target: Number) -> Number:
-        """Return ``softmax(output) * sum(target) - target`` times the scale."""
+        """Return ``softmax(output) * sum(target) - target`` times the scale.
+
+        The softmax is the exponential of the rounded logarithm, as torch's: the least exact way there is.
+        """
         total = target.sum((1,)).reshape((target.shape[0], 1, *target.shape[2:]))
-        return (Softmax("").forward([output], {}) * total - target) * self.scale(output.shape)
+        shares = LogSoftmax("").forward([output], {}).exp()
+        return (shares * total - target) * self.scale(output.shape)
 
     def torch_forward(self, output: Any, target: Any) -> Any:
         """Return ``torch.nn.functional.cross_entropy``."""

@@ -173,7 +173,8 @@ class Bounded:
 
     def _never_exact(self, value: Array, error: Array) -> Array:
         """What is computed is exact only where it is 0: the bound of a tiny number may itself have underflowed."""
-        return np.where((error == 0) & (value != 0), np.finfo(float).smallest_subnormal * (self.arithmetic.u > 0), error)
+        smallest = np.finfo(float).smallest_subnormal * (self.arithmetic.u > 0)
+        return np.where((error == 0) & (value != 0), smallest, error)
 
     # Sums
 
@@ -284,8 +285,9 @@ class Bounded:
         return self._function(np.tanh)
 
     def sigmoid(self) -> Bounded:
-        """Return ``1 / (1 + exp(-x))``."""
-        return self._function(_sigmoid, ulp=2 * FUNCTION_ULP)
+        """Return ``1 / (1 + exp(-x))``; where the exponential overflows, it is less than the smallest normal number."""
+        found = self._function(_sigmoid, ulp=2 * FUNCTION_ULP)
+        return Bounded(found.value, found.error + self.arithmetic.smallest_normal, self.arithmetic)
 
     def _function(self, function: Callable[[Array], Array], *, ulp: int = FUNCTION_ULP,
                   smallest: float = -math.inf) -> Bounded:

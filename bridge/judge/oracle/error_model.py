@@ -83,9 +83,18 @@ class Arithmetic:
         """Return whether `with_underflow` changes anything: nearly always it is lost to rounding everywhere."""
         return not (bound.size and bound.min() >= self._underflow(n) * 2.0**54)
 
+    @property
+    def smallest_normal(self) -> float:
+        """Return the smallest normal number of the candidate's precision; 0 where nothing is rounded."""
+        return SMALLEST_NORMAL[self._precision] if self.u > 0 else 0.0
+
+    @property
+    def _precision(self) -> str:
+        return "float64" if self.u < UNIT_ROUNDOFF["float32"] else "float32"
+
     def _underflow(self, n: Array | float) -> float:
         smallest = SMALLEST_NORMAL if self.flushes else SMALLEST
-        return smallest["float64" if self.u < UNIT_ROUNDOFF["float32"] else "float32"] * float(np.max(n))
+        return smallest[self._precision] * float(np.max(n))
 
     def lost(self, n: float) -> float:
         """Return what n numbers may lose that are flushed to zero; 0 where none is."""

@@ -38,6 +38,16 @@ def test_probabilities_that_underflow_are_within_their_bounds() -> None:
     """Their bounds underflow, too, in the oracle's float64."""
     x = np.array([[0.0, -90.0, -110.0, -700.0, -740.0, -800.0]])
     y = Softmax("a").forward([Bounded(x, 0.0, Arithmetic(total_roundoff("float32")))], {})
-    for found in (torch.tensor(x, dtype=torch.float32).softmax(1).numpy(), np.where(y.value < 1e-37, 0, y.value)):
+    for found in (torch.tensor(x, dtype=torch.float32).softmax(1).numpy(), np.where(y.value < 1e-45, 0, y.value)):
         assert (np.abs(found - y.value) <= y.error).all()
     assert (np.abs(y.error[0, 1:4]) < 1e-37).all()
+
+
+def test_a_sigmoid_may_be_0_where_its_exponential_overflows() -> None:
+    x = torch.tensor([[-80.0, -88.0, -89.0, -95.0, -200.0]])
+    for dtype in (torch.float32, torch.float64):
+        given = x.to(dtype) * (1 if dtype is torch.float32 else 8)
+        arithmetic = Arithmetic(total_roundoff(str(dtype).removeprefix("torch.")))
+        y = Bounded(given.double().numpy(), 0.0, arithmetic).sigmoid()
+        assert (np.abs(given.sigmoid().numpy() - y.value) <= y.error).all()
+        assert (y.error < 1e-36).all()
