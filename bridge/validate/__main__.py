@@ -173,11 +173,12 @@ def _reported(pair: FilePair, judgement: Judgement, files: Files, options: Optio
     console, errors, start = consoles
     comparison, verdict = judgement
     failed, unplotted = list[str](), list[str]()
+    # The extension has chains alone
     again = attempt(failed, "the same steps through the Python extension",
-                    lambda: validation.repeated(pair, options.device, errors), None)
-    if again is None:
+                    lambda: validation.repeated(pair, options.device, errors), None) if pair.model.is_chain else None
+    if failed:
         verdict = unanswered(verdict, failed)
-    elif again[1] and DeviceSpec.parse(options.device).repeatable:
+    elif again and again[1] and DeviceSpec.parse(options.device).repeatable:
         verdict = validation.disagreement(again[1], verdict)
     print_report(console, comparison, verdict, every_step=options.every_step)
     extra: dict[str, Any] = {}

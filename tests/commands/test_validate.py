@@ -121,6 +121,14 @@ def test_a_fault_is_named_with_the_step_at_which_it_appears(tmp_path: Path) -> N
     assert {t["step"] for t in document["tensors"] if not t["T"] <= 1} == {7}
 
 
+def test_networks_that_are_no_chains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The Python extension has chains alone: there is nothing to repeat, and nothing that is missing."""
+    options = ["--model", "tests.helpers.torch_graphs:Segmenter", "--size", "8x10", "--steps", "2"]
+    assert validate.main([*options, "--json", str(tmp_path / "out.json")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "RIGHT: every difference is rounding" in said and "extension" not in said
+
+
 @pytest.mark.deep
 def test_the_real_micrograph(micrograph: Path, tmp_path: Path) -> None:
     done = run("--size", "96x64", "--image", micrograph, cwd=tmp_path)
