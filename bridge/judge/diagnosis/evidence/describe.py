@@ -192,13 +192,11 @@ def _of_other_times(graph: StepGraph, loss: float) -> dict[str, float]:
     if math.prod(graph.pair.batch_shape) > MANY:
         return {}
     found: dict[str, float] = {}
-    known = [graph.own(name) is not None for name in graph.inputs("loss")[:1]]
-    if graph.step and all(known):
-        before = [StepGraph(graph.pair, k, graph.pair.start) for k in range(graph.step)]
-        if all(one.own(one.inputs("loss")[0]) is not None for one in before):
-            so_far = [float(one.operation("loss").values().reshape(-1)[0]) for one in before]
-            found["the mean of the losses so far"] = float(np.mean([*so_far, loss]))
-            found["the sum of the losses so far"] = float(np.sum([*so_far, loss]))
+    before = [StepGraph(graph.pair, k, graph.pair.start) for k in range(graph.step)]
+    if before and all(one.own(one.inputs("loss")[0]) is not None for one in before):
+        so_far = [float(one.operation("loss").values().reshape(-1)[0]) for one in before]
+        found["the mean of the losses so far"] = float(np.mean([*so_far, loss]))
+        found["the sum of the losses so far"] = float(np.sum([*so_far, loss]))
     after = graph.pair.parameters(graph.pair.candidate, graph.step + 1)
     if after is not None and all(np.isfinite(w).all() for w in after.values()):
         wide = {name: w.astype(np.float64) for name, w in after.items()}
