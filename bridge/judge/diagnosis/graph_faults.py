@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from bridge.judge.diagnosis.formulas import Formula, Sum
 from bridge.judge.diagnosis.hypothesis import Hypotheses, hypothesis
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.wrong_operations import wrong_operations
+from bridge.judge.diagnosis.wrong_operations.joins import orders
 
 
 def formula_faults(right: Formula) -> Hypotheses:
@@ -22,9 +22,9 @@ def formula_faults(right: Formula) -> Hypotheses:
     if isinstance(right.gradient, str) and first.ndim > 1:
         for images in parts_of_batch(len(first)):
             yield hypothesis("part_of_batch", part_detail(images), _of_images(right, images))
-    for order in itertools.permutations(range(len(right.inputs))):
+    for order in orders(len(right.inputs)):
         shapes = [right.inputs[i].value.shape for i in order]
-        if order != tuple(range(len(order))) and shapes == [one.value.shape for one in right.inputs]:
+        if shapes == [one.value.shape for one in right.inputs]:
             other = right.replaced(inputs=tuple(right.inputs[i] for i in order))
             yield hypothesis("joined", order_detail("inputs", order), other)
 

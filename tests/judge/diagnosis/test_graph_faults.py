@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import doctest
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import h5py
@@ -18,7 +20,7 @@ from torch.nn import functional
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.step_graph import StepGraph
-from bridge.judge.diagnosis.wrong_operations import _WRONG
+from bridge.judge.diagnosis.wrong_operations import _WRONG, change, joins
 from bridge.judge.judge import judge
 from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.outcome import Outcome
@@ -175,3 +177,9 @@ def test_right_tensors_need_no_explanation(fixture: Path) -> None:
 def test_every_operation_has_faults() -> None:
     """Convolutions and ReLUs have their own, in chains and graphs alike; a mean has those of a factor."""
     assert set(OPERATIONS) - set(_WRONG) <= {"conv2d", "relu", "global_avg_pool2d"}
+
+
+@pytest.mark.parametrize("module", [change, joins], ids=lambda module: module.__name__)
+def test_docstrings(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert found.attempted > 0 and found.failed == 0
