@@ -81,7 +81,7 @@ def attribute(layer: str, name: str, value: object) -> Callable[[h5py.File], Non
     (attribute("layers/conv", "inputs", "add"), "layer conv: it takes add, which is computed from it or after it"),
     (attribute("layers/add", "inputs", 5), "model: layer add has inputs 5, expected names with commas between them"),
     (attribute("loss", "type", "huber"),
-     "model: loss is 'huber' with the reduction 'sum', expected mse with mean or sum"),
+     "model: loss is 'huber' with the reduction 'sum', expected one of cross_entropy, l1, mse with mean or sum"),
     (lambda file: file.pop("model/loss"), "model: layers or loss is missing, "),
     (lambda file: file.pop("model/layers"), "model: layers or loss is missing, "),
     (lambda file: file["model/layers"].create_group("a b"), "model: layer 'a b' is not a group, or its name is not "),
