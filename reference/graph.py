@@ -218,6 +218,14 @@ def _conv(name: str, layer: Any) -> tuple[str, Hyperparameters]:
         "groups": layer.groups, "bias": int(layer.bias is not None)}
 
 
+def _conv_transpose(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    _only(name, layer, padding_mode="zeros")
+    return "conv_transpose2d", {
+        "in_channels": layer.in_channels, "out_channels": layer.out_channels, "kernel_size": list(layer.kernel_size),
+        "stride": list(layer.stride), "padding": _pair(layer.padding), "output_padding": _pair(layer.output_padding),
+        "dilation": list(layer.dilation), "groups": layer.groups, "bias": int(layer.bias is not None)}
+
+
 def _linear(_: str, layer: Any) -> tuple[str, Hyperparameters]:
     return "linear", {"in_features": layer.in_features, "out_features": layer.out_features,
                       "bias": int(layer.bias is not None)}
@@ -277,6 +285,7 @@ def _only(name: str, layer: Any, **wanted: Any) -> None:
 
 _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.Conv2d: _conv,
+    nn.ConvTranspose2d: _conv_transpose,
     nn.Linear: _linear,
     nn.ReLU: lambda *_: ("relu", {}),
     nn.LeakyReLU: lambda _, layer: ("leaky_relu", {"negative_slope": float(layer.negative_slope)}),

@@ -22,7 +22,7 @@ MOST_LAYERS = 10_000
 #: Largest integer of a hyperparameter
 LARGEST = 65536
 #: Hyperparameters that may be 0; all other integers are 1 or more
-FROM_ZERO = ("padding",)
+FROM_ZERO = ("padding", "output_padding")
 
 
 def read_model(group: h5py.Group) -> Model:

@@ -82,6 +82,68 @@ class Conv2d(Operation):
 
 
 @dataclass(frozen=True)
+class ConvTranspose2d(Operation):
+    """A transposed convolution: what sends a gradient back through a convolution. Pairs are (height, width)."""
+
+    in_channels: int
+    out_channels: int
+    kernel_size: Pair
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    output_padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    bias: bool = True
+    kind: ClassVar[str] = "conv_transpose2d"
+
+    @property
+    def convolution(self) -> Conv2d:
+        """Return the convolution from the output to the input."""
+        return Conv2d(self.name, self.out_channels, self.in_channels, self.kernel_size, self.stride, self.padding,
+                      self.dilation, self.groups, bias=False)
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Return those of the filter bank, (c, k / groups, r, s), and, where there is one, of the bias, (k,)."""
+        weight = {"weight": self.convolution.weight_shape}
+        return weight | ({"bias": (self.out_channels,)} if self.bias else {})
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return (n, k, (h - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1, ...)."""
+        (shape,) = shapes
+        if len(shape) != 4 or shape[1] != self.in_channels:
+            raise self.refuse(f"input {shape}", f"a shape (n, {self.in_channels}, h, w)")
+        if any(more >= max(stride, dilation) for more, stride, dilation in zip(
+                self.output_padding, self.stride, self.dilation, strict=True)):
+            raise self.refuse(f"output_padding {self.output_padding}", "less than stride or dilation")
+        h, w = ((length - 1) * stride - 2 * pad + dilation * (kernel - 1) + more + 1
+                for length, stride, pad, dilation, kernel, more in zip(
+                    shape[2:], self.stride, self.padding, self.dilation, self.kernel_size, self.output_padding,
+                    strict=True))
+        if h < 1 or w < 1:
+            raise self.refuse(f"input {shape}", "an output of one pixel or more")
+        return shape[0], self.out_channels, h, w
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return the data gradient of the convolution, and the bias added."""
+        y = inputs[0].data_gradient(parameters["weight"], self.convolution, self.output_shape(inputs[0].shape))
+        return y + parameters["bias"].reshape((1, -1, 1, 1)) if self.bias else y
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return the convolution of dy, and the filter and bias gradients."""
+        found = {"weight": inputs[0].filter_gradient(dy, self.convolution)}
+        if self.bias:
+            found["bias"] = dy.sum((0, 2, 3))
+        return [dy.convolved(parameters["weight"], self.convolution)], found
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.conv_transpose2d``."""
+        from torch.nn import functional
+
+        return functional.conv_transpose2d(inputs[0], parameters["weight"], parameters.get("bias"), self.stride,
+                                           self.padding, self.output_padding, self.groups, self.dilation)
+
+
+@dataclass(frozen=True)
 class Linear(Operation):
     """``x @ weight.T + bias`` over the last axis."""
 

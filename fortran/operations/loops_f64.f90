@@ -13,7 +13,7 @@ module cnn_operations_loops_f64
    public :: leaky_backward_loop, leaky_loop, sigmoid_backward_loop, sigmoid_loop, tanh_backward_loop, tanh_loop
    public :: max_backward_loops, max_loops, mean_backward_loops, mean_loops
    public :: normalize_backward_loops, normalize_loops
-   public :: absolute_loop, cross_entropy_loops
+   public :: absolute_loop, add_bias_loops, cross_entropy_loops
    public :: repeat_backward_loops, repeat_loops, softmax_backward_loops, softmax_loops
 
 contains

@@ -5,10 +5,12 @@ module cnn_operations_products
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp
+   use cnn_core_kinds, only : dp, dtype_float32
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_loops_f32, only : add_bias_f32 => add_bias_loops
+   use cnn_operations_loops_f64, only : add_bias_f64 => add_bias_loops
    use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type, yes
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -27,6 +29,21 @@ module cnn_operations_products
       procedure :: forward => conv_forward
       procedure :: backward => conv_backward
    end type conv2d_type
+
+   !> A transposed convolution: the data gradient of the convolution from its output to its input
+   type, extends(operation_type), public :: conv_transpose2d_type
+      type(conv_type) :: conv
+      !> Fortran order (s, r, k/groups, c)
+      integer :: weight_extent(4) = 1
+      !> Rows and columns that are added behind the output, where a stride leaves its size open
+      integer :: output_padding(2) = 0
+      logical :: has_bias = .true.
+   contains
+      procedure :: read => transpose_read
+      procedure :: find_shape => transpose_shape
+      procedure :: forward => transpose_forward
+      procedure :: backward => transpose_backward
+   end type conv_transpose2d_type
 
    !> x times weights over the last of torch's axes: a convolution with a kernel of one pixel, on images of one pixel
    type, extends(operation_type), public :: linear_type
@@ -49,11 +66,36 @@ contains
       type(attributes_type), intent(inout) :: given
       !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
-      integer :: channels_in, channels_out, kernel(2), stride(2), padding(2), dilation(2), groups
-
-      call given%get_integer("in_channels", channels_in, error)
+      integer :: channels(2)
+      call read_convolution(self, given, self%conv, self%weight_extent, channels, self%has_bias, error)
       if (allocated(error)) return
-      call given%get_integer("out_channels", channels_out, error)
+      self%weight_extent(3:) = [channels(1)/self%conv%groups, channels(2)]
+      call add_parameters(self, self%weight_extent, channels(2), self%has_bias, error)
+   end subroutine conv_read
+
+   !> What a convolution and a transposed one have in common
+   subroutine read_convolution(self, given, conv, weight_extent, channels, has_bias, error)
+      !> With its name
+      class(operation_type), intent(in) :: self
+      !> Channels, kernel, stride, padding, dilation, groups, bias
+      type(attributes_type), intent(inout) :: given
+      !> The geometry
+      type(conv_type), intent(out) :: conv
+      !> Of which s and r are set
+      integer, intent(inout) :: weight_extent(4)
+      !> Of the input and of the output
+      integer, intent(out) :: channels(2)
+      !> Whether a bias is added
+      logical, intent(out) :: has_bias
+      !> What is missing, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      integer :: kernel(2), stride(2), padding(2), dilation(2), groups
+
+      channels = 1
+      has_bias = .true.
+      call given%get_integer("in_channels", channels(1), error)
+      if (allocated(error)) return
+      call given%get_integer("out_channels", channels(2), error)
       if (allocated(error)) return
       call given%get_pair("kernel_size", kernel, error, 1)
       if (allocated(error)) return
@@ -65,23 +107,37 @@ contains
       if (allocated(error)) return
       call given%get_integer("groups", groups, error, default=1)
       if (allocated(error)) return
-      call given%get_flag("bias", self%has_bias, error, .true.)
+      call given%get_flag("bias", has_bias, error, .true.)
       if (allocated(error)) return
-      if (mod(channels_in, groups) /= 0 .or. mod(channels_out, groups) /= 0) then
-         call self%refuse("channels "//to_text([channels_in, channels_out])//" in "//to_text(groups)//" groups", &
+      if (any(mod(channels, groups) /= 0)) then
+         call self%refuse("channels "//to_text(channels)//" in "//to_text(groups)//" groups", &
             & "multiples of the groups", error)
          return
       end if
-      self%conv = conv_type(stride_h=stride(1), stride_w=stride(2), pad_h=padding(1), pad_w=padding(2), &
+      conv = conv_type(stride_h=stride(1), stride_w=stride(2), pad_h=padding(1), pad_w=padding(2), &
          & dilation_h=dilation(1), dilation_w=dilation(2), groups=groups)
-      self%weight_extent = [kernel(2), kernel(1), channels_in/groups, channels_out]
-      if (product(real(self%weight_extent, dp)) > huge(1)) then
-         call self%refuse("weights "//to_text(self%weight_extent(4:1:-1)), "fewer than 2**31 of them", error)
+      weight_extent(:2) = kernel([2, 1])
+   end subroutine read_convolution
+
+   !> Weights of this shape, and a bias for each channel of the output
+   subroutine add_parameters(self, weight_extent, channels, has_bias, error)
+      !> Whose parameters are set
+      class(operation_type), intent(inout) :: self
+      !> In Fortran order
+      integer, intent(in) :: weight_extent(4)
+      !> Of the output
+      integer, intent(in) :: channels
+      !> Whether there is one
+      logical, intent(in) :: has_bias
+      !> Too many weights for an index
+      type(error_type), allocatable, intent(out) :: error
+      if (product(real(weight_extent, dp)) > huge(1)) then
+         call self%refuse("weights "//to_text(weight_extent(4:1:-1)), "fewer than 2**31 of them", error)
          return
       end if
-      self%parameters = [parameter_shape_type("weight", shape_of(self%weight_extent))]
-      if (self%has_bias) self%parameters = [self%parameters, parameter_shape_type("bias", shape_of([channels_out]))]
-   end subroutine conv_read
+      self%parameters = [parameter_shape_type("weight", shape_of(weight_extent))]
+      if (has_bias) self%parameters = [self%parameters, parameter_shape_type("bias", shape_of([channels]))]
+   end subroutine add_parameters
 
    subroutine conv_shape(self, shapes, y, error)
       !> The node
@@ -137,6 +193,91 @@ contains
       end associate
       call self%name_node(error)
    end subroutine conv_backward
+
+   subroutine transpose_read(self, given, error)
+      !> With its name
+      class(conv_transpose2d_type), intent(inout) :: self
+      !> As of a convolution, and output_padding
+      type(attributes_type), intent(inout) :: given
+      !> What is missing, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      integer :: channels(2)
+      call read_convolution(self, given, self%conv, self%weight_extent, channels, self%has_bias, error)
+      if (allocated(error)) return
+      call given%get_pair("output_padding", self%output_padding, error, 0, default=0)
+      if (allocated(error)) return
+      self%weight_extent(3:) = [channels(2)/self%conv%groups, channels(1)]
+      call add_parameters(self, self%weight_extent, channels(2), self%has_bias, error)
+   end subroutine transpose_read
+
+   subroutine transpose_shape(self, shapes, y, error)
+      !> The node
+      class(conv_transpose2d_type), intent(in) :: self
+      !> Of its input
+      type(shape_type), intent(in) :: shapes(:)
+      !> (n, k, h, w): the largest, or smaller, of which the convolution makes the input's size
+      type(shape_type), intent(out) :: y
+      !> Another number of channels, an output padding that is too large, or no output at all
+      type(error_type), allocatable, intent(out) :: error
+      real(dp) :: sides(2)
+      integer :: stride(2), dilation(2)
+      associate (x => shapes(1), conv => self%conv)
+         stride = [conv%stride_h, conv%stride_w]
+         dilation = [conv%dilation_h, conv%dilation_w]
+         sides = (x%extent([2, 1]) - 1.0_dp)*stride - 2.0_dp*[conv%pad_h, conv%pad_w] + &
+            & real(dilation, dp)*(self%weight_extent([2, 1]) - 1) + self%output_padding + 1
+         if (x%rank /= 4 .or. x%extent(3) /= self%weight_extent(4)) then
+            call self%refuse("input "//x%text(), "a shape (n, "//to_text(self%weight_extent(4))//", h, w)", error)
+         else if (any(self%output_padding >= max(stride, dilation))) then
+            call self%refuse("output_padding "//to_text(self%output_padding), "less than stride or dilation", error)
+         else if (any(sides < 1.0_dp .or. sides > huge(1))) then
+            call self%refuse("input "//x%text(), "an output of one pixel or more", error)
+         else
+            y = shape_of([nint(sides([2, 1])), self%weight_extent(3)*conv%groups, x%extent(4)])
+         end if
+      end associate
+   end subroutine transpose_shape
+
+   subroutine transpose_forward(self, backend, operands, error)
+      !> The node
+      class(conv_transpose2d_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x, weight, and bias where it has one
+      type(operands_type), intent(in) :: operands
+      !> Error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call backend%conv_backward_data(self%conv, operands%w(1), operands%x(1), operands%y, error)
+      call self%name_node(error)
+      if (allocated(error) .or. .not. self%has_bias) return
+      if (operands%y%dtype == dtype_float32) then
+         call add_bias_f32(operands%w(2), operands%y)
+      else
+         call add_bias_f64(operands%w(2), operands%y)
+      end if
+   end subroutine transpose_forward
+
+   subroutine transpose_backward(self, backend, operands, error)
+      !> The node
+      class(conv_transpose2d_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx and dw from dy, x and w
+      type(operands_type), intent(in) :: operands
+      !> Error of the device
+      type(error_type), allocatable, intent(out) :: error
+      type(conv_step_type) :: step
+      step%conv = self%conv
+      step%x = operands%dy
+      step%w = operands%w(1)
+      step%y = operands%dx(1)
+      call backend%conv_backward_filter(self%conv, operands%dy, operands%x(1), operands%dw(1), error)
+      if (.not. allocated(error) .and. self%has_bias) then
+         call backend%conv_backward_bias(operands%dy, operands%dw(2), error)
+      end if
+      if (.not. allocated(error)) call backend%conv_forward(step, error)
+      call self%name_node(error)
+   end subroutine transpose_backward
 
    subroutine linear_read(self, given, error)
       !> With its name

@@ -140,14 +140,17 @@ def test_frozen_parameters_stay(tmp_path: Path) -> None:
     assert judge(fixture, tmp_path / "r.h5").verdict.outcome is Outcome.ROUNDING
 
 
-def test_threads_do_not_change_a_bit(fixtures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = []
-    for threads in ("1", "3"):
-        monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        assert run(fixtures[1], tmp_path / "r.h5").returncode == 0
-        with h5py.File(tmp_path / "r.h5") as file:
-            written.append({name: file["steps"][name][()].tobytes() for name in tensors(tmp_path / "r.h5")})
-    assert written[0] == written[1]
+def test_threads_do_not_change_a_bit(
+    fixtures: list[Path], everything: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for fixture in (fixtures[1], everything):
+        written = []
+        for threads in ("1", "3"):
+            monkeypatch.setenv("OMP_NUM_THREADS", threads)
+            assert run(fixture, tmp_path / "r.h5").returncode == 0
+            with h5py.File(tmp_path / "r.h5") as file:
+                written.append({name: file["steps"][name][()].tobytes() for name in tensors(tmp_path / "r.h5")})
+        assert written[0] == written[1], fixture
 
 
 def test_every_operation_of_the_registry_is_there(fixtures: list[Path], tmp_path: Path) -> None:
@@ -241,6 +244,11 @@ def test_what_an_enlarged_image_cannot_be_is_one_line(tmp_path: Path) -> None:
     for edit, message in (
         (attribute("layers/larger", "scale_factor", [0, 1]), "has scale_factor 0.0, 1.0, expected (height, width), "),
         (attribute("layers/larger", "scale_factor", None), "model: layer larger has no scale_factor"),
+        (attribute("layers/classes", "output_padding", [2, 0]),
+         "layer classes (conv_transpose2d): output_padding (2, 0), expected less than stride or dilation"),
+        (attribute("layers/classes", "padding", [9, 9]),
+         "layer classes (conv_transpose2d): input (3, 4, 6, 10), expected an output of one pixel or more"),
+        (attribute("layers/classes", "groups", 2), "layer classes (conv_transpose2d): channels (4, 3) in 2 groups, "),
         (attribute("layers/larger", "scale_factor", [1, 1]), "target (3, 6, 24, 30), expected the shape of"),
     ):
         done = run(changed(fixture, tmp_path, edit), tmp_path / "r.h5")

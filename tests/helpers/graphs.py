@@ -19,6 +19,7 @@ from bridge.operations import (
     BatchNorm2d,
     Concat,
     Conv2d,
+    ConvTranspose2d,
     Flatten,
     GlobalAvgPool2d,
     LeakyRelu,
@@ -152,6 +153,8 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
         BatchNorm2d(name, c, **takes), Concat(name, inputs=two), MaxPool2d(name, kernel, pair(1, 4), **takes),
         AvgPool2d(name, kernel, pair(1, 4), (1, 1), **takes), GlobalAvgPool2d(name, **takes), Flatten(name, **takes),
         UpsampleNearest2d(name, pair(1, 4), **takes),
+        ConvTranspose2d(name, c, groups * int(rng.integers(1, 4)), pair(1, 4), pair(1, 4), pair(0, 2), (0, 0),
+                        pair(1, 3), groups, bool(rng.integers(2)), **takes),
     ]
     chosen = image + flat[:-1]
     return chosen[int(rng.integers(len(chosen)))]

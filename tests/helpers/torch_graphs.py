@@ -99,10 +99,11 @@ class Segmenter(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.classes = nn.Conv2d(1, 3, 3, padding=1)
+        self.smaller = nn.Conv2d(1, 4, 3, stride=(2, 1), padding=1)
+        self.classes = nn.ConvTranspose2d(4, 3, 3, (2, 1), padding=1, output_padding=(1, 0))
         self.larger = nn.Upsample(scale_factor=(2, 3))
         self.share = nn.Softmax(dim=1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        z = self.larger(self.classes(x))
+        z = self.larger(self.classes(self.smaller(x)))
         return torch.cat([self.share(z), functional.log_softmax(z, dim=1)], dim=1)

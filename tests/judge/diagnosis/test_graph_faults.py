@@ -105,6 +105,12 @@ def gradient(of: Callable[[Tensor], Tensor], dy: Tensor, x: Tensor) -> Tensor:
 
 #: The same of what makes probabilities of larger images
 OF_CLASSES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/classes", lambda t: functional.conv_transpose2d(
+        t["forward/smaller"], t["weights/classes/weight"].flip(2, 3), t["weights/classes/bias"], (2, 1), 1, (1, 0)),
+     "the kernel reversed along r and s"),
+    ("forward/classes", lambda t: functional.conv_transpose2d(
+        t["forward/smaller"], t["weights/classes/weight"], None, (2, 1), 1, (1, 0)), "no bias"),
+    ("forward/classes", lambda t: t["forward/classes"].roll(1, 2), "the output padding before the rows"),
     ("forward/larger", lambda t: t["forward/classes"].repeat(1, 1, 2, 3),
      "the image repeated as a whole, not each pixel"),
     ("grads/classes/output", lambda t: t["grads/larger/output"][:, :, ::2, ::3],

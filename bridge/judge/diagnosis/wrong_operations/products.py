@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Linear layers that are wrong."""
+"""Linear layers and transposed convolutions that are wrong."""
 
 from __future__ import annotations
 
-from bridge.judge.diagnosis.wrong_operations.change import Parameters, Wrong, changed
-from bridge.operations.products import Linear
+import numpy as np
+
+from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
+from bridge.operations.operation import Number
+from bridge.operations.products import ConvTranspose2d, Linear
 
 
 def linear(node: Linear) -> Wrong:
@@ -19,3 +22,26 @@ def linear(node: Linear) -> Wrong:
         yield "in_out_swapped", "the weight transposed", changed(
             node, forward=lambda xs, w: node.forward(xs, turned(w)),
             backward=lambda dy, xs, w: node.backward(dy, xs, turned(w)))
+
+
+def conv_transpose(node: ConvTranspose2d) -> Wrong:
+    """Yield other kernels, biases, and places of the output padding."""
+    if node.bias:
+        def bare(xs: Numbers, w: Parameters) -> Number:
+            return xs[0].data_gradient(w["weight"], node.convolution, node.output_shape(xs[0].shape))
+
+        yield "bias", "no bias", changed(node, forward=bare)
+    for axes, said in (((2, 3), "r and s"), ((2,), "r"), ((3,), "s")):
+        def flipped(w: Parameters, axes: tuple[int, ...] = axes) -> Parameters:
+            return {**w, "weight": w["weight"].moved(lambda a: np.flip(a, axes))}
+
+        yield "kernel_flipped", f"the kernel reversed along {said}", changed(
+            node, forward=lambda xs, w, flipped=flipped: node.forward(xs, flipped(w)),
+            backward=lambda dy, xs, w, flipped=flipped: node.backward(dy, xs, flipped(w)))
+    for axis, more in zip((2, 3), node.output_padding, strict=True):
+        if more:
+            def before(xs: Numbers, w: Parameters, axis: int = axis, more: int = more) -> Number:
+                return node.forward(xs, w).moved(lambda a: np.roll(a, more, axis))
+
+            yield "padding_width", f"the output padding before the {'rows' if axis == 2 else 'columns'}", changed(
+                node, forward=before)
