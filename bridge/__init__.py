@@ -16,8 +16,8 @@ from bridge.common.version import version
 from bridge.engine.arrays.device_array import DeviceArray
 from bridge.engine.network.functional import conv2d, conv2d_backward
 from bridge.engine.network.network import Network
-from bridge.exchange.file import Sgd
 from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.exchange.optimizers import Sgd
 from bridge.gradcheck import gradcheck
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import NoReturn
 from reference.ending import Ended, end_by, signals_raise
 from reference.errors import InputError, one_line
 from reference.export import ExportReport, export
-from reference.settings import LOSSES, PRECISIONS, REDUCTIONS, ExportSettings
+from reference.settings import DEFAULT_LR, LOSSES, PRECISIONS, REDUCTIONS, ExportSettings
 from reference.version import add_version
 
 DESCRIPTION = """\
@@ -118,6 +118,7 @@ def _settings(argv: Sequence[str] | None) -> tuple[str, ExportSettings]:
     path = options.pop("file")
     size, steps = PROBE if options["probe"] else FULL
     options["height"], options["width"] = options.pop("size") or size
+    options["betas"] = tuple(options["betas"])
     options["steps"] = steps if options["steps"] is None else options["steps"]
     return path, ExportSettings(**options)
 
@@ -177,11 +178,23 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
         "(default mean)"
     )
     group.add_argument(
-        "--lr", type=float, metavar="X", help="learning rate of SGD (default 0.0625; a probe: what keeps it exact)"
+        "--optimizer", choices=tuple(DEFAULT_LR), default="sgd", help="torch's optimiser (default sgd); version 2 of "
+        "the file has the others"
     )
+    group.add_argument(
+        "--lr", type=float, metavar="X", help="learning rate (default 0.0625, of Adam and AdamW 0.001; a probe: what "
+        "keeps it exact)"
+    )
+    group.add_argument(
+        "--schedule", metavar="CALL", help='how the learning rate changes from step to step: a class of '
+        'torch.optim.lr_scheduler, "StepLR(step_size=2, gamma=0.5)" (default: it stays)'
+    )
+    group.add_argument("--betas", type=float, nargs=2, default=(0.9, 0.999), metavar="X", help="of Adam and AdamW "
+                       "(default 0.9 0.999)")
+    group.add_argument("--eps", type=float, default=1e-8, metavar="X", help="of Adam and AdamW (default 1e-8)")
     group.add_argument("--momentum", type=float, default=0.0, metavar="X", help="momentum of SGD (default 0)")
     group.add_argument("--dampening", type=float, default=0.0, metavar="X", help="dampening of momentum (default 0)")
-    group.add_argument("--weight-decay", type=float, default=0.0, metavar="X", help="weight decay of SGD (default 0)")
+    group.add_argument("--weight-decay", type=float, metavar="X", help="weight decay (default 0, of AdamW 0.01)")
     group.add_argument("--nesterov", action="store_true", help="Nesterov's momentum (needs --momentum)")
 
 

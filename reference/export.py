@@ -25,11 +25,12 @@ from reference.errors import InputError
 from reference.images import image_file
 from reference.micrograph import Source, classes_of, fit_target, make_source, target_text
 from reference.model import build_layers, model_file, output_shapes
+from reference.optimizer import Optimizer
 from reference.probe import Probe, ProbeSource, settled
 from reference.progress import Stages
 from reference.settings import ExportSettings
 from reference.strips import in_strips
-from reference.training import Optimizer, double_twin, parameters, run_step, un_reduced
+from reference.training import double_twin, parameters, run_step, un_reduced
 from reference.writer import (
     NewFile,
     check_finite,
@@ -117,7 +118,7 @@ class _Work:
         self.computed_twins = settings.twins if settings.precision == "float32" else 0
         size = settings.height, settings.width
         self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size,
-                                            graph=settings.loss != "mse")
+                                            graph=settings.beyond_chains)
         channels = next((layer.in_channels for _, layer in self.layers if isinstance(layer, torch.nn.Conv2d)), 1)
         self.input_shape = (settings.batch, channels, *size)
         self.shapes = output_shapes(self.layers, self.input_shape)
@@ -154,6 +155,8 @@ class _Work:
             stages.begin(f"step {k + 1} of {settings.steps}")
             batch = self._write_batch(file, k, output_shape)
             write_weights(file, k, self.layers)
+            if settings.schedule:
+                file[f"steps/{k}"].attrs["lr"] = optimizer.rates[k]
             whole = k < settings.whole
             losses.append(self._write_step(file, f"steps/{k}", self.layers, *batch, whole=whole))
             if k < settings.twins:

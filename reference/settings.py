@@ -15,7 +15,10 @@ from reference.errors import InputError
 # Up to here a float64 step takes less than a second, so that every step gets its twin.
 ORACLE_PIXELS = 2**17
 
-DEFAULT_LR = 0.0625
+#: Powers of two, so that an update shows its direction
+DEFAULT_LR = {"sgd": 0.0625, "adam": 2.0**-10, "adamw": 2.0**-10}
+#: torch's
+DEFAULT_DECAY = {"sgd": 0.0, "adam": 0.0, "adamw": 0.01}
 
 PRECISIONS = ("float32", "float64")
 LOSSES = ("mse", "l1", "cross_entropy")
@@ -36,9 +39,12 @@ class ExportSettings:
         Training steps; each has a batch of its own.
     seed : int, 0 .. 2**63 - 1
         Of the images and of the initial weights.
-    lr, momentum, dampening, weight_decay, nesterov
-        Of ``torch.optim.SGD``. The learning rate None means 0.0625, a power of two so that an update shows its
-        gradient, and in a probe the one that `reference.probe.settled` finds.
+    optimizer : "sgd", "adam" or "adamw"
+    lr, weight_decay, momentum, dampening, nesterov, betas, eps
+        Of ``torch.optim.SGD``, or ``Adam`` and ``AdamW``. The learning rate None means 0.0625 of SGD, 2**-10 of the
+        others, and in a probe the one that `reference.probe.settled` finds; the decay None means torch's.
+    schedule : None, or a class of ``torch.optim.lr_scheduler`` as a call, "StepLR(step_size=2, gamma=0.5)"
+        What changes the learning rate from step to step.
     loss : "mse", "l1" or "cross_entropy"
         The last takes classes as targets, one for each image or pixel.
     reduction : "mean" or "sum"
@@ -73,8 +79,12 @@ class ExportSettings:
     lr: float | None = None
     momentum: float = 0.0
     dampening: float = 0.0
-    weight_decay: float = 0.0
+    weight_decay: float | None = None
     nesterov: bool = False
+    optimizer: str = "sgd"
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    schedule: str | None = None
     loss: str = "mse"
     reduction: str = "mean"
     image: str | Path | None = None
@@ -95,12 +105,16 @@ class ExportSettings:
             _whole("oracle-steps", self.oracle_steps, 0, self.steps)
         if self.whole_steps is not None:
             _whole("whole-steps", self.whole_steps, 0, self.steps)
+        _one_of("optimizer", self.optimizer, tuple(DEFAULT_LR))
         if self.lr is None and not self.probe:
-            object.__setattr__(self, "lr", DEFAULT_LR)
+            object.__setattr__(self, "lr", DEFAULT_LR[self.optimizer])
+        if self.weight_decay is None:
+            object.__setattr__(self, "weight_decay", DEFAULT_DECAY[self.optimizer])
         if self.lr is not None:
             _number("lr", self.lr, lowest=0.0)
-        for name in ("momentum", "weight_decay"):
+        for name in ("momentum", "weight_decay", "eps"):
             _number(name.replace("_", "-"), getattr(self, name), lowest=0.0)
+        self._check_optimizer()
         _number("dampening", self.dampening)
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):
             raise InputError(
@@ -113,12 +127,29 @@ class ExportSettings:
         if self.probe:
             self._check_probe()
 
+    def _check_optimizer(self) -> None:
+        for beta in self.betas:
+            _number("betas", beta, lowest=0.0)
+            if beta >= 1:
+                raise InputError(f"betas must be less than 1, found {beta}")
+        if self.optimizer == "sgd":
+            return
+        for name in ("momentum", "dampening", "nesterov"):
+            if getattr(self, name):
+                raise InputError(f"{name} {getattr(self, name)} found, and {self.optimizer} has none")
+
+    @property
+    def beyond_chains(self) -> bool:
+        """Return whether files of version 1, which have chains trained by SGD on squares, cannot hold it."""
+        return (self.loss, self.optimizer, self.schedule) != ("mse", "sgd", None)
+
     def with_lr(self, lr: float) -> ExportSettings:
         """Return the same with this learning rate."""
         return dataclasses.replace(self, lr=lr)
 
     def _check_probe(self) -> None:
-        plain = (("image", None), ("loss", "mse"), ("momentum", 0), ("dampening", 0), ("weight_decay", 0))
+        plain = (("image", None), ("loss", "mse"), ("optimizer", "sgd"), ("schedule", None), ("momentum", 0),
+                 ("dampening", 0), ("weight_decay", 0))
         for name, expected in plain:
             if getattr(self, name) != expected:
                 raise InputError(

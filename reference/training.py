@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.optim.sgd import sgd
 
 from reference.chain import Layers
-from reference.settings import ExportSettings
 
 # Takes a tensor's name in the file ("forward/conv1") and the tensor, at the moment when it exists. It must
 # not keep the tensor: at full size all of them together are gigabytes.
@@ -102,28 +100,6 @@ def un_reduced(name: str) -> bool:
 def double_twin(layers: Layers) -> Layers:
     """Return copy of the layers in float64, with the same weights."""
     return layers.changed(lambda _, layer: copy.deepcopy(layer).double())
-
-
-class Optimizer:
-    """torch's SGD over all parameters that are not frozen: what ``torch.optim.SGD.step`` calls, to the bit.
-
-    The class itself imports the compiler of torch when it is made, two seconds for nothing.
-    """
-
-    def __init__(self, layers: Layers, settings: ExportSettings) -> None:
-        trained: list[torch.Tensor] = [one for _, _, one in parameters(layers) if one.requires_grad]
-        self._parameters = trained
-        self._buffers: list[torch.Tensor | None] = [None] * len(self._parameters)
-        self._numbers = {
-            name: getattr(settings, name) for name in ("lr", "momentum", "dampening", "weight_decay", "nesterov")
-        }
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Change the parameters by their gradients."""
-        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        assert len(gradients) == len(self._parameters)
-        sgd(self._parameters, gradients, self._buffers, foreach=False, fused=False, maximize=False, **self._numbers)
 
 
 def _shown(sink: Sink, name: str) -> Callable[[torch.Tensor], None]:

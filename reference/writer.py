@@ -137,10 +137,16 @@ def write_header(file: h5py.File, settings: ExportSettings, layers: Layers, data
     else:
         _write_graph(file.create_group("model"), layers, settings)
     optimizer = file.create_group("optimizer").attrs
-    optimizer["type"] = "sgd"
-    for name in ("lr", "momentum", "dampening", "weight_decay"):
-        optimizer[name] = np.float64(getattr(settings, name))
-    optimizer["nesterov"] = int(settings.nesterov)
+    optimizer["type"] = settings.optimizer
+    optimizer["lr"], optimizer["weight_decay"] = np.float64(settings.lr), np.float64(settings.weight_decay)
+    if settings.optimizer == "sgd":
+        optimizer["momentum"], optimizer["dampening"] = np.float64(settings.momentum), np.float64(settings.dampening)
+        optimizer["nesterov"] = int(settings.nesterov)
+    else:
+        optimizer["beta1"], optimizer["beta2"] = (np.float64(beta) for beta in settings.betas)
+        optimizer["eps"] = np.float64(settings.eps)
+    if settings.schedule:
+        optimizer["schedule"] = settings.schedule
 
 
 def _write_graph(group: h5py.Group, layers: Layers, settings: ExportSettings) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 from types import TracebackType
 
 import h5py
@@ -29,6 +28,7 @@ from bridge.exchange.hdf5_values import (
 from bridge.exchange.memory_order import KeptTensors, Layout, layout_of
 from bridge.exchange.model import Model
 from bridge.exchange.model_groups import read_model
+from bridge.exchange.optimizers import Optimizer, read_optimizer, with_lr
 
 FORMAT = "cnn-exchange"
 #: Versions that are read: the model as JSON, and as groups and attributes
@@ -38,17 +38,6 @@ PRECISIONS = ("float32", "float64")
 LARGEST_COMPRESSION = 1100
 #: Bytes of a tensor that is read by several threads
 LARGE = 1 << 24
-
-
-@dataclass(frozen=True)
-class Sgd:
-    """Settings of stochastic gradient descent, with torch's names and meaning."""
-
-    lr: float
-    momentum: float = 0.0
-    dampening: float = 0.0
-    weight_decay: float = 0.0
-    nesterov: bool = False
 
 
 class ExchangeFile:
@@ -62,7 +51,7 @@ class ExchangeFile:
     ----------
     model : Model or None
         None where a candidate left the description out.
-    sgd : Sgd or None
+    optimizer : Sgd, Adam, AdamW or None
         The same for the optimiser.
     precision : "float32" or "float64"
         What the file declares; float32 where it declares nothing.
@@ -277,7 +266,7 @@ class ExchangeFile:
         self.precision = str(precision)
         try:
             self.model = self._model(int(version))
-            self.sgd = self._optimizer()
+            self.optimizer = self._optimizer(int(version))
         except (FileError, ValueError, RecursionError) as error:
             # json also raises plain ValueError, for numbers of thousands of digits
             raise FileError(f"{self.path}: {one_line(error)}") from None
@@ -308,7 +297,7 @@ class ExchangeFile:
         except HDF5_ERRORS as error:
             raise FileError(f"the attributes of {node.name} cannot be read ({one_line(error)})") from None
 
-    def _optimizer(self) -> Sgd | None:
+    def _optimizer(self, version: int) -> Optimizer | None:
         try:
             group = self.file.get("optimizer")
         except HDF5_ERRORS:
@@ -316,16 +305,23 @@ class ExchangeFile:
         if not isinstance(group, h5py.Group):
             return None
         found = self._attributes(group)
-        if found.get("type") != "sgd":
+        if version == 1 and found.get("type") != "sgd":
             raise FileError(f"attribute type of /optimizer is {shortened(found.get('type'))}, expected 'sgd'")
-        numbers = {}
-        for name in Sgd.__dataclass_fields__:
-            value = found.get(name)
-            if not isinstance(value, (int, float)) or not np.isfinite(value):
-                raise FileError(f"attribute {name} of /optimizer is {shortened(value)}, expected a number")
-            numbers[name] = float(value)
-        for name in ("lr", "momentum", "weight_decay"):
-            if numbers[name] < 0:
-                raise FileError(f"attribute {name} of /optimizer is {numbers[name]:g}, expected 0 or more")
-        nesterov = bool(numbers.pop("nesterov"))
-        return Sgd(**numbers, nesterov=nesterov)
+        return read_optimizer(found)
+
+    def optimizer_of(self, step: int) -> Optimizer | None:
+        """Return the optimiser with the learning rate of a step, where the file says one (attribute lr of /steps/<k>).
+
+        Raises
+        ------
+        FileError
+            If that is no finite number from 0 on.
+        """
+        node = self.file.get(f"steps/{step}") if self.optimizer else None
+        found = self._attributes(node).get("lr") if isinstance(node, h5py.Group) else None
+        if found is None or self.optimizer is None:
+            return self.optimizer
+        if not isinstance(found, (int, float)) or not 0 <= found < math.inf:
+            raise FileError(f"{self.path}: attribute lr of /steps/{step} is {shortened(found)}, expected a finite "
+                            "number from 0 on")
+        return with_lr(self.optimizer, float(found))

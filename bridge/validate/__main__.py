@@ -23,13 +23,15 @@ from bridge.common.threads import brief_waits, keep_freed_memory
 from bridge.compare import EXIT_CODES
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import HELP, OPTIONS_HELP, DeviceSpec
+from bridge.exchange.optimizers import OPTIMIZERS
 from bridge.judge.judge import Judgement
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict, unanswered
+from bridge.operations.losses import LOSSES
 from bridge.report import print_report
 from bridge.report.outputs import add_output_arguments, check_outputs, finish
-from bridge.validate import experiments, precision_study
+from bridge.validate import cross_check, experiments, precision_study
 from bridge.validate import run as validation
 from bridge.validate.options import Files, Options
 from bridge.validate.plots import check_plot, drawn, plot_precisions
@@ -89,15 +91,20 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
                        "or .tif (default: synthetic images)")
     group.add_argument("--model", metavar="PACKAGE.MODULE:FACTORY", help="function or class that returns "
                        "a torch module, a chain of Conv2d and ReLU (default: 1 -> 16 -> 16 -> 1 channels, 3x3)")
-    group.add_argument("--reduction", choices=("mean", "sum"), help="the loss is the mean or the sum of the "
-                       "squared differences (default mean)")
+    group.add_argument("--loss", choices=tuple(LOSSES), help="squared or absolute differences, or the cross entropy of "
+                       "classes (default mse)")
+    group.add_argument("--reduction", choices=("mean", "sum"), help="the loss is a mean or a sum (default mean)")
 
 
 def _add_optimiser_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--lr", type=float, metavar="X", help="learning rate (default 0.0625; a small one "
-                       "hides errors of the gradient in the rounding of the new weights)")
-    for name in ("momentum", "dampening", "weight-decay"):
-        group.add_argument(f"--{name}", type=float, metavar="X", help=f"{name.replace('-', ' ')} (default 0)")
+    group.add_argument("--optimizer", choices=tuple(OPTIMIZERS), help="torch's (default sgd)")
+    group.add_argument("--lr", type=float, metavar="X", help="learning rate (default 0.0625, of Adam and AdamW 0.001; "
+                       "a small one hides errors of the gradient in the rounding of the new weights)")
+    group.add_argument("--schedule", metavar="CALL", help='of the learning rate: a class of torch.optim.lr_scheduler, '
+                       '"StepLR(step_size=2, gamma=0.5)" (default: it stays)')
+    for name in ("momentum", "dampening"):
+        group.add_argument(f"--{name}", type=float, metavar="X", help=f"{name} (default 0)")
+    group.add_argument("--weight-decay", type=float, metavar="X", help="weight decay (default 0, of AdamW 0.01)")
     group.add_argument("--nesterov", action="store_true", help="Nesterov momentum (needs --momentum)")
 
 
@@ -173,9 +180,10 @@ def _reported(pair: FilePair, judgement: Judgement, files: Files, options: Optio
     console, errors, start = consoles
     comparison, verdict = judgement
     failed, unplotted = list[str](), list[str]()
-    # The extension has chains alone
-    again = attempt(failed, "the same steps through the Python extension",
-                    lambda: validation.repeated(pair, options.device, errors), None) if pair.model.is_chain else None
+    again = None
+    if cross_check.is_possible(pair):
+        again = attempt(failed, "the same steps through the Python extension",
+                        lambda: validation.repeated(pair, options.device, errors), None)
     if failed:
         verdict = unanswered(verdict, failed)
     elif again and again[1] and DeviceSpec.parse(options.device).repeatable:

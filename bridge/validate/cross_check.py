@@ -14,6 +14,7 @@ from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.network.network import Network
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d
+from bridge.exchange.optimizers import Sgd
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import NotJudged
 
@@ -44,6 +45,12 @@ def differences(pair: FilePair, device: str = "cpu", progress: Report | None = N
     return compared, differing
 
 
+def is_possible(pair: FilePair) -> bool:
+    """Return whether the extension has what the fixture asks for: a chain, trained by SGD with one learning rate."""
+    rates = {pair.optimizer_at(k).lr for k in range(pair.steps)}
+    return pair.model.is_chain and isinstance(pair.optimizer, Sgd) and len(rates) == 1
+
+
 def _network(pair: FilePair, device: str) -> Network:
     """The fixture's model with its first weights, in the result's precision."""
     network = Network(pair.model, pair.candidate.precision, device)
@@ -55,7 +62,7 @@ def _network(pair: FilePair, device: str) -> Network:
 
 def _step(network: Network, source: ExchangeFile, k: int) -> Iterator[tuple[str, Any]]:
     """Every tensor of step k by its name in the file, one after the other, where the network has it."""
-    assert source.sgd is not None
+    assert isinstance(source.optimizer, Sgd)
     batch = (
         source.read(f"batches/{k}/{name}", source.shape(f"batches/{k}/{name}")).astype(network.dtype)
         for name in ("input", "target")
@@ -73,7 +80,7 @@ def _step(network: Network, source: ExchangeFile, k: int) -> Iterator[tuple[str,
             yield f"grads/{layer.name}/weight", network.gradients[f"{layer.name}.weight"]
             if layer.bias:
                 yield f"grads/{layer.name}/bias", network.gradients[f"{layer.name}.bias"]
-    network.update(**vars(source.sgd))
+    network.update(**vars(source.optimizer))
 
 
 def _weights(network: Network) -> Iterator[tuple[str, Any]]:

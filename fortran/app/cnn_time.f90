@@ -86,7 +86,7 @@ contains
       if (allocated(error)) return
       do i = 1, steps
          call system_clock(before, rate)
-         call network%step(input, target, fixture%sgd, .true., loss, error)
+         call network%step(input, target, fixture%sgd(), .true., loss, error)
          if (allocated(error)) return
          call system_clock(after)
          write (*, "(es14.7)") real(after - before, dp)/real(rate, dp)

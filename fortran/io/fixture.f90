@@ -13,6 +13,8 @@ module cnn_io_fixture
    use cnn_io_staging, only : staging_type
    use cnn_model_network, only : network_type
    use cnn_model_parameters, only : parameter_type, parameters_type
+   use cnn_optimizers_optimizer, only : optimizer_type
+   use cnn_optimizers_sgd, only : sgd_of
    implicit none
    private
 
@@ -21,8 +23,8 @@ module cnn_io_fixture
       type(hdf5_file_type) :: file
       !> The model description (JSON, of version 1) and the precision of the tensors
       character(len=:), allocatable :: model, precision
-      type(sgd_type) :: sgd
-      logical :: has_sgd = .false.
+      !> With its settings; not allocated where the file has none
+      class(optimizer_type), allocatable :: optimizer
       integer :: batches = 0
       !> Version of its format, and up to which it may be, set before `open`
       integer :: version = 1, newest = 1
@@ -34,6 +36,8 @@ module cnn_io_fixture
       procedure :: read_batch
       procedure :: close => fixture_close
       procedure :: read_tensor, read_checked, read_parameter
+      procedure :: read_learning_rate
+      procedure :: sgd => fixture_sgd
    end type fixture_type
 
 contains
@@ -58,14 +62,35 @@ contains
       if (allocated(error)) return
       if (self%version == 1) call self%file%read_text("/model", self%model, error)
       if (allocated(error)) return
-      self%has_sgd = self%file%has("/optimizer")
-      if (self%has_sgd) call read_optimizer(self%file, self%sgd, error)
+      if (self%file%has("/optimizer")) call read_optimizer(self%file, self%version, self%optimizer, error)
       if (allocated(error)) return
       self%batches = 0
       do while (self%file%has("/batches/"//to_text(self%batches)//"/input"))
          self%batches = self%batches + 1
       end do
    end subroutine fixture_open
+
+   !> The learning rate of a step: its own where the file has one, as of a schedule, else it stays as it is
+   subroutine read_learning_rate(self, step, error)
+      !> The fixture, open; the rate of its optimizer is set
+      class(fixture_type), intent(inout) :: self
+      !> Number of the step, from 0
+      integer, intent(in) :: step
+      !> A rate that is no number
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: path
+      path = "/steps/"//to_text(step)
+      if (self%file%has_attribute(path, "lr")) call self%file%read_number(path, "lr", self%optimizer%lr, error)
+   end subroutine read_learning_rate
+
+   !> Settings of a file whose optimizer is SGD, as that of every file of version 1
+   function fixture_sgd(self) result(sgd)
+      !> The fixture, open
+      class(fixture_type), intent(in) :: self
+      type(sgd_type) :: sgd
+      type(error_type), allocatable :: ignored
+      if (allocated(self%optimizer)) call sgd_of(self%optimizer, sgd, ignored)
+   end function fixture_sgd
 
    !> Weights before step `step` into a network of the same model, and which of them are frozen
    subroutine read_weights(self, step, network, error)

@@ -4,10 +4,11 @@ module cnn_io_header
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_name
-   use cnn_core_sgd, only : sgd_type
    use cnn_core_text, only : to_text
    use cnn_io_format, only : format_name
    use cnn_io_hdf5_file, only : hdf5_file_type
+   use cnn_optimizers_optimizer, only : optimizer_type, setting_type
+   use cnn_optimizers_registry, only : make_optimizer
    implicit none
    private
 
@@ -48,42 +49,39 @@ contains
       end if
    end subroutine read_format
 
-   subroutine read_optimizer(file, sgd, error)
+   !> Files of version 1 know SGD alone
+   subroutine read_optimizer(file, version, optimizer, error)
       !> An exchange file, open to read
       type(hdf5_file_type), intent(in) :: file
-      !> Settings of the optimizer
-      type(sgd_type), intent(inout) :: sgd
-      !> Missing or unusable setting
+      !> Of its format
+      integer, intent(in) :: version
+      !> With its settings
+      class(optimizer_type), allocatable, intent(out) :: optimizer
+      !> Unknown optimizer, missing or unusable setting
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: kind
-      real(dp) :: nesterov
+      type(setting_type), allocatable :: settings(:)
+      integer :: i
       call file%read_text_attribute("/optimizer", "type", kind, error)
       if (allocated(error)) return
-      if (kind /= "sgd") then
+      if (version == 1 .and. kind /= "sgd") then
          call fail(error, file%path//": optimizer type is "//kind//", expected sgd")
          return
       end if
-      call file%read_number("/optimizer", "lr", sgd%lr, error)
-      if (allocated(error)) return
-      call file%read_number("/optimizer", "momentum", sgd%momentum, error)
-      if (allocated(error)) return
-      call file%read_number("/optimizer", "dampening", sgd%dampening, error)
-      if (allocated(error)) return
-      call file%read_number("/optimizer", "weight_decay", sgd%weight_decay, error)
-      if (allocated(error)) return
-      call file%read_number("/optimizer", "nesterov", nesterov, error)
-      if (allocated(error)) return
-      sgd%nesterov = abs(nesterov - 1.0_dp) <= 0.0_dp
-      if (.not. (sgd%nesterov .or. abs(nesterov) <= 0.0_dp)) then
-         call fail(error, file%path//": attribute nesterov of /optimizer is neither 0 nor 1")
-         return
+      call make_optimizer(kind, optimizer, error)
+      if (.not. allocated(error)) then
+         settings = optimizer%settings()
+         do i = 1, size(settings)
+            call file%read_number("/optimizer", trim(settings(i)%name), settings(i)%value, error)
+            if (allocated(error)) return
+         end do
+         call optimizer%set(settings%value, error)
       end if
-      call sgd%check(error)
       if (allocated(error)) error%message = file%path//": "//error%message
    end subroutine read_optimizer
 
    !> Of a result or a saved network, whose producer is the candidate
-   subroutine write_header(file, producer, version, dtype, backend, sgd, error)
+   subroutine write_header(file, producer, version, dtype, backend, optimizer, error)
       !> An exchange file, created
       type(hdf5_file_type), intent(in) :: file
       !> Program that writes it, in words
@@ -94,10 +92,12 @@ contains
       integer, intent(in) :: dtype
       !> What computes them
       class(backend_type), intent(in) :: backend
-      !> Settings of the optimizer
-      type(sgd_type), intent(in) :: sgd
+      !> With its settings
+      class(optimizer_type), intent(in) :: optimizer
       !> Error of the file
       type(error_type), allocatable, intent(out) :: error
+      type(setting_type), allocatable :: settings(:)
+      integer :: i
       call put_text(file, "/", "format", format_name, error)
       call put_number(file, "/", "format_version", real(version, dp), error)
       call put_text(file, "/", "producer", producer, error)
@@ -105,12 +105,11 @@ contains
       call put_text(file, "/", "precision", dtype_name(dtype), error)
       call put_text(file, "/", "device", backend%name, error)
       call put_text(file, "/", "math_mode", backend%math_mode(dtype), error)
-      call put_text(file, "/optimizer", "type", "sgd", error)
-      call put_number(file, "/optimizer", "lr", sgd%lr, error)
-      call put_number(file, "/optimizer", "momentum", sgd%momentum, error)
-      call put_number(file, "/optimizer", "dampening", sgd%dampening, error)
-      call put_number(file, "/optimizer", "weight_decay", sgd%weight_decay, error)
-      call put_number(file, "/optimizer", "nesterov", merge(1.0_dp, 0.0_dp, sgd%nesterov), error)
+      call put_text(file, "/optimizer", "type", optimizer%kind(), error)
+      settings = optimizer%settings()
+      do i = 1, size(settings)
+         call put_number(file, "/optimizer", trim(settings(i)%name), settings(i)%value, error)
+      end do
    end subroutine write_header
 
    !> A text attribute; nothing happens after an error

@@ -14,6 +14,8 @@ module cnn_io_result
    use cnn_io_staging, only : staging_type
    use cnn_model_network, only : network_type
    use cnn_model_parameters, only : parameter_type, parameters_type
+   use cnn_optimizers_optimizer, only : optimizer_type
+   use cnn_optimizers_sgd, only : sgd_optimizer_type
    implicit none
    private
 
@@ -55,13 +57,13 @@ contains
       type(sgd_type), intent(in) :: sgd
       !> Unusable setting, or a file that cannot be created
       type(error_type), allocatable, intent(out) :: error
-      call self%begin(path, producer, 1, network%dtype, network%backend, sgd, error)
+      call self%begin(path, producer, 1, network%dtype, network%backend, sgd_optimizer_type(sgd), error)
       if (allocated(error)) return
       call self%file%write_text("/model", network%description%text, error)
    end subroutine result_create
 
    !> Start a result: everything but the model and tensors
-   subroutine begin(self, path, producer, version, dtype, backend, sgd, error)
+   subroutine begin(self, path, producer, version, dtype, backend, optimizer, error)
       !> A result that is not begun
       class(result_type), intent(inout) :: self
       !> Name of the file
@@ -74,12 +76,12 @@ contains
       integer, intent(in) :: dtype
       !> What computes them
       class(backend_type), intent(in) :: backend
-      !> Settings of the optimizer
-      type(sgd_type), intent(in) :: sgd
+      !> With its settings
+      class(optimizer_type), intent(in) :: optimizer
       !> Unusable setting, or a file that cannot be created
       type(error_type), allocatable, intent(out) :: error
       ! A reader would refuse what no training can use
-      call sgd%check(error)
+      call optimizer%check(error)
       if (allocated(error)) return
       self%path = path
       call self%part%begin(path, error)
@@ -92,7 +94,7 @@ contains
          return
       end if
       call self%part%hold()
-      call write_header(self%file, producer, version, dtype, backend, sgd, error)
+      call write_header(self%file, producer, version, dtype, backend, optimizer, error)
    end subroutine begin
 
    !> Weights and biases before step `step` (after the last step: with its number plus one), and which are frozen

@@ -40,7 +40,7 @@ contains
 
       call prepare(fixture, device, precision, graph, error)
       if (allocated(error)) return
-      call result%begin(result_path, "cnn_step "//version, 2, graph%dtype, graph%backend, fixture%sgd, error)
+      call result%begin(result_path, "cnn_step "//version, 2, graph%dtype, graph%backend, fixture%optimizer, error)
       if (allocated(error)) return
       call copy_group(fixture%file, "/model/layers", result%file, error)
       if (allocated(error)) return
@@ -126,7 +126,7 @@ contains
       type(result_type), intent(inout) :: result
       !> The graph; trained by one step
       type(graph_type), intent(inout) :: graph
-      !> The fixture, open; its SGD settings are used
+      !> The fixture, open; its optimizer is used
       type(fixture_type), intent(inout) :: fixture
       !> The batch, read to the graph's memory; that of the step before is released
       type(tensor_type), intent(inout) :: input
@@ -150,7 +150,9 @@ contains
       if (allocated(error)) return
       call write_tensors(result, step, graph, rank, loss, error)
       if (allocated(error)) return
-      call graph%update(fixture%sgd, error)
+      call fixture%read_learning_rate(step, error)
+      if (allocated(error)) return
+      call graph%update(fixture%optimizer, error)
       if (allocated(error)) return
       if (present(report)) call report(step, fixture%batches, loss)
    end subroutine run_one

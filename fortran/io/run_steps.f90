@@ -72,7 +72,7 @@ contains
 
       call prepare(fixture, device, precision, network, error)
       if (allocated(error)) return
-      call result%create(result_path, "cnn_step "//version, network, fixture%sgd, error)
+      call result%create(result_path, "cnn_step "//version, network, fixture%sgd(), error)
       if (allocated(error)) return
       call run_batches(fixture, result, network, error, report)
       if (allocated(error)) return
@@ -202,7 +202,7 @@ contains
       if (allocated(error)) return
       call result%write_gradients(step, network, error)
       if (allocated(error)) return
-      call network%update(fixture%sgd, error)
+      call network%update(fixture%sgd(), error)
       if (allocated(error)) return
       if (present(report)) call report(step, fixture%batches, loss)
    end subroutine run_one

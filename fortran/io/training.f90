@@ -46,7 +46,7 @@ contains
          call fail(error, "precision "//wanted//": unknown, expected float32 or float64")
       else if (fixture%batches == 0) then
          call fail(error, fixture%file%path//": /batches/0/input is missing, there is nothing to run")
-      else if (.not. fixture%has_sgd) then
+      else if (.not. allocated(fixture%optimizer)) then
          call fail(error, fixture%file%path//": /optimizer is missing, there is no step without it")
       else if (fixture%file%has("/steps/0/momenta")) then
          call fail(error, fixture%file%path//": /steps/0/momenta is there, expected a training that begins with step 0")

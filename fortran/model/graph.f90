@@ -11,7 +11,6 @@ module cnn_model_graph
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_none
-   use cnn_core_sgd, only : sgd_type
    use cnn_core_tensor, only : same_shape, shape_text, tensor_type
    use cnn_core_text, only : name_type, to_text
    use cnn_devices, only : open_device
@@ -21,6 +20,7 @@ module cnn_model_graph
    use cnn_operations_losses, only : criterion_type
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_shape, only : shape_type
+   use cnn_optimizers_optimizer, only : optimizer_type
    implicit none
    private
 
@@ -336,16 +336,16 @@ contains
       end do
    end subroutine backward
 
-   !> One SGD step on all parameters that are not frozen
-   subroutine update(self, sgd, error)
+   !> One step on all parameters that are not frozen
+   subroutine update(self, optimizer, error)
       !> The graph, after `backward`
       class(graph_type), intent(inout) :: self
-      !> Settings of the optimizer
-      type(sgd_type), intent(in) :: sgd
+      !> With the learning rate of this step
+      class(optimizer_type), intent(in) :: optimizer
       !> Unusable setting, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call sgd%check(error)
-      if (.not. allocated(error)) call self%parameters%update(self%backend, sgd, error)
+      call optimizer%check(error)
+      if (.not. allocated(error)) call self%parameters%update(self%backend, optimizer, error)
    end subroutine update
 
    !> Give everything back to the device

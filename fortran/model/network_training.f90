@@ -4,6 +4,7 @@ submodule(cnn_model_network) cnn_model_network_training
    use cnn_core_tensor, only : same_shape, shape_text
    use cnn_model_passes, only : find_gradients, find_gradients_in_place, find_outputs
    use cnn_model_tensors, only : allocate_gradients, allocate_outputs
+   use cnn_optimizers_sgd, only : sgd_optimizer_type
    implicit none
 
 contains
@@ -88,7 +89,7 @@ contains
       end if
       ! The outputs belong to the weights before this update; after a failure it may be half done
       self%stage = stage_built
-      call self%parameters%update(self%backend, sgd, error)
+      call self%parameters%update(self%backend, sgd_optimizer_type(sgd), error)
       if (allocated(error)) return
       self%steps_done = self%steps_done + 1_i8
    end procedure update

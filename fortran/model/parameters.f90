@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> All learned numbers of a network: values, gradients, momenta, each as one vector on the device.
+!> All learned numbers of a network: values, gradients, and what the optimizer remembers, each one vector on the device.
 !>
 !> One vector, so that one call updates everything; where only some parameters are frozen, or only some have a momentum,
 !> one call each run of parameters that are updated alike. A layer's weight or bias is a tensor inside it, aligned as an
@@ -8,10 +8,10 @@ module cnn_model_parameters
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : bytes_of, dp, i8
-   use cnn_core_sgd, only : sgd_type
    use cnn_core_tensor, only : aligned, part_of, tensor_type
    use cnn_core_text, only : to_text
    use cnn_model_description, only : kind_conv2d, layer_description_type
+   use cnn_optimizers_optimizer, only : optimizer_type
    implicit none
    private
 
@@ -29,13 +29,17 @@ module cnn_model_parameters
       integer :: extent(4) = 0
       !> Whether updates leave it as it is, as torch's do without a gradient: no decay and no momentum either
       logical :: is_frozen = .false.
-      !> Whether it has a momentum, as from its first update with momentum on; that update makes it from the gradient
-      !> alone
-      logical :: has_momentum = .false.
+      !> Whether the optimizer remembers something of it: SGD a momentum, as from its first update with momentum on,
+      !> which makes it from the gradient alone
+      logical :: has_state = .false.
+      !> Updates that changed what is remembered; of a momentum that was read, 1
+      integer(i8) :: updates = 0_i8
    end type part_type
 
    type, public :: parameters_type
-      type(tensor_type), private :: values, gradients, momenta
+      type(tensor_type), private :: values, gradients
+      !> What the optimizer remembers: SGD's momentum; Adam's averages of the gradient and of its square
+      type(tensor_type), private :: states(2)
       !> In the order of the vectors
       type(part_type), allocatable, private :: parts(:)
    contains
@@ -44,20 +48,20 @@ module cnn_model_parameters
       procedure :: freeze, is_frozen
       procedure :: momentum, keep_momentum
       procedure :: release
-      procedure, private :: allocate_vectors, place, reserve_momenta
+      procedure, private :: allocate_vectors, place, reserve_states
    end type parameters_type
 
    interface
-      !> One SGD step on all parameters that are not frozen
-      module subroutine update(self, backend, sgd, error)
+      !> One step on all parameters that are not frozen
+      module subroutine update(self, backend, optimizer, error)
          implicit none
          !> The parameters
          class(parameters_type), intent(inout) :: self
          !> Where they are
          class(backend_type), intent(inout) :: backend
-         !> Settings of the optimizer, for this step
-         type(sgd_type), intent(in) :: sgd
-         !> No memory for momenta, or an error of the device
+         !> With the learning rate of this step
+         class(optimizer_type), intent(in) :: optimizer
+         !> No memory for what it remembers, or an error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine update
    end interface
@@ -229,7 +233,7 @@ contains
       type(tensor_type) :: momentum
       if (number == 0) return
       associate (part => self%parts(number))
-         if (part%has_momentum) momentum = part_of(self%momenta, part%offset, part%extent)
+         if (part%has_state) momentum = part_of(self%states(1), part%offset, part%extent)
       end associate
    end function momentum
 
@@ -245,26 +249,35 @@ contains
       logical, intent(in) :: kept
       !> No memory on the device
       type(error_type), allocatable, intent(out) :: error
-      if (kept .eqv. self%parts(number)%has_momentum) return
-      if (kept) call self%reserve_momenta(backend, error)
+      if (kept .eqv. self%parts(number)%has_state) return
+      if (kept) call self%reserve_states(backend, 1, error)
       if (allocated(error)) return
-      self%parts(number)%has_momentum = kept
+      self%parts(number)%has_state = kept
+      self%parts(number)%updates = merge(1_i8, 0_i8, kept)
       if (kept) call backend%clear(self%momentum(number), error)
    end subroutine keep_momentum
 
-   !> Memory for momenta, zero at first
-   subroutine reserve_momenta(self, backend, error)
+   !> Memory for what the optimizer remembers, zero at first
+   subroutine reserve_states(self, backend, count, error)
       !> The parameters, with memory
       class(parameters_type), intent(inout) :: self
       !> Where they are
       class(backend_type), intent(inout) :: backend
+      !> Numbers of each parameter: 0, 1 or 2
+      integer, intent(in) :: count
       !> No memory on the device
       type(error_type), allocatable, intent(out) :: error
-      if (self%momenta%is_allocated() .or. .not. self%values%is_allocated()) return
-      call backend%allocate(self%values%dtype, self%values%extent, self%momenta, error)
-      if (.not. allocated(error)) call backend%clear(self%momenta, error)
-      if (allocated(error)) call backend%release(self%momenta)
-   end subroutine reserve_momenta
+      integer :: i
+      if (.not. self%values%is_allocated()) return
+      do i = 1, count
+         if (self%states(i)%is_allocated()) cycle
+         call backend%allocate(self%values%dtype, self%values%extent, self%states(i), error)
+         if (.not. allocated(error)) call backend%clear(self%states(i), error)
+         if (.not. allocated(error)) cycle
+         call backend%release(self%states(i))
+         return
+      end do
+   end subroutine reserve_states
 
    subroutine release(self, backend)
       !> The parameters; empty afterwards
@@ -273,7 +286,8 @@ contains
       class(backend_type), intent(inout) :: backend
       call backend%release(self%values)
       call backend%release(self%gradients)
-      call backend%release(self%momenta)
+      call backend%release(self%states(1))
+      call backend%release(self%states(2))
    end subroutine release
 
 end module cnn_model_parameters

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> The update of parameters: one call for each run of those that are frozen or not, and have a momentum or not, alike.
+!> The update of parameters: one call for each run of parameters that are updated alike.
 submodule(cnn_model_parameters) cnn_model_parameters_update
    implicit none
 
@@ -8,18 +8,18 @@ contains
    module procedure update
       integer :: first, last
 
-      if (sgd%momentum > 0.0_dp) call self%reserve_momenta(backend, error)
+      call self%reserve_states(backend, optimizer%states(), error)
       if (allocated(error)) return
       first = 1
       do while (first <= size(self%parts))
          last = run_end(self, first)
-         if (.not. self%parts(first)%is_frozen) call update_run(self, backend, sgd, first, last, error)
+         if (.not. self%parts(first)%is_frozen) call update_run(self, backend, optimizer, first, last, error)
          if (allocated(error)) return
          first = last + 1
       end do
    end procedure update
 
-   !> The last parameter up to which all are frozen or none is, and all have a momentum or none has
+   !> The last parameter up to which all are frozen or none is, and as many updates are remembered of all
    pure integer function run_end(self, first)
       !> The parameters
       type(parameters_type), intent(in) :: self
@@ -27,38 +27,44 @@ contains
       integer, intent(in) :: first
       do run_end = first, size(self%parts) - 1
          associate (one => self%parts(first), next => self%parts(run_end + 1))
-            if ((one%is_frozen .neqv. next%is_frozen) .or. (one%has_momentum .neqv. next%has_momentum)) return
+            if ((one%is_frozen .neqv. next%is_frozen) .or. one%updates /= next%updates) return
          end associate
       end do
    end function run_end
 
-   !> One SGD step on a run of parameters
-   subroutine update_run(self, backend, sgd, first, last, error)
+   !> One step on a run of parameters
+   subroutine update_run(self, backend, optimizer, first, last, error)
       !> The parameters
       type(parameters_type), intent(inout) :: self
       !> Where they are
       class(backend_type), intent(in) :: backend
-      !> Settings of the optimizer, for this step
-      type(sgd_type), intent(in) :: sgd
+      !> With the learning rate of this step
+      class(optimizer_type), intent(in) :: optimizer
       !> Number of the first parameter
       integer, intent(in) :: first
       !> Number of the last
       integer, intent(in) :: last
       !> An error of the device
       type(error_type), allocatable, intent(out) :: error
-      type(tensor_type) :: momenta
-      if (sgd%momentum > 0.0_dp) momenta = part_of_run(self, self%momenta, first, last)
-      call backend%update(sgd, .not. self%parts(first)%has_momentum, part_of_run(self, self%values, first, last), &
-         & part_of_run(self, self%gradients, first, last), momenta, error)
-      if (allocated(error)) return
-      if (momenta%is_allocated()) self%parts(first:last)%has_momentum = .true.
+      type(tensor_type) :: state(size(self%states))
+      integer :: i
+      do i = 1, optimizer%states()
+         state(i) = part_of_run(self, self%states(i), first, last)
+      end do
+      associate (parts => self%parts(first:last))
+         call optimizer%step(backend, parts(1)%updates, part_of_run(self, self%values, first, last), &
+            & part_of_run(self, self%gradients, first, last), state, error)
+         if (allocated(error) .or. optimizer%states() == 0) return
+         parts%has_state = .true.
+         parts%updates = parts%updates + 1
+      end associate
    end subroutine update_run
 
    !> What a run of parameters has of a vector
    function part_of_run(self, vector, first, last) result(part)
       !> The parameters
       type(parameters_type), intent(in) :: self
-      !> All values, gradients or momenta
+      !> All values, gradients, or states
       type(tensor_type), intent(in) :: vector
       !> Number of the first parameter
       integer, intent(in) :: first

@@ -28,8 +28,9 @@ ROOMS = {
     ".": "core cpu naive cuda cuda/device",
     "oracle": "core cpu",
     "operations": "core",
-    "model": "core . operations",
-    "io": "core cpu operations model",
+    "optimizers": "core",
+    "model": "core . operations optimizers",
+    "io": "core cpu operations optimizers model",
     "app": "core . model io",
     "api": "core cpu cuda/plans cuda/info . oracle model io",
 }

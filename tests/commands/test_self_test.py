@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from bridge.judge.diagnosis import KINDS, Diagnosis
-from bridge.judge.diagnosis.catalogue import OF_GRAPHS
+from bridge.judge.diagnosis.catalogue import BEYOND_CHAINS
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
@@ -60,7 +60,7 @@ def asked(fixtures: Fixtures, case: Case) -> Told | Healthily:
 
 
 def test_every_kind_is_planted() -> None:
-    every = {kind.number for kind in KINDS if kind.key not in OF_GRAPHS}
+    every = {kind.number for kind in KINDS if kind.key not in BEYOND_CHAINS}
     assert {plant.kind for plant in CATALOGUE} == {case.plant.kind for case in FAULTS} == every
     assert len(CATALOGUE) > 4 * len(KINDS)
 
@@ -228,7 +228,7 @@ def test_the_command(
     code = validate.main(["--self-test", "--quick", "--json", str(tmp_path / "out.json")])
     said = " ".join(capsys.readouterr().out.split())
     assert code == (0 if caught else 1)
-    assert (f"SELF-TEST PASSED: 1 of {len(KINDS) - len(OF_GRAPHS)} kinds" if caught else "MISSED: 1 fault") in said
+    assert (f"SELF-TEST PASSED: 1 of {len(KINDS) - len(BEYOND_CHAINS)} kinds" if caught else "MISSED: 1 fault") in said
     assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["summary"]["passed"] is caught
 
 

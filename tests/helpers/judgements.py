@@ -8,7 +8,6 @@ from io import StringIO
 
 from rich.console import Console
 
-from bridge.exchange.file import Sgd
 from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.judge.diagnosis.records import Adequacy, Diagnosis, Explanation, Finding, Kind, Sight
 from bridge.judge.measure.error_statistics import Statistic
@@ -49,7 +48,7 @@ def printed(pair: Pair, width: int = 80, *, every_step: bool = False) -> list[st
 def of(*judged: Judged) -> Comparison:
     """A comparison without files."""
     layers = (Conv2d("conv1", 1, 2, (3, 3)), Relu("relu1"), Conv2d("conv2", 2, 1, (1, 1)))
-    return Comparison(Model(layers), Sgd(0.1), "float32", 1, (1, 1, 5, 6), judged=list(judged))
+    return Comparison(Model(layers), "float32", 1, (1, 1, 5, 6), judged=list(judged))
 
 
 def stat(t: float) -> Statistic:

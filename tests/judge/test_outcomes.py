@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from bridge.exchange.file import Sgd
 from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.judge.arithmetic.recognised import Recognised
 from bridge.judge.judge import judge
@@ -129,11 +128,11 @@ def test_the_probability_of_a_false_alarm() -> None:
     layers = (Conv2d("a", 1, 16, (3, 3), **pad), Relu("b"), Conv2d("c", 16, 16, (3, 3), **pad), Relu("d"),
               Conv2d("e", 16, 1, (3, 3), **pad))
     judged = [Judged("loss", k, stat(0.1)) for k in range(3)]
-    whole = Comparison(Model(layers), Sgd(0.1), "float32", 3, (2, 1, 1024, 1024), judged=judged)
+    whole = Comparison(Model(layers), "float32", 3, (2, 1, 1024, 1024), judged=judged)
     assert 1e-7 < false_alarm(whole) < 1e-6
     # 2 x 2 images, one channel, 3 x 3 taps: no sum of more than 81
     one = Model((Conv2d("a", 1, 1, (3, 3), **pad),))
-    tiny = Comparison(one, Sgd(0.1), "float32", 1, (2, 1, 2, 2), judged=judged[:1])
+    tiny = Comparison(one, "float32", 1, (2, 1, 2, 2), judged=judged[:1])
     assert false_alarm(tiny) == 0
     # 100 pixels: of the loss 103 roundings, of the bias 100, of the centre tap 100, of 4 taps 90, of the corners 81
     larger = replace(tiny, batch_shape=(1, 1, 10, 10))

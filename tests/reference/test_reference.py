@@ -28,7 +28,7 @@ from reference.export import ExportSettings, export
 from reference.images import load_image
 from reference.micrograph import PatchSource, SyntheticSource, patch_places
 from reference.model import ThreeLayerCNN
-from reference.training import Optimizer
+from reference.optimizer import Optimizer
 from tests import ROOT
 
 REAL_MICROGRAPH = ROOT.parent / "shared" / "data" / "micrograph_4096.mrc"
@@ -546,7 +546,7 @@ def test_the_optimiser_is_torch_s(settings: dict[str, float]) -> None:
     """To the bit, over steps enough for a memory to show."""
     ours, theirs = (nn.Conv2d(3, 5, 3) for _ in range(2))
     theirs.load_state_dict(ours.state_dict())
-    step = Optimizer([("conv1", ours)], replace(SMALL, **{"momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0}
+    step = Optimizer([("conv1", ours)], replace(SMALL, steps=4, **{"momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0}
                                                 | settings))
     reference = torch.optim.SGD(theirs.parameters(), lr=0.125, **settings)
     for seed in range(4):

@@ -22,7 +22,7 @@ def lost(file: ExchangeFile, step: int) -> bool:
 
     So are those of a later step of `cnn_step` or the reference, and what `Network.save` wrote before it wrote momenta.
     """
-    if file.model is None or file.sgd is None or not file.sgd.momentum:
+    if file.model is None or file.optimizer is None or not file.optimizer.remembers:
         return False
     if any(file.has(f"steps/{step}/momenta/{name}") for name in file.model.parameter_shapes()):
         return False

@@ -29,8 +29,9 @@ from bridge.engine.network.deprecated import keep_activations_of, warn
 from bridge.engine.network.momenta import Momenta, lost
 from bridge.engine.network.parameter_views import Tensors, Views, parameter_places
 from bridge.engine.network.torch_modules import make_module, read_module
-from bridge.exchange.file import ExchangeFile, Sgd
+from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.exchange.optimizers import Sgd
 
 if TYPE_CHECKING:
     from torch import nn

@@ -16,7 +16,7 @@ import numpy as np
 
 from bridge.common.threads import one_core
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
-from bridge.judge.diagnosis.catalogue import KINDS, OF_GRAPHS, kind
+from bridge.judge.diagnosis.catalogue import BEYOND_CHAINS, KINDS, kind
 from bridge.judge.diagnosis.convolutions import Filter
 from bridge.judge.diagnosis.crop import Crop
 from bridge.judge.diagnosis.hypothesis import Hypothesis, hypothesis
@@ -25,7 +25,8 @@ from bridge.judge.diagnosis.output_faults import changed_numbers, moved, read_wr
 from bridge.judge.diagnosis.records import Adequacy, Kind, Sight
 from bridge.judge.diagnosis.sampling import few_channels, sample
 from bridge.judge.diagnosis.step_graph import StepGraph
-from bridge.judge.diagnosis.update_faults import Updating, update_faults
+from bridge.judge.diagnosis.update_faults import update_faults
+from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.measure.file_pair import FilePair
 
 Array = np.ndarray
@@ -149,10 +150,11 @@ class _Computation:
                 continue
             case = self._updating(name, len(steps))
             truth = case.right().full(self.graph.arithmetic)
-            decay = case.by(replace(self.crop.sgd, weight_decay=self.crop.sgd.weight_decay + 0.01))
+            right = case.settings
+            decay = case.by(replace(right, weight_decay=right.weight_decay + 0.01))
             more = [
-                hypothesis("learning_rate", "lr 1 % too large", case.by(self.crop.sgd, factor=1.01)),
-                hypothesis("update_sign", "w + lr*g", case.by(self.crop.sgd, factor=-1.0)),
+                hypothesis("learning_rate", "lr 1 % too large", case.by(right, factor=1.01)),
+                hypothesis("update_sign", "w + lr*g", case.by(right, factor=-1.0)),
                 hypothesis("weight_decay", "0.01 too much", decay),
             ]
             for one in (*_common(update_faults(case)), *more):
@@ -174,7 +176,8 @@ class _Computation:
         others = {other: known[f"{last}/{other}"] for other, x in self.crop.start.items()
                   if x.shape == shape and other != name}
         exact = [np.zeros(shape)] * steps
-        return Updating(self.crop.sgd, name, weights[:-1], gradients, exact, others, weights[-1], self.crop.u)
+        return Updating(self.crop.optimizers[steps - 1], name, weights[:-1], gradients, exact, others, weights[-1],
+                        self.crop.u)
 
     def _note(self, one: Hypothesis, name: str, ratio: float) -> None:
         self.adequacy.sights.append(_sight(one, name, ratio))
@@ -186,7 +189,7 @@ class _Computation:
         """Kinds that met nothing to be planted in."""
         seen = {sight.kind.number for sight in self.adequacy.sights}
         for one in KINDS:
-            if one.number in seen or one.key in OF_GRAPHS:
+            if one.number in seen or one.key in BEYOND_CHAINS:
                 continue
             if one.key in BESIDE:
                 self.adequacy.remarks.append(f"{one.title}: {BESIDE[one.key]}")

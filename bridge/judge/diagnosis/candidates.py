@@ -25,7 +25,8 @@ from bridge.judge.diagnosis.other_faults import (
 from bridge.judge.diagnosis.other_operands import other_operands
 from bridge.judge.diagnosis.rows import miscounted_rows
 from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
-from bridge.judge.diagnosis.update_faults import Updating, update_faults
+from bridge.judge.diagnosis.update_faults import update_faults
+from bridge.judge.diagnosis.updating import Updating
 
 Array = np.ndarray
 

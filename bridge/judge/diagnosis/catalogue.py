@@ -280,12 +280,17 @@ _TABLE = (
         "variance with n, not n - 1, and eps inside the root; over the batch and all pixels; the backward pass "
         "goes through mean and variance, too",
     ),
+    (
+        "adam",
+        "a rule of Adam",
+        "both averages are divided by 1 - beta**t, t = 1 at the first step, before the root; eps is added to the root",
+    ),
 )
 
 KINDS: tuple[Kind, ...] = tuple(Kind(number, *row) for number, row in enumerate(_TABLE, start=1))
 
-#: Those of operations that no chain of convolutions and ReLUs has
-OF_GRAPHS = frozenset({"branch", "joined", "activation", "pooling", "statistics"})
+#: Those of operations and optimisers that no chain of convolutions and ReLUs, trained by SGD, has
+BEYOND_CHAINS = frozenset({"branch", "joined", "activation", "pooling", "statistics", "adam"})
 
 _BY_KEY = {one.key: one for one in KINDS}
 #: An image turned over is no fault of its own in the list: it is one of the order of pixels

@@ -39,6 +39,7 @@ class Crop:
     share : part of the pixels that it holds
     whole_output_shape : shape of the network's output for the whole batch
     candidate : names of the tensors that the result holds
+    optimizers : settings of the first two updates
     updates : the fixture's weights and gradients around the first two updates, in float64, by their paths; what the
         fixture lacks is left out
     """
@@ -50,7 +51,8 @@ class Crop:
         self.share = math.prod(self.batch_shape) / math.prod(pair.batch_shape)
         self.whole_output_shape = pair.output_shape
         self.lower, self.steps, self.frozen = pair.lower, pair.steps, pair.frozen
-        self.model, self.sgd, self.start, self.u = pair.model, pair.sgd, pair.start, pair.u
+        self.model, self.start, self.u = pair.model, pair.start, pair.u
+        self.optimizers = tuple(pair.optimizer_at(k) for k in range(min(2, pair.steps)))
         self.arithmetic = pair.arithmetic
         names = [f"steps/0/{name}" for name in self.shapes] + ["steps/1/loss"]
         names += [f"steps/{k}/weights/{name}" for k in (1, 2) for name in pair.start]

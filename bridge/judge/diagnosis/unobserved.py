@@ -130,5 +130,5 @@ def _predicted(case: Case, graph: StepGraph) -> Bounded:
         return last.full(graph.arithmetic) if graph.bounded else Bounded(last.values())
     g = graph.value(f"grads/{case.updating.name}")
     error = np.zeros_like(g.value) if g.error is None else g.error
-    new = case.updating.by(case.updating.sgd, last=(g.value, error))
+    new = case.updating.by(case.updating.settings, last=(g.value, error))
     return new.full(graph.arithmetic)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.step_graph import StepGraph
-from bridge.judge.diagnosis.update_faults import Updating
+from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.measure.file_pair import FilePair
 
 Array = np.ndarray
@@ -26,7 +26,7 @@ def new_weights_case(
     graphs : gives the graph of a step
     """
     shape = pair.start[parameter].shape
-    first = 0 if pair.sgd.momentum or step == 0 else step - 1
+    first = 0 if pair.optimizer.remembers or step == 0 else step - 1
     weights: list[Array] = []
     gradients: list[Array] = []
     errors: list[Array] = []
@@ -35,7 +35,7 @@ def new_weights_case(
         gradient = _gradient(pair, k, parameter, own, graphs)
         if before is None or gradient is None:
             weights, gradients, errors = [], [], []
-            if pair.sgd.momentum:
+            if pair.optimizer.remembers:
                 return None
             continue
         weights.append(before[parameter].astype(np.float64))
@@ -48,8 +48,10 @@ def new_weights_case(
         if other != parameter and w.shape == shape and pair.candidate.has(f"steps/{step}/grads/{other}"):
             others[other] = pair.candidate.read(f"steps/{step}/grads/{other}", shape).astype(np.float64)
     after = pair.candidate.read(f"steps/{step + 1}/weights/{parameter}", shape).astype(np.float64)
-    trained = pair.sgd if parameter in pair.frozen else None
-    updating = Updating(pair.sgd_of(parameter), parameter, weights, gradients, errors, others, after, pair.u, trained)
+    trained = pair.optimizer_at(step) if parameter in pair.frozen else None
+    rates = tuple(pair.optimizer_at(k).lr for k in range(max(step - 1, 0), min(step + 2, pair.steps)) if k != step)
+    settings = pair.optimizer_of(parameter, step)
+    updating = Updating(settings, parameter, weights, gradients, errors, others, after, pair.u, trained, rates)
     right = updating.right()
     return Case(f"optimizer/{parameter}", graph, right, after, updating=updating)
 

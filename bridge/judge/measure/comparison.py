@@ -21,8 +21,8 @@ from bridge.judge.measure.file_pair import FilePair, Parameters, refuse_copy
 from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged, bug_above, sharper
 from bridge.judge.measure.per_batch import visit_graph
 from bridge.judge.measure.per_image import ImageVisitor, reference_counts, visit_batch
-from bridge.judge.measure.sgd_update import WIDE, UpdateCheck
 from bridge.judge.measure.unjudged import list_unjudged, list_unknown
+from bridge.judge.measure.updates import WIDE, UpdateCheck
 from bridge.judge.oracle.reductions import (
     Local,
     Sums,
@@ -78,7 +78,6 @@ class _Comparer:
         self.pair, self.progress = pair, progress
         self.comparison = Comparison(
             pair.model,
-            pair.sgd,
             pair.candidate.precision,
             pair.steps,
             pair.batch_shape,

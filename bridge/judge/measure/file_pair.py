@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from bridge.common.errors import ArgumentError, FileError
-from bridge.exchange.file import ExchangeFile, Sgd
+from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Model, Shape
+from bridge.exchange.optimizers import Optimizer, Sgd
 from bridge.judge.oracle.algorithms import Algorithm, families
 from bridge.judge.oracle.error_model import OPERAND_ROUNDOFF, UNIT_ROUNDOFF, Arithmetic, total_roundoff
 
@@ -36,7 +37,7 @@ class FilePair:
 
     Attributes
     ----------
-    model, sgd : the fixture's
+    model, optimizer : the fixture's
     lower, algorithm, flushes : as given, or declared
     precision, u, arithmetic : in which the candidate computes, its unit roundoff, and all of it; in an exact probe
         nothing is rounded
@@ -62,7 +63,7 @@ class FilePair:
         flushes: bool = False,
     ) -> None:
         self.reference, self.candidate, self.lower, self.algorithm = reference, candidate, lower, algorithm
-        self.model, self.sgd = _agreed(reference, candidate)
+        self.model, self.optimizer = _agreed(reference, candidate)
         self.precision = lower if lower in UNIT_ROUNDOFF else candidate.precision
         operand = OPERAND_ROUNDOFF.get(lower or "", 0.0) if algorithm is None else algorithm.operand
         exact = is_probe(reference)
@@ -131,9 +132,15 @@ class FilePair:
         except ArgumentError as error:
             raise FileError(f"{self.candidate.path}: {error}") from None
 
-    def sgd_of(self, parameter: str) -> Sgd:
+    def optimizer_at(self, step: int) -> Optimizer:
+        """Return the settings of a step: a schedule gives it a learning rate of its own."""
+        found = self.reference.optimizer_of(step)
+        assert found is not None
+        return found
+
+    def optimizer_of(self, parameter: str, step: int) -> Optimizer:
         """Return the settings that a parameter is updated with: by those of a frozen one it stays as it is."""
-        return Sgd(0.0) if parameter in self.frozen else self.sgd
+        return Sgd(0.0) if parameter in self.frozen else self.optimizer_at(step)
 
     @property
     def dtype(self) -> np.dtype:
@@ -265,7 +272,7 @@ def tensor_shapes(model: Model, batch_shape: Shape) -> dict[str, tuple[int, ...]
     return shapes
 
 
-def _agreed(reference: ExchangeFile, candidate: ExchangeFile) -> tuple[Model, Sgd]:
+def _agreed(reference: ExchangeFile, candidate: ExchangeFile) -> tuple[Model, Optimizer]:
     if reference.attributes.get("role") == "candidate":
         raise FileError(
             f"{reference.path}: its role is 'candidate', expected a fixture (role 'reference'); "
@@ -276,18 +283,20 @@ def _agreed(reference: ExchangeFile, candidate: ExchangeFile) -> tuple[Model, Sg
             f"{candidate.path}: its role is 'reference', expected a result (role 'candidate'): "
             "a fixture compared with a fixture says nothing about a candidate"
         )
-    if reference.model is None or reference.sgd is None:
+    if reference.model is None or reference.optimizer is None:
         missing = "model" if reference.model is None else "optimizer"
         raise FileError(f"{reference.path}: /{missing} is missing, a fixture has it")
     if candidate.model not in (None, reference.model):
         raise FileError(f"{candidate.path}: its /model is not that of {reference.path}")
-    if candidate.sgd is not None and not _same_sgd(reference.sgd, candidate.sgd):
+    if candidate.optimizer is not None and not _same_settings(reference.optimizer, candidate.optimizer):
         raise FileError(
-            f"{candidate.path}: its /optimizer ({candidate.sgd}) is not that of {reference.path} ({reference.sgd})"
+            f"{candidate.path}: its /optimizer ({candidate.optimizer}) is not that of {reference.path} "
+            f"({reference.optimizer})"
         )
-    return reference.model, reference.sgd
+    return reference.model, reference.optimizer
 
 
-def _same_sgd(one: Sgd, other: Sgd) -> bool:
+def _same_settings(one: Optimizer, other: Optimizer) -> bool:
     """Equal up to the float32 that a program may have kept its settings in."""
-    return all(abs(a - b) <= 2.0**-23 * abs(a) for a, b in zip(astuple(one), astuple(other), strict=True))
+    pairs = zip(astuple(one), astuple(other), strict=True) if type(one) is type(other) else [(0.0, 1.0)]
+    return all(abs(a - b) <= 2.0**-23 * abs(a) for a, b in pairs)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bridge.exchange.file import Sgd
 from bridge.exchange.model import Model, Shape
 from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.outcome import Outcome
@@ -119,7 +118,6 @@ class Comparison:
     """All that a comparison found; `bridge.judge.verdict.decide` draws the conclusion."""
 
     model: Model
-    sgd: Sgd
     precision: str
     steps: int
     batch_shape: Shape

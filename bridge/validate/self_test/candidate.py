@@ -12,6 +12,7 @@ import torch
 
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d
+from bridge.exchange.optimizers import Sgd
 from bridge.validate.self_test.operations import Operations
 
 Tensor = torch.Tensor
@@ -103,10 +104,10 @@ def train(
     torch.set_num_threads(threads)
     try:
         with ExchangeFile(fixture) as source, h5py.File(result, "w") as file:
-            assert source.model is not None and source.sgd is not None
+            assert source.model is not None and isinstance(source.optimizer, Sgd)
             given = {"format": "cnn-exchange", "format_version": 1, "role": "candidate", "precision": dtype}
             file.attrs.update(given if attributes is None else attributes)
-            run = Run(kind(source.model, source.sgd), file, first_weights(source, dtype))
+            run = Run(kind(source.model, source.optimizer), file, first_weights(source, dtype))
             for k in range(source.batches()):
                 run.write_weights(k)
                 run.step(f"steps/{k}", *(read(source, f"batches/{k}/{name}", dtype) for name in ("input", "target")))

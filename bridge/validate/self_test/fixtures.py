@@ -19,6 +19,7 @@ import torch
 
 from bridge.engine.library.programs import export_fixture
 from bridge.exchange.file import ExchangeFile
+from bridge.exchange.optimizers import Sgd
 from bridge.validate.self_test.candidate import Run, first_weights, train
 from bridge.validate.self_test.operations import Operations
 
@@ -124,11 +125,11 @@ class Fixtures:
 def derive(base: Path, path: Path, data: Data, changed: dict[str, Any]) -> None:
     """The same model and weights with other images, a scaled loss, another optimiser; PyTorch's steps of that."""
     with ExchangeFile(base) as source, h5py.File(base) as old, h5py.File(path, "w") as file:
-        assert source.model is not None and source.sgd is not None
+        assert source.model is not None and isinstance(source.optimizer, Sgd)
         file.attrs.update(old.attrs)
         file["model"] = old["model"][()]
         old.copy("optimizer", file)
-        sgd = replace(source.sgd, **changed)
+        sgd = replace(source.optimizer, **changed)
         sgd = replace(sgd, lr=sgd.lr / data.scale, weight_decay=sgd.weight_decay * data.scale)
         file["optimizer"].attrs.update({name: value for name, value in vars(sgd).items() if name != "nesterov"})
         file["optimizer"].attrs["nesterov"] = int(sgd.nesterov)

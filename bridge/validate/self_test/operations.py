@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from bridge.exchange.file import Sgd
 from bridge.exchange.model import Conv2d, Model
+from bridge.exchange.optimizers import Sgd
 
 Tensor = torch.Tensor
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from bridge.exchange.file import ExchangeFile
 from bridge.judge.diagnosis import KINDS, crop
-from bridge.judge.diagnosis.catalogue import OF_GRAPHS
+from bridge.judge.diagnosis.catalogue import BEYOND_CHAINS
 from bridge.judge.diagnosis.crop import Crop
 from bridge.judge.diagnosis.records import VISIBLE, Adequacy
 from bridge.judge.measure.file_pair import FilePair
@@ -78,7 +78,7 @@ def test_default_data_see_everything_that_float32_can(default: tuple[Path, Path]
     assert len(found.sights) > 1000
     kinds = {one.kind.number for one in found.sights}
     # Those that data cannot show are remarks
-    assert {one.number for one in KINDS if one.key not in OF_GRAPHS} - kinds == {26, 27, 29, 41}
+    assert {one.number for one in KINDS if one.key not in BEYOND_CHAINS} - kinds == {26, 27, 29, 41}
     assert any(remark.startswith("two runs differ: only a second run shows it") for remark in found.remarks)
     # Of an element that is 1 % off a hundredth is seen of what a missing tensor shows
     for name in ("forward/conv1", "grads/conv1/weight", "loss"):

@@ -13,15 +13,15 @@ import pytest
 from rich.console import Console
 
 from bridge.common.number_format import short
-from bridge.exchange.file import Sgd
 from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.exchange.optimizers import Sgd
 from bridge.judge.judge import Judgement
 from bridge.judge.measure.error_statistics import BLOCK, Statistic, measure
 from bridge.judge.measure.findings import Comparison, Judged, bug_above
 from bridge.judge.measure.operation_names import operation
-from bridge.judge.measure.sgd_update import OTHER_ORDER
-from bridge.judge.oracle import sgd as updates
+from bridge.judge.measure.updates import OTHER_ORDER
 from bridge.judge.oracle import step as bounds
+from bridge.judge.oracle import update as updates
 from bridge.judge.oracle.error_model import Arithmetic, rounding_factor, total_roundoff
 from bridge.judge.oracle.reductions import GradientSums, Sums, gradient_bound, loss_bound
 from bridge.judge.verdict import Outcome, decide
@@ -238,7 +238,7 @@ OPTIMIZERS = [Sgd(0.1), Sgd(0.1, 0.9), Sgd(0.07, 0.9, 0.3, 0.01), Sgd(0.1, 0.8, 
 @pytest.mark.parametrize("sgd", OPTIMIZERS, ids=str)
 def test_float32_updates_are_inside_their_bounds(sgd: Sgd) -> None:
     """Several steps in float32, as torch writes them, against float64."""
-    rng, momentum = np.random.default_rng(2), updates.Momentum()
+    rng, momentum = np.random.default_rng(2), updates.memory_of(sgd)
     w, v = rng.standard_normal(500).astype(np.float32), None
     f = np.float32
     for _ in range(4):
@@ -286,8 +286,8 @@ def lr_inside(sgd: Sgd, w: Array, g: Array, v: Array | None) -> tuple[Array, Arr
 )
 @pytest.mark.parametrize("size", [1e-6, 1e-2, 1.0])
 def test_other_orders_of_the_update_are_inside_the_bounds(way: Callable, sgd: Sgd, size: float) -> None:
-    """The orders that bridge.judge.oracle.sgd names, in float32, for gradients much smaller than the weights too."""
-    rng, momentum = np.random.default_rng(6), updates.Momentum()
+    """The orders that bridge.judge.oracle.update names, in float32, for gradients much smaller than the weights too."""
+    rng, momentum = np.random.default_rng(6), updates.memory_of(sgd)
     w, v = rng.standard_normal(20_000).astype(np.float32), None
     for _ in range(4):
         g = (size * rng.standard_normal(w.size)).astype(np.float32)
@@ -330,7 +330,7 @@ def test_without_a_gradient_no_weight_moves() -> None:
 
 
 def comparison(*judged: Judged) -> Comparison:
-    return Comparison(CHAIN, Sgd(0.1), "float32", 1, (1, 2, 12, 10), judged=list(judged))
+    return Comparison(CHAIN, "float32", 1, (1, 2, 12, 10), judged=list(judged))
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_numbers_are_whole_in_80_columns(layer: str, t: float) -> None:
     """However long the names of the layers are."""
     statistic = Statistic(t, 1.25e-7, (0,), 1.0, 2.0, 3.5e-7, 9, 0, 3.0, 4.0, 5.0, 1e-13)
     names = [f"forward/{layer}", f"grads/{layer}/output", f"optimizer/{layer}/weight"]
-    one = Comparison(Model((Conv2d(layer, 1, 1, (1, 1)),)), Sgd(0.1), "float32", 1, (1, 1, 2, 2), judged=[])
+    one = Comparison(Model((Conv2d(layer, 1, 1, (1, 1)),)), "float32", 1, (1, 1, 2, 2), judged=[])
     one.judged += [Judged(name, 10, statistic) for name in names]
     out = StringIO()
     print_report(Console(file=out, width=80), one, decide(one), every_step=True)

@@ -182,7 +182,7 @@ def _losses(case: Case, right: Loss) -> Iterator[Seen]:
     for by in range(1, len(right.target)):
         targets[f"the targets of other images ({by} further)"] = np.roll(right.target, by, 0)
     expected = float(right.full(graph.arithmetic).value.reshape(-1)[0])
-    others |= with_penalty(expected, graph.weights, graph.pair.sgd.weight_decay)
+    others |= with_penalty(expected, graph.weights, graph.pair.optimizer.weight_decay)
     others |= _of_other_times(graph, expected)
     yield from losses(right, float(case.found.reshape(-1)[0]), others, targets)
 

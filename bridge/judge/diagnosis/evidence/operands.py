@@ -55,7 +55,7 @@ def recovered(view: View, case: Case, tensors: dict[str, Array]) -> Iterator[tup
         axes = AXES[axis_names(used.shape, case.name)]
         yield "the mask", View(used, mask, np.full(1, 1e-6), axes, masks, {"z": right.source.value})
     elif case.updating is not None:
-        rule, w, lr = case.updating, case.updating.weights[-1], case.updating.sgd.lr
+        rule, w, lr = case.updating, case.updating.weights[-1], case.updating.settings.lr
         if lr:
             others = {f"the gradient of {name}": x for name, x in rule.others.items()}
             others |= {"the weights": w, "the sign of the weights": np.sign(w), "this gradient": rule.gradients[-1]}

@@ -9,7 +9,7 @@ from bridge.judge.measure.error_statistics import measure
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged
 from bridge.judge.measure.per_batch import width
-from bridge.judge.oracle import sgd
+from bridge.judge.oracle import update
 
 #: Bound of a gradient, as a share of it, from which on agreement proves nothing
 WIDE = 0.01
@@ -24,23 +24,23 @@ class UpdateCheck:
 
     def __init__(self, pair: FilePair, comparison: Comparison) -> None:
         self.pair, self.comparison = pair, comparison
-        self.own, self.oracle = sgd.Momentum(), sgd.Momentum()
-        #: parameters whose momentum buffer is known
+        self.own, self.oracle = (update.memory_of(pair.optimizer) for _ in range(2))
+        #: parameters of which is known what the optimiser remembers
         self.own_known = set(pair.start)
         self.oracle_known = set(pair.start)
 
     @property
     def lost(self) -> float:
-        """Return what flushing to zero may take from a gradient: from it, from lr times it, and from the momentum."""
-        return self.pair.arithmetic.lost(4) / min(1.0, self.pair.sgd.lr or 1.0)
+        """Return what flushing to zero may take from a gradient: from it, lr times it, and what is remembered."""
+        return self.pair.arithmetic.lost(4) / min(1.0, self.pair.optimizer.lr or 1.0)
 
     def forget(self) -> None:
-        """A step could not be followed: momentum buffers are unknown from here on."""
-        if self.pair.sgd.momentum:
+        """A step could not be followed: what the optimiser remembers is unknown from here on."""
+        if self.pair.optimizer.remembers:
             self.own_known.clear()
             self.oracle_known.clear()
 
-    def run(self, k: int, weights: Parameters, gradients: dict[str, sgd.Bounded]) -> None:
+    def run(self, k: int, weights: Parameters, gradients: dict[str, update.Bounded]) -> None:
         """Judge the weights after step k.
 
         Parameters
@@ -53,19 +53,19 @@ class UpdateCheck:
                 self._frozen(k, name, w)
                 continue
             own = self._own_direction(k, name, w)
-            oracle = self.oracle.direction(self.pair.sgd, name, w, gradients[name], self.pair.u)
+            oracle = self.oracle.direction(self.pair.optimizer_at(k), name, w, gradients[name], self.pair.u)
             path = f"steps/{k + 1}/weights/{name}"
             if not self.pair.candidate.has(path):
                 self.comparison.skip(f"update/{name}", k, "the weights after this step are not in the file")
                 continue
             after = self.pair.candidate.read(path, w.shape)
             if own is not None:
-                value, bound = sgd.new_weights(self.pair.sgd, w, own, self.pair.u)
+                value, bound = update.new_weights(self.pair.optimizer_at(k), w, own, self.pair.u)
                 self.comparison.judged.append(Judged(f"optimizer/{name}", k, measure(after, value, bound), OTHER_ORDER))
             if name in self.oracle_known:
                 self._against_oracle(k, name, w, after, oracle)
             else:
-                self.comparison.skip(f"update/{name}", k, "an earlier step, whose momentum it carries, is missing")
+                self.comparison.skip(f"update/{name}", k, "an earlier step, which it remembers, is missing")
 
     def _frozen(self, k: int, name: str, w: np.ndarray) -> None:
         path = f"steps/{k + 1}/weights/{name}"
@@ -75,29 +75,30 @@ class UpdateCheck:
         statistic = measure(self.pair.candidate.read(path, w.shape), w, np.zeros(1))
         self.comparison.judged.append(Judged(f"update/{name}", k, statistic, 1.0, "frozen: no step may change it"))
 
-    def _own_direction(self, k: int, name: str, w: np.ndarray) -> sgd.Bounded | None:
+    def _own_direction(self, k: int, name: str, w: np.ndarray) -> update.Bounded | None:
         path = f"steps/{k}/grads/{name}"
         if not self.pair.candidate.has(path):
-            if self.pair.sgd.momentum:
+            if self.pair.optimizer.remembers:
                 self.own_known.discard(name)
             self.comparison.skip(f"optimizer/{name}", k, f"its gradient is {NOT_IN_FILE}")
             return None
         g = self.pair.candidate.read(path, w.shape).astype(np.float64)
-        direction = self.own.direction(self.pair.sgd, name, w, (g, np.full_like(g, self.lost)), self.pair.u)
+        direction = self.own.direction(self.pair.optimizer_at(k), name, w, (g, np.full_like(g, self.lost)), self.pair.u)
         if name not in self.own_known:
-            self.comparison.skip(f"optimizer/{name}", k, "an earlier gradient, whose momentum it carries, is missing")
+            self.comparison.skip(f"optimizer/{name}", k, "an earlier gradient, which it remembers, is missing")
             return None
         return direction
 
-    def _against_oracle(self, k: int, name: str, w: np.ndarray, after: np.ndarray, oracle: sgd.Bounded) -> None:
+    def _against_oracle(self, k: int, name: str, w: np.ndarray, after: np.ndarray, oracle: update.Bounded) -> None:
         """(w0 - w1)/lr against the oracle's gradient; agreement counts only where lr lets the gradient be seen."""
-        lr = self.pair.sgd.lr
+        optimizer = self.pair.optimizer_at(k)
+        lr = optimizer.lr
         if lr == 0:
             statistic = measure(after, w, np.zeros(1))
             self.comparison.judged.append(Judged(f"update/{name}", k, statistic, 1.0, "lr = 0: no weight may move"))
             return
         w0, w1 = w.astype(self.pair.dtype), after.astype(self.pair.dtype)
-        found = sgd.taken(self.pair.sgd, w0, w1, oracle, self.pair.u)
+        found = update.taken(optimizer, w0, w1, oracle, self.pair.u)
         statistic = measure(found.step, found.expected, found.bound)
         if statistic.t <= 1 and not self.pair.model.is_chain and width(found.expected, found.bound) > WIDE:
             has_gradient = self.pair.candidate.has(f"steps/{k}/grads/{name}")

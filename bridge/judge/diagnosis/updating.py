@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""What is known of one parameter's last update, and the new weights by any rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bridge.exchange.optimizers import Optimizer
+from bridge.judge.diagnosis.operations import Given
+from bridge.judge.oracle import update
+from bridge.judge.oracle.sgd import Momentum
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Updating:
+    """One parameter's last update.
+
+    Attributes
+    ----------
+    settings : the right ones, with the learning rate of this step
+    name : of the parameter
+    weights : before each step up to this one
+    gradients : of each step up to this one
+    errors : bounds on the gradients
+    others : gradients of this step of parameters of the same shape, by name
+    found : the weights after the step
+    u : unit roundoff
+    trained : of a frozen parameter, the settings that all others are updated with
+    rates : the learning rates of the steps before and after this one
+    """
+
+    settings: Optimizer
+    name: str
+    weights: list[Array]
+    gradients: list[Array]
+    errors: list[Array]
+    others: dict[str, Array]
+    found: Array
+    u: float
+    trained: Optimizer | None = None
+    rates: tuple[float, ...] = ()
+
+    def right(self) -> Given:
+        """Return the new weights by the right rule."""
+        return self.by(self.settings)
+
+    def by(
+        self,
+        settings: Optimizer,
+        gradients: list[Array] | None = None,
+        factor: float = 1.0,
+        first: float = 1.0,
+        last: tuple[Array, Array] | None = None,
+        memory: update.Memory | None = None,
+        *,
+        last_alone: bool = False,
+    ) -> Given:
+        """Return the new weights by another rule, or from other gradients.
+
+        Parameters
+        ----------
+        factor : of the last step that is taken
+        first : of the momentum buffer after the first step
+        last : another gradient of the last step, and its bound
+        memory : of another rule; empty
+        last_alone : nothing is remembered of the steps before
+        """
+        memory, d, e = memory or update.memory_of(settings), np.zeros(1), np.zeros(1)
+        known = list(zip(gradients or self.gradients, self.errors, strict=True))
+        if last is not None:
+            known[-1] = last
+        every = list(zip(self.weights, known, strict=True))
+        for k, (w, bounded) in enumerate(every[-1:] if last_alone else every):
+            d, e = memory.direction(settings, self.name, w, bounded, self.u)
+            if k == 0 and first != 1.0 and isinstance(memory, Momentum) and self.name in memory.buffers:
+                memory.buffers[self.name] = d, e = first * d, abs(first) * e + 4 * self.u * np.abs(d)
+        taken = factor * d, abs(factor) * e + (0.0 if factor == 1.0 else 4 * self.u * np.abs(factor * d))
+        value, bound = update.new_weights(settings, self.weights[-1], taken, self.u)
+        return Given(value.shape, value, bound)

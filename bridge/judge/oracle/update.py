@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""What a step of an optimiser must have done to the weights, in float64, with bounds.
+
+Two questions, kept apart because together they separate faults of the optimiser from faults of the gradient:
+
+* *optimizer*: do the new weights follow from the candidate's **own** gradients, up to the few roundings that the
+  usual ways of writing the update have?
+* *update*: does (w0 - w1)/lr, the step that the weights really took, agree with the oracle's gradients? A small
+  learning rate hides the gradient behind the last digit of the weights: where that digit is more than a quarter
+  of the bound, agreement proves nothing.
+
+Every optimiser here moves the weights by ``w1 = w - lr*d``; `bridge.judge.oracle.sgd` and `bridge.judge.oracle.adam`
+have its direction d. The order of operations is the candidate's business. Allowed for are, besides the roundings of d
+(u is the unit roundoff, settings may be rounded too):
+
+* ``w1 = (w - lr*a) - lr*b`` with momentum: the intermediate result is rounded, u*|w0| more;
+* ``w1 = (1 - lr*wd)*w - lr*g``: the factor and the product are rounded, 2u*|w0|*(1 + lr*wd) more.
+
+Another order may leave more, so that slightly larger errors prove no bug (`measure.updates.OTHER_ORDER`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from bridge.exchange.optimizers import Adam, Optimizer, Sgd
+from bridge.judge.oracle.adam import Moments
+from bridge.judge.oracle.sgd import Momentum
+
+Array = np.ndarray
+
+#: A tensor and the bound on its error
+Bounded = tuple[Array, Array]
+
+
+class Memory(Protocol):
+    """What an optimiser remembers of all parameters from step to step."""
+
+    def direction(self, settings: Optimizer, name: str, w: Array, g: Bounded, u: float) -> Bounded:
+        """Return the vector d of ``w1 = w - lr*d``, with its bound; remembers what the next step needs."""
+        ...
+
+
+def memory_of(optimizer: Optimizer) -> Memory:
+    """Return what an optimiser remembers before the first step."""
+    return Moments() if isinstance(optimizer, Adam) else Momentum()
+
+
+def _roundings_of_the_weight(optimizer: Optimizer) -> int:
+    """Roundings of the size of w0 besides that of the result, in the orders that the module names."""
+    return 2 * (optimizer.weight_decay > 0) + (not isinstance(optimizer, Sgd) or optimizer.momentum > 0)
+
+
+def new_weights(optimizer: Optimizer, w: Array, direction: Bounded, u: float) -> Bounded:
+    """``w - lr*d`` and how far the roundings of any order that the module names may take it.
+
+    Where lr*d is exactly 0 nothing is rounded, and the weight must stay.
+
+    >>> w1, e = new_weights(Sgd(0.5), np.array([1.0]), (np.array([0.5]), np.array([0.0])), 2.0**-24)
+    >>> float(w1[0])
+    0.75
+    """
+    d, e = direction
+    moved = optimizer.lr * (np.abs(d) + e)
+    w1 = w - optimizer.lr * d
+    weight = _roundings_of_the_weight(optimizer) * (1 + optimizer.lr * optimizer.weight_decay) * np.abs(w)
+    bound = u * (2 * np.abs(w1) + weight + 3 * optimizer.lr * np.abs(d)) + (1 + 3 * u) * optimizer.lr * e
+    return w1, np.where(moved == 0, 0.0, bound)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The step that the weights took, seen through their last digit.
+
+    Attributes
+    ----------
+    step : (w0 - w1)/lr
+    expected, bound : the oracle's direction, and its bound with the resolution; no right step is further away
+    visible : share of the elements, 0 .. 1, whose last digit lets the gradient be seen
+    lr_needed : a learning rate, a power of two, at which half of the elements can be seen; infinite if none is
+    """
+
+    step: Array
+    expected: Array
+    bound: Array
+    visible: float
+    lr_needed: float
+
+
+def taken(optimizer: Optimizer, w0: Array, w1: Array, direction: Bounded, u: float) -> Taken:
+    """Compare the weights before and after a step with the oracle's direction; lr > 0.
+
+    Parameters
+    ----------
+    w0, w1 : arrays of the precision that the candidate computes in
+    direction : the oracle's d and its bound E
+    """
+    d, e = direction
+    roundings = _roundings_of_the_weight(optimizer)
+    # The product lr*d of the update is rounded twice, whatever lr is
+    e = e + 3 * u * (np.abs(d) + e) + u * roundings * optimizer.weight_decay * np.abs(w0.astype(np.float64))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        ulp = np.spacing(np.maximum(np.abs(w0), np.abs(w1))).astype(np.float64)
+        step = (w0.astype(np.float64) - w1.astype(np.float64)) / optimizer.lr
+        # Where d = 0 exactly, the weight does not move: nothing is rounded
+        last = ulp / 2 + u * roundings * np.abs(w0.astype(np.float64))
+        resolution = np.where(e == 0, 0.0, last / optimizer.lr)
+        needed = np.where(e == 0, 0.0, 4 * last / e)
+    visible = np.count_nonzero(resolution <= e / 4) / e.size
+    return Taken(step, d, e + resolution, visible, _next_power_of_two(float(np.median(needed))))
+
+
+def _next_power_of_two(x: float) -> float:
+    """
+    >>> _next_power_of_two(0.3)
+    0.5
+    """
+    return 2.0 ** math.ceil(math.log2(x)) if 0 < x < math.inf else x

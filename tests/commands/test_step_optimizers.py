@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+"""``cnn_step`` with Adam, AdamW and schedules: right results, and one clear line for what it cannot use."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import h5py
+import pytest
+
+from bridge.engine.library.programs import cnn_step
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
+from reference.export import export
+from reference.settings import ExportSettings
+from tests.helpers.torch_graphs import Denoiser
+
+CASES = [
+    {"optimizer": "adam"},
+    {"optimizer": "adam", "weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3, "precision": "float64"},
+    {"optimizer": "adamw", "schedule": "StepLR(step_size=1, gamma=0.5)", "model": Denoiser},
+    {"momentum": 0.9, "nesterov": True, "schedule": "CosineAnnealingLR(T_max=4)"},
+]
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([cnn_step(), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("settings", CASES, ids=str)
+def test_the_steps_are_right(tmp_path: Path, settings: dict[str, object]) -> None:
+    fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
+    export(fixture, ExportSettings(height=12, width=10, steps=4, **settings))  # type: ignore[arg-type]
+    assert run(fixture, result).returncode == 0
+    judgement = judge(fixture, result)
+    assert judgement.verdict.outcome is Outcome.ROUNDING, judgement.verdict.words
+    names = {(one.name, one.step) for one in judgement.comparison.judged}
+    assert len([name for name, _ in names if name.startswith("optimizer/")]) >= 16
+
+
+@pytest.fixture(scope="module")
+def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("optimizers") / "fixture.h5"
+    return export(path, ExportSettings(height=8, width=8, steps=2, optimizer="adam", schedule="StepLR(1)")).path
+
+
+@pytest.mark.parametrize(("name", "value", "said"), [
+    ("type", "rmsprop", "optimizer type is rmsprop, expected sgd, adam or adamw"),
+    ("beta1", 1.0, "adam: beta1 is 1"),
+    ("beta2", -0.5, "adam: beta2 is -0.5"),
+    ("eps", float("nan"), "adam: eps is"),
+    ("eps", None, "eps"),
+])
+def test_unusable_settings_are_one_line(fixture: Path, tmp_path: Path, name: str, value: object, said: str) -> None:
+    damaged = tmp_path / "damaged.h5"
+    shutil.copy(fixture, damaged)
+    with h5py.File(damaged, "r+") as file:
+        del file["optimizer"].attrs[name]
+        if value is not None:
+            file["optimizer"].attrs[name] = value
+    done = run(damaged, tmp_path / "result.h5")
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert not (tmp_path / "result.h5").exists()
+
+
+def test_a_rate_that_is_no_number_is_refused(fixture: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.h5"
+    shutil.copy(fixture, damaged)
+    with h5py.File(damaged, "r+") as file:
+        file["steps/1"].attrs["lr"] = -1.0
+    done = run(damaged, tmp_path / "result.h5")
+    assert done.returncode == 2 and "lr is -1" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_files_of_version_1_know_sgd_alone(fixture: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old.h5"
+    export(old, ExportSettings(height=8, width=8, steps=1))
+    with h5py.File(old, "r+") as file:
+        file["optimizer"].attrs["type"] = "adam"
+    done = run(old, tmp_path / "result.h5")
+    assert done.returncode == 2 and "optimizer type is adam, expected sgd" in done.stderr
+

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""Bounds of Adam's steps: torch's and other right orders are inside, mistakes are outside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bridge.exchange.optimizers import Adam, AdamW
+from bridge.judge.measure.error_statistics import measure
+from bridge.judge.oracle import update
+from bridge.judge.oracle.adam import Moments, Rule
+
+U = 2.0**-24
+F = np.float32
+SETTINGS = [Adam(0.01), Adam(0.1, 0.5, 0.9, 1e-3, 0.2), AdamW(0.001, weight_decay=0.01),
+            AdamW(0.1, 0.9, 0.99, 1e-8, 0.5)]
+
+
+def by_torch(settings: Adam, w: np.ndarray) -> torch.optim.Optimizer:
+    kind = torch.optim.AdamW if isinstance(settings, AdamW) else torch.optim.Adam
+    parameter = torch.nn.Parameter(torch.from_numpy(w.copy()))
+    return kind([parameter], settings.lr, (settings.beta1, settings.beta2), settings.eps, settings.weight_decay)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("size", [1e-9, 1e-4, 1.0])
+def test_steps_of_torch_are_inside_the_bounds(settings: Adam, size: float) -> None:
+    rng, memory = np.random.default_rng(3), update.memory_of(settings)
+    w = rng.standard_normal(4000).astype(F)
+    optimizer = by_torch(settings, w)
+    parameter = optimizer.param_groups[0]["params"][0]
+    for _ in range(6):
+        g = (size * rng.standard_normal(w.size)).astype(F)
+        parameter.grad = torch.from_numpy(g)
+        direction = memory.direction(settings, "a", w.astype(float), (g.astype(float), np.zeros(w.size)), U)
+        optimizer.step()
+        after = parameter.detach().numpy().copy()
+        assert measure(after, *update.new_weights(settings, w.astype(float), direction, U)).t <= 1
+        seen = update.taken(settings, w, after, direction, U)
+        assert measure(seen.step, seen.expected, seen.bound).t <= 1
+        w = after
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_program_all_in_float32_is_inside_the_bounds(settings: Adam) -> None:
+    """Settings and their differences rounded, powers as running products, roots corrected."""
+    rng, memory = np.random.default_rng(4), update.memory_of(settings)
+    w = rng.standard_normal(4000).astype(F)
+    lr, b1, b2, eps, wd = (F(x) for x in (settings.lr, settings.beta1, settings.beta2, settings.eps,
+                                          settings.weight_decay))
+    m, v, p1, p2 = np.zeros_like(w), np.zeros_like(w), F(1), F(1)
+    for _ in range(12):
+        g = (1e-3 * rng.standard_normal(w.size)).astype(F)
+        direction = memory.direction(settings, "a", w.astype(float), (g.astype(float), np.zeros(w.size)), U)
+        d = g if isinstance(settings, AdamW) else g + wd * w
+        m, v, p1, p2 = m + (F(1) - b1) * (d - m), b2 * v + (F(1) - b2) * d * d, p1 * b1, p2 * b2
+        after = w * (F(1) - lr * wd) if isinstance(settings, AdamW) else w
+        after = after - lr / (F(1) - p1) * m / (np.sqrt(v) / np.sqrt(F(1) - p2) + eps)
+        assert after.dtype == F
+        assert measure(after, *update.new_weights(settings, w.astype(float), direction, U)).t <= 1
+        w = after
+
+
+@pytest.mark.parametrize("rule", [Rule(first=False), Rule(second=False), Rule(ahead=1), Rule(eps="square")], ids=str)
+def test_other_rules_are_far_outside(rule: Rule) -> None:
+    settings, rng = Adam(2.0**-10), np.random.default_rng(5)
+    right, wrong = Moments(), Moments(rule)
+    w = 0.1 * rng.standard_normal(500)
+    for _ in range(2):
+        g = 1e-3 * rng.standard_normal(500), np.zeros(500)
+        bound = update.new_weights(settings, w, right.direction(settings, "a", w, g, U), U)
+        found, _ = update.new_weights(settings, w, wrong.direction(settings, "a", w, g, U), U)
+    assert measure(found.astype(F), *bound).t > 10
+
+
+def test_a_gradient_below_its_error_may_have_either_sign_but_no_longer_step() -> None:
+    settings = Adam(0.5)
+    for steps in (1, 5):
+        memory = Moments()
+        for _ in range(steps):
+            d, e = memory.direction(settings, "a", np.zeros(1), (np.full(1, 1e-6), np.full(1, 1e-3)), U)
+        for sign in (-1, 1):
+            other = Moments()
+            for _ in range(steps):
+                found, _ = other.direction(settings, "a", np.zeros(1), (np.full(1, sign * 9e-4), np.zeros(1)), 0.0)
+            assert abs(found - d) <= e
+        assert e < 4
+
+
+def test_the_bound_is_no_wider_than_a_thousandth_of_a_step() -> None:
+    settings, memory, rng = Adam(2.0**-10), Moments(), np.random.default_rng(6)
+    for _ in range(20):
+        g = rng.standard_normal(300)
+        d, e = memory.direction(settings, "a", np.zeros(300), (g, np.zeros(300)), U)
+        assert np.median(e / np.abs(d)) < 1e-3
+    # A rate that is one percent off is seen
+    wrong = update.new_weights(replace(settings, lr=1.01 * settings.lr), np.zeros(300), (d, e), U)[0]
+    assert measure(wrong, *update.new_weights(settings, np.zeros(300), (d, e), U)).t > 10
