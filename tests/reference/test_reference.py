@@ -546,8 +546,8 @@ def test_the_optimiser_is_torch_s(settings: dict[str, float]) -> None:
     """To the bit, over steps enough for a memory to show."""
     ours, theirs = (nn.Conv2d(3, 5, 3) for _ in range(2))
     theirs.load_state_dict(ours.state_dict())
-    step = Optimizer([("conv1", ours)], replace(SMALL, steps=4, **{"momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0}
-                                                | settings))
+    plain = {"momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0}
+    step = Optimizer([("conv1", ours)], replace(SMALL, steps=4, **plain | settings))
     reference = torch.optim.SGD(theirs.parameters(), lr=0.125, **settings)
     for seed in range(4):
         for layer in (ours, theirs):

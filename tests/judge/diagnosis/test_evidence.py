@@ -90,7 +90,7 @@ def test_a_mistake_is_described(lab: Lab, name: str, make_wrong: Callable[[Lab, 
 
 def test_a_penalty_in_the_loss_is_described(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = lab.graph().pair
-    monkeypatch.setattr(pair, "sgd", replace(pair.sgd, weight_decay=0.03))
+    monkeypatch.setattr(pair, "optimizer", replace(pair.optimizer, weight_decay=0.03))
     size = sum(float((w * w).sum()) for w in lab.graph().weights.values())
     found = seen(lab, "loss", lab.right("loss") + 0.5 * 0.03 * size)
     assert found is not None
