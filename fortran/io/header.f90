@@ -70,7 +70,7 @@ contains
       end if
       call make_optimizer(kind, optimizer, error)
       if (.not. allocated(error)) then
-         settings = optimizer%settings()
+         allocate (settings, source=optimizer%settings())
          do i = 1, size(settings)
             call file%read_number("/optimizer", trim(settings(i)%name), settings(i)%value, error)
             if (allocated(error)) return
@@ -106,7 +106,7 @@ contains
       call put_text(file, "/", "device", backend%name, error)
       call put_text(file, "/", "math_mode", backend%math_mode(dtype), error)
       call put_text(file, "/optimizer", "type", optimizer%kind(), error)
-      settings = optimizer%settings()
+      allocate (settings, source=optimizer%settings())
       do i = 1, size(settings)
          call put_number(file, "/optimizer", trim(settings(i)%name), settings(i)%value, error)
       end do

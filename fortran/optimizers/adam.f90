@@ -74,7 +74,7 @@ contains
       type(setting_type), allocatable :: settings(:)
       character(len=:), allocatable :: expected
       integer :: i
-      settings = self%settings()
+      allocate (settings, source=self%settings())
       do i = 1, size(settings)
          expected = "a finite value >= 0"
          if (i == 2 .or. i == 3) expected = "a value from 0 on and less than 1"
