@@ -61,6 +61,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: kind
       type(setting_type), allocatable :: settings(:)
+      real(dp), allocatable :: values(:)
       integer :: i
       call file%read_text_attribute("/optimizer", "type", kind, error)
       if (allocated(error)) return
@@ -71,11 +72,12 @@ contains
       call make_optimizer(kind, optimizer, error)
       if (.not. allocated(error)) then
          allocate (settings, source=optimizer%settings())
+         allocate (values(size(settings)))
          do i = 1, size(settings)
-            call file%read_number("/optimizer", trim(settings(i)%name), settings(i)%value, error)
+            call file%read_number("/optimizer", trim(settings(i)%name), values(i), error)
             if (allocated(error)) return
          end do
-         call optimizer%set(settings%value, error)
+         call optimizer%set(values, error)
       end if
       if (allocated(error)) error%message = file%path//": "//error%message
    end subroutine read_optimizer
