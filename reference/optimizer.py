@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from typing import Any
 
 import torch
@@ -94,6 +95,8 @@ def rates_of(schedule: str | None, lr: float, steps: int) -> tuple[float, ...]:
             scheduler.step()
     except Exception as error:  # whatever torch raises for these arguments
         raise InputError(f"schedule '{schedule}': {one_line(error)}") from error
+    if not all(0 <= rate < math.inf for rate in found):
+        raise InputError(f"schedule '{schedule}': its rates are {found}, expected finite numbers from 0 on")
     if optimizer.param_groups[0]["momentum"]:
         raise InputError(f"schedule '{schedule}': it changes the momentum, expected one that changes only the rate")
     return tuple(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from types import TracebackType
 
 import h5py
@@ -28,7 +29,7 @@ from bridge.exchange.hdf5_values import (
 from bridge.exchange.memory_order import KeptTensors, Layout, layout_of
 from bridge.exchange.model import Model
 from bridge.exchange.model_groups import read_model
-from bridge.exchange.optimizers import Optimizer, read_optimizer, with_lr
+from bridge.exchange.optimizers import Optimizer, read_optimizer
 
 FORMAT = "cnn-exchange"
 #: Versions that are read: the model as JSON, and as groups and attributes
@@ -309,7 +310,7 @@ class ExchangeFile:
             raise FileError(f"attribute type of /optimizer is {shortened(found.get('type'))}, expected 'sgd'")
         return read_optimizer(found)
 
-    def optimizer_of(self, step: int) -> Optimizer | None:
+    def optimizer_at(self, step: int) -> Optimizer | None:
         """Return the optimiser with the learning rate of a step, where the file says one (attribute lr of /steps/<k>).
 
         Raises
@@ -317,11 +318,15 @@ class ExchangeFile:
         FileError
             If that is no finite number from 0 on.
         """
-        node = self.file.get(f"steps/{step}") if self.optimizer else None
-        found = self._attributes(node).get("lr") if isinstance(node, h5py.Group) else None
-        if found is None or self.optimizer is None:
-            return self.optimizer
+        if self.optimizer is None:
+            return None
+        try:
+            node = self.file.get(f"steps/{step}")
+            has_one = isinstance(node, h5py.Group) and "lr" in node.attrs
+            found = plain(node.attrs, "lr") if has_one else self.optimizer.lr
+        except HDF5_ERRORS as error:
+            raise FileError(f"{self.path}: attribute lr of steps/{step} is unreadable ({one_line(error)})") from None
         if not isinstance(found, (int, float)) or not 0 <= found < math.inf:
-            raise FileError(f"{self.path}: attribute lr of /steps/{step} is {shortened(found)}, expected a finite "
+            raise FileError(f"{self.path}: attribute lr of steps/{step} is {shortened(found)}, expected a finite "
                             "number from 0 on")
-        return with_lr(self.optimizer, float(found))
+        return replace(self.optimizer, lr=float(found))

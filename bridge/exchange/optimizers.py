@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 from bridge.common.errors import FileError
 from bridge.exchange.hdf5_values import shortened
@@ -81,11 +81,6 @@ def read_optimizer(found: Mapping[str, Value]) -> Optimizer:
             raise FileError(f"attribute {name} of /optimizer is {value:g}, expected less than 1")
     nesterov = numbers.pop("nesterov", 0.0)
     return made(**numbers) if issubclass(made, Adam) else Sgd(**numbers, nesterov=bool(nesterov))
-
-
-def with_lr(optimizer: Optimizer, lr: float | None) -> Optimizer:
-    """Return the same with another learning rate; None leaves it as it is."""
-    return optimizer if lr is None else replace(optimizer, lr=lr)
 
 
 def _number(found: Mapping[str, Value], name: str) -> float:

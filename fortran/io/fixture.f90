@@ -14,7 +14,7 @@ module cnn_io_fixture
    use cnn_model_network, only : network_type
    use cnn_model_parameters, only : parameter_type, parameters_type
    use cnn_optimizers_optimizer, only : optimizer_type
-   use cnn_optimizers_sgd, only : sgd_of
+   use cnn_optimizers_sgd, only : sgd_optimizer_type
    implicit none
    private
 
@@ -62,6 +62,7 @@ contains
       if (allocated(error)) return
       if (self%version == 1) call self%file%read_text("/model", self%model, error)
       if (allocated(error)) return
+      if (allocated(self%optimizer)) deallocate (self%optimizer)
       if (self%file%has("/optimizer")) call read_optimizer(self%file, self%version, self%optimizer, error)
       if (allocated(error)) return
       self%batches = 0
@@ -76,20 +77,27 @@ contains
       class(fixture_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
-      !> A rate that is no number
+      !> A rate that is out of its range
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: path
       path = "/steps/"//to_text(step)
-      if (self%file%has_attribute(path, "lr")) call self%file%read_number(path, "lr", self%optimizer%lr, error)
+      if (.not. self%file%has_attribute(path, "lr")) return
+      call self%file%read_number(path, "lr", self%optimizer%lr, error)
+      if (allocated(error)) return
+      call self%optimizer%check(error)
+      if (allocated(error)) error%message = self%file%path//": "//path//": "//error%message
    end subroutine read_learning_rate
 
-   !> Settings of a file whose optimizer is SGD, as that of every file of version 1
+   !> Settings of SGD, which every file of version 1 has
    function fixture_sgd(self) result(sgd)
       !> The fixture, open
       class(fixture_type), intent(in) :: self
       type(sgd_type) :: sgd
-      type(error_type), allocatable :: ignored
-      if (allocated(self%optimizer)) call sgd_of(self%optimizer, sgd, ignored)
+      if (.not. allocated(self%optimizer)) return
+      select type (optimizer => self%optimizer)
+       type is (sgd_optimizer_type)
+         sgd = optimizer%as_sgd()
+      end select
    end function fixture_sgd
 
    !> Weights before step `step` into a network of the same model, and which of them are frozen

@@ -82,6 +82,7 @@ contains
       call check_trainable(fixture, precision, dtype, error)
       if (allocated(error)) return
       call read_graph(fixture%file, dtype, device, graph, error)
+      if (.not. allocated(error)) call fixture%optimizer%require(graph%backend, error)
       if (allocated(error)) return
       do i = 1, size(graph%nodes)
          associate (operation => graph%nodes(i)%operation)

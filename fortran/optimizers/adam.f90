@@ -111,10 +111,8 @@ contains
       !> Tensors without host memory
       type(error_type), allocatable, intent(out) :: error
       real(dp) :: first, second, settings(5)
-      if (.not. backend%in_host_memory) then
-         call fail(error, self%kind()//": device "//backend%name//" does not have this optimizer, expected device cpu")
-         return
-      end if
+      call self%require(backend, error)
+      if (allocated(error)) return
       settings = [self%lr, self%beta1, self%beta2, self%eps, self%weight_decay]
       first = 1.0_dp - self%beta1**(taken + 1)
       second = 1.0_dp - self%beta2**(taken + 1)

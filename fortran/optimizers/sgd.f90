@@ -10,18 +10,18 @@ module cnn_optimizers_sgd
    implicit none
    private
 
-   public :: sgd_of
-
    type, extends(optimizer_type), public :: sgd_optimizer_type
       !> All settings but the learning rate, which is that of the optimizer
       type(sgd_type), private :: sgd
    contains
+      procedure :: as_sgd
       procedure :: kind => sgd_kind
       procedure :: settings => sgd_settings
       procedure :: set => sgd_set
       procedure :: check => sgd_check
       procedure :: states => sgd_states
       procedure :: step => sgd_step
+      procedure :: on_every_device => sgd_on_every_device
    end type sgd_optimizer_type
 
    !> The optimizer with these settings
@@ -39,22 +39,14 @@ contains
       optimizer%lr = settings%lr
    end function new_sgd
 
-   !> The settings of an optimizer, which must be this one
-   subroutine sgd_of(optimizer, sgd, error)
-      !> Any
-      class(optimizer_type), intent(in) :: optimizer
-      !> Its settings, with the learning rate
-      type(sgd_type), intent(out) :: sgd
-      !> It is another one
-      type(error_type), allocatable, intent(out) :: error
-      select type (optimizer)
-       type is (sgd_optimizer_type)
-         sgd = optimizer%sgd
-         sgd%lr = optimizer%lr
-       class default
-         call fail(error, "optimizer type is "//optimizer%kind()//", expected sgd")
-      end select
-   end subroutine sgd_of
+   !> Its settings with the learning rate of the next step, as the devices take them
+   pure function as_sgd(self) result(sgd)
+      !> The optimizer
+      class(sgd_optimizer_type), intent(in) :: self
+      type(sgd_type) :: sgd
+      sgd = self%sgd
+      sgd%lr = self%lr
+   end function as_sgd
 
    pure function sgd_kind(self) result(kind)
       !> The optimizer
@@ -96,8 +88,7 @@ contains
       !> Which setting is out of its range
       type(error_type), allocatable, intent(out) :: error
       type(sgd_type) :: sgd
-      sgd = self%sgd
-      sgd%lr = self%lr
+      sgd = self%as_sgd()
       call sgd%check(error)
    end subroutine sgd_check
 
@@ -106,6 +97,14 @@ contains
       class(sgd_optimizer_type), intent(in) :: self
       sgd_states = merge(1, 0, self%sgd%momentum > 0.0_dp)
    end function sgd_states
+
+   pure logical function sgd_on_every_device(self)
+      !> The optimizer
+      class(sgd_optimizer_type), intent(in) :: self
+      associate (unused => self)
+      end associate
+      sgd_on_every_device = .true.
+   end function sgd_on_every_device
 
    subroutine sgd_step(self, backend, taken, w, g, state, error)
       !> The optimizer
@@ -122,10 +121,7 @@ contains
       type(tensor_type), intent(in) :: state(:)
       !> An error of the device
       type(error_type), allocatable, intent(out) :: error
-      type(sgd_type) :: sgd
-      sgd = self%sgd
-      sgd%lr = self%lr
-      call backend%update(sgd, taken == 0, w, g, state(1), error)
+      call backend%update(self%as_sgd(), taken == 0, w, g, state(1), error)
    end subroutine sgd_step
 
 end module cnn_optimizers_sgd

@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 import pytest
 
+from bridge.common.errors import FileError
 from bridge.engine.library.programs import cnn_step
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
@@ -38,6 +39,14 @@ def test_the_steps_are_right(tmp_path: Path, settings: dict[str, object]) -> Non
     assert judgement.verdict.outcome is Outcome.ROUNDING, judgement.verdict.words
     names = {(one.name, one.step) for one in judgement.comparison.judged}
     assert len([name for name, _ in names if name.startswith("optimizer/")]) >= 16
+
+
+def copy_of(fixture: Path, folder: Path) -> Path:
+    result = folder / "candidate.h5"
+    shutil.copy(fixture, result)
+    with h5py.File(result, "r+") as file:
+        file.attrs["role"], file.attrs["producer"] = "candidate", "another program"
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +80,21 @@ def test_a_rate_that_is_no_number_is_refused(fixture: Path, tmp_path: Path) -> N
     with h5py.File(damaged, "r+") as file:
         file["steps/1"].attrs["lr"] = -1.0
     done = run(damaged, tmp_path / "result.h5")
-    assert done.returncode == 2 and "lr is -1" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert f"{damaged}: /steps/1: adam: lr is -1" in done.stderr
+    with pytest.raises(FileError, match=r"attribute lr of steps/1 is -1\.0, expected a finite number"):
+        judge(damaged, copy_of(fixture, tmp_path))
+
+
+@pytest.mark.parametrize(("name", "value"), [("beta1", 1.0), ("beta2", -0.5), ("eps", float("nan")),
+                                             ("type", "rmsprop")])
+def test_the_judge_refuses_them_too(fixture: Path, tmp_path: Path, name: str, value: object) -> None:
+    damaged = tmp_path / "damaged.h5"
+    shutil.copy(fixture, damaged)
+    with h5py.File(damaged, "r+") as file:
+        file["optimizer"].attrs[name] = value
+    with pytest.raises(FileError, match=f"attribute {name} of /optimizer"):
+        judge(damaged, copy_of(fixture, tmp_path))
 
 
 def test_files_of_version_1_know_sgd_alone(fixture: Path, tmp_path: Path) -> None:

@@ -130,6 +130,14 @@ def test_networks_that_are_no_chains(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize("options", [["--optimizer", "adam"], ["--schedule", "StepLR(1)"], ["--loss", "l1"]], ids=str)
+def test_chains_that_the_extension_cannot_train(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """It has SGD with one rate, and the squared error: cnn_step alone runs them."""
+    assert validate.main([*options, "--size", "12x10", "--steps", "2"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "RIGHT: every difference is rounding" in said and "extension" not in said
+
+
 def test_the_real_micrograph(micrograph: Path, tmp_path: Path) -> None:
     done = run("--size", "96x64", "--image", micrograph, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -45,3 +45,12 @@ def test_what_the_device_does_not_have_is_refused_by_its_name(tmp_path: Path) ->
     assert done.returncode == 2
     assert done.stderr.endswith("layer add (add): device cuda does not have this operation, expected device cpu\n")
     assert done.stderr.count("\n") == 1 and not (tmp_path / "r.h5").exists()
+
+
+def test_an_optimiser_that_the_device_does_not_have_is_refused(tmp_path: Path) -> None:
+    fixture = tmp_path / "f.h5"
+    export(fixture, ExportSettings(model=rows, height=8, width=10, batch=3, steps=2, optimizer="adamw"))
+    done = run(fixture, tmp_path / "r.h5")
+    assert done.returncode == 2
+    assert done.stderr.endswith("adamw: device cuda does not have this optimizer, expected device cpu\n")
+    assert done.stderr.count("\n") == 1 and not (tmp_path / "r.h5").exists()

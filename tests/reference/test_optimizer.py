@@ -48,6 +48,8 @@ def test_rates_are_those_of_torchs_schedules() -> None:
     ("ReduceLROnPlateau()", "is no schedule of steps"),
     ("StepLR(step_size=print())", "expected a class"),
     ("StepLR(gamma=2)", "step_size"),
+    ("ExponentialLR(-1.0)", "expected finite numbers from 0 on"),
+    ("OneCycleLR(max_lr=1.0, total_steps=4)", "it changes the momentum"),
     ("__import__('os')", "is no schedule of steps"),
 ])
 def test_other_schedules_are_refused(schedule: str, said: str) -> None:

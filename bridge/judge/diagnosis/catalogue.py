@@ -181,7 +181,7 @@ _TABLE = (
     (
         "learning_rate",
         "learning rate",
-        "the learning rate: its value, its precision, whether it is divided by the batch",
+        "the learning rate: its value, its precision, whether it is divided by the batch, the step of a schedule",
     ),
     (
         "update_sign",
@@ -191,7 +191,8 @@ _TABLE = (
     (
         "weight_decay",
         "weight decay",
-        "torch adds weight_decay*w to the gradient, before momentum, for weights and biases",
+        "torch adds weight_decay*w to the gradient, before momentum, for weights and biases; AdamW takes "
+        "lr*weight_decay*w off the weights",
     ),
     (
         "momentum",

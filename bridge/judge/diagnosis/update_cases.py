@@ -49,7 +49,8 @@ def new_weights_case(
             others[other] = pair.candidate.read(f"steps/{step}/grads/{other}", shape).astype(np.float64)
     after = pair.candidate.read(f"steps/{step + 1}/weights/{parameter}", shape).astype(np.float64)
     trained = pair.optimizer_at(step) if parameter in pair.frozen else None
-    rates = tuple(pair.optimizer_at(k).lr for k in range(max(step - 1, 0), min(step + 2, pair.steps)) if k != step)
+    around = {"the step before": step - 1, "the step after": step + 1}
+    rates = {said: pair.optimizer_at(k).lr for said, k in around.items() if 0 <= k < pair.steps}
     settings = pair.optimizer_of(parameter, step)
     updating = Updating(settings, parameter, weights, gradients, errors, others, after, pair.u, trained, rates)
     right = updating.right()

@@ -48,7 +48,7 @@ def _rates(case: Updating) -> Hypotheses:
     if factor == 0 or not np.isfinite(factor) or abs(factor - 1) < 1e-9:
         return
     lr = case.settings.lr
-    others = [(f"lr = {rate:.6g}, that of the step before or after", rate / lr) for rate in case.rates if rate != lr]
+    others = [(f"lr = {rate:.6g}, that of {whose}", rate / lr) for whose, rate in case.rates.items() if rate != lr]
     for said, one in (*others, *_stored_rates(lr)):
         if abs(one - factor) <= 0.01 * abs(one - 1):
             yield hypothesis("learning_rate", said, case.by(case.settings, factor=one))

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class Updating:
     found : the weights after the step
     u : unit roundoff
     trained : of a frozen parameter, the settings that all others are updated with
-    rates : the learning rates of the steps before and after this one
+    rates : the learning rates of other steps, by words for them
     """
 
     settings: Optimizer
@@ -42,7 +43,7 @@ class Updating:
     found: Array
     u: float
     trained: Optimizer | None = None
-    rates: tuple[float, ...] = ()
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     def right(self) -> Given:
         """Return the new weights by the right rule."""

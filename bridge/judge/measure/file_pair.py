@@ -134,7 +134,7 @@ class FilePair:
 
     def optimizer_at(self, step: int) -> Optimizer:
         """Return the settings of a step: a schedule gives it a learning rate of its own."""
-        found = self.reference.optimizer_of(step)
+        found = self.reference.optimizer_at(step)
         assert found is not None
         return found
 

@@ -15,7 +15,7 @@ from bridge.judge.oracle import update
 WIDE = 0.01
 #: Share of a tensor's elements that must show their gradient; below, the update is refused
 ENOUGH = 0.5
-#: T from which on new weights are a bug: below, an order of operations that `oracle.sgd` does not name may do it
+#: T from which on new weights are a bug: below, an order of operations that `oracle.update` does not name may do it
 OTHER_ORDER = 4.0
 
 
@@ -25,6 +25,8 @@ class UpdateCheck:
     def __init__(self, pair: FilePair, comparison: Comparison) -> None:
         self.pair, self.comparison = pair, comparison
         self.own, self.oracle = (update.memory_of(pair.optimizer) for _ in range(2))
+        #: of the step that is judged
+        self.settings = pair.optimizer
         #: parameters of which is known what the optimiser remembers
         self.own_known = set(pair.start)
         self.oracle_known = set(pair.start)
@@ -32,7 +34,7 @@ class UpdateCheck:
     @property
     def lost(self) -> float:
         """Return what flushing to zero may take from a gradient: from it, lr times it, and what is remembered."""
-        return self.pair.arithmetic.lost(4) / min(1.0, self.pair.optimizer.lr or 1.0)
+        return self.pair.arithmetic.lost(4) / min(1.0, self.settings.lr or 1.0)
 
     def forget(self) -> None:
         """A step could not be followed: what the optimiser remembers is unknown from here on."""
@@ -48,19 +50,20 @@ class UpdateCheck:
         weights : before the step, float64
         gradients : the oracle's, with their bounds
         """
+        self.settings = self.pair.optimizer_at(k)
         for name, w in weights.items():
             if name in self.pair.frozen:
                 self._frozen(k, name, w)
                 continue
             own = self._own_direction(k, name, w)
-            oracle = self.oracle.direction(self.pair.optimizer_at(k), name, w, gradients[name], self.pair.u)
+            oracle = self.oracle.direction(self.settings, name, w, gradients[name], self.pair.u)
             path = f"steps/{k + 1}/weights/{name}"
             if not self.pair.candidate.has(path):
                 self.comparison.skip(f"update/{name}", k, "the weights after this step are not in the file")
                 continue
             after = self.pair.candidate.read(path, w.shape)
             if own is not None:
-                value, bound = update.new_weights(self.pair.optimizer_at(k), w, own, self.pair.u)
+                value, bound = update.new_weights(self.settings, w, own, self.pair.u)
                 self.comparison.judged.append(Judged(f"optimizer/{name}", k, measure(after, value, bound), OTHER_ORDER))
             if name in self.oracle_known:
                 self._against_oracle(k, name, w, after, oracle)
@@ -83,7 +86,7 @@ class UpdateCheck:
             self.comparison.skip(f"optimizer/{name}", k, f"its gradient is {NOT_IN_FILE}")
             return None
         g = self.pair.candidate.read(path, w.shape).astype(np.float64)
-        direction = self.own.direction(self.pair.optimizer_at(k), name, w, (g, np.full_like(g, self.lost)), self.pair.u)
+        direction = self.own.direction(self.settings, name, w, (g, np.full_like(g, self.lost)), self.pair.u)
         if name not in self.own_known:
             self.comparison.skip(f"optimizer/{name}", k, "an earlier gradient, which it remembers, is missing")
             return None
@@ -91,14 +94,13 @@ class UpdateCheck:
 
     def _against_oracle(self, k: int, name: str, w: np.ndarray, after: np.ndarray, oracle: update.Bounded) -> None:
         """(w0 - w1)/lr against the oracle's gradient; agreement counts only where lr lets the gradient be seen."""
-        optimizer = self.pair.optimizer_at(k)
-        lr = optimizer.lr
+        lr = self.settings.lr
         if lr == 0:
             statistic = measure(after, w, np.zeros(1))
             self.comparison.judged.append(Judged(f"update/{name}", k, statistic, 1.0, "lr = 0: no weight may move"))
             return
         w0, w1 = w.astype(self.pair.dtype), after.astype(self.pair.dtype)
-        found = update.taken(optimizer, w0, w1, oracle, self.pair.u)
+        found = update.taken(self.settings, w0, w1, oracle, self.pair.u)
         statistic = measure(found.step, found.expected, found.bound)
         if statistic.t <= 1 and not self.pair.model.is_chain and width(found.expected, found.bound) > WIDE:
             has_gradient = self.pair.candidate.has(f"steps/{k}/grads/{name}")

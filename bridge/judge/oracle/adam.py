@@ -94,8 +94,9 @@ class Moments:
             # Root, sum, quotient, and where the corrections are applied
             e = e * (1 + 8 * u) + 8 * u * np.abs(d)
         if rule == RIGHT:
-            longest = _longest(adam, t)
-            e = np.fmin(np.where(np.isnan(e), np.inf, e), np.abs(d) + longest * (1 + 16 * u))
+            # What rounded settings and corrections do to it
+            longer = first[1] + second[1] + u * (16 + sum(beta / (1 - beta) for beta in (adam.beta1, adam.beta2)))
+            e = np.fmin(np.where(np.isnan(e), np.inf, e), np.abs(d) + _longest(adam, t) * (1 + longer))
         # Without eps, 0/0 of a weight that has never had a gradient
         return np.where(np.isfinite(d), d, 0.0), np.where(np.isfinite(d), e, np.inf)
 

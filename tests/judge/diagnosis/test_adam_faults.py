@@ -56,7 +56,7 @@ MISTAKES: list[tuple[str, Callable[[Gradients, Gradients], np.ndarray], str]] = 
     ("adam", lambda g, w: adam(w[-1], g) - LR * DECAY * w[-1], "decoupled, as AdamW's"),
     ("adamw", lambda g, w: adam(w[-1], coupled(g, w), LR / 2), "in the gradient, as Adam's"),
     ("adamw", lambda g, w: adam(w[-1], g, LR / 2) - DECAY * w[-1], "without lr"),
-    ("adamw", lambda g, w: adam(w[-1], g, LR) - LR * DECAY * w[-1], "that of the step before or after"),
+    ("adamw", lambda g, w: adam(w[-1], g, LR) - LR * DECAY * w[-1], "that of the step before"),
     ("adamw", lambda g, w: 2 * w[-1] - adam(w[-1], g, LR / 2) + LR / 2 * DECAY * w[-1], "w + lr*g"),
 ]
 

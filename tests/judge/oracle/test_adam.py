@@ -91,6 +91,18 @@ def test_a_gradient_below_its_error_may_have_either_sign_but_no_longer_step() ->
         assert e < 4
 
 
+@pytest.mark.parametrize("steps", [1, 4])
+def test_the_longest_step_of_float32_is_inside_too(steps: int) -> None:
+    """Averages by rounded betas and corrections by exact ones make a step longer than 1."""
+    settings, f = Adam(0.5), np.float32
+    memory, m, v, g = Moments(), f(0), f(0), f(-1e-3)
+    for t in range(1, steps + 1):
+        d, e = memory.direction(settings, "a", np.zeros(1), (np.full(1, 1e-3), np.full(1, 2e-3)), U)
+        m, v = m + (1 - f(0.9)) * (g - m), f(0.999) * v + (1 - f(0.999)) * g * g
+        found = m / f(1 - 0.9**t) / (np.sqrt(v / f(1 - 0.999**t)) + f(1e-8))
+    assert abs(float(found) - d) <= e < 2.1
+
+
 def test_the_bound_is_no_wider_than_a_thousandth_of_a_step() -> None:
     settings, memory, rng = Adam(2.0**-10), Moments(), np.random.default_rng(6)
     for _ in range(20):
