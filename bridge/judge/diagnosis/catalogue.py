@@ -241,8 +241,9 @@ _TABLE = (
     ),
     (
         "clipped",
-        "clipped by value",
-        "clip, clamp, minimum and maximum: a ReLU6 in place of a ReLU, gradients that are clipped in place",
+        "clipped",
+        "clip, clamp, minimum and maximum: a ReLU6 in place of a ReLU, gradients that are clipped in place, by value "
+        "or by norm",
     ),
     (
         "dropout",

@@ -127,6 +127,8 @@ class _Doctor:
         self.diagnosis.complete = self.diagnosis.complete and not search.cut
         if len(explanations) > 1:
             explanations = self._also_later(judged, explanations)
+        if explanations and explanations[0].kinds == (kind("learning_rate"),):
+            explanations = self._rates_of_all_steps(judged, explanations)
         said = self._said(judged, explanations, runner_up, place.said)
         seen = self._seen(judged, search, explanations)
         return replace(said, share=place.wrong / search.found.size, seen=seen, cut=search.cut)
@@ -155,6 +157,23 @@ class _Doctor:
                 explanations = [one for one in explanations if (one.kinds, one.detail) in later] or explanations
                 return explanations
         return explanations
+
+    def _rates_of_all_steps(self, judged: Judged, explanations: list[Explanation]) -> list[Explanation]:
+        """A rate that is wrong by another factor at each step is said with all of them."""
+        found = [(judged.step, explanations[0])]
+        for other in self.comparison.failures:
+            if other.name == judged.name and other.step > judged.step:
+                case = self._update_case(other)
+                search = None if case is None else Search(case, self.deadline)
+                rates = [] if search is None else [one for one in search.run(search.place)[0]
+                                                   if one.kinds == explanations[0].kinds]
+                if not rates:
+                    break
+                found.append((other.step, rates[0]))
+        if len({one.detail for _, one in found}) == 1:
+            return explanations
+        said = "; ".join(f"step {step}: {one.detail}" for step, one in found[:4])
+        return [replace(explanations[0], detail=f"another one at each step: {said}"), *explanations[1:]]
 
     def _case(self, name: str, step: int) -> Case | None:
         """None where its inputs are garbage: NaN is the fault of the first tensor that has it."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -30,17 +31,19 @@ def new_weights_case(
     weights: list[Array] = []
     gradients: list[Array] = []
     errors: list[Array] = []
+    steps: list[int] = []
     for k in range(first, step + 1):
         before = pair.start if k == 0 else pair.parameters(pair.candidate, k)
         gradient = _gradient(pair, k, parameter, own, graphs)
         if before is None or gradient is None:
-            weights, gradients, errors = [], [], []
+            weights, gradients, errors, steps = [], [], [], []
             if pair.optimizer.remembers:
                 return None
             continue
         weights.append(before[parameter].astype(np.float64))
         gradients.append(gradient[0])
         errors.append(gradient[1])
+        steps.append(k)
     if not gradients:
         return None
     others = {}
@@ -52,9 +55,23 @@ def new_weights_case(
     around = {"the step before": step - 1, "the step after": step + 1}
     rates = {said: pair.optimizer_at(k).lr for said, k in around.items() if 0 <= k < pair.steps}
     settings = pair.optimizer_of(parameter, step)
-    updating = Updating(settings, parameter, weights, gradients, errors, others, after, pair.u, trained, rates)
+    updating = Updating(settings, parameter, weights, gradients, errors, others, after, pair.u, trained, rates,
+                        _norms(pair, steps))
     right = updating.right()
     return Case(f"optimizer/{parameter}", graph, right, after, updating=updating)
+
+
+
+def _norms(pair: FilePair, steps: list[int]) -> tuple[float, ...]:
+    """Euclidean norms of all gradients of each step together, as the candidate has them; empty where it lacks one."""
+    found = []
+    for k in steps:
+        names = [name for name in pair.start if name not in pair.frozen]
+        if not all(pair.candidate.has(f"steps/{k}/grads/{name}") for name in names):
+            return ()
+        every = [pair.candidate.read(f"steps/{k}/grads/{name}", pair.start[name].shape) for name in names]
+        found.append(math.hypot(*(float(np.linalg.norm(g.astype(np.float64))) for g in every)))
+    return tuple(found)
 
 
 def _gradient(

@@ -34,6 +34,7 @@ def update_faults(case: Updating) -> Hypotheses:
         yield from _decays(case, case.settings)
         yield from _momenta(case, case.settings)
         yield from _clipped(case, case.settings)
+        yield from _clipped_by_norm(case, case.settings)
     yield from _gradients(case)
     yield from _saved(case)
 
@@ -57,12 +58,22 @@ def _rates(case: Updating) -> Hypotheses:
     # Divided by a batch
     rounded += [1 / round(1 / factor)] if round(1 / factor) else []
     near = [one for one in rounded if one and abs(one - factor) <= 1e-3 * abs(factor)]
+    uncertain = _uncertainty(step, right.error)
     for one in dict.fromkeys([*near, factor]):
         if one == -1.0:
             yield hypothesis("update_sign", "w + lr*g", case.by(case.settings, factor=-1.0))
         else:
             said = f"lr = {case.settings.lr * one:.6g}, {one:.6g} times the right one"
-            yield hypothesis("learning_rate", said, case.by(case.settings, factor=one), fitted=True)
+            taken_so = case.by(case.settings, factor=one)
+            if one == factor and taken_so.error is not None:
+                taken_so = Given(taken_so.shape, taken_so.value, taken_so.error + uncertain * np.abs(step))
+            yield hypothesis("learning_rate", said, taken_so, fitted=True)
+
+
+def _uncertainty(direction: Array, bound: Array | None) -> float:
+    """Three standard deviations of a factor that is fitted to numbers with an error up to the bound."""
+    square = float(np.vdot(direction, direction))
+    return 0.0 if bound is None or not square > 0 else 3 * float(np.linalg.norm(direction * bound)) / square
 
 
 def _stored_rates(lr: float) -> Iterator[tuple[str, float]]:
@@ -94,6 +105,30 @@ def _clipped(case: Updating, sgd: Sgd) -> Hypotheses:
             return
 
 
+def _clipped_by_norm(case: Updating, sgd: Sgd) -> Hypotheses:
+    """The step is taken with gradients that were scaled to a norm, of all of them together or of each."""
+    own = [float(np.linalg.norm(g)) for g in case.gradients]
+    after = [*case.weights[1:], case.found]
+    # With momentum the first step alone shows by how much its gradient was scaled
+    k = 0 if sgd.momentum else len(own) - 1
+    square = own[k] ** 2
+    if not sgd.lr or not square > 0:
+        return
+    taken = (case.weights[k] - after[k]) / sgd.lr - sgd.weight_decay * case.weights[k]
+    share = float(np.vdot(taken, case.gradients[k])) / square / (1 + sgd.momentum * sgd.nesterov)
+    if not 0 < share < 0.999:
+        return
+    uncertain = _uncertainty(sgd.lr * case.gradients[k], case.right().error)
+    for whose, norms in (("of all gradients together", case.norms), ("of each gradient", own)):
+        if len(norms) == len(own):
+            limit = share * norms[k]
+            scaled = [g * min(1.0, limit / n) if n else g for g, n in zip(case.gradients, norms, strict=True)]
+            # The limit was fitted, and the factor that follows from it is rounded
+            rounded = replace(case, errors=[(4 * case.u + uncertain / share) * np.abs(g) for g in scaled])
+            said = f"updated with gradients clipped to {limit:.3g}, the norm {whose}"
+            yield hypothesis("clipped", said, rounded.by(sgd, scaled), fitted=True)
+
+
 def _decays(case: Updating, sgd: Sgd) -> Hypotheses:
     decay = sgd.weight_decay
     if decay:
@@ -108,6 +143,11 @@ def _decays(case: Updating, sgd: Sgd) -> Hypotheses:
         twice = _decayed(case.right(), case.weights[-1], decay)
         yield hypothesis("weight_decay", "twice: in the gradient, and w*(1 - decay)", twice)
         yield from _decays_of_others(case, sgd)
+        if sgd.dampening and sgd.momentum:
+            undamped = [g + decay * (w if k == 0 else w / (1 - sgd.dampening))
+                        for k, (g, w) in enumerate(zip(case.gradients, case.weights, strict=True))]
+            yield hypothesis("momentum", "weight decay is added to v after the dampening",
+                             case.by(replace(sgd, weight_decay=0.0), undamped))
         for factor in (2.0, 0.5, -1.0):
             yield hypothesis("weight_decay", f"times {factor:g}", case.by(replace(sgd, weight_decay=factor * decay)))
         return
@@ -163,6 +203,9 @@ def _momenta(case: Updating, sgd: Sgd) -> Hypotheses:
     mu, undamped = sgd.momentum, replace(sgd, dampening=0.0)
     yield hypothesis("momentum", "v = mu*v + (1 - mu)*g", case.by(undamped, factor=1 - mu))
     yield hypothesis("momentum", "v = mu*(v + g)", case.by(undamped, factor=mu))
+    if mu < 1:
+        corrected = case.by(sgd, factor=1 / (1 - mu ** len(case.gradients)))
+        yield hypothesis("momentum", "the step is divided by 1 - mu**t, as Adam's average is", corrected)
 
 
 def _gradients(case: Updating) -> Hypotheses:

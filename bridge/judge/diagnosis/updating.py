@@ -32,6 +32,7 @@ class Updating:
     u : unit roundoff
     trained : of a frozen parameter, the settings that all others are updated with
     rates : the learning rates of other steps, by words for them
+    norms : Euclidean norms of the gradients of all parameters together, of each step; empty where one is not known
     """
 
     settings: Optimizer
@@ -44,6 +45,7 @@ class Updating:
     u: float
     trained: Optimizer | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
+    norms: tuple[float, ...] = ()
 
     def right(self) -> Given:
         """Return the new weights by the right rule."""

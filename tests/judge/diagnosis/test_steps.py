@@ -53,9 +53,28 @@ class OldGradient(Operations):
         return w - self.sgd.lr * old
 
 
+class Corrected(Operations):
+    """Divides by 1 - mu**t, as Adam does."""
+
+    def direction(self, name: str, g: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        t = self.buffers[f"t {name}"] = self.buffers.get(f"t {name}", torch.zeros(1)) + 1
+        return super().direction(name, g, v) / (1 - self.sgd.momentum ** t)
+
+
+class Fading(Operations):
+    """Takes a shorter step each time."""
+
+    def update(self, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        times = self.buffers[name] = 0.8 * self.buffers.get(name, torch.ones(1))
+        return w - times * self.sgd.lr * g
+
+
 RULES: list[tuple[str, type[Operations], int, str, str]] = [
     ("plain", update(lambda self, n, w, g: w - 1.01 * self.sgd.lr * g), 0, "learning_rate", "1.01 times"),
     ("plain", update(lambda self, n, w, g: w - self.sgd.lr / 4 * g), 0, "learning_rate", "0.25 times"),
+    ("plain", update(lambda self, n, w, g: w - self.sgd.lr * g * min(1.0, 0.01 / float(g.norm()))), 0, "clipped",
+     "clipped to 0.01, the norm of each gradient"),
+    ("plain", Fading, 0, "learning_rate", "another one at each step: step 0: lr"),
     ("plain", update(lambda self, n, w, g: w + self.sgd.lr * g), 0, "update_sign", "w + lr*g"),
     ("plain", update(lambda self, n, w, g: w), 0, "wrong_tensor", "not updated"),
     ("plain", update(lambda self, n, w, g: w - self.sgd.lr * (g + 0.02 * w)), 0, "weight_decay", "0.02 although none"),
@@ -86,6 +105,9 @@ RULES: list[tuple[str, type[Operations], int, str, str]] = [
         "the buffer is empty before this step",
     ),
     ("nesterov", replace(direction=lambda self, n, g, v: v), 0, "momentum", "Nesterov missing"),
+    ("nesterov", Corrected, 0, "momentum", "divided by 1 - mu**t"),
+    ("momentum", replace(decayed=lambda self, n, w, g: g + 0.01 * w / (0.75 if n in self.buffers else 1.0)), 1,
+     "momentum", "weight decay is added to v after the dampening"),
     (
         "momentum",
         replace(velocity=lambda self, n, old, g: 0.9 * ((0 if old is None else old) + g)),
