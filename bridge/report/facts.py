@@ -69,9 +69,10 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
         return _described(number, finding, finding.seen, where)
     if not finding.explanations:
         mostly = f" Roughly, {named(best)}: that leaves {_percent(best.rest)} of the error." if best else ""
+        beside = _beside(finding, before)
         lines = [f"{number}. Unknown structure, in {where}.",
                  f"{'None of the known faults that were tried' if finding.cut else 'No known fault'} explains it to "
-                 f"rounding{STOPPED if finding.cut else ''}.{mostly}"]
+                 f"rounding{STOPPED if finding.cut else ''}.{mostly}{beside}"]
         return lines + _lives(finding)
     first, *others = finding.explanations
     if any(one.explanations and _same(one.explanations[0], first) for one in before):
@@ -89,20 +90,38 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
     return lines + _lives(finding) + _advice(finding)
 
 
+def _beside(finding: Finding, before: Sequence[Finding]) -> str:
+    """The bias gradient is few numbers, too few to say what the filter gradient of the same dz says."""
+    layer, _, last = finding.name.rpartition("/")
+    known = [i for i, one in enumerate(before, 1) if one.name == f"{layer}/weight" and one.step == finding.step
+             and (one.explanations or one.seen is not None)]
+    if last != "bias" or not layer.startswith("grads/") or not known:
+        return ""
+    return f" It is summed from the same gradient as the filter gradient of finding {known[0]}: mend that first."
+
+
 def _described(number: int, finding: Finding, seen: Seen, where: str) -> list[str]:
     """What is seen of an error that no known fault predicts."""
     if seen.exact:
-        lines = [f"{number}. {sentence(where)}: {seen.said}.",
+        lines = [f"{number}. {sentence(where)}: {_ended(seen.said)}",
                  f"Seen to rounding, on elements that nothing was fitted to; "
                  f"{'none of the known faults that were tried' if finding.cut else 'no known fault'} predicts it"
                  f"{STOPPED if finding.cut else ''}."]
     else:
         lines = [f"{number}. Unknown structure, in {where}.",
-                 f"Nothing explains it to rounding. {sentence(seen.said)}."]
+                 f"Nothing explains it to rounding. {_ended(sentence(seen.said))}"]
     wrong = finding.where.partition(":")[0]
     if " of " in wrong and wrong.endswith("elements") and finding.share < NEARLY_ALL:
         lines.append(f"Wrong: {wrong}.")
     return [*lines, f"Look at: {seen.look_at}{'' if seen.look_at.endswith('?') else '.'}"]
+
+
+def _ended(said: str) -> str:
+    """
+    >>> _ended("it is 0"), _ended("0.5, 0.25, ...")
+    ('it is 0.', '0.5, 0.25, ...')
+    """
+    return said if said.endswith("...") else f"{said}."
 
 
 def _percent(share: float) -> str:

@@ -80,6 +80,14 @@ def _said(wrong: Array, flat: Array) -> str:
     return f"{count}: {', '.join(parts)}"
 
 
+def _sides(wrong: Array) -> str:
+    """Which sides of the border, where not all four are wrong; corners belong to two."""
+    sides = {"top": wrong[..., 0, 1:-1], "bottom": wrong[..., -1, 1:-1],
+             "left": wrong[..., 1:-1, 0], "right": wrong[..., 1:-1, -1]}
+    found = [name for name, part in sides.items() if part.any()]
+    return f" ({' and '.join(found)})" if 0 < len(found) < 4 else ""
+
+
 def _axes(wrong: Array) -> list[str]:
     """What the wrong elements have in common: image, channel, rows, columns, the border."""
     said = []
@@ -92,7 +100,7 @@ def _axes(wrong: Array) -> list[str]:
     rows, columns = (np.flatnonzero(wrong.any(axis=(0, 1, other))) for other in (3, 2))
     inner = wrong[..., 1:-1, 1:-1]
     if height > 4 and width > 4 and rows.size > 1 and columns.size > 1 and not inner.any():
-        return [*said, "the border only"]
+        return [*said, f"the border only{_sides(wrong)}"]
     for used, what, size in ((rows, "row", height), (columns, "column", width)):
         if used.size < size:
             said.append(f"{what}{'s' if used.size > 1 else ''} {_spanned(used)} of {size}")

@@ -155,7 +155,9 @@ def permuted(base: Hypothesis, predicted: Array, found: Array, name: str) -> Ite
         if order is not None:
             what = "images" if axis_names(shape, name) == "nchw" and axis == 0 else "channels"
             read = Read(shape, base.operation, Order(axis, tuple(order)))
-            yield base.then("channels_permuted", order_detail(what, order), read)
+            # A factor on top of one number that is repeated gives every constant
+            repeated = len(set(order)) == 1 and shape[axis] == int(np.prod(shape))
+            yield base.then("channels_permuted", order_detail(what, order), read, fitted=repeated)
 
 
 def matching(predicted: Array, found: Array, axis: int) -> list[int] | None:

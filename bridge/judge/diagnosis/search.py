@@ -69,8 +69,9 @@ class Search:
     ----------
     case : the tensor
     deadline : `time.monotonic` at which the search ends
-    trying : the same of making hypotheses
-    cut : something was left out because time was up
+    given : the same of making hypotheses
+    trying : the same; of making pairs of hypotheses it is earlier, see `TWO_FAULTS`
+    cut : something was left out because the time that was asked for was up
     t : T of the candidate
     truth : the right tensor
     place : where it is wrong
@@ -88,7 +89,8 @@ class Search:
 
     def __post_init__(self) -> None:
         now = time.monotonic()
-        self.trying, self.cut = now + TRYING * (self.deadline - now), False
+        self.given = self.trying = now + TRYING * (self.deadline - now)
+        self.cut = False
         case = self.case
         self.arithmetic = case.graph.arithmetic
         self.truth: Bounded = case.right.full(self.arithmetic)
@@ -136,8 +138,9 @@ class Search:
     @property
     def late(self) -> bool:
         """Return whether no further hypotheses are made."""
-        self.cut = self.cut or time.monotonic() > self.trying
-        return self.cut
+        now = time.monotonic()
+        self.cut = self.cut or now > self.given
+        return self.cut or now > self.trying
 
     def _after(self, stage: Callable[[], None]) -> list[Explanation]:
         stage()
@@ -190,7 +193,7 @@ class Search:
     def _one_fault_and_a_factor(self) -> None:
         if self.case.updating is not None:
             return
-        for one in list(self.tried):
+        for one in [one for one in self.tried if not one.hypothesis.fitted]:
             self._try(_maybe(self._scaled(one.hypothesis, one.predicted)))
 
     def _two_faults(self) -> None:

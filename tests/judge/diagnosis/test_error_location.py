@@ -36,6 +36,7 @@ def bordered() -> Array:
 
 PLACES: list[tuple[str, Array, str, str]] = [
     ("the border", bordered(), "the border only", ""),
+    ("two of its sides", wrong(ALL, ALL, ALL, [0, 23]), "the border only (left and right)", ""),
     ("an image", wrong(1), "image 1 of 3", ""),
     ("channels", wrong(ALL, [1, 3]), "channels 1, 3 of 4", ""),
     (

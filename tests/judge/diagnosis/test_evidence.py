@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -15,13 +16,15 @@ from bridge.judge.diagnosis.evidence.slices import mixtures
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import MOSTLY, Explanation, Finding
+from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.report.facts import finding_lines
 from tests.helpers.diagnosed import Lab, make
 
 Array = np.ndarray
-Z, DX, DW, DY, A, DZ = ("forward/two", "grads/relu/output", "grads/two/weight", "grads/three/output", "forward/relu",
-                        "grads/two/output")
+Z, DX, DW, DB, DY, A, DZ = (
+    "forward/two", "grads/relu/output", "grads/two/weight", "grads/two/bias", "grads/three/output", "forward/relu",
+    "grads/two/output")
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +55,15 @@ def wrong_kernel(lab: Lab) -> Array:
     return with_operand(lab, Z, w=at(w, np.s_[:, :, 0, 0], 2 * w[:, :, 0, 0]))
 
 
+def with_kernel(lab: Lab, change: Callable[[Array], Array]) -> Array:
+    return with_operand(lab, Z, w=change(lab.graph().weights["two/weight"]))
+
+
+def read(w: Array, strides: tuple[int, ...]) -> Array:
+    """The memory of a tensor by other strides."""
+    return w.reshape(-1)[sum(i * s for i, s in zip(np.indices(w.shape), strides, strict=True))]
+
+
 def full_blocks(squares: Array) -> Array:
     block = 2 ** (squares.size.bit_length() - 1)
     assert squares.size % block
@@ -67,6 +79,23 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("a row holds another", Z, lambda lab, z: at(z, np.s_[:, :, 4], z[:, :, 2]),
      "row 4 holds what belongs to row 2"),
     ("a window along w", DX, lambda lab, g: g * np.linspace(1, 2.1, 12), "(each 0.1 more than the one before)"),
+    ("a sum that goes on from tap to tap", DW,
+     lambda lab, g: np.cumsum(g.reshape(*g.shape[:2], 9), 2).reshape(g.shape),
+     "it is the running sum over the taps of each kernel"),
+    ("a sum that goes on from channel to channel", DB, lambda lab, g: np.cumsum(g),
+     "it is the running sum along the channels"),
+    ("one number everywhere", DB, lambda lab, g: np.full_like(g, g.mean()),
+     "everywhere, the mean of all right numbers"),
+    ("a transposition in place", DW, lambda lab, g: np.triu(g) + np.triu(g, 1).swapaxes(2, 3),
+     "in each kernel tap (1, 0) is tap (0, 1); tap (2, 0) is tap (0, 2); tap (2, 1) is tap (1, 2)"),
+    ("a kernel read with another pitch", Z, lambda lab, z: with_kernel(lab, lambda w: read(w, (45, 9, 2, 1))),
+     "it is the right memory, read with strides (45, 9, 2, 1) in place of (45, 9, 3, 1)"),
+    ("kernels that are read too near", Z, lambda lab, z: with_kernel(lab, lambda w: read(w, (40, 8, 3, 1))),
+     "read with strides (40, 8, 3, 1) in place of (45, 9, 3, 1): the input channels are 8 numbers apart, not 9"),
+    ("a column for a row", Z, lambda lab, z: with_kernel(lab, lambda w: w.sum(3, keepdims=True) * np.eye(3)),
+     "tap (0, 0) is tap (0, 0) + tap (0, 1) + tap (0, 2); tap (0, 1) is 0"),
+    ("numbers of a kernel by chance", Z, lambda lab, z: with_kernel(
+        lab, lambda w: np.random.default_rng(5).normal(size=w.shape)), "every tap is where it should be"),
     ("the diagonal of channels", DW, lambda lab, g: g * (1 - 0.5 * np.eye(*g.shape[:2]))[..., None, None],
      "where output channel and input channel are equal it is the right value times 0.5"),
     ("gradients are limited", DY, lambda lab, g: np.clip(g, -0.002, 0.002), "limited to -0.002 .. 0.002"),
@@ -197,6 +226,23 @@ def test_a_search_that_was_stopped_says_so() -> None:
                           for cut in (False, True))
         assert "no known fault" in whole.lower() and "--diagnosis-time" not in whole
         assert "none of the known faults that were tried" in stopped.lower() and "--diagnosis-time" in stopped
+
+
+def test_an_unknown_bias_gradient_refers_to_its_filter_gradient() -> None:
+    """It has too few numbers to say what the filter gradient of the same dz says."""
+    known = Finding(DW, 0, "the filter gradient of two", 9.0, seen=Seen("a description", "the code", 0.0))
+    for name, refers in ((DB, True), ("grads/one/bias", False)):
+        lines = " ".join(finding_lines(2, Finding(name, 0, "the bias gradient", 9.0), [known]))
+        assert ("the filter gradient of finding 1" in lines) == refers, lines
+
+
+def test_a_search_of_pairs_that_ends_by_itself_was_not_stopped(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own limit is none that somebody gave."""
+    monkeypatch.setattr("bridge.judge.diagnosis.search.TWO_FAULTS", 0.0)
+    noise = np.random.default_rng(0).normal(size=lab.right(DW).shape)
+    for seconds, cut in ((600.0, False), (0.0, True)):
+        search = Search(lab.case(DW, lab.right(DW) + noise), time.monotonic() + seconds)
+        assert not search.run(search.place)[0] and search.cut is cut
 
 
 def test_losses_of_other_times_are_recognised(lab: Lab) -> None:

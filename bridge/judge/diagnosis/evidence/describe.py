@@ -12,7 +12,9 @@ import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.elementwise import Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.evidence.groups import across_groups
 from bridge.judge.diagnosis.evidence.losses import gradients, losses, with_penalty
+from bridge.judge.diagnosis.evidence.memory import running_sums, strides, taps
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
 from bridge.judge.diagnosis.evidence.operands import changed, padded, recovered, swapped, terms, wider
 from bridge.judge.diagnosis.evidence.places import place
@@ -33,7 +35,8 @@ MANY = 2**22
 FEW = 4
 #: What is tried of every tensor, the simple first
 MATCHERS: tuple[Matcher, ...] = (
-    constants, functions, proportions, copies, moved, turned, mixtures, neighbours, unnamed)
+    constants, functions, proportions, copies, moved, running_sums, strides, taps, turned, mixtures, neighbours,
+    unnamed)
 #: The same of elements that were chosen because they are wrong, where one of two numbers is (masks, what is masked):
 #: that it is the other is no news
 OF_TWO = (constants, moved)
@@ -76,7 +79,7 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
 def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
     where = place(view)
     direct: list[Seen] = [] if case.updating is not None else list(_seen(view, late))
-    for maker in (changed, partial(swapped, tensors=tensors), terms, padded, wider):
+    for maker in (changed, partial(swapped, tensors=tensors), terms, padded, across_groups, wider):
         for one in maker(view, case):
             direct.append(one)
             if late():

@@ -172,9 +172,9 @@ def _same(tensors: dict[str, Array], other: Array) -> dict[str, Array]:
 
 def _kernels(view: View, case: Case, right: Forward | Data, tensors: dict[str, Array]) -> Iterator[tuple[str, View]]:
     """The kernels (and the bias) by which the right operands give what was found."""
-    solved = _solved(view, right)
-    if solved is not None and solved[2] <= 0.02:
-        w, b, _ = solved
+    fit = solved(view, right)
+    if fit is not None and fit[2] <= 0.02:
+        w, b, _ = fit
         size = float(np.abs(right.w).max())
         if (np.abs(w - right.w) > 1e-4 * size).any():
             yield "the kernel", View(w, right.w, np.full(1, 1e-4 * size), AXES["kcrs"], _same(tensors, right.w))
@@ -183,8 +183,10 @@ def _kernels(view: View, case: Case, right: Forward | Data, tensors: dict[str, A
             yield "the bias", View(b, right.b, error, AXES["k"], _same(tensors, right.b))
 
 
-def _solved(view: View, right: Forward | Data) -> tuple[Array, Array | None, float] | None:
-    """Kernels, bias, and what they leave of the error; None where that would take too many numbers."""
+def solved(view: View, right: Forward | Data) -> tuple[Array, Array | None, float] | None:
+    """Return the kernels and the bias that give what was found, and what they leave of the error; None where that would
+    take too many numbers.
+    """
     channel, layer = view.place[1], right.layer
     forward = isinstance(right, Forward)
     w = right.w.copy()
@@ -201,13 +203,16 @@ def _solved(view: View, right: Forward | Data) -> tuple[Array, Array | None, flo
         found = np.linalg.lstsq(columns[half], y[half], rcond=1e-9)[0]
         errors += float(np.sum((y - view.right.reshape(-1)[at])[~half] ** 2))
         left += float(np.sum((y - columns @ found)[~half] ** 2))
-        kernel = found[: patches.shape[1]].reshape(-1, *layer.kernel_size)
+        group = one // cg
+        own = w[one] if forward else w[group * kg : (group + 1) * kg, one % cg]
+        # What is multiplied with 0 alone shows nothing
+        seen = patches.any(0).reshape(own.shape)
+        kernel = np.where(seen, found[: patches.shape[1]].reshape(own.shape), own)
         if forward:
             w[one] = kernel
             if b is not None:
                 b[one] = found[-1]
         else:
-            group = one // cg
             w[group * kg : (group + 1) * kg, one % cg] = kernel
     return w, b, (left / errors) ** 0.5 if errors > 0 else np.inf
 
@@ -226,19 +231,25 @@ def wider(view: View, case: Case) -> Iterator[Seen]:
         inner = tuple(slice(more, n - more, d) for n, d, more in zip(size, layer.dilation, by, strict=True))
         w = np.zeros((*right.w.shape[:2], *size))
         w[:, :, inner[0], inner[1]] = right.w
-        solved = _solved(view, wide.replaced(w=w))
-        if solved is None:
+        fit = solved(view, wide.replaced(w=w))
+        if fit is None:
             continue
-        found, _, rest = solved
+        found, _, rest = fit
         found[np.abs(found) < 1e-3 * np.abs(found).max()] = 0
         channels = np.unique(view.place[1])
         used = found[channels] if isinstance(right, Forward) else found[:, channels % found.shape[1]]
         rows, columns = (np.flatnonzero(used.any(axis=(0, 1, other))) - more
                          for other, more in ((3, by[0]), (2, by[1])))
-        said = (f"it is a convolution whose taps reach rows {list(map(int, rows))} and columns "
-                f"{list(map(int, columns))}, counted from the first tap of the right kernel")
-        yield Seen(said, "where the window of each output begins, the dilation, the taps of the kernel", rest,
-                   int(np.prod(size)) * right.w.shape[1])
+        numbers = int(np.prod(size)) * right.w.shape[1]
+        reach = [list(range(0, (n - 1) * d + 1, d)) for n, d in zip(layer.kernel_size, layer.dilation, strict=True)]
+        if [rows.tolist(), columns.tolist()] == reach:
+            yield Seen("it is a convolution with the right window and another kernel: every tap is where it should be, "
+                       "and the numbers of the kernel are others",
+                       "the index into the kernel: the strides of its axes, the filter that is read", rest, numbers)
+            return
+        said = (f"it is a convolution whose taps reach rows {rows.tolist()} and columns {columns.tolist()}, "
+                "counted from the first tap of the right kernel")
+        yield Seen(said, "where the window of each output begins, the dilation, the taps of the kernel", rest, numbers)
         return
 
 

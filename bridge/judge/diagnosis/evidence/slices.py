@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.evidence.view import PER_NUMBER, Array, Seen, View
-from bridge.judge.diagnosis.evidence.words import factor, listed
+from bridge.judge.diagnosis.evidence.words import factor, listed, summed
 
 #: Slices of an axis that are matched with each other, and elements by which
 MOST_SLICES, PROBES = 256, 512
@@ -54,8 +54,7 @@ def _sums(view: View, shown: dict[str, Array]) -> Iterator[Seen]:
             if rest < 0.1 * best[0]:
                 best = rest, names, found
         rest, names, found = best
-        said = " + ".join(f"{factor(c)}*({name})" for c, name in zip(found, names, strict=True))
-        yield Seen(f"it is {said}", "what is added here, and with which factor", rest, len(names))
+        yield Seen(f"it is {summed(found, names)}", "what is added here, and with which factor", rest, len(names))
 
 
 def moved(view: View) -> Iterator[Seen]:
@@ -155,11 +154,12 @@ def mixtures(view: View) -> Iterator[Seen]:
         matrix = np.stack([_few(given, wanted[:, i], row) for i, row in enumerate(matrix)])
         matrix[np.abs(matrix) < 1e-4 * np.abs(matrix).max()] = 0
         if np.count_nonzero(matrix) > 0.75 * matrix.size and size > 3:
-            said = f"each wrong {view.axes[axis]} is a combination of all {view.axes[axis]}s"
+            said, more = f"each wrong {view.axes[axis]} is a combination of all {view.axes[axis]}s", ""
         else:
+            more = "; ..." if used.size > 3 else ""
             said = "; ".join(f"{view.axes[axis]} {i} is {_sum(row, view.axes[axis])}"
                              for i, row in zip(used[:3], matrix, strict=False))
-        yield Seen(said + ("; ..." if used.size > 3 else ""), f"what adds up different {view.axes[axis]}s",
+        yield Seen(said + more, f"what adds up different {view.axes[axis]}s",
                    left / error, int(np.count_nonzero(matrix)) + 1)
 
 

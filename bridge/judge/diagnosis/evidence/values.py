@@ -26,7 +26,10 @@ def constants(view: View) -> Iterator[Seen]:
         if value == 0 or nothing:
             yield Seen("it is 0", "whether this part is ever computed, and what clears it afterwards", 0.0)
         else:
-            yield Seen(f"it is {factor(value)} everywhere", "what fills this part with one number", 0.0)
+            mean = float(view.right.mean())
+            near = abs(mean - value) <= max(1e-5 * abs(value), float(view.e.max()))
+            of = ", the mean of all right numbers" if near else ""
+            yield Seen(f"it is {factor(value)} everywhere{of}", "what fills this part with one number", 0.0)
 
 
 def functions(view: View) -> Iterator[Seen]:

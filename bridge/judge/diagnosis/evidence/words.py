@@ -77,6 +77,23 @@ def factor(value: float, near: float = 2e-5) -> str:
     return f"{value:.6g}"
 
 
+def summed(weights: Array, names: Sequence[str]) -> str:
+    """Return a sum of named tensors with its signs.
+
+    >>> summed(np.array([1.0, -1.0]), ["the gradient", "that before"])
+    'the gradient - that before'
+    >>> summed(np.array([0.25, -0.5]), ["z", "1"])
+    '0.25*(z) - 0.5'
+    """
+    said = ""
+    for weight, name in zip(weights, names, strict=True):
+        size = factor(abs(float(weight)))
+        term = size if name == "1" else name if size == "1" else f"{size}*({name})"
+        sign = "-" if weight < 0 else "+"
+        said += f" {sign} {term}" if said else f"{'-' if weight < 0 else ''}{term}"
+    return said
+
+
 def scale(value: float, dimensions: dict[str, int], near: float = 2e-5) -> str:
     """Return a number in words; of one that is not short the dimensions that make it.
 
