@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bridge.exchange.optimizers import Adam, Sgd
+from bridge.exchange.optimizers import Adam, Optimizer, Sgd
 from bridge.judge.diagnosis.adam_faults import adam_faults
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
@@ -17,6 +17,7 @@ from bridge.judge.diagnosis.operations import Given
 from bridge.judge.diagnosis.output_faults import axis_names
 from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.oracle.reduced_precision import round_fraction
+from bridge.judge.oracle.sgd import Momentum
 
 Array = np.ndarray
 
@@ -177,6 +178,30 @@ def _decayed(plain: Given, w: Array, factor: float) -> Given:
     return Given(plain.shape, plain.value - factor * w, plain.error)
 
 
+@dataclass
+class _Stored(Momentum):
+    """Momentum buffers in numbers of fewer bits, by which the step is taken, too."""
+
+    change: Callable[[Array], Array] = np.asarray
+
+    def direction(self, settings: Optimizer, name: str, w: Array, g: tuple[Array, Array],
+                  u: float) -> tuple[Array, Array]:
+        """Return what the buffer holds after it was stored, without Nesterov's part."""
+        assert isinstance(settings, Sgd)
+        v, e = super().direction(replace(settings, nesterov=False), name, w, g, u)
+        self.buffers[name] = self.change(v.astype(np.float32)).astype(np.float64), e
+        return self.buffers[name]
+
+
+def _half(x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return x.astype(np.float16)
+
+
+def _brain(x: Array) -> Array:
+    return round_fraction(x, 7)
+
+
 def _momenta(case: Updating, sgd: Sgd) -> Hypotheses:
     if not sgd.momentum:
         for mu in (0.9, 0.5, 0.99):
@@ -199,6 +224,9 @@ def _momenta(case: Updating, sgd: Sgd) -> Hypotheses:
     if sgd.dampening:
         damped = case.by(sgd, first=1 - sgd.dampening)
         yield hypothesis("momentum", "dampening in the first step too", damped)
+    for said, stored in (("fp16", _half), ("bf16", _brain)):
+        memory = _Stored(change=stored)
+        yield hypothesis("momentum", f"the buffer is stored in {said}", case.by(sgd, memory=memory))
     # Started from 0, these are multiples of torch's
     mu, undamped = sgd.momentum, replace(sgd, dampening=0.0)
     yield hypothesis("momentum", "v = mu*v + (1 - mu)*g", case.by(undamped, factor=1 - mu))

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
@@ -64,6 +66,40 @@ def read(w: Array, strides: tuple[int, ...]) -> Array:
     return w.reshape(-1)[sum(i * s for i, s in zip(np.indices(w.shape), strides, strict=True))]
 
 
+#: Nothing around images and channels
+EACH = [(0, 0), (0, 0)]
+
+
+def around(x: Array, sides: tuple[int, int, int, int]) -> Array:
+    """Zeros at the top, bottom, left and right."""
+    return np.pad(x, [*EACH, sides[:2], sides[2:]])
+
+
+def run_on(x: Array) -> Array:
+    """No column is checked: row i ends with the first pixel of row i + 1."""
+    padded = around(x, (1, 1, 1, 1))
+    padded[:, :, 2:-1, 0], padded[:, :, 1:-2, -1] = x[:, :, :-1, -1], x[:, :, 1:, 0]
+    padded[:, :, 0, -1], padded[:, :, -1, 0] = x[:, :, 0, 0], x[:, :, -1, -1]
+    return padded
+
+
+def of_the_image_before(x: Array) -> Array:
+    padded = np.pad(x, [*EACH, (1, 1), (1, 1)], mode="edge")
+    padded[1:], padded[0] = padded[:-1].copy(), 0
+    padded[:, :, 1:-1, 1:-1] = x
+    return padded
+
+
+def of_image(lab: Lab, padded: Callable[[Array], Array], share: bool = False) -> Array:
+    """PyTorch's convolution of an image that somebody padded; with `share` times 9 / the taps inside."""
+    weights = {name: torch.from_numpy(w) for name, w in lab.graph().weights.items()}
+    z = functional.conv2d(torch.from_numpy(padded(lab.right(A))), weights["two/weight"])
+    if share:
+        ones = torch.ones(1, 1, *z.shape[2:], dtype=z.dtype)
+        z = z * 9 / functional.conv2d(ones, torch.ones(1, 1, 3, 3, dtype=z.dtype), padding=1)
+    return (z + weights["two/bias"][:, None, None]).numpy()
+
+
 def full_blocks(squares: Array) -> Array:
     block = 2 ** (squares.size.bit_length() - 1)
     assert squares.size % block
@@ -96,6 +132,22 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
      "tap (0, 0) is tap (0, 0) + tap (0, 1) + tap (0, 2); tap (0, 1) is 0"),
     ("numbers of a kernel by chance", Z, lambda lab, z: with_kernel(
         lab, lambda w: np.random.default_rng(5).normal(size=w.shape)), "every tap is where it should be"),
+    ("rows that run on into each other", Z, lambda lab, z: of_image(lab, run_on),
+     "beyond its border with what memory holds there: the neighbouring row of the channel"),
+    ("the last pixels copied on two sides", Z,
+     lambda lab, z: of_image(lab, lambda x: around(np.pad(x, [*EACH, (0, 1), (0, 1)], mode="edge"), (1, 0, 1, 0))),
+     "with copies of its last pixels at the bottom and right, in place of 0"),
+    ("a halo of the image before", Z, lambda lab, z: of_image(lab, of_the_image_before),
+     "with copies of the last pixels of the image before"),
+    ("tiles without a halo", Z, lambda lab, z: np.concatenate([
+        of_image(lab, lambda x, at=at: around(x[..., at, :], (1, 1, 1, 1))) for at in (slice(0, 8), slice(8, 9))], 2),
+     "it is what tiles of 8 rows give with zeros around each tile"),
+    ("divided by the taps inside", Z, lambda lab, z: of_image(lab, lambda x: around(x, (1, 1, 1, 1)), share=True),
+     "it is the sum times all taps / those inside of the image, the bias apart"),
+    ("corners that count twice", DB, lambda lab, g: g + lab.right(DZ)[:, :, ::8, ::11].sum((0, 2, 3)),
+     "it is the sum in which the corners count twice"),
+    ("a last row that is left out", DB, lambda lab, g: g - lab.right(DZ)[:, :, -1].sum((0, 2)),
+     "it is the sum in which the last row counts not at all"),
     ("the diagonal of channels", DW, lambda lab, g: g * (1 - 0.5 * np.eye(*g.shape[:2]))[..., None, None],
      "where output channel and input channel are equal it is the right value times 0.5"),
     ("gradients are limited", DY, lambda lab, g: np.clip(g, -0.002, 0.002), "limited to -0.002 .. 0.002"),

@@ -105,6 +105,9 @@ RULES: list[tuple[str, type[Operations], int, str, str]] = [
         "the buffer is empty before this step",
     ),
     ("nesterov", replace(direction=lambda self, n, g, v: v), 0, "momentum", "Nesterov missing"),
+    ("momentum", replace(
+        velocity=lambda self, n, old, g: (g if old is None else 0.9 * old + 0.75 * g).half().float()), 0,
+     "momentum", "the buffer is stored in fp16"),
     ("nesterov", Corrected, 0, "momentum", "divided by 1 - mu**t"),
     ("momentum", replace(decayed=lambda self, n, w, g: g + 0.01 * w / (0.75 if n in self.buffers else 1.0)), 1,
      "momentum", "weight decay is added to v after the dampening"),

@@ -12,6 +12,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.elementwise import Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.evidence.borders import borders, counted, tiles
 from bridge.judge.diagnosis.evidence.groups import across_groups
 from bridge.judge.diagnosis.evidence.losses import gradients, losses, with_penalty
 from bridge.judge.diagnosis.evidence.memory import running_sums, strides, taps
@@ -79,7 +80,8 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
 def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
     where = place(view)
     direct: list[Seen] = [] if case.updating is not None else list(_seen(view, late))
-    for maker in (changed, partial(swapped, tensors=tensors), terms, padded, across_groups, wider):
+    makers = (changed, partial(swapped, tensors=tensors), terms, padded, borders, tiles, counted, across_groups, wider)
+    for maker in makers:
         for one in maker(view, case):
             direct.append(one)
             if late():
