@@ -42,6 +42,13 @@ class Concat(nn.Module):
         return torch.cat(tensors, dim=1)
 
 
+class Matmul(nn.Module):
+    """The matrix product of two tensors."""
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one @ other
+
+
 def trace(module: nn.Module, example: torch.Tensor) -> Layers:
     """Return the layers of a module, with the names of their inputs.
 
@@ -260,12 +267,27 @@ def _flatten(name: str, layer: Any) -> tuple[str, Hyperparameters]:
 
 
 def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
-    _only(name, layer, mode="nearest", size=None)
+    if layer.mode not in ("nearest", "bilinear"):
+        _only(name, layer, mode="nearest or bilinear")
+    _only(name, layer, size=None)
     factors = layer.scale_factor if isinstance(layer.scale_factor, (tuple, list)) else [layer.scale_factor] * 2
     if any(factor is None or factor < 1 or factor != int(factor) for factor in factors):
         raise InputError(f"layer '{name}' ({type(layer).__name__}): scale_factor {layer.scale_factor} found, integers "
                          "are supported")
-    return "upsample_nearest2d", {"scale_factor": _pair(tuple(factors))}
+    scale = {"scale_factor": _pair(tuple(factors))}
+    if layer.mode == "nearest":
+        return "upsample_nearest2d", scale
+    return "upsample_bilinear2d", scale | {"align_corners": int(bool(layer.align_corners))}
+
+
+def _padding(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
+    def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+        if getattr(layer, "value", 0) != 0 or len(layer.padding) != 4 or min(layer.padding) < 0:
+            raise InputError(f"layer '{name}' ({type(layer).__name__}): padding {layer.padding} found, four integers "
+                             "from 0 on are supported, and no other value than 0")
+        return kind, {"padding": list(layer.padding)}
+
+    return describe
 
 
 def _over_channels(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
@@ -295,6 +317,10 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.LogSoftmax: _over_channels("log_softmax"),
     nn.Upsample: _upsample,
     nn.UpsamplingNearest2d: _upsample,
+    nn.UpsamplingBilinear2d: _upsample,
+    nn.ZeroPad2d: _padding("zero_pad2d"),
+    nn.ReflectionPad2d: _padding("reflection_pad2d"),
+    nn.ReplicationPad2d: _padding("replication_pad2d"),
     nn.MaxPool2d: _pooling("max_pool2d"),
     nn.AvgPool2d: _pooling("avg_pool2d"),
     nn.AdaptiveAvgPool2d: _global_pool,
@@ -302,6 +328,7 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.Flatten: _flatten,
     Add: lambda *_: ("add", {}),
     Concat: lambda *_: ("concat", {}),
+    Matmul: lambda *_: ("matmul", {}),
 }
 
 Made = tuple[nn.Module, list[Any]]
@@ -340,13 +367,23 @@ def _probabilities(layer: type[nn.Module]) -> Callable[..., Made]:
 
 def _interpolated(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
                   align_corners: Any = None, recompute_scale_factor: Any = None, antialias: bool = False) -> Made:
-    if align_corners or recompute_scale_factor or antialias:
-        raise TypeError("align_corners, recompute_scale_factor, or antialias, none of which is supported")
-    return nn.Upsample(size, scale_factor, mode), [input]
+    if recompute_scale_factor or antialias:
+        raise TypeError("recompute_scale_factor, or antialias, none of which is supported")
+    return nn.Upsample(size, scale_factor, mode, align_corners), [input]
+
+
+def _padded(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Made:
+    layers = {"constant": nn.ZeroPad2d, "reflect": nn.ReflectionPad2d, "replicate": nn.ReplicationPad2d}
+    if mode not in layers or value or len(pad) not in (2, 4):
+        raise TypeError(f"mode={mode}, value={value}, pad={pad}; supported are {', '.join(layers)} with zeros, on two "
+                        "or four sides")
+    return layers[mode]((*pad, 0, 0)[:4]), [input]
 
 
 _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     operator.add: _add, operator.iadd: _add, torch.add: _add, torch.Tensor.add: _add,
+    **dict.fromkeys((operator.matmul, torch.matmul, torch.bmm, torch.Tensor.matmul, torch.Tensor.bmm),
+                    lambda one, other: (Matmul(), [one, other])),
     torch.cat: _cat, torch.concat: _cat,
     torch.relu: _rectified, functional.relu: _rectified, torch.Tensor.relu: _rectified,
     functional.leaky_relu: _leaky,
@@ -358,7 +395,7 @@ _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     torch.Tensor.softmax: _probabilities(nn.Softmax),
     torch.log_softmax: _probabilities(nn.LogSoftmax), functional.log_softmax: _probabilities(nn.LogSoftmax),
     torch.Tensor.log_softmax: _probabilities(nn.LogSoftmax),
-    functional.interpolate: _interpolated,
+    functional.interpolate: _interpolated, functional.pad: _padded,
     torch.flatten: _flattened, torch.Tensor.flatten: _flattened,
     functional.max_pool2d: lambda x, *args, **options: (nn.MaxPool2d(*args, **options), [x]),
     functional.avg_pool2d: lambda x, *args, **options: (nn.AvgPool2d(*args, **options), [x]),

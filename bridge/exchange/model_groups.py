@@ -21,6 +21,8 @@ from bridge.operations.losses import LOSSES
 MOST_LAYERS = 10_000
 #: Largest integer of a hyperparameter
 LARGEST = 65536
+#: Hyperparameters of several integers, by the type that their classes declare
+_SEVERAL = {"Pair": "(height, width)", "Sides": "(left, right, top, bottom)"}
 #: Hyperparameters that may be 0; all other integers are 1 or more
 FROM_ZERO = ("padding", "output_padding")
 
@@ -76,18 +78,19 @@ def _layer(name: str, layers: h5py.Group) -> tuple[int, Operation]:
 
 
 def _hyperparameter(layer: str, group: h5py.Group, field: dataclasses.Field[Any]) -> Any:
-    """The attribute as the operation's class declares it: int, float, bool, or a pair (height, width)."""
+    """The attribute as the operation's class declares it: int, float, bool, or several integers."""
     kind, name = str(field.type), field.name
     if name not in group.attrs:
         if field.default is not dataclasses.MISSING:
             return field.default
         raise FileError(f"model: layer {layer} has no {name}")
     lowest = 0 if name in FROM_ZERO else 1
-    if kind == "Pair":
-        pair = np.asarray(group.attrs[name]) if group.attrs.get_id(name).get_storage_size() <= 64 else np.empty(0)
-        if pair.shape == (2,) and pair.dtype.kind in "iu" and all(lowest <= n <= LARGEST for n in pair):
-            return int(pair[0]), int(pair[1])
-        raise FileError(f"model: layer {layer} has {name} {shortened(pair.tolist())}, expected (height, width), "
+    if kind in _SEVERAL:
+        found = np.asarray(group.attrs[name]) if group.attrs.get_id(name).get_storage_size() <= 64 else np.empty(0)
+        count = _SEVERAL[kind].count(",") + 1
+        if found.shape == (count,) and found.dtype.kind in "iu" and all(lowest <= n <= LARGEST for n in found):
+            return tuple(int(n) for n in found)
+        raise FileError(f"model: layer {layer} has {name} {shortened(found.tolist())}, expected {_SEVERAL[kind]}, "
                         f"integers from {lowest} to {LARGEST}")
     value = plain(group.attrs, name)
     if kind == "bool" and value in (0, 1):

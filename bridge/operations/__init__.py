@@ -8,11 +8,18 @@ from bridge.operations.normalization import BatchNorm2d
 from bridge.operations.operation import Operation as Operation
 from bridge.operations.pointwise import LeakyRelu, Relu, Sigmoid, Tanh
 from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from bridge.operations.products import Conv2d, ConvTranspose2d, Linear
-from bridge.operations.resizing import UpsampleNearest2d
+from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
+from bridge.operations.resizing import (
+    ReflectionPad2d,
+    ReplicationPad2d,
+    UpsampleBilinear2d,
+    UpsampleNearest2d,
+    ZeroPad2d,
+)
 from bridge.operations.softmax import LogSoftmax, Softmax
 
 OPERATIONS: dict[str, type[Operation]] = {one.kind: one for one in (
     Add, AvgPool2d, BatchNorm2d, Concat, Conv2d, ConvTranspose2d, Flatten, GlobalAvgPool2d, LeakyRelu, Linear,
-    LogSoftmax, MaxPool2d, Relu, Sigmoid, Softmax, Tanh, UpsampleNearest2d,
+    LogSoftmax, Matmul, MaxPool2d, ReflectionPad2d, Relu, ReplicationPad2d, Sigmoid, Softmax, Tanh, UpsampleBilinear2d,
+    UpsampleNearest2d, ZeroPad2d,
 )}

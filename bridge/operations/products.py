@@ -182,3 +182,33 @@ class Linear(Operation):
         from torch.nn import functional
 
         return functional.linear(inputs[0], parameters["weight"], parameters.get("bias"))
+
+
+@dataclass(frozen=True)
+class Matmul(Operation):
+    """The matrix product of two inputs (..., m, k) and (..., k, n), whose other axes are the same."""
+
+    kind: ClassVar[str] = "matmul"
+    arity: ClassVar[int] = 2
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return (..., m, n)."""
+        a, b = shapes
+        if not (len(a) == len(b) >= 2 and a[-1] == b[-2] and a[:-2] == b[:-2]):
+            raise self.refuse(f"the shapes {a} of {self.inputs[0]} and {b} of {self.inputs[1]}",
+                              "shapes (..., m, k) and (..., k, n)")
+        return (*a[:-1], b[-1])
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return the product."""
+        return inputs[0] @ inputs[1]
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return dy times the transpose of the one, and the transpose of the other times dy."""
+        axes = (*range(len(dy.shape) - 2), len(dy.shape) - 1, len(dy.shape) - 2)
+        a, b = (one.transpose(axes) for one in inputs)
+        return [dy @ b, a @ dy], {}
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.matmul``."""
+        return inputs[0] @ inputs[1]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Operations that change the size of an image."""
+"""Operations that change the size of an image, along each axis by itself.
+
+Each row of the output is a sum of rows of the input with weights of its own, and each column one of columns.
+"""
 
 from __future__ import annotations
 
@@ -7,37 +10,160 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from bridge.operations.operation import Gradients, Number, Operation, Shape
 
+Array = np.ndarray
 Pair = tuple[int, int]
+#: What is added to an image on its (left, right, top, bottom), as torch's `pad` takes it
+Sides = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class UpsampleNearest2d(Operation):
+class _Resizing(Operation):
+    """Images (n, c, h, w) times a matrix along h, and one along w."""
+
+    def weights(self, length: int, axis: int) -> Array:
+        """Return the weights (out, in) of an axis, 0 for h and 1 for w, of `length` pixels."""
+        raise NotImplementedError
+
+    def _length(self, length: int, axis: int) -> int:
+        """The number of rows of `weights`."""
+        raise NotImplementedError
+
+    def _weights(self, x: Number, length: int, axis: int) -> Number:
+        return x.exact(self.weights(length, axis))
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return (n, c, and what becomes of h and w)."""
+        (shape,) = shapes
+        if len(shape) != 4:
+            raise self.refuse(f"input {shape}", "a shape (n, c, h, w)")
+        return (*shape[:2], self._length(shape[2], 0), self._length(shape[3], 1))
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return the resized images."""
+        (x,) = inputs
+        return x.resized(*(self._weights(x, length, axis) for axis, length in enumerate(x.shape[2:])))
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return for each pixel the sum of dy over all that it went into."""
+        back = [self._weights(dy, length, axis).transpose((1, 0)) for axis, length in enumerate(inputs[0].shape[2:])]
+        return [dy.resized(*back)], {}
+
+
+@dataclass(frozen=True)
+class UpsampleNearest2d(_Resizing):
     """Each pixel repeated, ``scale_factor`` = (height, width) times."""
 
     scale_factor: Pair
     kind: ClassVar[str] = "upsample_nearest2d"
 
-    def output_shape(self, *shapes: Shape) -> Shape:
-        """Return (n, c, h and w times the factors)."""
-        (shape,) = shapes
-        if len(shape) != 4:
-            raise self.refuse(f"input {shape}", "a shape (n, c, h, w)")
-        return (*shape[:2], shape[2] * self.scale_factor[0], shape[3] * self.scale_factor[1])
+    def _length(self, length: int, axis: int) -> int:
+        return length * self.scale_factor[axis]
 
-    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
-        """Return the larger images."""
-        down, across = self.scale_factor
-        return inputs[0].moved(lambda a: a.repeat(down, 2).repeat(across, 3))
-
-    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
-        """Return the sum of dy over the copies of each pixel."""
-        n, c, h, w = inputs[0].shape
-        return [dy.reshape((n, c, h, self.scale_factor[0], w, self.scale_factor[1])).sum((3, 5))], {}
+    def weights(self, length: int, axis: int) -> Array:
+        """Return a 1 for the pixel that each is a copy of."""
+        return np.repeat(np.eye(length), self.scale_factor[axis], 0)
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.nn.functional.interpolate`` in the mode "nearest"."""
         from torch.nn import functional
 
         return functional.interpolate(inputs[0], scale_factor=tuple(map(float, self.scale_factor)), mode="nearest")
+
+
+@dataclass(frozen=True)
+class UpsampleBilinear2d(_Resizing):
+    """Linear interpolation between pixels, to ``scale_factor`` = (height, width) times as many.
+
+    With `align_corners` the centres of the corner pixels stay where they are, else the corners of the image; there the
+    outermost pixels are repeated beyond their centres.
+    """
+
+    scale_factor: Pair
+    align_corners: bool = False
+    kind: ClassVar[str] = "upsample_bilinear2d"
+
+    def _length(self, length: int, axis: int) -> int:
+        return length * self.scale_factor[axis]
+
+    def _weights(self, x: Number, length: int, axis: int) -> Number:
+        out = self._length(length, axis)
+        place = x.exact(np.arange(float(out)))
+        if self.align_corners:
+            source = place * ((length - 1) / max(out - 1, 1))
+        else:
+            source = (place + 0.5) * (1 / self.scale_factor[axis]) - 0.5
+        return source.weights_between(length)
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.interpolate`` in the mode "bilinear"."""
+        from torch.nn import functional
+
+        return functional.interpolate(inputs[0], scale_factor=tuple(map(float, self.scale_factor)), mode="bilinear",
+                                      align_corners=self.align_corners)
+
+
+@dataclass(frozen=True)
+class _Padding(_Resizing):
+    """Pixels added on the sides (left, right, top, bottom) of an image."""
+
+    padding: Sides
+    #: As numpy's `pad` and torch's call it
+    numpy_mode: ClassVar[str]
+    torch_mode: ClassVar[str]
+
+    def _sides(self, axis: int) -> tuple[int, int]:
+        """What is added before and after the pixels of an axis."""
+        left, right, top, bottom = self.padding
+        return (left, right) if axis else (top, bottom)
+
+    def _length(self, length: int, axis: int) -> int:
+        return length + sum(self._sides(axis))
+
+    def weights(self, length: int, axis: int) -> Array:
+        """Return a 1 for the pixel that each is a copy of, and nothing for what is 0."""
+        return np.pad(np.eye(length), (self._sides(axis), (0, 0)), mode=self.numpy_mode)  # type: ignore[call-overload]
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.pad`` in the mode of this operation."""
+        from torch.nn import functional
+
+        return functional.pad(inputs[0], self.padding, mode=self.torch_mode)
+
+
+@dataclass(frozen=True)
+class ZeroPad2d(_Padding):
+    """Zeros around an image."""
+
+    kind: ClassVar[str] = "zero_pad2d"
+    numpy_mode: ClassVar[str] = "constant"
+    torch_mode: ClassVar[str] = "constant"
+
+
+@dataclass(frozen=True)
+class ReplicationPad2d(_Padding):
+    """Copies of the outermost pixels around an image."""
+
+    kind: ClassVar[str] = "replication_pad2d"
+    numpy_mode: ClassVar[str] = "edge"
+    torch_mode: ClassVar[str] = "replicate"
+
+
+@dataclass(frozen=True)
+class ReflectionPad2d(_Padding):
+    """The image mirrored at its outermost pixels, which are not repeated."""
+
+    kind: ClassVar[str] = "reflection_pad2d"
+    numpy_mode: ClassVar[str] = "reflect"
+    torch_mode: ClassVar[str] = "reflect"
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return (n, c, and h and w with what is added)."""
+        found = super().output_shape(*shapes)
+        for axis, length in enumerate(shapes[0][2:]):
+            if max(self._sides(axis)) >= length:
+                raise self.refuse(f"padding {self.padding} of the input {shapes[0]}", "fewer pixels than the image has")
+        return found

@@ -26,7 +26,7 @@ module cnn_operations_attributes
    contains
       procedure :: get_integer
       procedure :: get_flag
-      procedure :: get_pair
+      procedure :: get_integers
       procedure :: get_real
       procedure :: check_known
       procedure, private :: find
@@ -82,32 +82,35 @@ contains
       call refuse(self, i, "0 or 1", error)
    end subroutine get_flag
 
-   !> Two integers, height and width
-   subroutine get_pair(self, name, value, error, lowest, default)
+   !> Two integers (height, width), or four (left, right, top, bottom)
+   subroutine get_integers(self, name, value, error, lowest, default)
       !> The node's
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
       character(len=*), intent(in) :: name
-      !> (height, width)
-      integer, intent(out) :: value(2)
+      !> As many as are wanted
+      integer, intent(out) :: value(:)
       !> Missing without a default, or out of its range
       type(error_type), allocatable, intent(out) :: error
       !> The smallest value that is allowed
       integer, intent(in) :: lowest
-      !> Value of both where it is not there
+      !> Value of all where it is not there
       integer, intent(in), optional :: default
+      character(len=:), allocatable :: sides
       integer :: i
       value = lowest
       call self%find(name, present(default), i, error)
       if (allocated(error)) return
       if (i == 0) then
          if (present(default)) value = default
-      else if (are_integers(self%items(i)%numbers, 2, lowest)) then
+      else if (are_integers(self%items(i)%numbers, size(value), lowest)) then
          value = nint(self%items(i)%numbers)
       else
-         call refuse(self, i, "(height, width), integers from "//to_text(lowest)//" to "//to_text(largest), error)
+         sides = "(height, width)"
+         if (size(value) == 4) sides = "(left, right, top, bottom)"
+         call refuse(self, i, sides//", integers from "//to_text(lowest)//" to "//to_text(largest), error)
       end if
-   end subroutine get_pair
+   end subroutine get_integers
 
    !> A finite number from 0 on
    subroutine get_real(self, name, value, error, default)

@@ -14,13 +14,14 @@ module cnn_operations_loops_f64
    public :: max_backward_loops, max_loops, mean_backward_loops, mean_loops
    public :: normalize_backward_loops, normalize_loops
    public :: absolute_loop, add_bias_loops, cross_entropy_loops
-   public :: repeat_backward_loops, repeat_loops, softmax_backward_loops, softmax_loops
+   public :: resample_backward_loops, resample_loops, softmax_backward_loops, softmax_loops
 
 contains
    include "broadcast.inc"
    include "blocks.inc"
    include "pointwise.inc"
    include "windows.inc"
+   include "resample.inc"
    include "normalization.inc"
    include "channels.inc"
    include "losses.inc"

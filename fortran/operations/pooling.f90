@@ -54,9 +54,9 @@ contains
       type(attributes_type), intent(inout) :: given
       !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
-      call given%get_pair("kernel_size", self%kernel, error, 1)
-      if (.not. allocated(error)) call given%get_pair("stride", self%stride, error, 1)
-      if (.not. allocated(error)) call given%get_pair("padding", self%padding, error, 0, default=0)
+      call given%get_integers("kernel_size", self%kernel, error, 1)
+      if (.not. allocated(error)) call given%get_integers("stride", self%stride, error, 1)
+      if (.not. allocated(error)) call given%get_integers("padding", self%padding, error, 0, default=0)
    end subroutine pooling_read
 
    subroutine pooling_shape(self, shapes, y, error)

@@ -97,13 +97,13 @@ contains
       if (allocated(error)) return
       call given%get_integer("out_channels", channels(2), error)
       if (allocated(error)) return
-      call given%get_pair("kernel_size", kernel, error, 1)
+      call given%get_integers("kernel_size", kernel, error, 1)
       if (allocated(error)) return
-      call given%get_pair("stride", stride, error, 1, default=1)
+      call given%get_integers("stride", stride, error, 1, default=1)
       if (allocated(error)) return
-      call given%get_pair("padding", padding, error, 0, default=0)
+      call given%get_integers("padding", padding, error, 0, default=0)
       if (allocated(error)) return
-      call given%get_pair("dilation", dilation, error, 1, default=1)
+      call given%get_integers("dilation", dilation, error, 1, default=1)
       if (allocated(error)) return
       call given%get_integer("groups", groups, error, default=1)
       if (allocated(error)) return
@@ -204,7 +204,7 @@ contains
       integer :: channels(2)
       call read_convolution(self, given, self%conv, self%weight_extent, channels, self%has_bias, error)
       if (allocated(error)) return
-      call given%get_pair("output_padding", self%output_padding, error, 0, default=0)
+      call given%get_integers("output_padding", self%output_padding, error, 0, default=0)
       if (allocated(error)) return
       self%weight_extent(3:) = [channels(2)/self%conv%groups, channels(1)]
       call add_parameters(self, self%weight_extent, channels(2), self%has_bias, error)

@@ -3,12 +3,13 @@
 module cnn_operations_registry
    use cnn_core_error, only : error_type, fail
    use cnn_operations_joins, only : add_type, concat_type, flatten_type
+   use cnn_operations_matmul, only : matmul_type
    use cnn_operations_normalization, only : batch_norm2d_type
    use cnn_operations_operation, only : operation_type
    use cnn_operations_pointwise, only : leaky_relu_type, relu_type, sigmoid_type, tanh_type
    use cnn_operations_pooling, only : avg_pool2d_type, global_avg_pool2d_type, max_pool2d_type
    use cnn_operations_products, only : conv2d_type, conv_transpose2d_type, linear_type
-   use cnn_operations_resizing, only : upsample_nearest2d_type
+   use cnn_operations_resizing, only : pad2d_type, reflected, replicated, upsample2d_type, zeros
    use cnn_operations_softmax, only : softmax_type
    implicit none
    private
@@ -50,18 +51,28 @@ contains
          allocate (linear_type :: operation)
        case ("log_softmax")
          allocate (operation, source=softmax_type(logarithm=.true.))
+       case ("matmul")
+         allocate (matmul_type :: operation)
        case ("max_pool2d")
          allocate (max_pool2d_type :: operation)
+       case ("reflection_pad2d")
+         allocate (operation, source=pad2d_type(mode=reflected))
        case ("relu")
          allocate (relu_type :: operation)
+       case ("replication_pad2d")
+         allocate (operation, source=pad2d_type(mode=replicated))
        case ("sigmoid")
          allocate (sigmoid_type :: operation)
        case ("softmax")
          allocate (softmax_type :: operation)
        case ("tanh")
          allocate (tanh_type :: operation)
+       case ("upsample_bilinear2d")
+         allocate (operation, source=upsample2d_type(is_linear=.true.))
        case ("upsample_nearest2d")
-         allocate (upsample_nearest2d_type :: operation)
+         allocate (upsample2d_type :: operation)
+       case ("zero_pad2d")
+         allocate (operation, source=pad2d_type(mode=zeros))
        case default
          call fail(error, "model: layer "//name//" has type "//kind//", which is no operation that is known here")
          return

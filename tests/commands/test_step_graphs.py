@@ -21,7 +21,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Denoiser, Everything, Mlp, Resnet, Segmenter, Unet
+from tests.helpers.torch_graphs import Denoiser, Everything, Mlp, Resized, Resnet, Segmenter, Unet
 
 SETTINGS = {"height": 12, "width": 10, "batch": 3, "steps": 2, "momentum": 0.5}
 
@@ -65,6 +65,11 @@ def tensors(path: Path) -> set[str]:
     return found
 
 
+def kinds(path: Path) -> set[str]:
+    with h5py.File(path) as file:
+        return {layer.attrs["type"] for layer in file["model/layers"].values()}
+
+
 def test_results_are_right(fixtures: list[Path], tmp_path: Path) -> None:
     for fixture in fixtures:
         for options in (["--precision", "float32"], ["--precision", "float64"], ["--device", "naive"]):
@@ -80,7 +85,9 @@ def test_results_are_right(fixtures: list[Path], tmp_path: Path) -> None:
 
 def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path) -> None:
     fixtures = [everything, *(export(tmp_path / f"{network.__name__}.h5", ExportSettings(
-        model=network, **SETTINGS | {"steps": 1})).path for network in (Resnet, Unet, Mlp, Segmenter))]
+        model=network, **SETTINGS | {"steps": 1, "height": height})).path for network, height in (
+            (Resnet, 12), (Unet, 12), (Mlp, 12), (Segmenter, 12), (Resized, 8)))]
+    assert {kind for fixture in fixtures for kind in kinds(fixture)} == set(OPERATIONS)
     for fixture in fixtures:
         for precision in ("float32", "float64"):
             result = tmp_path / "r.h5"

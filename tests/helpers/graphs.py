@@ -25,13 +25,18 @@ from bridge.operations import (
     LeakyRelu,
     Linear,
     LogSoftmax,
+    Matmul,
     MaxPool2d,
     Operation,
+    ReflectionPad2d,
     Relu,
+    ReplicationPad2d,
     Sigmoid,
     Softmax,
     Tanh,
+    UpsampleBilinear2d,
     UpsampleNearest2d,
+    ZeroPad2d,
 )
 from bridge.operations.graph import INPUT, Graph
 from bridge.operations.losses import MeanSquaredError
@@ -140,12 +145,12 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
     takes, pair = {"inputs": (one,)}, lambda low, high: tuple(int(n) for n in rng.integers(low, high, 2))
     flat: list[Operation] = [Relu(name, **takes), LeakyRelu(name, 0.2, **takes), Sigmoid(name, **takes),
                              Tanh(name, **takes), Softmax(name, **takes), LogSoftmax(name, **takes),
-                             Add(name, inputs=two),
+                             Add(name, inputs=two), Matmul(name, inputs=two),
                              Linear(name, shape[-1], int(rng.integers(1, 9)), **takes)]
     if len(shape) != 4:
         return flat[int(rng.integers(len(flat)))]
     c, groups = shape[1], int(rng.choice([g for g in (1, 2, 3) if shape[1] % g == 0]))
-    kernel = pair(2, 4)
+    kernel, sides = pair(2, 4), (*pair(0, 4), *pair(0, 4))
     image: list[Operation] = [
         Conv2d(name, c, groups * int(rng.integers(1, 5)), pair(1, 4), pair(1, 3), pair(0, 3), pair(1, 3), groups,
                bool(rng.integers(2)), **takes),
@@ -153,6 +158,8 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
         BatchNorm2d(name, c, **takes), Concat(name, inputs=two), MaxPool2d(name, kernel, pair(1, 4), **takes),
         AvgPool2d(name, kernel, pair(1, 4), (1, 1), **takes), GlobalAvgPool2d(name, **takes), Flatten(name, **takes),
         UpsampleNearest2d(name, pair(1, 4), **takes),
+        UpsampleBilinear2d(name, pair(1, 4), bool(rng.integers(2)), **takes),
+        (ReflectionPad2d, ReplicationPad2d, ZeroPad2d)[int(rng.integers(3))](name, sides, **takes),
         ConvTranspose2d(name, c, groups * int(rng.integers(1, 4)), pair(1, 4), pair(1, 4), pair(0, 2), (0, 0),
                         pair(1, 3), groups, bool(rng.integers(2)), **takes),
     ]

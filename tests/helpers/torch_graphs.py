@@ -107,3 +107,21 @@ class Segmenter(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         z = self.larger(self.classes(self.smaller(x)))
         return torch.cat([self.share(z), functional.log_softmax(z, dim=1)], dim=1)
+
+
+class Resized(nn.Module):
+    """Images of 8 x 10 padded in three ways, enlarged by interpolation, and multiplied as matrices of 23 x 23."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mirrored = nn.ReflectionPad2d((1, 2, 0, 1))
+        self.first = nn.Conv2d(1, 2, 3)
+        self.larger = nn.Upsample(scale_factor=2, mode="bilinear")
+        self.framed = nn.ZeroPad2d((0, 0, 3, 3))
+        self.last = nn.Conv2d(2, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(self.mirrored(x))
+        x = self.larger(x) + functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
+        x = self.framed(functional.pad(x, (1, 0, 2, 1), mode="replicate"))
+        return self.last(x) @ x

@@ -28,13 +28,18 @@ from bridge.operations import (
     LeakyRelu,
     Linear,
     LogSoftmax,
+    Matmul,
     MaxPool2d,
     Operation,
+    ReflectionPad2d,
     Relu,
+    ReplicationPad2d,
     Sigmoid,
     Softmax,
     Tanh,
+    UpsampleBilinear2d,
     UpsampleNearest2d,
+    ZeroPad2d,
 )
 from bridge.operations.graph import Graph
 from bridge.operations.losses import MeanSquaredError
@@ -54,12 +59,17 @@ CASES: dict[str, list[Operation]] = {
     "leaky_relu": [LeakyRelu("it", 0.2)],
     "linear": [Linear("it", 16, 5)],
     "log_softmax": [LogSoftmax("it")],
+    "matmul": [Relu("other"), Matmul("it", inputs=("first", "other"))],
     "max_pool2d": [MaxPool2d("it", (3, 2), (2, 2), (1, 0))],
+    "reflection_pad2d": [ReflectionPad2d("it", (3, 1, 0, 15))],
     "relu": [Relu("it")],
+    "replication_pad2d": [ReplicationPad2d("it", (3, 1, 0, 20))],
     "sigmoid": [Sigmoid("it")],
     "softmax": [Softmax("it")],
     "tanh": [Tanh("it")],
+    "upsample_bilinear2d": [UpsampleBilinear2d("it", (2, 3))],
     "upsample_nearest2d": [UpsampleNearest2d("it", (2, 3))],
+    "zero_pad2d": [ZeroPad2d("it", (3, 1, 0, 2))],
 }
 
 #: Mistakes by operation: what is computed in its place, from its inputs and parameters
@@ -87,13 +97,25 @@ MISTAKES: dict[str, list[Mistake]] = {
                lambda it, x, p: it.torch_forward([x[0].detach()], p) + 0 * x[0].sum()],
     "log_softmax": [lambda it, x, p: x[0].log_softmax(2),
                     lambda it, x, p: x[0] - x[0].exp().sum(1, True).log().detach()],
+    "matmul": [lambda it, x, p: x[0].mT @ x[1], lambda it, x, p: x[0] @ x[1].detach(), lambda it, x, p: x[1] @ x[0]],
     "max_pool2d": [lambda it, x, p: _even_max(it, x[0])],
+    "reflection_pad2d": [lambda it, x, p: functional.pad(x[0], (1, 3, 0, 15), "reflect"),
+                         lambda it, x, p: functional.pad(x[0], it.padding, "replicate"),
+                         lambda it, x, p: functional.pad(x[0].detach(), it.padding, "reflect")
+                         + functional.pad(x[0] - x[0].detach(), it.padding)],
     "relu": [lambda it, x, p: functional.leaky_relu(x[0], 1e-2), lambda it, x, p: x[0] * (x[0].detach() > 0.1)],
+    "replication_pad2d": [lambda it, x, p: functional.pad(x[0], (3, 1, 20, 0), "replicate"),
+                          lambda it, x, p: functional.pad(x[0], it.padding)],
     "sigmoid": [lambda it, x, p: functional.hardsigmoid(x[0]), lambda it, x, p: torch.tanh(x[0])],
     "softmax": [lambda it, x, p: x[0].softmax(3), lambda it, x, p: x[0].exp() / x[0].exp().sum(1, True).detach()],
     "tanh": [lambda it, x, p: x[0] - x[0] ** 3 / 3, lambda it, x, p: torch.tanh(x[0]).detach() + 0 * x[0]],
+    "upsample_bilinear2d": [
+        lambda it, x, p: functional.interpolate(x[0], scale_factor=(2.0, 3.0), mode="nearest"),
+        lambda it, x, p: functional.interpolate(x[0], scale_factor=(2.0, 3.0), mode="bilinear", align_corners=True)],
     "upsample_nearest2d": [lambda it, x, p: functional.interpolate(x[0], scale_factor=(2.0, 3.0), mode="bilinear"),
                            lambda it, x, p: x[0].repeat(1, 1, 2, 3)],
+    "zero_pad2d": [lambda it, x, p: functional.pad(x[0], (1, 3, 2, 0)),
+                   lambda it, x, p: functional.pad(x[0], it.padding, value=1e-3)],
 }
 
 
@@ -214,6 +236,13 @@ def test_no_graph(nodes: list[Operation], message: str) -> None:
     ([MaxPool2d("a", (2, 2), (2, 2)), Concat("b", inputs=("a", "input"))],
      "layer b (concat): the shape (2, 2, 8, 6) of input beside (2, 2, 4, 3) of a, expected shapes that differ in their "
      "channels alone"),
+    ([ReflectionPad2d("a", (1, 6, 0, 0))],
+     "layer a (reflection_pad2d): padding (1, 6, 0, 0) of the input (2, 2, 8, 6), expected fewer pixels than the image "
+     "has"),
+    ([Matmul("a", inputs=("input", "input"))], "layer a (matmul): the shapes (2, 2, 8, 6) of input and (2, 2, 8, 6) of "
+     "input, expected shapes (..., m, k) and (..., k, n)"),
+    ([Flatten("a"), ZeroPad2d("b", (1, 1, 1, 1))],
+     "layer b (zero_pad2d): input (2, 96), expected a shape (n, c, h, w)"),
     ([Flatten("a"), GlobalAvgPool2d("b")], "layer b (global_avg_pool2d): input (2, 96), expected a shape (n, c, h, w)"),
 ])
 def test_shapes_that_clash(nodes: list[Operation], message: str) -> None:

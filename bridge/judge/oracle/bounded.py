@@ -71,6 +71,10 @@ class Bounded:
         """Return the number of elements."""
         return self.value.size
 
+    def exact(self, array: Array) -> Bounded:
+        """Return numbers without error, in the same arithmetic."""
+        return Bounded(array, 0.0, self.arithmetic)
+
     # What only moves numbers
 
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
@@ -219,6 +223,32 @@ class Bounded:
     def __matmul__(self, other: Bounded) -> Bounded:
         """Return the matrix product."""
         return self._product(other, np.matmul, self.shape[-1])
+
+    def resized(self, rows: Bounded, columns: Bounded) -> Bounded:
+        """Return images (n, c, h, w) whose rows and columns are sums of these, with weights (h', h) and (w', w).
+
+        Nobody multiplies the weights that are 0, and who copies pixels multiplies by no 1.
+        """
+        a, e = np.abs(self.value), self.error
+        r, c = np.abs(rows.value), np.abs(columns.value)
+
+        def product(down: Array, image: Array, across: Array) -> Array:
+            return np.asarray(down @ image @ across.T)
+
+        carried = product(r, e, c)
+        if rows.error.any() or columns.error.any():
+            carried = carried + product(rows.error, a + e, c + columns.error) + product(r, a + e, columns.error)
+        terms = np.outer(*(np.count_nonzero(one.value + one.error, 1) for one in (rows, columns)))
+        copied = all(set(np.unique(one.value)) <= {0.0, 1.0} and not one.error.any() for one in (rows, columns))
+        n = np.maximum(terms + (-1 if copied else 1), 0)
+        return self._summed(product(rows.value, self.value, columns.value), product(r, a, c), carried, n,
+                            tiny=0 if copied else float(n.max()))
+
+    def weights_between(self, length: int) -> Bounded:
+        """Return the weights (size, length) of linear interpolation at these places between 0, 1, ..., length - 1."""
+        place = np.clip(self.value, 0.0, length - 1.0)[:, None]
+        distance, error = np.abs(place - np.arange(length)), self.error[:, None] + self.arithmetic.u
+        return Bounded(np.maximum(1 - distance, 0.0), np.where(distance < 1 + error, error, 0.0), self.arithmetic)
 
     def convolved(self, w: Bounded, layer: Conv2d, bias: Bounded | None = None) -> Bounded:
         """Return the convolution (n, k, p, q) of images (n, c, h, w), and a bias (1, k, 1, 1) added."""

@@ -27,7 +27,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Everything, Segmenter
+from tests.helpers.torch_graphs import Everything, Resized, Segmenter
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +126,43 @@ OF_CLASSES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
 ]
 
 
+def between(x: Tensor, scale: int) -> Tensor:
+    """Linear interpolation at i / scale, without the centres of the pixels."""
+    for axis in (2, 3):
+        length = x.shape[axis]
+        place = torch.arange(scale * length) / scale
+        low = place.long()
+        high, share = (low + 1).clamp(max=length - 1), (place - low).reshape([-1 if a == axis else 1 for a in range(4)])
+        x = x.index_select(axis, low) * (1 - share) + x.index_select(axis, high) * share
+    return x
+
+
+#: The same of images that are enlarged and padded, and of products of matrices
+OF_SIZES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/pad", lambda t: functional.pad(t["forward/add"], (0, 1, 1, 2), mode="replicate"),
+     "left for right and top for bottom"),
+    ("forward/pad", lambda t: functional.pad(t["forward/add"], (1, 0, 2, 1)), "zeros around the image"),
+    ("forward/pad", lambda t: functional.pad(t["forward/add"], (1, 0, 2, 1), mode="circular"),
+     "the pixels of the opposite side"),
+    ("grads/add/output", lambda t: t["grads/pad/output"][:, :, 2:-1, 1:],
+     "the gradient does not come back from the border"),
+    ("forward/framed", lambda t: functional.pad(t["forward/pad"], (0, 0, 3, 3), mode="reflect"),
+     "the mirrored image around the image"),
+    ("forward/larger", lambda t: between(t["forward/first"], 2), "the pixels' centres left out"),
+    ("forward/larger", lambda t: functional.interpolate(t["forward/first"], scale_factor=2),
+     "copies of the nearest pixel in its place"),
+    ("forward/larger", lambda t: functional.interpolate(t["forward/first"], scale_factor=2, mode="bilinear",
+                                                        align_corners=True), "align_corners = True"),
+    ("grads/first/output", lambda t: gradient(lambda x: functional.interpolate(
+        x, scale_factor=2, mode="bilinear", align_corners=True), 2 * t["grads/larger/output"], t["forward/first"]),
+     "through larger: align_corners = True"),
+    ("forward/matmul", lambda t: t["forward/last"] @ t["forward/framed"].mT, "the second matrix transposed"),
+    ("forward/matmul", lambda t: t["forward/framed"] @ t["forward/last"], "inputs in the order 1, 0"),
+    ("grads/last/output", lambda t: t["grads/matmul/output"] @ t["forward/framed"],
+     "the gradient of the first takes the second matrix without transposing it"),
+]
+
+
 def tensors(path: Path) -> Tensors:
     found: Tensors = {}
     with h5py.File(path) as file:
@@ -156,6 +193,12 @@ def test_mistakes_of_probabilities_are_named(tmp_path: Path) -> None:
     fixture = tmp_path / "fixture.h5"
     export(fixture, ExportSettings(model=Segmenter, height=4, width=5, batch=2, steps=1))
     assert not unnamed(fixture, OF_CLASSES)
+
+
+def test_mistakes_of_sizes_and_products_are_named(tmp_path: Path) -> None:
+    fixture = tmp_path / "fixture.h5"
+    export(fixture, ExportSettings(model=Resized, height=8, width=10, batch=2, steps=1))
+    assert not unnamed(fixture, OF_SIZES)
 
 
 def unnamed(fixture: Path, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]]) -> list[Any]:

@@ -14,8 +14,8 @@ from bridge.judge.diagnosis.wrong_operations.joins import add, concat, flatten
 from bridge.judge.diagnosis.wrong_operations.normalization import batch_norm
 from bridge.judge.diagnosis.wrong_operations.pointwise import leaky_relu, sigmoid, tanh
 from bridge.judge.diagnosis.wrong_operations.pooling import avg_pool, max_pool
-from bridge.judge.diagnosis.wrong_operations.products import conv_transpose, linear
-from bridge.judge.diagnosis.wrong_operations.resizing import upsample_nearest
+from bridge.judge.diagnosis.wrong_operations.products import conv_transpose, linear, matmul
+from bridge.judge.diagnosis.wrong_operations.resizing import padding, upsample
 from bridge.judge.diagnosis.wrong_operations.softmax import over_channels
 from bridge.operations.operation import Operation
 
@@ -23,8 +23,9 @@ from bridge.operations.operation import Operation
 _WRONG: dict[str, Callable[[Any], Wrong]] = {
     "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm, "concat": concat,
     "conv_transpose2d": conv_transpose, "flatten": flatten,
-    "leaky_relu": leaky_relu, "linear": linear, "log_softmax": over_channels, "max_pool2d": max_pool,
-    "sigmoid": sigmoid, "softmax": over_channels, "tanh": tanh, "upsample_nearest2d": upsample_nearest,
+    "leaky_relu": leaky_relu, "linear": linear, "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool,
+    "reflection_pad2d": padding, "replication_pad2d": padding, "sigmoid": sigmoid, "softmax": over_channels,
+    "tanh": tanh, "upsample_bilinear2d": upsample, "upsample_nearest2d": upsample, "zero_pad2d": padding,
 }
 
 

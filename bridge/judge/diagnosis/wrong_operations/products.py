@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Linear layers and transposed convolutions that are wrong."""
+"""Linear layers, matrix products and transposed convolutions that are wrong."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
-from bridge.operations.operation import Number
-from bridge.operations.products import ConvTranspose2d, Linear
+from bridge.operations.operation import Gradients, Number
+from bridge.operations.products import ConvTranspose2d, Linear, Matmul
 
 
 def linear(node: Linear) -> Wrong:
@@ -22,6 +22,29 @@ def linear(node: Linear) -> Wrong:
         yield "in_out_swapped", "the weight transposed", changed(
             node, forward=lambda xs, w: node.forward(xs, turned(w)),
             backward=lambda dy, xs, w: node.backward(dy, xs, turned(w)))
+
+
+def matmul(node: Matmul) -> Wrong:
+    """Yield matrices that are transposed, or are not, and products of elements; where the shapes allow it."""
+    for which, said in ((0, "the first"), (1, "the second")):
+        def turned(xs: Numbers, w: Parameters, which: int = which) -> Number:
+            one, other = (_transposed(x) if i == which else x for i, x in enumerate(xs))
+            return one @ other
+
+        def back(dy: Number, xs: Numbers, w: Parameters, which: int = which) -> Gradients:
+            first, second = (x if i == which else _transposed(x) for i, x in enumerate(xs))
+            return [dy @ second, first @ dy], {}
+
+        yield "in_out_swapped", f"{said} matrix transposed", changed(node, forward=turned)
+        other = "second" if which == 0 else "first"
+        yield "in_out_swapped", f"the gradient of the {other} takes {said} matrix without transposing it", changed(
+            node, backward=back)
+    yield "joined", "the product of elements, not of matrices", changed(
+        node, forward=lambda xs, w: xs[0] * xs[1], backward=lambda dy, xs, w: ([dy * xs[1], dy * xs[0]], {}))
+
+
+def _transposed(x: Number) -> Number:
+    return x.transpose((*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2))
 
 
 def conv_transpose(node: ConvTranspose2d) -> Wrong:

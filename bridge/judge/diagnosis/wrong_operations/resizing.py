@@ -1,28 +1,77 @@
 # SPDX-License-Identifier: MIT
-"""Images that are enlarged in another way."""
+"""Images that are enlarged or padded in another way."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 
-from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
-from bridge.operations.operation import Gradients, Number
-from bridge.operations.resizing import UpsampleNearest2d
+from bridge.judge.diagnosis.wrong_operations.change import Wrong, changed
+from bridge.operations.operation import Operation
+from bridge.operations.resizing import (
+    ReflectionPad2d,
+    ReplicationPad2d,
+    UpsampleBilinear2d,
+    UpsampleNearest2d,
+    ZeroPad2d,
+    _Padding,
+)
+
+Array = np.ndarray
 
 
-def upsample_nearest(node: UpsampleNearest2d) -> Wrong:
-    """Yield other copies, and gradients of some of them."""
-    down, across = node.scale_factor
-    yield "pooling", "the image repeated as a whole, not each pixel", changed(
-        node, forward=lambda xs, w: xs[0].moved(lambda a: _tiled(a, down, across)))
+def upsample(node: UpsampleNearest2d | UpsampleBilinear2d) -> Wrong:
+    """Yield other copies, other places, and gradients of some of them."""
+    scale = node.scale_factor
+    if isinstance(node, UpsampleBilinear2d):
+        other = not node.align_corners
+        yield "pooling", f"align_corners = {other}", replace(node, align_corners=other)
+        nearest = UpsampleNearest2d(node.name, scale, inputs=node.inputs)
+        yield "pooling", "copies of the nearest pixel in its place", nearest
+        yield "pooling", "the pixels' centres left out: place = i / scale, not (i + 1/2) / scale - 1/2", _with(
+            node, lambda length, axis: _between(np.arange(length * scale[axis]) / scale[axis], length))
+        return
+    yield "pooling", "the image repeated as a whole, not each pixel", _with(
+        node, lambda length, axis: np.tile(np.eye(length), (scale[axis], 1)))
+    yield "pooling", "linear interpolation in its place", UpsampleBilinear2d(node.name, scale, inputs=node.inputs)
 
-    def first(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
-        n, c, h, width = xs[0].shape
-        blocks = dy.reshape((n, c, h, down, width, across))
-        return [blocks.moved(lambda a: a[:, :, :, 0, :, 0])], {}
+    def first(length: int, axis: int) -> Array:
+        weights = node.weights(length, axis)
+        weights[np.arange(len(weights)) % scale[axis] > 0] = 0
+        return weights
 
-    yield "pooling", "the gradient of the first copy alone", changed(node, backward=first)
+    yield "pooling", "the gradient of the first copy alone", changed(node, backward=_with(node, first).backward)
 
 
-def _tiled(a: np.ndarray, down: int, across: int) -> np.ndarray:
-    return np.tile(a, (1, 1, down, across))
+def padding(node: _Padding) -> Wrong:
+    """Yield what else may stand around an image, other sides, and gradients that do not come back from there."""
+    left, right, top, bottom = node.padding
+    for other, said in ((ZeroPad2d, "zeros"), (ReplicationPad2d, "copies of the outermost pixels"),
+                        (ReflectionPad2d, "the mirrored image")):
+        if type(node) is not other:
+            yield "padding_mode", f"{said} around the image", other(node.name, node.padding, inputs=node.inputs)
+    for padding_mode, said in (("symmetric", "mirrored with the outermost pixels repeated"),
+                               ("wrap", "the pixels of the opposite side")):
+        yield "padding_mode", said, _with(node, lambda length, axis, mode=padding_mode: np.pad(
+            np.eye(length), (node._sides(axis), (0, 0)), mode=mode))
+    for sides, said in (((right, left, bottom, top), "left for right and top for bottom"),
+                        ((top, bottom, left, right), "rows for columns"),
+                        ((left, top, right, bottom), "in the order (left, top, right, bottom)")):
+        if sides != node.padding and (left + right, top + bottom) == (sides[0] + sides[1], sides[2] + sides[3]):
+            yield "padding_width", said, replace(node, padding=sides)
+    if not isinstance(node, ZeroPad2d):
+        bare = ZeroPad2d(node.name, node.padding, inputs=node.inputs)
+        yield "padding_mode", "the gradient does not come back from the border", changed(node, backward=bare.backward)
+
+
+def _with(node: Operation, weights: Callable[..., Array]) -> Operation:
+    """With other weights (out, in) of an axis, forward and backward."""
+    return changed(node, _weights=lambda x, length, axis: x.exact(weights(length, axis)))
+
+
+def _between(places: Array, length: int) -> Array:
+    """Weights of linear interpolation at these places."""
+    distance = np.abs(np.clip(places, 0, length - 1)[:, None] - np.arange(length))
+    return np.maximum(1 - distance, 0.0)

@@ -1,0 +1,114 @@
+! SPDX-License-Identifier: MIT
+!> The matrix product of two inputs.
+!>
+!> torch's a (m, k) is a(k, m) here, b (k, n) is b(n, k), and their product y(n, m). A backend computes it as the
+!> convolutions of images of one pixel that it is: b is the kernels of n input and k output channels.
+module cnn_operations_matmul
+   use cnn_core_backend, only : backend_type
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_conv_step, only : conv_step_type
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : bytes_of, i8
+   use cnn_core_tensor, only : part_of, tensor_type
+   use cnn_operations_operation, only : operands_type, operation_type
+   use cnn_operations_shape, only : shape_type
+   implicit none
+   private
+
+   !> The last two axes of torch are matrices, those before them count them
+   type, extends(operation_type), public :: matmul_type
+   contains
+      procedure, nopass :: arity => two
+      procedure :: find_shape => matmul_shape
+      procedure :: forward => matmul_forward
+      procedure :: backward => matmul_backward
+   end type matmul_type
+
+contains
+
+   pure integer function two()
+      two = 2
+   end function two
+
+   subroutine matmul_shape(self, shapes, y, error)
+      !> The node
+      class(matmul_type), intent(in) :: self
+      !> Of its two inputs, (..., m, k) and (..., k, n)
+      type(shape_type), intent(in) :: shapes(:)
+      !> (..., m, n)
+      type(shape_type), intent(out) :: y
+      !> Their inner extents, or numbers of matrices, differ
+      type(error_type), allocatable, intent(out) :: error
+      associate (a => shapes(1), b => shapes(2))
+         if (a%rank < 2 .or. a%rank /= b%rank .or. a%extent(1) /= b%extent(2) .or. &
+            & any(a%extent(3:) /= b%extent(3:))) then
+            call self%refuse("the shapes "//a%text()//" of "//self%inputs(1)%text//" and "//b%text()//" of "// &
+               & self%inputs(2)%text, "shapes (..., m, k) and (..., k, n)", error)
+            return
+         end if
+         y = a
+         y%extent(1) = b%extent(1)
+      end associate
+   end subroutine matmul_shape
+
+   subroutine matmul_forward(self, backend, operands, error)
+      !> The node
+      class(matmul_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x
+      type(operands_type), intent(in) :: operands
+      !> Error of the device
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      do i = 1, matrices(operands%y)
+         call backend%conv_backward_data(conv_type(), matrix(operands%x(2), i), matrix(operands%x(1), i), &
+            & matrix(operands%y, i), error)
+         if (allocated(error)) exit
+      end do
+      call self%name_node(error)
+   end subroutine matmul_forward
+
+   !> da = dy b^T, db = a^T dy
+   subroutine matmul_backward(self, backend, operands, error)
+      !> The node
+      class(matmul_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx from dy and x
+      type(operands_type), intent(in) :: operands
+      !> Error of the device
+      type(error_type), allocatable, intent(out) :: error
+      type(conv_step_type) :: step
+      integer :: i
+      do i = 1, matrices(operands%dy)
+         step%x = matrix(operands%dy, i)
+         step%w = matrix(operands%x(2), i)
+         step%y = matrix(operands%dx(1), i)
+         call backend%conv_forward(step, error)
+         if (.not. allocated(error)) call backend%conv_backward_filter(conv_type(), step%x, matrix(operands%x(1), i), &
+            & matrix(operands%dx(2), i), error)
+         if (allocated(error)) exit
+      end do
+      call self%name_node(error)
+   end subroutine matmul_backward
+
+   !> Number of matrices
+   pure integer function matrices(tensor)
+      !> The last two of torch's axes are a matrix
+      type(tensor_type), intent(in) :: tensor
+      matrices = product(tensor%extent(3:))
+   end function matrices
+
+   !> A matrix as images of one pixel, whose channels are its columns; the same view is that of kernels of one tap
+   type(tensor_type) function matrix(tensor, i)
+      !> Matrices one behind the other
+      type(tensor_type), intent(in) :: tensor
+      !> Which one, from 1
+      integer, intent(in) :: i
+      integer :: extent(4)
+      extent = [1, 1, tensor%extent(1), tensor%extent(2)]
+      matrix = part_of(tensor, (i - 1)*product(int(extent, i8))*bytes_of(tensor%dtype), extent)
+   end function matrix
+
+end module cnn_operations_matmul
