@@ -38,6 +38,7 @@ from reference.writer import (
     mark_probe,
     new_file,
     write_header,
+    write_state,
     write_tensor,
     write_weights,
 )
@@ -150,6 +151,7 @@ class _Work:
         output_shape = self.shapes[self.layers[-1][0]]
         target = target_text(self.source, self.input_shape, output_shape)
         write_header(file, settings, self.layers, self.source.data, target)
+        write_state(file, self.layers)
         optimizer = Optimizer(self.layers, settings)
         for k in range(settings.steps):
             stages.begin(f"step {k + 1} of {settings.steps}")
@@ -185,7 +187,12 @@ class _Work:
         self, file: h5py.File, group: str, layers: Layers, batch: torch.Tensor, target: torch.Tensor, *,
         whole: bool = True,
     ) -> float:
+        is_twin = group.startswith("oracle/")
+
         def sink(name: str, tensor: torch.Tensor) -> None:
+            if is_twin and name.startswith("state/"):
+                # It does not begin with the state of before the step
+                return
             if self.probe:
                 self.probe.check(name, tensor)
             if whole or not un_reduced(name):

@@ -257,8 +257,14 @@ def _global_pool(name: str, layer: Any) -> tuple[str, Hyperparameters]:
 
 
 def _batch_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
-    _only(name, layer, affine=True, training=True)
-    return "batch_norm2d", {"num_features": layer.num_features, "eps": float(layer.eps)}
+    _only(name, layer, affine=True)
+    found = {"num_features": layer.num_features, "eps": float(layer.eps)}
+    if layer.running_mean is None:
+        return "batch_norm2d", found
+    if layer.momentum is None:
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): momentum None found, a number is supported")
+    return "batch_norm2d", found | {"momentum": float(layer.momentum), "track_running_stats": 1,
+                                    "training": int(layer.training)}
 
 
 def _flatten(name: str, layer: Any) -> tuple[str, Hyperparameters]:

@@ -33,8 +33,9 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
     target : same dtype, shape of the output
     reduction : "mean" or "sum"
     sink : callable
-        Gets ``forward/<layer>``, ``loss``, ``grads/<layer>/output``, ``grads/<layer>/weight``,
-        ``grads/<layer>/bias`` and ``grads/input``; those of frozen parameters too.
+        Gets ``forward/<layer>``, ``state/<layer>/<buffer>`` of layers in training, ``loss``,
+        ``grads/<layer>/output``, ``grads/<layer>/weight``, ``grads/<layer>/bias`` and ``grads/input``; gradients of
+        frozen parameters too.
     loss : a key of `CRITERIA`
 
     Returns
@@ -54,6 +55,9 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
                 del known[one]
             known[name] = value
             sink(f"forward/{name}", value)
+            if layer.training:
+                for _, part, buffer in state(Layers([(name, layer)])):
+                    sink(f"state/{name}/{part}", buffer.clone())
             # A hook, and not retain_grad(): the gradient is written and gone before the next one comes.
             value.register_hook(_shown(sink, f"grads/{name}/output"))
         total = CRITERIA[loss](value, target, reduction=reduction)
@@ -66,6 +70,15 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
     assert start.grad is not None
     sink("grads/input", start.grad)
     return total.item()
+
+
+def state(layers: Layers) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """Yield layer's name, buffer's name, and the buffer, of all that layers keep and do not learn; counters excepted.
+    """
+    for name, layer in layers:
+        for part, buffer in layer.named_buffers():
+            if buffer.is_floating_point():
+                yield name, part, buffer
 
 
 def parameters(layers: Layers) -> Iterator[tuple[str, str, nn.Parameter]]:

@@ -19,7 +19,7 @@ from reference.errors import InputError, one_line
 from reference.graph import hyperparameters
 from reference.part_file import PartFile
 from reference.settings import ExportSettings
-from reference.training import parameters
+from reference.training import parameters, state
 from reference.version import version
 
 FORMAT = "cnn-exchange"
@@ -166,6 +166,12 @@ def _write_graph(group: h5py.Group, layers: Layers, settings: ExportSettings) ->
 def mark_probe(file: h5py.File, operand_bits: int) -> None:
     """Root attributes of an exact probe: nothing in it is rounded, its operands have so many bits at most."""
     file.attrs.update({"probe": 1, "probe_operand_bits": operand_bits})
+
+
+def write_state(file: h5py.File, layers: Layers) -> None:
+    """``/state``: what layers keep and do not learn, before the first step."""
+    for name, part, buffer in state(layers):
+        write_tensor(file, f"state/{name}/{part}", buffer.clone())
 
 
 def write_weights(file: h5py.File, step: int, layers: Layers) -> None:

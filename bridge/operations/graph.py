@@ -67,6 +67,10 @@ class Graph:
             found[node.name] = node.output_shape(*(found[name] for name in node.inputs))
         return found
 
+    def state_shapes(self) -> dict[str, Shape]:
+        """Return the shapes of all that is kept from step to step and not learned, by name (``norm1/running_mean``)."""
+        return {f"{node.name}/{name}": shape for node in self.nodes for name, shape in node.state_shapes().items()}
+
     def parameter_shapes(self) -> dict[str, Shape]:
         """Return the shapes of all parameters by name, ``conv1/weight``, ..., in the order of the nodes."""
         return {f"{node.name}/{name}": shape for node in self.nodes for name, shape in node.parameter_shapes().items()}

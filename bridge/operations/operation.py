@@ -52,16 +52,31 @@ class Operation:
         """Return the shapes of the parameters by name (``weight``, ``bias``)."""
         return {}
 
+    def state_shapes(self) -> dict[str, Shape]:
+        """Return the shapes of what it keeps from step to step and does not learn, by name (``running_mean``).
+
+        The formulas find it among the parameters, as it is before the step.
+        """
+        return {}
+
+    def new_state_shapes(self) -> dict[str, Shape]:
+        """Return those of the state that a forward pass changes."""
+        return {}
+
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the output."""
         raise NotImplementedError
+
+    def new_state(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> dict[str, Number]:
+        """Return what the forward pass makes of the state that it changes."""
+        return {}
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return the gradients of the loss, from that with respect to the output."""
         raise NotImplementedError
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """Return what PyTorch computes for it, from torch tensors."""
+        """Return what PyTorch computes for it, from torch tensors; its state is changed in place."""
         raise NotImplementedError
 
     def refuse(self, found: str, expected: str) -> FileError:

@@ -66,7 +66,7 @@ contains
       end do
    end subroutine read_all_of_graph
 
-   !> The graph of the fixture with its first weights
+   !> The graph of the fixture with its first weights and state
    subroutine prepare(fixture, device, precision, graph, error)
       !> The fixture, open
       type(fixture_type), intent(inout) :: fixture
@@ -89,6 +89,11 @@ contains
             do j = 1, size(operation%parameters)
                call fixture%read_parameter(weights_path(0, operation%name)//"/"//trim(operation%parameters(j)%name), &
                   & graph%backend, graph%parameters, graph%nodes(i)%parameters(j), error)
+               if (allocated(error)) return
+            end do
+            do j = 1, size(operation%state)
+               call fixture%read_checked("/state/"//operation%name//"/"//trim(operation%state(j)%name), graph%backend, &
+                  & graph%nodes(i)%state(j), error)
                if (allocated(error)) return
             end do
          end associate
@@ -206,7 +211,7 @@ contains
       end do
    end subroutine write_weights
 
-   !> Outputs, loss and gradients of a step
+   !> Outputs, state, loss and gradients of a step
    subroutine write_tensors(result, step, graph, rank, loss, error)
       !> The result, being written
       type(result_type), intent(inout) :: result
@@ -238,6 +243,12 @@ contains
             do j = 1, size(parameters)
                call result%write_staged(grads//trim(parameters(j)%name), graph%backend, node%parameters(j)%gradient, &
                   & parameters(j)%shape%rank, error)
+               if (allocated(error)) return
+            end do
+            if (.not. node%operation%changes_state) cycle
+            do j = 1, size(node%state)
+               call result%write_staged(path//"/state/"//node%operation%name//"/"//trim(node%operation%state(j)%name), &
+                  & graph%backend, node%state(j), node%operation%state(j)%shape%rank, error)
                if (allocated(error)) return
             end do
          end associate

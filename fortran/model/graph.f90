@@ -34,6 +34,8 @@ module cnn_model_graph
       type(parameter_type), allocatable :: parameters(:)
       type(shape_type) :: shape
       type(tensor_type) :: output, output_gradient
+      !> What its operation keeps from step to step
+      type(tensor_type), allocatable :: state(:)
       !> What it adds to the gradients of those of its inputs that others after it take too; empty for the rest
       type(tensor_type), allocatable :: parts(:)
    end type node_type
@@ -145,7 +147,7 @@ contains
       end associate
    end subroutine find_inputs
 
-   !> After the last node: memory for the parameters, whose values are 0
+   !> After the last node: memory for the parameters, whose values are 0, and for the state
    subroutine finish(self, error)
       !> With all nodes
       class(graph_type), intent(inout) :: self
@@ -175,8 +177,29 @@ contains
          j = n + size(self%nodes(i)%operation%parameters)
          self%nodes(i)%parameters = found(n + 1:j)
          n = j
+         call allocate_state(self%backend, self%dtype, self%nodes(i), error)
+         if (allocated(error)) return
       end do
    end subroutine finish
+
+   !> Memory for what a node keeps from step to step
+   subroutine allocate_state(backend, dtype, node, error)
+      !> The device
+      class(backend_type), intent(inout) :: backend
+      !> Element type of all numbers, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      !> With its operation
+      type(node_type), intent(inout) :: node
+      !> No memory on the device
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      if (.not. allocated(node%operation%state)) allocate (node%operation%state(0))
+      allocate (node%state(size(node%operation%state)))
+      do i = 1, size(node%state)
+         call backend%allocate(dtype, node%operation%state(i)%shape%extent, node%state(i), error)
+         if (allocated(error)) return
+      end do
+   end subroutine allocate_state
 
    !> Outputs of all nodes for the input x
    subroutine forward(self, x, rank, error)
@@ -284,6 +307,7 @@ contains
          end do
          operands%w = node%parameters%value
          operands%dw = node%parameters%gradient
+         operands%state = node%state
          operands%rank = self%rank
          if (node%inputs(1) > 0) operands%rank = self%nodes(node%inputs(1))%shape%rank
          operands%y = node%output
@@ -361,9 +385,14 @@ contains
       do i = 1, size(self%nodes)
          call self%backend%release(self%nodes(i)%output)
          call self%backend%release(self%nodes(i)%output_gradient)
-         if (.not. allocated(self%nodes(i)%parts)) cycle
-         do j = 1, size(self%nodes(i)%parts)
-            call self%backend%release(self%nodes(i)%parts(j))
+         if (allocated(self%nodes(i)%parts)) then
+            do j = 1, size(self%nodes(i)%parts)
+               call self%backend%release(self%nodes(i)%parts(j))
+            end do
+         end if
+         if (.not. allocated(self%nodes(i)%state)) cycle
+         do j = 1, size(self%nodes(i)%state)
+            call self%backend%release(self%nodes(i)%state(j))
          end do
       end do
    end subroutine destroy

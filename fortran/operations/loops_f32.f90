@@ -12,7 +12,7 @@ module cnn_operations_loops_f32
    public :: copy_loop, from_channels, to_channels
    public :: leaky_backward_loop, leaky_loop, sigmoid_backward_loop, sigmoid_loop, tanh_backward_loop, tanh_loop
    public :: max_backward_loops, max_loops, mean_backward_loops, mean_loops
-   public :: normalize_backward_loops, normalize_loops
+   public :: normalize_backward_loops, normalize_loops, statistics_loops
    public :: absolute_loop, add_bias_loops, cross_entropy_loops
    public :: resample_backward_loops, resample_loops, softmax_backward_loops, softmax_loops
 

@@ -3,23 +3,28 @@
 module cnn_operations_normalization
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp, dtype_float32
+   use cnn_core_kinds, only : dp, dtype_float32, sp
+   use cnn_core_tensor, only : as_vector, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
    use cnn_operations_loops_f32, only : normalize_backward_f32 => normalize_backward_loops, &
-      & normalize_f32 => normalize_loops
+      & normalize_f32 => normalize_loops, statistics_f32 => statistics_loops
    use cnn_operations_loops_f64, only : normalize_backward_f64 => normalize_backward_loops, &
-      & normalize_f64 => normalize_loops
+      & normalize_f64 => normalize_loops, statistics_f64 => statistics_loops
    use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
 
-   !> Each channel by its mean and (biased) variance over the batch, as torch's in training.
+   !> Each channel by a mean and a variance: in training by those of the batch (the variance divided by n), else by the
+   !> running ones, the state. Training changes them to (1 - momentum)*old + momentum*batch's, of the variance divided
+   !> by n - 1, as torch does.
    !> Source: S. Ioffe and C. Szegedy, Batch Normalization, ICML 2015, algorithm 1 and section 3
    type, extends(operation_type), public :: batch_norm2d_type
       integer :: num_features = 1
       real(dp) :: eps = 1.0e-5_dp
+      real(dp) :: momentum = 0.1_dp
+      logical :: training = .true.
    contains
       procedure :: read => norm_read
       procedure :: find_shape => norm_shape
@@ -32,15 +37,22 @@ contains
    subroutine norm_read(self, given, error)
       !> With its name
       class(batch_norm2d_type), intent(inout) :: self
-      !> num_features, eps
+      !> num_features, eps, momentum, track_running_stats, training
       type(attributes_type), intent(inout) :: given
       !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
+      type(shape_type) :: shape
+      logical :: track
       call given%get_integer("num_features", self%num_features, error)
       if (.not. allocated(error)) call given%get_real("eps", self%eps, error, 1.0e-5_dp)
+      if (.not. allocated(error)) call given%get_real("momentum", self%momentum, error, 0.1_dp)
+      if (.not. allocated(error)) call given%get_flag("track_running_stats", track, error, .false.)
+      if (.not. allocated(error)) call given%get_flag("training", self%training, error, .true.)
       if (allocated(error)) return
-      self%parameters = [parameter_shape_type("weight", shape_of([self%num_features])), &
-         & parameter_shape_type("bias", shape_of([self%num_features]))]
+      shape = shape_of([self%num_features])
+      self%parameters = [parameter_shape_type("weight", shape), parameter_shape_type("bias", shape)]
+      if (track) self%state = [parameter_shape_type("running_mean", shape), parameter_shape_type("running_var", shape)]
+      self%changes_state = track .and. self%training
    end subroutine norm_read
 
    subroutine norm_shape(self, shapes, y, error)
@@ -53,9 +65,11 @@ contains
       !> Another number of channels, or channels of one number
       type(error_type), allocatable, intent(out) :: error
       associate (x => shapes(1))
-         if (x%rank /= 4 .or. x%extent(3) /= self%num_features) then
+         if (.not. (self%training .or. allocated(self%state))) then
+            call self%refuse("training 0 without running statistics", "track_running_stats 1", error)
+         else if (x%rank /= 4 .or. x%extent(3) /= self%num_features) then
             call self%refuse("input "//x%text(), "a shape (n, "//to_text(self%num_features)//", h, w)", error)
-         else if (all(x%extent([1, 2, 4]) == 1)) then
+         else if (self%training .and. all(x%extent([1, 2, 4]) == 1)) then
             call self%refuse("input "//x%text(), "more than one number in each channel", error)
          else
             y = x
@@ -68,17 +82,25 @@ contains
       class(batch_norm2d_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
-      !> y from x, weight and bias
+      !> y from x, weight and bias, and from the state or the state from x
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
+      real(dp) :: mean(self%num_features), variance(self%num_features), count
       call self%require(backend, operands%y, error)
       if (allocated(error)) return
-      if (operands%y%dtype == dtype_float32) then
-         call normalize_f32(operands%x(1), operands%w(1), operands%w(2), self%eps, operands%y)
-      else
-         call normalize_f64(operands%x(1), operands%w(1), operands%w(2), self%eps, operands%y)
-      end if
+      call find_statistics(self, operands, mean, variance)
+      associate (to => operands)
+         if (to%y%dtype == dtype_float32) then
+            call normalize_f32(to%x(1), to%w(1), to%w(2), mean, 1.0_dp/sqrt(variance + self%eps), to%y)
+         else
+            call normalize_f64(to%x(1), to%w(1), to%w(2), mean, 1.0_dp/sqrt(variance + self%eps), to%y)
+         end if
+         if (.not. self%changes_state) return
+         count = real(to%x(1)%count()/self%num_features, dp)
+         call average(to%state(1), self%momentum, mean)
+         call average(to%state(2), self%momentum, variance*(count/(count - 1.0_dp)))
+      end associate
    end subroutine norm_forward
 
    subroutine norm_backward(self, backend, operands, error)
@@ -86,19 +108,79 @@ contains
       class(batch_norm2d_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
-      !> dx and dw from dy, x and w
+      !> dx and dw from dy, x, w and, where they are not the batch's, the state
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
+      real(dp) :: mean(self%num_features), variance(self%num_features)
       call self%require(backend, operands%dy, error)
       if (allocated(error)) return
-      associate (to => operands)
+      call find_statistics(self, operands, mean, variance)
+      associate (to => operands, scale => 1.0_dp/sqrt(variance + self%eps))
          if (to%dy%dtype == dtype_float32) then
-            call normalize_backward_f32(to%x(1), to%w(1), to%dy, self%eps, to%dx(1), to%dw(1), to%dw(2))
+            call normalize_backward_f32(to%x(1), to%w(1), to%dy, mean, scale, self%training, to%dx(1), to%dw(1), &
+               & to%dw(2))
          else
-            call normalize_backward_f64(to%x(1), to%w(1), to%dy, self%eps, to%dx(1), to%dw(1), to%dw(2))
+            call normalize_backward_f64(to%x(1), to%w(1), to%dy, mean, scale, self%training, to%dx(1), to%dw(1), &
+               & to%dw(2))
          end if
       end associate
    end subroutine norm_backward
+
+   !> Mean and variance of each channel: of the batch, or the running ones
+   subroutine find_statistics(self, operands, mean, variance)
+      !> The node
+      class(batch_norm2d_type), intent(in) :: self
+      !> With x and the state
+      type(operands_type), intent(in) :: operands
+      !> Of each channel
+      real(dp), intent(out) :: mean(:)
+      !> Of each channel
+      real(dp), intent(out) :: variance(:)
+      if (.not. self%training) then
+         call read_vector(operands%state(1), mean)
+         call read_vector(operands%state(2), variance)
+      else if (operands%y%dtype == dtype_float32) then
+         call statistics_f32(operands%x(1), mean, variance)
+      else
+         call statistics_f64(operands%x(1), mean, variance)
+      end if
+   end subroutine find_statistics
+
+   !> (1 - momentum)*old + momentum*new, in place of old
+   subroutine average(state, momentum, new)
+      !> Old values, are overwritten
+      type(tensor_type), intent(in) :: state
+      !> Part of the new ones
+      real(dp), intent(in) :: momentum
+      !> As many
+      real(dp), intent(in) :: new(:)
+      real(sp), pointer, contiguous :: single(:)
+      real(dp), pointer, contiguous :: double(:)
+      if (state%dtype == dtype_float32) then
+         call as_vector(state, single)
+         single = real((1.0_dp - momentum)*single + momentum*new, sp)
+      else
+         call as_vector(state, double)
+         double = (1.0_dp - momentum)*double + momentum*new
+      end if
+   end subroutine average
+
+   !> The numbers of a tensor in host memory
+   subroutine read_vector(tensor, values)
+      !> Of either precision
+      type(tensor_type), intent(in) :: tensor
+      !> As many
+      real(dp), intent(out) :: values(:)
+      real(sp), pointer, contiguous :: single(:)
+      real(dp), pointer, contiguous :: double(:)
+      if (tensor%dtype == dtype_float32) then
+         call as_vector(tensor, single)
+         values = real(single, dp)
+      else
+         call as_vector(tensor, double)
+         values = double
+      end if
+   end subroutine read_vector
 
 end module cnn_operations_normalization

@@ -15,15 +15,16 @@ module cnn_operations_operation
 
    public :: yes
 
-   !> A parameter's name in an exchange file, and its shape
+   !> The name of a parameter, or of state, in an exchange file, and its shape
    type, public :: parameter_shape_type
-      character(len=6) :: name = ""
+      character(len=12) :: name = ""
       type(shape_type) :: shape
    end type parameter_shape_type
 
-   !> What a pass reads and writes: inputs, parameters and output, and the gradients of the loss with respect to them
+   !> What a pass reads and writes: inputs, parameters and output, and the gradients of the loss with respect to them;
+   !> and the state, which a forward pass may change
    type, public :: operands_type
-      type(tensor_type), allocatable :: x(:), w(:), dx(:), dw(:)
+      type(tensor_type), allocatable :: x(:), w(:), dx(:), dw(:), state(:)
       type(tensor_type) :: y, dy
       !> Number of dimensions of the first input
       integer :: rank = 0
@@ -36,6 +37,10 @@ module cnn_operations_operation
       type(name_type), allocatable :: inputs(:)
       !> What it learns, in the order of `w`; not allocated where that is nothing
       type(parameter_shape_type), allocatable :: parameters(:)
+      !> What it keeps from step to step and does not learn, in the order of an operand's; not allocated where nothing
+      type(parameter_shape_type), allocatable :: state(:)
+      !> Whether a forward pass changes that
+      logical :: changes_state = .false.
    contains
       procedure, nopass :: arity => one
       procedure, nopass :: on_every_device => no
@@ -49,7 +54,7 @@ module cnn_operations_operation
    end type operation_type
 
    abstract interface
-      !> Forward: y from x and w. Backward: dx and dw from dy, x and w. What is found is overwritten
+      !> Forward: y from x, w and state. Backward: dx and dw from dy, x, w and state. What is found is overwritten
       subroutine pass_(self, backend, operands, error)
          import :: backend_type, error_type, operands_type, operation_type
          implicit none

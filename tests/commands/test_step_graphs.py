@@ -21,7 +21,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Denoiser, Everything, Mlp, Resized, Resnet, Segmenter, Unet
+from tests.helpers.torch_graphs import Denoiser, Evaluated, Everything, Mlp, Resized, Resnet, Segmenter, Unet
 
 SETTINGS = {"height": 12, "width": 10, "batch": 3, "steps": 2, "momentum": 0.5}
 
@@ -87,6 +87,7 @@ def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path) 
     fixtures = [everything, *(export(tmp_path / f"{network.__name__}.h5", ExportSettings(
         model=network, **SETTINGS | {"steps": 1, "height": height})).path for network, height in (
             (Resnet, 12), (Unet, 12), (Mlp, 12), (Segmenter, 12), (Resized, 8)))]
+    fixtures.append(export(tmp_path / "Evaluated.h5", ExportSettings(model=Evaluated, **SETTINGS)).path)
     assert {kind for fixture in fixtures for kind in kinds(fixture)} == set(OPERATIONS)
     for fixture in fixtures:
         for precision in ("float32", "float64"):
@@ -98,6 +99,8 @@ def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path) 
             assert verdict.outcome is Outcome.ROUNDING, (fixture.stem, verdict.words)
             # Behind many operations only the bound of a whole step is too wide, that of the weights' way
             assert all(one.name.startswith("update/") for one in comparison.not_judged)
+            assert any(one.name.startswith("state/") for one in comparison.judged) is (
+                fixture.stem in ("everything", "Resnet", "Evaluated"))
             print(fixture.stem, precision, max(one.t for one in comparison.judged))
 
 

@@ -64,6 +64,8 @@ def make_case(graph: Graph, shape: tuple[int, ...], rng: np.random.Generator, pr
     for name, extent in graph.parameter_shapes().items():
         bound = 1 / np.sqrt(max(1, int(np.prod(extent[1:]))))
         parameters[name] = rng.uniform(-bound, bound, extent).astype(precision)
+    for name, extent in graph.state_shapes().items():
+        parameters[name] = rng.uniform(0.5, 1.5, extent).astype(precision)
     x = rng.standard_normal(shape).astype(precision)
     output = graph.shapes(shape)[graph.nodes[-1].name]
     return Case(graph, MeanSquaredError(mean), parameters, x, rng.standard_normal(output).astype(precision), precision)
@@ -72,16 +74,21 @@ def make_case(graph: Graph, shape: tuple[int, ...], rng: np.random.Generator, pr
 def torch_step(case: Case) -> Tensors:
     """Every tensor of a step by PyTorch's autograd; gradients that do not exist are 0."""
     dtype = getattr(torch, case.precision)
-    learned = {name: torch.tensor(array, dtype=dtype, requires_grad=True) for name, array in case.parameters.items()}
+    state = case.graph.state_shapes()
+    learned = {name: torch.tensor(array, dtype=dtype, requires_grad=name not in state)
+               for name, array in case.parameters.items()}
     known = {INPUT: torch.tensor(case.x, dtype=dtype, requires_grad=True)}
     for node in case.graph.nodes:
-        own = {name: learned[f"{node.name}/{name}"] for name in node.parameter_shapes()}
+        own = {name: learned[f"{node.name}/{name}"] for name in (*node.parameter_shapes(), *node.state_shapes())}
         known[node.name] = node.torch_forward([known[name] for name in node.inputs], own)
         known[node.name].retain_grad()
     loss = case.loss.torch_forward(known[case.graph.nodes[-1].name], torch.tensor(case.target, dtype=dtype))
     loss.backward()
     found = {f"forward/{node.name}": known[node.name] for node in case.graph.nodes} | {"loss": loss}
     found |= {f"grads/{node.name}/output": known[node.name].grad for node in case.graph.nodes}
+    new_state = {f"{node.name}/{name}" for node in case.graph.nodes for name in node.new_state_shapes()}
+    found |= {f"state/{name}": learned.pop(name) for name in state if name in new_state}
+    learned = {name: tensor for name, tensor in learned.items() if name not in state}
     found |= {f"grads/{name}": tensor.grad for name, tensor in learned.items()} | {"grads/input": known[INPUT].grad}
     shapes = {f"grads/{name}": tensor.shape for name, tensor in learned.items()}
     shapes |= {f"grads/{name}/output": tensor.shape for name, tensor in known.items()} | {"grads/input": case.x.shape}
@@ -155,7 +162,9 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
         Conv2d(name, c, groups * int(rng.integers(1, 5)), pair(1, 4), pair(1, 3), pair(0, 3), pair(1, 3), groups,
                bool(rng.integers(2)), **takes),
         Conv2d(name, c, int(rng.integers(1, 7)), (3, 3), padding=(1, 1), **takes),
-        BatchNorm2d(name, c, **takes), Concat(name, inputs=two), MaxPool2d(name, kernel, pair(1, 4), **takes),
+        BatchNorm2d(name, c, 1e-3, 0.3, bool(rng.integers(2)), **takes),
+        BatchNorm2d(name, c, 1e-3, 0.3, True, False, **takes),
+        Concat(name, inputs=two), MaxPool2d(name, kernel, pair(1, 4), **takes),
         AvgPool2d(name, kernel, pair(1, 4), (1, 1), **takes), GlobalAvgPool2d(name, **takes), Flatten(name, **takes),
         UpsampleNearest2d(name, pair(1, 4), **takes),
         UpsampleBilinear2d(name, pair(1, 4), bool(rng.integers(2)), **takes),

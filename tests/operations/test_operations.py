@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ BEFORE = Conv2d("first", 2, 4, (3, 3), padding=(1, 1))
 CASES: dict[str, list[Operation]] = {
     "add": [Relu("other"), Add("it", inputs=("first", "other"))],
     "avg_pool2d": [AvgPool2d("it", (3, 2), (2, 2), (1, 0))],
-    "batch_norm2d": [BatchNorm2d("it", 4)],
+    "batch_norm2d": [BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True)],
     "concat": [Relu("other"), Concat("it", inputs=("first", "other"))],
     "conv2d": [Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2)],
     "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 3), (1, 0), (1, 2), (1, 2), 2)],
@@ -176,8 +177,8 @@ def test_a_mistake_is_far_outside(kind: str, monkeypatch: pytest.MonkeyPatch) ->
         failing = {name: one.local for name, one in seen.items() if not one.local <= 1}
         assert max(failing.values(), default=0) > 10, (mistake.__code__.co_firstlineno, failing)
         # What "it" computes: its output, its parameters' gradients, and the gradients of what it takes
-        assert set(failing) <= {"forward/it", "grads/it/weight", "grads/it/bias", "grads/first/output",
-                                "grads/other/output"}, failing
+        assert set(failing) <= {"forward/it", "state/it/running_mean", "state/it/running_var", "grads/it/weight",
+                                "grads/it/bias", "grads/first/output", "grads/other/output"}, failing
 
 
 def test_a_batch_norm_may_be_multiplied_out() -> None:
@@ -193,6 +194,23 @@ def test_a_batch_norm_may_be_multiplied_out() -> None:
         found = it.torch_forward([torch.from_numpy(x)], {name: torch.from_numpy(p) for name, p in parameters.items()})
         worst = max(worst, measure(found.numpy(), truth.value, truth.error).t)
     assert 0.3 < worst <= 1, worst
+
+
+def test_running_statistics() -> None:
+    """In training they follow the batch, else they are what normalises; each by PyTorch, and far from the other."""
+    for precision in ("float32", "float64"):
+        for training in (True, False):
+            node = BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True, training=training)
+            case = make_case(Graph([BEFORE, node]), (2, 2, 16, 16), np.random.default_rng(5), precision)
+            found = torch_step(case)
+            assert ("state/it/running_var" in found) is training
+            seen = judge_step(case, found)
+            assert all(one.whole <= 1 and one.local <= 1 for one in seen.values()), seen
+            other = replace(node, training=not training)
+            wrong = other.torch_forward([torch.from_numpy(found["forward/first"])], {
+                name: torch.from_numpy(case.parameters[f"it/{name}"].copy())
+                for name in ("weight", "bias", "running_mean", "running_var")})
+            assert judge_step(case, found | {"forward/it": wrong.numpy()})["forward/it"].local > 1000
 
 
 def test_shapes_are_torchs() -> None:
@@ -229,6 +247,8 @@ def test_no_graph(nodes: list[Operation], message: str) -> None:
      "layer a (max_pool2d): input (2, 2, 8, 6), expected an image of the kernel's size (9, 9) or more"),
     ([AvgPool2d("a", (2, 2), (1, 1), (2, 0))],
      "layer a (avg_pool2d): padding (2, 0), expected at most half of the kernel (2, 2)"),
+    ([BatchNorm2d("a", 2, training=False)],
+     "layer a (batch_norm2d): training 0 without running statistics, expected track_running_stats 1"),
     ([BatchNorm2d("a", 3)], "layer a (batch_norm2d): input (2, 2, 8, 6), expected a shape (n, 3, h, w)"),
     ([MaxPool2d("a", (2, 2), (2, 2)), Add("b", inputs=("a", "input"))],
      "layer b (add): the shapes (2, 2, 4, 3) of a and (2, 2, 8, 6) of input, expected shapes that can be broadcast to "

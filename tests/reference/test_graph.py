@@ -15,7 +15,7 @@ from reference.errors import InputError
 from reference.export import export
 from reference.graph import run, trace
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Denoiser, Mlp, Resnet, Unet
+from tests.helpers.torch_graphs import Denoiser, Evaluated, Mlp, Resnet, Unet
 
 EXAMPLE = torch.randn((2, 1, 12, 10), generator=torch.Generator().manual_seed(3))
 
@@ -44,6 +44,21 @@ def test_the_file_has_groups(tmp_path: Path) -> None:
             (2, "max_pool2d", "leaky_relu", [3, 3], [1, 1])
         assert file["model/layers/cat"].attrs["inputs"] == "leaky_relu,leaky_relu_1"
         assert dict(file["model/loss"].attrs) == {"type": "mse", "reduction": "mean"}
+
+
+def test_running_statistics_are_in_the_file(tmp_path: Path) -> None:
+    """Before the first step, and what each step makes of them in training."""
+    export(tmp_path / "f.h5", ExportSettings(height=12, width=10, steps=2, model=Evaluated))
+    with h5py.File(tmp_path / "f.h5") as file:
+        assert {name: file[f"model/layers/{name}"].attrs["training"] for name in ("moving", "fixed")} == {
+            "moving": 1, "fixed": 0}
+        assert list(file["state"]) == ["fixed", "moving"]
+        assert list(file["steps/0/state"]) == list(file["steps/1/state"]) == ["moving"]
+        x = torch.from_numpy(file["steps/1/forward/first"][()])
+        old, new = (torch.from_numpy(file[f"steps/{k}/state/moving/running_var"][()]) for k in (0, 1))
+        assert torch.allclose(new, 0.75 * old + 0.25 * x.var((0, 2, 3)), rtol=1e-6)
+        fixed = [file[f"state/fixed/{name}"][()].tolist() for name in ("running_mean", "running_var")]
+    assert fixed == [[0.5, -0.25, 0.0, 0.125], [2.0, 0.5, 1.0, 0.25]]
 
 
 def test_a_chain_stays_version_1(tmp_path: Path) -> None:
@@ -106,7 +121,7 @@ def test_modules_that_are_refused() -> None:
         (shared, "share their weight"),
         (hooked, "layer '1' has hooks, or a forward() of its own"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Softplus()), "layer '1' is Softplus; supported are"),
-        (nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1)).eval(), "training False found, True is supported"),
+        (nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1, momentum=None)), "momentum None found, a number is"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Dropout(0.5)), "layer '1' is Dropout"),
         (nn.Sequential(nn.Conv2d(1, 1, 30), nn.Tanh()), "the model fails on images of 12x10 pixels"),
     ):

@@ -31,6 +31,7 @@ class Formula(Operation):
     parameters : by name
     dy : gradient of its output; None forward
     gradient : of an input by its position, of a parameter by its name; None forward
+    state : name of what it keeps, where that is wanted and not the output
     """
 
     node: Node
@@ -38,6 +39,7 @@ class Formula(Operation):
     parameters: Mapping[str, Array]
     dy: Bounded | None = None
     gradient: int | str | None = None
+    state: str = ""
 
     def at(self, indices: Array) -> Array:
         return self._values.reshape(-1)[indices]
@@ -53,6 +55,9 @@ class Formula(Operation):
     def _computed(self, arithmetic: Arithmetic) -> bounded.Bounded:
         inputs = [_number(one, arithmetic) for one in self.inputs]
         parameters = {name: bounded.Bounded(w, 0.0, arithmetic) for name, w in self.parameters.items()}
+        if self.state:
+            kept: bounded.Bounded = self.node.new_state(inputs, parameters)[self.state]
+            return kept
         if self.dy is None:
             found: bounded.Bounded = self.node.forward(inputs, parameters)
             return found

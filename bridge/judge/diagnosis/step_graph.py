@@ -110,9 +110,9 @@ class StepGraph:
         if name == "loss":
             return (f"forward/{self.model.graph.nodes[-1].name}", TARGET)
         sort, _, rest = name.partition("/")
-        if sort == "forward":
-            return _taken(self._node(rest))
         layer, _, what = rest.partition("/")
+        if sort in ("forward", "state"):
+            return _taken(self._node(layer))
         if what not in ("", "output"):
             node, upstream = self._node(layer), f"grads/{layer}/output"
             return (upstream,) if isinstance(node, Conv2d) and what == "bias" else (*_taken(node), upstream)
@@ -137,9 +137,11 @@ class StepGraph:
         sort, _, rest = name.partition("/")
         if name == "loss":
             return self._loss(shape, gradient=False)
+        layer, _, what = rest.partition("/")
         if sort == "forward":
             return self._forward(shape, self._node(rest))
-        layer, _, what = rest.partition("/")
+        if sort == "state":
+            return self._formula(shape, self._node(layer)).replaced(state=what)
         if what not in ("", "output"):
             return self._gradient(shape, self._node(layer), what)
         ways = [(node, i) for node in self._takers(layer) for i, taken in enumerate(node.inputs) if taken == layer]
@@ -180,7 +182,10 @@ class StepGraph:
     def _formula(self, shape: tuple[int, ...], node: Node, gradient: int | str | None = None) -> Formula:
         """A layer's output, or a gradient of it; of one that it takes twice by their position."""
         dy = None if gradient is None else self.value(f"grads/{node.name}/output")
-        parameters = {name: self.weights[f"{node.name}/{name}"] for name in node.parameter_shapes()}
+        known = self.weights
+        if node.state_shapes():
+            known = known | self.pair.first_state | self.pair.state(self.step)
+        parameters = {name: known[f"{node.name}/{name}"] for name in (*node.parameter_shapes(), *node.state_shapes())}
         return Formula(shape, node, tuple(self.value(name) for name in _taken(node)), parameters, dy, gradient)
 
     def _bias(self, layer: Conv2d) -> Array | None:

@@ -112,7 +112,8 @@ class _Comparer:
         visitor = visit_graph(self.pair, k, weights)
         for name in self.pair.shapes:
             if name not in visitor.candidate:
-                self.comparison.skip(name, k, NOT_IN_FILE)
+                if not self.pair.candidate.has(f"steps/{k}/{name}"):
+                    self.comparison.skip(name, k, NOT_IN_FILE)
                 continue
             judged = Judged(name, k, visitor.candidate[name])
             if judged.passed and name not in visitor.local and visitor.width[name] > WIDE:

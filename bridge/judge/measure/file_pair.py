@@ -45,6 +45,7 @@ class FilePair:
     batch_shape : (n, c, h, w) of every batch's input
     shapes : shape of every tensor of a step by name, in data-flow order
     start : first weights, in the candidate's precision
+    first_state : what the network keeps besides, before the first step, float64 (``norm1/running_mean``)
     frozen : names of the parameters that no step may change
 
     Raises
@@ -91,6 +92,8 @@ class FilePair:
             expected = f"expected a dataset of shape {shapes[name]} (weights before the first step)"
             raise FileError(f"{reference.path}: steps/0/weights/{name} is missing, {expected}")
         self.start = {name: w.astype(self.dtype) for name, w in start.items()}
+        self.first_state = {name: self._first_state(name, shape)
+                            for name, shape in self.model.graph.state_shapes().items()}
         self.frozen = frozenset(name for name in start if reference.is_frozen(name))
 
     def reduced_to(self, precision: str) -> FilePair:
@@ -167,6 +170,28 @@ class FilePair:
             for name, values in found.items():
                 self._finite(f"steps/{k}/weights/{name}", values)
         return found
+
+    def state(self, k: int) -> Parameters:
+        """Return what the network keeps besides its parameters, before step k: by the candidate's own forward passes.
+
+        What they change and the candidate's file lacks is missing.
+        """
+        found = {}
+        for name, values in self.first_state.items():
+            if k and f"state/{name}" in self.shapes:
+                path = f"steps/{k - 1}/state/{name}"
+                if not self.candidate.has(path):
+                    continue
+                values = self.candidate.read(path, values.shape).astype(np.float64)
+            if np.isfinite(values).all():
+                found[name] = values
+        return found
+
+    def _first_state(self, name: str, shape: Shape) -> Array:
+        """As the candidate's precision holds it, in float64."""
+        values = self.reference.read(f"state/{name}", shape)
+        self._finite(f"state/{name}", values)
+        return values.astype(self.dtype).astype(np.float64)
 
     def batch(self, k: int, name: str, image: int) -> Array:
         """Return one image of an input or target, as the candidate's precision holds it, in float64."""
@@ -262,7 +287,10 @@ def tensor_shapes(model: Model, batch_shape: Shape) -> dict[str, tuple[int, ...]
     """Return the shape of every tensor of a step by its name under /steps/<k>, in data-flow order."""
     layers = list(zip(model.layers, model.output_shapes(batch_shape), strict=True))
     parameters = model.parameter_shapes()
-    shapes: dict[str, tuple[int, ...]] = {f"forward/{layer.name}": shape for layer, shape in layers}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer, shape in layers:
+        shapes[f"forward/{layer.name}"] = shape
+        shapes |= {f"state/{layer.name}/{name}": kept for name, kept in layer.new_state_shapes().items()}
     shapes["loss"] = ()
     for layer, shape in reversed(layers):
         shapes[f"grads/{layer.name}/output"] = shape

@@ -13,7 +13,7 @@ def operation(model: Model, name: str, step: int = 0) -> str:
     >>> operation(Model((Relu("r"),)), "forward/r")
     'the ReLU r (forward)'
     """
-    if not model.is_chain and name.startswith(("forward/", "grads/")):
+    if not model.is_chain and name.startswith(("forward/", "state/", "grads/")):
         return _in_graph(model, name)
     kind, _, rest = name.partition("/")
     layers = {layer.name: layer for layer in model.layers}
@@ -39,6 +39,8 @@ def _in_graph(model: Model, name: str) -> str:
     if kind == "forward":
         return f"{rest} ({kinds[rest]}, forward)"
     layer, _, what = rest.partition("/")
+    if kind == "state":
+        return f"the {what.replace('running_var', 'running variance').replace('_', ' ')} of {layer} ({kinds[layer]})"
     if what not in ("", "output"):
         return f"the {what} gradient of {layer} ({kinds[layer]})"
     takers = [f"{node.name} ({node.kind})" for node in model.graph.nodes if layer in node.inputs]

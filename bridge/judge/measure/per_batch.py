@@ -70,7 +70,7 @@ def visit_graph(pair: FilePair, step: int, weights: Parameters) -> BatchVisitor:
     weights : float64
     """
     visitor = BatchVisitor(pair, step)
-    one = GraphStep(pair.model.graph, pair.model.criterion, weights, pair.arithmetic, visitor)
+    one = GraphStep(pair.model.graph, pair.model.criterion, weights | pair.state(step), pair.arithmetic, visitor)
     one.run(pair.whole_batch(step, "input"), pair.whole_batch(step, "target"))
     return visitor
 

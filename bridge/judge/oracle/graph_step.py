@@ -57,9 +57,11 @@ class GraphStep:
     Parameters
     ----------
     graph, loss : the network
-    parameters : float64 arrays by name, ``conv1/weight``, ...; exact in the candidate's precision
+    parameters : float64 arrays by name, ``conv1/weight``, ..., and the state before the step, ``norm1/running_mean``,
+        ...; exact in the candidate's precision. State may be missing, where no output follows from it
     arithmetic : of the candidate
-    visit : receives ``forward/<node>``, ``loss``, ``grads/<node>/output``, ``grads/<node>/<parameter>`` and
+    visit : receives ``forward/<node>``, ``state/<node>/<name>`` (what of it is known), ``loss``,
+        ``grads/<node>/output``, ``grads/<node>/<parameter>`` and
         ``grads/input`` in data-flow order
     """
 
@@ -67,7 +69,9 @@ class GraphStep:
                  visit: Visitor) -> None:
         self._graph, self._loss, self._arithmetic, self._visit = graph, loss, arithmetic, visit
         self._parameters = {
-            node.name: {name: self._exact(parameters[f"{node.name}/{name}"]) for name in node.parameter_shapes()}
+            node.name: {name: self._exact(parameters[f"{node.name}/{name}"])
+                        for name in (*node.parameter_shapes(), *node.state_shapes())
+                        if f"{node.name}/{name}" in parameters}
             for node in graph.nodes
         }
 
@@ -92,6 +96,11 @@ class GraphStep:
             truth = node.forward([one.truth for one in given], parameters)
             local = None if own is None else node.forward(own, parameters)
             flows[node.name] = self._seen(f"forward/{node.name}", truth, local)
+            if set(node.new_state_shapes()) <= set(parameters):
+                new = node.new_state([one.truth for one in given], parameters)
+                own_new = {} if own is None else node.new_state(own, parameters)
+                for name, state in new.items():
+                    self._visit(f"state/{node.name}/{name}", state, own_new.get(name))
         return flows
 
     def _backward(self, flows: dict[str, _Flow], target: Bounded) -> None:

@@ -27,7 +27,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Everything, Resized, Segmenter
+from tests.helpers.torch_graphs import Evaluated, Everything, Resized, Segmenter
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +163,43 @@ OF_SIZES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
 ]
 
 
+def running(old: Tensor, new: Tensor, momentum: float = 0.25) -> Tensor:
+    return (1 - momentum) * old + momentum * new
+
+
+def variance(t: Tensors, unbiased: bool = True) -> Tensor:
+    return t["forward/first"].var((0, 2, 3), unbiased=unbiased)
+
+
+#: The same of running statistics: at the first step the old mean is 0, the old variance 1
+OF_STATE: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("state/moving/running_var", lambda t: running(torch.ones(4), variance(t, unbiased=False)),
+     "running variance of a variance divided by n, not n - 1"),
+    ("state/moving/running_var", lambda t: running(torch.ones(4), variance(t), 0.75),
+     "running statistics with 0.75 of the batch's and 0.25 of the old ones"),
+    ("state/moving/running_mean", lambda t: running(torch.zeros(4), t["forward/first"].mean((0, 2, 3)), 0.1),
+     "running statistics with momentum 0.1"),
+    ("state/moving/running_var", lambda t: torch.ones(4), "running statistics as before, without this batch"),
+    ("state/moving/running_var", variance, "running statistics of this batch alone"),
+    ("state/moving/running_var", lambda t: running(running(torch.ones(4), variance(t)), variance(t)),
+     "running statistics that take in the batch twice"),
+    ("state/moving/running_var", lambda t: torch.ones(4) + 0.25 * variance(t), "without the factor 1 - momentum"),
+    ("forward/fixed", lambda t: functional.batch_norm(
+        t["forward/relu"], None, None, t["weights/fixed/weight"], t["weights/fixed/bias"], True, eps=0.01),
+     "mean and variance of the batch, not the running ones"),
+    ("forward/fixed", lambda t: fixed(t, lambda v: v.sqrt() + 0.01), "eps outside the root"),
+    ("forward/moving", lambda t: t["forward/first"] / (1 + 1e-5) ** 0.5, "the running mean and variance"),
+    ("grads/relu/output", lambda t: gradient(lambda x: functional.batch_norm(
+        x, None, None, t["weights/fixed/weight"], t["weights/fixed/bias"], True, eps=0.01), t["grads/fixed/output"],
+        t["forward/relu"]), "mean and variance of the batch, not the running ones"),
+]
+
+
+def fixed(t: Tensors, root: Callable[[Tensor], Tensor]) -> Tensor:
+    mean, found = torch.tensor([0.5, -0.25, 0.0, 0.125]), torch.tensor([2.0, 0.5, 1.0, 0.25])
+    return (t["forward/relu"] - mean[:, None, None]) / root(found)[:, None, None]
+
+
 def tensors(path: Path) -> Tensors:
     found: Tensors = {}
     with h5py.File(path) as file:
@@ -199,6 +236,26 @@ def test_mistakes_of_sizes_and_products_are_named(tmp_path: Path) -> None:
     fixture = tmp_path / "fixture.h5"
     export(fixture, ExportSettings(model=Resized, height=8, width=10, batch=2, steps=1))
     assert not unnamed(fixture, OF_SIZES)
+
+
+def test_mistakes_of_running_statistics_are_named(tmp_path: Path) -> None:
+    fixture = tmp_path / "fixture.h5"
+    export(fixture, ExportSettings(model=Evaluated, height=8, width=10, batch=2, steps=1))
+    assert not unnamed(fixture, OF_STATE)
+
+
+def test_running_statistics_without_those_before_are_not_judged(tmp_path: Path) -> None:
+    fixture = tmp_path / "fixture.h5"
+    export(fixture, ExportSettings(model=Evaluated, height=8, width=10, batch=2, steps=2))
+    right = written(fixture, "forward/first", tensors(fixture)["forward/first"].numpy())
+    with h5py.File(right, "r+") as file:
+        del file["steps/0/state"], file["state"]
+    comparison, verdict = judge(fixture, right)
+    assert verdict.outcome is Outcome.CANNOT_TELL
+    assert {one.name for one in comparison.not_judged if one.step == 1} >= {"state/moving/running_mean"}
+    with h5py.File(right, "r+") as file:
+        del file["steps/1/state"]
+    assert judge(fixture, right).verdict.outcome is Outcome.ROUNDING
 
 
 def unnamed(fixture: Path, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]]) -> list[Any]:
