@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import torch
 
 from reference.chain import Layers
 from reference.disk import check_place, check_separate, size_text
 from reference.errors import InputError
+from reference.graph import MaskedDropout
 from reference.images import image_file
 from reference.micrograph import Source, classes_of, fit_target, make_source, target_text
 from reference.model import build_layers, model_file, output_shapes
@@ -123,6 +125,8 @@ class _Work:
         channels = next((layer.in_channels for _, layer in self.layers if isinstance(layer, torch.nn.Conv2d)), 1)
         self.input_shape = (settings.batch, channels, *size)
         self.shapes = output_shapes(self.layers, self.input_shape)
+        self.layers = self.layers.changed(
+            lambda _, layer: MaskedDropout(layer.p) if isinstance(layer, torch.nn.Dropout) else layer)
         self.probe: Probe | None = None
         if settings.probe and self.layers.inputs is not None:
             raise InputError("a probe is made of a chain of convolutions and ReLUs, and this model is none")
@@ -139,9 +143,10 @@ class _Work:
         one_pass = [math.prod(shape) for shape in self.shapes.values()]
         twice = 2 * sum(one_pass)  # forward, and gradients
         pixels = math.prod(self.input_shape)
+        masks = sum(math.prod(self.shapes[name]) for name, one in self.layers if isinstance(one, MaskedDropout))
         weights = sum(parameter.numel() for _, _, parameter in parameters(self.layers))
         step = twice + pixels + weights
-        steps = self.settings.steps * (pixels + one_pass[-1] + 2 * weights) + weights
+        steps = self.settings.steps * (pixels + one_pass[-1] + masks + 2 * weights) + weights
         steps += self.settings.whole * (twice + pixels)
         return steps * self.dtype.itemsize + self.computed_twins * step * torch.float64.itemsize
 
@@ -159,6 +164,7 @@ class _Work:
             write_weights(file, k, self.layers)
             if settings.schedule:
                 file[f"steps/{k}"].attrs["lr"] = optimizer.rates[k]
+            self._write_masks(file, k)
             whole = k < settings.whole
             losses.append(self._write_step(file, f"steps/{k}", self.layers, *batch, whole=whole))
             if k < settings.twins:
@@ -182,6 +188,14 @@ class _Work:
         write_tensor(file, f"batches/{k}/input", batch)
         write_tensor(file, f"batches/{k}/target", target)
         return batch, target
+
+    def _write_masks(self, file: h5py.File, k: int) -> None:
+        """Draw the masks of a step: they are data, which a candidate reads."""
+        for index, (name, layer) in enumerate(self.layers):
+            if isinstance(layer, MaskedDropout):
+                rng = np.random.default_rng([self.settings.seed, k, index])
+                layer.mask = torch.from_numpy(rng.random(self.shapes[name]) >= layer.p).to(self.dtype)
+                write_tensor(file, f"steps/{k}/masks/{name}", layer.mask)
 
     def _write_step(
         self, file: h5py.File, group: str, layers: Layers, batch: torch.Tensor, target: torch.Tensor, *,

@@ -49,6 +49,18 @@ class Matmul(nn.Module):
         return one @ other
 
 
+class MaskedDropout(nn.Module):
+    """A dropout whose mask is given: 0 and 1, of the input's shape."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.mask = torch.ones(())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (self.mask.to(x.dtype) / (1 - self.p))
+
+
 def trace(module: nn.Module, example: torch.Tensor) -> Layers:
     """Return the layers of a module, with the names of their inputs.
 
@@ -149,7 +161,7 @@ class _Reader:
 
     def _call(self, node: fx.Node) -> None:
         layer, inputs = self._module(node) if node.op == "call_module" else _function(node)
-        if isinstance(layer, nn.Identity) or (isinstance(layer, nn.Dropout) and layer.p == 0):
+        if isinstance(layer, nn.Identity) or (isinstance(layer, nn.Dropout) and not (layer.training and layer.p)):
             self._names[node] = self._names[inputs[0]]
             return
         name = str(node.target) if node.op == "call_module" else node.name
@@ -167,7 +179,7 @@ class _Reader:
 
     def _module(self, node: fx.Node) -> tuple[nn.Module, list[fx.Node]]:
         layer = self._modules[str(node.target)]
-        if type(layer) not in _LAYERS and not isinstance(layer, (nn.Identity, nn.Dropout)):
+        if type(layer) not in _LAYERS and not isinstance(layer, nn.Identity):
             hyperparameters(str(node.target), layer)
         return layer, _nodes(node, [*node.args, *node.kwargs.values()])
 
@@ -202,12 +214,15 @@ def _line(node: fx.Node) -> str:
 
 def _prove(module: nn.Module, layers: Layers, example: torch.Tensor) -> None:
     """The layers must give, to the bit, what the module gives: torch.fx does not see what depends on values."""
-    with torch.no_grad():
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        state = torch.random.get_rng_state()
         try:
             expected = copy.deepcopy(module)(example.clone())
         except Exception as error:  # whatever a foreign forward() raises
             size = "x".join(map(str, example.shape[2:]))
             raise InputError(f"the model fails on images of {size} pixels: {one_line(error)}") from error
+        # The same masks of dropouts
+        torch.random.set_rng_state(state)
         found = run(copy.deepcopy(layers), example.clone())[layers[-1][0]]
     if not torch.equal(found, expected):
         raise InputError("the model's layers, one after the other, do not give what the model gives: "
@@ -265,6 +280,12 @@ def _batch_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
         raise InputError(f"layer '{name}' ({type(layer).__name__}): momentum None found, a number is supported")
     return "batch_norm2d", found | {"momentum": float(layer.momentum), "track_running_stats": 1,
                                     "training": int(layer.training)}
+
+
+def _dropout(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    if not layer.p < 1:
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): p {layer.p} found, less than 1 is supported")
+    return "dropout", {"p": float(layer.p)}
 
 
 def _flatten(name: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -335,6 +356,8 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     Add: lambda *_: ("add", {}),
     Concat: lambda *_: ("concat", {}),
     Matmul: lambda *_: ("matmul", {}),
+    nn.Dropout: _dropout,
+    MaskedDropout: _dropout,
 }
 
 Made = tuple[nn.Module, list[Any]]
@@ -378,6 +401,10 @@ def _interpolated(input: Any, size: Any = None, scale_factor: Any = None, mode: 
     return nn.Upsample(size, scale_factor, mode, align_corners), [input]
 
 
+def _dropped(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Made:
+    return nn.Dropout(p).train(training), [input]
+
+
 def _padded(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Made:
     layers = {"constant": nn.ZeroPad2d, "reflect": nn.ReflectionPad2d, "replicate": nn.ReplicationPad2d}
     if mode not in layers or value or len(pad) not in (2, 4):
@@ -402,6 +429,7 @@ _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     torch.log_softmax: _probabilities(nn.LogSoftmax), functional.log_softmax: _probabilities(nn.LogSoftmax),
     torch.Tensor.log_softmax: _probabilities(nn.LogSoftmax),
     functional.interpolate: _interpolated, functional.pad: _padded,
+    functional.dropout: _dropped,
     torch.flatten: _flattened, torch.Tensor.flatten: _flattened,
     functional.max_pool2d: lambda x, *args, **options: (nn.MaxPool2d(*args, **options), [x]),
     functional.avg_pool2d: lambda x, *args, **options: (nn.AvgPool2d(*args, **options), [x]),

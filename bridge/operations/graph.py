@@ -71,6 +71,10 @@ class Graph:
         """Return the shapes of all that is kept from step to step and not learned, by name (``norm1/running_mean``)."""
         return {f"{node.name}/{name}": shape for node in self.nodes for name, shape in node.state_shapes().items()}
 
+    def masked(self) -> list[str]:
+        """Return the names of the nodes that take a mask with each batch."""
+        return [node.name for node in self.nodes if node.has_mask]
+
     def parameter_shapes(self) -> dict[str, Shape]:
         """Return the shapes of all parameters by name, ``conv1/weight``, ..., in the order of the nodes."""
         return {f"{node.name}/{name}": shape for node in self.nodes for name, shape in node.parameter_shapes().items()}

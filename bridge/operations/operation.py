@@ -31,12 +31,15 @@ class Operation:
     inputs : names of the nodes whose outputs it takes, or "input" for the network's; none: the node before it
     kind : its type in an exchange file, torch's name
     arity : number of inputs; 0: two or more
+    has_mask : it takes 0 and 1 of its output's shape with each batch, which the formulas find among the parameters as
+        ``mask``
     """
 
     name: str
     inputs: tuple[str, ...] = field(default=(), kw_only=True)
     kind: ClassVar[str]
     arity: ClassVar[int] = 1
+    has_mask: ClassVar[bool] = False
 
     def output_shape(self, *shapes: Shape) -> Shape:
         """Return the shape of the output for these shapes of the inputs.

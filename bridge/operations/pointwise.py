@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bridge.operations.operation import Gradients, Number, Operation
+from bridge.operations.operation import Gradients, Number, Operation, Shape
 
 
 @dataclass(frozen=True)
@@ -95,3 +95,36 @@ class Tanh(Operation):
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.tanh(z)``."""
         return inputs[0].tanh()
+
+
+@dataclass(frozen=True)
+class Dropout(Operation):
+    """``x / (1 - p)`` where the mask is 1, else 0, as torch's in training; the mask is data.
+
+    Source: N. Srivastava et al., Dropout, JMLR 15 (2014), section 4; scaled in training, as section 10 has it.
+    """
+
+    p: float
+    kind: ClassVar[str] = "dropout"
+    has_mask: ClassVar[bool] = True
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return the shape of the input."""
+        if not self.p < 1:
+            raise self.refuse(f"p {self.p}", "a number from 0 on, below 1")
+        return shapes[0]
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return what is kept, scaled."""
+        return self._kept(inputs[0], parameters)
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return the same of dy."""
+        return [self._kept(dy, parameters)], {}
+
+    def _kept(self, x: Number, parameters: Mapping[str, Number]) -> Number:
+        return (parameters["mask"] > 0.5).choose(x * (1 / (1 - self.p)), 0.0)
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``x * mask / (1 - p)``."""
+        return inputs[0] * (parameters["mask"] / (1 - self.p))

@@ -63,6 +63,7 @@ contains
       do step = 0, fixture%batches - 1
          if (allocated(error)) return
          call read_batch(fixture, step, graph, input, target, error)
+         if (.not. allocated(error)) call read_masks(fixture, step, graph, error)
       end do
    end subroutine read_all_of_graph
 
@@ -146,6 +147,8 @@ contains
       integer :: rank
       call read_batch(fixture, step, graph, input, target, error, rank)
       if (allocated(error)) return
+      call read_masks(fixture, step, graph, error)
+      if (allocated(error)) return
       call write_weights(result, step, graph, error)
       if (allocated(error)) return
       call graph%forward(input, rank, error)
@@ -185,6 +188,27 @@ contains
       if (allocated(error)) return
       call fixture%read_tensor(path//"/target", graph%backend, graph%dtype, target, error)
    end subroutine read_batch
+
+   !> What a step keeps of the inputs of its dropouts
+   subroutine read_masks(fixture, step, graph, error)
+      !> The fixture, open
+      type(fixture_type), intent(inout) :: fixture
+      !> Number of the step, from 0
+      integer, intent(in) :: step
+      !> Its nodes' masks are set
+      type(graph_type), intent(inout) :: graph
+      !> Dataset that is missing, damaged or not finite, or no memory
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      do i = 1, size(graph%nodes)
+         associate (node => graph%nodes(i))
+            if (.not. node%operation%has_mask()) cycle
+            call fixture%read_tensor("/steps/"//to_text(step)//"/masks/"//node%operation%name, graph%backend, &
+               & graph%dtype, node%mask, error)
+            if (allocated(error)) return
+         end associate
+      end do
+   end subroutine read_masks
 
    !> Parameters before a step, and which of them are frozen
    subroutine write_weights(result, step, graph, error)

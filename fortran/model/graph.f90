@@ -36,6 +36,8 @@ module cnn_model_graph
       type(tensor_type) :: output, output_gradient
       !> What its operation keeps from step to step
       type(tensor_type), allocatable :: state(:)
+      !> Of 0 and 1, where its operation takes one: to be set before `forward`
+      type(tensor_type) :: mask
       !> What it adds to the gradients of those of its inputs that others after it take too; empty for the rest
       type(tensor_type), allocatable :: parts(:)
    end type node_type
@@ -308,6 +310,7 @@ contains
          operands%w = node%parameters%value
          operands%dw = node%parameters%gradient
          operands%state = node%state
+         operands%mask = node%mask
          operands%rank = self%rank
          if (node%inputs(1) > 0) operands%rank = self%nodes(node%inputs(1))%shape%rank
          operands%y = node%output
@@ -385,6 +388,7 @@ contains
       do i = 1, size(self%nodes)
          call self%backend%release(self%nodes(i)%output)
          call self%backend%release(self%nodes(i)%output_gradient)
+         call self%backend%release(self%nodes(i)%mask)
          if (allocated(self%nodes(i)%parts)) then
             do j = 1, size(self%nodes(i)%parts)
                call self%backend%release(self%nodes(i)%parts(j))

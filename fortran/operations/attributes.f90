@@ -120,14 +120,15 @@ contains
       character(len=*), intent(in) :: name
       !> What was found
       real(dp), intent(out) :: value
-      !> Negative, or not finite
+      !> Missing without a default, negative, or not finite
       type(error_type), allocatable, intent(out) :: error
       !> Value where it is not there
-      real(dp), intent(in) :: default
+      real(dp), intent(in), optional :: default
       integer :: i
-      value = default
-      call self%find(name, .true., i, error)
-      if (i == 0) return
+      value = 0.0_dp
+      if (present(default)) value = default
+      call self%find(name, present(default), i, error)
+      if (allocated(error) .or. i == 0) return
       if (size(self%items(i)%numbers) == 1) then
          value = self%items(i)%numbers(1)
          if (value >= 0.0_dp .and. value <= huge(value)) return

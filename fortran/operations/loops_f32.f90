@@ -10,6 +10,7 @@ module cnn_operations_loops_f32
 
    public :: accumulate_loop, add_loops, sum_loops
    public :: copy_loop, from_channels, to_channels
+   public :: dropout_loop
    public :: leaky_backward_loop, leaky_loop, sigmoid_backward_loop, sigmoid_loop, tanh_backward_loop, tanh_loop
    public :: max_backward_loops, max_loops, mean_backward_loops, mean_loops
    public :: normalize_backward_loops, normalize_loops, statistics_loops

@@ -26,6 +26,8 @@ module cnn_operations_operation
    type, public :: operands_type
       type(tensor_type), allocatable :: x(:), w(:), dx(:), dw(:), state(:)
       type(tensor_type) :: y, dy
+      !> Of 0 and 1, of y's shape, where the operation takes one
+      type(tensor_type) :: mask
       !> Number of dimensions of the first input
       integer :: rank = 0
    end type operands_type
@@ -44,6 +46,7 @@ module cnn_operations_operation
    contains
       procedure, nopass :: arity => one
       procedure, nopass :: on_every_device => no
+      procedure, nopass :: has_mask => no
       procedure :: read => read_nothing
       procedure :: find_shape => same_as_input
       procedure(pass_), deferred :: forward
@@ -76,12 +79,12 @@ contains
       one = 1
    end function one
 
-   !> Whether all devices have it, and not only those whose tensors are in host memory
+   !> Whether all devices have it, and not only those whose tensors are in host memory; whether it takes a mask
    pure logical function no()
       no = .false.
    end function no
 
-   !> For operations that all devices have
+   !> For operations that all devices have, or that take a mask
    pure logical function yes()
       yes = .true.
    end function yes

@@ -4,12 +4,15 @@ module cnn_operations_pointwise
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, dtype_float32
-   use cnn_core_tensor, only : tensor_type
+   use cnn_core_tensor, only : same_shape, shape_text, tensor_type
+   use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_loops_f32, only : leaky_backward_f32 => leaky_backward_loop, leaky_f32 => leaky_loop, &
+   use cnn_operations_loops_f32, only : dropout_f32 => dropout_loop, &
+      & leaky_backward_f32 => leaky_backward_loop, leaky_f32 => leaky_loop, &
       & sigmoid_backward_f32 => sigmoid_backward_loop, sigmoid_f32 => sigmoid_loop, &
       & tanh_backward_f32 => tanh_backward_loop, tanh_f32 => tanh_loop
-   use cnn_operations_loops_f64, only : leaky_backward_f64 => leaky_backward_loop, leaky_f64 => leaky_loop, &
+   use cnn_operations_loops_f64, only : dropout_f64 => dropout_loop, &
+      & leaky_backward_f64 => leaky_backward_loop, leaky_f64 => leaky_loop, &
       & sigmoid_backward_f64 => sigmoid_backward_loop, sigmoid_f64 => sigmoid_loop, &
       & tanh_backward_f64 => tanh_backward_loop, tanh_f64 => tanh_loop
    use cnn_operations_operation, only : operands_type, operation_type, yes
@@ -47,7 +50,77 @@ module cnn_operations_pointwise
       procedure :: backward => tanh_backward
    end type tanh_type
 
+   !> x / (1 - p) where the mask is 1, else 0
+   type, extends(operation_type), public :: dropout_type
+      real(dp) :: p = 0.0_dp
+   contains
+      procedure, nopass :: has_mask => yes
+      procedure :: read => dropout_read
+      procedure :: forward => dropout_forward
+      procedure :: backward => dropout_backward
+   end type dropout_type
+
 contains
+
+   subroutine dropout_read(self, given, error)
+      !> With its name
+      class(dropout_type), intent(inout) :: self
+      !> p
+      type(attributes_type), intent(inout) :: given
+      !> Missing, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      call given%get_real("p", self%p, error)
+      if (allocated(error)) return
+      if (self%p >= 1.0_dp) call self%refuse("p "//to_text(self%p), "a number from 0 on, below 1", error)
+   end subroutine dropout_read
+
+   subroutine dropout_forward(self, backend, operands, error)
+      !> The node
+      class(dropout_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x and the mask
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory, or a mask of another shape
+      type(error_type), allocatable, intent(out) :: error
+      call drop(self, backend, operands%x(1), operands%mask, operands%y, error)
+   end subroutine dropout_forward
+
+   subroutine dropout_backward(self, backend, operands, error)
+      !> The node
+      class(dropout_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx from dy and the mask
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory, or a mask of another shape
+      type(error_type), allocatable, intent(out) :: error
+      call drop(self, backend, operands%dy, operands%mask, operands%dx(1), error)
+   end subroutine dropout_backward
+
+   subroutine drop(self, backend, x, mask, y, error)
+      !> The node
+      class(dropout_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> What is dropped or kept
+      type(tensor_type), intent(in) :: x
+      !> 0 and 1
+      type(tensor_type), intent(in) :: mask
+      !> What is kept, scaled; is overwritten
+      type(tensor_type), intent(in) :: y
+      !> Tensors without memory, or a mask of another shape
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(backend, y, error)
+      if (allocated(error)) return
+      if (.not. same_shape(x, mask)) then
+         call self%refuse("mask "//shape_text(mask%extent), "the input's shape "//shape_text(x%extent), error)
+      else if (y%dtype == dtype_float32) then
+         call dropout_f32(x, mask, 1.0_dp/(1.0_dp - self%p), y)
+      else
+         call dropout_f64(x, mask, 1.0_dp/(1.0_dp - self%p), y)
+      end if
+   end subroutine drop
 
    subroutine relu_forward(self, backend, operands, error)
       !> The node

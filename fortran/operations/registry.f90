@@ -6,7 +6,7 @@ module cnn_operations_registry
    use cnn_operations_matmul, only : matmul_type
    use cnn_operations_normalization, only : batch_norm2d_type
    use cnn_operations_operation, only : operation_type
-   use cnn_operations_pointwise, only : leaky_relu_type, relu_type, sigmoid_type, tanh_type
+   use cnn_operations_pointwise, only : dropout_type, leaky_relu_type, relu_type, sigmoid_type, tanh_type
    use cnn_operations_pooling, only : avg_pool2d_type, global_avg_pool2d_type, max_pool2d_type
    use cnn_operations_products, only : conv2d_type, conv_transpose2d_type, linear_type
    use cnn_operations_resizing, only : pad2d_type, reflected, replicated, upsample2d_type, zeros
@@ -41,6 +41,8 @@ contains
          allocate (conv2d_type :: operation)
        case ("conv_transpose2d")
          allocate (conv_transpose2d_type :: operation)
+       case ("dropout")
+         allocate (dropout_type :: operation)
        case ("flatten")
          allocate (flatten_type :: operation)
        case ("global_avg_pool2d")

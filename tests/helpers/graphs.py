@@ -20,6 +20,7 @@ from bridge.operations import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    Dropout,
     Flatten,
     GlobalAvgPool2d,
     LeakyRelu,
@@ -66,20 +67,24 @@ def make_case(graph: Graph, shape: tuple[int, ...], rng: np.random.Generator, pr
         parameters[name] = rng.uniform(-bound, bound, extent).astype(precision)
     for name, extent in graph.state_shapes().items():
         parameters[name] = rng.uniform(0.5, 1.5, extent).astype(precision)
+    shapes = graph.shapes(shape)
+    for name in graph.masked():
+        parameters[f"{name}/mask"] = (rng.random(shapes[name]) > 0.4).astype(precision)
     x = rng.standard_normal(shape).astype(precision)
-    output = graph.shapes(shape)[graph.nodes[-1].name]
+    output = shapes[graph.nodes[-1].name]
     return Case(graph, MeanSquaredError(mean), parameters, x, rng.standard_normal(output).astype(precision), precision)
 
 
 def torch_step(case: Case) -> Tensors:
     """Every tensor of a step by PyTorch's autograd; gradients that do not exist are 0."""
     dtype = getattr(torch, case.precision)
-    state = case.graph.state_shapes()
-    learned = {name: torch.tensor(array, dtype=dtype, requires_grad=name not in state)
+    state, trained = case.graph.state_shapes(), case.graph.parameter_shapes()
+    learned = {name: torch.tensor(array, dtype=dtype, requires_grad=name in trained)
                for name, array in case.parameters.items()}
     known = {INPUT: torch.tensor(case.x, dtype=dtype, requires_grad=True)}
     for node in case.graph.nodes:
-        own = {name: learned[f"{node.name}/{name}"] for name in (*node.parameter_shapes(), *node.state_shapes())}
+        own = {name.removeprefix(f"{node.name}/"): tensor for name, tensor in learned.items()
+               if name.startswith(f"{node.name}/")}
         known[node.name] = node.torch_forward([known[name] for name in node.inputs], own)
         known[node.name].retain_grad()
     loss = case.loss.torch_forward(known[case.graph.nodes[-1].name], torch.tensor(case.target, dtype=dtype))
@@ -88,7 +93,7 @@ def torch_step(case: Case) -> Tensors:
     found |= {f"grads/{node.name}/output": known[node.name].grad for node in case.graph.nodes}
     new_state = {f"{node.name}/{name}" for node in case.graph.nodes for name in node.new_state_shapes()}
     found |= {f"state/{name}": learned.pop(name) for name in state if name in new_state}
-    learned = {name: tensor for name, tensor in learned.items() if name not in state}
+    learned = {name: tensor for name, tensor in learned.items() if name in trained}
     found |= {f"grads/{name}": tensor.grad for name, tensor in learned.items()} | {"grads/input": known[INPUT].grad}
     shapes = {f"grads/{name}": tensor.shape for name, tensor in learned.items()}
     shapes |= {f"grads/{name}/output": tensor.shape for name, tensor in known.items()} | {"grads/input": case.x.shape}
@@ -152,7 +157,7 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
     takes, pair = {"inputs": (one,)}, lambda low, high: tuple(int(n) for n in rng.integers(low, high, 2))
     flat: list[Operation] = [Relu(name, **takes), LeakyRelu(name, 0.2, **takes), Sigmoid(name, **takes),
                              Tanh(name, **takes), Softmax(name, **takes), LogSoftmax(name, **takes),
-                             Add(name, inputs=two), Matmul(name, inputs=two),
+                             Dropout(name, 0.4, **takes), Add(name, inputs=two), Matmul(name, inputs=two),
                              Linear(name, shape[-1], int(rng.integers(1, 9)), **takes)]
     if len(shape) != 4:
         return flat[int(rng.integers(len(flat)))]

@@ -141,3 +141,16 @@ class Evaluated(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.last(self.fixed(functional.relu(self.moving(self.first(x)))))
+
+
+class Dropped(nn.Module):
+    """A dropout of 30 % between two convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, padding=1)
+        self.drop = nn.Dropout(0.3)
+        self.last = nn.Conv2d(4, 1, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.drop(self.first(x)))

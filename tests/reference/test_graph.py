@@ -15,7 +15,7 @@ from reference.errors import InputError
 from reference.export import export
 from reference.graph import run, trace
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Denoiser, Evaluated, Mlp, Resnet, Unet
+from tests.helpers.torch_graphs import Denoiser, Dropped, Evaluated, Mlp, Resnet, Unet
 
 EXAMPLE = torch.randn((2, 1, 12, 10), generator=torch.Generator().manual_seed(3))
 
@@ -61,6 +61,18 @@ def test_running_statistics_are_in_the_file(tmp_path: Path) -> None:
     assert fixed == [[0.5, -0.25, 0.0, 0.125], [2.0, 0.5, 1.0, 0.25]]
 
 
+def test_masks_are_in_the_file(tmp_path: Path) -> None:
+    """Others at every step, and PyTorch has taken them: also in the float64 twin, of another call than the first."""
+    export(tmp_path / "f.h5", ExportSettings(height=12, width=10, steps=2, model=Dropped))
+    with h5py.File(tmp_path / "f.h5") as file:
+        masks = [file[f"steps/{k}/masks/drop"][()] for k in (0, 1)]
+        for k, path in ((0, "steps/0"), (1, "steps/1"), (0, "oracle/steps/0")):
+            x, y = (file[f"{path}/forward/{name}"][()] for name in ("first", "drop"))
+            assert (y == pytest.approx(x * masks[k] / 0.7, rel=1e-6, abs=0)) and 0.6 < masks[k].mean() < 0.8
+            assert set(masks[k].ravel()) == {0.0, 1.0}
+    assert (masks[0] != masks[1]).any()
+
+
 def test_a_chain_stays_version_1(tmp_path: Path) -> None:
     path = tmp_path / "fixture.h5"
     export(path, ExportSettings(height=12, width=10, steps=1))
@@ -69,7 +81,7 @@ def test_a_chain_stays_version_1(tmp_path: Path) -> None:
 
 
 def test_identity_and_dropout_of_nothing_are_no_layers() -> None:
-    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Identity(), nn.Dropout(0), nn.Tanh())
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Identity(), nn.Dropout(0), nn.Tanh(), nn.Dropout(0.5).eval())
     assert [name for name, _ in trace(module, EXAMPLE)] == ["0", "3"]
 
 
@@ -122,7 +134,7 @@ def test_modules_that_are_refused() -> None:
         (hooked, "layer '1' has hooks, or a forward() of its own"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Softplus()), "layer '1' is Softplus; supported are"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1, momentum=None)), "momentum None found, a number is"),
-        (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Dropout(0.5)), "layer '1' is Dropout"),
+        (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Dropout(1.0)), "layer '1' (Dropout): p 1.0 found, less than 1"),
         (nn.Sequential(nn.Conv2d(1, 1, 30), nn.Tanh()), "the model fails on images of 12x10 pixels"),
     ):
         with pytest.raises(InputError) as error:

@@ -81,6 +81,7 @@ def operation_faults(case: Case) -> Hypotheses:
         yield from update_faults(case.updating)
     elif isinstance(right, Formula):
         yield from formula_faults(right)
+        yield from _other_dropout(case, right)
     elif isinstance(right, Sum):
         yield from sum_faults(right, lambda part: operation_faults(replace(case, right=part)))
     elif isinstance(right, Forward):
@@ -186,6 +187,14 @@ def _bias_afterwards(case: Case, right: Relu) -> Hypotheses:
         error = error if right.z.error is None else error + right.z.error
         after = Given(right.shape, np.maximum(z - wide, 0) + wide, error)
         yield hypothesis("bias", "added after the ReLU, which is of the convolution alone", after)
+
+
+def _other_dropout(case: Case, right: Formula) -> Hypotheses:
+    """The mask of another step."""
+    for step, said in ((case.graph.step - 1, "before"), (case.graph.step + 1, "after")):
+        if right.node.has_mask and 0 <= step < case.graph.pair.steps:
+            mask = case.graph.pair.masks(step)[f"{right.node.name}/mask"]
+            yield hypothesis("mask_other", f"the mask of the step {said}", right.replaced(parameters={"mask": mask}))
 
 
 def _previous_mask(case: Case, right: ReluBackward) -> Hypotheses:

@@ -186,6 +186,8 @@ class StepGraph:
         if node.state_shapes():
             known = known | self.pair.first_state | self.pair.state(self.step)
         parameters = {name: known[f"{node.name}/{name}"] for name in (*node.parameter_shapes(), *node.state_shapes())}
+        if node.has_mask:
+            parameters["mask"] = self.pair.masks(self.step)[f"{node.name}/mask"]
         return Formula(shape, node, tuple(self.value(name) for name in _taken(node)), parameters, dy, gradient)
 
     def _bias(self, layer: Conv2d) -> Array | None:

@@ -31,11 +31,15 @@ from bridge.judge.oracle.reductions import (
     local_loss_bound,
     loss_bound,
 )
+from bridge.operations.pointwise import Dropout
 
 Array = np.ndarray
 
 #: Roundings of an operation whose formula does not count them: above its bound it is in doubt before it is a bug
 MANY = 10**6
+
+#: Standard deviations that the number of kept elements may be off: once in 10**9
+SIGMAS = 6
 
 #: Torch's float64 and ours differ by float64 rounding, far below a float32 bound
 TWIN_LIMIT = {"float32": 1e-3, "float64": 1.0}
@@ -109,6 +113,7 @@ class _Comparer:
 
     def _graph(self, k: int, weights: Parameters) -> dict[str, tuple[Array, Array]]:
         """The same of a graph, whose operations may join the images of a batch."""
+        self._masks(k)
         visitor = visit_graph(self.pair, k, weights)
         for name in self.pair.shapes:
             if name not in visitor.candidate:
@@ -129,6 +134,18 @@ class _Comparer:
             self.comparison.twin_t = max(s.t for s in visitor.twin.values())
         self._report(k, self.pair.batch_shape[0])
         return visitor.gradients
+
+    def _masks(self, k: int) -> None:
+        """The candidate's own masks keep as many as they should."""
+        for node in self.pair.model.graph.nodes:
+            path = f"steps/{k}/masks/{node.name}"
+            if isinstance(node, Dropout) and self.pair.candidate.has(path):
+                mask = self.pair.masks(k)[f"{node.name}/mask"]
+                sigma = math.sqrt(mask.size * node.p * (1 - node.p))
+                found, expected = np.array([mask.sum()]), np.array([mask.size * (1 - node.p)])
+                statistic = measure(found, expected, np.array([SIGMAS * sigma]))
+                self.comparison.judged.append(
+                    Judged(f"masks/{node.name}", k, statistic, 1.0, f"how many are kept, within {SIGMAS} sigma"))
 
     def _report(self, step: int, images: int) -> None:
         if self.progress:
@@ -225,7 +242,7 @@ class _Comparer:
     def _order(self, judged: Judged) -> tuple[int, int]:
         names = list(self.pair.shapes)
         kind = judged.name.partition("/")[0]
-        place = {"weights": -1, "optimizer": len(names), "update": len(names) + 1}.get(kind)
+        place = {"weights": -1, "masks": -1, "optimizer": len(names), "update": len(names) + 1}.get(kind)
         return judged.step, names.index(judged.name) if place is None else place
 
     def _divergence(self) -> None:

@@ -187,6 +187,30 @@ class FilePair:
                 found[name] = values
         return found
 
+    def masks(self, k: int) -> Parameters:
+        """Return the masks of step k (``dropout1/mask``): the candidate's own where its file has them, else the
+        fixture's.
+
+        Raises
+        ------
+        FileError
+            If one holds anything but 0 and 1.
+        """
+        found = {}
+        for name in self.model.graph.masked():
+            path = f"steps/{k}/masks/{name}"
+            file = self.candidate if self.candidate.has(path) else self.reference
+            mask = file.read(path, self.shapes[f"forward/{name}"]).astype(np.float64)
+            if len(wrong := mask[(mask != 0) & (mask != 1)]):
+                raise FileError(f"{file.path}: {path} holds {wrong[0]:g}, expected 0 and 1 alone")
+            found[f"{name}/mask"] = mask
+        return found
+
+    def has_own_masks(self, k: int) -> bool:
+        """Return whether the candidate has drawn masks of its own for step k, by which the fixture's tensors are not.
+        """
+        return any(self.candidate.has(f"steps/{k}/masks/{name}") for name in self.model.graph.masked())
+
     def _first_state(self, name: str, shape: Shape) -> Array:
         """As the candidate's precision holds it, in float64."""
         values = self.reference.read(f"state/{name}", shape)

@@ -47,9 +47,10 @@ class BatchVisitor:
         parameter = name.removeprefix("grads/")
         if parameter in pair.start:
             self.gradients[parameter] = truth.value, _bound(truth)
-        if reference_counts(pair, self.step) and pair.reference.has(path):
+        theirs = not self.pair.has_own_masks(self.step)
+        if theirs and reference_counts(pair, self.step) and pair.reference.has(path):
             self.reference[name] = _compared(pair.reference.read(path, shape), truth)
-        if twin_counts(pair, self.step) and pair.reference.has(f"oracle/{path}"):
+        if theirs and twin_counts(pair, self.step) and pair.reference.has(f"oracle/{path}"):
             self.twin[name] = _compared(pair.reference.read(f"oracle/{path}", shape), truth)
         if not pair.candidate.has(path):
             return None
@@ -70,7 +71,8 @@ def visit_graph(pair: FilePair, step: int, weights: Parameters) -> BatchVisitor:
     weights : float64
     """
     visitor = BatchVisitor(pair, step)
-    one = GraphStep(pair.model.graph, pair.model.criterion, weights | pair.state(step), pair.arithmetic, visitor)
+    known = weights | pair.state(step) | pair.masks(step)
+    one = GraphStep(pair.model.graph, pair.model.criterion, known, pair.arithmetic, visitor)
     one.run(pair.whole_batch(step, "input"), pair.whole_batch(step, "target"))
     return visitor
 

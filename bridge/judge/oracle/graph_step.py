@@ -57,8 +57,9 @@ class GraphStep:
     Parameters
     ----------
     graph, loss : the network
-    parameters : float64 arrays by name, ``conv1/weight``, ..., and the state before the step, ``norm1/running_mean``,
-        ...; exact in the candidate's precision. State may be missing, where no output follows from it
+    parameters : float64 arrays by name, ``conv1/weight``, ..., the state before the step, ``norm1/running_mean``, ...,
+        and masks, ``dropout1/mask``, ...; exact in the candidate's precision. State may be missing, where no output
+        follows from it
     arithmetic : of the candidate
     visit : receives ``forward/<node>``, ``state/<node>/<name>`` (what of it is known), ``loss``,
         ``grads/<node>/output``, ``grads/<node>/<parameter>`` and
@@ -70,7 +71,7 @@ class GraphStep:
         self._graph, self._loss, self._arithmetic, self._visit = graph, loss, arithmetic, visit
         self._parameters = {
             node.name: {name: self._exact(parameters[f"{node.name}/{name}"])
-                        for name in (*node.parameter_shapes(), *node.state_shapes())
+                        for name in (*node.parameter_shapes(), *node.state_shapes(), *("mask",)[:node.has_mask])
                         if f"{node.name}/{name}" in parameters}
             for node in graph.nodes
         }

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bridge.common.errors import FileError
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.step_graph import StepGraph
@@ -27,7 +28,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Evaluated, Everything, Resized, Segmenter
+from tests.helpers.torch_graphs import Dropped, Evaluated, Everything, Resized, Segmenter
 
 
 @pytest.fixture(scope="module")
@@ -200,11 +201,24 @@ def fixed(t: Tensors, root: Callable[[Tensor], Tensor]) -> Tensor:
     return (t["forward/relu"] - mean[:, None, None]) / root(found)[:, None, None]
 
 
+#: The same of a dropout
+OF_DROPOUT: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/drop", lambda t: t["forward/first"] * t["masks/drop"], "not scaled by 1/(1 - p)"),
+    ("forward/drop", lambda t: t["forward/first"] * t["masks/drop"] / 0.3, "scaled by 1/p"),
+    ("forward/drop", lambda t: t["forward/first"] * (1 - t["masks/drop"]) / 0.7, "dropped where the mask is 1"),
+    ("forward/drop", lambda t: t["forward/first"], "without the mask"),
+    ("grads/first/output", lambda t: t["grads/drop/output"] * t["masks/drop"], "not scaled by 1/(1 - p)"),
+    ("grads/first/output", lambda t: t["grads/drop/output"] * t["after/drop"] / 0.7, "the mask of the step after"),
+]
+
+
 def tensors(path: Path) -> Tensors:
     found: Tensors = {}
     with h5py.File(path) as file:
         file[STEP].visititems(lambda name, one: found.update(
             {name: torch.from_numpy(one[...])} if isinstance(one, h5py.Dataset) and one.shape else {}))
+        for name, mask in file.get("steps/1/masks", {}).items():
+            found[f"after/{name}"] = torch.from_numpy(mask[...])
     return found
 
 
@@ -242,6 +256,58 @@ def test_mistakes_of_running_statistics_are_named(tmp_path: Path) -> None:
     fixture = tmp_path / "fixture.h5"
     export(fixture, ExportSettings(model=Evaluated, height=8, width=10, batch=2, steps=1))
     assert not unnamed(fixture, OF_STATE)
+
+
+def test_mistakes_of_a_dropout_are_named(tmp_path: Path) -> None:
+    fixture = tmp_path / "fixture.h5"
+    export(fixture, ExportSettings(model=Dropped, height=8, width=10, batch=2, steps=2))
+    assert not unnamed(fixture, OF_DROPOUT)
+
+
+def test_a_program_may_draw_its_own_mask(tmp_path: Path) -> None:
+    """It is judged by it, and it must keep as many as it should; what is no mask is refused."""
+    fixture = tmp_path / "fixture.h5"
+    export(fixture, ExportSettings(model=Dropped, height=16, width=16, batch=2, steps=1))
+    known = tensors(fixture)
+    for share, outcome in ((0.7, Outcome.ROUNDING), (0.5, Outcome.BUG)):
+        mask = (torch.rand(known["masks/drop"].shape, generator=torch.Generator().manual_seed(1)) < share).float()
+        result = own_mask(fixture, known, mask)
+        comparison, verdict = judge(fixture, result)
+        assert verdict.outcome is outcome, verdict.words
+        assert [one.name for one in comparison.failures] == ([] if share == 0.7 else ["masks/drop"])
+    mask[0, 0, 0, 0] = 0.25
+    with pytest.raises(FileError, match=r"result.h5: steps/0/masks/drop holds 0.25, expected 0 and 1 alone"):
+        judge(fixture, own_mask(fixture, known, mask))
+
+
+def own_mask(fixture: Path, known: Tensors, mask: Tensor) -> Path:
+    """A step by PyTorch with another mask."""
+    module = Dropped()
+    module.load_state_dict({f"{name}.{part}": known[f"weights/{name}/{part}"] for name in ("first", "last")
+                            for part in ("weight", "bias")})
+    with h5py.File(fixture) as file:
+        x, target = (torch.from_numpy(file[f"batches/0/{name}"][()]) for name in ("input", "target"))
+        lr = file["optimizer"].attrs["lr"]
+    x.requires_grad_()
+    seen = {"first": module.first(x)}
+    seen["drop"] = seen["first"] * (mask / 0.7)
+    seen["last"] = module.last(seen["drop"])
+    for one in seen.values():
+        one.retain_grad()
+    loss = functional.mse_loss(seen["last"], target)
+    loss.backward()
+    path = written(fixture, "forward/first", seen["first"].detach().numpy())
+    with h5py.File(path, "r+") as file:
+        file[STEP + "masks/drop"][...] = mask
+        file[STEP + "loss"][...], file[STEP + "grads/input"][...] = loss.item(), x.grad
+        for name, one in seen.items():
+            file[f"{STEP}forward/{name}"][...] = one.detach()
+            file[f"{STEP}grads/{name}/output"][...] = one.grad
+        for name in ("first", "last"):
+            for part, w in getattr(module, name).named_parameters():
+                file[f"{STEP}grads/{name}/{part}"][...] = w.grad
+                file[f"steps/1/weights/{name}/{part}"][...] = w.detach() - lr * w.grad
+    return path
 
 
 def test_running_statistics_without_those_before_are_not_judged(tmp_path: Path) -> None:

@@ -3,10 +3,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from bridge.judge.diagnosis.wrong_operations.change import Wrong, backward_only, changed
-from bridge.operations.pointwise import LeakyRelu, Sigmoid, Tanh
+from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, backward_only, changed
+from bridge.operations.operation import Gradients, Number
+from bridge.operations.pointwise import Dropout, LeakyRelu, Sigmoid, Tanh
+
+#: What is kept of an array, by the mask among the parameters
+Dropped = Callable[[Number, Parameters], Number]
+
+
+def dropout(node: Dropout) -> Wrong:
+    """Yield other factors, and masks that are turned round or left out; of both passes, or of one."""
+
+    def kept(scale: float, inverted: bool = False) -> Dropped:
+        def formula(x: Number, w: Parameters) -> Number:
+            keeps = w["mask"] > 0.5
+            return keeps.choose(0.0, x * scale) if inverted else keeps.choose(x * scale, 0.0)
+        return formula
+
+    p = node.p
+    ways: list[tuple[str, Dropped]] = [
+        ("not scaled by 1/(1 - p)", kept(1.0)), ("scaled by 1/p", kept(1 / p if p else 1.0)),
+        ("scaled by 1 - p", kept(1 - p)), ("scaled twice", kept(1 / (1 - p) ** 2)),
+        ("dropped where the mask is 1", kept(1 / (1 - p), inverted=True)), ("without the mask", lambda x, w: x),
+        ("without the mask, and scaled", lambda x, w: x * (1 / (1 - p)))]
+    for said, way in ways:
+        def forward(xs: Numbers, w: Parameters, way: Dropped = way) -> Number:
+            return way(xs[0], w)
+
+        def backward(dy: Number, xs: Numbers, w: Parameters, way: Dropped = way) -> Gradients:
+            return [way(dy, w)], {}
+
+        yield "activation", said, changed(node, forward=forward, backward=backward)
 
 
 def leaky_relu(node: LeakyRelu) -> Wrong:
