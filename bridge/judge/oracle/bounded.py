@@ -283,8 +283,12 @@ class Bounded:
     def _product(self, other: Bounded, product: Callable[[Array, Array], Array], n: Array | int,
                  bias: Bounded | None = None) -> Bounded:
         """A bilinear map of both; `n`: roundings in each element, `product`: the same with absolute values, too."""
+        value = product(self.value, other.value)
+        if not (np.isfinite(self.error).any() and np.isfinite(other.error).any()):
+            # Behind many operations nothing is known of any factor, and three products more would not tell more
+            return Bounded(value if bias is None else value + bias.value, math.inf, self.arithmetic)
         a, b, e_a, e_b = np.abs(self.value), np.abs(other.value), self.error, other.error
-        value, absolute = product(self.value, other.value), product(a, b)
+        absolute = product(a, b)
         carried = np.zeros(value.shape)
         if e_a.any():
             carried += product(e_a, b + e_b)

@@ -112,7 +112,7 @@ def test_what_only_a_wide_bound_covers_proves_nothing(folder: Path) -> None:
     def edit(file: h5py.File) -> None:
         weights = file["steps/1/weights/first/weight"][...]
         for k in range(2):
-            del file[f"steps/{k}/forward"], file[f"steps/{k}/grads"]
+            del file[f"steps/{k}/forward"], file[f"steps/{k}/state"], file[f"steps/{k}/grads"]
         file["steps/1/weights/first/weight"][...] = weights * np.float32(1.5)
 
     comparison, verdict = judge(fixture, result_of(fixture, edit))
