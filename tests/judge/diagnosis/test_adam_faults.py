@@ -61,7 +61,8 @@ MISTAKES: list[tuple[str, Callable[[Gradients, Gradients], np.ndarray], str]] = 
 ]
 
 
-@pytest.mark.parametrize(("optimizer", "mistake", "words"), MISTAKES, ids=[words for *_, words in MISTAKES])
+@pytest.mark.parametrize(("optimizer", "mistake", "words"), [
+    pytest.param(*one, id=one[-1], marks=pytest.mark.deep if i % 3 else ()) for i, one in enumerate(MISTAKES)])
 def test_a_mistake_is_named(fixtures: dict[str, Path], tmp_path: Path, optimizer: str,
                             mistake: Callable[[Gradients, Gradients], np.ndarray], words: str) -> None:
     result = copy_of(fixtures[optimizer], tmp_path)
