@@ -194,7 +194,7 @@ def _other_dropout(case: Case, right: Formula) -> Hypotheses:
     for step, said in ((case.graph.step - 1, "before"), (case.graph.step + 1, "after")):
         if right.node.has_mask and 0 <= step < case.graph.pair.steps:
             mask = case.graph.pair.masks(step)[f"{right.node.name}/mask"]
-            yield hypothesis("mask_other", f"the mask of the step {said}", right.replaced(parameters={"mask": mask}))
+            yield hypothesis("previous_step", f"the mask of the step {said}", right.replaced(parameters={"mask": mask}))
 
 
 def _previous_mask(case: Case, right: ReluBackward) -> Hypotheses:

@@ -268,19 +268,21 @@ _TABLE = (
     (
         "activation",
         "another activation or derivative",
-        "the derivative of an activation, from its output y: y*(1 - y) of a sigmoid, 1 - y*y of a tanh",
+        "the derivative of an activation, from its output y: y*(1 - y) of a sigmoid, 1 - y*y of a tanh; a dropout "
+        "divides what it keeps by 1 - p, in both passes",
     ),
     (
         "pooling",
-        "pooling of another kind or element",
+        "pooling or upsampling of another kind or element",
         "what a window gives: torch pads a maximum with -infinity, counts the padding in a mean, and sends the "
-        "gradient of a maximum to the first of equal elements",
+        "gradient of a maximum to the first of equal elements; a pixel of an interpolation lies at "
+        "(i + 1/2)/scale - 1/2",
     ),
     (
         "statistics",
         "statistics of a normalisation",
-        "variance with n, not n - 1, and eps inside the root; over the batch and all pixels; the backward pass "
-        "goes through mean and variance, too",
+        "variance with n (only the running one with n - 1), and eps inside the root; over the batch and all pixels; "
+        "the backward pass goes through mean and variance, too",
     ),
     (
         "adam",
