@@ -26,6 +26,7 @@ from bridge.judge.diagnosis.update_cases import new_weights_case
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.operation_names import operation
+from bridge.operations.pointwise import Dropout
 
 Array = np.ndarray
 
@@ -103,12 +104,22 @@ class _Doctor:
         sort, _, parameter = judged.name.partition("/")
         if sort == "weights":
             return self._first_weights(judged, parameter) if judged.step == 0 else None
+        if sort == "masks":
+            return self._mask(judged, parameter)
         if sort == "optimizer":
             return self._update(judged, parameter, own=True)
         if sort == "update":
             known = any(j.name == f"optimizer/{parameter}" and j.step == judged.step for j in self.comparison.judged)
             return None if known or f"grads/{parameter}" in self.found else self._update(judged, parameter, own=False)
         return self._tensor(judged)
+
+    def _mask(self, judged: Judged, layer: str) -> Finding:
+        """A mask that the candidate has drawn keeps too many elements, or too few."""
+        share = float(self.pair.masks(judged.step)[f"{layer}/mask"].mean())
+        expected = next(node.p for node in self.pair.model.graph.nodes if isinstance(node, Dropout) and
+                        node.name == layer)
+        said = f"the mask keeps {share:.1%} of the elements, expected {1 - expected:.1%}"
+        return self._said(judged, [Explanation((kind("activation"),), said, 0.0)], None, "")
 
     def _tensor(self, judged: Judged) -> Finding | None:
         """A tensor of a step: computed from the candidate's own inputs, is it wrong itself?"""

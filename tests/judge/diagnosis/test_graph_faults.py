@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import doctest
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from bridge.common.errors import FileError
@@ -240,28 +241,17 @@ def test_mistakes_of_operations_are_named(
     assert not unnamed(fixture, mistakes)
 
 
-def test_mistakes_of_probabilities_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("network", "height", "width", "mistakes"), [
+    (Segmenter, 4, 5, OF_CLASSES), (Resized, 8, 10, OF_SIZES), (Evaluated, 8, 10, OF_STATE),
+    (Dropped, 8, 10, OF_DROPOUT),
+], ids=lambda one: getattr(one, "__name__", ""))
+def test_mistakes_of_further_operations_are_named(
+    network: type[nn.Module], height: int, width: int, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]],
+    tmp_path: Path,
+) -> None:
     fixture = tmp_path / "fixture.h5"
-    export(fixture, ExportSettings(model=Segmenter, height=4, width=5, batch=2, steps=1))
-    assert not unnamed(fixture, OF_CLASSES)
-
-
-def test_mistakes_of_sizes_and_products_are_named(tmp_path: Path) -> None:
-    fixture = tmp_path / "fixture.h5"
-    export(fixture, ExportSettings(model=Resized, height=8, width=10, batch=2, steps=1))
-    assert not unnamed(fixture, OF_SIZES)
-
-
-def test_mistakes_of_running_statistics_are_named(tmp_path: Path) -> None:
-    fixture = tmp_path / "fixture.h5"
-    export(fixture, ExportSettings(model=Evaluated, height=8, width=10, batch=2, steps=1))
-    assert not unnamed(fixture, OF_STATE)
-
-
-def test_mistakes_of_a_dropout_are_named(tmp_path: Path) -> None:
-    fixture = tmp_path / "fixture.h5"
-    export(fixture, ExportSettings(model=Dropped, height=8, width=10, batch=2, steps=2))
-    assert not unnamed(fixture, OF_DROPOUT)
+    export(fixture, ExportSettings(model=network, height=height, width=width, batch=2, steps=2))
+    assert not unnamed(fixture, mistakes)
 
 
 def test_a_program_may_draw_its_own_mask(tmp_path: Path) -> None:
@@ -275,6 +265,11 @@ def test_a_program_may_draw_its_own_mask(tmp_path: Path) -> None:
         comparison, verdict = judge(fixture, result)
         assert verdict.outcome is outcome, verdict.words
         assert [one.name for one in comparison.failures] == ([] if share == 0.7 else ["masks/drop"])
+        if share == 0.5:
+            assert verdict.diagnosis is not None and not verdict.diagnosis.missing
+            (found,) = verdict.diagnosis.findings
+            assert re.fullmatch(r"the mask keeps (49|50|51)\.\d% of the elements, expected 70.0%",
+                                found.explanations[0].detail)
     mask[0, 0, 0, 0] = 0.25
     with pytest.raises(FileError, match=r"result.h5: steps/0/masks/drop holds 0.25, expected 0 and 1 alone"):
         judge(fixture, own_mask(fixture, known, mask))
