@@ -49,6 +49,10 @@ contains
       if (.not. allocated(error)) call given%get_flag("track_running_stats", track, error, .false.)
       if (.not. allocated(error)) call given%get_flag("training", self%training, error, .true.)
       if (allocated(error)) return
+      if (.not. (self%training .or. track)) then
+         call self%refuse("training 0 without running statistics", "track_running_stats 1", error)
+         return
+      end if
       shape = shape_of([self%num_features])
       self%parameters = [parameter_shape_type("weight", shape), parameter_shape_type("bias", shape)]
       if (track) self%state = [parameter_shape_type("running_mean", shape), parameter_shape_type("running_var", shape)]
@@ -65,9 +69,7 @@ contains
       !> Another number of channels, or channels of one number
       type(error_type), allocatable, intent(out) :: error
       associate (x => shapes(1))
-         if (.not. (self%training .or. allocated(self%state))) then
-            call self%refuse("training 0 without running statistics", "track_running_stats 1", error)
-         else if (x%rank /= 4 .or. x%extent(3) /= self%num_features) then
+         if (x%rank /= 4 .or. x%extent(3) /= self%num_features) then
             call self%refuse("input "//x%text(), "a shape (n, "//to_text(self%num_features)//", h, w)", error)
          else if (self%training .and. all(x%extent([1, 2, 4]) == 1)) then
             call self%refuse("input "//x%text(), "more than one number in each channel", error)

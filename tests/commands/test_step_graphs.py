@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from bridge.common.errors import FileError
 from bridge.engine.library.programs import cnn_step
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
@@ -279,6 +280,32 @@ def test_what_an_enlarged_image_cannot_be_is_one_line(tmp_path: Path) -> None:
     ):
         done = run(changed(fixture, tmp_path, edit), tmp_path / "r.h5")
         assert done.returncode == 2 and message in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("network", "edit", "message"), [
+    (Resized, attribute("layers/framed", "padding", [1, 1]),
+     "has padding 1.0, 1.0, expected (left, right, top, bottom), integers from 0 to 65536"),
+    (Resized, attribute("layers/mirrored", "padding", [0, 10, 0, 0]), "layer mirrored (reflection_pad2d): padding "
+     "(0, 10, 0, 0) of the input (3, 1, 8, 10), expected fewer pixels than the image has"),
+    (Resized, attribute("layers/larger", "align_corners", 2), "has align_corners 2.0, expected 0 or 1"),
+    (Resized, attribute("layers/framed", "padding", [0, 0, 3, 2]),
+     "layer matmul (matmul): the shapes (3, 2, 22, 23) of last and (3, 2, 22, 23) of framed, expected shapes "
+     "(..., m, k) and (..., k, n)"),
+    (Dropped, attribute("layers/drop", "p", 1.0), "layer drop (dropout): p 1.0, expected a number from 0 on, below 1"),
+    (Dropped, attribute("layers/drop", "p", None), "model: layer drop has no p"),
+    (Evaluated, attribute("layers/fixed", "track_running_stats", 0),
+     "layer fixed (batch_norm2d): training 0 without running statistics, expected track_running_stats 1"),
+    (Evaluated, removed("state/fixed/running_var"), "/state/fixed/running_var is missing"),
+])
+def test_what_further_operations_cannot_take_is_one_line(
+    network: type[nn.Module], edit: Callable[[h5py.File], object], message: str, tmp_path: Path
+) -> None:
+    fixture = export(tmp_path / "f.h5", ExportSettings(model=network, **SETTINGS | {"height": 8, "steps": 1})).path
+    done = run(changed(fixture, tmp_path, edit), tmp_path / "r.h5")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert message in done.stderr, done.stderr
+    with pytest.raises(FileError):
+        judge(changed(fixture, tmp_path, edit), fixture)
 
 
 def test_what_an_operation_cannot_take_is_one_line(everything: Path, tmp_path: Path) -> None:
