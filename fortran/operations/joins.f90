@@ -9,7 +9,7 @@ module cnn_operations_joins
       & to_channels_f32 => to_channels
    use cnn_operations_loops_f64, only : copy_f64 => copy_loop, from_channels_f64 => from_channels, &
       & to_channels_f64 => to_channels
-   use cnn_operations_operation, only : operands_type, operation_type
+   use cnn_operations_operation, only : operands_type, operation_type, two
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
@@ -42,10 +42,6 @@ module cnn_operations_joins
    end type flatten_type
 
 contains
-
-   pure integer function two()
-      two = 2
-   end function two
 
    subroutine add_shape(self, shapes, y, error)
       !> The node

@@ -10,7 +10,7 @@ module cnn_operations_matmul
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : bytes_of, i8
    use cnn_core_tensor, only : part_of, tensor_type
-   use cnn_operations_operation, only : operands_type, operation_type
+   use cnn_operations_operation, only : operands_type, operation_type, two
    use cnn_operations_shape, only : shape_type
    implicit none
    private
@@ -25,10 +25,6 @@ module cnn_operations_matmul
    end type matmul_type
 
 contains
-
-   pure integer function two()
-      two = 2
-   end function two
 
    subroutine matmul_shape(self, shapes, y, error)
       !> The node

@@ -13,7 +13,7 @@ module cnn_operations_operation
    implicit none
    private
 
-   public :: yes
+   public :: two, yes
 
    !> The name of a parameter, or of state, in an exchange file, and its shape
    type, public :: parameter_shape_type
@@ -78,6 +78,11 @@ contains
    pure integer function one()
       one = 1
    end function one
+
+   !> For operations of two inputs
+   pure integer function two()
+      two = 2
+   end function two
 
    !> Whether all devices have it, and not only those whose tensors are in host memory; whether it takes a mask
    pure logical function no()

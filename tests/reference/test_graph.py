@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from reference.errors import InputError
 from reference.export import export
-from reference.graph import run, trace
+from reference.graph import hyperparameters, run, trace
 from reference.settings import ExportSettings
 from tests.helpers.torch_graphs import Denoiser, Dropped, Evaluated, Mlp, Resnet, Unet
 
@@ -97,6 +97,21 @@ class Calls(nn.Module):
         return self.what(self, x, self.conv(x))  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(("what", "kind", "found"), [
+    (lambda _, x, y: functional.pad(y, (1, 2)), "zero_pad2d", {"padding": [1, 2, 0, 0]}),
+    (lambda _, x, y: functional.pad(y, (1, 2, 3, 0), "reflect"), "reflection_pad2d", {"padding": [1, 2, 3, 0]}),
+    (lambda _, x, y: functional.pad(y, (1, 2, 3, 0), mode="replicate"), "replication_pad2d", {"padding": [1, 2, 3, 0]}),
+    (lambda _, x, y: functional.interpolate(y, scale_factor=2, mode="bilinear", align_corners=True),
+     "upsample_bilinear2d", {"scale_factor": [2, 2], "align_corners": 1}),
+    (lambda _, x, y: torch.matmul(y, y.relu()), "matmul", {}),
+    (lambda self, x, y: functional.dropout(y, 0.25, self.training), "dropout", {"p": 0.25}),
+])
+def test_functions_are_operations(what: object, kind: str, found: dict[str, object]) -> None:
+    example = EXAMPLE[..., :10, :]
+    layers = trace(Calls(what), example)
+    assert hyperparameters(*layers[-1]) == (kind, found)
+
+
 def test_what_is_refused() -> None:
     for what, message in (
         (lambda _, x, y: torch.erf(y), "the model calls erf"),
@@ -108,6 +123,12 @@ def test_what_is_refused() -> None:
         (lambda _, x, y: (y, x + y)[0], "the model's output is not what its last layer gives"),
         (lambda _, x, y: functional.max_pool2d(y, 2, ceil_mode=True), "ceil_mode True found, False is supported"),
         (lambda _, x, y: functional.adaptive_avg_pool2d(y, 2), "output_size 2 found, 1 is supported"),
+        (lambda _, x, y: functional.pad(y, (1, 1), "circular"), "mode=circular, value=None, pad=(1, 1); supported are"),
+        (lambda _, x, y: functional.pad(y, (1, 1), value=2.0), "value=2.0"),
+        (lambda _, x, y: functional.pad(y, (1, -1)), "padding (1, -1, 0, 0) found, four integers from 0 on are"),
+        (lambda _, x, y: functional.interpolate(y, scale_factor=2, mode="bicubic"), "mode bicubic found, nearest or"),
+        (lambda _, x, y: functional.interpolate(y, scale_factor=1.5, mode="bilinear"), "scale_factor 1.5 found, integ"),
+        (lambda _, x, y: functional.dropout(y, 1.0), "p 1.0 found, less than 1 is supported"),
     ):
         with pytest.raises(InputError) as error:
             trace(Calls(what), EXAMPLE)
