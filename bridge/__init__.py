@@ -17,10 +17,12 @@ from bridge.engine.arrays.device_array import DeviceArray
 from bridge.engine.network.functional import conv2d, conv2d_backward
 from bridge.engine.network.network import Network
 from bridge.exchange.model import Conv2d, Model, Relu
-from bridge.exchange.optimizers import Sgd
+from bridge.exchange.optimizers import Adam, AdamW, Sgd
 from bridge.gradcheck import gradcheck
 
 __all__ = [
+    "Adam",
+    "AdamW",
     "ArgumentError",
     "ArgumentTypeError",
     "BridgeError",

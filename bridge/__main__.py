@@ -15,6 +15,7 @@ COMMANDS = {
     "bridge.identities": "Do a result's own tensors fit together?",
     "bridge.gradcheck": "Do central differences confirm the gradients?",
     "bridge.step": "Train in Fortran; write every tensor.",
+    "bridge.exchange.upgrade": "Rewrite a file of version 1 as 2.",
     "bridge.doctor": "What works on this machine, and what is missing?",
     "reference.export": "Train in PyTorch; write every tensor.",
 }

@@ -8,7 +8,6 @@ that the one before it returned. So nothing can happen between the layers that t
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -110,30 +109,6 @@ def padding_of(name: str, conv: nn.Conv2d) -> list[int]:
             "not the same on both sides; numbers are supported"
         )
     return [total // 2 for total in both_sides]
-
-
-def model_json(layers: Layers, reduction: str) -> str:
-    """Return the text of ``/model``: layers and loss, as `docs/exchange-file.md` says."""
-    described = [
-        _conv_json(name, layer) if isinstance(layer, nn.Conv2d) else {"name": name, "type": "relu"}
-        for name, layer in layers
-    ]
-    return json.dumps({"layers": described, "loss": {"type": "mse", "reduction": reduction}})
-
-
-def _conv_json(name: str, conv: nn.Conv2d) -> dict[str, object]:
-    return {
-        "name": name,
-        "type": "conv2d",
-        "in_channels": conv.in_channels,
-        "out_channels": conv.out_channels,
-        "kernel_size": list(conv.kernel_size),
-        "stride": list(conv.stride),
-        "padding": padding_of(name, conv),
-        "dilation": list(conv.dilation),
-        "groups": conv.groups,
-        "bias": conv.bias is not None,
-    }
 
 
 def _private_copy(module: nn.Module) -> nn.Module:

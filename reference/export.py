@@ -120,8 +120,7 @@ class _Work:
         # A float64 step is its own twin.
         self.computed_twins = settings.twins if settings.precision == "float32" else 0
         size = settings.height, settings.width
-        self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size,
-                                            graph=settings.beyond_chains)
+        self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size)
         channels = next((layer.in_channels for _, layer in self.layers if isinstance(layer, torch.nn.Conv2d)), 1)
         self.input_shape = (settings.batch, channels, *size)
         self.shapes = output_shapes(self.layers, self.input_shape)

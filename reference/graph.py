@@ -61,7 +61,7 @@ class MaskedDropout(nn.Module):
         return x * (self.mask.to(x.dtype) / (1 - self.p))
 
 
-def trace(module: nn.Module, example: torch.Tensor) -> Layers:
+def trace(module: nn.Module, example: torch.Tensor | None = None) -> Layers:
     """Return the layers of a module, with the names of their inputs.
 
     Parameters
@@ -69,7 +69,7 @@ def trace(module: nn.Module, example: torch.Tensor) -> Layers:
     module : nn.Module
         Not modified.
     example : (n, c, h, w), of the parameters' type
-        The module is run on it.
+        `prove` runs the module on it; None: it is not run.
 
     Raises
     ------
@@ -94,7 +94,8 @@ def trace(module: nn.Module, example: torch.Tensor) -> Layers:
         hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
         if any(hooks) or "forward" in vars(layer):
             raise InputError(f"layer '{name}' has hooks, or a forward() of its own; supported are none")
-    _prove(module, layers, example)
+    if example is not None:
+        prove(module, layers, example)
     return layers
 
 
@@ -212,8 +213,14 @@ def _line(node: fx.Node) -> str:
     return " ({}, line {}: {})".format(*own[-1]) if own else ""
 
 
-def _prove(module: nn.Module, layers: Layers, example: torch.Tensor) -> None:
-    """The layers must give, to the bit, what the module gives: torch.fx does not see what depends on values."""
+def prove(module: nn.Module, layers: Layers, example: torch.Tensor) -> None:
+    """Refuse layers that do not give, to the bit, what the module gives: torch.fx does not see what depends on values.
+
+    Raises
+    ------
+    InputError
+        If the module fails on the example, or gives something else.
+    """
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         state = torch.random.get_rng_state()
         try:

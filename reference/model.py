@@ -15,7 +15,6 @@ from torch import nn
 
 from reference.chain import Layers, ModelRunError, padding_of
 from reference.chain import describe as describe
-from reference.chain import model_json as model_json
 from reference.errors import InputError, one_line
 from reference.graph import run, trace
 
@@ -64,7 +63,7 @@ class VariedCNN(nn.Module):
 
 
 def build_layers(
-    model: str | Callable[[], Any] | None, seed: int, dtype: torch.dtype, size: tuple[int, int], *, graph: bool = False
+    model: str | Callable[[], Any] | None, seed: int, dtype: torch.dtype, size: tuple[int, int]
 ) -> Layers:
     """Make the module and prove that it is a chain.
 
@@ -77,7 +76,6 @@ def build_layers(
         Of the weights: drawn in it, so that those of a float64 fixture use all their digits.
     size : (height, width) in pixels
         Of the images that the module will see.
-    graph : a chain is one, too
 
     Returns
     -------
@@ -90,7 +88,7 @@ def build_layers(
     """
     module = _call_factory(_find_factory(model), seed, dtype)
     channels = _input_channels(module, size, dtype)
-    if graph or not _looks_like_a_chain(module):
+    if not _looks_like_a_chain(module):
         return trace(module, _example(channels, size, dtype, images=2))
     small = min(size[0], EXAMPLE_PIXELS), min(size[1], EXAMPLE_PIXELS)
     try:

@@ -138,11 +138,6 @@ class ExportSettings:
             if getattr(self, name):
                 raise InputError(f"{name} {getattr(self, name)} found, and {self.optimizer} has none")
 
-    @property
-    def beyond_chains(self) -> bool:
-        """Return whether files of version 1, which have chains trained by SGD on squares, cannot hold it."""
-        return (self.loss, self.optimizer, self.schedule) != ("mse", "sgd", None)
-
     def with_lr(self, lr: float) -> ExportSettings:
         """Return the same with this learning rate."""
         return dataclasses.replace(self, lr=lr)

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import torch
 
-from reference.chain import Layers, model_json
+from reference.chain import Layers
 from reference.disk import check_place, disk_errors
 from reference.errors import InputError, one_line
 from reference.graph import hyperparameters
@@ -23,8 +23,7 @@ from reference.training import parameters, state
 from reference.version import version
 
 FORMAT = "cnn-exchange"
-# Chains are written as version 1, which the Fortran program reads; graphs as version 2.
-FORMAT_VERSION, GRAPH_VERSION = 1, 2
+FORMAT_VERSION = 2
 # Bytes of a tensor that is written behind the computation, and of what is checked and written at a time.
 LARGE, PIECE = 1 << 24, 1 << 20
 # Threads that check and write the parts of one.
@@ -117,7 +116,7 @@ def write_header(file: h5py.File, settings: ExportSettings, layers: Layers, data
     file.attrs.update(
         {
             "format": FORMAT,
-            "format_version": FORMAT_VERSION if layers.inputs is None else GRAPH_VERSION,
+            "format_version": FORMAT_VERSION,
             "producer": f"reference.export {version()}",
             "role": "reference",
             "precision": settings.precision,
@@ -132,10 +131,7 @@ def write_header(file: h5py.File, settings: ExportSettings, layers: Layers, data
             "target": target,
         }
     )
-    if layers.inputs is None:
-        file["model"] = model_json(layers, settings.reduction)
-    else:
-        _write_graph(file.create_group("model"), layers, settings)
+    _write_model(file.create_group("model"), layers, settings)
     optimizer = file.create_group("optimizer").attrs
     optimizer["type"] = settings.optimizer
     optimizer["lr"], optimizer["weight_decay"] = np.float64(settings.lr), np.float64(settings.weight_decay)
@@ -149,8 +145,8 @@ def write_header(file: h5py.File, settings: ExportSettings, layers: Layers, data
         optimizer["schedule"] = settings.schedule
 
 
-def _write_graph(group: h5py.Group, layers: Layers, settings: ExportSettings) -> None:
-    """``/model`` of version 2: a group for each layer, with its type, inputs and hyperparameters as attributes."""
+def _write_model(group: h5py.Group, layers: Layers, settings: ExportSettings) -> None:
+    """``/model``: a group for each layer, with its type, inputs and hyperparameters as attributes."""
     for index, (name, layer) in enumerate(layers):
         kind, found = hyperparameters(name, layer)
         attributes = group.create_group(f"layers/{name}").attrs

@@ -274,7 +274,7 @@ class ExchangeFile:
 
     def _model(self, version: int) -> Model | None:
         if version == 1:
-            return Model.from_json(self._text("model")) if self.has("model") else None
+            return Model.from_json(self._text("model")).joined() if self.has("model") else None
         group = self.file.get("model")
         return read_model(group) if isinstance(group, h5py.Group) else None
 
@@ -309,6 +309,15 @@ class ExchangeFile:
         if version == 1 and found.get("type") != "sgd":
             raise FileError(f"attribute type of /optimizer is {shortened(found.get('type'))}, expected 'sgd'")
         return read_optimizer(found)
+
+    def has_memory(self, step: int) -> bool:
+        """Return whether it has what the optimiser remembers of some parameter before a step."""
+        if self.model is None or self.optimizer is None:
+            return False
+        names = self.model.parameter_shapes()
+        if self.attributes["format_version"] == 1:
+            return any(self.has(f"steps/{step}/momenta/{name}") for name in names)
+        return any(self.has(f"steps/{step}/optimizer/{name}/{self.optimizer.memory[0]}") for name in names)
 
     def optimizer_at(self, step: int) -> Optimizer | None:
         """Return the optimiser with the learning rate of a step, where the file says one (attribute lr of /steps/<k>).

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from bridge.common.errors import FileError
 from bridge.operations.graph import INPUT, Graph
+from bridge.operations.hyperparameters import NAME
 from bridge.operations.losses import LOSSES, Loss, MeanSquaredError
 from bridge.operations.operation import Operation as Operation
 from bridge.operations.operation import Shape as Shape
@@ -18,7 +18,6 @@ from bridge.operations.pointwise import Relu as Relu
 from bridge.operations.products import Conv2d as Conv2d
 
 Pair = tuple[int, int]
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}")
 
 #: Layers of a chain, which the Fortran library computes
 Layer = Conv2d | Relu
@@ -71,19 +70,9 @@ class Model:
         _only_keys("loss", loss, {"type", "reduction"})
         return cls(layers, loss["reduction"] == "mean")
 
-    def to_json(self) -> str:
-        """Return the text that `from_json` reads; the model is a chain."""
-        layers: list[dict[str, Any]] = []
-        for layer in self.layers:
-            if not isinstance(layer, Conv2d):
-                layers.append({"name": layer.name, "type": "relu"})
-            else:
-                layers.append({"name": layer.name, "type": "conv2d"} | {
-                    key: list(value) if isinstance(value, tuple) else value
-                    for key, value in vars(layer).items() if key not in ("name", "inputs")
-                })
-        loss = {"type": "mse", "reduction": "mean" if self.mean else "sum"}
-        return json.dumps({"layers": layers, "loss": loss})
+    def joined(self) -> Model:
+        """Return the same model, whose layers say whose outputs they take."""
+        return replace(self, layers=self.graph.nodes)
 
     @cached_property
     def graph(self) -> Graph:
@@ -92,10 +81,10 @@ class Model:
 
     @cached_property
     def is_chain(self) -> bool:
-        """Return whether it consists of convolutions and ReLUs, each taking the output of the one before, and its loss
-        is the mean squared error.
+        """Return whether it consists of convolutions and perhaps ReLUs, each taking the output of the one before, and
+        its loss is the mean squared error.
         """
-        if self.loss != MeanSquaredError.kind:
+        if self.loss != MeanSquaredError.kind or not self.convolutions:
             return False
         names = [INPUT, *(layer.name for layer in self.layers)]
         return all(isinstance(layer, (Conv2d, Relu)) and layer.inputs in ((), (before,))

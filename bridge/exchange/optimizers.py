@@ -28,6 +28,11 @@ class Sgd:
         """Return whether a step depends on the gradients of steps before it."""
         return bool(self.momentum)
 
+    @property
+    def memory(self) -> tuple[str, ...]:
+        """Return the names of what it remembers of a parameter, as exchange files have them."""
+        return ("momentum",)
+
 
 @dataclass(frozen=True)
 class Adam:
@@ -44,6 +49,11 @@ class Adam:
         """Return True: a step depends on all gradients before it."""
         return True
 
+    @property
+    def memory(self) -> tuple[str, ...]:
+        """Return the names of what it remembers of a parameter, as exchange files have them."""
+        return ("exp_avg", "exp_avg_sq")
+
 
 @dataclass(frozen=True)
 class AdamW(Adam):
@@ -54,6 +64,7 @@ Optimizer = Sgd | Adam
 
 #: By their names in exchange files
 OPTIMIZERS: dict[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
+KINDS = {one: name for name, one in OPTIMIZERS.items()}
 
 
 def read_optimizer(found: Mapping[str, Value]) -> Optimizer:

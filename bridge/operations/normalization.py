@@ -39,6 +39,10 @@ class BatchNorm2d(Operation):
         shape = (self.num_features,)
         return {"running_mean": shape, "running_var": shape} if self.track_running_stats else {}
 
+    def initial_state(self) -> dict[str, float]:
+        """Return mean 0 and variance 1, as torch's."""
+        return {name: float(name == "running_var") for name in self.state_shapes()}
+
     def new_state_shapes(self) -> dict[str, Shape]:
         """Return those of all state in training, and none else."""
         return self.state_shapes() if self.training else {}

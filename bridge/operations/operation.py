@@ -41,6 +41,14 @@ class Operation:
     arity: ClassVar[int] = 1
     has_mask: ClassVar[bool] = False
 
+    def check(self) -> None:
+        """Refuse hyperparameters that do not fit together.
+
+        Raises
+        ------
+        FileError
+        """
+
     def output_shape(self, *shapes: Shape) -> Shape:
         """Return the shape of the output for these shapes of the inputs.
 
@@ -61,6 +69,10 @@ class Operation:
         The formulas find it among the parameters, as it is before the step.
         """
         return {}
+
+    def initial_state(self) -> dict[str, float]:
+        """Return the numbers that its state has all over before any step, by name."""
+        return dict.fromkeys(self.state_shapes(), 0.0)
 
     def new_state_shapes(self) -> dict[str, Shape]:
         """Return those of the state that a forward pass changes."""

@@ -32,6 +32,10 @@ class Conv2d(Operation):
         """Return the shape of the filter bank, (k, c / groups, r, s)."""
         return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
+    def check(self) -> None:
+        """Refuse channels that the groups do not divide."""
+        _check_groups(self)
+
     def parameter_shapes(self) -> dict[str, Shape]:
         """Return those of the filter bank and, where there is one, of the bias, (k,)."""
         return {"weight": self.weight_shape} | ({"bias": (self.out_channels,)} if self.bias else {})
@@ -102,6 +106,10 @@ class ConvTranspose2d(Operation):
         return Conv2d(self.name, self.out_channels, self.in_channels, self.kernel_size, self.stride, self.padding,
                       self.dilation, self.groups, bias=False)
 
+    def check(self) -> None:
+        """Refuse channels that the groups do not divide."""
+        _check_groups(self)
+
     def parameter_shapes(self) -> dict[str, Shape]:
         """Return those of the filter bank, (c, k / groups, r, s), and, where there is one, of the bias, (k,)."""
         weight = {"weight": self.convolution.weight_shape}
@@ -141,6 +149,12 @@ class ConvTranspose2d(Operation):
 
         return functional.conv_transpose2d(inputs[0], parameters["weight"], parameters.get("bias"), self.stride,
                                            self.padding, self.output_padding, self.groups, self.dilation)
+
+
+def _check_groups(convolution: Conv2d | ConvTranspose2d) -> None:
+    channels = convolution.in_channels, convolution.out_channels
+    if any(one % convolution.groups for one in channels):
+        raise convolution.refuse(f"channels {channels} in {convolution.groups} groups", "multiples of the groups")
 
 
 @dataclass(frozen=True)

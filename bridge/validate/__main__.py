@@ -31,7 +31,7 @@ from bridge.judge.verdict import Verdict, unanswered
 from bridge.operations.losses import LOSSES
 from bridge.report import print_report
 from bridge.report.outputs import add_output_arguments, check_outputs, finish
-from bridge.validate import cross_check, experiments, precision_study
+from bridge.validate import experiments, precision_study
 from bridge.validate import run as validation
 from bridge.validate.options import Files, Options
 from bridge.validate.plots import check_plot, drawn, plot_precisions
@@ -181,10 +181,8 @@ def _reported(pair: FilePair, judgement: Judgement, files: Files, options: Optio
     console, errors, start = consoles
     comparison, verdict = judgement
     failed, unplotted = list[str](), list[str]()
-    again = None
-    if cross_check.is_possible(pair):
-        again = attempt(failed, "the same steps through the Python extension",
-                        lambda: validation.repeated(pair, options.device, errors), None)
+    again = attempt(failed, "the same steps through the Python extension",
+                    lambda: validation.repeated(pair, options.device, errors), None)
     if failed:
         verdict = unanswered(verdict, failed)
     elif again and again[1] and DeviceSpec.parse(options.device).repeatable:

@@ -13,8 +13,6 @@ from bridge.common.progress import Report
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.network.network import Network
 from bridge.exchange.file import ExchangeFile
-from bridge.exchange.model import Conv2d
-from bridge.exchange.optimizers import Sgd
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import NotJudged
 
@@ -32,7 +30,7 @@ def differences(pair: FilePair, device: str = "cpu", progress: Report | None = N
     compared, differing = 0, []
     network = _network(pair, device)
     for k in range(pair.steps):
-        for name, found in _step(network, pair.reference, k):
+        for name, found in _step(network, pair, k):
             compared, array = compared + 1, to_host(found)
             if not _same_bits(array, pair.candidate.read(f"steps/{k}/{name}", array.shape)):
                 differing.append(NotJudged(name, k, "differs between cnn_step and the extension"))
@@ -45,42 +43,41 @@ def differences(pair: FilePair, device: str = "cpu", progress: Report | None = N
     return compared, differing
 
 
-def is_possible(pair: FilePair) -> bool:
-    """Return whether the extension has what the fixture asks for: a chain, trained by SGD with one learning rate."""
-    rates = {pair.optimizer_at(k).lr for k in range(pair.steps)}
-    return pair.model.is_chain and isinstance(pair.optimizer, Sgd) and len(rates) == 1
-
-
 def _network(pair: FilePair, device: str) -> Network:
     """The fixture's model with its first weights, in the result's precision."""
     network = Network(pair.model, pair.candidate.precision, device)
     for name, w in pair.start.items():
         network.parameters[name.replace("/", ".")][...] = to_device(w, device)
+    for name, array in network.buffers.items():
+        path = f"state/{name.replace('.', '/')}"
+        array[...] = to_device(pair.reference.read(path, array.shape).astype(network.dtype), device)
     network.frozen = [name.replace("/", ".") for name in pair.frozen]
     return network
 
 
-def _step(network: Network, source: ExchangeFile, k: int) -> Iterator[tuple[str, Any]]:
+def _step(network: Network, pair: FilePair, k: int) -> Iterator[tuple[str, Any]]:
     """Every tensor of step k by its name in the file, one after the other, where the network has it."""
-    assert isinstance(source.optimizer, Sgd)
-    batch = (
-        source.read(f"batches/{k}/{name}", source.shape(f"batches/{k}/{name}")).astype(network.dtype)
-        for name in ("input", "target")
-    )
-    x, target = (to_device(array, network.device) for array in batch)
+    source, optimizer = pair.reference, pair.optimizer_at(k)
+    x, target = (_read(source, f"batches/{k}/{name}", network.dtype) for name in ("input", "target"))
+    network.masks.give({name: _read(source, f"steps/{k}/masks/{name}", network.dtype)
+                        for name in network.model.graph.masked()})
     yield from _weights(network)
-    network.forward(x)
+    network.forward(to_device(x, network.device))
     for layer in network.model.layers:
         yield f"forward/{layer.name}", network.output(layer.name)
-    yield "loss", np.asarray(network.loss(target))
+        for name in layer.new_state_shapes():
+            yield f"state/{layer.name}/{name}", network.buffers[f"{layer.name}.{name}"]
+    yield "loss", np.asarray(network.loss(to_device(target, network.device)))
     yield "grads/input", network.backward()
     for layer in network.model.layers:
         yield f"grads/{layer.name}/output", network.output_gradient(layer.name)
-        if isinstance(layer, Conv2d):
-            yield f"grads/{layer.name}/weight", network.gradients[f"{layer.name}.weight"]
-            if layer.bias:
-                yield f"grads/{layer.name}/bias", network.gradients[f"{layer.name}.bias"]
-    network.update(**vars(source.optimizer))
+        for name in layer.parameter_shapes():
+            yield f"grads/{layer.name}/{name}", network.gradients[f"{layer.name}.{name}"]
+    network.update(optimizer)
+
+
+def _read(source: ExchangeFile, name: str, dtype: str) -> Array:
+    return source.read(name, source.shape(name)).astype(dtype)
 
 
 def _weights(network: Network) -> Iterator[tuple[str, Any]]:

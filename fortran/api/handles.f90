@@ -5,15 +5,28 @@ module cnn_api_handles
    use cnn_core_error, only : error_type, fail
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
-   use cnn_model_network, only : network_type
+   use cnn_model_description, only : description_type
+   use cnn_model_network, only : layer_view_type, network_type
    use cnn_model_parameters, only : parameter_type
+   use cnn_operations_attributes, only : attributes_type
    implicit none
    private
 
-   public :: new_network, free_network, find_network, find_parameter, named_tensor
+   public :: new_draft, free_network, find_draft, find_network, find_parameter, named_tensor
+
+   !> A network, or before it is built what it will be made of
+   type, public :: draft_type
+      class(network_type), allocatable :: network
+      type(description_type) :: description
+      !> The layer that is being described, which is added to the description when the next one begins
+      character(len=:), allocatable :: kind, name, inputs
+      type(attributes_type) :: attributes
+   contains
+      procedure :: add_layer
+   end type draft_type
 
    type :: slot_type
-      type(network_type), pointer :: network => null()
+      type(draft_type), pointer :: draft => null()
    end type slot_type
 
    !> Networks by handle; a freed place is used again
@@ -22,111 +35,143 @@ module cnn_api_handles
 contains
 
    !> A place for a new network
-   subroutine new_network(handle, network)
+   subroutine new_draft(handle)
       !> Its number
       integer(c_int), intent(out) :: handle
-      !> Default initialised, to be built
-      type(network_type), pointer, intent(out) :: network
       handle = int(free_place(), c_int)
-      allocate (slots(handle)%network)
-      network => slots(handle)%network
-   end subroutine new_network
+      allocate (slots(handle)%draft)
+   end subroutine new_draft
+
+   !> The layer that is being described, where there is one, is complete
+   subroutine add_layer(self, error)
+      !> The draft
+      class(draft_type), intent(inout) :: self
+      !> It cannot be a layer
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. allocated(self%name)) return
+      call self%description%add(self%kind, self%name, self%inputs, self%attributes, error)
+      deallocate (self%name)
+   end subroutine add_layer
 
    !> Free a network; an unknown handle is not an error
    subroutine free_network(handle)
       !> Its number
       integer(c_int), intent(in) :: handle
-      type(network_type), pointer :: network
+      type(draft_type), pointer :: draft
       type(error_type), allocatable :: error
-      call find_network(handle, network, error)
+      call find_draft(handle, draft, error)
       if (allocated(error)) return
-      deallocate (slots(handle)%network)
+      ! By itself, so that it is finalized
+      if (allocated(draft%network)) deallocate (draft%network)
+      deallocate (slots(handle)%draft)
    end subroutine free_network
+
+   subroutine find_draft(handle, draft, error)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> With this handle; null where there is none
+      type(draft_type), pointer, intent(out) :: draft
+      !> Where there is no such network
+      type(error_type), allocatable, intent(out) :: error
+      nullify (draft)
+      if (allocated(slots)) then
+         if (handle >= 1 .and. handle <= size(slots)) draft => slots(handle)%draft
+      end if
+      if (.not. associated(draft)) call fail(error, "network "//to_text(int(handle))//" does not exist")
+   end subroutine find_draft
 
    subroutine find_network(handle, network, error)
       !> The network's number
       integer(c_int), intent(in) :: handle
       !> With this handle; null where there is none
-      type(network_type), pointer, intent(out) :: network
-      !> Where there is no such network
+      class(network_type), pointer, intent(out) :: network
+      !> Where there is no such network, or it is not built
       type(error_type), allocatable, intent(out) :: error
+      type(draft_type), pointer :: draft
       nullify (network)
-      if (allocated(slots)) then
-         if (handle >= 1 .and. handle <= size(slots)) network => slots(handle)%network
+      call find_draft(handle, draft, error)
+      if (allocated(error)) return
+      if (allocated(draft%network)) then
+         network => draft%network
+      else
+         call fail(error, "network "//to_text(int(handle))//" is not built")
       end if
-      if (.not. associated(network)) call fail(error, "network "//to_text(int(handle))//" does not exist")
    end subroutine find_network
 
    !> A parameter of a network
-   subroutine find_parameter(handle, layer, which, network, parameter, error)
+   subroutine find_parameter(handle, layer, number, network, parameter, error)
       !> The network's
       integer(c_int), intent(in) :: handle
       !> Number of the layer, from 1
       integer(c_int), intent(in) :: layer
-      !> 1 its weight, 2 its bias
-      integer(c_int), intent(in) :: which
+      !> Number of the parameter in the layer, from 1
+      integer(c_int), intent(in) :: number
       !> With this handle
-      type(network_type), pointer, intent(out) :: network
+      class(network_type), pointer, intent(out) :: network
       !> Found
       type(parameter_type), intent(out) :: parameter
       !> Where there is no such network or parameter
       type(error_type), allocatable, intent(out) :: error
+      type(layer_view_type) :: view
       call find_network(handle, network, error)
       if (allocated(error)) return
-      if (layer >= 1 .and. layer <= size(network%layers)) then
-         parameter = network%layers(layer)%weight
-         if (which == 2) parameter = network%layers(layer)%bias
+      if (layer >= 1 .and. layer <= network%layer_count()) then
+         call network%view(int(layer), view)
+         if (number >= 1 .and. number <= size(view%parameters)) parameter = view%parameters(number)
       end if
       if (parameter%number == 0) call fail(error, "network: layer "//to_text(int(layer))// &
-         & " has no parameter number "//to_text(int(which)))
+         & " has no parameter number "//to_text(int(number)))
    end subroutine find_parameter
 
-   !> which: 1 weight, 2 bias, 3 weight gradient, 4 bias gradient, 5 output, 6 output gradient, 7 momentum of the
-   !> weight, 8 of the bias
-   subroutine named_tensor(network, layer, which, tensor, error)
+   !> item: 1 value of a parameter, 2 its gradient, 3 and 4 what the optimizer remembers of it, 5 the layer's output,
+   !> 6 the output's gradient, 7 state
+   subroutine named_tensor(network, layer, item, number, tensor, error)
       !> With this tensor
-      type(network_type), intent(in) :: network
+      class(network_type), intent(in) :: network
       !> Number of the layer, from 1; 0 for the network's input
       integer(c_int), intent(in) :: layer
-      !> Number of the tensor
-      integer(c_int), intent(in) :: which
+      !> What of the layer
+      integer(c_int), intent(in) :: item
+      !> Number of the parameter or state in the layer, from 1
+      integer(c_int), intent(in) :: number
       !> Found; not allocated where it does not exist yet
       type(tensor_type), intent(out) :: tensor
       !> Where there is no such number, or the output is kept in a form of the device's own
       type(error_type), allocatable, intent(out) :: error
-      if (layer == 0 .and. which == 6) then
+      type(layer_view_type) :: view
+      if (layer == 0 .and. item == 6) then
          tensor = network%input_gradient
          return
       end if
-      if (layer < 1 .or. layer > size(network%layers)) then
-         call fail(error, "layer "//to_text(int(layer))//" of a network of "//to_text(size(network%layers)))
+      if (layer < 1 .or. layer > network%layer_count()) then
+         call fail(error, "layer "//to_text(int(layer))//" of a network of "//to_text(network%layer_count()))
          return
       end if
-      select case (which)
+      call network%view(int(layer), view)
+      if (number < 1 .or. (item <= 4 .and. number > size(view%parameters)) .or. &
+         & (item == 7 .and. number > size(view%state))) then
+         call fail(error, "layer "//view%name//": no tensor "//to_text(int(number))//" of item "//to_text(int(item)))
+         return
+      end if
+      select case (item)
        case (1)
-         tensor = network%layers(layer)%weight%value
+         tensor = view%parameters(number)%value
        case (2)
-         tensor = network%layers(layer)%bias%value
-       case (3)
-         tensor = network%layers(layer)%weight%gradient
-       case (4)
-         tensor = network%layers(layer)%bias%gradient
+         tensor = view%parameters(number)%gradient
+       case (3, 4)
+         tensor = network%parameters%memory(view%parameters(number)%number, item - 2)
        case (5)
-         if (network%layers(layer)%opaque) then
-            call fail(error, "output: the device keeps that of "//network%layers(layer)%is%name//" in a form of "// &
-               & "its own, expected "//network%description%layers(size(network%layers))%name// &
-               & ", or a network with keep_activations=True")
+         if (allocated(view%hidden_because)) then
+            call fail(error, "output: "//view%hidden_because)
          else
-            tensor = network%layers(layer)%output
+            tensor = view%output
          end if
        case (6)
-         tensor = network%layers(layer)%output_gradient
+         tensor = view%output_gradient
        case (7)
-         tensor = network%parameters%momentum(network%layers(layer)%weight%number)
-       case (8)
-         tensor = network%parameters%momentum(network%layers(layer)%bias%number)
+         tensor = view%state(number)
        case default
-         call fail(error, "no tensor number "//to_text(int(which)))
+         call fail(error, "no item number "//to_text(int(item)))
       end select
    end subroutine named_tensor
 
@@ -135,7 +180,7 @@ contains
       type(slot_type), allocatable :: larger(:)
       if (.not. allocated(slots)) allocate (slots(8))
       do free_place = 1, size(slots)
-         if (.not. associated(slots(free_place)%network)) return
+         if (.not. associated(slots(free_place)%draft)) return
       end do
       allocate (larger(2*size(slots)))
       larger(:size(slots)) = slots

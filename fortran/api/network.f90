@@ -4,49 +4,121 @@
 !> One of the flat faces that f90wrap wraps: numbers, addresses, texts; no logic. cnn_api_values says what they mean.
 module cnn_api_network
    use, intrinsic :: iso_c_binding, only : c_double, c_int, c_int64_t
-   use cnn_api_handles, only : find_network, free_network, new_network
-   use cnn_api_values, only : hand_over
-   use cnn_core_error, only : error_type
-   use cnn_core_sgd, only : sgd_type
+   use cnn_api_handles, only : draft_type, find_draft, find_network, free_network, new_draft
+   use cnn_api_values, only : hand_over, optimizer_of
+   use cnn_core_error, only : error_type, fail
    use cnn_core_version, only : version
    use cnn_io_fixture, only : fixture_type
    use cnn_io_result, only : result_type
+   use cnn_model_build_network, only : build_network
+   use cnn_model_chain, only : chain_type
+   use cnn_model_chain_plan, only : describe_plan
    use cnn_model_network, only : network_type
-   use cnn_model_network_plan, only : describe_plan
+   use cnn_operations_attributes, only : attribute_type
+   use cnn_optimizers_optimizer, only : optimizer_type
    implicit none
    private
 
    ! f90wrap's code declares its arguments with these kinds and finds them here
    public :: c_double, c_int, c_int64_t
-   public :: network_create, network_free, network_read_weights, network_save, network_steps_done, network_plan
+   public :: network_begin, network_layer, network_attribute, network_build, network_free, network_read_weights, &
+      & network_save, network_steps_done, network_plan
 
 contains
 
-   !> A new network from a model description; its weights are zero.
-   !> `kept` is `keep_all`, `keep_after_relu` or `keep_needed` of cnn_model_layers
-   subroutine network_create(text, dtype, device, kept, handle, ierr, errmsg)
-      !> Description of the model, JSON
-      character(len=*), intent(in) :: text
-      !> Name of the device, with its options
-      character(len=*), intent(in) :: device
-      !> Element type, float32 or float64 of cnn_core_kinds
-      integer(c_int), intent(in) :: dtype
-      !> 0, 1 or 2: see above
-      integer(c_int), intent(in) :: kept
+   !> A new network: then come its layers, each with its hyperparameters, and `network_build`
+   subroutine network_begin(handle, ierr, errmsg)
       !> Number of the new network
       integer(c_int), intent(out) :: handle
-      !> 0 good, 1 failed, 2 the training diverges
+      !> 0
+      integer(c_int), intent(out) :: ierr
+      !> Blank
+      character(len=512), intent(out) :: errmsg
+      type(error_type), allocatable :: error
+      call new_draft(handle)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_begin
+
+   !> The next layer of a network that is not built yet
+   subroutine network_layer(handle, kind, name, inputs, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> Type of the layer, as in exchange files
+      character(len=*), intent(in) :: kind
+      !> The layer's
+      character(len=*), intent(in) :: name
+      !> Names of those whose outputs it takes, with commas between them; empty: the layer before
+      character(len=*), intent(in) :: inputs
+      !> 0 good, 1 failed
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong with the layer before it, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      type(draft_type), pointer :: draft
+      type(error_type), allocatable :: error
+      call find_draft(handle, draft, error)
+      if (.not. allocated(error)) call draft%add_layer(error)
+      if (.not. allocated(error)) then
+         draft%kind = kind
+         draft%name = name
+         draft%inputs = inputs
+         draft%attributes%items = [attribute_type ::]
+      end if
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_layer
+
+   !> A hyperparameter of the last layer
+   subroutine network_attribute(handle, name, count, numbers, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> As in exchange files
+      character(len=*), intent(in) :: name
+      !> How many numbers it has, 1 to 4
+      integer(c_int), intent(in) :: count
+      !> They, and zeros behind them
+      real(c_double), intent(in) :: numbers(4)
+      !> 0 good, 1 failed
       integer(c_int), intent(out) :: ierr
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
-      type(network_type), pointer :: network
+      type(draft_type), pointer :: draft
+      type(attribute_type) :: attribute
       type(error_type), allocatable :: error
-      call new_network(handle, network)
-      network%keep_activations = int(kept)
-      call network%build(text, dtype, device, error)
-      if (allocated(error)) call free_network(handle)
+      call find_draft(handle, draft, error)
+      if (.not. allocated(error)) then
+         attribute%name = name
+         attribute%numbers = numbers(:count)
+         draft%attributes%items = [draft%attributes%items, attribute]
+      end if
       call hand_over(error, ierr, errmsg)
-   end subroutine network_create
+   end subroutine network_attribute
+
+   !> After the last layer: the network, whose parameters and state are undefined.
+   !> `kept` is `keep_all`, `keep_after_relu` or `keep_needed` of cnn_model_layers
+   subroutine network_build(handle, dtype, device, kept, loss, reduction, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> Element type, float32 or float64 of cnn_core_kinds
+      integer(c_int), intent(in) :: dtype
+      !> Name of the device, with its options
+      character(len=*), intent(in) :: device
+      !> 0, 1 or 2: see above
+      integer(c_int), intent(in) :: kept
+      !> Type of the loss, as in exchange files
+      character(len=*), intent(in) :: loss
+      !> mean or sum
+      character(len=*), intent(in) :: reduction
+      !> 0 good, 1 failed
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      type(draft_type), pointer :: draft
+      type(error_type), allocatable :: error
+      call find_draft(handle, draft, error)
+      if (.not. allocated(error)) call draft%add_layer(error)
+      if (.not. allocated(error)) call draft%description%set_loss(loss, reduction, error)
+      if (.not. allocated(error)) call build_network(draft%description, dtype, device, int(kept), draft%network, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_build
 
    !> Free a network; an unknown handle is not an error
    subroutine network_free(handle)
@@ -67,7 +139,7 @@ contains
       integer(c_int), intent(out) :: ierr
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
-      type(network_type), pointer :: network
+      class(network_type), pointer :: network
       type(fixture_type) :: fixture
       type(error_type), allocatable :: error
       call find_network(handle, network, error)
@@ -76,33 +148,29 @@ contains
       call hand_over(error, ierr, errmsg)
    end subroutine network_read_weights
 
-   !> An exchange file with the model, the optimiser settings, and the weights and momenta as those before step 0; an
-   !> older file stays as it was where one of them is NaN or infinite, which no reader would take
-   subroutine network_save(handle, path, lr, momentum, dampening, weight_decay, nesterov, ierr, errmsg)
+   !> An exchange file with the model, the optimiser's settings, and parameters, state and what the optimiser remembers
+   !> as those before step 0; an older file stays as it was where one of them is NaN or infinite, which no reader would
+   !> take
+   subroutine network_save(handle, path, kind, settings, ierr, errmsg)
       !> The network's number
       integer(c_int), intent(in) :: handle
-      !> 1 for Nesterov's momentum, else 0
-      integer(c_int), intent(in) :: nesterov
       !> Name of the file
       character(len=*), intent(in) :: path
-      !> Learning rate
-      real(c_double), intent(in) :: lr
-      !> Factor of the momentum
-      real(c_double), intent(in) :: momentum
-      !> Of the gradient that goes into the momentum
-      real(c_double), intent(in) :: dampening
-      !> Factor of the weights that is added to their gradient
-      real(c_double), intent(in) :: weight_decay
+      !> Type of the optimizer, as in exchange files
+      character(len=*), intent(in) :: kind
+      !> Its settings in their order there, the learning rate first; zeros behind them
+      real(c_double), intent(in) :: settings(8)
       !> 0 good, 1 failed, 2 the training diverges
       integer(c_int), intent(out) :: ierr
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
-      type(network_type), pointer :: network
+      class(network_type), pointer :: network
+      class(optimizer_type), allocatable :: optimizer
       type(result_type) :: file
       type(error_type), allocatable :: error
       call find_network(handle, network, error)
-      if (.not. allocated(error)) call write_file(path, network, &
-         & sgd_type(lr, momentum, dampening, weight_decay, nesterov /= 0), file, error)
+      if (.not. allocated(error)) call optimizer_of(kind, settings, optimizer, error)
+      if (.not. allocated(error)) call write_file(path, network, optimizer, file, error)
       if (allocated(error)) call file%abandon()
       call hand_over(error, ierr, errmsg)
    end subroutine network_save
@@ -117,7 +185,7 @@ contains
       integer(c_int), intent(out) :: ierr
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
-      type(network_type), pointer :: network
+      class(network_type), pointer :: network
       type(error_type), allocatable :: error
       steps = 0
       call find_network(handle, network, error)
@@ -138,12 +206,19 @@ contains
       integer(c_int), intent(out) :: ierr
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
-      type(network_type), pointer :: network
+      class(network_type), pointer :: network
       character(len=:), allocatable :: plan
       type(error_type), allocatable :: error
       text = ""
       call find_network(handle, network, error)
-      if (.not. allocated(error)) call describe_plan(network, int(x_extent), plan, error)
+      if (.not. allocated(error)) then
+         select type (network)
+          type is (chain_type)
+            call describe_plan(network, int(x_extent), plan, error)
+          class default
+            call fail(error, "plan: the network is no chain of convolutions and ReLUs, expected one")
+         end select
+      end if
       if (.not. allocated(error)) text = plan
       call hand_over(error, ierr, errmsg)
    end subroutine network_plan
@@ -155,7 +230,7 @@ contains
       !> Number of the step in the file, from 0
       integer(c_int), intent(in) :: step
       !> Of the same model
-      type(network_type), intent(inout) :: network
+      class(network_type), intent(inout) :: network
       !> The file, to be closed in any case
       type(fixture_type), intent(inout) :: fixture
       !> Of the file
@@ -168,19 +243,19 @@ contains
    end subroutine read_file
 
    !> A file with a network, whole where there is no error
-   subroutine write_file(path, network, sgd, file, error)
+   subroutine write_file(path, network, optimizer, file, error)
       !> Name of the file
       character(len=*), intent(in) :: path
-      !> Whose weights and momenta are written
-      type(network_type), intent(in) :: network
-      !> Settings of the optimizer
-      type(sgd_type), intent(in) :: sgd
+      !> Whose training can go on from the file
+      class(network_type), intent(in) :: network
+      !> Its settings are written
+      class(optimizer_type), intent(in) :: optimizer
       !> The file, to be abandoned after an error
       type(result_type), intent(inout) :: file
       !> Of the file; a weight or momentum that is NaN or infinite
       type(error_type), allocatable, intent(out) :: error
       file%finite_only = .true.
-      call file%create(path, "bridge.Network "//version, network, sgd, error)
+      call file%begin(path, "bridge.Network "//version, network, optimizer, error)
       if (allocated(error)) return
       call file%write_weights(0, network, error)
       if (allocated(error)) return

@@ -6,14 +6,16 @@
 !> 2 a training diverges) and `errmsg`. Nothing here checks that an address is good: that is the work of
 !> `bridge/engine/library/extension.py`, the only caller.
 module cnn_api_values
-   use, intrinsic :: iso_c_binding, only : c_int, c_int64_t, c_intptr_t, c_null_ptr, c_ptr
+   use, intrinsic :: iso_c_binding, only : c_double, c_int, c_int64_t, c_intptr_t, c_null_ptr, c_ptr
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_error, only : error_type
    use cnn_core_tensor, only : tensor_type
+   use cnn_optimizers_optimizer, only : optimizer_type, setting_type
+   use cnn_optimizers_registry, only : make_optimizer
    implicit none
    private
 
-   public :: conv_from, tensor_at, pointer_to, hand_over
+   public :: conv_from, tensor_at, pointer_to, optimizer_of, hand_over
 
    !> Characters of a message
    integer, parameter :: message_length = 512
@@ -43,6 +45,23 @@ contains
       integer(c_int64_t), intent(in) :: address
       pointer_to = transfer(int(address, c_intptr_t), c_null_ptr)
    end function pointer_to
+
+   !> An optimizer from its type and its settings
+   subroutine optimizer_of(kind, settings, optimizer, error)
+      !> Type in exchange files
+      character(len=*), intent(in) :: kind
+      !> In their order there; what is behind them is not looked at
+      real(c_double), intent(in) :: settings(:)
+      !> The new one
+      class(optimizer_type), allocatable, intent(out) :: optimizer
+      !> No such optimizer, or a setting that is out of its range
+      type(error_type), allocatable, intent(out) :: error
+      type(setting_type), allocatable :: known(:)
+      call make_optimizer(kind, optimizer, error)
+      if (allocated(error)) return
+      allocate (known, source=optimizer%settings())
+      call optimizer%set(settings(:size(known)), error)
+   end subroutine optimizer_of
 
    subroutine hand_over(error, ierr, errmsg)
       !> Not allocated where all is well

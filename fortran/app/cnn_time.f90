@@ -36,7 +36,7 @@ contains
       !> What is wrong with the command line or the fixture, or why a step failed
       type(error_type), allocatable, intent(out) :: error
       type(fixture_type) :: fixture
-      type(network_type) :: network
+      class(network_type), allocatable :: network
       type(tensor_type) :: input, target
       character(len=:), allocatable :: path
       integer :: steps
@@ -50,9 +50,8 @@ contains
       end if
       call check_readable(path, error)
       if (allocated(error)) return
-      network%keep_activations = keep_needed
       call run(path, fixture, network, input, target, steps, error)
-      if (allocated(network%backend)) then
+      if (allocated(network)) then
          call network%backend%release(input)
          call network%backend%release(target)
       end if
@@ -66,7 +65,7 @@ contains
       !> The fixture, to be closed
       type(fixture_type), intent(inout) :: fixture
       !> The network, with the fixture's weights; trained
-      type(network_type), intent(inout) :: network
+      class(network_type), allocatable, intent(out) :: network
       !> The batch, on the network's device
       type(tensor_type), intent(inout) :: input
       !> What its output should be, on the network's device
@@ -77,16 +76,17 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: before, after, rate
       real(dp) :: loss
-      integer :: i
+      integer :: i, rank
       call fixture%open(path, error)
       if (allocated(error)) return
-      call prepare(fixture, device(), "", network, error)
+      call prepare(fixture, device(), "", keep_needed, network, error)
       if (allocated(error)) return
-      call fixture%read_batch(0, network, input, target, error)
+      call fixture%read_batch(0, network, input, target, error, rank)
+      if (.not. allocated(error)) call fixture%read_masks(0, network, error)
       if (allocated(error)) return
       do i = 1, steps
          call system_clock(before, rate)
-         call network%step(input, target, fixture%sgd(), .true., loss, error)
+         call network%step(input, target, fixture%optimizer, .true., loss, error, rank)
          if (allocated(error)) return
          call system_clock(after)
          write (*, "(es14.7)") real(after - before, dp)/real(rate, dp)

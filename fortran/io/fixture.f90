@@ -4,40 +4,38 @@ module cnn_io_fixture
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_name, i8
-   use cnn_core_sgd, only : sgd_type
    use cnn_core_tensor, only : all_finite, tensor_type
-   use cnn_core_text, only : to_text
-   use cnn_io_format, only : momenta_path, weights_path
+   use cnn_core_text, only : name_type, to_text
+   use cnn_io_format, only : initial_state, momenta_path, optimizer_path, weights_path
    use cnn_io_hdf5_file, only : hdf5_file_type
    use cnn_io_header, only : read_format, read_optimizer
    use cnn_io_staging, only : staging_type
-   use cnn_model_network, only : network_type
+   use cnn_model_network, only : layer_view_type, network_type
    use cnn_model_parameters, only : parameter_type, parameters_type
    use cnn_optimizers_optimizer, only : optimizer_type
-   use cnn_optimizers_sgd, only : sgd_optimizer_type
    implicit none
    private
 
    !> An exchange file to read
    type, public :: fixture_type
       type(hdf5_file_type) :: file
-      !> The model description (JSON, of version 1) and the precision of the tensors
-      character(len=:), allocatable :: model, precision
+      !> Of the tensors
+      character(len=:), allocatable :: precision
       !> With its settings; not allocated where the file has none
       class(optimizer_type), allocatable :: optimizer
       integer :: batches = 0
-      !> Version of its format, and up to which it may be, set before `open`
-      integer :: version = 1, newest = 1
+      !> Version of its format
+      integer :: version = 1
       type(staging_type), private :: staging
    contains
       procedure :: open => fixture_open
       procedure :: read_weights
       procedure :: read_training
       procedure :: read_batch
+      procedure :: read_masks
       procedure :: close => fixture_close
-      procedure :: read_tensor, read_checked, read_parameter
+      procedure, private :: read_tensor, read_checked, read_parameter, read_state, read_memory, stage
       procedure :: read_learning_rate
-      procedure :: sgd => fixture_sgd
    end type fixture_type
 
 contains
@@ -53,14 +51,12 @@ contains
 
       call self%file%open_to_read(path, error)
       if (allocated(error)) return
-      call read_format(self%file, self%newest, self%version, error)
+      call read_format(self%file, self%version, error)
       if (allocated(error)) return
       self%precision = "float32"
       if (self%file%has_attribute("/", "precision")) then
          call self%file%read_text_attribute("/", "precision", self%precision, error)
       end if
-      if (allocated(error)) return
-      if (self%version == 1) call self%file%read_text("/model", self%model, error)
       if (allocated(error)) return
       if (allocated(self%optimizer)) deallocate (self%optimizer)
       if (self%file%has("/optimizer")) call read_optimizer(self%file, self%version, self%optimizer, error)
@@ -88,40 +84,53 @@ contains
       if (allocated(error)) error%message = self%file%path//": "//path//": "//error%message
    end subroutine read_learning_rate
 
-   !> Settings of SGD, which every file of version 1 has
-   function fixture_sgd(self) result(sgd)
-      !> The fixture, open
-      class(fixture_type), intent(in) :: self
-      type(sgd_type) :: sgd
-      if (.not. allocated(self%optimizer)) return
-      select type (optimizer => self%optimizer)
-       type is (sgd_optimizer_type)
-         sgd = optimizer%as_sgd()
-      end select
-   end function fixture_sgd
-
-   !> Weights before step `step` into a network of the same model, and which of them are frozen
+   !> Parameters and state before step `step` into a network of the same model, and which parameters are frozen
    subroutine read_weights(self, step, network, error)
       !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
       !> Network of the same model
-      type(network_type), intent(inout) :: network
+      class(network_type), intent(inout) :: network
       !> Dataset that is missing, damaged, of another shape, or not finite
       type(error_type), allocatable, intent(out) :: error
-      character(len=:), allocatable :: path
-      integer :: i
-      do i = 1, size(network%layers)
-         path = weights_path(step, network%layers(i)%is%name)
-         call self%read_parameter(path//"/weight", network%backend, network%parameters, network%layers(i)%weight, error)
-         if (allocated(error)) return
-         call self%read_parameter(path//"/bias", network%backend, network%parameters, network%layers(i)%bias, error)
+      type(layer_view_type) :: layer
+      integer :: i, j
+      do i = 1, network%layer_count()
+         call network%view(i, layer)
+         do j = 1, size(layer%parameters)
+            call self%read_parameter(weights_path(step, layer%name)//"/"//trim(layer%parameter_shapes(j)%name), &
+               & network%backend, network%parameters, layer%parameters(j), error)
+            if (allocated(error)) return
+         end do
+         call self%read_state(step, network, layer, error)
          if (allocated(error)) return
       end do
    end subroutine read_weights
 
-   !> A weight or bias, and whether it is frozen; nothing where a layer has none
+   !> What a layer keeps from step to step, as it is before step `step`
+   subroutine read_state(self, step, network, layer, error)
+      !> The fixture, open
+      class(fixture_type), intent(inout) :: self
+      !> Number of the step, from 0
+      integer, intent(in) :: step
+      !> Whose layer it is
+      class(network_type), intent(in) :: network
+      !> The layer
+      type(layer_view_type), intent(in) :: layer
+      !> Dataset that is missing, damaged, of another shape, or not finite
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: path
+      integer :: i
+      path = initial_state//layer%name
+      if (step > 0 .and. layer%changes_state) path = "/steps/"//to_text(step - 1)//"/state/"//layer%name
+      do i = 1, size(layer%state)
+         call self%read_checked(path//"/"//trim(layer%state_shapes(i)%name), network%backend, layer%state(i), error)
+         if (allocated(error)) return
+      end do
+   end subroutine read_state
+
+   !> A parameter, and whether it is frozen
    subroutine read_parameter(self, path, backend, parameters, parameter, error)
       !> Open
       class(fixture_type), intent(inout) :: self
@@ -136,7 +145,6 @@ contains
       !> Of the file
       type(error_type), allocatable, intent(out) :: error
       real(dp) :: frozen
-      if (parameter%number == 0) return
       call self%read_checked(path, backend, parameter%value, error)
       if (allocated(error)) return
       frozen = 0.0_dp
@@ -149,77 +157,146 @@ contains
       end if
    end subroutine read_parameter
 
-   !> Momenta before step `step`, where the file has them, and how many steps there were before it
+   !> What the optimizer remembers before step `step`, where the file has it, and how many steps there were before it
    subroutine read_training(self, step, network, error)
       !> The fixture, open
       class(fixture_type), intent(inout) :: self
-      !> Step whose momenta are read, from 0
+      !> Step before which it is, from 0
       integer, intent(in) :: step
-      !> A network that is built; momenta and number of the next step are set
-      type(network_type), intent(inout) :: network
+      !> A network that is built; what is remembered and the number of the next step are set
+      class(network_type), intent(inout) :: network
       !> A number or a tensor in the file that does not fit
       type(error_type), allocatable, intent(out) :: error
-      character(len=:), allocatable :: path
-      real(dp) :: first
-      integer :: i
+      type(layer_view_type) :: layer
+      integer(i8) :: first
+      integer :: i, j
 
-      first = 0.0_dp
-      if (self%file%has_attribute("/", "first_step")) call self%file%read_number("/", "first_step", first, error)
+      first = 0_i8
+      if (self%file%has_attribute("/", "first_step")) call read_count(self, "/", "first_step", first, error)
       if (allocated(error)) return
-      if (.not. (first >= 0.0_dp .and. first <= 2.0_dp**53) .or. abs(first - aint(first)) > 0.0_dp) then
-         call fail(error, self%file%path//": attribute first_step of / is "//to_text(first)// &
-            & ", expected a whole number from 0 on")
-         return
-      end if
-      network%steps_done = int(first, i8) + step
-      do i = 1, size(network%layers)
-         path = momenta_path(step, network%layers(i)%is%name)
-         call read_momentum(self, path//"/weight", network, network%layers(i)%weight%number, error)
-         if (allocated(error)) return
-         call read_momentum(self, path//"/bias", network, network%layers(i)%bias%number, error)
-         if (allocated(error)) return
+      network%steps_done = first + step
+      if (.not. allocated(self%optimizer)) return
+      do i = 1, network%layer_count()
+         call network%view(i, layer)
+         do j = 1, size(layer%parameters)
+            call self%read_memory(step, network, layer%name, trim(layer%parameter_shapes(j)%name), &
+               & layer%parameters(j)%number, error)
+            if (allocated(error)) return
+         end do
       end do
    end subroutine read_training
 
-   !> The momentum of a parameter, where both are there
-   subroutine read_momentum(self, path, network, number, error)
-      !> The fixture, open
+   !> What the optimizer remembers of a parameter, where the file has it
+   subroutine read_memory(self, step, network, layer, parameter, number, error)
+      !> The fixture, open, with its optimizer
       class(fixture_type), intent(inout) :: self
-      !> Path of the dataset
-      character(len=*), intent(in) :: path
-      !> A network with this parameter
-      type(network_type), intent(inout) :: network
-      !> Number of the parameter, 0 for none
+      !> Step before which it is, from 0
+      integer, intent(in) :: step
+      !> With this parameter
+      class(network_type), intent(inout) :: network
+      !> Name of its layer
+      character(len=*), intent(in) :: layer
+      !> Its name in the layer
+      character(len=*), intent(in) :: parameter
+      !> Its number
       integer, intent(in) :: number
       !> An error of the file
       type(error_type), allocatable, intent(out) :: error
-      if (number == 0 .or. .not. self%file%has(path)) return
-      call network%parameters%keep_momentum(network%backend, number, .true., error)
+      type(name_type), allocatable :: names(:)
+      character(len=:), allocatable :: group, path
+      integer(i8) :: updates
+      integer :: i
+      allocate (names, source=self%optimizer%memory_names())
+      group = optimizer_path(step, layer)//"/"//parameter
+      path = group//"/"//names(1)%text
+      if (self%version == 1) path = momenta_path(step, layer)//"/"//parameter
+      if (.not. self%file%has(path)) return
+      updates = 1_i8
+      if (self%file%has_attribute(group, "updates")) call read_count(self, group, "updates", updates, error)
       if (allocated(error)) return
-      call self%read_checked(path, network%backend, network%parameters%momentum(number), error)
-   end subroutine read_momentum
+      call network%parameters%keep_memory(network%backend, number, names, updates, error)
+      do i = 1, size(names)
+         if (allocated(error)) return
+         if (self%version > 1) path = group//"/"//names(i)%text
+         call self%read_checked(path, network%backend, network%parameters%memory(number, i), error)
+      end do
+   end subroutine read_memory
+
+   !> A number of steps
+   subroutine read_count(self, object, name, count, error)
+      !> The fixture, open
+      class(fixture_type), intent(in) :: self
+      !> Dataset or group, or "/"
+      character(len=*), intent(in) :: object
+      !> Name of the attribute
+      character(len=*), intent(in) :: name
+      !> What it holds
+      integer(i8), intent(out) :: count
+      !> No whole number from 0 on
+      type(error_type), allocatable, intent(out) :: error
+      real(dp) :: number
+      count = 0_i8
+      call self%file%read_number(object, name, number, error)
+      if (allocated(error)) return
+      if (number >= 0.0_dp .and. number <= 2.0_dp**53 .and. abs(number - aint(number)) <= 0.0_dp) then
+         count = int(number, i8)
+      else
+         call fail(error, self%file%path//": attribute "//name//" of "//object//" is "//to_text(number)// &
+            & ", expected a whole number from 0 on")
+      end if
+   end subroutine read_count
 
    !> Input and target of step `step`, as new tensors of the network's device
-   subroutine read_batch(self, step, network, input, target, error)
+   subroutine read_batch(self, step, network, input, target, error, rank)
       !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
       !> Network on whose device they will be
-      type(network_type), intent(inout) :: network
-      !> Input (w, h, c, n), in the network's memory; what it was before is released
+      class(network_type), intent(inout) :: network
+      !> Input, in the network's memory; what it was before is released
       type(tensor_type), intent(inout) :: input
       !> What the output should be, in the network's memory; what it was before is released
       type(tensor_type), intent(inout) :: target
       !> Dataset that is missing, damaged or not finite, or no memory
       type(error_type), allocatable, intent(out) :: error
-      call self%read_tensor("/batches/"//to_text(step)//"/input", network%backend, network%dtype, input, error, 4)
+      !> Number of dimensions of the input
+      integer, intent(out), optional :: rank
+      character(len=:), allocatable :: path
+      path = "/batches/"//to_text(step)
+      call self%read_tensor(path//"/input", network%backend, network%dtype, input, error, rank)
       if (allocated(error)) return
-      call self%read_tensor("/batches/"//to_text(step)//"/target", network%backend, network%dtype, target, error, 4)
+      call self%read_tensor(path//"/target", network%backend, network%dtype, target, error)
    end subroutine read_batch
 
+   !> What a step keeps of the inputs of its dropouts
+   subroutine read_masks(self, step, network, error)
+      !> The fixture, open
+      class(fixture_type), intent(inout) :: self
+      !> Number of the step, from 0
+      integer, intent(in) :: step
+      !> Its layers' masks are set
+      class(network_type), intent(inout) :: network
+      !> Dataset that is missing, damaged or not finite, or no memory
+      type(error_type), allocatable, intent(out) :: error
+      type(layer_view_type) :: layer
+      type(tensor_type) :: mask
+      character(len=:), allocatable :: path
+      integer :: i
+      do i = 1, network%layer_count()
+         call network%view(i, layer)
+         if (.not. layer%has_mask) cycle
+         path = "/steps/"//to_text(step)//"/masks/"//layer%name
+         mask%dtype = network%dtype
+         call self%file%extent(path, mask%extent, error)
+         if (.not. allocated(error)) call self%stage(path, mask, error)
+         if (.not. allocated(error)) call network%set_mask(i, mask, error)
+         if (allocated(error)) return
+      end do
+   end subroutine read_masks
+
    !> A dataset as a new tensor of a device
-   subroutine read_tensor(self, path, backend, dtype, tensor, error, expected_rank, rank)
+   subroutine read_tensor(self, path, backend, dtype, tensor, error, rank)
       !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Name of the dataset
@@ -232,13 +309,11 @@ contains
       type(tensor_type), intent(inout) :: tensor
       !> Dataset that is missing, damaged or not finite, or no memory
       type(error_type), allocatable, intent(out) :: error
-      !> Number of dimensions that it must have
-      integer, intent(in), optional :: expected_rank
       !> Number of dimensions that it has
       integer, intent(out), optional :: rank
       integer :: extent(4)
       call backend%release(tensor)
-      call self%file%extent(path, extent, error, expected_rank, rank)
+      call self%file%extent(path, extent, error, found_rank=rank)
       if (allocated(error)) return
       call backend%allocate(dtype, extent, tensor, error)
       if (allocated(error)) then
@@ -267,17 +342,46 @@ contains
       direct = .false.
       if (present(fresh)) direct = fresh .and. backend%in_host_memory
       staged = tensor
-      if (.not. direct) call self%staging%like(tensor, staged, error)
-      if (allocated(error)) return
-      call self%file%read_tensor(path, staged, error)
-      if (allocated(error)) return
-      if (all_finite(staged%address, staged%dtype, staged%count())) then
-         if (.not. direct) call backend%copy_in(staged%address, tensor, error)
+      if (direct) then
+         call read_finite(self, path, staged, error)
       else
-         call fail(error, self%file%path//": "//path//" holds NaN or infinity, expected finite "// &
-            & dtype_name(tensor%dtype)//" values")
+         call self%stage(path, staged, error)
+         if (.not. allocated(error)) call backend%copy_in(staged%address, tensor, error)
       end if
    end subroutine read_checked
+
+   !> A dataset into host memory that the next one overwrites
+   subroutine stage(self, path, staged, error)
+      !> The fixture, open
+      class(fixture_type), intent(inout) :: self
+      !> Name of the dataset
+      character(len=*), intent(in) :: path
+      !> With its element type and extents; gets an address
+      type(tensor_type), intent(inout) :: staged
+      !> No memory, or a dataset that is missing, damaged, of another shape, or not finite
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: wanted
+      wanted = staged
+      call self%staging%like(wanted, staged, error)
+      if (.not. allocated(error)) call read_finite(self, path, staged, error)
+   end subroutine stage
+
+   !> A dataset without NaN and infinity
+   subroutine read_finite(self, path, tensor, error)
+      !> The fixture, open
+      class(fixture_type), intent(in) :: self
+      !> Name of the dataset
+      character(len=*), intent(in) :: path
+      !> To be filled, *host*
+      type(tensor_type), intent(in) :: tensor
+      !> Dataset that is missing, damaged, of another shape, or not finite
+      type(error_type), allocatable, intent(out) :: error
+      call self%file%read_tensor(path, tensor, error)
+      if (allocated(error)) return
+      if (all_finite(tensor%address, tensor%dtype, tensor%count())) return
+      call fail(error, self%file%path//": "//path//" holds NaN or infinity, expected finite "// &
+         & dtype_name(tensor%dtype)//" values")
+   end subroutine read_finite
 
    subroutine fixture_close(self)
       !> A fixture, open or not

@@ -5,9 +5,13 @@ module cnn_io_format
    implicit none
    private
 
-   public :: weights_path, momenta_path
+   public :: momenta_path, optimizer_path, weights_path
 
    character(len=*), parameter, public :: format_name = "cnn-exchange"
+   !> That is written
+   integer, parameter, public :: format_version = 2
+   !> Where the state of operations before the first step begins
+   character(len=*), parameter, public :: initial_state = "/state/"
 
 contains
 
@@ -21,6 +25,18 @@ contains
       path = "/steps/"//to_text(step)//"/weights/"//layer
    end function weights_path
 
+   !> What the optimizer remembers before a step
+   pure function optimizer_path(step, layer) result(path)
+      !> Number of the step, from 0
+      integer, intent(in) :: step
+      !> Name of the layer
+      character(len=*), intent(in) :: layer
+      !> Name of the group
+      character(len=:), allocatable :: path
+      path = "/steps/"//to_text(step)//"/optimizer/"//layer
+   end function optimizer_path
+
+   !> The same in files of version 1, which have momenta alone
    pure function momenta_path(step, layer) result(path)
       !> Number of the step in the file
       integer, intent(in) :: step

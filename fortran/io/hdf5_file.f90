@@ -15,59 +15,13 @@ module cnn_io_hdf5_file
 
    type, extends(hdf5_tensors_type), public :: hdf5_file_type
    contains
-      procedure :: read_text
-      procedure :: write_text
       procedure :: read_text_attribute
       procedure :: write_text_attribute
       procedure :: read_number, read_numbers
-      procedure :: write_number
+      procedure :: write_number, write_numbers
    end type hdf5_file_type
 
 contains
-
-   !> A scalar text, of fixed or variable length
-   subroutine read_text(self, name, text, error)
-      !> The file, open
-      class(hdf5_file_type), intent(in) :: self
-      !> Name of the dataset, from "/" on
-      character(len=*), intent(in) :: name
-      !> What it holds
-      character(len=:), allocatable, intent(out) :: text
-      !> Dataset that is missing, or no text
-      type(error_type), allocatable, intent(out) :: error
-      integer(hid_t) :: dataset, kind
-      integer :: status, ignored
-      call self%open_dataset(name, dataset, error)
-      if (allocated(error)) return
-      call h5dget_type_f(dataset, kind, status)
-      if (status == 0) call read_string(dataset, kind, .false., text, status)
-      call h5tclose_f(kind, ignored)
-      call h5dclose_f(dataset, ignored)
-      if (status /= 0) call self%fail_with(name//" is not one text", error)
-   end subroutine read_text
-
-   !> Write a scalar text of fixed length
-   subroutine write_text(self, name, text, error)
-      !> The file, open
-      class(hdf5_file_type), intent(in) :: self
-      !> Name of the dataset, from "/" on
-      character(len=*), intent(in) :: name
-      !> What is written
-      character(len=*), intent(in) :: text
-      !> What is wrong, with the file's name
-      type(error_type), allocatable, intent(out) :: error
-      character(len=len(text)), target :: copy
-      integer(hid_t) :: kind
-      integer :: status, ignored, no_extent(0)
-      copy = text
-      call string_type(len(text), kind, status)
-      if (status == 0) then
-         call self%write_values(name, kind, no_extent, c_loc(copy), error)
-      else
-         call self%fail_with(name//" could not be written", error)
-      end if
-      call h5tclose_f(kind, ignored)
-   end subroutine write_text
 
    subroutine read_text_attribute(self, object, name, text, error)
       !> The file, open
@@ -108,7 +62,7 @@ contains
       integer :: status, ignored
       copy = text
       call string_type(len(text), kind, status)
-      if (status == 0) call write_attribute(self, object, name, kind, c_loc(copy), status)
+      if (status == 0) call write_attribute(self, object, name, kind, 1, c_loc(copy), status)
       call h5tclose_f(kind, ignored)
       if (status /= 0) call self%fail_with("attribute "//name//" of "//object//" could not be written", error)
    end subroutine write_text_attribute
@@ -193,6 +147,7 @@ contains
       end if
    end subroutine read_attribute
 
+   !> A number attribute, float64
    subroutine write_number(self, object, name, value, error)
       !> The file, open
       class(hdf5_file_type), intent(in) :: self
@@ -207,11 +162,37 @@ contains
       real(dp), target :: copy
       integer :: status
       copy = value
-      call write_attribute(self, object, name, H5T_NATIVE_DOUBLE, c_loc(copy), status)
+      call write_attribute(self, object, name, H5T_NATIVE_DOUBLE, 1, c_loc(copy), status)
       if (status /= 0) call self%fail_with("attribute "//name//" of "//object//" could not be written", error)
    end subroutine write_number
 
-   subroutine write_attribute(self, object, name, kind, address, status)
+   !> One to four numbers of an attribute: integers where all of them are, else float64
+   subroutine write_numbers(self, object, name, values, error)
+      !> The file, open
+      class(hdf5_file_type), intent(in) :: self
+      !> Dataset or group, or "/"
+      character(len=*), intent(in) :: object
+      !> Name of the attribute
+      character(len=*), intent(in) :: name
+      !> What is written
+      real(dp), intent(in) :: values(:)
+      !> What is wrong, with the file's name
+      type(error_type), allocatable, intent(out) :: error
+      real(dp), target :: reals(size(values))
+      integer, target :: integers(size(values))
+      integer :: status
+      reals = values
+      if (all(abs(values) <= huge(1) .and. abs(values - anint(values)) <= 0.0_dp)) then
+         integers = nint(values)
+         call write_attribute(self, object, name, H5T_NATIVE_INTEGER, size(values), c_loc(integers), status)
+      else
+         call write_attribute(self, object, name, H5T_NATIVE_DOUBLE, size(values), c_loc(reals), status)
+      end if
+      if (status /= 0) call self%fail_with("attribute "//name//" of "//object//" could not be written", error)
+   end subroutine write_numbers
+
+   !> An attribute; a group that is not there is made, with those that it lies in
+   subroutine write_attribute(self, object, name, kind, count, address, status)
       !> The file, open
       class(hdf5_file_type), intent(in) :: self
       !> Dataset or group, or "/"
@@ -220,7 +201,9 @@ contains
       character(len=*), intent(in) :: name
       !> Type of its values, of the library
       integer(hid_t), intent(in) :: kind
-      !> Address of the value, host memory
+      !> How many they are: a scalar, or an array of one dimension
+      integer, intent(in) :: count
+      !> Address of the values, host memory
       type(c_ptr), intent(in) :: address
       !> 0 where all went well
       integer, intent(out) :: status
@@ -232,10 +215,14 @@ contains
       if (there) then
          call h5oopen_f(self%id, object, owner, status)
       else
-         call h5gcreate_f(self%id, object, owner, status)
+         call make_group(self%id, object, owner, status)
       end if
       if (status /= 0) return
-      call h5screate_f(H5S_SCALAR_F, space, status)
+      if (count == 1) then
+         call h5screate_f(H5S_SCALAR_F, space, status)
+      else
+         call h5screate_simple_f(1, [int(count, hsize_t)], space, status)
+      end if
       if (status == 0) call h5acreate_f(owner, name, kind, space, attribute, status)
       if (status == 0) then
          call h5awrite_f(attribute, kind, address, status)
@@ -244,5 +231,24 @@ contains
       call h5sclose_f(space, ignored)
       call h5oclose_f(owner, ignored)
    end subroutine write_attribute
+
+   !> A group, with those that it lies in
+   subroutine make_group(file, path, group, status)
+      !> The library's number of the file
+      integer(hid_t), intent(in) :: file
+      !> From "/" on
+      character(len=*), intent(in) :: path
+      !> The library's number of the group, to be closed
+      integer(hid_t), intent(out) :: group
+      !> 0 where all went well
+      integer, intent(out) :: status
+      integer(hid_t) :: links
+      integer :: ignored
+      group = -1
+      call h5pcreate_f(H5P_LINK_CREATE_F, links, status)
+      if (status == 0) call h5pset_create_inter_group_f(links, 1, status)
+      if (status == 0) call h5gcreate_f(file, path, group, status, lcpl_id=links)
+      call h5pclose_f(links, ignored)
+   end subroutine make_group
 
 end module cnn_io_hdf5_file

@@ -8,7 +8,7 @@ module cnn_io_hdf5_groups
    implicit none
    private
 
-   public :: attribute_names, copy_group, group_members
+   public :: attribute_names, group_members
 
    !> Longest name of an object or an attribute
    integer(size_t), parameter :: longest_name = 128
@@ -91,25 +91,6 @@ contains
       call h5gclose_f(group, ignored)
       if (status /= 0) call file%fail_with("the attributes of "//path//" cannot be read", error)
    end subroutine attribute_names
-
-   !> A group with all that is in it, from one file to another
-   subroutine copy_group(from, path, to, error)
-      !> Open to read
-      type(hdf5_file_type), intent(in) :: from
-      !> Of the group, the same in both
-      character(len=*), intent(in) :: path
-      !> Created
-      type(hdf5_file_type), intent(in) :: to
-      !> Error of one of the files
-      type(error_type), allocatable, intent(out) :: error
-      integer(hid_t) :: links
-      integer :: status, ignored
-      call h5pcreate_f(H5P_LINK_CREATE_F, links, status)
-      if (status == 0) call h5pset_create_inter_group_f(links, 1, status)
-      if (status == 0) call h5ocopy_f(from%id, path, to%id, path, status, lcpl_id=links)
-      call h5pclose_f(links, ignored)
-      if (status /= 0) call to%fail_with(path//" could not be written (no room on the disk?)", error)
-   end subroutine copy_group
 
    subroutine open_group(file, path, group, error)
       !> Open

@@ -5,7 +5,7 @@ module cnn_io_header
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_name
    use cnn_core_text, only : to_text
-   use cnn_io_format, only : format_name
+   use cnn_io_format, only : format_name, format_version
    use cnn_io_hdf5_file, only : hdf5_file_type
    use cnn_optimizers_optimizer, only : optimizer_type, setting_type
    use cnn_optimizers_registry, only : make_optimizer
@@ -16,17 +16,15 @@ module cnn_io_header
 
 contains
 
-   !> No error for an exchange file of version 1, or up to the newest
-   subroutine read_format(file, newest, version, error)
+   !> No error for an exchange file of a version that is known
+   subroutine read_format(file, version, error)
       !> A file, open to read
       type(hdf5_file_type), intent(in) :: file
-      !> Version up to which files are taken: 1 or 2
-      integer, intent(in) :: newest
       !> Of the file; 1 after an error
       integer, intent(out) :: version
       !> No exchange file, or one of another version
       type(error_type), allocatable, intent(out) :: error
-      character(len=:), allocatable :: format, found, known
+      character(len=:), allocatable :: format, found
       real(dp) :: number
 
       version = 1
@@ -38,14 +36,12 @@ contains
       end if
       call file%read_number("/", "format_version", number, error)
       if (allocated(error)) return
-      if (number >= 1.0_dp .and. number <= newest) version = nint(number)
+      if (number >= 1.0_dp .and. number <= format_version) version = nint(number)
       ! written so that NaN is refused
       if (.not. abs(number - version) <= 0.0_dp) then
          found = to_text(number)
          if (abs(number - anint(number)) <= 0.0_dp .and. abs(number) < huge(1)) found = to_text(nint(number))
-         known = "version 1"
-         if (newest > 1) known = "versions 1 and 2"
-         call fail(error, file%path//": format_version is "//found//", this program reads "//known)
+         call fail(error, file%path//": format_version is "//found//", this program reads versions 1 and 2")
       end if
    end subroutine read_format
 
@@ -83,13 +79,11 @@ contains
    end subroutine read_optimizer
 
    !> Of a result or a saved network, whose producer is the candidate
-   subroutine write_header(file, producer, version, dtype, backend, optimizer, error)
+   subroutine write_header(file, producer, dtype, backend, optimizer, error)
       !> An exchange file, created
       type(hdf5_file_type), intent(in) :: file
       !> Program that writes it, in words
       character(len=*), intent(in) :: producer
-      !> Of the format
-      integer, intent(in) :: version
       !> Element type of the tensors
       integer, intent(in) :: dtype
       !> What computes them
@@ -101,7 +95,7 @@ contains
       type(setting_type), allocatable :: settings(:)
       integer :: i
       call put_text(file, "/", "format", format_name, error)
-      call put_number(file, "/", "format_version", real(version, dp), error)
+      call put_number(file, "/", "format_version", real(format_version, dp), error)
       call put_text(file, "/", "producer", producer, error)
       call put_text(file, "/", "role", "candidate", error)
       call put_text(file, "/", "precision", dtype_name(dtype), error)

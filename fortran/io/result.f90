@@ -5,17 +5,16 @@ module cnn_io_result
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
-   use cnn_core_sgd, only : sgd_type
    use cnn_core_tensor, only : all_finite, tensor_type
    use cnn_core_text, only : to_text
-   use cnn_io_format, only : momenta_path, weights_path
+   use cnn_io_format, only : initial_state, optimizer_path, weights_path
    use cnn_io_hdf5_file, only : hdf5_file_type
    use cnn_io_header, only : write_header
+   use cnn_io_model, only : write_model
    use cnn_io_staging, only : staging_type
-   use cnn_model_network, only : network_type
+   use cnn_model_network, only : layer_view_type, network_type
    use cnn_model_parameters, only : parameter_type, parameters_type
    use cnn_optimizers_optimizer, only : optimizer_type
-   use cnn_optimizers_sgd, only : sgd_optimizer_type
    implicit none
    private
 
@@ -29,7 +28,6 @@ module cnn_io_result
       type(staging_type), private :: staging
    contains
       procedure :: begin
-      procedure :: create => result_create
       procedure :: write_weights
       procedure :: write_training
       procedure :: write_forward
@@ -37,45 +35,21 @@ module cnn_io_result
       procedure :: write_loss
       procedure :: commit
       procedure :: abandon
-      procedure :: write_staged, mark_frozen
-      procedure, private :: write_parameters
+      procedure, private :: write_state, write_staged, mark_frozen
    end type result_type
 
 contains
 
-   !> Start a result of a chain: everything but tensors
-   subroutine result_create(self, path, producer, network, sgd, error)
+   !> Start a result: everything but tensors
+   subroutine begin(self, path, producer, network, optimizer, error)
       !> A result that is not begun
       class(result_type), intent(inout) :: self
       !> Name of the file
       character(len=*), intent(in) :: path
       !> Program that writes it, in words
       character(len=*), intent(in) :: producer
-      !> Network whose model is written
-      type(network_type), intent(in) :: network
-      !> Settings of the optimizer
-      type(sgd_type), intent(in) :: sgd
-      !> Unusable setting, or a file that cannot be created
-      type(error_type), allocatable, intent(out) :: error
-      call self%begin(path, producer, 1, network%dtype, network%backend, sgd_optimizer_type(sgd), error)
-      if (allocated(error)) return
-      call self%file%write_text("/model", network%description%text, error)
-   end subroutine result_create
-
-   !> Start a result: everything but the model and tensors
-   subroutine begin(self, path, producer, version, dtype, backend, optimizer, error)
-      !> A result that is not begun
-      class(result_type), intent(inout) :: self
-      !> Name of the file
-      character(len=*), intent(in) :: path
-      !> Program that writes it, in words
-      character(len=*), intent(in) :: producer
-      !> Of the format
-      integer, intent(in) :: version
-      !> Element type of the tensors
-      integer, intent(in) :: dtype
-      !> What computes them
-      class(backend_type), intent(in) :: backend
+      !> Whose model is written, and whose tensors will be written
+      class(network_type), intent(in) :: network
       !> With its settings
       class(optimizer_type), intent(in) :: optimizer
       !> Unusable setting, or a file that cannot be created
@@ -94,30 +68,33 @@ contains
          return
       end if
       call self%part%hold()
-      call write_header(self%file, producer, version, dtype, backend, optimizer, error)
+      call write_header(self%file, producer, network%dtype, network%backend, optimizer, error)
+      if (.not. allocated(error)) call write_model(self%file, network, error)
    end subroutine begin
 
-   !> Weights and biases before step `step` (after the last step: with its number plus one), and which are frozen
+   !> Parameters before step `step` (after the last step: with its number plus one), and which are frozen
    subroutine write_weights(self, step, network, error)
-      !> The result, created
+      !> The result, begun
       class(result_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
       !> The network
-      type(network_type), intent(in) :: network
+      class(network_type), intent(in) :: network
       !> Error of the file
       type(error_type), allocatable, intent(out) :: error
-      integer :: i
-      do i = 1, size(network%layers)
-         associate (layer => network%layers(i))
-            call self%write_parameters(weights_path(step, layer%is%name), network, layer%weight%value, &
-               & layer%bias%value, error)
+      type(layer_view_type) :: layer
+      character(len=:), allocatable :: path
+      integer :: i, j
+      do i = 1, network%layer_count()
+         call network%view(i, layer)
+         do j = 1, size(layer%parameters)
+            path = weights_path(step, layer%name)//"/"//trim(layer%parameter_shapes(j)%name)
+            call self%write_staged(path, network%backend, layer%parameters(j)%value, &
+               & layer%parameter_shapes(j)%shape%rank, error)
             if (allocated(error)) return
-            call self%mark_frozen(weights_path(step, layer%is%name)//"/weight", network%parameters, layer%weight, error)
+            call self%mark_frozen(path, network%parameters, layer%parameters(j), error)
             if (allocated(error)) return
-            call self%mark_frozen(weights_path(step, layer%is%name)//"/bias", network%parameters, layer%bias, error)
-         end associate
-         if (allocated(error)) return
+         end do
       end do
    end subroutine write_weights
 
@@ -136,68 +113,122 @@ contains
       if (parameters%is_frozen(parameter%number)) call self%file%write_number(path, "frozen", 1.0_dp, error)
    end subroutine mark_frozen
 
-   !> Momenta before step 0, of the parameters that have one, and how many steps there were before it
+   !> What a training needs besides parameters to go on: what the optimizer remembers, the state of operations, and how
+   !> many steps there were before
    subroutine write_training(self, network, error)
       !> The result, being written
       class(result_type), intent(inout) :: self
-      !> A network whose momenta and number of the next step are written
-      type(network_type), intent(in) :: network
+      !> A network between two steps
+      class(network_type), intent(in) :: network
       !> An error of the file
       type(error_type), allocatable, intent(out) :: error
-      integer :: i
+      type(layer_view_type) :: layer
+      integer :: i, j
       call self%file%write_number("/", "first_step", real(network%steps_done, dp), error)
       if (allocated(error)) return
-      do i = 1, size(network%layers)
-         associate (layer => network%layers(i))
-            call self%write_parameters(momenta_path(0, layer%is%name), network, &
-               & network%parameters%momentum(layer%weight%number), &
-               & network%parameters%momentum(layer%bias%number), error)
-         end associate
+      do i = 1, network%layer_count()
+         call network%view(i, layer)
+         do j = 1, size(layer%parameters)
+            call write_memory(self, optimizer_path(0, layer%name)//"/"//trim(layer%parameter_shapes(j)%name), network, &
+               & layer%parameters(j)%number, layer%parameter_shapes(j)%shape%rank, error)
+            if (allocated(error)) return
+         end do
+         call self%write_state(initial_state//layer%name, network, layer, error)
          if (allocated(error)) return
       end do
    end subroutine write_training
 
-   !> Outputs of all layers
+   !> What the optimizer remembers of a parameter, where it does
+   subroutine write_memory(self, path, network, number, rank, error)
+      !> The result, being written
+      class(result_type), intent(inout) :: self
+      !> Of the group
+      character(len=*), intent(in) :: path
+      !> With this parameter
+      class(network_type), intent(in) :: network
+      !> Its number
+      integer, intent(in) :: number
+      !> Its dimensions
+      integer, intent(in) :: rank
+      !> An error of the file
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      do i = 1, network%parameters%memory_count(number)
+         call self%write_staged(path//"/"//network%parameters%memory_name(i), network%backend, &
+            & network%parameters%memory(number, i), rank, error)
+         if (allocated(error)) return
+      end do
+      if (i > 1) call self%file%write_number(path, "updates", real(network%parameters%updates_of(number), dp), error)
+   end subroutine write_memory
+
+   !> What a layer keeps from step to step and does not learn
+   subroutine write_state(self, path, network, layer, error)
+      !> The result, being written
+      class(result_type), intent(inout) :: self
+      !> Of the group
+      character(len=*), intent(in) :: path
+      !> Whose layer it is
+      class(network_type), intent(in) :: network
+      !> The layer
+      type(layer_view_type), intent(in) :: layer
+      !> An error of the file
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      do i = 1, size(layer%state)
+         call self%write_staged(path//"/"//trim(layer%state_shapes(i)%name), network%backend, layer%state(i), &
+            & layer%state_shapes(i)%shape%rank, error)
+         if (allocated(error)) return
+      end do
+   end subroutine write_state
+
+   !> Outputs of all layers, and the state that the forward pass has changed
    subroutine write_forward(self, step, network, error)
-      !> The result, created
+      !> The result, begun
       class(result_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
       !> Network after a forward pass
-      type(network_type), intent(in) :: network
+      class(network_type), intent(in) :: network
       !> Error of the file
       type(error_type), allocatable, intent(out) :: error
+      type(layer_view_type) :: layer
+      character(len=:), allocatable :: path
       integer :: i
-      do i = 1, size(network%layers)
-         call self%write_staged("/steps/"//to_text(step)//"/forward/"//network%layers(i)%is%name, network%backend, &
-            & network%layers(i)%output, 4, error)
+      path = "/steps/"//to_text(step)
+      do i = 1, network%layer_count()
+         call network%view(i, layer)
+         call self%write_staged(path//"/forward/"//layer%name, network%backend, layer%output, layer%rank, error)
+         if (allocated(error)) return
+         if (layer%changes_state) call self%write_state(path//"/state/"//layer%name, network, layer, error)
          if (allocated(error)) return
       end do
    end subroutine write_forward
 
    !> Gradients with respect to parameters, outputs and the input
    subroutine write_gradients(self, step, network, error)
-      !> The result, created
+      !> The result, begun
       class(result_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
       !> Network after a backward pass
-      type(network_type), intent(in) :: network
+      class(network_type), intent(in) :: network
       !> Error of the file
       type(error_type), allocatable, intent(out) :: error
+      type(layer_view_type) :: layer
       character(len=:), allocatable :: path
-      integer :: i
+      integer :: i, j
       path = "/steps/"//to_text(step)//"/grads/"
-      call self%write_staged(path//"input", network%backend, network%input_gradient, 4, error)
+      call self%write_staged(path//"input", network%backend, network%input_gradient, network%input_rank, error)
       if (allocated(error)) return
-      do i = 1, size(network%layers)
-         associate (layer => network%layers(i))
-            call self%write_staged(path//layer%is%name//"/output", network%backend, layer%output_gradient, 4, error)
-            if (allocated(error)) return
-            call self%write_parameters(path//layer%is%name, network, layer%weight%gradient, &
-               & layer%bias%gradient, error)
-         end associate
+      do i = 1, network%layer_count()
+         call network%view(i, layer)
+         call self%write_staged(path//layer%name//"/output", network%backend, layer%output_gradient, layer%rank, error)
          if (allocated(error)) return
+         do j = 1, size(layer%parameters)
+            call self%write_staged(path//layer%name//"/"//trim(layer%parameter_shapes(j)%name), network%backend, &
+               & layer%parameters(j)%gradient, layer%parameter_shapes(j)%shape%rank, error)
+            if (allocated(error)) return
+         end do
       end do
    end subroutine write_gradients
 
@@ -212,25 +243,6 @@ contains
       type(error_type), allocatable, intent(out) :: error
       call self%file%write_scalar("/steps/"//to_text(step)//"/loss", loss, error)
    end subroutine write_loss
-
-   !> A pair weight, bias; what is not allocated does not exist
-   subroutine write_parameters(self, path, network, weight, bias, error)
-      !> The result, created
-      class(result_type), intent(inout) :: self
-      !> Name of the group
-      character(len=*), intent(in) :: path
-      !> Network of whose device the tensors are
-      type(network_type), intent(in) :: network
-      !> First of the pair
-      type(tensor_type), intent(in) :: weight
-      !> Second of the pair
-      type(tensor_type), intent(in) :: bias
-      !> Error of the file
-      type(error_type), allocatable, intent(out) :: error
-      if (weight%is_allocated()) call self%write_staged(path//"/weight", network%backend, weight, 4, error)
-      if (allocated(error)) return
-      if (bias%is_allocated()) call self%write_staged(path//"/bias", network%backend, bias, 1, error)
-   end subroutine write_parameters
 
    subroutine write_staged(self, path, backend, tensor, rank, error)
       !> The result, created

@@ -8,9 +8,12 @@ module cnn_io_run_steps
    use cnn_core_text, only : to_text
    use cnn_core_version, only : version
    use cnn_io_fixture, only : fixture_type
+   use cnn_io_model, only : read_model
    use cnn_io_result, only : result_type
-   use cnn_io_run_graph, only : read_all_of_graph, write_graph_result
    use cnn_io_training, only : check_trainable, name_batch, report_step
+   use cnn_model_build_network, only : build_network
+   use cnn_model_description, only : description_type
+   use cnn_model_layers, only : keep_all
    use cnn_model_network, only : network_type
    implicit none
    private
@@ -39,15 +42,8 @@ contains
 
       call check_result(fixture_path, result_path, error)
       if (allocated(error)) return
-      fixture%newest = 2
       call fixture%open(fixture_path, error)
-      if (.not. allocated(error)) then
-         if (fixture%version == 1) then
-            call write_result(fixture, result_path, device, precision, result, error, report)
-         else
-            call write_graph_result(fixture, result_path, device, precision, result, error, report)
-         end if
-      end if
+      if (.not. allocated(error)) call write_result(fixture, result_path, device, precision, result, error, report)
       if (allocated(error)) call result%abandon()
       call fixture%close()
    end subroutine run_steps
@@ -68,11 +64,13 @@ contains
       type(error_type), allocatable, intent(out) :: error
       !> Called after every step
       procedure(report_step), optional :: report
-      type(network_type) :: network
+      class(network_type), allocatable :: network
 
-      call prepare(fixture, device, precision, network, error)
+      call prepare(fixture, device, precision, keep_all, network, error)
       if (allocated(error)) return
-      call result%create(result_path, "cnn_step "//version, network, fixture%sgd(), error)
+      call fixture%optimizer%require(network%backend, error)
+      if (allocated(error)) return
+      call result%begin(result_path, "cnn_step "//version, network, fixture%optimizer, error)
       if (allocated(error)) return
       call run_batches(fixture, result, network, error, report)
       if (allocated(error)) return
@@ -100,42 +98,43 @@ contains
       character(len=*), intent(in) :: fixture_path
       type(error_type), allocatable :: error
       type(fixture_type) :: fixture
-      type(network_type) :: network
+      class(network_type), allocatable :: network
       type(tensor_type) :: input, target
       integer :: step
-      fixture%newest = 2
       call fixture%open(fixture_path, error)
       if (allocated(error)) return
-      if (fixture%version == 2) then
-         call read_all_of_graph(fixture)
-         return
-      end if
-      call prepare(fixture, "cpu", "", network, error)
+      call prepare(fixture, "cpu", "", keep_all, network, error)
       if (allocated(error)) return
       do step = 0, fixture%batches - 1
          call fixture%read_batch(step, network, input, target, error)
+         if (.not. allocated(error)) call fixture%read_masks(step, network, error)
          if (allocated(error)) return
       end do
    end subroutine read_all
 
    !> The network of the fixture with its first weights
-   subroutine prepare(fixture, device, precision, network, error)
+   subroutine prepare(fixture, device, precision, keep_activations, network, error)
       !> The fixture, open
       type(fixture_type), intent(inout) :: fixture
       !> Name of the device, as a user writes it
       character(len=*), intent(in) :: device
       !> float32, float64, or empty for the fixture's own
       character(len=*), intent(in) :: precision
+      !> See `build_network`
+      integer, intent(in) :: keep_activations
       !> A network that is built, with the weights of step 0
-      type(network_type), intent(inout) :: network
+      class(network_type), allocatable, intent(out) :: network
       !> The fixture is not one to train on, or the device is not there
       type(error_type), allocatable, intent(out) :: error
+      type(description_type) :: description
       integer :: dtype
       call check_trainable(fixture, precision, dtype, error)
       if (allocated(error)) return
-      call network%build(fixture%model, dtype, device, error)
+      call read_model(fixture%file, description, error)
+      if (allocated(error)) return
+      call build_network(description, dtype, device, keep_activations, network, error)
       if (allocated(error)) then
-         if (index(error%message, "model") == 1) error%message = fixture%file%path//": "//error%message
+         if (scan(error%message, "ml") == 1) error%message = fixture%file%path//": "//error%message
          return
       end if
       call fixture%read_weights(0, network, error)
@@ -148,7 +147,7 @@ contains
       !> The result, being written
       type(result_type), intent(inout) :: result
       !> The network, prepared; trained
-      type(network_type), intent(inout) :: network
+      class(network_type), intent(inout) :: network
       !> A batch that does not fit, a step that fails, or the file
       type(error_type), allocatable, intent(out) :: error
       !> Called after every step
@@ -172,8 +171,8 @@ contains
       !> The result, being written
       type(result_type), intent(inout) :: result
       !> The network; trained by one step
-      type(network_type), intent(inout) :: network
-      !> The fixture, open; its SGD settings are used
+      class(network_type), intent(inout) :: network
+      !> The fixture, open; its optimizer is used
       type(fixture_type), intent(inout) :: fixture
       !> The batch, read to the network's memory; that of the step before is released
       type(tensor_type), intent(inout) :: input
@@ -184,11 +183,14 @@ contains
       !> Called after the step
       procedure(report_step), optional :: report
       real(dp) :: loss
-      call fixture%read_batch(step, network, input, target, error)
+      integer :: rank
+      call fixture%read_batch(step, network, input, target, error, rank)
+      if (allocated(error)) return
+      call fixture%read_masks(step, network, error)
       if (allocated(error)) return
       call result%write_weights(step, network, error)
       if (allocated(error)) return
-      call network%forward(input, error)
+      call network%forward(input, error, rank)
       call name_batch(fixture, step, error)
       if (allocated(error)) return
       call result%write_forward(step, network, error)
@@ -202,7 +204,9 @@ contains
       if (allocated(error)) return
       call result%write_gradients(step, network, error)
       if (allocated(error)) return
-      call network%update(fixture%sgd(), error)
+      call fixture%read_learning_rate(step, error)
+      if (allocated(error)) return
+      call network%update(fixture%optimizer, error)
       if (allocated(error)) return
       if (present(report)) call report(step, fixture%batches, loss)
    end subroutine run_one

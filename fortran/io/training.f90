@@ -40,7 +40,10 @@ contains
       wanted = fixture%precision
       if (len_trim(precision) > 0) wanted = trim(precision)
       dtype = dtype_from_name(wanted)
-      if (dtype_from_name(fixture%precision) == dtype_none) then
+      if (fixture%version == 1) then
+         call fail(error, fixture%file%path//": format_version is 1, whose model only Python reads, expected 2 "// &
+            & "(python -m bridge.exchange.upgrade writes it)")
+      else if (dtype_from_name(fixture%precision) == dtype_none) then
          call fail(error, fixture%file%path//": precision is "//fixture%precision//", expected float32 or float64")
       else if (dtype == dtype_none) then
          call fail(error, "precision "//wanted//": unknown, expected float32 or float64")
@@ -48,8 +51,9 @@ contains
          call fail(error, fixture%file%path//": /batches/0/input is missing, there is nothing to run")
       else if (.not. allocated(fixture%optimizer)) then
          call fail(error, fixture%file%path//": /optimizer is missing, there is no step without it")
-      else if (fixture%file%has("/steps/0/momenta")) then
-         call fail(error, fixture%file%path//": /steps/0/momenta is there, expected a training that begins with step 0")
+      else if (fixture%file%has("/steps/0/optimizer")) then
+         call fail(error, fixture%file%path//": /steps/0/optimizer is there, expected a training that begins with "// &
+            & "step 0")
       end if
    end subroutine check_trainable
 

@@ -1,31 +1,25 @@
 ! SPDX-License-Identifier: MIT
-!> A network whose operations take the outputs of any before them: forward, loss, backward, update.
+!> A network whose operations take the outputs of any before them.
 !>
-!> Order.   `start`, `add_node` for each node in an order of computation, `finish`, then forward, compute_loss, backward
-!>          and update, in this order.
 !> Fan-out. Where several nodes take an output, the first of them in the backward pass overwrites its gradient, and what
 !>          the others give is added to it.
-!> Memory.  Every output and every gradient is kept, of the shapes that follow from the input's. A graph is not copied
-!>          by assignment.
+!> Memory.  Every output and every gradient is kept, of the shapes that follow from the input's.
 module cnn_model_graph
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : dp, dtype_none
-   use cnn_core_tensor, only : same_shape, shape_text, tensor_type
+   use cnn_core_kinds, only : dp
+   use cnn_core_tensor, only : shape_text, tensor_type
    use cnn_core_text, only : name_type, to_text
-   use cnn_devices, only : open_device
-   use cnn_model_parameters, only : parameter_type, parameters_type
-   use cnn_model_tensors, only : resize
+   use cnn_model_description, only : description_type, input_name
+   use cnn_model_network, only : layer_view_type, network_type
+   use cnn_model_parameters, only : parameter_type
+   use cnn_model_resize, only : resize
    use cnn_operations_broadcast, only : accumulate
    use cnn_operations_losses, only : criterion_type
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_shape, only : shape_type
-   use cnn_optimizers_optimizer, only : optimizer_type
    implicit none
    private
-
-   !> Name of the network's input among the inputs of nodes
-   character(len=*), parameter, public :: input_name = "input"
 
    type, public :: node_type
       class(operation_type), allocatable :: operation
@@ -42,128 +36,134 @@ module cnn_model_graph
       type(tensor_type), allocatable :: parts(:)
    end type node_type
 
-   type, public :: graph_type
-      class(backend_type), allocatable :: backend
+   type, extends(network_type), public :: graph_type
       type(node_type), allocatable :: nodes(:)
-      type(parameters_type) :: parameters
-      integer :: dtype = dtype_none
-      type(criterion_type) :: criterion
-      !> The caller's tensor of the last forward pass: it must stay alive until the backward pass
-      type(tensor_type) :: input
-      !> Number of its dimensions
-      integer, private :: rank = 0
-      type(tensor_type) :: input_gradient
-      !> Names of all nodes, and how many of them have been added
-      type(name_type), allocatable, private :: names(:)
-      integer, private :: added = 0
+      type(criterion_type), private :: loss_kind
+      !> Value of the last loss
+      real(dp), private :: loss = 0.0_dp
    contains
-      procedure :: start
-      procedure :: add_node
-      procedure :: finish
-      procedure :: forward
-      procedure :: compute_loss
-      procedure :: backward
-      procedure :: update
-      procedure, private :: find_inputs, find_shapes, allocate_tensors, operands_of
+      procedure :: build
+      procedure :: find_outputs
+      procedure :: find_loss
+      procedure :: fetch_loss
+      procedure :: find_gradients
+      procedure :: output
+      procedure :: layer_count
+      procedure :: view
+      procedure :: criterion
+      procedure :: set_mask
+      procedure, private :: add_node, find_inputs, allocate_parameters, find_shapes, allocate_tensors, operands_of
       final :: destroy
    end type graph_type
 
 contains
 
-   !> A graph without nodes
-   subroutine start(self, names, dtype, device, error)
-      !> A graph of which nothing has been set
+   !> The operations of a description with undefined parameters
+   subroutine build(self, description, error)
+      !> A network with a backend and an element type, of which nothing else has been set
       class(graph_type), intent(inout) :: self
-      !> Of the nodes that are to be added, in their order
-      type(name_type), intent(in) :: names(:)
-      !> Element type, float32 or float64 of cnn_core_kinds
-      integer, intent(in) :: dtype
-      !> Name of the device, with its options
-      character(len=*), intent(in) :: device
-      !> Unknown device
+      !> With one operation or more
+      type(description_type), intent(in) :: description
+      !> Operations that the device does not have, inputs that are not there, an output that nobody takes, or no memory
       type(error_type), allocatable, intent(out) :: error
-      call open_device(device, self%backend, error)
-      if (allocated(error)) return
-      self%dtype = dtype
-      self%names = names
+      type(name_type) :: names(size(description%nodes))
+      integer :: i
+      self%loss_kind = description%criterion
       allocate (self%nodes(size(names)))
-   end subroutine start
+      do i = 1, size(names)
+         names(i)%text = description%nodes(i)%operation%name
+      end do
+      do i = 1, size(names)
+         call self%add_node(i, names, description%nodes(i)%operation, error)
+         if (allocated(error)) return
+      end do
+      do i = 1, size(names) - 1
+         if (is_taken(self%nodes(i + 1:), i)) cycle
+         call fail(error, "layer "//names(i)%text//": no layer takes its output, and it is not the last")
+         return
+      end do
+      call self%allocate_parameters(error)
+   end subroutine build
 
-   !> The next node; it takes outputs of nodes before it
-   subroutine add_node(self, operation, error)
-      !> A graph that is started
+   !> Whether one of these nodes takes the output of node i
+   pure logical function is_taken(nodes, i)
+      !> Those behind it
+      type(node_type), intent(in) :: nodes(:)
+      !> Its number
+      integer, intent(in) :: i
+      integer :: j
+      is_taken = any([(any(nodes(j)%inputs == i), j=1, size(nodes))])
+   end function is_taken
+
+   !> A node, which takes outputs of nodes before it
+   subroutine add_node(self, i, names, operation, error)
+      !> With the nodes before it
       class(graph_type), intent(inout) :: self
-      !> With its hyperparameters; without `inputs` it takes the output of the node before it. Empty afterwards
-      class(operation_type), allocatable, intent(inout) :: operation
+      !> Its number
+      integer, intent(in) :: i
+      !> Of all nodes
+      type(name_type), intent(in) :: names(:)
+      !> With its hyperparameters; without `inputs` it takes the output of the node before it
+      class(operation_type), intent(in) :: operation
       !> What it takes is not there, or the device does not have it
       type(error_type), allocatable, intent(out) :: error
-
-      call self%find_inputs(operation, error)
+      allocate (self%nodes(i)%operation, source=operation)
+      associate (own => self%nodes(i)%operation)
+         if (.not. allocated(own%inputs)) then
+            allocate (own%inputs(1))
+            own%inputs(1)%text = input_name
+            if (i > 1) own%inputs(1)%text = names(i - 1)%text
+         end if
+      end associate
+      call self%find_inputs(i, names, error)
       if (allocated(error)) return
-      if (.not. (self%backend%in_host_memory .or. operation%on_every_device())) then
-         call operation%refuse("device "//self%backend%name//" does not have this operation", "device cpu", error)
-         return
-      end if
-      self%added = self%added + 1
-      call move_alloc(operation, self%nodes(self%added)%operation)
+      if (.not. (self%backend%in_host_memory .or. operation%on_every_device())) call operation%refuse( &
+         & "device "//self%backend%name//" does not have this operation", "device cpu", error)
    end subroutine add_node
 
-   !> Numbers of the nodes that the next one takes
-   subroutine find_inputs(self, operation, error)
-      !> The nodes before it; the next one's inputs are set
+   !> Numbers of the nodes that a node takes
+   subroutine find_inputs(self, i, names, error)
+      !> The nodes before it; its inputs are set
       class(graph_type), intent(inout) :: self
-      !> With names of inputs, or without: then they are set
-      class(operation_type), intent(inout) :: operation
+      !> Its number
+      integer, intent(in) :: i
+      !> Of all nodes
+      type(name_type), intent(in) :: names(:)
       !> A name that is no node's, or that of a node after it; or another number of inputs
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: why
-      integer, allocatable :: inputs(:)
-      integer :: i, j
-
-      if (.not. allocated(operation%inputs)) then
-         allocate (operation%inputs(1))
-         operation%inputs(1)%text = input_name
-         if (self%added > 0) operation%inputs(1)%text = self%names(self%added)%text
-      end if
-      allocate (inputs(size(operation%inputs)))
-      do i = 1, size(inputs)
-         inputs(i) = merge(0, -1, operation%inputs(i)%text == input_name)
-         do j = 1, size(self%names)
-            if (self%names(j)%text == operation%inputs(i)%text) inputs(i) = j
+      integer :: j, k
+      associate (node => self%nodes(i), operation => self%nodes(i)%operation)
+         allocate (node%inputs(size(operation%inputs)), node%parts(size(operation%inputs)))
+         do j = 1, size(node%inputs)
+            node%inputs(j) = merge(0, -1, operation%inputs(j)%text == input_name)
+            do k = 1, size(names)
+               if (names(k)%text == operation%inputs(j)%text) node%inputs(j) = k
+            end do
+            if (node%inputs(j) >= 0 .and. node%inputs(j) < i) cycle
+            why = "and no layer has that name"
+            if (node%inputs(j) > 0) why = "which is computed from it or after it"
+            call fail(error, "layer "//operation%name//": it takes "//operation%inputs(j)%text//", "//why)
+            return
          end do
-         if (inputs(i) >= 0 .and. inputs(i) <= self%added) cycle
-         why = "and no layer has that name"
-         if (inputs(i) > 0) why = "which is computed from it or after it"
-         call fail(error, "layer "//operation%name//": it takes "//operation%inputs(i)%text//", "//why)
-         return
-      end do
-      if (operation%arity() > 0 .and. size(inputs) /= operation%arity()) then
-         call operation%refuse(to_text(size(inputs))//" inputs", to_text(operation%arity()), error)
-      else if (operation%arity() == 0 .and. size(inputs) < 2) then
-         call operation%refuse(to_text(size(inputs))//" inputs", "two or more", error)
-      end if
-      if (allocated(error)) return
-      associate (node => self%nodes(self%added + 1))
-         allocate (node%parts(size(inputs)))
-         call move_alloc(inputs, node%inputs)
+         if (operation%arity() > 0 .and. size(node%inputs) /= operation%arity()) then
+            call operation%refuse(to_text(size(node%inputs))//" inputs", to_text(operation%arity()), error)
+         else if (operation%arity() == 0 .and. size(node%inputs) < 2) then
+            call operation%refuse(to_text(size(node%inputs))//" inputs", "two or more", error)
+         end if
       end associate
    end subroutine find_inputs
 
-   !> After the last node: memory for the parameters, whose values are 0, and for the state
-   subroutine finish(self, error)
+   !> Memory for the parameters, whose values are 0, and for the state
+   subroutine allocate_parameters(self, error)
       !> With all nodes
       class(graph_type), intent(inout) :: self
-      !> An output that nobody takes, or no memory
+      !> No memory
       type(error_type), allocatable, intent(out) :: error
       type(parameter_type), allocatable :: found(:)
       integer, allocatable :: extents(:, :)
       integer :: i, j, n
 
-      do i = 1, size(self%nodes) - 1
-         if (any([(any(self%nodes(j)%inputs == i), j=i + 1, size(self%nodes))])) cycle
-         call fail(error, "layer "//self%nodes(i)%operation%name//": no layer takes its output, and it is not the last")
-         return
-      end do
       allocate (extents(4, 0))
       do i = 1, size(self%nodes)
          if (.not. allocated(self%nodes(i)%operation%parameters)) allocate (self%nodes(i)%operation%parameters(0))
@@ -172,7 +172,7 @@ contains
          end do
       end do
       allocate (found(size(extents, 2)))
-      call self%parameters%build_list(self%backend, self%dtype, extents, found, error)
+      call self%parameters%build(self%backend, self%dtype, extents, found, error)
       if (allocated(error)) return
       n = 0
       do i = 1, size(self%nodes)
@@ -182,7 +182,7 @@ contains
          call allocate_state(self%backend, self%dtype, self%nodes(i), error)
          if (allocated(error)) return
       end do
-   end subroutine finish
+   end subroutine allocate_parameters
 
    !> Memory for what a node keeps from step to step
    subroutine allocate_state(backend, dtype, node, error)
@@ -203,30 +203,27 @@ contains
       end do
    end subroutine allocate_state
 
-   !> Outputs of all nodes for the input x
-   subroutine forward(self, x, rank, error)
-      !> The graph, finished
+   !> Outputs of all nodes
+   subroutine find_outputs(self, moved, error)
+      !> The graph, finished, with its input
       class(graph_type), intent(inout) :: self
-      !> In the graph's memory; it must stay alive until `backward`
-      type(tensor_type), intent(in) :: x
-      !> Number of its dimensions
-      integer, intent(in) :: rank
+      !> Whether a tensor has another address than before
+      logical, intent(out) :: moved
       !> Input that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       type(operands_type) :: operands
       integer :: i
-      self%input = x
-      self%rank = rank
-      call self%find_shapes(shape_type(rank, x%extent), error)
+      moved = .false.
+      call self%find_shapes(shape_type(self%input_rank, self%input%extent), error)
       if (allocated(error)) return
-      call self%allocate_tensors(error)
+      call self%allocate_tensors(moved, error)
       if (allocated(error)) return
       do i = 1, size(self%nodes)
          call self%operands_of(i, operands)
          call self%nodes(i)%operation%forward(self%backend, operands, error)
          if (allocated(error)) return
       end do
-   end subroutine forward
+   end subroutine find_outputs
 
    !> Shapes of all outputs
    subroutine find_shapes(self, input, error)
@@ -253,14 +250,15 @@ contains
    end subroutine find_shapes
 
    !> Outputs and gradients of the shapes that were found
-   subroutine allocate_tensors(self, error)
+   subroutine allocate_tensors(self, moved, error)
       !> The graph
       class(graph_type), intent(inout) :: self
+      !> Becomes true where a tensor gets another address
+      logical, intent(inout) :: moved
       !> No memory on the device
       type(error_type), allocatable, intent(out) :: error
-      logical :: moved, is_given(0:size(self%nodes))
+      logical :: is_given(0:size(self%nodes))
       integer :: i, j
-      moved = .false.
       is_given = .false.
       call resize(self%backend, self%input%extent, self%dtype, self%input_gradient, moved, error)
       if (allocated(error)) return
@@ -311,7 +309,7 @@ contains
          operands%dw = node%parameters%gradient
          operands%state = node%state
          operands%mask = node%mask
-         operands%rank = self%rank
+         operands%rank = self%input_rank
          if (node%inputs(1) > 0) operands%rank = self%nodes(node%inputs(1))%shape%rank
          operands%y = node%output
          operands%dy = node%output_gradient
@@ -319,30 +317,37 @@ contains
    end subroutine operands_of
 
    !> The loss, and its gradient with respect to the output
-   subroutine compute_loss(self, target, loss, error)
-      !> The graph, after `forward`
+   subroutine find_loss(self, target, moved, error)
+      !> The graph, after its forward pass
       class(graph_type), intent(inout) :: self
-      !> What the output should be, in the graph's memory
+      !> What the output should be
       type(tensor_type), intent(in) :: target
+      !> False: tensors are allocated by the forward pass
+      logical, intent(out) :: moved
+      !> An error of the device
+      type(error_type), allocatable, intent(out) :: error
+      moved = .false.
+      associate (last => self%nodes(size(self%nodes)))
+         call self%loss_kind%compute(self%backend, last%output, target, last%shape%rank, last%output_gradient, &
+            & self%loss, error)
+      end associate
+   end subroutine find_loss
+
+   !> The value of the last loss that was found
+   subroutine fetch_loss(self, loss, error)
+      !> The graph
+      class(graph_type), intent(in) :: self
       !> Of all images
       real(dp), intent(out) :: loss
-      !> Target that does not fit, or an error of the device
+      !> None
       type(error_type), allocatable, intent(out) :: error
-      loss = 0.0_dp
-      associate (last => self%nodes(size(self%nodes)))
-         if (.not. same_shape(target, last%output)) then
-            call fail(error, "target "//shape_text(target%extent)//", expected the shape of the output "// &
-               & shape_text(last%output%extent))
-            return
-         end if
-         call self%criterion%compute(self%backend, last%output, target, last%shape%rank, last%output_gradient, loss, &
-            & error)
-      end associate
-   end subroutine compute_loss
+      loss = self%loss
+      if (allocated(error)) deallocate (error)
+   end subroutine fetch_loss
 
    !> Gradients of every parameter, every node's output and the input
-   subroutine backward(self, error)
-      !> The graph, after `compute_loss`
+   subroutine find_gradients(self, error)
+      !> The graph, with the gradient of the loss
       class(graph_type), intent(inout) :: self
       !> An error of the device
       type(error_type), allocatable, intent(out) :: error
@@ -361,19 +366,78 @@ contains
             end if
          end do
       end do
-   end subroutine backward
+   end subroutine find_gradients
 
-   !> One step on all parameters that are not frozen
-   subroutine update(self, optimizer, error)
-      !> The graph, after `backward`
+   !> The output of the last node
+   type(tensor_type) function output(self)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      output = self%nodes(size(self%nodes))%output
+   end function output
+
+   function criterion(self)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      type(criterion_type) :: criterion
+      criterion = self%loss_kind
+   end function criterion
+
+   pure integer function layer_count(self)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      layer_count = size(self%nodes)
+   end function layer_count
+
+   !> What there is of a node
+   subroutine view(self, i, layer)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Number of the node, from 1
+      integer, intent(in) :: i
+      !> Tensors of the graph, not copies
+      type(layer_view_type), intent(out) :: layer
+      integer :: j
+      associate (node => self%nodes(i))
+         layer%name = node%operation%name
+         layer%kind = node%operation%kind
+         layer%inputs = node%operation%inputs(1)%text
+         do j = 2, size(node%operation%inputs)
+            layer%inputs = layer%inputs//","//node%operation%inputs(j)%text
+         end do
+         layer%attributes = node%operation%attributes
+         layer%output = node%output
+         layer%output_gradient = node%output_gradient
+         layer%rank = node%shape%rank
+         layer%parameters = node%parameters
+         layer%parameter_shapes = node%operation%parameters
+         layer%state = node%state
+         layer%state_shapes = node%operation%state
+         layer%changes_state = node%operation%changes_state
+         layer%has_mask = node%operation%has_mask()
+      end associate
+   end subroutine view
+
+   !> The mask that a node takes in the next forward passes
+   subroutine set_mask(self, i, mask, error)
+      !> The graph
       class(graph_type), intent(inout) :: self
-      !> With the learning rate of this step
-      class(optimizer_type), intent(in) :: optimizer
-      !> Unusable setting, or an error of the device
+      !> Number of the node, from 1
+      integer, intent(in) :: i
+      !> 0 and 1, *host*; is copied
+      type(tensor_type), intent(in) :: mask
+      !> The node takes none, or no memory
       type(error_type), allocatable, intent(out) :: error
-      call optimizer%check(error)
-      if (.not. allocated(error)) call self%parameters%update(self%backend, optimizer, error)
-   end subroutine update
+      logical :: moved
+      associate (node => self%nodes(i))
+         if (.not. node%operation%has_mask()) then
+            call node%operation%refuse("a mask", "none", error)
+            return
+         end if
+         moved = .false.
+         call resize(self%backend, mask%extent, self%dtype, node%mask, moved, error)
+         if (.not. allocated(error)) call self%backend%copy_in(mask%address, node%mask, error)
+      end associate
+   end subroutine set_mask
 
    !> Give everything back to the device
    subroutine destroy(self)
@@ -381,9 +445,7 @@ contains
       type(graph_type), intent(inout) :: self
       integer :: i, j
       if (.not. allocated(self%backend)) return
-      call self%backend%close()
-      call self%parameters%release(self%backend)
-      call self%backend%release(self%input_gradient)
+      call self%close()
       if (.not. allocated(self%nodes)) return
       do i = 1, size(self%nodes)
          call self%backend%release(self%nodes(i)%output)

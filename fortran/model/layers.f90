@@ -2,13 +2,14 @@
 !> The layers of a network with their tensors, and which convolutions go together: those with only fused ReLUs between
 !> them are a fused sequence, which a device computes as it likes.
 module cnn_model_layers
-   use cnn_core_backend, only : backend_type
+   use cnn_core_conv_geometry, only : conv_type
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dtype_none
    use cnn_core_tensor, only : tensor_type
-   use cnn_model_description, only : description_type, kind_conv2d, layer_description_type
+   use cnn_model_network, only : network_type
    use cnn_model_parameters, only : parameter_type
+   use cnn_operations_attributes, only : attributes_type
    implicit none
    private
 
@@ -19,7 +20,13 @@ module cnn_model_layers
    integer, parameter, public :: keep_all = 0, keep_after_relu = 1, keep_needed = 2
 
    type, public :: layer_type
-      type(layer_description_type) :: is
+      character(len=:), allocatable :: name
+      !> A convolution, with its geometry and its weights' extents (s, r, c/groups, k); else a ReLU
+      logical :: is_convolution = .false., has_bias = .false.
+      type(conv_type) :: conv
+      integer :: weight_extent(4) = 0
+      !> Its hyperparameters, as they were given
+      type(attributes_type) :: attributes
       type(parameter_type) :: weight, bias
       !> What the layer gives, and the gradient of the loss with respect to it
       type(tensor_type) :: output, output_gradient
@@ -29,13 +36,8 @@ module cnn_model_layers
       logical :: opaque = .false.
    end type layer_type
 
-   type, public :: layers_type
-      class(backend_type), allocatable :: backend
+   type, extends(network_type), abstract, public :: layers_type
       type(layer_type), allocatable :: layers(:)
-      integer :: dtype = dtype_none
-      !> The caller's tensor of the last forward pass: it must stay alive until the backward pass
-      type(tensor_type) :: input
-      type(tensor_type) :: input_gradient
       !> `keep_all`, `keep_after_relu` or `keep_needed`; set before `build`
       integer :: keep_activations = keep_all
    contains
@@ -73,7 +75,7 @@ contains
       integer, intent(in) :: i
       fused = .false.
       if (self%keep_activations == keep_all .or. i < 1 .or. i >= size(self%layers)) return
-      fused = self%layers(i)%is%kind == kind_conv2d .and. self%relu_follows(i)
+      fused = self%layers(i)%is_convolution .and. self%relu_follows(i)
    end function fused
 
    !> Whether the layer after layer i is a ReLU
@@ -83,7 +85,7 @@ contains
       !> Number of the layer, from 1
       integer, intent(in) :: i
       relu_follows = .false.
-      if (i < size(self%layers)) relu_follows = self%layers(i + 1)%is%kind /= kind_conv2d
+      if (i < size(self%layers)) relu_follows = .not. self%layers(i + 1)%is_convolution
    end function relu_follows
 
    !> The first convolution of which the input of convolution `last` comes through fused ReLUs only
@@ -107,7 +109,7 @@ contains
       integer, intent(in) :: first
       sequence_end = first
       do while (self%fused(sequence_end) .and. sequence_end + 2 <= size(self%layers))
-         if (self%layers(sequence_end + 2)%is%kind /= kind_conv2d) return
+         if (.not. self%layers(sequence_end + 2)%is_convolution) return
          sequence_end = sequence_end + 2
       end do
    end function sequence_end
@@ -125,9 +127,9 @@ contains
       integer :: i
       do i = first, last, 2
          associate (layer => self%layers(i), step => steps((i - first)/2 + 1))
-            step%conv = layer%is%conv
+            step%conv = layer%conv
             step%relu = self%fused(i)
-            step%keeps_gradient = any(self%layers(:i - 1)%is%kind == kind_conv2d)
+            step%keeps_gradient = any(self%layers(:i - 1)%is_convolution)
             step%opaque = self%layers(i)%opaque
             step%x = self%input_of(i)
             step%y = self%layers(merge(i + 1, i, step%relu))%output
@@ -187,10 +189,10 @@ contains
       extents(:, 0) = extent
       do i = 1, size(self%layers)
          extents(:, i) = extents(:, i - 1)
-         if (self%layers(i)%is%kind == kind_conv2d) call self%layers(i)%is%conv%output_extent(extents(:, i - 1), &
-            & self%layers(i)%is%weight_extent, extents(:, i), error)
+         if (self%layers(i)%is_convolution) call self%layers(i)%conv%output_extent(extents(:, i - 1), &
+            & self%layers(i)%weight_extent, extents(:, i), error)
          if (.not. allocated(error)) cycle
-         error%message = "layer "//self%layers(i)%is%name//": "//error%message
+         error%message = "layer "//self%layers(i)%name//": "//error%message
          return
       end do
    end subroutine output_extents

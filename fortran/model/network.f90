@@ -1,22 +1,22 @@
 ! SPDX-License-Identifier: MIT
-!> A chain of layers with its loss and optimiser: forward, loss, backward, update.
+!> What every network is, a chain of convolutions or a graph of operations: forward, loss, backward, update.
 !>
-!> Written once for every device and element type: all arithmetic is the backend's.
-!> Order.   forward, then compute_loss, then backward, then update; `step` does all four. A call out
-!>          of order is an error.
-!> Memory.  Weights and their gradients are allocated by `build` and keep their address; all weights lie in
-!>          one piece of memory, and so do gradients and momenta: the update is one call. Outputs and
-!>          their gradients follow the shape of the input. A network is not copied by assignment.
+!> Written once for every device and element type: all arithmetic is the backend's or an operation's.
+!> Order.   forward, then compute_loss, then backward, then update; `step` does all four. A call out of order is an
+!>          error. What the calls have in common is here; how outputs and gradients are found is the extension's.
+!> Memory.  Parameters and their gradients are allocated when a network is built and keep their address; all of them
+!>          lie in one piece of memory, and so do gradients and what the optimizer remembers: the update is one call.
+!>          Outputs and their gradients follow the shape of the input. A network is not copied by assignment.
 module cnn_model_network
+   use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : dp, dtype_float32, dtype_float64, dtype_name, i8
-   use cnn_core_sgd, only : sgd_type
+   use cnn_core_kinds, only : dp, dtype_name, dtype_none, i8
    use cnn_core_tensor, only : tensor_type
-   use cnn_devices, only : open_device
-   use cnn_model_description, only : description_type, read_description
-   use cnn_model_layers, only : layers_type
    use cnn_model_parameters, only : parameter_type, parameters_type
-   use cnn_model_tensors, only : release_tensors
+   use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_losses, only : criterion_type
+   use cnn_operations_operation, only : parameter_shape_type
+   use cnn_optimizers_optimizer, only : optimizer_type
    implicit none
    private
 
@@ -37,36 +37,149 @@ module cnn_model_network
    !> Input and target of the next step, fed from the host
    type :: batch_type
       type(tensor_type) :: input, target
+      !> Dimensions of the input
+      integer :: rank = 4
       !> Whether they are there, and whether a step is at work on them
       logical :: is_fed = .false., is_used = .false.
    end type batch_type
 
-   !> The layers, and what training them needs
-   type, extends(layers_type), public :: network_type
-      type(description_type) :: description
-      !> Which of them are frozen, and their update; the tensors are those of the layers
+   !> What there is of a layer, by the names that exchange files have for it
+   type, public :: layer_view_type
+      character(len=:), allocatable :: name, kind
+      !> Names of those whose outputs it takes, with commas between them
+      character(len=:), allocatable :: inputs
+      !> Its hyperparameters, as they were given
+      type(attributes_type) :: attributes
+      !> What the layer gives, and the gradient of the loss with respect to it; not allocated where they do not exist
+      type(tensor_type) :: output, output_gradient
+      !> Dimensions of the output
+      integer :: rank = 4
+      !> What it learns, with names and shapes
+      type(parameter_type), allocatable :: parameters(:)
+      type(parameter_shape_type), allocatable :: parameter_shapes(:)
+      !> What it keeps from step to step and does not learn, with names and shapes; whether a forward pass changes it
+      type(tensor_type), allocatable :: state(:)
+      type(parameter_shape_type), allocatable :: state_shapes(:)
+      logical :: changes_state = .false.
+      !> Whether a forward pass takes a mask; see `set_mask`
+      logical :: has_mask = .false.
+      !> Why the output cannot be read, where it cannot
+      character(len=:), allocatable :: hidden_because
+   end type layer_view_type
+
+   type, abstract, public :: network_type
+      class(backend_type), allocatable :: backend
+      integer :: dtype = dtype_none
+      !> All that is learned: which of it is frozen, and its update
       type(parameters_type) :: parameters
-      type(capture_type), private :: capture
-      type(batch_type), private :: next
+      !> The caller's tensor of the last forward pass: it must stay alive until the backward pass
+      type(tensor_type) :: input
+      !> Number of its dimensions
+      integer :: input_rank = 4
+      type(tensor_type) :: input_gradient
       !> Updates so far: the number of the next step, from 0
       integer(i8) :: steps_done = 0_i8
+      type(capture_type), private :: capture
+      type(batch_type), private :: next
       !> Whether there has been a loss that can be read, and whether it is that of a step that nobody looked at
       logical, private :: has_loss = .false., unseen = .false.
       integer, private :: stage = stage_built
    contains
-      procedure :: build
+      procedure(find_outputs_), deferred :: find_outputs
+      procedure(find_loss_), deferred :: find_loss
+      procedure(find_gradients_), deferred :: find_gradients
+      procedure(output_), deferred :: output
+      procedure(layer_count_), deferred :: layer_count
+      procedure(view_), deferred :: view
+      procedure(criterion_), deferred :: criterion
       procedure :: forward
       procedure :: compute_loss
       procedure :: backward
       procedure :: update
       procedure :: feed, step, step_fed, read_loss, is_captured
+      procedure :: in_place, fetch_loss, set_mask
+      procedure :: close => close_network
       procedure, private :: queue_loss, outputs_released
-      final :: destroy
    end type network_type
+
+   abstract interface
+      !> Outputs of all layers for `self%input`, which has been set
+      subroutine find_outputs_(self, moved, error)
+         import :: error_type, network_type
+         implicit none
+         !> The network
+         class(network_type), intent(inout) :: self
+         !> Whether a tensor has another address than before
+         logical, intent(out) :: moved
+         !> Input that does not fit, or an error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine find_outputs_
+
+      !> The loss, to be fetched by `fetch_loss`, and its gradient with respect to the output
+      subroutine find_loss_(self, target, moved, error)
+         import :: error_type, network_type, tensor_type
+         implicit none
+         !> The network, after its forward pass
+         class(network_type), intent(inout) :: self
+         !> What the output should be, of its shape
+         type(tensor_type), intent(in) :: target
+         !> Whether a tensor has another address than before
+         logical, intent(out) :: moved
+         !> An error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine find_loss_
+
+      !> Gradients of all parameters, outputs and of the input
+      subroutine find_gradients_(self, error)
+         import :: error_type, network_type
+         implicit none
+         !> The network, with the gradient of the loss
+         class(network_type), intent(inout) :: self
+         !> An error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine find_gradients_
+
+      !> The output of the last layer
+      type(tensor_type) function output_(self)
+         import :: network_type, tensor_type
+         implicit none
+         !> The network
+         class(network_type), intent(in) :: self
+      end function output_
+
+      !> Its loss
+      function criterion_(self) result(criterion)
+         import :: criterion_type, network_type
+         implicit none
+         !> The network
+         class(network_type), intent(in) :: self
+         type(criterion_type) :: criterion
+      end function criterion_
+
+      !> How many layers it has
+      pure integer function layer_count_(self)
+         import :: network_type
+         implicit none
+         !> The network
+         class(network_type), intent(in) :: self
+      end function layer_count_
+
+      !> What there is of a layer
+      subroutine view_(self, i, layer)
+         import :: layer_view_type, network_type
+         implicit none
+         !> The network
+         class(network_type), intent(in) :: self
+         !> Number of the layer, from 1
+         integer, intent(in) :: i
+         !> Tensors of the network, not copies
+         type(layer_view_type), intent(out) :: layer
+      end subroutine view_
+   end interface
 
    interface
       !> Outputs of all layers for the input x(w,h,c,n)
-      module subroutine forward(self, x, error)
+      module subroutine forward(self, x, error, rank)
          implicit none
          !> The network
          class(network_type), intent(inout) :: self
@@ -74,16 +187,18 @@ module cnn_model_network
          type(tensor_type), intent(in) :: x
          !> Input that does not fit, or an error of the device
          type(error_type), allocatable, intent(out) :: error
+         !> Number of the input's dimensions, 4 where it is not given
+         integer, intent(in), optional :: rank
       end subroutine forward
 
-      !> Mean or sum of (output - target)**2, and its gradient with respect to the output
+      !> The loss, and its gradient with respect to the output
       module subroutine compute_loss(self, target, loss, error)
          implicit none
          !> The network
          class(network_type), intent(inout) :: self
          !> What the output should be, in the network's memory
          type(tensor_type), intent(in) :: target
-         !> Mean or sum, as the description says
+         !> Of all images
          real(dp), intent(out) :: loss
          !> Call out of order, target that does not fit, or an error of the device
          type(error_type), allocatable, intent(out) :: error
@@ -100,7 +215,7 @@ module cnn_model_network
          type(error_type), allocatable, intent(out) :: error
       end subroutine queue_loss
 
-      !> Gradients of weights, biases, every layer's output and the input
+      !> Gradients of parameters, every layer's output and the input
       module subroutine backward(self, error)
          implicit none
          !> The network
@@ -109,20 +224,20 @@ module cnn_model_network
          type(error_type), allocatable, intent(out) :: error
       end subroutine backward
 
-      !> One SGD step on all parameters that are not frozen with the gradients of the last `backward`
-      module subroutine update(self, sgd, error)
+      !> One step of the optimizer on all parameters that are not frozen with the gradients of the last `backward`
+      module subroutine update(self, optimizer, error)
          implicit none
          !> The network
          class(network_type), intent(inout) :: self
-         !> Settings of the optimizer
-         type(sgd_type), intent(in) :: sgd
+         !> With the learning rate of this step
+         class(optimizer_type), intent(in) :: optimizer
          !> Unusable setting, call out of order, or an error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine update
 
       !> forward, loss, backward, update. A loss that is looked at and is NaN or infinite is an error, and there is no
       !> update then; where looking does not wait for the device it is always looked at
-      module subroutine step(self, x, target, sgd, read, loss, error)
+      module subroutine step(self, x, target, optimizer, read, loss, error, rank)
          implicit none
          !> The network
          class(network_type), intent(inout) :: self
@@ -130,19 +245,21 @@ module cnn_model_network
          type(tensor_type), intent(in) :: x
          !> What the output should be, in the network's memory
          type(tensor_type), intent(in) :: target
-         !> Settings of the optimizer
-         type(sgd_type), intent(in) :: sgd
+         !> With the learning rate of this step
+         class(optimizer_type), intent(in) :: optimizer
          !> Look at the loss, which waits for the device before the update
          logical, intent(in) :: read
          !> Of the weights before the update; 0 where it was not looked at
          real(dp), intent(out) :: loss
          !> Tensor or setting that does not fit, a loss that is not finite, or an error of the device
          type(error_type), allocatable, intent(out) :: error
+         !> Number of the input's dimensions, 4 where it is not given
+         integer, intent(in), optional :: rank
       end subroutine step
 
       !> Input and target of the next `step_fed`, from host memory, which is free to change on return; what is queued on
       !> the device goes on meanwhile
-      module subroutine feed(self, input, target, error)
+      module subroutine feed(self, input, target, error, rank)
          implicit none
          !> The network
          class(network_type), intent(inout) :: self
@@ -152,15 +269,17 @@ module cnn_model_network
          type(tensor_type), intent(in) :: target
          !> No memory on the device, or an error of the copy
          type(error_type), allocatable, intent(out) :: error
+         !> Number of the input's dimensions, 4 where it is not given
+         integer, intent(in), optional :: rank
       end subroutine feed
 
       !> `step` with the last `feed`, which it uses up
-      module subroutine step_fed(self, sgd, read, loss, error)
+      module subroutine step_fed(self, optimizer, read, loss, error)
          implicit none
          !> The network
          class(network_type), intent(inout) :: self
-         !> Settings of the optimizer
-         type(sgd_type), intent(in) :: sgd
+         !> With the learning rate of this step
+         class(optimizer_type), intent(in) :: optimizer
          !> As of `step`
          logical, intent(in) :: read
          !> As of `step`
@@ -184,46 +303,14 @@ module cnn_model_network
 
 contains
 
-   !> A network with undefined weights from its description (JSON text)
-   subroutine build(self, text, dtype, device, error)
-      !> A network of which at most `keep_activations` has been set
-      class(network_type), intent(inout) :: self
-      !> Description of the model, JSON
-      character(len=*), intent(in) :: text
-      !> Name of the device, with its options
-      character(len=*), intent(in) :: device
-      !> Element type, float32 or float64 of cnn_core_kinds
-      integer, intent(in) :: dtype
-      !> Unknown device, damaged description, other element type, or no memory
-      type(error_type), allocatable, intent(out) :: error
-      integer :: i
-
-      call open_device(device, self%backend, error)
-      if (allocated(error)) return
-      call read_description(text, self%description, error)
-      if (allocated(error)) return
-      if (dtype /= dtype_float32 .and. dtype /= dtype_float64) then
-         call fail(error, "network: "//dtype_name(dtype)//", expected float32 or float64")
-         return
-      end if
-      self%dtype = dtype
-      allocate (self%layers(size(self%description%layers)))
-      do i = 1, size(self%layers)
-         self%layers(i)%is = self%description%layers(i)
-      end do
-      call allocate_parameters(self, error)
-   end subroutine build
-
-   subroutine allocate_parameters(self, error)
-      !> The network, with its layers
-      class(network_type), intent(inout) :: self
-      !> No memory on the device
-      type(error_type), allocatable, intent(out) :: error
-      type(parameter_type) :: weights(size(self%layers)), biases(size(self%layers))
-      call self%parameters%build(self%backend, self%dtype, self%description%layers, weights, biases, error)
-      self%layers%weight = weights
-      self%layers%bias = biases
-   end subroutine allocate_parameters
+   !> Whether the backward pass takes the memory of outputs
+   pure logical function in_place(self)
+      !> The network
+      class(network_type), intent(in) :: self
+      associate (unused => self)
+      end associate
+      in_place = .false.
+   end function in_place
 
    !> Whether `backward` has taken the memory of outputs
    pure logical function outputs_released(self)
@@ -232,6 +319,34 @@ contains
       outputs_released = self%in_place() .and. self%stage == stage_backward
    end function outputs_released
 
+   !> The value of the last loss that was found; waits for the device
+   subroutine fetch_loss(self, loss, error)
+      !> The network
+      class(network_type), intent(in) :: self
+      !> Of all images
+      real(dp), intent(out) :: loss
+      !> An error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%backend%read_loss(loss, error)
+   end subroutine fetch_loss
+
+   !> The mask that a layer takes in the next forward passes
+   subroutine set_mask(self, i, mask, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Number of the layer, from 1
+      integer, intent(in) :: i
+      !> 0 and 1, *host*; is copied
+      type(tensor_type), intent(in) :: mask
+      !> The layer takes none, or no memory
+      type(error_type), allocatable, intent(out) :: error
+      type(layer_view_type) :: layer
+      associate (unused => mask)
+      end associate
+      call self%view(i, layer)
+      call fail(error, "layer "//layer%name//": it takes no mask")
+   end subroutine set_mask
+
    !> Whether the last step was the replay of a captured one, and the next of its shapes will be
    pure logical function is_captured(self)
       !> The network
@@ -239,18 +354,17 @@ contains
       is_captured = self%capture%state == capture_made
    end function is_captured
 
-   !> Give everything back to the device
-   subroutine destroy(self)
-      !> The network
-      type(network_type), intent(inout) :: self
-      if (.not. allocated(self%backend)) return
+   !> Give everything back to the device, but what the layers have
+   subroutine close_network(self)
+      !> The network, with a backend
+      class(network_type), intent(inout) :: self
       call self%backend%close()
       call self%backend%release(self%next%input)
       call self%backend%release(self%next%target)
       call self%backend%release(self%capture%input)
       call self%backend%release(self%capture%target)
+      call self%backend%release(self%input_gradient)
       call self%parameters%release(self%backend)
-      call release_tensors(self)
-   end subroutine destroy
+   end subroutine close_network
 
 end module cnn_model_network

@@ -10,19 +10,22 @@ submodule(cnn_model_network) cnn_model_network_step
    use cnn_core_error, only : fail_to_converge
    use cnn_core_tensor, only : same_shape
    use cnn_core_text, only : to_text
-   use cnn_model_tensors, only : resize
+   use cnn_model_resize, only : resize
    implicit none
 
 contains
 
    module procedure step
       logical :: seen
+      integer :: dimensions
 
       loss = 0.0_dp
       seen = read .or. .not. self%backend%queues
-      call sgd%check(error)
+      call optimizer%check(error)
       if (allocated(error)) return
-      call run_and_update(self, x, target, sgd, seen, loss, error)
+      dimensions = 4
+      if (present(rank)) dimensions = rank
+      call run_and_update(self, x, target, dimensions, optimizer, seen, loss, error)
       self%has_loss = .not. allocated(error)
       self%unseen = .not. seen
       ! After a failure nothing half done can be used: the caller may have dropped the input
@@ -30,49 +33,51 @@ contains
    end procedure step
 
    !> A step, which leaves it to `step` to say what can be used after it
-   subroutine run_and_update(self, x, target, sgd, seen, loss, error)
+   subroutine run_and_update(self, x, target, rank, optimizer, seen, loss, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input (w, h, c, n), in the network's memory
       type(tensor_type), intent(in) :: x
       !> What the output should be, in the network's memory
       type(tensor_type), intent(in) :: target
-      !> Settings of the optimizer, for this step
-      type(sgd_type), intent(in) :: sgd
+      !> Number of the input's dimensions
+      integer, intent(in) :: rank
+      !> With the learning rate of this step
+      class(optimizer_type), intent(in) :: optimizer
       !> Whether the loss is looked at before the update
       logical, intent(in) :: seen
       !> Loss of the weights before the update; unchanged where it is not looked at
       real(dp), intent(inout) :: loss
       !> A tensor that does not fit, a loss that is not finite, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      if (is_known(self%capture, x, target)) then
-         call run_captured(self, x, target, error)
+      if (is_known(self%capture, x, target) .and. self%input_rank == rank) then
+         call run_captured(self, x, target, rank, error)
          if (allocated(error)) return
       else
-         call run(self, x, target, error)
+         call run(self, x, target, rank, error)
          if (allocated(error)) return
          call expect(self, x, target)
       end if
-      if (seen) call look(self, sgd, loss, error)
+      if (seen) call look(self, optimizer, loss, error)
       if (allocated(error)) return
-      call self%update(sgd, error)
+      call self%update(optimizer, error)
    end subroutine run_and_update
 
    !> The loss of a step, before its update
-   subroutine look(self, sgd, loss, error)
+   subroutine look(self, optimizer, loss, error)
       !> A network with a loss in its backend
       class(network_type), intent(in) :: self
-      !> The settings of the step
-      type(sgd_type), intent(in) :: sgd
+      !> With the learning rate of the step
+      class(optimizer_type), intent(in) :: optimizer
       !> What was found
       real(dp), intent(out) :: loss
       !> Also where the loss is NaN or infinite
       type(error_type), allocatable, intent(out) :: error
-      call self%backend%read_loss(loss, error)
+      call self%fetch_loss(loss, error)
       if (allocated(error) .or. is_finite(loss)) return
       call fail_to_converge(error, "step "//to_text(self%steps_done)//": the loss is "//to_text(loss)//", lr = "// &
-         & to_text(sgd%lr)//": the training diverges (a smaller lr?), and weights and momenta stay as they were "// &
-         & "before this step")
+         & to_text(optimizer%lr)//": the training diverges (a smaller lr?), and weights and momenta stay as they "// &
+         & "were before this step")
    end subroutine look
 
    pure logical function is_finite(loss)
@@ -87,7 +92,7 @@ contains
          call fail(error, "loss: none yet, call loss or step first")
          return
       end if
-      call self%backend%read_loss(loss, error)
+      call self%fetch_loss(loss, error)
       self%has_loss = .not. allocated(error)
       if (allocated(error) .or. is_finite(loss) .or. .not. self%unseen) return
       call fail_to_converge(error, "step "//to_text(self%steps_done - 1_i8)//": the loss is "//to_text(loss)// &
@@ -98,6 +103,8 @@ contains
    module procedure feed
       logical :: moved
       self%next%is_fed = .false.
+      self%next%rank = 4
+      if (present(rank)) self%next%rank = rank
       moved = .false.
       call resize(self%backend, input%extent, self%dtype, self%next%input, moved, error)
       if (.not. allocated(error)) call resize(self%backend, target%extent, self%dtype, self%next%target, moved, error)
@@ -119,7 +126,8 @@ contains
       call self%backend%await_feed(error)
       if (allocated(error)) return
       self%next%is_used = .true.
-      call self%step(self%next%input, self%next%target, sgd, read, loss, error)
+      call self%step(self%next%input, self%next%target, optimizer, read, loss, error, &
+         & self%next%rank)
       call leave_batch(self, failure)
       if (allocated(failure) .and. .not. allocated(error)) call move_alloc(failure, error)
    end procedure step_fed
@@ -135,16 +143,18 @@ contains
    end subroutine leave_batch
 
    !> Call by call
-   subroutine run(self, x, target, error)
+   subroutine run(self, x, target, rank, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input (w, h, c, n), in the network's memory
       type(tensor_type), intent(in) :: x
       !> What the output should be, in the network's memory
       type(tensor_type), intent(in) :: target
+      !> Number of the input's dimensions
+      integer, intent(in) :: rank
       !> A tensor that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%forward(x, error)
+      call self%forward(x, error, rank)
       if (allocated(error)) return
       call self%queue_loss(target, error)
       if (allocated(error)) return
@@ -194,13 +204,15 @@ contains
    end subroutine expect
 
    !> By replaying what is captured, after capturing it where that is not done yet
-   subroutine run_captured(self, x, target, error)
+   subroutine run_captured(self, x, target, rank, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input (w, h, c, n), in the network's memory
       type(tensor_type), intent(in) :: x
       !> What the output should be, in the network's memory
       type(tensor_type), intent(in) :: target
+      !> Number of the input's dimensions
+      integer, intent(in) :: rank
       !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       logical :: done
@@ -214,24 +226,26 @@ contains
       done = .false.
       if (self%capture%state == capture_made) call self%backend%replay(done, error)
       if (.not. (done .or. allocated(error))) then
-         call capture_step(self)
+         call capture_step(self, rank)
          if (self%capture%state == capture_made) call self%backend%replay(done, error)
       end if
       if (done) then
          self%stage = stage_backward
       else if (.not. allocated(error)) then
-         call run(self, self%capture%input, self%capture%target, error)
+         call run(self, self%capture%input, self%capture%target, rank, error)
       end if
    end subroutine run_captured
 
    !> What cannot be captured, as a library that waits for the device in between, is run call by call from then on
-   subroutine capture_step(self)
+   subroutine capture_step(self, rank)
       !> The network
       class(network_type), intent(inout) :: self
+      !> Number of the input's dimensions
+      integer, intent(in) :: rank
       type(error_type), allocatable :: error, failure
       call self%backend%start_capture(error)
       if (.not. allocated(error)) then
-         call run(self, self%capture%input, self%capture%target, failure)
+         call run(self, self%capture%input, self%capture%target, rank, failure)
          call self%backend%end_capture(error)
       end if
       self%capture%refused = allocated(error) .or. allocated(failure)

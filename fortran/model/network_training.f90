@@ -2,9 +2,6 @@
 !> Forward, loss, backward and update of a network, each as a call of its own.
 submodule(cnn_model_network) cnn_model_network_training
    use cnn_core_tensor, only : same_shape, shape_text
-   use cnn_model_passes, only : find_gradients, find_gradients_in_place, find_outputs
-   use cnn_model_tensors, only : allocate_gradients, allocate_outputs
-   use cnn_optimizers_sgd, only : sgd_optimizer_type
    implicit none
 
 contains
@@ -17,12 +14,12 @@ contains
          return
       end if
       self%stage = stage_built
-      call allocate_outputs(self, x%extent, moved, error)
+      self%input = x
+      self%input_rank = 4
+      if (present(rank)) self%input_rank = rank
+      call self%find_outputs(moved, error)
       ! A captured step has the old addresses
       if (moved) self%capture%state = capture_none
-      if (allocated(error)) return
-      self%input = x
-      call find_outputs(self, error)
       if (allocated(error)) return
       self%stage = stage_forward
    end procedure forward
@@ -36,7 +33,6 @@ contains
 
    module procedure queue_loss
       type(tensor_type) :: y
-      real(dp) :: scale
       logical :: moved
 
       if (self%stage < stage_forward .or. self%outputs_released()) then
@@ -52,12 +48,8 @@ contains
       self%stage = stage_forward
       self%has_loss = .false.
       self%unseen = .false.
-      call allocate_gradients(self, moved, error)
+      call self%find_loss(target, moved, error)
       if (moved) self%capture%state = capture_none
-      if (allocated(error)) return
-      scale = 1.0_dp
-      if (self%description%mean) scale = 1.0_dp/real(y%count(), dp)
-      call self%backend%mse(y, target, scale, self%layers(size(self%layers))%output_gradient, error)
       if (allocated(error)) return
       self%has_loss = .true.
       self%stage = stage_loss
@@ -68,20 +60,17 @@ contains
          call fail(error, "backward: no loss yet, call forward and loss first")
          return
       end if
-      self%stage = stage_loss
-      if (self%in_place()) then
-         ! From here on the outputs of inner layers are gone, also after an error
-         self%stage = stage_built
-         call find_gradients_in_place(self, error)
-      else
-         call find_gradients(self, error)
-      end if
+      ! In place the outputs of inner layers are gone from here on, also after an error
+      self%stage = merge(stage_built, stage_loss, self%in_place())
+      call self%find_gradients(error)
       if (allocated(error)) return
       self%stage = stage_backward
    end procedure backward
 
    module procedure update
-      call sgd%check(error)
+      call optimizer%check(error)
+      if (allocated(error)) return
+      call optimizer%require(self%backend, error)
       if (allocated(error)) return
       if (self%stage < stage_backward) then
          call fail(error, "update: no gradients yet, call forward, loss and backward first")
@@ -89,7 +78,7 @@ contains
       end if
       ! The outputs belong to the weights before this update; after a failure it may be half done
       self%stage = stage_built
-      call self%parameters%update(self%backend, sgd_optimizer_type(sgd), error)
+      call self%parameters%update(self%backend, optimizer, error)
       if (allocated(error)) return
       self%steps_done = self%steps_done + 1_i8
    end procedure update

@@ -9,8 +9,7 @@ module cnn_model_parameters
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : bytes_of, dp, i8
    use cnn_core_tensor, only : aligned, part_of, tensor_type
-   use cnn_core_text, only : to_text
-   use cnn_model_description, only : kind_conv2d, layer_description_type
+   use cnn_core_text, only : name_type, to_text
    use cnn_optimizers_optimizer, only : optimizer_type
    implicit none
    private
@@ -40,15 +39,17 @@ module cnn_model_parameters
       type(tensor_type), private :: values, gradients
       !> What the optimizer remembers: SGD's momentum; Adam's averages of the gradient and of its square
       type(tensor_type), private :: states(2)
+      !> Their names, which say whose memory it is; not allocated where nothing is remembered
+      type(name_type), allocatable, private :: names(:)
       !> In the order of the vectors
       type(part_type), allocatable, private :: parts(:)
    contains
-      procedure :: build, build_list
+      procedure :: build
       procedure :: update
       procedure :: freeze, is_frozen
-      procedure :: momentum, keep_momentum
+      procedure :: memory, memory_count, memory_name, updates_of, keep_memory, forget
       procedure :: release
-      procedure, private :: allocate_vectors, place, reserve_states
+      procedure, private :: allocate_vectors, place, take_names, reserve_states
    end type parameters_type
 
    interface
@@ -68,52 +69,8 @@ module cnn_model_parameters
 
 contains
 
-   !> Allocate for these layers; `weights` and `biases` are empty where a layer has none
-   subroutine build(self, backend, dtype, layers, weights, biases, error)
-      !> The parameters
-      class(parameters_type), intent(inout) :: self
-      !> Where they are
-      class(backend_type), intent(inout) :: backend
-      !> Element type of all numbers, of cnn_core_kinds
-      integer, intent(in) :: dtype
-      !> In the network's order
-      type(layer_description_type), intent(in) :: layers(:)
-      !> That of each layer; empty where it has none
-      type(parameter_type), intent(out) :: weights(:)
-      !> That of each layer; empty where it has none
-      type(parameter_type), intent(out) :: biases(:)
-      !> No memory on the device, or 2**31 parameters or more
-      type(error_type), allocatable, intent(out) :: error
-      integer, allocatable :: extents(:, :)
-      type(parameter_type), allocatable :: found(:)
-      integer :: i, n
-
-      allocate (extents(4, 2*size(layers)))
-      n = 0
-      do i = 1, size(layers)
-         if (layers(i)%kind /= kind_conv2d) cycle
-         n = n + 1
-         extents(:, n) = layers(i)%weight_extent
-         if (.not. layers(i)%has_bias) cycle
-         n = n + 1
-         extents(:, n) = bias_extent(layers(i))
-      end do
-      allocate (found(n))
-      call self%build_list(backend, dtype, extents(:, :n), found, error)
-      if (allocated(error)) return
-      n = 0
-      do i = 1, size(layers)
-         if (layers(i)%kind /= kind_conv2d) cycle
-         n = n + 1
-         weights(i) = found(n)
-         if (.not. layers(i)%has_bias) cycle
-         n = n + 1
-         biases(i) = found(n)
-      end do
-   end subroutine build
-
    !> Allocate for parameters of these extents
-   subroutine build_list(self, backend, dtype, extents, found, error)
+   subroutine build(self, backend, dtype, extents, found, error)
       !> The parameters
       class(parameters_type), intent(inout) :: self
       !> Where they are
@@ -141,7 +98,7 @@ contains
       do i = 1, size(found)
          call self%place(extents(:, i), bytes, found(i))
       end do
-   end subroutine build_list
+   end subroutine build
 
    !> The next parameter
    subroutine place(self, extent, bytes, parameter)
@@ -168,13 +125,6 @@ contains
       integer, intent(in) :: extent(4)
       padded = aligned(product(int(extent, i8))*bytes_of(dtype))
    end function padded
-
-   pure function bias_extent(layer) result(extent)
-      !> A convolution with a bias
-      type(layer_description_type), intent(in) :: layer
-      integer :: extent(4)
-      extent = [layer%weight_extent(4), 1, 1, 1]
-   end function bias_extent
 
    subroutine allocate_vectors(self, backend, dtype, elements, error)
       !> The parameters
@@ -223,39 +173,101 @@ contains
       if (number > 0) is_frozen = self%parts(number)%is_frozen
    end function is_frozen
 
-   !> The momentum of a parameter, inside the vector; empty where it has none
-   function momentum(self, number)
+   !> What is remembered of a parameter, inside the vector; empty where that is nothing
+   type(tensor_type) function memory(self, number, i)
       !> The parameters
       class(parameters_type), intent(in) :: self
-      !> Number of the parameter, from 1; 0 for none
+      !> Number of the parameter, from 1
       integer, intent(in) :: number
-      !> Of the parameter's extent
-      type(tensor_type) :: momentum
-      if (number == 0) return
+      !> Which of the optimizer's numbers, from 1
+      integer, intent(in) :: i
+      if (i > self%memory_count(number)) return
       associate (part => self%parts(number))
-         if (part%has_state) momentum = part_of(self%states(1), part%offset, part%extent)
+         memory = part_of(self%states(i), part%offset, part%extent)
       end associate
-   end function momentum
+   end function memory
 
-   !> Let a parameter have a momentum, zero where it had none, or forget it
-   subroutine keep_momentum(self, backend, number, kept, error)
+   !> How many numbers are remembered of each element of a parameter
+   pure integer function memory_count(self, number)
+      !> The parameters
+      class(parameters_type), intent(in) :: self
+      !> Number of the parameter, from 1
+      integer, intent(in) :: number
+      memory_count = 0
+      if (self%parts(number)%has_state) memory_count = size(self%names)
+   end function memory_count
+
+   !> The name of a number that is remembered
+   pure function memory_name(self, i) result(name)
+      !> The parameters, of one of which something is remembered
+      class(parameters_type), intent(in) :: self
+      !> Which, from 1
+      integer, intent(in) :: i
+      character(len=:), allocatable :: name
+      name = self%names(i)%text
+   end function memory_name
+
+   !> How many updates have changed what is remembered
+   pure integer(i8) function updates_of(self, number)
+      !> The parameters
+      class(parameters_type), intent(in) :: self
+      !> Number of the parameter, from 1
+      integer, intent(in) :: number
+      updates_of = self%parts(number)%updates
+   end function updates_of
+
+   !> Let something be remembered of a parameter, zero where nothing was
+   subroutine keep_memory(self, backend, number, names, updates, error)
       !> The parameters
       class(parameters_type), intent(inout) :: self
       !> Where its numbers are
       class(backend_type), intent(inout) :: backend
       !> Number of the parameter, from 1
       integer, intent(in) :: number
-      !> Whether it is to have one
-      logical, intent(in) :: kept
+      !> What, by the optimizer's names; what another optimizer remembers is forgotten
+      type(name_type), intent(in) :: names(:)
+      !> How many updates have changed it
+      integer(i8), intent(in) :: updates
       !> No memory on the device
       type(error_type), allocatable, intent(out) :: error
-      if (kept .eqv. self%parts(number)%has_state) return
-      if (kept) call self%reserve_states(backend, 1, error)
+      logical :: was_there
+      integer :: i
+      call self%take_names(names)
+      call self%reserve_states(backend, size(names), error)
       if (allocated(error)) return
-      self%parts(number)%has_state = kept
-      self%parts(number)%updates = merge(1_i8, 0_i8, kept)
-      if (kept) call backend%clear(self%momentum(number), error)
-   end subroutine keep_momentum
+      was_there = self%parts(number)%has_state
+      self%parts(number)%has_state = .true.
+      self%parts(number)%updates = updates
+      if (was_there) return
+      do i = 1, size(names)
+         call backend%clear(self%memory(number, i), error)
+         if (allocated(error)) return
+      end do
+   end subroutine keep_memory
+
+   !> Remember nothing of a parameter
+   pure subroutine forget(self, number)
+      !> The parameters
+      class(parameters_type), intent(inout) :: self
+      !> Number of the parameter, from 1
+      integer, intent(in) :: number
+      self%parts(number)%has_state = .false.
+      self%parts(number)%updates = 0_i8
+   end subroutine forget
+
+   !> What is remembered is from now on an optimizer's with these names; another one's is forgotten
+   subroutine take_names(self, names)
+      !> The parameters
+      class(parameters_type), intent(inout) :: self
+      !> The optimizer's
+      type(name_type), intent(in) :: names(:)
+      if (allocated(self%names)) then
+         if (self%names(1)%text == names(1)%text) return
+         self%parts%has_state = .false.
+         self%parts%updates = 0_i8
+      end if
+      self%names = names
+   end subroutine take_names
 
    !> Memory for what the optimizer remembers, zero at first
    subroutine reserve_states(self, backend, count, error)

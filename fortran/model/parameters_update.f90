@@ -6,8 +6,11 @@ submodule(cnn_model_parameters) cnn_model_parameters_update
 contains
 
    module procedure update
+      type(name_type), allocatable :: names(:)
       integer :: first, last
 
+      allocate (names, source=optimizer%memory_names())
+      if (optimizer%states() > 0) call self%take_names(names)
       call self%reserve_states(backend, optimizer%states(), error)
       if (allocated(error)) return
       first = 1
@@ -50,6 +53,9 @@ contains
       integer :: i
       do i = 1, optimizer%states()
          state(i) = part_of_run(self, self%states(i), first, last)
+         ! It may hold what another optimizer has left
+         if (self%parts(first)%updates == 0) call backend%clear(state(i), error)
+         if (allocated(error)) return
       end do
       associate (parts => self%parts(first:last))
          call optimizer%step(backend, parts(1)%updates, part_of_run(self, self%values, first, last), &

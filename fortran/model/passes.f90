@@ -5,7 +5,6 @@ module cnn_model_passes
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
    use cnn_core_tensor, only : tensor_type
-   use cnn_model_description, only : kind_conv2d
    use cnn_model_layers, only : layer_type, layers_type
    implicit none
    private
@@ -24,7 +23,7 @@ contains
 
       i = 1
       do while (i <= size(self%layers))
-         if (self%layers(i)%is%kind == kind_conv2d) then
+         if (self%layers(i)%is_convolution) then
             last = self%sequence_end(i)
             call self%backend%forward_sequence(self%sequence_steps(i, last), error)
             i = last
@@ -53,10 +52,10 @@ contains
             x = self%layers(i - 1)%output
             dx = self%layers(i - 1)%output_gradient
             ! The bias gradient of a convolution is a sum over what the ReLU after it passes on: one pass for both
-            if (self%layers(i)%is%kind /= kind_conv2d) db = self%layers(i - 1)%bias%gradient
+            if (.not. self%layers(i)%is_convolution) db = self%layers(i - 1)%bias%gradient
             if (self%fused(i - 1)) x = self%layers(i)%output
          end if
-         if (self%layers(i)%is%kind == kind_conv2d) then
+         if (self%layers(i)%is_convolution) then
             call conv_backward(self%backend, self%layers(i), x, dx, .not. self%relu_follows(i), error)
          else if (dx%is_allocated()) then
             call self%backend%relu_backward(x, self%layers(i)%output_gradient, dx, db, error)
@@ -80,14 +79,14 @@ contains
       !> Error of the device
       type(error_type), allocatable, intent(out) :: error
 
-      call backend%conv_backward_filter(layer%is%conv, x, layer%output_gradient, layer%weight%gradient, error)
+      call backend%conv_backward_filter(layer%conv, x, layer%output_gradient, layer%weight%gradient, error)
       if (allocated(error)) return
-      if (layer%is%has_bias .and. with_bias) then
+      if (layer%has_bias .and. with_bias) then
          call backend%conv_backward_bias(layer%output_gradient, layer%bias%gradient, error)
          if (allocated(error)) return
       end if
       if (.not. dx%is_allocated()) return
-      call backend%conv_backward_data(layer%is%conv, layer%weight%value, layer%output_gradient, dx, error)
+      call backend%conv_backward_data(layer%conv, layer%weight%value, layer%output_gradient, dx, error)
    end subroutine conv_backward
 
    !> Gradients of weights and biases, with that of each inner layer's output in the memory of an output that is no
@@ -103,8 +102,8 @@ contains
       dy = self%layers(size(self%layers))%output_gradient
       i = size(self%layers)
       ! Below the first convolution there is nothing to learn
-      do while (any(self%layers(:i)%is%kind == kind_conv2d))
-         if (self%layers(i)%is%kind == kind_conv2d) then
+      do while (any(self%layers(:i)%is_convolution))
+         if (self%layers(i)%is_convolution) then
             first = self%sequence_start(i)
             call sequence_in_place(self, first, i, dy, error)
             i = first
@@ -136,7 +135,7 @@ contains
       type(conv_step_type) :: steps((last - first)/2 + 1)
 
       steps = self%sequence_steps(first, last)
-      if (self%layers(last)%is%has_bias .and. .not. self%relu_follows(last)) then
+      if (self%layers(last)%has_bias .and. .not. self%relu_follows(last)) then
          call self%backend%conv_backward_bias(dy, self%layers(last)%bias%gradient, error)
          if (allocated(error)) return
       end if
@@ -145,12 +144,12 @@ contains
       if (last > first) dy = self%layers(first + 1)%output
       x = self%layers(first - 1)%output
       associate (layer => self%layers(first))
-         if (self%layers(first - 1)%is%kind == kind_conv2d) then
-            call self%backend%conv_backward_data(layer%is%conv, layer%weight%value, dy, x, error)
+         if (self%layers(first - 1)%is_convolution) then
+            call self%backend%conv_backward_data(layer%conv, layer%weight%value, dy, x, error)
          else
             ! No bias gradient: a convolution before that ReLU would be the first of this sequence
             db = tensor_type()
-            call self%backend%conv_backward_relu(layer%is%conv, layer%weight%value, dy, x, db, error)
+            call self%backend%conv_backward_relu(layer%conv, layer%weight%value, dy, x, db, error)
          end if
       end associate
       dy = x

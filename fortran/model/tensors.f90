@@ -1,16 +1,14 @@
 ! SPDX-License-Identifier: MIT
 !> Memory for what a network computes: outputs and gradients, which follow the shape of the input.
 module cnn_model_tensors
-   use cnn_core_backend, only : backend_type
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
-   use cnn_core_tensor, only : tensor_type
-   use cnn_model_description, only : kind_conv2d
    use cnn_model_layers, only : keep_needed, layers_type
+   use cnn_model_resize, only : resize
    implicit none
    private
 
-   public :: allocate_outputs, allocate_gradients, release_tensors, resize
+   public :: allocate_outputs, allocate_gradients, release_tensors
 
 contains
 
@@ -55,7 +53,7 @@ contains
       first = 1
       do while (first <= size(self%layers))
          last = first
-         if (self%layers(first)%is%kind == kind_conv2d) then
+         if (self%layers(first)%is_convolution) then
             last = self%sequence_end(first)
             call self%find_sequence(first, last, extents, steps, error)
             if (allocated(error)) return
@@ -89,32 +87,11 @@ contains
       end do
    end subroutine allocate_gradients
 
-   !> A tensor of this shape and type: the present one when it fits, else a new one in its place
-   subroutine resize(backend, extent, dtype, tensor, moved, error)
-      !> The device
-      class(backend_type), intent(inout) :: backend
-      !> (w, h, c, n) that it shall have
-      integer, intent(in) :: extent(4)
-      !> Element type that it shall have, of cnn_core_kinds
-      integer, intent(in) :: dtype
-      !> A tensor of the device, or none yet
-      type(tensor_type), intent(inout) :: tensor
-      !> Becomes true where the tensor gets another address
-      logical, intent(inout) :: moved
-      !> No memory on the device
-      type(error_type), allocatable, intent(out) :: error
-      if (tensor%is_allocated() .and. all(tensor%extent == extent) .and. tensor%dtype == dtype) return
-      moved = .true.
-      call backend%release(tensor)
-      call backend%allocate(dtype, extent, tensor, error)
-   end subroutine resize
-
    !> Give the tensors of all layers back to the device
    subroutine release_tensors(self)
       !> The network
       class(layers_type), intent(inout) :: self
       integer :: i
-      call self%backend%release(self%input_gradient)
       if (.not. allocated(self%layers)) return
       do i = 1, size(self%layers)
          call self%backend%release(self%layers(i)%output)

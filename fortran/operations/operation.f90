@@ -35,6 +35,8 @@ module cnn_operations_operation
    type, abstract, public :: operation_type
       !> The node's name, and its type in an exchange file
       character(len=:), allocatable :: name, kind
+      !> Its hyperparameters, as they were given
+      type(attributes_type), allocatable :: attributes
       !> Whose outputs it takes; `input` is the network's
       type(name_type), allocatable :: inputs(:)
       !> What it learns, in the order of `w`; not allocated where that is nothing

@@ -66,11 +66,18 @@ contains
       type(attributes_type), intent(inout) :: given
       !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
-      integer :: channels(2)
+      integer :: channels(2), y_extent(4)
       call read_convolution(self, given, self%conv, self%weight_extent, channels, self%has_bias, error)
       if (allocated(error)) return
       self%weight_extent(3:) = [channels(1)/self%conv%groups, channels(2)]
       call add_parameters(self, self%weight_extent, channels(2), self%has_bias, error)
+      if (allocated(error)) return
+      ! An input as large as the dilated kernel always fits: what is refused here is the layer itself
+      associate (kernel => self%weight_extent(:2), conv => self%conv)
+         call conv%output_extent([1 + conv%dilation_w*(kernel(1) - 1), 1 + conv%dilation_h*(kernel(2) - 1), &
+            & channels(1), 1], self%weight_extent, y_extent, error)
+      end associate
+      call self%name_node(error)
    end subroutine conv_read
 
    !> What a convolution and a transposed one have in common

@@ -13,7 +13,7 @@ module cnn_optimizers_adam
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_float32, i8
    use cnn_core_tensor, only : tensor_type
-   use cnn_core_text, only : to_text
+   use cnn_core_text, only : name_type, to_text
    use cnn_optimizers_loops_f32, only : adam_f32 => adam_loop
    use cnn_optimizers_loops_f64, only : adam_f64 => adam_loop
    use cnn_optimizers_optimizer, only : optimizer_type, setting_type
@@ -30,6 +30,7 @@ module cnn_optimizers_adam
       procedure :: set => adam_set
       procedure :: check => adam_check
       procedure :: states => adam_states
+      procedure :: memory_names => adam_memory_names
       procedure :: step => adam_step
    end type adam_type
 
@@ -94,6 +95,17 @@ contains
       end associate
       adam_states = 2
    end function adam_states
+
+   pure function adam_memory_names(self) result(names)
+      !> The optimizer
+      class(adam_type), intent(in) :: self
+      type(name_type), allocatable :: names(:)
+      associate (unused => self)
+      end associate
+      allocate (names(2))
+      names(1)%text = "exp_avg"
+      names(2)%text = "exp_avg_sq"
+   end function adam_memory_names
 
    subroutine adam_step(self, backend, taken, w, g, state, error)
       !> The optimizer

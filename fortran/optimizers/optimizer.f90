@@ -8,6 +8,7 @@ module cnn_optimizers_optimizer
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : tensor_type
+   use cnn_core_text, only : name_type
    implicit none
    private
 
@@ -26,6 +27,7 @@ module cnn_optimizers_optimizer
       procedure(set_), deferred :: set
       procedure(check_), deferred :: check
       procedure(states_), deferred :: states
+      procedure(memory_names_), deferred :: memory_names
       procedure(step_), deferred :: step
       procedure :: on_every_device
       procedure :: require
@@ -79,6 +81,15 @@ module cnn_optimizers_optimizer
          !> The optimizer
          class(optimizer_type), intent(in) :: self
       end function states_
+
+      !> Names of all that it can remember of a parameter, in the order of its states, as exchange files have them
+      pure function memory_names_(self) result(names)
+         import :: name_type, optimizer_type
+         implicit none
+         !> The optimizer
+         class(optimizer_type), intent(in) :: self
+         type(name_type), allocatable :: names(:)
+      end function memory_names_
 
       !> One step on a vector
       subroutine step_(self, backend, taken, w, g, state, error)

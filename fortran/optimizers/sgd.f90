@@ -6,6 +6,7 @@ module cnn_optimizers_sgd
    use cnn_core_kinds, only : dp, i8
    use cnn_core_sgd, only : sgd_type
    use cnn_core_tensor, only : tensor_type
+   use cnn_core_text, only : name_type
    use cnn_optimizers_optimizer, only : optimizer_type, setting_type
    implicit none
    private
@@ -20,6 +21,7 @@ module cnn_optimizers_sgd
       procedure :: set => sgd_set
       procedure :: check => sgd_check
       procedure :: states => sgd_states
+      procedure :: memory_names => sgd_memory_names
       procedure :: step => sgd_step
       procedure :: on_every_device => sgd_on_every_device
    end type sgd_optimizer_type
@@ -105,6 +107,16 @@ contains
       end associate
       sgd_on_every_device = .true.
    end function sgd_on_every_device
+
+   pure function sgd_memory_names(self) result(names)
+      !> The optimizer
+      class(sgd_optimizer_type), intent(in) :: self
+      type(name_type), allocatable :: names(:)
+      associate (unused => self)
+      end associate
+      allocate (names(1))
+      names(1)%text = "momentum"
+   end function sgd_memory_names
 
    subroutine sgd_step(self, backend, taken, w, g, state, error)
       !> The optimizer

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.exchange.model import Conv2d, Operation, Relu
 from bridge.judge.judge import judge
 from bridge.judge.verdict import Outcome
+from bridge.operations.hyperparameters import numbers
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.fused_sequences import SEQUENCES, conv, sequence
@@ -96,13 +97,18 @@ def _networks() -> str:
         c, k = case.x[1], case.w[0]
         layers = (Conv2d("a", c, c, (1, 1)), Relu("r"),
                   Conv2d("b", c, k, case.w[2:], case.stride, case.padding, case.dilation, case.groups), Relu("s"))
-        lines += [" ".join(map(str, case.x[::-1])), Model(layers, mean=False).to_json()]
+        lines += [" ".join(map(str, (*case.x[::-1], len(layers)))), *map(_line, layers)]
     # Depth first, in several chunks of each image; and, rows of many channels being long, in several windows
     wide = sequence(conv("a", 1, 2, padding=(1, 1)), conv("b", 2, 48, (1, 1)), conv("c", 48, 1, (1, 1)),
                     conv("d", 1, 1))
     for extent, layers in (*(("21 70 3 2", one) for one in SEQUENCES.values()), ("200 40 1 1", wide)):
-        lines += [extent, Model(layers, mean=False).to_json()]
+        lines += [f"{extent} {len(layers)}", *map(_line, layers)]
     return "\n".join(lines) + "\n"
+
+
+def _line(layer: Operation) -> str:
+    """A layer as `kernels_program` reads it: type and name, and the numbers of a convolution."""
+    return " ".join(map(str, (layer.kind, layer.name, *(int(n) for one in numbers(layer).values() for n in one))))
 
 
 @pytest.mark.parametrize("way", ["", "channels"])
@@ -117,7 +123,7 @@ def test_no_index_leaves_its_array(level: str, way: str, kernels_program: Path,
     done = subprocess.run([kernels_program], input=networks, capture_output=True, text=True, check=False,
                           env=os.environ | {"OMP_WAIT_POLICY": "passive"})
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{networks.count(chr(10)) // 2} networks\n"
+    assert done.stdout == f"{networks.count(chr(10) + 'conv2d a ')} networks\n"
 
 
 def test_bad_files_are_refused_cleanly(debug_step: Path, small_fixture: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ ROOMS = {
     "model": "core . operations optimizers",
     "io": "core cpu operations optimizers model",
     "app": "core . model io",
-    "api": "core cpu cuda/plans cuda/info . oracle model io",
+    "api": "core cpu cuda/plans cuda/info . oracle operations optimizers model io",
 }
 
 #: Ends of the names of files that hold one module of two machines, or of a build with and without a library

@@ -61,7 +61,9 @@ def test_reference_and_bridge_meet_in_the_file_alone(root: Path) -> None:
     for path in (root / "reference").rglob("*.py"):
         assert not {name for name in python_imports(path) if name.split(".")[0] in ("bridge", "cnn_fortran")}, path
     for path in (root / "bridge").rglob("*.py"):
-        assert not {name for name in python_imports(path) if name.split(".")[0] in ("reference", "tests")}, path
+        found = {name.split(".")[0] for name in python_imports(path)} & {"reference", "tests"}
+        # Torch's modules are read in one place, for fixtures and for networks
+        assert found == ({"reference"} if path == root / "bridge/engine/network/torch_graph.py" else set()), path
 
 
 @pytest.mark.parametrize("package", ["bridge", "reference", "benchmarks"])

@@ -253,7 +253,7 @@ def narrower(file: h5py.File) -> None:
     (lambda file: file["model/layers/add"].create_group("more"), "layer add has the member 'more', expected"),
     (lambda file: file.create_dataset("model/layers/x", data=1), "/model/layers/x is"),
     (lambda file: file.create_group("model/layers/input"), "a layer is named input"),
-    (narrower, "/batches/0: target (3, 1, 12, 9), expected the shape of the output (3, 1, 12, 10)"),
+    (narrower, "/batches/0: target: float32 (3, 1, 12, 9), expected the output's float32 (3, 1, 12, 10)"),
 ])
 def test_what_is_damaged_is_one_line(edit: Callable[[h5py.File], object], message: str, fixtures: list[Path],
                                      tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_what_an_enlarged_image_cannot_be_is_one_line(tmp_path: Path) -> None:
         (attribute("layers/classes", "padding", [9, 9]),
          "layer classes (conv_transpose2d): input (3, 4, 6, 10), expected an output of one pixel or more"),
         (attribute("layers/classes", "groups", 2), "layer classes (conv_transpose2d): channels (4, 3) in 2 groups, "),
-        (attribute("layers/larger", "scale_factor", [1, 1]), "target (3, 6, 24, 30), expected the shape of"),
+        (attribute("layers/larger", "scale_factor", [1, 1]), "target: float32 (3, 6, 24, 30), expected the output's"),
     ):
         done = run(changed(fixture, tmp_path, edit), tmp_path / "r.h5")
         assert done.returncode == 2 and message in done.stderr, done.stderr

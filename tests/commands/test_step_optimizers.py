@@ -95,13 +95,3 @@ def test_the_judge_refuses_them_too(fixture: Path, tmp_path: Path, name: str, va
         file["optimizer"].attrs[name] = value
     with pytest.raises(FileError, match=f"attribute {name} of /optimizer"):
         judge(damaged, copy_of(fixture, tmp_path))
-
-
-def test_files_of_version_1_know_sgd_alone(fixture: Path, tmp_path: Path) -> None:
-    old = tmp_path / "old.h5"
-    export(old, ExportSettings(height=8, width=8, steps=1))
-    with h5py.File(old, "r+") as file:
-        file["optimizer"].attrs["type"] = "adam"
-    done = run(old, tmp_path / "result.h5")
-    assert done.returncode == 2 and "optimizer type is adam, expected sgd" in done.stderr
-

@@ -34,7 +34,7 @@ def said(package: str, code: str) -> str:
 
 
 @pytest.mark.parametrize(("code", "expected"), [
-    (NET + "net.to_torch()", "BridgeError: PyTorch is not installed, and to_torch makes a torch.nn.Sequential: pip"),
+    (NET + "net.to_torch()", "BridgeError: PyTorch is not installed, and to_torch makes a torch.nn.Module: pip"),
     ("bridge.Network.from_torch(None)", "BridgeError: PyTorch is not installed, and from_torch takes a torch.nn.Mod"),
     ("import bridge.validate.self_test",
      "BridgeError: PyTorch is not installed, and the self-test's programs are PyTorch: pip"),

@@ -16,6 +16,7 @@ from bridge.engine.library.programs import cnn_step
 from bridge.exchange.crash_guard import check_readable
 from tests.helpers.hostile import Answer, Judge, run_program, small_pair
 from tests.helpers.mutations import KINDS, VALUES_WRONG, mutate
+from tests.helpers.version_1 import as_version_1
 
 # Many files, in processes of their own
 pytestmark = pytest.mark.deep
@@ -116,8 +117,9 @@ def test_a_circle_ends(pair: tuple[Path, Path], judge: Judge, tmp_path: Path) ->
 
 def test_a_text_of_two_gigabytes(pair: tuple[Path, Path], judge: Judge, tmp_path: Path) -> None:
     """Its length stands before its place in the heap, and the library makes room before it looks there."""
-    content = bytearray(pair[0].read_bytes())
-    with h5py.File(pair[0]) as file:
+    old = as_version_1(pair[0], tmp_path / "version_1.h5")
+    content = bytearray(old.read_bytes())
+    with h5py.File(old) as file:
         at = file["model"].id.get_offset()
     content[at:at + 4] = (2**31).to_bytes(4, "little")
     content[at + 4] ^= 0xFF

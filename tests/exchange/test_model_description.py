@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The two readers of a model description, Fortran's and Python's, take and refuse the same texts."""
+"""The model description of files of version 1, a JSON text: what is taken and what is refused."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from bridge import EngineError, FileError, Model
-from bridge.engine.library import extension
+from bridge import FileError, Model
 
 CONV = {"name": "a", "type": "conv2d", "in_channels": 2, "out_channels": 4, "kernel_size": [3, 1], "stride": [2, 1],
         "padding": [0, 1], "dilation": [1, 2], "groups": 2, "bias": False}
@@ -19,18 +18,12 @@ GOOD: dict[str, Any] = {"layers": [CONV, {"name": "r.1-x_", "type": "relu"}],
                         "loss": {"type": "mse", "reduction": "sum"}}
 
 
-def read_by_fortran(text: str) -> None:
-    extension.api().network_free(extension.call("network_create", text, 1, "cpu", 0))
-
-
-def test_a_good_one_is_taken_by_both() -> None:
+def test_a_good_one_is_taken() -> None:
     short = copy.deepcopy(GOOD)
     for key in ("stride", "padding", "dilation", "groups"):
         del short["layers"][0][key]
     for content in (GOOD, short):
-        again = Model.from_json(json.dumps(content)).to_json()
-        for text in (json.dumps(content), json.dumps(content, indent="\t"), again):
-            read_by_fortran(text)
+        for text in (json.dumps(content), json.dumps(content, indent="\t")):
             assert Model.from_json(text).layers[1].name == "r.1-x_"
 
 
@@ -88,10 +81,10 @@ BAD: dict[str, Callable[[dict], None]] = {
 
 
 @pytest.mark.parametrize("spoil", BAD.values(), ids=BAD.keys())
-def test_a_bad_one_is_refused_by_both(spoil: Callable[[dict], None]) -> None:
+def test_a_bad_one_is_refused(spoil: Callable[[dict], None]) -> None:
     content = copy.deepcopy(GOOD)
     spoil(content)
-    refused_by_both(json.dumps(content))
+    refused(json.dumps(content))
 
 
 @pytest.mark.parametrize("text", [
@@ -99,12 +92,10 @@ def test_a_bad_one_is_refused_by_both(spoil: Callable[[dict], None]) -> None:
     json.dumps(GOOD).replace("false", "null"), json.dumps(GOOD).replace('"groups": 2', '"groups": 2, "groups": 1'),
     "[" * 100_000, '{"layers": [' + "1," * 50_000 + "1]}",
 ])
-def test_broken_text_is_refused_by_both(text: str) -> None:
-    refused_by_both(text)
+def test_broken_text_is_refused(text: str) -> None:
+    refused(text)
 
 
-def refused_by_both(text: str) -> None:
+def refused(text: str) -> None:
     with pytest.raises(FileError, match=r"^model description: "):
         Model.from_json(text)
-    with pytest.raises(EngineError, match=r"^model description: "):
-        read_by_fortran(text)

@@ -7,7 +7,6 @@ make the same file.
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import shutil
@@ -233,23 +232,24 @@ def _layout(file: h5py.File, name: str, r: Random) -> None:
 
 
 def _model(file: h5py.File, name: str, r: Random) -> None:
-    text = file["model"][()].decode()
-    content = json.loads(text)
-    layer = r.choice(content["layers"])
-    key = r.choice(list(layer))
-    numbers = ["1e999", "-1", "NaN", "Infinity", "9" * 5000, "1.0", "65536", "true", "null", '"3"', "[3]", "[[1]]",
-               "{}", "[65536, 65536]", '"\\ud800"', '"\\u0000"', "0.1e-400", "1E400"]
-    layer[key] = "HERE"
-    replaced = json.dumps(content).replace('"HERE"', r.choice(numbers))
-    texts = [replaced] * 12 + [
-        "[" * 100_000, '{"layers":' * 50_000, text[:-1], text * 2, "", "null", text.replace(":", ":\n" * 99),
-        '{"layers": [], "layers": []' + text[1:], text.replace("{", '{"loss": 1,', 1), "x" * 3_000_000,
-        json.dumps(content | {"layers": content["layers"] * 400}), "\ufeff" + text]
-    del file["model"]
-    file["model"] = r.choice(texts)
-    if r.random() < 0.2:
-        del file["model"]
-        file["model"] = r.choice([np.bytes_(text.encode("utf-16")), np.zeros(3), [text, text], 1.0, h5py.Empty("S9")])
+    """Attributes and groups of the model, one to three of them."""
+    texts = ["", "conv1", "input", "conv1,conv2", "relu", "tanh", "\u202e", "x" * 9000, ","]
+    numbers = [0, -1, 1.5, 2**40, 65536, np.nan, np.inf, [3], [3, 3], [[1, 1]], [65536, 65536], np.ones(5000)]
+    for _ in range(r.randint(1, 3)):
+        layers = file.get("model/layers", file)
+        node = layers[r.choice(list(layers))] if len(layers) else file
+        match r.randrange(6):
+            case 0:
+                file.pop(r.choice(["model", "model/layers", "model/loss"]), None)
+            case 1:
+                node.create_group(r.choice(["x", "a b", "\u202e"]))
+            case 2:
+                file["model"].move("layers/conv1", r.choice(["layers/input", "layers/relu1/x", "conv1"]))
+            case 3 if len(node.attrs):
+                del node.attrs[r.choice(list(node.attrs))]
+            case _:
+                key = r.choice([*node.attrs, "index", "type", "inputs", "unknown"])
+                node.attrs[key] = r.choice(texts + numbers + VALUES)
 
 
 def _names(file: h5py.File, name: str, r: Random) -> None:

@@ -73,13 +73,6 @@ def test_masks_are_in_the_file(tmp_path: Path) -> None:
     assert (masks[0] != masks[1]).any()
 
 
-def test_a_chain_stays_version_1(tmp_path: Path) -> None:
-    path = tmp_path / "fixture.h5"
-    export(path, ExportSettings(height=12, width=10, steps=1))
-    with h5py.File(path) as file:
-        assert file.attrs["format_version"] == 1
-
-
 def test_identity_and_dropout_of_nothing_are_no_layers() -> None:
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Identity(), nn.Dropout(0), nn.Tanh(), nn.Dropout(0.5).eval())
     assert [name for name, _ in trace(module, EXAMPLE)] == ["0", "3"]

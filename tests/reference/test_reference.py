@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import subprocess
 import sys
@@ -21,10 +20,11 @@ from torch import nn
 
 from reference import export as export_module
 from reference import writer
-from reference.chain import describe, model_json
+from reference.chain import describe
 from reference.cli import main
 from reference.errors import InputError
 from reference.export import ExportSettings, export
+from reference.graph import hyperparameters
 from reference.images import load_image
 from reference.micrograph import PatchSource, SyntheticSource, patch_places
 from reference.model import ThreeLayerCNN
@@ -67,7 +67,7 @@ def expected_shapes() -> dict[str, tuple[int, ...]]:
     step |= {f"forward/{name}": shape for name, shape in outputs.items()}
     step |= {f"grads/{name}/output": shape for name, shape in outputs.items()}
     step |= {f"grads/{name}": shape for name, shape in parts.items()}
-    shapes: dict[str, tuple[int, ...]] = {"model": ()}
+    shapes: dict[str, tuple[int, ...]] = {}
     for k in range(4):
         shapes |= {f"steps/{k}/weights/{name}": shape for name, shape in parts.items()}
     for k in range(3):
@@ -87,14 +87,15 @@ def test_names_shapes_and_types(fixture: dict[str, np.ndarray]) -> None:
 def test_attributes_and_model(fixture_path: Path) -> None:
     with h5py.File(fixture_path) as file:
         root, optimizer = dict(file.attrs), dict(file["optimizer"].attrs)
-        model = json.loads(file["model"][()])
+        layers = {name: dict(layer.attrs) for name, layer in file["model/layers"].items()}
+        loss = dict(file["model/loss"].attrs)
         contiguous = file["steps/0/forward/conv2"].chunks is None
     texts = {"format": "cnn-exchange", "role": "reference", "precision": "float32", "math_mode": "fp32"}
     texts |= {"device": "cpu", "data": "synthetic micrograph, seed 0", "torch_version": torch.__version__}
     texts |= {"target": "clean image of the synthetic micrograph", "numpy_version": np.__version__}
     texts |= {
         "h5py_version": h5py.__version__,
-        "format_version": 1,
+        "format_version": 2,
         "seed": 0,
         "threads": torch.get_num_threads(),
     }
@@ -107,9 +108,11 @@ def test_attributes_and_model(fixture_path: Path) -> None:
         "weight_decay": 0.01,
         "nesterov": 0,
     }
-    assert [layer["name"] for layer in model["layers"]] == list(LAYERS)
-    assert model["layers"][2] == {
-        "name": "conv2",
+    assert sorted(layers, key=lambda name: layers[name]["index"]) == list(LAYERS)
+    conv2 = {name: value.tolist() if np.ndim(value) else value for name, value in layers["conv2"].items()}
+    assert conv2 == {
+        "index": 2,
+        "inputs": "relu1",
         "type": "conv2d",
         "in_channels": 16,
         "out_channels": 16,
@@ -118,9 +121,9 @@ def test_attributes_and_model(fixture_path: Path) -> None:
         "padding": [1, 1],
         "dilation": [1, 1],
         "groups": 1,
-        "bias": True,
+        "bias": 1,
     }
-    assert model["loss"] == {"type": "mse", "reduction": "mean"}
+    assert loss == {"type": "mse", "reduction": "mean"}
 
 
 def replay(fixture: dict[str, np.ndarray], k: int) -> tuple[ThreeLayerCNN, dict[str, torch.Tensor]]:
@@ -256,9 +259,8 @@ def test_in_place_relu_names_and_paddings() -> None:
         nn.Conv2d(4, 3, 2, stride=2, padding="valid", groups=1, bias=False),
     )
     layers = describe(net, torch.randn(1, 2, 8, 10))
-    described = json.loads(model_json(layers, "sum"))["layers"]
-    assert [layer["name"] for layer in described] == ["0.0", "0.1", "1"]
-    assert [described[0]["padding"], described[2]["padding"]] == [[1, 4], [0, 0]]
+    assert [name for name, _ in layers] == ["0.0", "0.1", "1"]
+    assert [hyperparameters(*layers[i])[1]["padding"] for i in (0, 2)] == [[1, 4], [0, 0]]
     assert net[0][1].inplace and not layers[1][1].inplace  # the caller's module is left alone
     with pytest.raises(InputError, match="not the same on both sides"):
         describe(nn.Sequential(nn.Conv2d(1, 1, 2, padding="same")), torch.randn(1, 1, 8, 8))

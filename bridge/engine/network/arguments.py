@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
 from bridge.common.errors import ArgumentError, ArgumentTypeError, FileError
-from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.exchange.model import Model
+from bridge.exchange.optimizers import KINDS, Adam, Optimizer, Sgd
+from bridge.operations import OPERATIONS
+from bridge.operations.hyperparameters import check_layer
+from bridge.operations.losses import LOSSES
 
 #: Largest numbers of the element types
 LARGEST = {name: float(np.finfo(name).max) for name in ("float32", "float64")}
@@ -32,31 +37,53 @@ def checked_model(model: object) -> Model:
         raise ArgumentTypeError(f"model: {type(model).__qualname__}, expected bridge.Model")
     if not isinstance(model.layers, (tuple, list)) or not isinstance(model.mean, bool):
         raise ArgumentTypeError(f"model: layers {model.layers!r} and mean {model.mean!r}, expected a tuple and a bool")
+    if model.loss not in LOSSES:
+        raise ArgumentError(f"model: loss {model.loss!r}, expected one of {', '.join(LOSSES)}")
     for number, layer in enumerate(model.layers):
-        if not isinstance(layer, (Conv2d, Relu)):
-            raise ArgumentTypeError(f"model: layer {number} is {layer!r}, expected bridge.Conv2d or bridge.Relu")
+        if type(layer) not in OPERATIONS.values():
+            raise ArgumentTypeError(f"model: layer {number} is {layer!r}, expected an operation of bridge.operations, "
+                                    "as bridge.Conv2d")
     try:
-        return Model.from_json(model.to_json())
+        return replace(model, layers=tuple(check_layer(layer) for layer in model.layers)).joined()
     except FileError as error:
         raise ArgumentError(str(error)) from None
-    except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(f"model: {error}, expected texts, int and bool in its layers") from None
 
 
-def sgd_settings(dtype: str, lr: float, momentum: float, dampening: float, weight_decay: float,
-                 nesterov: bool) -> tuple[float, float, float, float, int]:
-    """Return the settings of SGD as cnn_api_training wants them; what `dtype` cannot hold is refused, not made
-    infinite.
+def optimizer_of(optimizer: object, lr: float | None = None, momentum: float = 0.0, dampening: float = 0.0,
+                 weight_decay: float = 0.0, nesterov: bool = False) -> Optimizer:
+    """Return the optimiser of a step: the one that is given, or SGD with these settings.
+
+    >>> optimizer_of(None, 0.5)
+    Sgd(lr=0.5, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False)
     """
-    numbers = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-    for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-            raise ArgumentTypeError(f"{name}: {value!r}, expected a number")
-        if isinstance(value, int) and abs(value) > LARGEST["float64"]:
-            raise ArgumentError(f"{name}: an integer of {value.bit_length()} bits, expected a finite number")
+    if optimizer is None:
+        return Sgd(lr, momentum, dampening, weight_decay, nesterov)  # type: ignore[arg-type]  # see `settings_of`
+    if type(optimizer) not in KINDS:
+        raise ArgumentTypeError(f"optimizer: {optimizer!r}, expected bridge.Sgd, bridge.Adam or bridge.AdamW")
+    if lr is not None or momentum or dampening or weight_decay or nesterov:
+        raise ArgumentTypeError(f"lr: {lr!r} and other settings of SGD beside an optimizer, expected one of them")
+    assert isinstance(optimizer, (Sgd, Adam))
+    return optimizer
+
+
+def settings_of(dtype: str, optimizer: Optimizer) -> tuple[str, np.ndarray]:
+    """Return type and settings of an optimiser as cnn_api_training wants them; what `dtype` cannot hold is refused, not
+    made infinite.
+    """
+    found = np.zeros(8)
+    for i, (name, value) in enumerate(vars(optimizer).items()):
+        if name == "nesterov":
+            found[i] = flag("nesterov", value)
+            continue
+        if type(value) is not float:
+            if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+                raise ArgumentTypeError(f"{name}: {value!r}, expected a number")
+            if isinstance(value, int) and abs(value) > LARGEST["float64"]:
+                raise ArgumentError(f"{name}: an integer of {value.bit_length()} bits, expected a finite number")
         if math.isfinite(value) and abs(float(value)) > LARGEST[dtype]:
             raise ArgumentError(f"{name}: {value!r}, expected a number that {dtype} can hold")
-    return float(lr), float(momentum), float(dampening), float(weight_decay), int(flag("nesterov", nesterov))
+        found[i] = value
+    return KINDS[type(optimizer)], found
 
 
 def flag(name: str, value: object) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from bridge.common.errors import ArgumentError
-from bridge.engine.arrays.dispatch import Place
+from bridge.engine.arrays import dispatch
 from bridge.engine.library import extension
 from bridge.engine.network.parameter_views import Tensors, parameter_places
 from bridge.exchange.file import ExchangeFile
@@ -18,13 +18,13 @@ Array = Any
 
 
 def lost(file: ExchangeFile, step: int) -> bool:
-    """Return whether the weights before a step come from a training with momentum whose momenta are not there.
+    """Return whether the weights before a step come from a training with memory (momentum, Adam) that is not there.
 
     So are those of a later step of `cnn_step` or the reference, and what `Network.save` wrote before it wrote momenta.
     """
     if file.model is None or file.optimizer is None or not file.optimizer.remembers:
         return False
-    if any(file.has(f"steps/{step}/momenta/{name}") for name in file.model.parameter_shapes()):
+    if file.has_memory(step):
         return False
     saved = str(file.attributes.get("producer")).startswith("bridge.Network")
     return step > 0 or (saved and "first_step" not in file.attributes)
@@ -40,7 +40,7 @@ class Momenta(MutableMapping[str, Array]):
     Parameters
     ----------
     model, tensors, place : of the network
-    first : number of the momentum of a weight, see `Tensors.parameter`
+    item : of `Tensors.view`
 
     Raises
     ------
@@ -50,8 +50,8 @@ class Momenta(MutableMapping[str, Array]):
         Where there is no parameter of this name to be given one.
     """
 
-    def __init__(self, model: Model, tensors: Tensors, place: Place, first: int) -> None:
-        self._places, self._tensors, self._place, self._first = parameter_places(model), tensors, place, first
+    def __init__(self, model: Model, tensors: Tensors, place: dispatch.Place, item: int) -> None:
+        self._places, self._tensors, self._place, self._item = parameter_places(model), tensors, place, item
 
     def __getitem__(self, name: str) -> Array:
         found = self._found(name)
@@ -85,10 +85,10 @@ class Momenta(MutableMapping[str, Array]):
     def _found(self, name: str) -> Array | None:
         if name not in self._places:
             return None
-        number, which = self._places[name]
-        return self._tensors.parameter(number, self._first, which)
+        return self._tensors.view(self._places[name], self._item)
 
     def _keep(self, name: str, kept: bool) -> None:
         """Let it be there, zero where it was not, or no longer."""
+        place = self._places[name]
         with self._place.working():
-            extension.call("network_keep_momentum", self._tensors.handle, *self._places[name], int(kept))
+            extension.call("network_keep_memory", self._tensors.handle, place.layer, place.number, "sgd", int(kept))

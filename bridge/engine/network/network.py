@@ -13,7 +13,7 @@ import numpy as np
 from bridge.common.errors import ArgumentError, ArgumentTypeError, DivergenceError, EngineError, FileError
 from bridge.engine.arrays import dispatch
 from bridge.engine.arrays.operand import Operand
-from bridge.engine.arrays.transfer import to_host
+from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import DeviceSpec
 from bridge.engine.network.arguments import (
@@ -21,17 +21,21 @@ from bridge.engine.network.arguments import (
     Keep,
     checked_model,
     flag,
+    optimizer_of,
     parameter_names,
-    sgd_settings,
+    settings_of,
     step_number,
 )
 from bridge.engine.network.deprecated import keep_activations_of, warn
+from bridge.engine.network.masks import Masks
 from bridge.engine.network.momenta import Momenta, lost
-from bridge.engine.network.parameter_views import Tensors, Views, parameter_places
+from bridge.engine.network.parameter_views import Tensors, Views, parameter_places, state_places
 from bridge.engine.network.torch_modules import make_module, read_module
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d, Model, Relu
-from bridge.exchange.optimizers import Sgd
+from bridge.exchange.optimizers import Optimizer, Sgd
+from bridge.operations.hyperparameters import numbers
+from bridge.operations.losses import LOSSES
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,13 +44,14 @@ if TYPE_CHECKING:
 Array = Any
 
 #: Numbers of `named_tensor` in cnn_api_handles
-WEIGHT, _, WEIGHT_GRADIENT, _, OUTPUT, OUTPUT_GRADIENT, MOMENTUM = range(1, 8)
-#: Numbers of `network_create` in cnn_api
+VALUE, GRADIENT, MOMENTUM, _, OUTPUT, OUTPUT_GRADIENT, STATE = range(1, 8)
+#: Numbers of `network_build` in cnn_api_network
 KEPT: dict[Keep, int] = {True: 0, AFTER_RELU: 1, False: 2}
 
 
 class Network:
-    """A chain of convolutions and ReLUs with a mean-squared-error loss, computed in Fortran.
+    """A network with its loss, computed in Fortran: a graph of the operations of `bridge.operations`, often a chain of
+    convolutions and ReLUs.
 
     Make one with `from_torch`, `from_file`, or from a `Model`. Weights and gradients are **views** of Fortran's
     memory, of numpy or on a CUDA device `bridge.DeviceArray`: writing ``net.parameters["conv1.weight"][...] = w``
@@ -63,7 +68,8 @@ class Network:
     dtype : "float32" or "float64"
     device : "cpu", or "cuda", "cuda:N" with options (see `bridge.engine.library.device_spec`)
     keep_activations : bool or "after_relu"
-        Which tensors between the layers stay in memory, to be asked for by `output` and `output_gradient`.
+        Which tensors between the layers of a chain stay in memory, to be asked for by `output` and `output_gradient`;
+        a network that is no chain keeps all of them.
 
         - True: all of them.
         - "after_relu": a ReLU is computed together with the convolution before it, whose own output, before the ReLU,
@@ -81,6 +87,11 @@ class Network:
         ``conv1.weight`` (k, c / groups, r, s), ``conv1.bias`` (k,), ..., in torch's order. Zero at first.
     gradients : mapping of str to array
         The same names and shapes; valid after `backward`, those of frozen parameters too.
+    buffers : mapping of str to array
+        What layers keep from step to step and do not learn, by torch's names: ``bn1.running_mean``, ... 0 at first, and
+        1 the variances.
+    masks : Masks
+        The masks of dropouts, drawn for each forward pass unless they are given.
     momenta : mutable mapping of str to array
         The same for parameters that have a momentum: from their first update with momentum on, or since
         ``net.momenta["conv1.weight"] = v``. `save` and `from_file` keep them; see `bridge.engine.network.momenta`.
@@ -99,20 +110,27 @@ class Network:
         model, spec = checked_model(model), DeviceSpec.parse(device)
         self.model, self.dtype, self.device = model, dtype, spec.text
         self.keep_activations = keep_activations_of(keep_activations, fuse, lean)
-        code = extension.dtype_code("dtype", dtype)
-        kept = KEPT[self.keep_activations]
-        self._handle = int(extension.call("network_create", model.to_json(), code, self.device, kept))
+        self._handle = _built(model, dtype, self.device, KEPT[self.keep_activations])
         self._tensors = Tensors(self._handle, dtype, spec)
         self._place = dispatch.of_text(device)
         self._inputs: tuple[Operand, ...] = ()
         self._has_gradients = False
         # Whether the memory of inner outputs has been released: without activations kept, from backward to forward
         self._released = False
-        self.parameters = Views(model, self._tensors, WEIGHT)
-        self.gradients = Views(model, self._tensors, WEIGHT_GRADIENT)
+        # The shape of what the next step was fed
+        self._fed: tuple[int, ...] = ()
+        self._optimizer: Optimizer = Sgd(0.0)
+        places = parameter_places(model)
+        self.parameters = Views(places, self._tensors, VALUE)
+        self.gradients = Views(places, self._tensors, GRADIENT)
         self.momenta = Momenta(model, self._tensors, self._place, MOMENTUM)
+        self.buffers = Views(state_places(model), self._tensors, STATE)
+        self.masks = Masks(model, self._handle, dtype)
         for array in (*self.parameters.values(), *self.gradients.values()):
             array[...] = 0
+        for layer in model.layers:
+            for name, value in layer.initial_state().items():
+                self.buffers[f"{layer.name}.{name}"][...] = value
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], step: int = 0, *, dtype: str | None = None,
@@ -152,34 +170,50 @@ class Network:
         return network
 
     @classmethod
-    def from_torch(cls, module: nn.Module, *, dtype: str | None = None, reduction: str = "mean",
-                   device: str = "cpu", keep_activations: Keep = True, fuse: bool | None = None,
-                   lean: bool | None = None) -> Network:
-        """Return the network of a torch module that is a chain of ``Conv2d`` and ``ReLU``, with copies of its weights.
+    def from_torch(cls, module: nn.Module, *, dtype: str | None = None, loss: str = "mse", reduction: str = "mean",
+                   example: tuple[int, ...] | None = None, device: str = "cpu", keep_activations: Keep = True,
+                   fuse: bool | None = None, lean: bool | None = None) -> Network:
+        """Return the network of a torch module, with copies of its parameters and buffers.
 
-        Parameters with ``requires_grad=False`` are `frozen`.
+        The module is a chain of ``Conv2d`` and ``ReLU``, or what torch.fx can trace into the operations of
+        `bridge.operations`: residual connections, concatenations, functional calls. Parameters with
+        ``requires_grad=False`` are `frozen`, and batch normalisations and dropouts are those of training or of
+        evaluation, as the module is now.
 
-        That it is a chain is checked: a float64 copy of the module is run on small inputs, and must give, to the
-        bit, what its layers' descriptions and weights give one after the other.
+        That the network is the same is checked: the module is run on small inputs, and must give, to the bit, what its
+        layers give.
+
+        Parameters
+        ----------
+        module : torch.nn.Module
+        dtype : precision to compute in; None takes the module's
+        loss : "mse", "l1" or "cross_entropy", whose targets are probabilities of classes in the output's shape
+        reduction : "mean" or "sum"
+        example : the shape of an input, where the module takes no square images of a usual size
+        device, keep_activations, fuse, lean : as of `Network`
 
         Raises
         ------
         ArgumentError, ArgumentTypeError
-            If the module holds anything else (a subclass too), has hooks or parametrizations, is no plain chain, two
-            convolutions share a weight, or one pads with something other than zeros.
+            If the module holds anything else (a subclass too), has hooks or parametrizations, depends on values, or two
+            layers share a parameter. Names the layer, or the line of the module.
         """
         if reduction not in ("mean", "sum"):
             raise ArgumentError(f"reduction: {reduction!r}, expected 'mean' or 'sum'")
+        if loss not in LOSSES:
+            raise ArgumentError(f"loss: {loss!r}, expected one of {', '.join(LOSSES)}")
         kept = keep_activations_of(keep_activations, fuse, lean)
-        found = read_module(module, mean=reduction == "mean")
+        found = read_module(module, loss=loss, mean=reduction == "mean", shape=example)
         network = cls(found.model, found.dtype if dtype is None else dtype, device, keep_activations=kept)
-        for name, array in network.parameters.items():
-            array[...] = found.weights[name]
+        for views in (network.parameters, network.buffers):
+            for name, array in views.items():
+                array[...] = to_device(found.values[name].astype(network.dtype), network.device)
         network.frozen = found.frozen
         return network
 
     def to_torch(self) -> nn.Module:
-        """Return a torch ``Sequential`` on the CPU with the same layers, names and (copied) weights.
+        """Return a torch module on the CPU with the same layers, names and (copied) parameters and buffers: a
+        ``Sequential`` of a chain.
 
         ``requires_grad`` is False where a parameter is `frozen`.
 
@@ -188,8 +222,8 @@ class Network:
         BridgeError
             If PyTorch is not installed.
         """
-        weights = {name: to_host(array) for name, array in self.parameters.items()}
-        return make_module(self.model, self.dtype, weights, self.frozen)
+        values = {name: to_host(array) for name, array in (*self.parameters.items(), *self.buffers.items())}
+        return make_module(self.model, self.dtype, values, self.frozen)
 
     @property
     def frozen(self) -> tuple[str, ...]:
@@ -215,13 +249,13 @@ class Network:
         >>> net.frozen = ()
         """
         return tuple(name for name, place in parameter_places(self.model).items()
-                     if extension.call("network_frozen", self._handle, *place))
+                     if extension.call("network_frozen", self._handle, place.layer, place.number))
 
     @frozen.setter
     def frozen(self, names: Iterable[str]) -> None:
         chosen = parameter_names("frozen", names, self.parameters)
         for name, place in parameter_places(self.model).items():
-            extension.call("network_freeze", self._handle, *place, int(name in chosen))
+            extension.call("network_freeze", self._handle, place.layer, place.number, int(name in chosen))
 
     def forward(self, input: Array) -> Array:
         """Compute the output of the last layer, and return it, a new array (n, k, p, q).
@@ -229,11 +263,12 @@ class Network:
         `input`: the network's dtype, (n, c, h, w), C-contiguous, finite; kept (not copied) until the next call, and
         not to be changed before `backward`.
         """
-        x = self._place.operand("input", input, dtype=self.dtype, ndim=4)
+        x = self._place.operand("input", input, dtype=self.dtype, ndim=self._rank)
         self._has_gradients = self._released = False
         self._hold(x)
         with self._place.working(x):
-            extension.call("network_forward", self._handle, x.address, x.extent)
+            self.masks.draw(x.shape)
+            extension.call("network_forward", self._handle, x.address, x.extent, len(x.shape))
         self._inputs = (x,)
         return self._copy(len(self.model.layers), OUTPUT)
 
@@ -242,7 +277,7 @@ class Network:
 
         Waits for a CUDA device, to read the number back.
         """
-        t = self._place.operand("target", target, dtype=self.dtype, ndim=4)
+        t = self._place.operand("target", target, dtype=self.dtype, ndim=self._rank)
         self._has_gradients = False
         with self._place.working(t):
             return float(extension.call("network_loss", self._handle, t.address, t.extent))
@@ -254,8 +289,9 @@ class Network:
         """
         with self._place.working(*self._inputs[-1:]):
             extension.call("network_backward", self._handle)
-        self._has_gradients, self._released = True, not self.keep_activations
-        return self._copy(0, OUTPUT_GRADIENT) if self.keep_activations else None
+        kept = bool(self.keep_activations) or not self.model.is_chain
+        self._has_gradients, self._released = True, not kept
+        return self._copy(0, OUTPUT_GRADIENT) if kept else None
 
     @property
     def steps(self) -> int:
@@ -263,12 +299,21 @@ class Network:
         """
         return int(extension.call("network_steps_done", self._handle))
 
-    def update(self, *, lr: float, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
-               nesterov: bool = False) -> None:
-        """Update all that is not `frozen` by one step of SGD with the last gradients, as ``torch.optim.SGD`` does."""
-        settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
+    def update(self, optimizer: Optimizer | None = None, *, lr: float | None = None, momentum: float = 0.0,
+               dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False) -> None:
+        """Update all that is not `frozen` by one step with the last gradients, as torch's optimisers do.
+
+        Parameters
+        ----------
+        optimizer : Sgd, Adam or AdamW
+            With the learning rate of this step. What another optimiser remembers is forgotten.
+        lr, momentum, dampening, weight_decay, nesterov : of SGD, in place of an optimizer
+        """
+        chosen = optimizer_of(optimizer, lr, momentum, dampening, weight_decay, nesterov)
+        settings = settings_of(self.dtype, chosen)
         with self._place.working(*self._inputs[-1:]):
             extension.call("network_update", self._handle, *settings)
+        self._optimizer = chosen
 
     def feed(self, input: np.ndarray, target: np.ndarray) -> None:
         """Give the next `step` its input and target, numpy arrays on any device, which are copied.
@@ -288,18 +333,20 @@ class Network:
         >>> net.read_loss()
         1.0
         """
-        x, t = (extension.check_array(name, array, dtype=self.dtype, ndim=4, finite=True) for name, array in
+        x, t = (extension.check_array(name, array, dtype=self.dtype, ndim=self._rank, finite=True) for name, array in
                 (("input", input), ("target", target)))
-        extents = [np.array(array.shape[::-1], np.int32) for array in (x, t)]
+        extents = [Operand(None, 0, array.shape, self.dtype).extent for array in (x, t)]
         with self._place.working():
-            extension.call("network_feed", self._handle, x.ctypes.data, extents[0], t.ctypes.data, extents[1])
+            extension.call("network_feed", self._handle, x.ctypes.data, extents[0], x.ndim, t.ctypes.data, extents[1])
+        self._fed = x.shape
 
-    def step(self, input: Array | None = None, target: Array | None = None, *, lr: float, momentum: float = 0.0,
-             dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False,
-             read_loss: bool = True) -> float | None:
+    def step(self, input: Array | None = None, target: Array | None = None, optimizer: Optimizer | None = None, *,
+             lr: float | None = None, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
+             nesterov: bool = False, read_loss: bool = True) -> float | None:
         """Run forward, loss, backward and update in one call, and return the loss before the update.
 
-        Without input and target it takes, and uses up, those of the last `feed`.
+        Without input and target it takes, and uses up, those of the last `feed`. The optimizer, or the settings of SGD,
+        are as of `update`.
 
         Waits for a CUDA device once, before the update, to read the loss back. With ``read_loss=False`` it does not
         wait and returns None: `read_loss` reads the loss when it is wanted.
@@ -316,15 +363,18 @@ class Network:
             and `read_loss` raises.
         """
         given = () if input is None and target is None else self._batch(input, target)
-        settings = sgd_settings(self.dtype, lr, momentum, dampening, weight_decay, nesterov)
+        chosen = optimizer_of(optimizer, lr, momentum, dampening, weight_decay, nesterov)
+        settings = settings_of(self.dtype, chosen)
         wanted = flag("read_loss", read_loss)
         self._has_gradients = False
         with self._place.working(*given):
             try:
+                self.masks.draw(given[0].shape if given else self._fed)
                 if given:
                     self._hold(given[0])
-                    places = [part for one in given for part in (one.address, one.extent)]
-                    loss = extension.call("network_step", self._handle, *places, *settings, int(wanted))
+                    x, t = given
+                    loss = extension.call("network_step", self._handle, x.address, x.extent, len(x.shape), t.address,
+                                          t.extent, *settings, int(wanted))
                 else:
                     loss = extension.call("network_step_fed", self._handle, *settings, int(wanted))
             except DivergenceError:
@@ -332,12 +382,13 @@ class Network:
                 self._released = not self.keep_activations
                 raise
         self._inputs, self._has_gradients, self._released = given[:1], True, not self.keep_activations
+        self._optimizer = chosen
         return float(loss) if wanted else None
 
     def _batch(self, input: Array, target: Array) -> tuple[Operand, Operand]:
         """Checked."""
-        x = self._place.operand("input", input, dtype=self.dtype, ndim=4)
-        return x, self._place.operand("target", target, dtype=self.dtype, ndim=4, like=x)
+        x = self._place.operand("input", input, dtype=self.dtype, ndim=self._rank)
+        return x, self._place.operand("target", target, dtype=self.dtype, ndim=self._rank, like=x)
 
     @property
     def captured(self) -> bool:
@@ -366,6 +417,8 @@ class Network:
     def output(self, layer: str) -> Array:
         """Return the output of a layer in the last forward pass, a new array."""
         number = self._number(layer)
+        if not self.model.is_chain:
+            return self._copy(number, OUTPUT)
         after = self.model.layers[number] if number < len(self.model.layers) else None
         convolution = isinstance(self.model.layers[number - 1], Conv2d)
         if self.keep_activations is not True and convolution and isinstance(after, Relu):
@@ -380,7 +433,7 @@ class Network:
         """Return the gradient of the last `backward` with respect to a layer's output, a new array; "input" names the
         input's.
         """
-        if not self.keep_activations:
+        if not self.keep_activations and self.model.is_chain:
             raise EngineError(f"output_gradient: that of {layer!r} is not kept, expected a network with "
                               "keep_activations=True")
         if not self._has_gradients:
@@ -430,30 +483,33 @@ class Network:
         warn("Network.lean", "Network.keep_activations")
         return not self.keep_activations
 
-    def save(self, path: str | os.PathLike[str], sgd: Sgd | None = None) -> None:
-        """Write model and weights, which are frozen, momenta and `steps` to an exchange file, whole or not at all.
+    def save(self, path: str | os.PathLike[str], optimizer: Optimizer | None = None) -> None:
+        """Write model, parameters, which are frozen, buffers, what the optimiser remembers, and `steps` to an exchange
+        file, whole or not at all.
 
-        With the same settings of SGD, which `update` and `step` are given, `from_file` goes on from there to the bit.
+        With the same optimiser, which `update` and `step` are given, `from_file` goes on from there to the bit.
 
         Parameters
         ----------
         path : file name; an older file is replaced
-        sgd : optimiser settings to record; lr = 0 when left out
+        optimizer : to be recorded; that of the last step when left out, and before any SGD with lr = 0
 
         Raises
         ------
         EngineError
-            If a weight or a momentum is NaN or infinite, or the file cannot be written: an older file stays as it was.
+            If a number is NaN or infinite, or the file cannot be written: an older file stays as it was.
         """
-        s = Sgd(0.0) if sgd is None else sgd
-        if not isinstance(s, Sgd):
-            raise ArgumentTypeError(f"sgd: {s!r}, expected bridge.Sgd")
-        settings = sgd_settings(self.dtype, s.lr, s.momentum, s.dampening, s.weight_decay, s.nesterov)
+        settings = settings_of(self.dtype, self._optimizer if optimizer is None else optimizer_of(optimizer))
         with self._place.working():
             extension.call("network_save", self._handle, extension.path_text("path", path), *settings)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise ArgumentTypeError("a Network cannot be copied or pickled; expected save and from_file")
+
+    @property
+    def _rank(self) -> int | None:
+        """The number of dimensions of inputs and targets, where there is but one."""
+        return 4 if self.model.is_chain else None
 
     def _hold(self, x: Operand) -> None:
         """Fortran keeps the input's address even when it then fails: keep the new input alive, and the one before."""
@@ -469,11 +525,32 @@ class Network:
         place, shape = self._tensors.find(number, which)
         if place == 0:
             raise EngineError("this tensor does not exist yet: call forward, loss or backward first")
+        if not self.model.is_chain and self._inputs:
+            given = self._inputs[-1].shape
+            shape = (given, *self.model.output_shapes(given))[number]
         found = self._place.empty(shape, self._inputs[-1] if self._inputs else Operand(None, 0, (), self.dtype))
         with self._place.working(found):
             if isinstance(self._place, dispatch.Host):
-                extension.call("network_copy", self._handle, number, which, found.address)
+                extension.call("network_copy", self._handle, number, which, 1, found.address)
             else:
                 code = extension.dtype_code("dtype", self.dtype)
                 extension.call("device_convert", self.device, found.size, code, place, code, found.address)
         return found.array
+
+
+def _built(model: Model, dtype: str, device: str, kept: int) -> int:
+    """The handle of a new network."""
+    code = extension.dtype_code("dtype", dtype)
+    handle = int(extension.call("network_begin"))
+    try:
+        for layer in model.layers:
+            extension.call("network_layer", handle, layer.kind, layer.name, ",".join(layer.inputs))
+            for name, values in numbers(layer).items():
+                padded = np.zeros(4)
+                padded[:len(values)] = values
+                extension.call("network_attribute", handle, name, len(values), padded)
+        extension.call("network_build", handle, code, device, kept, model.loss, "mean" if model.mean else "sum")
+    except BaseException:
+        extension.api().network_free(handle)
+        raise
+    return handle

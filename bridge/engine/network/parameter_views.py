@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 from bridge.engine.arrays.device_array import DeviceArray
 from bridge.engine.library import extension, finalizers
 from bridge.engine.library.device_spec import DeviceSpec
-from bridge.exchange.model import Conv2d, Model
+from bridge.exchange.model import Conv2d as Conv2d
+from bridge.exchange.model import Model, Operation
 
 #: numpy.ndarray or DeviceArray
 Array = Any
@@ -33,15 +35,32 @@ class Memory:
             "version": 3, "data": (place, False), "shape": shape, "typestr": np.dtype(dtype).str}
 
 
-def parameter_places(model: Model) -> dict[str, tuple[int, int]]:
-    """Return where Fortran has the parameters of torch's names: the layer's number, from 1, and 1 (weight) or 2 (bias).
+@dataclass(frozen=True)
+class Place:
+    """Where Fortran has a tensor that belongs to a layer: the layer's number, and its own in the layer, from 1."""
 
-    >>> parameter_places(Model((Conv2d("a", 1, 1, (1, 1)),)))
-    {'a.weight': (1, 1), 'a.bias': (1, 2)}
+    layer: int
+    number: int
+    shape: tuple[int, ...]
+
+
+def parameter_places(model: Model) -> dict[str, Place]:
+    """Return where Fortran has the parameters of torch's names.
+
+    >>> parameter_places(Model((Conv2d("a", 1, 2, (1, 1)),)))["a.bias"]
+    Place(layer=1, number=2, shape=(2,))
     """
-    return {f"{layer.name}.{kind}": (number, which) for number, layer in enumerate(model.layers, start=1)
-            if isinstance(layer, Conv2d)
-            for which, kind in enumerate(("weight", "bias"), start=1) if kind == "weight" or layer.bias}
+    return _places(model, lambda layer: layer.parameter_shapes())
+
+
+def state_places(model: Model) -> dict[str, Place]:
+    """Return where Fortran has what layers keep and do not learn, by torch's names of buffers."""
+    return _places(model, lambda layer: layer.state_shapes())
+
+
+def _places(model: Model, shapes_of: Callable[[Operation], dict[str, tuple[int, ...]]]) -> dict[str, Place]:
+    return {f"{layer.name}.{name}": Place(number, own, shape) for number, layer in enumerate(model.layers, start=1)
+            for own, (name, shape) in enumerate(shapes_of(layer).items(), start=1)}
 
 
 class Tensors:
@@ -58,37 +77,31 @@ class Tensors:
         self.handle, self._dtype, self._device = handle, dtype, device
         self._owner = Owner(handle, on_gpu=device.on_gpu)
 
-    def find(self, number: int, which: int) -> tuple[int, tuple[int, ...]]:
-        """Return the address and numpy shape, by the layer's number (from 1) and the tensor's; address 0 when there is
-        none.
+    def find(self, layer: int, item: int, number: int = 1) -> tuple[int, tuple[int, ...]]:
+        """Return the address and the four extents, as numpy's shape, by the layer's number (from 1) and what of it;
+        address 0 when there is none.
         """
-        shape = np.zeros(4, np.int32)
-        place = int(extension.call("network_address", self.handle, number, which, shape))
-        return place, tuple(int(n) for n in shape[::-1])
+        extent = np.zeros(4, np.int32)
+        address = int(extension.call("network_address", self.handle, layer, item, number, extent))
+        return address, tuple(int(n) for n in extent[::-1])
 
-    def parameter(self, number: int, first: int, which: int) -> Array | None:
-        """Return what belongs to a parameter, as a view; None when there is none.
-
-        Parameters
-        ----------
-        number, which : see `parameter_places`
-        first : number of that of a weight
-        """
-        place, shape = self.find(number, first + which - 1)
-        if place == 0:
+    def view(self, place: Place, item: int) -> Array | None:
+        """Return what belongs to a parameter, or state, as a view; None when there is none."""
+        address, _ = self.find(place.layer, item, place.number)
+        if address == 0:
             return None
-        shape = shape if which == 1 else shape[-1:]
         if self._device.on_gpu:
-            return DeviceArray.at(place, shape, self._dtype, self._device.index, self._owner)
-        return np.asarray(Memory(self._owner, place, shape, self._dtype))
+            return DeviceArray.at(address, place.shape, self._dtype, self._device.index, self._owner)
+        return np.asarray(Memory(self._owner, address, place.shape, self._dtype))
 
 
 class Views(Mapping[str, Array]):
-    """What belongs to the parameters of a network by torch's names, as views; `first` as of `Tensors.parameter`."""
+    """What belongs to the parameters of a network, or its state, by torch's names, as views; `item` as of
+    `Tensors.view`.
+    """
 
-    def __init__(self, model: Model, tensors: Tensors, first: int) -> None:
-        self._arrays: dict[str, Array] = {name: tensors.parameter(number, first, which)
-                                          for name, (number, which) in parameter_places(model).items()}
+    def __init__(self, places: dict[str, Place], tensors: Tensors, item: int) -> None:
+        self._arrays: dict[str, Array] = {name: tensors.view(place, item) for name, place in places.items()}
 
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]

@@ -13,6 +13,7 @@ import numpy as np
 
 from bridge.common.errors import ArgumentError, ArgumentTypeError, FileError
 from bridge.common.optional_packages import require
+from bridge.engine.network.torch_graph import make_graph, read_graph
 from bridge.exchange.model import Conv2d, Layer, Model, Pair, Relu
 
 if TYPE_CHECKING:
@@ -30,58 +31,88 @@ class Found:
     ----------
     model : layers and loss
     dtype : of its parameters
-    weights : float64, by torch's names
+    values : float64, of parameters and buffers by torch's names
     frozen : names of those that torch would not train (``requires_grad=False``)
     """
 
     model: Model
     dtype: str
-    weights: dict[str, Array]
+    values: dict[str, Array]
     frozen: tuple[str, ...]
 
 
-def read_module(module: nn.Module, *, mean: bool) -> Found:
-    """Return a chain of ``Conv2d`` and ``ReLU``."""
+def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, ...] | None) -> Found:
+    """Return the model of a module, and its values.
+
+    Parameters
+    ----------
+    module : a chain of ``Conv2d`` and ``ReLU``, or what `read_graph` takes
+    loss, mean : of the model
+    shape : see `read_graph`
+    """
     require("torch", "from_torch takes a torch.nn.Module")
     from torch import nn
 
     if not isinstance(module, nn.Module):
         raise ArgumentTypeError(f"module: {type(module).__qualname__}, expected torch.nn.Module")
+    if hasattr(module, "_orig_mod"):
+        raise ArgumentError("module: compiled by torch.compile, expected the module itself, which is its _orig_mod")
     for name, part in module.named_modules():
         _refuse_changes(name, part)
     # One ReLU object may stand in several places
     leaves = [(name, leaf) for name, leaf in module.named_modules(remove_duplicate=False) if not list(leaf.children())]
-    model = Model(tuple(_read_layer(name, leaf) for name, leaf in leaves), mean)
+    _check_parameters(leaves)
+    if loss == "mse" and all(type(leaf) in (nn.Conv2d, nn.ReLU) for _, leaf in leaves):
+        try:
+            model = Model(tuple(_read_layer(name, leaf) for name, leaf in leaves), mean)
+            _check_chain(module, model, {name: value.detach().cpu().double() for name, value in _learned(leaves)})
+        except ArgumentError as no_chain:
+            try:
+                model, leaves = read_graph(module, loss, mean, shape)
+            except ArgumentError:
+                raise no_chain from None
+    else:
+        model, leaves = read_graph(module, loss, mean, shape)
     dtype = _check_parameters(leaves)
-    learned = {f"{name}.{kind}": value for name, leaf in leaves for kind, value in leaf.named_parameters()}
-    weights = {name: value.detach().cpu().double() for name, value in learned.items()}
-    _check_chain(module, model, weights)
-    frozen = tuple(name for name, value in learned.items() if not value.requires_grad)
-    return Found(model, dtype, {name: value.numpy() for name, value in weights.items()}, frozen)
+    values = {f"{name}.{kind}": value for name, leaf in leaves for kind, value in leaf.state_dict().items()}
+    frozen = tuple(name for name, value in _learned(leaves) if not value.requires_grad)
+    return Found(model, dtype, {name: value.cpu().double().numpy() for name, value in values.items()}, frozen)
 
 
-def make_module(model: Model, dtype: str, parameters: Mapping[str, Array], frozen: Collection[str]) -> nn.Module:
-    """Return a ``Sequential`` with the layers and names of a model and copies of the parameters, some of them frozen.
+def _learned(leaves: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Parameters by torch's names."""
+    return [(f"{name}.{kind}", value) for name, leaf in leaves for kind, value in leaf.named_parameters()]
+
+
+def make_module(model: Model, dtype: str, values: Mapping[str, Array], frozen: Collection[str]) -> nn.Module:
+    """Return a module, a ``Sequential`` of a chain, with the layers and names of a model and copies of the parameters
+    and buffers, some of the parameters frozen.
     """
-    require("torch", "to_torch makes a torch.nn.Sequential")
+    require("torch", "to_torch makes a torch.nn.Module")
     import torch
     from torch import nn
 
-    layers: dict[str, nn.Module] = {}
-    for layer in model.layers:
-        if not isinstance(layer, Conv2d):
-            layers[layer.name] = nn.ReLU()
-        else:
-            layers[layer.name] = nn.Conv2d(
-                layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding,
-                layer.dilation, layer.groups, layer.bias, dtype=getattr(torch, dtype))
-    module = nn.Sequential()
-    # not add_module, which refuses the dots of nested names
-    module._modules.update(layers)
+    if model.is_chain:
+        layers: dict[str, nn.Module] = {}
+        for layer in model.layers:
+            if not isinstance(layer, Conv2d):
+                layers[layer.name] = nn.ReLU()
+            else:
+                layers[layer.name] = nn.Conv2d(
+                    layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding,
+                    layer.dilation, layer.groups, layer.bias, dtype=getattr(torch, dtype))
+        module: nn.Module = nn.Sequential()
+        # not add_module, which refuses the dots of nested names
+        module._modules.update(layers)
+    else:
+        module, layers = make_graph(model, dtype)
     with torch.no_grad():
-        for name, array in parameters.items():
+        for name, array in values.items():
             layer_name, _, kind = name.rpartition(".")
-            getattr(layers[layer_name], kind).copy_(torch.from_numpy(array)).requires_grad_(name not in frozen)
+            part = getattr(layers[layer_name], kind)
+            part.copy_(torch.from_numpy(array))
+            if isinstance(part, nn.Parameter):
+                part.requires_grad_(name not in frozen)
     return module
 
 

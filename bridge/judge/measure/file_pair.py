@@ -74,8 +74,9 @@ class FilePair:
         self.steps = reference.batches()
         if self.steps == 0:
             raise FileError(f"{reference.path}: batches/0/input is missing, a fixture has it")
-        if any(reference.has(f"steps/0/momenta/{name}") for name in self.model.parameter_shapes()):
-            raise FileError(f"{reference.path}: steps/0/momenta is there, expected a training that begins with step 0")
+        if reference.has_memory(0):
+            raise FileError(f"{reference.path}: what the optimizer remembers is there before step 0, expected a "
+                            "training that begins with step 0")
         shape = reference.shape("batches/0/input")
         if len(shape) != 4 or 0 in shape:
             raise FileError(f"{reference.path}: batches/0/input has the shape {shape}, expected (n, c, h, w)")

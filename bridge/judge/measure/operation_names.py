@@ -10,7 +10,7 @@ def operation(model: Model, name: str, step: int = 0) -> str:
     """Return the operation that makes a tensor, in words; `step` tells first weights from later ones.
 
     >>> from bridge.exchange.model import Relu
-    >>> operation(Model((Relu("r"),)), "forward/r")
+    >>> operation(Model((Conv2d("a", 1, 1, (1, 1)), Relu("r"))), "forward/r")
     'the ReLU r (forward)'
     """
     if not model.is_chain and name.startswith(("forward/", "state/", "grads/")):

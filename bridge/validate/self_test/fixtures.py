@@ -127,7 +127,7 @@ def derive(base: Path, path: Path, data: Data, changed: dict[str, Any]) -> None:
     with ExchangeFile(base) as source, h5py.File(base) as old, h5py.File(path, "w") as file:
         assert source.model is not None and isinstance(source.optimizer, Sgd)
         file.attrs.update(old.attrs)
-        file["model"] = old["model"][()]
+        old.copy("model", file)
         old.copy("optimizer", file)
         sgd = replace(source.optimizer, **changed)
         sgd = replace(sgd, lr=sgd.lr / data.scale, weight_decay=sgd.weight_decay * data.scale)

@@ -91,7 +91,7 @@ def test_some_have_a_momentum(cuda: str, tmp_path: Path, device: str) -> None:
     train(whole, range(2), MOMENTUM)
     assert tuple(whole.momenta) == tuple(name for name in NAMES if name not in whole.frozen)
     with h5py.File(saved(whole, tmp_path)) as file:
-        assert {name: name.replace(".", "/") in file["steps/0/momenta"] for name in NAMES} == {
+        assert {name: name.replace(".", "/") in file["steps/0/optimizer"] for name in NAMES} == {
             name: name in whole.momenta for name in NAMES}
     second = bridge.Network.from_file(tmp_path / "net.h5", device=whole.device)
     assert (second.frozen, tuple(second.momenta)) == (whole.frozen, tuple(whole.momenta))
@@ -180,7 +180,7 @@ def test_an_old_file_begins_without(tmp_path: Path) -> None:
     train(net, range(3), MOMENTUM)
     path = saved(net, tmp_path)
     with h5py.File(path, "r+") as file:
-        del file["steps/0/momenta"], file.attrs["first_step"]
+        del file["steps/0/optimizer"], file.attrs["first_step"]
     with pytest.warns(UserWarning, match=r"net\.h5: the momenta before step 0 are not in the file: momentum beg"):
         old = bridge.Network.from_file(path)
     new = bridge.Network(net.model)
@@ -223,7 +223,7 @@ def test_momenta_of_nan_are_not_saved(cuda: str, tmp_path: Path, device: str) ->
     train(net, range(1), MOMENTUM)
     good = saved(net, tmp_path).read_bytes()
     net.momenta["conv3.bias"] = np.full(1, np.nan, np.float32)
-    with pytest.raises(bridge.EngineError, match=r"not written, as /steps/0/momenta/conv3/bias holds NaN"):
+    with pytest.raises(bridge.EngineError, match=r"not written, as /steps/0/optimizer/conv3/bias/momentum holds NaN"):
         saved(net, tmp_path)
     assert (tmp_path / "net.h5").read_bytes() == good
 
@@ -238,6 +238,9 @@ def test_settings_that_no_reader_takes_are_not_saved(tmp_path: Path, bad: dict[s
     assert (tmp_path / "net.h5").read_bytes() == good and len(list(tmp_path.iterdir())) == 1
 
 
+MEMORY = "steps/0/optimizer/conv1/bias/momentum"
+
+
 def damage(file: h5py.File, name: str, value: object) -> None:
     if name in file.attrs:
         file.attrs[name] = value
@@ -250,9 +253,9 @@ def damage(file: h5py.File, name: str, value: object) -> None:
     ("first_step", -1, r"first_step of / is -1\.0, expected a whole"), ("first_step", 1.5, "first_step of / is 1.5"),
     ("first_step", np.nan, "first_step of / is NaN"), ("first_step", 1e300, "first_step of / is 1.0"),
     ("first_step", "x", "attribute first_step of / is not one number"),
-    ("steps/0/momenta/conv1/bias", np.zeros(4), "momenta/conv1/bias has the shape"),
-    ("steps/0/momenta/conv1/bias", np.full(3, np.inf), "momenta/conv1/bias holds NaN or infinity"),
-    ("steps/0/momenta/conv1/bias", np.zeros(3, int), "momenta/conv1/bias does not hold float")], ids=str)
+    (MEMORY, np.zeros(4), "optimizer/conv1/bias/momentum has the shape"),
+    (MEMORY, np.full(3, np.inf), "optimizer/conv1/bias/momentum holds NaN or infinity"),
+    (MEMORY, np.zeros(3, int), "optimizer/conv1/bias/momentum does not hold float")], ids=str)
 def test_damaged_files(tmp_path: Path, name: str, value: object, said: str) -> None:
     net = network("cpu", "")
     train(net, range(1), MOMENTUM)
@@ -268,8 +271,8 @@ def test_a_fixture_begins_without_momenta(small_fixture: Path, small_result: Pat
     fixture = tmp_path / "fixture.h5"
     shutil.copy(small_fixture, fixture)
     with h5py.File(fixture, "r+") as file:
-        file["steps/0/momenta/conv1/bias"] = np.zeros(16, np.float32)
-    with pytest.raises(bridge.EngineError, match=r"/steps/0/momenta is there, expected a training that begins with"):
+        file[MEMORY] = np.zeros(16, np.float32)
+    with pytest.raises(bridge.EngineError, match=r"/steps/0/optimizer is there, expected a training that begins with"):
         extension.run_file(fixture, tmp_path / "result.h5")
     assert compare.main([str(fixture), str(small_result)]) == 2
-    assert "steps/0/momenta is there" in " ".join(capsys.readouterr().err.split())
+    assert "what the optimizer remembers is there before step 0" in " ".join(capsys.readouterr().err.split())

@@ -67,8 +67,7 @@ def normed() -> nn.Sequential:
 
 CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
     "no module": (lambda: 3, "^module: int, expected torch.nn.Module"),
-    "scaled": (lambda: nn.Sequential(Scaled(1, 1, 1)), "layer '0' is Scaled, expected Conv2d or ReLU"),
-    "leaky": (lambda: nn.Sequential(nn.Conv2d(1, 1, 1), Leaky()), "layer '1' is Leaky, expected Conv2d or ReLU"),
+    "scaled": (lambda: nn.Sequential(Scaled(1, 1, 1)), "uses its tensor '0.weight' outside of a layer"),
     "hook": (lambda: chain(lambda c: c.register_forward_hook(lambda m, x, y: 2 * y)), "'first' has forward hooks"),
     "pre-hook": (lambda: chain(lambda c: c.register_forward_pre_hook(lambda m, x: None)), "'first' has forward pre h"),
     "backward hook": (lambda: chain(lambda c: c.register_full_backward_hook(lambda m, x, y: None)), "'first' has back"),
@@ -80,9 +79,9 @@ CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
     "shape": (lambda: replaced(weight=torch.ones(2, 1, 1, 1)), "'first' has a weight of the shape .2, 1, 1, 1., exp"),
     "nan": (lambda: replaced(bias=torch.tensor([1, torch.nan])), "bias of layer 'first' holds NaN"),
     "two types": (lambda: replaced(bias=torch.ones(2).double()), "float32 .layer 'first'. and float64 .layer 'first'"),
-    "skip": (lambda: Around(lambda m, x, y: x + y), "its forward is not the chain of its layers .a, b."),
+    "twice": (lambda: Around(lambda m, x, y: m.a(y)), "its forward is not the chain of its layers .a, b."),
     "clamp": (lambda: Around(lambda m, x, y: y.clamp(max=50)), "its forward is not the chain"),
-    "dropout": (lambda: Around(lambda m, x, y: functional.dropout(y, 0.5, m.training)).eval(), "is not the chain"),
+    "values": (lambda: Around(lambda m, x, y: y if x.sum() > 0 else x), "is not the chain"),
     "patched": (lambda: chain(lambda c: setattr(c, "forward", lambda x: x[:, :, 1:-1, 1:-1])), "is not the chain"),
     "crash": (lambda: Around(lambda m, x, y: 1 / 0), "it cannot be run on an input of the shape"),
 }

@@ -1,10 +1,9 @@
 ! SPDX-License-Identifier: MIT
 !> In words, how a network's convolutions are computed: for `bridge.Network.plan`.
-module cnn_model_network_plan
+module cnn_model_chain_plan
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
-   use cnn_model_description, only : kind_conv2d
-   use cnn_model_network, only : network_type
+   use cnn_model_chain, only : chain_type
    implicit none
    private
 
@@ -16,7 +15,7 @@ contains
    !> and no tensor needed, only the extents (w, h, c, n) of an input
    subroutine describe_plan(network, extent, text, error)
       !> A network that is built; plans may be made on its device
-      class(network_type), intent(inout) :: network
+      class(chain_type), intent(inout) :: network
       !> Extents (w, h, c, n)
       integer, intent(in) :: extent(4)
       !> Lines, separated by new lines
@@ -30,13 +29,13 @@ contains
       if (allocated(error)) return
       i = 1
       do while (i <= size(network%layers))
-         if (network%layers(i)%is%kind == kind_conv2d) then
+         if (network%layers(i)%is_convolution) then
             last = network%sequence_end(i)
             call network%find_sequence(i, last, extents, steps, error)
             if (allocated(error)) return
             if (len(text) > 0) text = text//new_line("a")
-            text = text//network%layers(i)%is%name
-            if (last > i) text = text//" .. "//network%layers(last)%is%name
+            text = text//network%layers(i)%name
+            if (last > i) text = text//" .. "//network%layers(last)%name
             text = text//": "//network%backend%sequence_algorithm(steps)
             i = last
          end if
@@ -44,4 +43,4 @@ contains
       end do
    end subroutine describe_plan
 
-end module cnn_model_network_plan
+end module cnn_model_chain_plan

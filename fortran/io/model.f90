@@ -1,57 +1,74 @@
 ! SPDX-License-Identifier: MIT
-!> The model of an exchange file of version 2: groups and attributes. docs/exchange-file.md has their names.
-module cnn_io_graph_model
+!> The model of an exchange file: groups and attributes. docs/exchange-file.md has their names.
+module cnn_io_model
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
    use cnn_core_text, only : name_type, to_text
    use cnn_io_hdf5_file, only : hdf5_file_type
    use cnn_io_hdf5_groups, only : attribute_names, group_members
-   use cnn_model_description, only : check_name
-   use cnn_model_graph, only : graph_type
+   use cnn_model_description, only : check_name, description_type
+   use cnn_model_network, only : layer_view_type, network_type
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_losses, only : criterion_type, loss_kinds
-   use cnn_operations_operation, only : operation_type
-   use cnn_operations_registry, only : make_operation
+   use cnn_operations_losses, only : criterion_type
    implicit none
    private
 
-   public :: read_graph
+   public :: read_model, write_model
 
-   character(len=*), parameter :: root = "/model/layers"
+   character(len=*), parameter :: root = "/model/layers", loss_path = "/model/loss"
 
 contains
 
-   !> A graph with undefined weights from the file's model
-   subroutine read_graph(file, dtype, device, graph, error)
+   !> What the file's network is made of
+   subroutine read_model(file, description, error)
       !> An exchange file of version 2, open
       type(hdf5_file_type), intent(in) :: file
-      !> Element type, float32 or float64 of cnn_core_kinds
-      integer, intent(in) :: dtype
-      !> Name of the device, with its options
-      character(len=*), intent(in) :: device
-      !> A graph of which nothing has been set
-      type(graph_type), intent(inout) :: graph
-      !> Damaged model, unknown operation or device, or no memory
+      !> Its operations and loss
+      type(description_type), intent(out) :: description
+      !> Damaged model, or an unknown operation
       type(error_type), allocatable, intent(out) :: error
       type(name_type), allocatable :: names(:)
-      class(operation_type), allocatable :: operation
       integer :: i
 
-      call read_loss(file, graph%criterion, error)
-      if (allocated(error)) return
-      call ordered_names(file, names, error)
-      if (allocated(error)) return
-      call graph%start(names, dtype, device, error)
+      call read_loss(file, description, error)
+      if (.not. allocated(error)) call ordered_names(file, names, error)
       if (allocated(error)) return
       do i = 1, size(names)
-         call read_node(file, names(i)%text, operation, error)
+         call read_layer(file, names(i)%text, description, error)
          if (allocated(error)) return
-         call graph%add_node(operation, error)
-         if (allocated(error)) exit
       end do
-      if (.not. allocated(error)) call graph%finish(error)
-      if (allocated(error)) error%message = file%path//": "//error%message
-   end subroutine read_graph
+   end subroutine read_model
+
+   !> Layers and loss of a network
+   subroutine write_model(file, network, error)
+      !> An exchange file, being written
+      type(hdf5_file_type), intent(in) :: file
+      !> Whose model is written
+      class(network_type), intent(in) :: network
+      !> Error of the file
+      type(error_type), allocatable, intent(out) :: error
+      type(layer_view_type) :: layer
+      type(criterion_type) :: criterion
+      character(len=:), allocatable :: path
+      integer :: i, j
+
+      do i = 1, network%layer_count()
+         call network%view(i, layer)
+         path = root//"/"//layer%name
+         call file%write_numbers(path, "index", [real(i - 1, dp)], error)
+         if (.not. allocated(error)) call file%write_text_attribute(path, "type", layer%kind, error)
+         if (.not. allocated(error)) call file%write_text_attribute(path, "inputs", layer%inputs, error)
+         do j = 1, size(layer%attributes%items)
+            if (allocated(error)) return
+            call file%write_numbers(path, layer%attributes%items(j)%name, layer%attributes%items(j)%numbers, error)
+         end do
+         if (allocated(error)) return
+      end do
+      criterion = network%criterion()
+      call file%write_text_attribute(loss_path, "type", trim(criterion%kind), error)
+      if (.not. allocated(error)) call file%write_text_attribute(loss_path, "reduction", &
+         & trim(merge("mean", "sum ", criterion%mean)), error)
+   end subroutine write_model
 
    !> Names of all layers in the order of their computation
    subroutine ordered_names(file, names, error)
@@ -97,43 +114,49 @@ contains
       end do
    end subroutine ordered_names
 
-   !> The operation of a layer with its hyperparameters and names of its inputs
-   subroutine read_node(file, name, operation, error)
+   !> A layer with its hyperparameters and names of its inputs
+   subroutine read_layer(file, name, description, error)
       !> An exchange file of version 2, open
       type(hdf5_file_type), intent(in) :: file
       !> Of the layer
       character(len=*), intent(in) :: name
-      !> What it says
-      class(operation_type), allocatable, intent(out) :: operation
+      !> With the layers before it; it is added
+      type(description_type), intent(inout) :: description
       !> Unknown operation, or an attribute that is unknown, missing or out of its range
       type(error_type), allocatable, intent(out) :: error
       type(attributes_type) :: given
-      character(len=:), allocatable :: path, text
-      type(name_type), allocatable :: inside(:)
+      character(len=:), allocatable :: path, kind, inputs
 
       path = root//"/"//name
+      call expect_attributes_alone(file, path, "layer "//name, error)
+      if (allocated(error)) return
+      call file%read_text_attribute(path, "type", kind, error)
+      if (allocated(error)) return
+      inputs = ""
+      if (file%has_attribute(path, "inputs")) call file%read_text_attribute(path, "inputs", inputs, error)
+      if (allocated(error)) return
+      call read_attributes(file, path, name, given, error)
+      if (allocated(error)) return
+      call description%add(kind, name, inputs, given, error)
+      if (allocated(error)) error%message = file%path//": "//error%message
+   end subroutine read_layer
+
+   !> Refuse a group with members
+   subroutine expect_attributes_alone(file, path, what, error)
+      !> An exchange file of version 2, open
+      type(hdf5_file_type), intent(in) :: file
+      !> Of the group
+      character(len=*), intent(in) :: path
+      !> Of what it is
+      character(len=*), intent(in) :: what
+      !> Names the first member
+      type(error_type), allocatable, intent(out) :: error
+      type(name_type), allocatable :: inside(:)
       call group_members(file, path, inside, error)
       if (allocated(error)) return
-      if (size(inside) > 0) then
-         call fail(error, file%path//": model: layer "//name//" has the member '"//inside(1)%text// &
-            & "', expected attributes alone")
-         return
-      end if
-      call file%read_text_attribute(path, "type", text, error)
-      if (allocated(error)) return
-      call make_operation(name, text, operation, error)
-      if (.not. allocated(error)) call read_attributes(file, path, name, given, error)
-      if (.not. allocated(error)) call operation%read(given, error)
-      if (.not. allocated(error)) call given%check_known(error)
-      if (allocated(error)) then
-         if (index(error%message, file%path) /= 1) error%message = file%path//": "//error%message
-         return
-      end if
-      if (.not. file%has_attribute(path, "inputs")) return
-      call file%read_text_attribute(path, "inputs", text, error)
-      if (allocated(error)) return
-      if (len(text) > 0) operation%inputs = split(text)
-   end subroutine read_node
+      if (size(inside) > 0) call fail(error, file%path//": model: "//what//" has the member '"//inside(1)%text// &
+         & "', expected attributes alone")
+   end subroutine expect_attributes_alone
 
    !> The hyperparameters of a layer
    subroutine read_attributes(file, path, name, given, error)
@@ -165,47 +188,22 @@ contains
       given%items = given%items(:n)
    end subroutine read_attributes
 
-   !> Names with commas between them
-   function split(text) result(names)
-      !> `one,two`
-      character(len=*), intent(in) :: text
-      type(name_type), allocatable :: names(:)
-      integer :: i, first, n
-      allocate (names(1 + count([(text(i:i) == ",", i=1, len(text))])))
-      first = 1
-      n = 1
-      do i = 1, len(text)
-         if (text(i:i) /= ",") cycle
-         names(n)%text = text(first:i - 1)
-         first = i + 1
-         n = n + 1
-      end do
-      names(n)%text = text(first:)
-   end function split
-
-   subroutine read_loss(file, criterion, error)
+   subroutine read_loss(file, description, error)
       !> An exchange file of version 2, open
       type(hdf5_file_type), intent(in) :: file
-      !> The loss
-      type(criterion_type), intent(out) :: criterion
+      !> Its loss is set
+      type(description_type), intent(inout) :: description
       !> What is missing or unknown
       type(error_type), allocatable, intent(out) :: error
-      character(len=:), allocatable :: reduction
-      type(name_type), allocatable :: inside(:)
-      call group_members(file, "/model/loss", inside, error)
+      character(len=:), allocatable :: kind, reduction
+      call expect_attributes_alone(file, loss_path, "loss", error)
       if (allocated(error)) return
-      if (size(inside) > 0) then
-         call fail(error, file%path//": model: loss has the member '"//inside(1)%text//"', expected attributes alone")
-         return
-      end if
-      call file%read_text_attribute("/model/loss", "type", criterion%kind, error)
+      call file%read_text_attribute(loss_path, "type", kind, error)
       if (allocated(error)) return
-      call file%read_text_attribute("/model/loss", "reduction", reduction, error)
+      call file%read_text_attribute(loss_path, "reduction", reduction, error)
       if (allocated(error)) return
-      criterion%mean = reduction == "mean"
-      if (.not. (any(loss_kinds == criterion%kind) .and. (criterion%mean .or. reduction == "sum"))) call fail(error, &
-         & file%path//": model: loss is "//criterion%kind//" with the reduction "//reduction// &
-         & ", expected mse, l1 or cross_entropy with mean or sum")
+      call description%set_loss(kind, reduction, error)
+      if (allocated(error)) error%message = file%path//": "//error%message
    end subroutine read_loss
 
-end module cnn_io_graph_model
+end module cnn_io_model

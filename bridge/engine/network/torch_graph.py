@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT
+"""Torch modules that are no chains: to graphs of operations, by `reference.graph`, and back.
+
+torch is imported only when one of these is called, and with it `reference`, which reads torch's modules for both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bridge.common.errors import ArgumentError, FileError
+from bridge.exchange.model import Conv2d, Model
+from bridge.operations import OPERATIONS, Operation
+from bridge.operations.hyperparameters import described
+from bridge.operations.products import ConvTranspose2d, Linear
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Shape = tuple[int, ...]
+
+#: Sides of images that are tried where no shape of the input is given
+SIDES = (*range(16, 65), *range(15, 0, -1), *range(72, 257, 8), 299, 320, 384, 448, 512)
+
+
+def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) -> tuple[Model, list[tuple[str, Any]]]:
+    """Return the model that a module is, and its layers of torch by name.
+
+    Parameters
+    ----------
+    module : what torch.fx can trace into the operations of `bridge.operations`
+    loss, mean : of the model
+    shape : of an input on which the model must give what the module gives, to the bit; None looks for one
+
+    Raises
+    ------
+    ArgumentError
+        If it cannot be traced, holds what is no operation, or computes something else than its layers say.
+    """
+    import torch
+
+    from reference.errors import InputError
+    from reference.graph import hyperparameters, prove, trace
+
+    try:
+        layers = trace(module)
+        nodes = [described(OPERATIONS[kind], name, layers.inputs_of(name), found)
+                 for name, layer in layers for kind, found in [hyperparameters(name, layer)]]
+        for node, (name, layer) in zip(nodes, layers, strict=True):
+            _check_shapes(name, node, layer)
+        model = Model(tuple(nodes), mean, loss)
+        given = _shape_for(model) if shape is None else shape
+        model.output_shapes(given)
+        dtype = next((one.dtype for one in module.parameters()), torch.float32)
+        generator = torch.Generator().manual_seed(0)
+        prove(module, layers, torch.randn(given, generator=generator, dtype=torch.float64).to(dtype))
+    except (InputError, FileError) as error:
+        raise ArgumentError(f"module: {error}") from None
+    return model, list(layers)
+
+
+def _check_shapes(name: str, node: Operation, layer: nn.Module) -> None:
+    """Parameters may have been replaced by others, by which torch computes whatever the layer says of itself."""
+    found = {kind: tuple(value.shape) for kind, value in layer.named_parameters()}
+    if found != node.parameter_shapes():
+        raise FileError(f"layer {name!r} has parameters of the shapes {found}, expected {node.parameter_shapes()}")
+
+
+def _shape_for(model: Model) -> Shape:
+    """A shape of an input that every layer can work on, with square images."""
+    reason: FileError | None = None
+    for shape in _shapes(model):
+        try:
+            model.output_shapes(shape)
+        except FileError as error:
+            reason = reason or error
+            continue
+        return shape
+    raise FileError(f"no input with square images fits ({reason}), expected the shape of one: example=(n, c, h, w)")
+
+
+def _shapes(model: Model) -> Iterator[Shape]:
+    """For the layer that takes the input first, and for a linear one behind a flatten."""
+    features = next((one.in_features for one in model.layers if isinstance(one, Linear)), 1)
+    channels = next((one.in_channels for one in model.layers if isinstance(one, (Conv2d, ConvTranspose2d))), 1)
+    if not any(isinstance(one, (Conv2d, ConvTranspose2d)) for one in model.layers):
+        yield 2, features
+    for side in SIDES:
+        yield 2, channels, side, side
+
+
+def make_graph(model: Model, dtype: str) -> tuple[nn.Module, dict[str, nn.Module]]:
+    """Return a module with the layers of a model, which has no values yet, and these by name."""
+    import torch
+    from torch import nn
+
+    class Graph(nn.Module):
+        """Layers that take the outputs of any before them."""
+
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            known = {"input": input}
+            for layer in model.graph.nodes:
+                part = self._modules[layer.name]
+                assert part is not None
+                known[layer.name] = part(*(known[name] for name in layer.inputs))
+            return known[model.layers[-1].name]
+
+    layers = {layer.name: _MAKERS[layer.kind](layer).to(getattr(torch, dtype)) for layer in model.layers}
+    for layer in model.layers:
+        layers[layer.name].train(bool(vars(layer).get("training", True)))
+    graph = Graph()
+    # not add_module, which refuses the dots of nested names
+    graph._modules.update(layers)
+    return graph, layers
+
+
+def _nn() -> Any:
+    """torch.nn, which is there when a module is made."""
+    from torch import nn
+
+    return nn
+
+
+def _joined(operation: Operation) -> nn.Module:
+    """A module of what torch has no layer for."""
+    from torch import nn
+
+    class Joined(nn.Module):
+        def forward(self, *inputs: Any) -> Any:
+            return operation.torch_forward(inputs, {})
+
+        def extra_repr(self) -> str:
+            return operation.kind
+
+    return Joined()
+
+
+def _convolution(name: str) -> Callable[[Any], nn.Module]:
+    def make(a: Any) -> nn.Module:
+        more = {"output_padding": a.output_padding} if name == "ConvTranspose2d" else {}
+        made: nn.Module = getattr(_nn(), name)(a.in_channels, a.out_channels, a.kernel_size, a.stride, a.padding,
+                                               dilation=a.dilation, groups=a.groups, bias=a.bias, **more)
+        return made
+
+    return make
+
+
+def _batch_norm(a: Any) -> nn.Module:
+    made: nn.Module = _nn().BatchNorm2d(a.num_features, a.eps, a.momentum, track_running_stats=a.track_running_stats)
+    return made
+
+
+#: How torch calls each operation
+_MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
+    "add": _joined, "concat": _joined, "matmul": _joined,
+    "avg_pool2d": lambda a: _nn().AvgPool2d(a.kernel_size, a.stride, a.padding),
+    "batch_norm2d": _batch_norm,
+    "conv2d": _convolution("Conv2d"), "conv_transpose2d": _convolution("ConvTranspose2d"),
+    "dropout": lambda a: _nn().Dropout(a.p),
+    "flatten": lambda a: _nn().Flatten(),
+    "global_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(1),
+    "leaky_relu": lambda a: _nn().LeakyReLU(a.negative_slope),
+    "linear": lambda a: _nn().Linear(a.in_features, a.out_features, a.bias),
+    "log_softmax": lambda a: _nn().LogSoftmax(1),
+    "max_pool2d": lambda a: _nn().MaxPool2d(a.kernel_size, a.stride, a.padding),
+    "reflection_pad2d": lambda a: _nn().ReflectionPad2d(a.padding),
+    "relu": lambda a: _nn().ReLU(),
+    "replication_pad2d": lambda a: _nn().ReplicationPad2d(a.padding),
+    "sigmoid": lambda a: _nn().Sigmoid(),
+    "softmax": lambda a: _nn().Softmax(1),
+    "tanh": lambda a: _nn().Tanh(),
+    "upsample_bilinear2d": lambda a: _nn().Upsample(scale_factor=a.scale_factor, mode="bilinear",
+                                                    align_corners=a.align_corners),
+    "upsample_nearest2d": lambda a: _nn().Upsample(scale_factor=a.scale_factor),
+    "zero_pad2d": lambda a: _nn().ZeroPad2d(a.padding),
+}

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""The hyperparameters of an operation, checked by the types that its class declares."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bridge.common.errors import FileError
+from bridge.operations.operation import Operation
+
+#: Allowed names of layers
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}")
+#: Largest integer of a hyperparameter
+LARGEST = 65536
+#: Hyperparameters of several integers, by the type that their classes declare
+SEVERAL = {"Pair": "(height, width)", "Sides": "(left, right, top, bottom)"}
+#: Hyperparameters that may be 0; all other integers are 1 or more
+FROM_ZERO = ("padding", "output_padding")
+
+
+def fields(operation: type[Operation] | Operation) -> list[dataclasses.Field[Any]]:
+    """Return the hyperparameters of an operation: what its class declares besides name and inputs.
+
+    >>> from bridge.operations import LeakyRelu
+    >>> [one.name for one in fields(LeakyRelu)]
+    ['negative_slope']
+    """
+    return [one for one in dataclasses.fields(operation) if one.name not in ("name", "inputs")]
+
+
+def numbers(operation: Operation) -> dict[str, tuple[float, ...]]:
+    """Return the hyperparameters of an operation as numbers, one or several for each.
+
+    >>> from bridge.operations import Conv2d
+    >>> numbers(Conv2d("a", 1, 2, (3, 3)))["kernel_size"]
+    (3, 3)
+    """
+    found = {one.name: getattr(operation, one.name) for one in fields(operation)}
+    return {name: value if isinstance(value, tuple) else (value,) for name, value in found.items()}
+
+
+def described(
+    operation: type[Operation], name: str, inputs: tuple[str, ...], given: Mapping[str, Any]
+) -> Operation:
+    """Return an operation from its hyperparameters as files have them: flags are 0 or 1, and what is missing has its
+    default.
+
+    Raises
+    ------
+    FileError
+        If one is unknown, missing without a default, of another type, or out of its range.
+    """
+    found: dict[str, Any] = {}
+    for field in fields(operation):
+        if field.name in given:
+            value = given[field.name]
+            is_flag = str(field.type) == "bool" and isinstance(value, int) and value in (0, 1)
+            found[field.name] = check_value(name, field, bool(value) if is_flag else value)
+        elif field.default is dataclasses.MISSING:
+            raise FileError(f"model: layer {name} has no {field.name}")
+    if unknown := sorted(given.keys() - found.keys()):
+        raise FileError(f"model: layer {name} has the unknown attribute {unknown[0]!r:.80}")
+    made = operation(name, inputs=inputs, **found)
+    made.check()
+    return made
+
+
+def check_layer(layer: Operation) -> Operation:
+    """Return an operation whose name and hyperparameters a file could have, with lists as tuples.
+
+    Raises
+    ------
+    FileError
+        Naming the layer, what was found and what was expected.
+    """
+    if not isinstance(layer.name, str) or not NAME.fullmatch(layer.name) or layer.name == "input":
+        raise FileError(f"model: layer name {layer.name!r}, expected 1 to 64 letters, digits, '_', '.', '-', not "
+                        "'input'")
+    given = {one.name: check_value(layer.name, one, getattr(layer, one.name)) for one in fields(layer)}
+    checked = dataclasses.replace(layer, **given)
+    checked.check()
+    return checked
+
+
+def check_value(layer: str, field: dataclasses.Field[Any], value: Any) -> Any:
+    """Return the value of a hyperparameter, of the type that its class declares.
+
+    Raises
+    ------
+    FileError
+        If it is of another type, or out of its range.
+    """
+    kind, name = str(field.type), field.name
+    lowest = 0 if name in FROM_ZERO else 1
+    if kind in SEVERAL:
+        if (isinstance(value, (tuple, list)) and len(value) == SEVERAL[kind].count(",") + 1
+                and all(_is_integer(n, lowest) for n in value)):
+            return tuple(int(n) for n in value)
+        expected = f"{SEVERAL[kind]}, integers from {lowest} to {LARGEST}"
+    elif kind == "bool":
+        if isinstance(value, (bool, np.bool_)):
+            return bool(value)
+        expected = "0 or 1"
+    elif kind == "int":
+        if _is_integer(value, lowest):
+            return int(value)
+        expected = f"an integer from {lowest} to {LARGEST}"
+    else:
+        if isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value) and value >= 0:
+            return float(value)
+        expected = "a number from 0 on"
+    raise FileError(f"model: layer {layer} has {name} {value!r:.60}, expected {expected}")
+
+
+def _is_integer(value: Any, lowest: int) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(lowest <= value <= LARGEST)
