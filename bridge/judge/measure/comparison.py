@@ -19,7 +19,7 @@ from bridge.exchange.model import Conv2d
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair, Parameters, refuse_copy
 from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged, bug_above, sharper
-from bridge.judge.measure.per_batch import visit_graph
+from bridge.judge.measure.per_batch import BatchVisitor, visit_graph
 from bridge.judge.measure.per_image import ImageVisitor, reference_counts, visit_batch
 from bridge.judge.measure.unjudged import list_unjudged, list_unknown
 from bridge.judge.measure.updates import WIDE, UpdateCheck
@@ -96,8 +96,11 @@ class _Comparer:
             if weights is None:
                 self.updates.forget()
                 continue
-            gradients = self._chain(k, weights) if self.pair.model.is_chain else self._graph(k, weights)
-            self.updates.run(k, weights, gradients)
+            if self.pair.model.is_chain:
+                self.updates.run(k, weights, self._chain(k, weights))
+            else:
+                visitor = self._graph(k, weights)
+                self.updates.run(k, weights, visitor.gradients, visitor.whole)
         list_unjudged(self.pair, self.comparison)
         list_unknown(self.pair, self.comparison)
         self._divergence()
@@ -111,7 +114,7 @@ class _Comparer:
         self._summed(k, sums)
         return {name: gradient_bound(parts, self.pair.arithmetic) for name, parts in sums.gradients.items()}
 
-    def _graph(self, k: int, weights: Parameters) -> dict[str, tuple[Array, Array]]:
+    def _graph(self, k: int, weights: Parameters) -> BatchVisitor:
         """The same of a graph, whose operations may join the images of a batch."""
         self._masks(k)
         visitor = visit_graph(self.pair, k, weights)
@@ -133,7 +136,7 @@ class _Comparer:
         if visitor.twin:
             self.comparison.twin_t = max(s.t for s in visitor.twin.values())
         self._report(k, self.pair.batch_shape[0])
-        return visitor.gradients
+        return visitor
 
     def _masks(self, k: int) -> None:
         """The candidate's own masks keep as many as they should."""

@@ -28,7 +28,9 @@ class BatchVisitor:
     ----------
     candidate, local, reference, twin : statistics by tensor name
         The candidate's tensors, the same against its own inputs, PyTorch's own, and PyTorch's float64 twins.
-    gradients : of the parameters by name, and their bounds
+    gradients : of the parameters by name, and their bounds: as they follow from the candidate's own inputs of the
+        operation, where its file holds these, else by the whole step
+    whole : names of the parameters whose gradients are known by the whole step alone
     width : the whole step's bound of a tensor as a share of it, see `width`
     """
 
@@ -39,14 +41,16 @@ class BatchVisitor:
     reference: dict[str, Statistic] = field(default_factory=dict)
     twin: dict[str, Statistic] = field(default_factory=dict)
     gradients: dict[str, tuple[Array, Array]] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
     width: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
         """Compare one tensor, see `bridge.judge.oracle.graph_step.Visitor`."""
         pair, path, shape = self.pair, f"steps/{self.step}/{name}", self.pair.shapes[name]
+        known = local is not None and bool(np.isfinite(local.value).all())
         parameter = name.removeprefix("grads/")
         if parameter in pair.start:
-            self.gradients[parameter] = truth.value, _bound(truth)
+            self._gradient(parameter, local if known else None, truth)
         theirs = not self.pair.has_own_masks(self.step)
         if theirs and reference_counts(pair, self.step) and pair.reference.has(path):
             self.reference[name] = _compared(pair.reference.read(path, shape), truth)
@@ -58,9 +62,15 @@ class BatchVisitor:
         self.width[name] = width(truth.value, truth.error)
         self.candidate[name] = _compared(found, truth)
         # A copy of fewer bytes than the candidate computes with says nothing to the last bit
-        if local is not None and np.isfinite(local.value).all() and found.dtype.itemsize >= pair.dtype.itemsize:
+        if local is not None and known and found.dtype.itemsize >= pair.dtype.itemsize:
             self.local[name] = _compared(found, local)
         return found if np.isfinite(found).all() else None
+
+    def _gradient(self, parameter: str, local: Bounded | None, truth: Bounded) -> None:
+        sharper = truth if local is None else local
+        self.gradients[parameter] = sharper.value, _bound(sharper)
+        if local is None:
+            self.whole.add(parameter)
 
 
 def visit_graph(pair: FilePair, step: int, weights: Parameters) -> BatchVisitor:

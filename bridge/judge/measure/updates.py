@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 import numpy as np
 
 from bridge.judge.measure.error_statistics import measure
@@ -30,6 +32,8 @@ class UpdateCheck:
         #: parameters of which is known what the optimiser remembers
         self.own_known = set(pair.start)
         self.oracle_known = set(pair.start)
+        #: parameters of whose remembered gradients one is known by the whole step alone
+        self.whole: set[str] = set()
 
     @property
     def lost(self) -> float:
@@ -42,14 +46,17 @@ class UpdateCheck:
             self.own_known.clear()
             self.oracle_known.clear()
 
-    def run(self, k: int, weights: Parameters, gradients: dict[str, update.Bounded]) -> None:
+    def run(self, k: int, weights: Parameters, gradients: dict[str, update.Bounded],
+            whole: AbstractSet[str] = frozenset()) -> None:
         """Judge the weights after step k.
 
         Parameters
         ----------
         weights : before the step, float64
         gradients : the oracle's, with their bounds
+        whole : names of those behind many operations, whose bounds may say nothing
         """
+        self.whole = {*whole, *(self.whole if self.pair.optimizer.remembers else ())}
         self.settings = self.pair.optimizer_at(k)
         for name, w in weights.items():
             if name in self.pair.frozen:
@@ -102,22 +109,23 @@ class UpdateCheck:
         w0, w1 = w.astype(self.pair.dtype), after.astype(self.pair.dtype)
         found = update.taken(self.settings, w0, w1, oracle, self.pair.u)
         statistic = measure(found.step, found.expected, found.bound)
-        if statistic.t <= 1 and not self.pair.model.is_chain and width(found.expected, found.bound) > WIDE:
-            has_gradient = self.pair.candidate.has(f"steps/{k}/grads/{name}")
-            self.comparison.skip(f"update/{name}", k, "after so many operations rounding may be "
-                                 f"{width(found.expected, found.bound):.2g} of its gradient",
+        has_gradient = self.pair.candidate.has(f"steps/{k}/grads/{name}")
+        share = width(found.expected, found.bound)
+        if statistic.t <= 1 and name in self.whole and share > WIDE:
+            self.comparison.skip(f"update/{name}", k, f"after so many operations rounding may be {share:.2g} of its "
+                                 "gradient: the inputs of that, which would show more, are not in the file",
                                  hidden=not has_gradient, measured=True)
             return
-        if statistic.t <= 1 and found.visible < ENOUGH:
-            alone = (
-                "" if self.pair.candidate.has(f"steps/{k}/grads/{name}") else ", and that gradient is not in the file"
-            )
+        # A gradient that is judged by itself need not be seen to its last digit in the step that it made
+        # In graphs gradients may be tiny beside the weights: there a hundredth of them is enough
+        if statistic.t <= 1 and found.visible < ENOUGH and (self.pair.model.is_chain or share > WIDE):
             self.comparison.skip(
                 f"update/{name}",
                 k,
                 f"lr = {lr:g} is too small: the last digit of the weights hides "
-                f"the gradient; lr = {found.lr_needed:g} would do{alone}",
-                hidden=bool(alone),
+                f"the gradient; lr = {found.lr_needed:g} would do"
+                f"{'' if has_gradient else ', and that gradient is not in the file'}",
+                hidden=not has_gradient,
                 measured=True,
             )
             return

@@ -91,7 +91,33 @@ def test_a_wrong_update_is_a_bug(folder: Path) -> None:
     edit = changed("steps/2/weights/last/weight", lambda a: a * np.float32(1.01))
     comparison, verdict = judge(fixture, result_of(fixture, edit), diagnosing=False)
     assert verdict.outcome is Outcome.BUG
-    assert {one.name for one in comparison.failures} == {"optimizer/last/weight"}
+    assert {one.name for one in comparison.failures} == {"optimizer/last/weight", "update/last/weight"}
+
+
+def test_a_step_is_judged_by_what_its_gradient_follows_from(folder: Path) -> None:
+    """Behind normalisations too, and without the gradient itself: by the inputs of the operation that makes it."""
+    fixture, trained = folder / "Resnet.h5", "blocks.0.conv1/weight"
+
+    def without_gradients(file: h5py.File) -> None:
+        for k in range(2):
+            for one in file[f"steps/{k}/grads"].values():
+                for name in ("weight", "bias") if isinstance(one, h5py.Group) else ():
+                    one.pop(name, None)
+
+    comparison, verdict = judge(fixture, result_of(fixture))
+    assert not comparison.not_judged
+    comparison, verdict = judge(fixture, result_of(fixture, without_gradients))
+    assert verdict.outcome is Outcome.ROUNDING
+    assert {one.name for one in comparison.judged} >= {f"update/{trained}", "update/last/bias"}
+
+    def wrong(file: h5py.File) -> None:
+        without_gradients(file)
+        before, after = (file[f"steps/{k}/weights/{trained}"] for k in (0, 1))
+        after[...] = before[...] + np.float32(1.001) * (after[...] - before[...])
+
+    comparison, verdict = judge(fixture, result_of(fixture, wrong), diagnosing=False)
+    assert verdict.outcome is Outcome.BUG
+    assert comparison.failures[0].name == f"update/{trained}"
 
 
 def test_the_operation_is_named_in_words(folder: Path) -> None:
