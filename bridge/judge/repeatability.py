@@ -22,7 +22,9 @@ from bridge.common.progress import Report
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair, Parameters, other_result
 from bridge.judge.measure.outcome import Outcome
+from bridge.judge.measure.per_batch import limit, run_graph
 from bridge.judge.oracle import step as bounds
+from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.reductions import (
     Local,
     Sums,
@@ -167,9 +169,14 @@ def _step(one: FilePair, other: FilePair, k: int, weights: Parameters, runs: Run
     runs.equal += len(shared) - len(differing)
     if not differing:
         return
-    if not one.model.is_chain:
-        raise FileError(f"{one.reference.path}: its model is no chain of convolutions and ReLUs, which a comparison of "
-                        "two different results needs")
+    measured = _chain if one.model.is_chain else _graph
+    statistics = measured(one, other, k, weights, shared, differing)
+    runs.changed += [Changed(name, k, statistics[name]) for name in shared if name in differing]
+
+
+def _chain(one: FilePair, other: FilePair, k: int, weights: Parameters, shared: list[str], differing: set[str]
+           ) -> dict[str, Statistic]:
+    """The differences over twice the bound, image by image."""
     statistics: dict[str, Statistic] = {}
     sums = Sums()
     for image in range(one.batch_shape[0]):
@@ -178,9 +185,32 @@ def _step(one: FilePair, other: FilePair, k: int, weights: Parameters, runs: Run
         sums.add(bounds.step_of_image(one.model, weights, x, target, one.loss_scale, one.arithmetic, visit))
     for name, bound in _summed_bounds(one, sums):
         if name in differing:
-            a, b = _read(one, other, k, name)
-            statistics[name] = measure(np.atleast_1d(a), np.atleast_1d(b.astype(np.float64)), 2 * np.atleast_1d(bound))
-    runs.changed += [Changed(name, k, statistics[name]) for name in shared if name in differing]
+            statistics[name] = _difference(*_read(one, other, k, name), bound)
+    return statistics
+
+
+def _graph(one: FilePair, other: FilePair, k: int, weights: Parameters, shared: list[str], differing: set[str]
+           ) -> dict[str, Statistic]:
+    """The same of a graph, whose operations may join the images of a batch."""
+    statistics: dict[str, Statistic] = {}
+
+    def visit(name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
+        if name not in shared:
+            return None
+        a, b = _read(one, other, k, name)
+        if name not in differing:
+            return a if np.isfinite(a).all() else None
+        sharper = truth if local is None else local
+        statistics[name] = _difference(a, b, limit(sharper))
+        return None
+
+    run_graph(one, k, weights, visit)
+    return statistics
+
+
+def _difference(a: Array, b: Array, bound: Array) -> Statistic:
+    """Also of a scalar."""
+    return measure(np.atleast_1d(a), np.atleast_1d(b.astype(np.float64)), 2 * np.atleast_1d(bound))
 
 
 class _Visitor:

@@ -9,8 +9,10 @@ import numpy as np
 
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.measure.per_batch import limit, run_graph
 from bridge.judge.measure.per_image import ImageVisitor
 from bridge.judge.oracle import step as bounds
+from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.reductions import Sums, gradient_bound, local_gradient_bound
 
 Array = np.ndarray
@@ -23,8 +25,8 @@ class ErrorMap:
     Attributes
     ----------
     judged : which tensor of which step
-    image : of the batch; None for a parameter's gradient
-    error, bound : |candidate - value| and E; (c, h, w) of an image, (k, c, r, s) or (k,) of a parameter
+    image : of the batch; None for a parameter's gradient, and for what is no image
+    error, bound : |candidate - value| and E; (c, h, w) of an image, else of the tensor's shape
     """
 
     judged: Judged
@@ -44,7 +46,7 @@ def worth_a_map(comparison: Comparison) -> Judged | None:
     """Return the first tensor that fails and has elements to draw, else the image-like one with the largest T."""
     drawable = [one for one in comparison.judged if one.name.startswith(("forward/", "grads/")) and one.statistic.at]
     failing = next((one for one in drawable if not one.passed), None)
-    images = [one for one in drawable if not one.name.endswith(("/weight", "/bias"))]
+    images = [one for one in drawable if not one.of_parameter]
     return failing or max(images or drawable, key=lambda one: one.t, default=None)
 
 
@@ -63,11 +65,35 @@ def error_map(pair: FilePair, judged: Judged) -> ErrorMap | None:
         if weights is None or not all(np.isfinite(w).all() for w in weights.values()):
             return None
         exact = {name: w.astype(np.float64) for name, w in weights.items()}
-        if judged.name.endswith(("/weight", "/bias")):
+        if not pair.model.is_chain:
+            return _in_graph(pair, judged, exact)
+        if judged.of_parameter:
             return _of_parameter(pair, judged, exact)
         keeper = _Keeper(pair, judged, judged.statistic.at[0])
         _step(pair, exact, keeper)
     return None if keeper.error is None else ErrorMap(judged, keeper.image, keeper.error, keeper.bound)
+
+
+def _in_graph(pair: FilePair, judged: Judged, weights: Parameters) -> ErrorMap:
+    """From the candidate's own inputs, where that says more."""
+    kept: list[tuple[Array, Array]] = []
+
+    def visit(name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
+        path = f"steps/{judged.step}/{name}"
+        if not pair.candidate.has(path):
+            return None
+        found = pair.candidate.read(path, pair.shapes[name])
+        if name == judged.name:
+            known = [one for one in (truth, local) if one is not None and np.isfinite(one.value).all()]
+            kept.extend(_errors(found, one.value, limit(one)) for one in known or [truth])
+        return found if np.isfinite(found).all() else None
+
+    run_graph(pair, judged.step, weights, visit)
+    error, bound = max(kept, key=lambda both: _largest(*both))
+    if error.ndim != 4 or judged.of_parameter:
+        return ErrorMap(judged, None, error, bound)
+    image = judged.statistic.at[0]
+    return ErrorMap(judged, image, error[image], bound[image])
 
 
 class _Keeper(ImageVisitor):

@@ -47,8 +47,9 @@ def map_figure(found: ErrorMap) -> tuple[str, str]:
         flat = ratio.reshape(ratio.shape[0], -1) if ratio.ndim < 4 else _over_channels(ratio.transpose(2, 3, 0, 1))
         places, side = pooled(flat, MOST_PIXELS)
         drawn = indices(places, top)
-        axes, size = ("input channel c", "output channel k"), (flat.shape[1], flat.shape[0])
-        what = f"{name}: error / E, the largest of each kernel"
+        size = flat.shape[1], flat.shape[0]
+        axes = ("input channel c", "output channel k") if found.judged.of_parameter else ("feature", "image n")
+        what = f"{name}: error / E{', the largest of each kernel' if ratio.ndim == 4 else ''}"
     return _image(drawn, axes, size, what, top), what
 
 

@@ -123,7 +123,7 @@ def _tables(comparison: Comparison) -> str:
 
 def _mapped(comparison: Comparison, pair: FilePair | None) -> ErrorMap | None:
     worst = worth_a_map(comparison)
-    return None if pair is None or worst is None or not pair.model.is_chain else error_map(pair, worst)
+    return None if pair is None or worst is None else error_map(pair, worst)
 
 
 def _figures(found: ErrorMap | None) -> str:

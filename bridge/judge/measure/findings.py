@@ -68,6 +68,11 @@ class Judged:
         return self.excused or (Outcome.BUG if self.certain else Outcome.CANNOT_TELL)
 
     @property
+    def of_parameter(self) -> bool:
+        """Return whether it is a parameter or its gradient, and no image."""
+        return self.name.endswith(("/weight", "/bias"))
+
+    @property
     def given(self) -> bool:
         """Return whether it is one of the first weights, which a candidate copies from the fixture and does not
         compute.

@@ -12,7 +12,7 @@ from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.per_image import reference_counts, twin_counts
 from bridge.judge.oracle.bounded import Bounded
-from bridge.judge.oracle.graph_step import GraphStep
+from bridge.judge.oracle.graph_step import GraphStep, Visitor
 
 Array = np.ndarray
 
@@ -68,7 +68,7 @@ class BatchVisitor:
 
     def _gradient(self, parameter: str, local: Bounded | None, truth: Bounded) -> None:
         sharper = truth if local is None else local
-        self.gradients[parameter] = sharper.value, _bound(sharper)
+        self.gradients[parameter] = sharper.value, limit(sharper)
         if local is None:
             self.whole.add(parameter)
 
@@ -81,10 +81,15 @@ def visit_graph(pair: FilePair, step: int, weights: Parameters) -> BatchVisitor:
     weights : float64
     """
     visitor = BatchVisitor(pair, step)
-    known = weights | pair.state(step) | pair.masks(step)
-    one = GraphStep(pair.model.graph, pair.model.criterion, known, pair.arithmetic, visitor)
-    one.run(pair.whole_batch(step, "input"), pair.whole_batch(step, "target"))
+    run_graph(pair, step, weights, visitor)
     return visitor
+
+
+def run_graph(pair: FilePair, step: int, weights: Parameters, visit: Visitor) -> None:
+    """Show every tensor of a step of the oracle to `visit`; the weights are float64."""
+    known = weights | pair.state(step) | pair.masks(step)
+    one = GraphStep(pair.model.graph, pair.model.criterion, known, pair.arithmetic, visit)
+    one.run(pair.whole_batch(step, "input"), pair.whole_batch(step, "target"))
 
 
 def width(value: Array, bound: Array) -> float:
@@ -100,9 +105,10 @@ def width(value: Array, bound: Array) -> float:
 
 def _compared(found: Array, truth: Bounded) -> Statistic:
     """Also of a scalar."""
-    return measure(*(np.atleast_1d(array) for array in (found, truth.value, _bound(truth))))
+    return measure(*(np.atleast_1d(array) for array in (found, truth.value, limit(truth))))
 
 
-def _bound(truth: Bounded) -> Array:
-    """A bound that has overflowed behind many operations proves nothing: anything finite is inside it."""
+def limit(truth: Bounded) -> Array:
+    """Return the bound; one that has overflowed behind many operations proves nothing: anything finite is inside it.
+    """
     return np.where(np.isfinite(truth.value), np.nan_to_num(truth.error, nan=VAST, posinf=VAST), truth.error)

@@ -15,10 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from bridge.common.errors import FileError
+from bridge.identities.adjoint import DATA
 from bridge.identities.adjoint_check import adjoint_identities
 from bridge.judge.judge import judge
+from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle.reduced_precision import round_fraction
+from bridge.judge.repeatability import Runs, compare_runs
+from bridge.report.error_map import error_map, worth_a_map
+from bridge.report.html_page import page
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.torch_graphs import Denoiser, Mlp, Resnet, Segmenter, Unet
@@ -165,10 +170,49 @@ def test_a_part_may_be_missing(folder: Path) -> None:
     assert ("forward/relu", 0) in {(one.name, one.step) for one in comparison.not_judged}
 
 
-def test_the_adjoint_identity_needs_a_chain(folder: Path) -> None:
-    fixture = folder / "Unet.h5"
-    with pytest.raises(FileError, match="its model is no chain of convolutions and ReLUs"):
-        adjoint_identities(fixture, result_of(fixture))
+def test_the_adjoint_identity_of_convolutions_in_graphs(folder: Path) -> None:
+    """Where a tensor has two takers, its gradient is not that of one convolution, and is not asked."""
+    for network, shared in ((Unet, set()), (Resnet, {"blocks.0.conv1", "blocks.1.conv1"}), (Denoiser, {"conv1"})):
+        fixture = folder / f"{network.__name__}.h5"
+        found = adjoint_identities(fixture, result_of(fixture))
+        assert all(one.outcome is Outcome.ROUNDING for one in found)
+        assert {one.layer for one in found if DATA not in one.sides} == shared
+    flipped = changed("steps/1/grads/up/weight", lambda a: a[..., ::-1, ::-1])
+    found = adjoint_identities(folder / "Unet.h5", result_of(folder / "Unet.h5", flipped))
+    (bad,) = (one for one in found if one.implicated)
+    assert (bad.step, bad.implicated) == (1, "the filter gradient of up: the other two agree")
+
+
+def test_two_runs_of_a_graph(folder: Path) -> None:
+    """Behind a normalisation they are compared by the inputs that both have, and not by the whole step."""
+    fixture = folder / "Resnet.h5"
+    first = result_of(fixture).rename(folder / "first.h5")
+
+    def against(change: Callable[[np.ndarray], np.ndarray]) -> Runs:
+        second = result_of(fixture, changed("steps/0/grads/blocks.0.conv1/weight", change))
+        with open_pair(fixture, first) as pair:
+            return compare_runs(pair, second)
+
+    assert not against(lambda a: a).changed
+    by_rounding = against(lambda a: np.nextafter(a, np.float32(1)))
+    assert by_rounding.outcome is Outcome.ROUNDING and len(by_rounding.changed) == 1
+    assert against(lambda a: a * np.float32(1.001)).outcome is Outcome.BUG
+
+
+def test_the_errors_of_a_graph_are_drawn(folder: Path) -> None:
+    """An image by the candidate's own inputs; all rows of what is no image."""
+    for network, name, shape in ((Resnet, "grads/add/output", (6, 6, 5)), (Resnet, "forward/last", (3, 5)),
+                                 (Unet, "grads/up/weight", (4, 8, 3, 3)), (Mlp, "forward/3", (3, 8))):
+        fixture = folder / f"{network.__name__}.h5"
+        result = result_of(fixture, changed(f"steps/1/{name}", lambda a: a * np.float32(1.001)))
+        judgement = judge(fixture, result, diagnosing=False)
+        worst = worth_a_map(judgement.comparison)
+        assert worst is not None and (worst.name, worst.step) == (name, 1)
+        with open_pair(fixture, result) as pair:
+            drawn = error_map(pair, worst)
+            assert "Where the errors are" in page(judgement, pair)
+        assert drawn is not None and drawn.ratio.shape == shape
+        assert np.nanmax(drawn.ratio) == pytest.approx(worst.t)
 
 
 def deep_net() -> nn.Module:
