@@ -132,7 +132,7 @@ def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -
         probed = attempt(missing, "the look at every bit of the probe", lambda: judge_probe(comparison, pair), None)
         return Judgement(comparison, probed or in_doubt(decide(comparison), missing)), None
     found = None
-    for question in questions(allowed, progress, pair.model.is_chain):
+    for question in questions(allowed, progress):
         answer = attempt(missing, question.what, partial(question.ask, pair, comparison), None)
         if answer is None:
             continue
@@ -143,7 +143,7 @@ def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -
         # By the bounds of legal arithmetic the questions go on
         pair, comparison = found.pair, found.comparison
     verdict = decide(comparison, found)
-    if verdict.outcome is not Outcome.BUG and comparison.failures and pair.model.is_chain:
+    if verdict.outcome is not Outcome.BUG and comparison.failures:
         stale = attempt(missing, "the look for operands of the step before",
                         partial(recognise_stale, pair, comparison), None)
         if stale is not None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.edits import plant
 from bridge.validate.self_test.operations import Operations
 
-__all__ = ["Answer", "Operations", "ask", "keep", "plant", "train"]
+__all__ = ["Answer", "Operations", "ask", "keep", "plant", "result_of", "train"]
 
 
 @dataclass
@@ -55,6 +56,17 @@ def keep(result: Path, path: Path, wanted: Callable[[str], bool], *, head: bool 
                 file[name] = node[()]
 
         source.visititems(take)
+    return path
+
+
+def result_of(fixture: Path, edit: Callable[[h5py.File], None] = lambda file: None) -> Path:
+    """The fixture's numbers as those of another program, changed by `edit`."""
+    path = fixture.with_name(f"result-{fixture.name}")
+    shutil.copy(fixture, path)
+    with h5py.File(path, "r+") as file:
+        file.attrs["role"], file.attrs["producer"] = "candidate", "another program"
+        del file["oracle"], file["batches"]
+        edit(file)
     return path
 
 

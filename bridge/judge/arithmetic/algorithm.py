@@ -29,6 +29,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle.algorithms import Algorithm, Direct, known, summed, title, transposed, turned_kernels
 from bridge.judge.oracle.error_model import Arithmetic
+from bridge.operations.graph import INPUT
 
 Array = np.ndarray
 
@@ -151,21 +152,24 @@ def _samples(pair: FilePair, comparison: Comparison) -> Iterator[Sample]:
 
 
 def _forward(pair: FilePair, step: int, weights: Parameters, failed: dict[str, tuple[int, ...]]) -> Iterator[Sample]:
-    source = None
-    for layer in pair.model.layers:
+    for layer in pair.model.graph.nodes:
         name = f"forward/{layer.name}"
+        source = None if layer.inputs[0] == INPUT else f"forward/{layer.inputs[0]}"
         if isinstance(layer, Conv2d) and name in failed and _has(pair, step, source):
             at = failed[name]
             images = partial(_operand, pair, step, source)
             bias = weights[f"{layer.name}/bias"] if layer.bias else np.zeros(layer.out_channels, pair.dtype)
             yield _sample(pair, (step, name, at), (layer, layer), images, (weights[f"{layer.name}/weight"], bias))
-        source = name
 
 
 def _data(pair: FilePair, step: int, weights: Parameters, failed: dict[str, tuple[int, ...]]) -> Iterator[Sample]:
-    before = [None, *(layer.name for layer in pair.model.layers[:-1])]
-    for layer, earlier in reversed([*zip(pair.model.layers, before, strict=True)]):
-        source, name = f"grads/{layer.name}/output", "grads/input" if earlier is None else f"grads/{earlier}/output"
+    nodes = pair.model.graph.nodes
+    for layer in reversed(nodes):
+        earlier = layer.inputs[0]
+        if sum(node.inputs.count(earlier) for node in nodes) > 1:
+            # That gradient is a sum, of which this layer makes a part
+            continue
+        source, name = f"grads/{layer.name}/output", "grads/input" if earlier == INPUT else f"grads/{earlier}/output"
         turned = transposed(layer) if isinstance(layer, Conv2d) else None
         if turned is not None and isinstance(layer, Conv2d) and name in failed and _has(pair, step, source):
             at = failed[name]

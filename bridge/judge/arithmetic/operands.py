@@ -122,9 +122,9 @@ def _judged(one: Judged, again: dict[tuple[str, int], Statistic]) -> Judged:
 
 
 def _new_weights(comparison: Comparison, one: Judged) -> Statistic | None:
-    """New weights, by the candidate's own gradients; None of what is no new weight."""
+    """New weights, by the candidate's own gradients, and masks, which are drawn; None of what operations compute."""
     sort, _, parameter = one.name.partition("/")
-    if sort not in ("weights", "optimizer", "update"):
+    if sort not in ("weights", "masks", "optimizer", "update"):
         return None
     own = (f"optimizer/{parameter}", one.step)
     return next((other.statistic for other in comparison.judged

@@ -21,6 +21,7 @@ from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.outcome import Outcome
+from bridge.operations.losses import MeanSquaredError
 
 Array = np.ndarray
 
@@ -32,6 +33,8 @@ def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
     ----------
     pair, comparison : the two files, and what was found
     """
+    if pair.model.loss != MeanSquaredError.kind:
+        return None
     failures, name = comparison.failures, _gradient(pair)
     failed = [one for one in failures if one.name == name]
     if not failed or failures[0] is not failed[0]:

@@ -27,9 +27,7 @@ class Question(NamedTuple):
     ask: Callable[[FilePair, Comparison], Recognised | None]
 
 
-def questions(
-    allowed: frozenset[str] = frozenset(), progress: Report | None = None, chain: bool = True
-) -> list[Question]:
+def questions(allowed: frozenset[str] = frozenset(), progress: Report | None = None) -> list[Question]:
     """Return all questions; the first answer counts.
 
     What explains everything comes first, then what was computed again, then what looks like an algorithm, then single
@@ -40,16 +38,12 @@ def questions(
     ----------
     allowed : families of algorithms whose errors are rounding
     progress : called as ``progress(done, total)`` where all images are compared once more
-    chain : the network is one of convolutions and ReLUs; of others only a lower precision of convolutions is known
     """
-    lower = Question("the look for a lower precision", partial(precision.recognise, progress=progress))
-    if not chain:
-        return [lower]
     return [
         Question("the look for flush to zero", flush.recognise),
         Question("the look for the order of evaluation", order.recognise),
         Question("the look for directed rounding", rounding.recognise),
-        lower,
+        Question("the look for a lower precision", partial(precision.recognise, progress=progress)),
         Question("the look for an algorithm", partial(algorithm.recognise, allowed=allowed)),
         Question("the look for rounded operands", operands.recognise),
         Question("the look for the bounds of a lower precision", precision.consistent),

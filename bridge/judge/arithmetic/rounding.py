@@ -22,6 +22,7 @@ from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import convolution
+from bridge.operations.graph import INPUT
 
 Array = np.ndarray
 
@@ -63,17 +64,21 @@ def _convolutions(pair: FilePair) -> Iterator[tuple[Array, Array]]:
 
     All of a program's sums are rounded alike: one layer that is a little too small is a bug.
     """
-    x: Array | None = pair.batch(0, "input", 0)
-    for layer in pair.model.layers:
-        name = f"forward/{layer.name}"
-        found = pair.candidate.read(f"steps/0/{name}", pair.shapes[name], 0) if pair.candidate.has(
-            f"steps/0/{name}") else None
-        if isinstance(layer, Conv2d) and x is not None and found is not None:
+    for layer in pair.model.graph.nodes:
+        name, source = f"forward/{layer.name}", f"forward/{layer.inputs[0]}"
+        first = layer.inputs[0] == INPUT
+        if isinstance(layer, Conv2d) and all(
+                pair.candidate.has(f"steps/0/{one}") for one in ((name,) if first else (name, source))):
+            x = pair.batch(0, "input", 0) if first else _image(pair, source)
             right = convolution.forward(x, [pair.start[f"{layer.name}/weight"].astype(np.float64)], layer)[0]
             if layer.bias:
                 right = right + pair.start[f"{layer.name}/bias"][:, None, None]
-            yield found - right, right
-        x = None if found is None else found.astype(np.float64)
+            yield _image(pair, name) - right, right
+
+
+def _image(pair: FilePair, name: str) -> Array:
+    """The first image of a tensor of step 0."""
+    return pair.candidate.read(f"steps/0/{name}", pair.shapes[name], 0).astype(np.float64)
 
 
 def _direction(error: Array, right: Array) -> str | None:

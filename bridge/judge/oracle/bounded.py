@@ -167,7 +167,7 @@ class Bounded:
         return Bounded(np.asarray(other), self.arithmetic.u * abs(other) if inexact else 0.0, self.arithmetic)
 
     def _rounded(self, value: Array, carried: Array, *, tiny: int = 0) -> Bounded:
-        u = self.arithmetic.u
+        u, tiny = self.arithmetic.u, tiny or int(self.arithmetic.flushes)
         error = self._never_exact(value, carried * (1 + u) + u * np.abs(value))
         return Bounded(value, self.arithmetic.with_underflow(error, tiny) if tiny else error, self.arithmetic)
 
@@ -196,7 +196,7 @@ class Bounded:
         return self.sum(axes).reshape(shape) if axes else self
 
     def _summed(self, value: Array, absolute: Array, carried: Array, n: Array | float, *, tiny: float = 0) -> Bounded:
-        s = self.arithmetic.factor(n)
+        s, tiny = self.arithmetic.factor(n), tiny or (float(np.max(n)) + 1) * self.arithmetic.flushes
         error = s * absolute + (1 + s) * carried
         if tiny:
             error = self.arithmetic.with_underflow(np.atleast_1d(error), tiny).reshape(np.shape(error))
@@ -258,7 +258,10 @@ class Bounded:
         def product(x: Array, filters: Array) -> Array:
             return np.stack([convolution.forward(image, [filters], layer)[0] for image in x])
 
-        return self._product(w, product, n + (bias is not None), bias)
+        algorithm = self.arithmetic.algorithm
+        noise = None if algorithm is None else np.stack([
+            algorithm.forward_bound(image, np.abs(w.value) + w.error, layer) for image in self._largest()])
+        return self._product(w, product, n + (bias is not None), bias, _of_images(noise))
 
     def data_gradient(self, w: Bounded, layer: Conv2d, shape: tuple[int, ...]) -> Bounded:
         """Return the gradient with respect to a convolution's input of `shape`; this is that of its output."""
@@ -268,7 +271,10 @@ class Bounded:
         def product(dy: Array, filters: Array) -> Array:
             return np.stack([convolution.backward_data(image, filters, layer, size) for image in dy])
 
-        return self._product(w, product, n)
+        algorithm = self.arithmetic.algorithm
+        noise = None if algorithm is None else np.stack([
+            algorithm.data_bound(image, np.abs(w.value) + w.error, layer, size) for image in self._largest()])
+        return self._product(w, product, n, noise=_of_images(noise))
 
     def filter_gradient(self, x: Bounded, layer: Conv2d) -> Bounded:
         """Return the gradient with respect to a convolution's weights; this is that of its output."""
@@ -278,11 +284,21 @@ class Bounded:
             found = (convolution.backward_filter(one, [d], layer)[0] for one, d in zip(images, dy, strict=True))
             return np.sum(list(found), axis=0)
 
-        return self._product(x, product, n)
+        algorithm, pairs = self.arithmetic.algorithm, zip(x._largest(), self._largest(), strict=True)
+        noise = None if algorithm is None else np.sum(
+            [algorithm.filter_bound(image, dy, layer) for image, dy in pairs], axis=0)
+        return self._product(x, product, n, noise=noise)
+
+    def _largest(self) -> Array:
+        """What the absolute values may be."""
+        return np.asarray(np.abs(self.value) + self.error)
 
     def _product(self, other: Bounded, product: Callable[[Array, Array], Array], n: Array | int,
-                 bias: Bounded | None = None) -> Bounded:
-        """A bilinear map of both; `n`: roundings in each element, `product`: the same with absolute values, too."""
+                 bias: Bounded | None = None, noise: Array | None = None) -> Bounded:
+        """A bilinear map of both; `n`: roundings in each element, `product`: the same with absolute values, too.
+
+        `noise` is what an algorithm that is no sum of products adds, in units of u.
+        """
         value = product(self.value, other.value)
         if not (np.isfinite(self.error).any() and np.isfinite(other.error).any()):
             # Behind many operations nothing is known of any factor, and three products more would not tell more
@@ -298,6 +314,8 @@ class Bounded:
             carried += operand * (2 + operand) * absolute
         if bias is not None:
             value, absolute, carried = value + bias.value, absolute + np.abs(bias.value), carried + bias.error
+        if noise is not None:
+            carried = carried + self.arithmetic.u * noise
         return self._summed(value, absolute, carried, n, tiny=float(np.max(n)))
 
     # Functions
@@ -389,6 +407,11 @@ class Choice:
 def _size(shape: tuple[int, ...]) -> Pair:
     """Height and width of images (n, c, h, w)."""
     return shape[2], shape[3]
+
+
+def _of_images(noise: Array | None) -> Array | None:
+    """One number for each image is that of all its elements."""
+    return noise if noise is None or noise.ndim == 4 else noise.reshape(-1, 1, 1, 1)
 
 
 def _sigmoid(x: Array) -> Array:

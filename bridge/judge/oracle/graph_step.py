@@ -19,7 +19,7 @@ import numpy as np
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.operations.graph import INPUT, Graph
-from bridge.operations.losses import Loss
+from bridge.operations.losses import Loss, MeanSquaredError
 from bridge.operations.operation import Operation
 
 Array = np.ndarray
@@ -110,12 +110,21 @@ class GraphStep:
                     None if last.own is None else self._loss.forward(last.own, target))
         parts = {name: _Parts() for name in flows}
         parts[self._graph.nodes[-1].name] = _Parts(
-            [self._loss.backward(last.truth, target)],
-            [None if last.own is None else self._loss.backward(last.own, target)])
+            [self._loss_gradient(last.truth, target)],
+            [None if last.own is None else self._loss_gradient(last.own, target)])
         for node in reversed(self._graph.nodes):
             dy = self._gradient(f"grads/{node.name}/output", parts[node.name])
             self._operation_backward(node, dy, flows, parts)
         self._gradient("grads/input", parts[INPUT])
+
+    def _loss_gradient(self, y: Bounded, target: Bounded) -> Bounded:
+        found: Bounded = self._loss.backward(y, target)
+        if not (self._arithmetic.cancels and isinstance(self._loss, MeanSquaredError)):
+            return found
+        # Of c*y - c*t each product is rounded before they are subtracted
+        size = np.abs(y.value) + y.error + np.abs(target.value)
+        lost = 4 * self._loss.scale(y.shape) * self._arithmetic.u * size
+        return Bounded(found.value, found.error + lost, self._arithmetic)
 
     def _gradient(self, name: str, parts: _Parts) -> _Flow:
         """The sum over all that take a tensor."""

@@ -26,6 +26,7 @@ from bridge.report.error_map import error_map, worth_a_map
 from bridge.report.html_page import page
 from reference.export import export
 from reference.settings import ExportSettings
+from tests.helpers.candidates import result_of
 from tests.helpers.torch_graphs import Denoiser, Mlp, Resnet, Segmenter, Unet
 
 NETWORKS: tuple[type[nn.Module], ...] = (Unet, Resnet, Mlp, Denoiser)
@@ -39,17 +40,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for network in NETWORKS:
         export(folder / f"{network.__name__}.h5", ExportSettings(model=network, **SETTINGS))
     return folder
-
-
-def result_of(fixture: Path, edit: Callable[[h5py.File], None] = lambda file: None) -> Path:
-    """The fixture's numbers as those of another program, changed by `edit`."""
-    path = fixture.with_name(f"result-{fixture.name}")
-    shutil.copy(fixture, path)
-    with h5py.File(path, "r+") as file:
-        file.attrs["role"], file.attrs["producer"] = "candidate", "another program"
-        del file["oracle"], file["batches"]
-        edit(file)
-    return path
 
 
 def test_right_results_are_right(folder: Path) -> None:
