@@ -67,6 +67,14 @@ class Layout(IndexMap):
     flips: tuple[int, ...]
     names: str
 
+    def __call__(self, array: Array) -> Array:
+        """The same as by `source`, without an index for each element."""
+        turned = np.flip(array, self.flips)
+        if self.written:
+            return turned.transpose(self.axes).reshape(array.shape)
+        permuted = tuple(array.shape[axis] for axis in self.axes)
+        return turned.reshape(permuted).transpose(np.argsort(self.axes))
+
     def source(self, indices: Array, shape: Shape) -> Array:
         permuted = tuple(shape[axis] for axis in self.axes)
         if self.written:
