@@ -106,8 +106,7 @@ def judge_pair(
     allowed = families(",".join(allow), "allow") | pair.declared_families()
     if not diagnosing:
         return _decided(pair, progress, allowed)[0]
-    # What the data can show is planted in chains alone
-    with adequacy_in_background(pair) if adequacy and pair.model.is_chain else nullcontext() as computed:
+    with adequacy_in_background(pair) if adequacy else nullcontext() as computed:
         (comparison, verdict), found = _decided(pair, progress, allowed)
         missing = verdict.missing
         if comparison.failures and (found is None or found.leaves):

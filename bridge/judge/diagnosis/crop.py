@@ -59,12 +59,21 @@ class Crop:
         self.candidate = Names(name for name in names if pair.candidate.has(name))
         self.updates = dict(_updates(pair))
         self._after_update = pair.parameters(pair.candidate, 1)
+        self.first_state = pair.first_state
+        self._masks = [{name: mask[self._part(mask.shape, self.shapes[f"forward/{name.rpartition('/')[0]}"])]
+                        for name, mask in pair.masks(k).items()} for k in range(min(2, pair.steps))]
         self._images = [[{name: self._cut(pair.batch(k, name, image), name) for name in ("input", "target")}
                          for image in range(self.batch_shape[0])] for k in range(min(2, pair.steps))]
 
     def _cut(self, image: Array, name: str) -> Array:
-        *_, h, w = self.batch_shape if name == "input" else self.output_shape
-        return image[:, :h, :w].copy()
+        shape = self.batch_shape if name == "input" else self.output_shape
+        return image[self._part(image.shape, shape[1:])].copy()
+
+    @staticmethod
+    def _part(whole: tuple[int, ...], shape: tuple[int, ...]) -> tuple[slice, ...]:
+        """The first elements of each axis."""
+        assert len(whole) == len(shape)
+        return tuple(slice(n) for n in shape)
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -79,6 +88,14 @@ class Crop:
     def batch(self, k: int, name: str, image: int) -> Array:
         """Return one image of an input or target of the first two batches, cut."""
         return self._images[k][image][name]
+
+    def state(self, k: int) -> Parameters:
+        """Return what the network keeps besides, before the first step."""
+        return self.first_state
+
+    def masks(self, k: int) -> Parameters:
+        """Return the masks of the first two steps, cut."""
+        return self._masks[k]
 
     def parameters(self, file: Names, k: int) -> Parameters | None:
         """Return all parameters of the candidate before step 1; None of other steps, and where one is missing."""
@@ -98,11 +115,14 @@ def _updates(pair: FilePair) -> Iterator[tuple[str, Array]]:
 
 def _sides(model: Model, c: int, h: int, w: int) -> tuple[int, int]:
     """Small sides, unless a layer needs larger ones."""
+    whole = model.output_shapes((1, c, h, w))[-1]
     for side in (SIDE, 2 * SIDE, 4 * SIDE):
         size = (min(h, side), min(w, side))
         try:
-            model.output_shapes((1, c, *size))
+            part = model.output_shapes((1, c, *size))[-1]
         except FileError:
             continue
-        return size
+        # Of an output that is no image no part is that of a part of the input
+        if len(whole) == 4 or part == whole:
+            return size
     return h, w

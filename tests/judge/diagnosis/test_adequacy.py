@@ -21,8 +21,10 @@ from bridge.judge.measure.file_pair import FilePair
 from bridge.validate.self_test.candidate import train
 from reference.export import export
 from reference.settings import ExportSettings
+from tests.helpers.candidates import result_of
 from tests.helpers.diagnosed import make
 from tests.helpers.opened import computed
+from tests.helpers.torch_graphs import Dropped, Resnet, Unet
 
 Array = np.ndarray
 
@@ -214,3 +216,23 @@ def test_a_crop_says_no_more_than_the_whole(large: tuple[Path, Path], monkeypatc
 
 #: Faults that depend on single numbers near a threshold, which an crop may have and the whole not
 THRESHOLDS = ("underflow", "storage")
+
+
+@pytest.mark.parametrize("network", [Unet, Resnet, Dropped])
+def test_graphs_say_what_their_data_cannot_show(tmp_path: Path, network: type[nn.Module]) -> None:
+    """Weights 1 of a normalisation hide that they are left out; other weights show it."""
+    fixture = export(tmp_path / "f.h5", ExportSettings(model=network, height=16, width=12, steps=2, threads=1)).path
+    found = computed(fixture, result_of(fixture))
+    assert found.sights and not any("not looked at" in remark for remark in found.remarks)
+    blind = {(one.kind.key, one.detail) for one in found.blind}
+    assert blind >= {(key, detail) for key, detail in INVISIBLE if key == "underflow"}
+    assert ("statistics", "no weight") in blind or network is not Resnet
+    assert not {"kernel_flipped", "padding_width", "scale", "activation", "branch"} & {key for key, _ in blind}
+    if network is Resnet:
+        with h5py.File(result := result_of(fixture), "r+") as file:
+            del file["steps/0/grads/add/output"]
+        with h5py.File(fixture, "r+") as file:
+            file["steps/0/weights/blocks.0.bn1/weight"][...] *= 1.5
+        seen = computed(fixture, result)
+        assert ("statistics", "no weight") not in {(one.kind.key, one.detail) for one in seen.blind}
+        assert "grads/add/output is not in the file: faults of it show only in what follows" in seen.remarks
