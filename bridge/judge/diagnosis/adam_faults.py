@@ -29,6 +29,9 @@ def adam_faults(case: Updating) -> Hypotheses:
     yield hypothesis("adam", "beta1 and beta2 exchanged", case.by(replace(adam, beta1=adam.beta2, beta2=adam.beta1)))
     if len(case.gradients) > 1:
         yield hypothesis("adam", "the averages are forgotten before each step", case.by(adam, last_alone=True))
+        counted = Moments(Rule(ahead=len(case.gradients) - 1))
+        yield hypothesis("adam", "the averages are forgotten before each step, the number of the step is not",
+                         case.by(adam, memory=counted, last_alone=True))
     for said, eps in (("eps 1e-7", 1e-7), ("eps 1e-6", 1e-6), ("without eps", 0.0)):
         yield hypothesis("adam", f"{said}, not {adam.eps:g}", case.by(replace(adam, eps=eps)))
     yield from _decays(case, adam)

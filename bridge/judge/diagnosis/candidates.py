@@ -82,6 +82,7 @@ def operation_faults(case: Case) -> Hypotheses:
     elif isinstance(right, Formula):
         yield from formula_faults(right)
         yield from _other_dropout(case, right)
+        yield from _earlier_inputs(case, right)
     elif isinstance(right, Sum):
         yield from sum_faults(right, lambda part: operation_faults(replace(case, right=part)))
     elif isinstance(right, Forward):
@@ -195,6 +196,17 @@ def _other_dropout(case: Case, right: Formula) -> Hypotheses:
         if right.node.has_mask and 0 <= step < case.graph.pair.steps:
             mask = case.graph.pair.masks(step)[f"{right.node.name}/mask"]
             yield hypothesis("previous_step", f"the mask of the step {said}", right.replaced(parameters={"mask": mask}))
+
+
+def _earlier_inputs(case: Case, right: Formula) -> Hypotheses:
+    """An input of the step before, as of a skip connection whose buffer is late."""
+    for i, name in enumerate(right.node.inputs):
+        tensor = name if name == INPUT else f"forward/{name}"
+        old = None if case.before is None or right.dy is not None else (
+            case.before.value(INPUT).value if name == INPUT else case.before.own(tensor))
+        if old is not None:
+            inputs = (*right.inputs[:i], Bounded(old), *right.inputs[i + 1 :])
+            yield hypothesis("previous_step", f"{name} of the step before", right.replaced(inputs=inputs))
 
 
 def _previous_mask(case: Case, right: ReluBackward) -> Hypotheses:

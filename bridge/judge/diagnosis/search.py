@@ -20,6 +20,7 @@ from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults, r
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.convolutions import Filter
 from bridge.judge.diagnosis.error_location import Place, locate
+from bridge.judge.diagnosis.formulas import Formula, Sum
 from bridge.judge.diagnosis.hypothesis import Hypothesis, Read, join, joined
 from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded
@@ -315,10 +316,13 @@ class Search:
             # To confirm one takes seconds, and there the bounds of a sample are those of all
             likely = [one for one in likely if one.t <= REJECTED]
         chosen = {id(one) for one in likely}
-        # Of faults that are as simple a precision comes first: it is the only one that many operations share
+        # Of faults that are as simple a precision comes first: it is the only one that many operations share. A layer
+        # that does something else says more than a factor, or an order of channels, that comes to the same
+        graph = isinstance(self.case.right, Formula | Sum)
         return sorted(
             (one for one in self.tried if id(one) in chosen),
-            key=lambda one: (*one.hypothesis.complexity, one.hypothesis.kinds != (kind("precision"),)),
+            key=lambda one: (*one.hypothesis.complexity, one.hypothesis.kinds != (kind("precision"),),
+                             graph and not isinstance(one.hypothesis.operation, Formula | Sum)),
         )
 
     def t_of(self, predicted: Bounded) -> float:

@@ -40,6 +40,11 @@ def add(node: Add) -> Wrong:
 
         yield "joined", f"the {said} input alone", changed(node, forward=one)
 
+        def rectified(xs: Numbers, w: Parameters, i: int = i) -> Number:
+            return (xs[i] > 0).choose(xs[i], 0.0) + xs[1 - i]
+
+        yield "relu", f"a ReLU of the {said} input before the sum", changed(node, forward=rectified)
+
     def minus(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
         return [dy.summed_to(xs[0].shape), -dy.summed_to(xs[1].shape)], {}
 
