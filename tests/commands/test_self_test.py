@@ -19,13 +19,12 @@ import pytest
 import torch
 
 from bridge.judge.diagnosis import KINDS, Diagnosis
-from bridge.judge.diagnosis.catalogue import BEYOND_CHAINS
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
 from bridge.validate import __main__ as validate
-from bridge.validate.self_test import fixed_tolerances, run, run_case, selection
+from bridge.validate.self_test import fixed_tolerances, graph_candidate, run, run_case, selection
 from bridge.validate.self_test import fixtures as making
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.fixtures import Data, Fixtures
@@ -60,7 +59,7 @@ def asked(fixtures: Fixtures, case: Case) -> Told | Healthily:
 
 
 def test_every_kind_is_planted() -> None:
-    every = {kind.number for kind in KINDS if kind.key not in BEYOND_CHAINS}
+    every = {kind.number for kind in KINDS}
     assert {plant.kind for plant in CATALOGUE} == {case.plant.kind for case in FAULTS} == every
     assert len(CATALOGUE) > 4 * len(KINDS)
 
@@ -71,6 +70,14 @@ def test_a_fault_of_each_kind_is_caught_and_named(fixtures: Fixtures, case: Case
     assert isinstance(told, Told)
     assert told.caught and told.named and told.in_class, f"exit code {told.code}: {told.said}"
     assert set(told.naive) == (set() if case.plant.runs else {name for name, *_ in fixed_tolerances.RULES})
+
+
+@pytest.mark.parametrize("plant", few(
+    [plant for plant in CATALOGUE if plant.setting == making.GRAPH], lambda plant: "skip twice" in plant.name),
+    ids=lambda plant: plant.name)
+def test_a_fault_of_a_graph_is_caught_and_named(fixtures: Fixtures, plant: Plant) -> None:
+    told = asked(fixtures, Case(f"{plant.kind} {plant.name}", selection.SMALL, plant.setting))
+    assert isinstance(told, Told) and told.code == 1 and told.caught and told.named, told.said
 
 
 @pytest.mark.parametrize("case", few(RIGHT, 3), ids=lambda case: case.name)
@@ -228,11 +235,11 @@ def test_the_command(
     code = validate.main(["--self-test", "--quick", "--json", str(tmp_path / "out.json")])
     said = " ".join(capsys.readouterr().out.split())
     assert code == (0 if caught else 1)
-    assert (f"SELF-TEST PASSED: 1 of {len(KINDS) - len(BEYOND_CHAINS)} kinds" if caught else "MISSED: 1 fault") in said
+    assert (f"SELF-TEST PASSED: 1 of {len(KINDS)} kinds" if caught else "MISSED: 1 fault") in said
     assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["summary"]["passed"] is caught
 
 
-@pytest.mark.parametrize("module", [fixed_tolerances, numbers, sums, selection, making],
+@pytest.mark.parametrize("module", [fixed_tolerances, graph_candidate, numbers, sums, selection, making],
                          ids=lambda module: module.__name__)
 def test_docstrings(module: ModuleType) -> None:
     found = doctest.testmod(module)

@@ -35,13 +35,15 @@ def other_operands(graph: StepGraph, name: str, right: Operation) -> Hypotheses:
         for layer, other in _tensors(graph, own[0], inputs):
             yield hypothesis("other_layer", f"the input of {layer}", right.replaced(x=graph.value(other)))
     if isinstance(right, Data | Filter | BiasGradient):
-        before, *mask = graph.inputs(own[-1])
+        # Where gradients of several layers are added, the tensor's operands are those of all
+        dz = f"grads/{right.layer.name}/output" if isinstance(right, Data) else own[-1]
+        before, *mask = graph.inputs(dz)
         # In a sum the last input may be that of another part, and back through a layer of other sizes is no mask
         shape = right.dz.value.shape
-        if before.startswith("grads/") and mask and graph.pair.shapes[before] == shape and _exact(graph, own[-1]):
+        if before.startswith("grads/") and mask and graph.pair.shapes[before] == shape and _exact(graph, dz):
             yield hypothesis("mask_missing", "dz as it was before the mask", right.replaced(dz=graph.value(before)))
         every = [(one, f"grads/{one}/output") for one in _near(graph, name)]
-        for layer, other in _tensors(graph, own[-1], every, channels=isinstance(right, BiasGradient)):
+        for layer, other in _tensors(graph, dz, every, channels=isinstance(right, BiasGradient)):
             alike = 2 if isinstance(right, BiasGradient) else 4
             if graph.pair.shapes[other][:alike] == shape[:alike]:
                 yield hypothesis("other_layer", f"dz of {layer}", right.replaced(dz=graph.value(other)))

@@ -105,7 +105,7 @@ def train(
     try:
         with ExchangeFile(fixture) as source, h5py.File(result, "w") as file:
             assert source.model is not None and isinstance(source.optimizer, Sgd)
-            given = {"format": "cnn-exchange", "format_version": 1, "role": "candidate", "precision": dtype}
+            given = {"format": "cnn-exchange", "format_version": 2, "role": "candidate", "precision": dtype}
             file.attrs.update(given if attributes is None else attributes)
             run = Run(kind(source.model, source.optimizer), file, first_weights(source, dtype))
             for k in range(source.batches()):

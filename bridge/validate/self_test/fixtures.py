@@ -21,17 +21,22 @@ from bridge.engine.library.programs import export_fixture
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.optimizers import Sgd
 from bridge.validate.self_test.candidate import Run, first_weights, train
+from bridge.validate.self_test.graph_candidate import train_graph
 from bridge.validate.self_test.operations import Operations
 
 Array = np.ndarray
 Tensor = torch.Tensor
 
+#: The setting of the network that is no chain, and is trained by Adam
+GRAPH = "graph"
 #: Options of the exports that all others are made of
 EXPORTS: dict[str, tuple[str, ...]] = {
     "plain": (),
     "strided": ("--model", "bridge.validate.self_test.models:strided"),
     "wide": ("--model", "bridge.validate.self_test.models:wide"),
     "pointwise": ("--model", "bridge.validate.self_test.models:pointwise", "--steps", "1"),
+    GRAPH: ("--model", "bridge.validate.self_test.models:Branched", "--optimizer", "adam", "--lr", "0.0078125",
+            "--betas", "0.9", "0.99", "--eps", "1e-4"),
 }
 #: Settings that a plant may ask for: which export they are made of, and what of its optimiser is changed
 SETTINGS: dict[str, tuple[str, dict[str, float]]] = {
@@ -42,6 +47,7 @@ SETTINGS: dict[str, tuple[str, dict[str, float]]] = {
     "wide": ("wide", {}),
     "bright": ("pointwise", {}),
     "brighter": ("pointwise", {}),
+    GRAPH: (GRAPH, {}),
 }
 #: Settings that have images of their own: all pixels are 3 above the target, and those of the first row so far above
 #: that a sequential float32 sum has no digits left for the rest; of squares, and of gradients
@@ -117,7 +123,7 @@ class Fixtures:
         fixture = self.get(data, setting)
         path = fixture.with_name(f"right-{fixture.name}")
         if not path.exists():
-            train(fixture, path.with_suffix(".part"))
+            (train_graph if setting == GRAPH else train)(fixture, path.with_suffix(".part"))
             path.with_suffix(".part").replace(path)
         return path
 

@@ -14,7 +14,13 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d
+from bridge.exchange.optimizers import Adam, AdamW
+from bridge.operations.joins import Add, Concat
+from bridge.operations.normalization import BatchNorm2d
+from bridge.operations.operation import Operation as Node
+from bridge.operations.pointwise import LeakyRelu, Relu, Sigmoid
 from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.graph_candidate import GraphOperations, Parameters, train_graph
 from bridge.validate.self_test.operations import Operations
 
 Array = np.ndarray
@@ -221,4 +227,59 @@ HEALTHY: tuple[Healthy, ...] = (
     Healthy("Fortran, cpu", _fortran("cpu")),
     Healthy("Fortran, naive", _fortran("naive")),
     Healthy("Fortran, float64", _fortran("cpu", "float64")),
+)
+
+
+class WrittenOut(GraphOperations):
+    """Layers of graphs by arithmetic of tensors, a normalisation multiplied out, and Adam as its paper has it."""
+
+    def forward(self, node: Node, inputs: list[Tensor], parameters: Parameters) -> Tensor:
+        x = inputs[0]
+        if isinstance(node, Relu):
+            return torch.where(x > 0, x, 0.0)
+        if isinstance(node, LeakyRelu):
+            return x.clamp(min=0) + node.negative_slope * x.clamp(max=0)
+        if isinstance(node, Sigmoid):
+            return 0.5 + 0.5 * (0.5 * x).tanh()
+        if isinstance(node, Add):
+            return inputs[1] + x
+        if isinstance(node, Concat):
+            return torch.cat([one.flip(1) for one in inputs[::-1]], 1).flip(1)
+        if isinstance(node, BatchNorm2d) and node.training:
+            return self._normalised(node, x, parameters)
+        return super().forward(node, inputs, parameters)
+
+    def _normalised(self, node: BatchNorm2d, x: Tensor, parameters: Parameters) -> Tensor:
+        count = x.numel() // x.shape[1]
+        mean = x.flip(0).sum((0, 2, 3)) / count
+        variance = ((x - mean[:, None, None]) ** 2).sum((0, 2, 3)) / count
+        for name, new in (("running_mean", mean), ("running_var", variance * (count / max(count - 1, 1)))):
+            if name in parameters:
+                parameters[name] = parameters[name] + node.momentum * (new.detach() - parameters[name])
+        factor = parameters["weight"] / (variance + node.eps).sqrt()
+        return x * factor[:, None, None] + (parameters["bias"] - mean * factor)[:, None, None]
+
+    def adam(self, name: str, w: Tensor, g: Tensor, adam: Adam) -> Tensor:
+        """Return new weights by one rate of the step (Kingma and Ba, section 2), of roots that are corrected first."""
+        if isinstance(adam, AdamW):
+            w = w * (1 - adam.lr * adam.weight_decay)
+        else:
+            g = g + adam.weight_decay * w
+        m, v = self.averages(name, g, adam)
+        first, second = self.corrections(adam)
+        return w - adam.lr * second**0.5 / first * (m / (v.sqrt() + adam.eps * second**0.5))
+
+
+def _graph(kind: type[GraphOperations] = GraphOperations, dtype: str = "float32") -> Callable[..., object]:
+    return lambda fixture, result: train_graph(fixture, result, kind, dtype=dtype)
+
+
+#: Right programs of graphs, with every optimiser
+ON_GRAPHS: tuple[Healthy, ...] = (
+    Healthy("graph: torch", _graph()),
+    Healthy("graph: torch, float64", _graph(dtype="float64")),
+    Healthy("graph: torch, written out", _graph(WrittenOut)),
+    Healthy("graph: Fortran, cpu", _fortran("cpu")),
+    Healthy("graph: Fortran, naive", _fortran("naive")),
+    Healthy("graph: Fortran, float64", _fortran("cpu", "float64")),
 )

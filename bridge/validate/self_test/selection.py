@@ -6,11 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bridge.validate.self_test.fast_algorithms import FAST
-from bridge.validate.self_test.fixtures import BRIGHT, SETTINGS, Data
-from bridge.validate.self_test.healthy import HEALTHY, Healthy
+from bridge.validate.self_test.fixtures import BRIGHT, GRAPH, SETTINGS, Data
+from bridge.validate.self_test.healthy import HEALTHY, ON_GRAPHS, Healthy
 from bridge.validate.self_test.plants import CATALOGUE, UNKNOWN, Plant
 
 SMALL = Data("20x24", 3)
+#: Of graphs, which have no scaled loss and no smooth images
+LARGER = Data("64x48", 2)
 #: Where few channels of a filter gradient stand for all, and the size of micrographs
 COSTLY, WHOLE = Data("256x256", 2), Data("1024x1024", 2)
 #: Other sizes, loss scales and images
@@ -18,7 +20,7 @@ OTHERS = (
     Data("20x24", 3, scale=2.0**-12),
     Data("20x24", 3, scale=2.0**15),
     Data("20x24", 3, smooth=True),
-    Data("64x48", 2),
+    LARGER,
     Data("64x48", 2, smooth=True, scale=2.0**-12),
     COSTLY,
 )
@@ -45,7 +47,7 @@ class Case:
 
 
 _PLANTS = {f"{one.kind} {one.name}": one for one in (*CATALOGUE, *UNKNOWN)}
-_HEALTHY = {one.name: one for one in (*HEALTHY, *FAST)}
+_HEALTHY = {one.name: one for one in (*HEALTHY, *FAST, *ON_GRAPHS)}
 assert len(_PLANTS) == len(CATALOGUE) + len(UNKNOWN), "two faults of one name"
 
 
@@ -58,7 +60,7 @@ def one_of_each(plants: tuple[Plant, ...], turn: int = 0) -> list[Plant]:
     """Return one plant of every kind, in every turn another one.
 
     >>> len(one_of_each(CATALOGUE)), one_of_each(CATALOGUE, 1)[0].name
-    (47, 'filter gradient flipped in h')
+    (53, 'filter gradient flipped in h')
     """
     kinds: dict[int, list[Plant]] = {}
     for one in plants:
@@ -77,16 +79,20 @@ EVERY = (*HEALTHY, *FAST)
 
 def quick() -> list[Case]:
     """Return a fault of each kind and every right program, on small noisy images."""
-    return planted(one_of_each(CATALOGUE), SMALL) + running(EVERY, SMALL, "plain")
+    return planted(one_of_each(CATALOGUE), SMALL) + running(EVERY, SMALL, "plain") + running(
+        ON_GRAPHS, SMALL, GRAPH)
 
 
 def full() -> list[Case]:
     """Return everything on small images; one of each kind with every other size, loss scale and images; and what has
     none.
     """
-    every = tuple(name for name in SETTINGS if name not in BRIGHT)
+    every = tuple(name for name in SETTINGS if name not in (*BRIGHT, GRAPH))
     cases = planted(list(CATALOGUE), SMALL) + running(HEALTHY, SMALL, *every) + running(FAST, SMALL, "plain", "wide")
-    short = tuple(one for one in CATALOGUE if one.setting not in BRIGHT)
+    short = tuple(one for one in CATALOGUE if one.setting not in (*BRIGHT, GRAPH))
+    graphs = tuple(one for one in CATALOGUE if one.setting == GRAPH)
+    cases += planted(one_of_each(graphs, 1), LARGER)
+    cases += [one for data in (SMALL, LARGER) for one in running(ON_GRAPHS, data, GRAPH)]
     for turn, data in enumerate(OTHERS):
         cases += planted(one_of_each(short, turn), data)
         cases += running(HEALTHY, data, "plain", *(() if data == COSTLY else ("strided",)))

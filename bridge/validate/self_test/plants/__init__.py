@@ -6,6 +6,7 @@ from __future__ import annotations
 from bridge.validate.self_test.plants import (
     corruption,
     geometry,
+    graphs,
     layouts,
     memory,
     numbers,
@@ -19,7 +20,7 @@ from bridge.validate.self_test.plants import (
 from bridge.validate.self_test.plants.record import Plant, Scene
 
 _MODULES = (layouts, geometry, sums, relus, memory, corruption, numbers, optimiser, operands,
-            under_algorithms)
+            under_algorithms, graphs)
 
 CATALOGUE: tuple[Plant, ...] = tuple(
     sorted((plant for module in _MODULES for plant in module.PLANTS), key=lambda plant: plant.kind)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""Kinds 48 to 53: branches, joins, activations, pooling and normalisation of graphs, and the rules of Adam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace as changed
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from bridge.validate.self_test.fixtures import GRAPH
+from bridge.validate.self_test.graph_candidate import (
+    GraphOperations,
+    Parameters,
+    backward,
+    layer,
+    replaced,
+    through,
+    train_graph,
+)
+from bridge.validate.self_test.plants.record import Plant
+
+Tensor = torch.Tensor
+
+
+def wrong(kind: int, name: str, operations: type[GraphOperations]) -> Plant:
+    """A wrong program of the graph, with its consequences in everything that follows."""
+    return Plant(kind, name, lambda scene: train_graph(scene.fixture, scene.path, operations), GRAPH)
+
+
+def of(name: str, function: Callable[..., Tensor]) -> type[GraphOperations]:
+    """A layer that is another function of its inputs."""
+    return layer(name, lambda self, node, inputs, parameters: function(*inputs))
+
+
+def sends(name: str, *factors: float) -> type[GraphOperations]:
+    """A layer that sends each of its inputs a multiple of the gradient that belongs to it."""
+    def forward(self: GraphOperations, node: Any, inputs: list[Tensor], parameters: Parameters) -> Tensor:
+        given = [factor * x + (1 - factor) * x.detach() if factor != 1 else x
+                 for x, factor in zip(inputs, factors, strict=True)]
+        return GraphOperations.forward(self, node, given, parameters)
+
+    return layer(name, forward)
+
+
+def _centre_less(x: Tensor) -> Tensor:
+    """Twice as large by interpolation at i / 2."""
+    for axis in (2, 3):
+        last = x.shape[axis] - 1
+        following = x.index_select(axis, torch.arange(1, last + 2).clamp(max=last))
+        x = torch.stack([x, (x + following) / 2], axis + 1).flatten(axis, axis + 1)
+    return x
+
+
+def _first_of_window(self: GraphOperations, dy: Tensor, inputs: list[Tensor], parameters: Parameters) -> list[Tensor]:
+    return [functional.pad(dy[..., None, :, None], (0, 1, 0, 0, 0, 1)).flatten(4, 5).flatten(2, 3)]
+
+
+def norm(statistics: Callable[[Tensor], tuple[Tensor, Tensor]]) -> type[GraphOperations]:
+    """A normalisation by another mean and root; what it keeps is right."""
+    def forward(self: GraphOperations, node: Any, inputs: list[Tensor], parameters: Parameters) -> Tensor:
+        GraphOperations.forward(self, node, [inputs[0].detach()], parameters)
+        mean, root = statistics(inputs[0])
+        w, b = (parameters[name][:, None, None] for name in ("weight", "bias"))
+        return (inputs[0] - mean) / root * w + b
+
+    return layer("norm", forward)
+
+
+def _batch(x: Tensor, over: tuple[int, ...] = (0, 2, 3), correction: int = 0) -> tuple[Tensor, Tensor]:
+    variance, mean = torch.var_mean(x, over, correction=correction, keepdim=True)
+    return mean, variance
+
+
+def _constant(self: GraphOperations, dy: Tensor, inputs: list[Tensor], parameters: Parameters) -> list[Tensor]:
+    _, variance = _batch(inputs[0])
+    return [dy * parameters["weight"][:, None, None] / (variance + 1e-3).sqrt()]
+
+
+def kept(change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> type[GraphOperations]:
+    """Another running variance: of the old one, the right new one, and that of the batch divided by n."""
+    def forward(self: GraphOperations, node: Any, inputs: list[Tensor], parameters: Parameters) -> Tensor:
+        old = parameters["running_var"].clone()
+        y = GraphOperations.forward(self, node, inputs, parameters)
+        biased = _batch(inputs[0].detach())[1].flatten()
+        parameters["running_var"] = change(old, parameters["running_var"], biased)
+        return y
+
+    return layer("norm", forward)
+
+
+def adam(rule: Callable[[GraphOperations, Tensor, Tensor, Any], Tensor]) -> type[GraphOperations]:
+    """Another step from Adam's averages."""
+    def update(self: GraphOperations, name: str, w: Tensor, g: Tensor, settings: Any) -> Tensor:
+        return w - settings.lr * rule(self, *self.averages(name, g, settings), settings)
+
+    return replaced(adam=update)
+
+
+def _eps_inside(self: GraphOperations, m: Tensor, v: Tensor, settings: Any) -> Tensor:
+    first, second = self.corrections(settings)
+    return m / first / (v / second + settings.eps).sqrt()
+
+
+def _next_correction(self: GraphOperations, settings: Any) -> tuple[float, float]:
+    return 1 - settings.beta1 ** (self.step + 2), 1 - settings.beta2 ** (self.step + 2)
+
+
+def _exchanged(self: GraphOperations, name: str, w: Tensor, g: Tensor, settings: Any) -> Tensor:
+    return GraphOperations.adam(self, name, w, g, changed(settings, beta1=settings.beta2, beta2=settings.beta1))
+
+
+class Forgetful(GraphOperations):
+    """The averages begin anew at every step, and so does its number."""
+
+    def averages(self, name: str, g: Tensor, adam: Any) -> tuple[Tensor, Tensor]:
+        self.memory.clear()
+        return super().averages(name, g, adam)
+
+    def corrections(self, adam: Any) -> tuple[float, float]:
+        return 1 - adam.beta1, 1 - adam.beta2
+
+
+PLANTS: list[Plant] = [
+    wrong(48, "the gradient through a skip missing", sends("cat", 0, 1)),
+    wrong(48, "the gradient through the deep branch missing", sends("pool", 0)),
+    wrong(48, "the gradient through a skip twice", sends("add", 1, 2)),
+    wrong(49, "concatenation in the other order", of("cat", lambda x, y: torch.cat([y, x], 1))),
+    wrong(49, "gradients of a concatenation exchanged", backward(
+        "cat", lambda self, dy, inputs, parameters: [dy[:, 6:], dy[:, :6]])),
+    wrong(49, "a difference for a sum", of("add", lambda x, y: x - y)),
+    wrong(49, "one input of a sum alone", of("add", lambda x, y: x + 0 * y)),
+    wrong(50, "a sigmoid's derivative without 1 - y", backward(
+        "gate", lambda self, dy, inputs, parameters: [dy * inputs[0].sigmoid()])),
+    wrong(50, "a sigmoid's derivative missing", backward("gate", lambda self, dy, inputs, parameters: [dy])),
+    wrong(50, "a dropout not scaled", layer("drop", lambda self, node, inputs, w: inputs[0] * w["mask"])),
+    wrong(50, "a dropout's mask turned round", layer(
+        "drop", lambda self, node, inputs, w: inputs[0] * (1 - w["mask"]) / (1 - node.p))),
+    wrong(50, "a dropout without its mask backwards", backward(
+        "drop", lambda self, dy, inputs, parameters: [dy / 0.75])),
+    wrong(51, "a mean for a maximum", of("pool", lambda x: functional.avg_pool2d(x, 2))),
+    wrong(51, "the gradient of a maximum to the first of its window", backward("pool", _first_of_window)),
+    wrong(51, "the gradient of a maximum as of a mean", backward("pool", through(
+        lambda x: functional.avg_pool2d(x, 2)))),
+    wrong(51, "interpolation without the centres of pixels", of("larger", _centre_less)),
+    wrong(51, "copies for an interpolation", of("larger", lambda x: functional.interpolate(x, scale_factor=2))),
+    wrong(52, "variance divided by n - 1", norm(lambda x: (_batch(x)[0], (_batch(x, correction=1)[1] + 1e-3).sqrt()))),
+    wrong(52, "eps outside the root", norm(lambda x: (_batch(x)[0], _batch(x)[1].sqrt() + 1e-3))),
+    wrong(52, "statistics of each image", norm(lambda x: (_batch(x, (2, 3))[0], (_batch(x, (2, 3))[1] + 1e-3).sqrt()))),
+    wrong(52, "mean and variance constant backwards", backward("norm", _constant)),
+    wrong(52, "running variance divided by n", kept(lambda old, new, biased: 0.75 * old + 0.25 * biased)),
+    wrong(52, "running variance not updated", kept(lambda old, new, biased: old)),
+    wrong(53, "no bias correction", adam(lambda self, m, v, settings: m / (v.sqrt() + settings.eps))),
+    wrong(53, "eps inside the root", adam(_eps_inside)),
+    wrong(53, "the bias correction of the next step", replaced(corrections=_next_correction)),
+    wrong(53, "the betas exchanged", replaced(adam=_exchanged)),
+    wrong(53, "the averages forgotten", Forgetful),
+]
