@@ -50,6 +50,9 @@ def configured(folder: Path) -> list[Path]:
     for part, (precision, names), level in itertools.product(("tiles", "all"), PRECISIONS.items(), LEVELS):
         values = {"PRECISION": precision, "LEVEL": level, **names, **tiles}
         paths.append(_fill(FORTRAN / f"cpu/kernels/{part}.f90.in", folder / f"{part}_{precision}_{level}.f90", values))
+    for (precision, names), level in itertools.product(PRECISIONS.items(), LEVELS):
+        values = {"PRECISION": precision, "LEVEL": level, **names}
+        paths.append(_fill(FORTRAN / "operations/loops.f90.in", folder / f"loops_{precision}_{level}.f90", values))
     return paths
 
 

@@ -3,12 +3,10 @@
 module cnn_operations_joins
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp, dtype_float32
+   use cnn_core_kinds, only : dp
    use cnn_operations_broadcast, only : add_broadcast, sum_to
-   use cnn_operations_loops_f32, only : copy_f32 => copy_loop, from_channels_f32 => from_channels, &
-      & to_channels_f32 => to_channels
-   use cnn_operations_loops_f64, only : copy_f64 => copy_loop, from_channels_f64 => from_channels, &
-      & to_channels_f64 => to_channels
+   use cnn_operations_loops, only : loops_of
+   use cnn_operations_loops_table, only : loops_type
    use cnn_operations_operation, only : operands_type, operation_type, two
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -132,17 +130,15 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
+      type(loops_type) :: loops
       integer :: i, axis, first
       call self%require(backend, operands%y, error)
       if (allocated(error)) return
       axis = channel_axis(operands)
       first = 0
+      loops = loops_of(operands%y%dtype)
       do i = 1, size(operands%x)
-         if (operands%y%dtype == dtype_float32) then
-            call to_channels_f32(operands%x(i), axis, first, operands%y)
-         else
-            call to_channels_f64(operands%x(i), axis, first, operands%y)
-         end if
+         call loops%to_channels(operands%x(i), axis, first, operands%y)
          first = first + operands%x(i)%extent(axis)
       end do
    end subroutine concat_forward
@@ -157,17 +153,15 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
+      type(loops_type) :: loops
       integer :: i, axis, first
       call self%require(backend, operands%dy, error)
       if (allocated(error)) return
       axis = channel_axis(operands)
       first = 0
+      loops = loops_of(operands%dy%dtype)
       do i = 1, size(operands%dx)
-         if (operands%dy%dtype == dtype_float32) then
-            call from_channels_f32(operands%dy, axis, first, operands%dx(i))
-         else
-            call from_channels_f64(operands%dy, axis, first, operands%dx(i))
-         end if
+         call loops%from_channels(operands%dy, axis, first, operands%dx(i))
          first = first + operands%dx(i)%extent(axis)
       end do
    end subroutine concat_backward
@@ -208,13 +202,11 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
+      type(loops_type) :: loops
       call self%require(backend, operands%y, error)
       if (allocated(error)) return
-      if (operands%y%dtype == dtype_float32) then
-         call copy_f32(operands%x(1), operands%y)
-      else
-         call copy_f64(operands%x(1), operands%y)
-      end if
+      loops = loops_of(operands%y%dtype)
+      call loops%copy(operands%x(1), operands%y)
    end subroutine flatten_forward
 
    subroutine flatten_backward(self, backend, operands, error)
@@ -226,13 +218,11 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
+      type(loops_type) :: loops
       call self%require(backend, operands%dy, error)
       if (allocated(error)) return
-      if (operands%dy%dtype == dtype_float32) then
-         call copy_f32(operands%dy, operands%dx(1))
-      else
-         call copy_f64(operands%dy, operands%dx(1))
-      end if
+      loops = loops_of(operands%dy%dtype)
+      call loops%copy(operands%dy, operands%dx(1))
    end subroutine flatten_backward
 
 end module cnn_operations_joins

@@ -3,10 +3,10 @@
 module cnn_operations_losses
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : dp, dtype_float32
+   use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : tensor_type
-   use cnn_operations_loops_f32, only : absolute_f32 => absolute_loop, cross_entropy_f32 => cross_entropy_loops
-   use cnn_operations_loops_f64, only : absolute_f64 => absolute_loop, cross_entropy_f64 => cross_entropy_loops
+   use cnn_operations_loops, only : loops_of
+   use cnn_operations_loops_table, only : loops_type
    implicit none
    private
 
@@ -42,6 +42,7 @@ contains
       real(dp), intent(out) :: loss
       !> The device does not have it, the output has no channels, or an error of the device
       type(error_type), allocatable, intent(out) :: error
+      type(loops_type) :: loops
       real(dp) :: scale
 
       loss = 0.0_dp
@@ -53,20 +54,14 @@ contains
       else if (.not. backend%in_host_memory) then
          call fail(error, "loss "//self%kind//": device "//backend%name//" does not have it, expected device cpu")
       else if (self%kind == "l1") then
-         if (output%dtype == dtype_float32) then
-            call absolute_f32(output, target, scale, gradient, loss)
-         else
-            call absolute_f64(output, target, scale, gradient, loss)
-         end if
+         loops = loops_of(output%dtype)
+         call loops%absolute(output, target, scale, gradient, loss)
       else if (rank < 2) then
          call fail(error, "loss "//self%kind//": the output has no channels, expected two dimensions or more")
       else
          if (self%mean) scale = scale*output%extent(rank - 1)
-         if (output%dtype == dtype_float32) then
-            call cross_entropy_f32(output, target, rank - 1, scale, gradient, loss)
-         else
-            call cross_entropy_f64(output, target, rank - 1, scale, gradient, loss)
-         end if
+         loops = loops_of(output%dtype)
+         call loops%cross_entropy(output, target, rank - 1, scale, gradient, loss)
       end if
    end subroutine compute
 

@@ -7,10 +7,8 @@ module cnn_operations_normalization
    use cnn_core_tensor, only : as_vector, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_loops_f32, only : normalize_backward_f32 => normalize_backward_loops, &
-      & normalize_f32 => normalize_loops, statistics_f32 => statistics_loops
-   use cnn_operations_loops_f64, only : normalize_backward_f64 => normalize_backward_loops, &
-      & normalize_f64 => normalize_loops, statistics_f64 => statistics_loops
+   use cnn_operations_loops, only : loops_of
+   use cnn_operations_loops_table, only : loops_type
    use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -88,16 +86,14 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
+      type(loops_type) :: loops
       real(dp) :: mean(self%num_features), variance(self%num_features), count
       call self%require(backend, operands%y, error)
       if (allocated(error)) return
       call find_statistics(self, operands, mean, variance)
       associate (to => operands)
-         if (to%y%dtype == dtype_float32) then
-            call normalize_f32(to%x(1), to%w(1), to%w(2), mean, 1.0_dp/sqrt(variance + self%eps), to%y)
-         else
-            call normalize_f64(to%x(1), to%w(1), to%w(2), mean, 1.0_dp/sqrt(variance + self%eps), to%y)
-         end if
+         loops = loops_of(to%y%dtype)
+         call loops%normalize(to%x(1), to%w(1), to%w(2), mean, 1.0_dp/sqrt(variance + self%eps), to%y)
          if (.not. self%changes_state) return
          count = real(to%x(1)%count()/self%num_features, dp)
          call average(to%state(1), self%momentum, mean)
@@ -114,18 +110,15 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
+      type(loops_type) :: loops
       real(dp) :: mean(self%num_features), variance(self%num_features)
       call self%require(backend, operands%dy, error)
       if (allocated(error)) return
       call find_statistics(self, operands, mean, variance)
       associate (to => operands, scale => 1.0_dp/sqrt(variance + self%eps))
-         if (to%dy%dtype == dtype_float32) then
-            call normalize_backward_f32(to%x(1), to%w(1), to%dy, mean, scale, self%training, to%dx(1), to%dw(1), &
-               & to%dw(2))
-         else
-            call normalize_backward_f64(to%x(1), to%w(1), to%dy, mean, scale, self%training, to%dx(1), to%dw(1), &
-               & to%dw(2))
-         end if
+         loops = loops_of(to%dy%dtype)
+         call loops%normalize_backward(to%x(1), to%w(1), to%dy, mean, scale, self%training, to%dx(1), to%dw(1), &
+            & to%dw(2))
       end associate
    end subroutine norm_backward
 
@@ -139,13 +132,13 @@ contains
       real(dp), intent(out) :: mean(:)
       !> Of each channel
       real(dp), intent(out) :: variance(:)
+      type(loops_type) :: loops
       if (.not. self%training) then
          call read_vector(operands%state(1), mean)
          call read_vector(operands%state(2), variance)
-      else if (operands%y%dtype == dtype_float32) then
-         call statistics_f32(operands%x(1), mean, variance)
       else
-         call statistics_f64(operands%x(1), mean, variance)
+         loops = loops_of(operands%y%dtype)
+         call loops%statistics(operands%x(1), mean, variance)
       end if
    end subroutine find_statistics
 

@@ -5,12 +5,12 @@ module cnn_operations_products
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp, dtype_float32
+   use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_loops_f32, only : add_bias_f32 => add_bias_loops
-   use cnn_operations_loops_f64, only : add_bias_f64 => add_bias_loops
+   use cnn_operations_loops, only : loops_of
+   use cnn_operations_loops_table, only : loops_type
    use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type, yes
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -254,14 +254,12 @@ contains
       type(operands_type), intent(in) :: operands
       !> Error of the device
       type(error_type), allocatable, intent(out) :: error
+      type(loops_type) :: loops
       call backend%conv_backward_data(self%conv, operands%w(1), operands%x(1), operands%y, error)
       call self%name_node(error)
       if (allocated(error) .or. .not. self%has_bias) return
-      if (operands%y%dtype == dtype_float32) then
-         call add_bias_f32(operands%w(2), operands%y)
-      else
-         call add_bias_f64(operands%w(2), operands%y)
-      end if
+      loops = loops_of(operands%y%dtype)
+      call loops%add_bias(operands%w(2), operands%y)
    end subroutine transpose_forward
 
    subroutine transpose_backward(self, backend, operands, error)

@@ -4,11 +4,11 @@
 module cnn_operations_resizing
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp, dtype_float32
+   use cnn_core_kinds, only : dp
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_loops_f32, only : resample_backward_f32 => resample_backward_loops, resample_f32 => resample_loops
-   use cnn_operations_loops_f64, only : resample_backward_f64 => resample_backward_loops, resample_f64 => resample_loops
+   use cnn_operations_loops, only : loops_of
+   use cnn_operations_loops_table, only : loops_type
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -131,16 +131,14 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
+      type(loops_type) :: loops
       type(sources_type) :: rows, columns
       call self%require(backend, operands%y, error)
       if (allocated(error)) return
       call self%find_sources(1, operands%x(1)%extent(2), rows)
       call self%find_sources(2, operands%x(1)%extent(1), columns)
-      if (operands%y%dtype == dtype_float32) then
-         call resample_f32(operands%x(1), rows%index, rows%weight, columns%index, columns%weight, operands%y)
-      else
-         call resample_f64(operands%x(1), rows%index, rows%weight, columns%index, columns%weight, operands%y)
-      end if
+      loops = loops_of(operands%y%dtype)
+      call loops%resample(operands%x(1), rows%index, rows%weight, columns%index, columns%weight, operands%y)
    end subroutine resizing_forward
 
    subroutine resizing_backward(self, backend, operands, error)
@@ -152,17 +150,15 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
+      type(loops_type) :: loops
       type(sources_type) :: rows, columns
       call self%require(backend, operands%dy, error)
       if (allocated(error)) return
       call self%find_sources(1, operands%x(1)%extent(2), rows)
       call self%find_sources(2, operands%x(1)%extent(1), columns)
       associate (dx => operands%dx(1))
-         if (dx%dtype == dtype_float32) then
-            call resample_backward_f32(operands%dy, rows%index, rows%weight, columns%index, columns%weight, dx)
-         else
-            call resample_backward_f64(operands%dy, rows%index, rows%weight, columns%index, columns%weight, dx)
-         end if
+         loops = loops_of(dx%dtype)
+         call loops%resample_backward(operands%dy, rows%index, rows%weight, columns%index, columns%weight, dx)
       end associate
    end subroutine resizing_backward
 

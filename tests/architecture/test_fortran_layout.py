@@ -27,7 +27,7 @@ ROOMS = {
     "cuda": "core cuda/bindings cuda/plans cuda/device cuda/operations",
     ".": "core cpu naive cuda cuda/device",
     "oracle": "core cpu",
-    "operations": "core",
+    "operations": "core cpu",
     "optimizers": "core",
     "model": "core . operations optimizers",
     "io": "core cpu operations optimizers model",
@@ -189,7 +189,8 @@ def test_alternatives_of_a_module_have_the_same_face(root: Path) -> None:
     for name, path in modules(root):
         files.setdefault(name, []).append(path)
     several = {name: paths for name, paths in files.items() if len(paths) > 1}
-    assert set(several) == {"cnn_cpu_kernels_blas_threads", "cnn_cpu_kernels_levels", "cnn_oracle_deviation_levels"}
+    assert set(several) == {"cnn_cpu_kernels_blas_threads", "cnn_cpu_kernels_levels", "cnn_operations_loops",
+                            "cnn_oracle_deviation_levels"}
     for name, paths in several.items():
         faces = {tuple(sorted(re.findall(r"^ {3}public :: (.*)|:: (\w+) =", path.read_text(encoding="utf-8"),
                                          re.MULTILINE))) for path in paths}
@@ -206,6 +207,9 @@ def test_the_kernels_of_every_level_are_chosen_from(root: Path) -> None:
     oracle = root / "fortran" / "oracle"
     assert set(uses(oracle / "deviation_levels_x86.f90")) >= set(expanded("cnn_oracle_deviation_runs_@LEVEL@"))
     assert not [name for name in uses(oracle / "deviation_levels_other.f90") if name.endswith(("_avx2", "_avx512"))]
+    operations = root / "fortran" / "operations"
+    assert set(uses(operations / "loops_x86.f90")) >= set(expanded("cnn_operations_loops_@PRECISION@_@LEVEL@"))
+    assert not [name for name in uses(operations / "loops_other.f90") if name.endswith(("_avx2", "_avx512"))]
 
 
 def test_fortran_headers(root: Path) -> None:

@@ -1,0 +1,248 @@
+! SPDX-License-Identifier: MIT
+!> The loops over host tensors, as a table: one for each precision and instruction set, all with the same faces.
+module cnn_operations_loops_table
+   use cnn_core_kinds, only : dp
+   use cnn_core_tensor, only : tensor_type
+   implicit none
+   private
+
+   !> See the files *.inc for what they compute
+   type, public :: loops_type
+      procedure(one_), pointer, nopass :: accumulate => null(), add_bias => null(), copy => null(), sigmoid => null(), &
+         & sum_to => null(), tanh => null()
+      procedure(two_), pointer, nopass :: add => null(), sigmoid_backward => null(), tanh_backward => null()
+      procedure(scaled_), pointer, nopass :: leaky => null()
+      procedure(scaled_two_), pointer, nopass :: dropout => null(), leaky_backward => null()
+      procedure(channels_), pointer, nopass :: from_channels => null(), to_channels => null()
+      procedure(softmax_), pointer, nopass :: softmax => null()
+      procedure(softmax_backward_), pointer, nopass :: softmax_backward => null()
+      procedure(windows_), pointer, nopass :: max => null(), mean => null(), mean_backward => null()
+      procedure(max_backward_), pointer, nopass :: max_backward => null()
+      procedure(statistics_), pointer, nopass :: statistics => null()
+      procedure(normalize_), pointer, nopass :: normalize => null()
+      procedure(normalize_backward_), pointer, nopass :: normalize_backward => null()
+      procedure(resample_), pointer, nopass :: resample => null(), resample_backward => null()
+      procedure(absolute_), pointer, nopass :: absolute => null()
+      procedure(cross_entropy_), pointer, nopass :: cross_entropy => null()
+   end type loops_type
+
+   abstract interface
+      subroutine one_(from, to)
+         import :: tensor_type
+         implicit none
+         !> What is read
+         type(tensor_type), intent(in) :: from
+         !> What is written, or added to
+         type(tensor_type), intent(in) :: to
+      end subroutine one_
+
+      subroutine two_(a, b, to)
+         import :: tensor_type
+         implicit none
+         !> The first of the two, or an output
+         type(tensor_type), intent(in) :: a
+         !> The second, or the gradient with respect to the output
+         type(tensor_type), intent(in) :: b
+         !> What is written
+         type(tensor_type), intent(in) :: to
+      end subroutine two_
+
+      subroutine scaled_(from, factor, to)
+         import :: dp, tensor_type
+         implicit none
+         !> What is read
+         type(tensor_type), intent(in) :: from
+         !> Of some or all elements
+         real(dp), intent(in) :: factor
+         !> What is written
+         type(tensor_type), intent(in) :: to
+      end subroutine scaled_
+
+      subroutine scaled_two_(a, b, factor, to)
+         import :: dp, tensor_type
+         implicit none
+         !> Input
+         type(tensor_type), intent(in) :: a
+         !> A mask, or the gradient with respect to the output
+         type(tensor_type), intent(in) :: b
+         !> Of some or all elements
+         real(dp), intent(in) :: factor
+         !> What is written
+         type(tensor_type), intent(in) :: to
+      end subroutine scaled_two_
+
+      subroutine channels_(from, axis, first, to)
+         import :: tensor_type
+         implicit none
+         !> What is read: a part, or the whole
+         type(tensor_type), intent(in) :: from
+         !> Of the channels, in Fortran order: torch's axis 1
+         integer, intent(in) :: axis
+         !> Number of channels before those of the part
+         integer, intent(in) :: first
+         !> What is written: the whole, or a part
+         type(tensor_type), intent(in) :: to
+      end subroutine channels_
+
+      subroutine softmax_(x, axis, logarithm, y)
+         import :: tensor_type
+         implicit none
+         !> Input
+         type(tensor_type), intent(in) :: x
+         !> Of the channels, in Fortran order: torch's axis 1
+         integer, intent(in) :: axis
+         !> Whether the logarithm is wanted
+         logical, intent(in) :: logarithm
+         !> As x, is overwritten
+         type(tensor_type), intent(in) :: y
+      end subroutine softmax_
+
+      subroutine softmax_backward_(y, dy, axis, logarithm, dx)
+         import :: tensor_type
+         implicit none
+         !> Output
+         type(tensor_type), intent(in) :: y
+         !> Gradient with respect to it
+         type(tensor_type), intent(in) :: dy
+         !> Of the channels, in Fortran order
+         integer, intent(in) :: axis
+         !> Whether y is a logarithm
+         logical, intent(in) :: logarithm
+         !> Gradient with respect to the input, is overwritten
+         type(tensor_type), intent(in) :: dx
+      end subroutine softmax_backward_
+
+      subroutine windows_(from, kernel, stride, padding, to)
+         import :: tensor_type
+         implicit none
+         !> Images (w, h, c, n), or the gradient with respect to the output
+         type(tensor_type), intent(in) :: from
+         !> Size of the windows, (height, width)
+         integer, intent(in) :: kernel(2)
+         !> From window to window
+         integer, intent(in) :: stride(2)
+         !> Around the image
+         integer, intent(in) :: padding(2)
+         !> One number for each window, or the gradient with respect to the images; is overwritten
+         type(tensor_type), intent(in) :: to
+      end subroutine windows_
+
+      subroutine max_backward_(x, dy, kernel, stride, padding, dx)
+         import :: tensor_type
+         implicit none
+         !> Images (w, h, c, n)
+         type(tensor_type), intent(in) :: x
+         !> Gradient with respect to the output (q, p, c, n)
+         type(tensor_type), intent(in) :: dy
+         !> Size of the windows, (height, width)
+         integer, intent(in) :: kernel(2)
+         !> From window to window
+         integer, intent(in) :: stride(2)
+         !> Around the image
+         integer, intent(in) :: padding(2)
+         !> Gradient with respect to x, is overwritten
+         type(tensor_type), intent(in) :: dx
+      end subroutine max_backward_
+
+      subroutine statistics_(x, mean, variance)
+         import :: dp, tensor_type
+         implicit none
+         !> Images (w, h, c, n)
+         type(tensor_type), intent(in) :: x
+         !> Of each channel
+         real(dp), contiguous, intent(out) :: mean(:)
+         !> Of each channel
+         real(dp), contiguous, intent(out) :: variance(:)
+      end subroutine statistics_
+
+      subroutine normalize_(x, weight, bias, mean, scale, y)
+         import :: dp, tensor_type
+         implicit none
+         !> Images (w, h, c, n)
+         type(tensor_type), intent(in) :: x
+         !> Factor of each channel
+         type(tensor_type), intent(in) :: weight
+         !> Shift of each channel
+         type(tensor_type), intent(in) :: bias
+         !> Of each channel
+         real(dp), contiguous, intent(in) :: mean(:)
+         !> 1 / sqrt(variance + eps) of each channel
+         real(dp), contiguous, intent(in) :: scale(:)
+         !> As x, is overwritten
+         type(tensor_type), intent(in) :: y
+      end subroutine normalize_
+
+      subroutine normalize_backward_(x, weight, dy, mean, scale, of_batch, dx, dweight, dbias)
+         import :: dp, tensor_type
+         implicit none
+         !> Images (w, h, c, n)
+         type(tensor_type), intent(in) :: x
+         !> Factor of each channel
+         type(tensor_type), intent(in) :: weight
+         !> Gradient with respect to the output
+         type(tensor_type), intent(in) :: dy
+         !> Of each channel
+         real(dp), contiguous, intent(in) :: mean(:)
+         !> 1 / sqrt(variance + eps) of each channel
+         real(dp), contiguous, intent(in) :: scale(:)
+         !> Whether both follow from x
+         logical, intent(in) :: of_batch
+         !> Gradient with respect to x, is overwritten
+         type(tensor_type), intent(in) :: dx
+         !> Gradient with respect to the factors, is overwritten
+         type(tensor_type), intent(in) :: dweight
+         !> Gradient with respect to the shifts, is overwritten
+         type(tensor_type), intent(in) :: dbias
+      end subroutine normalize_backward_
+
+      subroutine resample_(from, rows, row_weights, columns, column_weights, to)
+         import :: dp, tensor_type
+         implicit none
+         !> Images, or the gradient with respect to the output
+         type(tensor_type), intent(in) :: from
+         !> Rows of x for each row of y: (row of y, which of them); 0: none
+         integer, contiguous, intent(in) :: rows(:, :)
+         !> Their weights
+         real(dp), contiguous, intent(in) :: row_weights(:, :)
+         !> Columns of x for each column of y; 0: none
+         integer, contiguous, intent(in) :: columns(:, :)
+         !> Their weights
+         real(dp), contiguous, intent(in) :: column_weights(:, :)
+         !> The output, or the gradient with respect to the images; is overwritten
+         type(tensor_type), intent(in) :: to
+      end subroutine resample_
+
+      subroutine absolute_(y, t, scale, dy, loss)
+         import :: dp, tensor_type
+         implicit none
+         !> Output
+         type(tensor_type), intent(in) :: y
+         !> What it should be
+         type(tensor_type), intent(in) :: t
+         !> The factor
+         real(dp), intent(in) :: scale
+         !> Gradient with respect to y, is overwritten
+         type(tensor_type), intent(in) :: dy
+         !> The loss
+         real(dp), intent(out) :: loss
+      end subroutine absolute_
+
+      subroutine cross_entropy_(y, t, axis, scale, dy, loss)
+         import :: dp, tensor_type
+         implicit none
+         !> Output
+         type(tensor_type), intent(in) :: y
+         !> Probabilities of the classes
+         type(tensor_type), intent(in) :: t
+         !> Of the channels, in Fortran order: torch's axis 1
+         integer, intent(in) :: axis
+         !> The factor
+         real(dp), intent(in) :: scale
+         !> Gradient with respect to y, is overwritten
+         type(tensor_type), intent(in) :: dy
+         !> The loss
+         real(dp), intent(out) :: loss
+      end subroutine cross_entropy_
+   end interface
+
+end module cnn_operations_loops_table
