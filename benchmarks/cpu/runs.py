@@ -15,7 +15,7 @@ from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.interleaved import interleaved
 from benchmarks.harness.processes import Process
 from benchmarks.harness.timing import summary
-from benchmarks.harness.workloads import Conv, Net
+from benchmarks.harness.workloads import Conv, Net, OperationPass
 
 #: A run lasts so long at least, if it is not one call
 RUN_SECONDS = 0.1
@@ -38,29 +38,32 @@ def workers(names: Sequence[str], threads: int) -> Iterator[dict[str, Process]]:
         yield {name: stack.enter_context(worker(name, threads)) for name in names}
 
 
-def compare(processes: Mapping[str, Process], work: Net | Conv, rounds: int, which: str = "",
+def compare(processes: Mapping[str, Process], work: Net | Conv | OperationPass, rounds: int, which: str = "",
             between: Callable[[], None] = lambda: None) -> dict[str, dict[str, Any]]:
     """Let frameworks do the same work in interleaved runs.
 
     Parameters
     ----------
     processes : by name
-    work : a training step of a net, or a pass of a convolution
+    work : a training step of a net, or a pass of a convolution or of another operation
     rounds : runs of each
-    which : the pass, of `benchmarks.harness.workloads.PASSES`
+    which : the pass of a convolution, of `benchmarks.harness.workloads.PASSES`
     between : called once in every round, for what is to be measured at the same time
 
     Returns
     -------
     results : by name, in seconds for one call as `benchmarks.harness.timing.summary` has them, with ``gflops``,
-        ``calls`` in a run, ``checksum``, and of a net ``memory`` in bytes; or ``{"skipped": reason}``
+        ``calls`` in a run, ``checksum``, of a net ``memory`` in bytes, and of what must move bytes
+        ``gigabytes_per_second``; or ``{"skipped": reason}``
 
     Raises
     ------
     BenchmarkError
         If our own library fails, or a framework computes something else.
     """
-    task = {"net": work.as_dict()} if isinstance(work, Net) else {"conv": work.as_dict(), "pass": which}
+    task = {"conv": work.as_dict(), "pass": which}
+    if not isinstance(work, Conv):
+        task = {"net" if isinstance(work, Net) else "operation": work.as_dict()}
     results = {name: _ask(name, one, "build", task=task) for name, one in processes.items()}
     check_agreement(results, work.dtype)
 
@@ -78,11 +81,13 @@ def compare(processes: Mapping[str, Process], work: Net | Conv, rounds: int, whi
     for name, one in results.items():
         if "skipped" not in one:
             del one["seconds"]
-            if which:
+            if not isinstance(work, Net):
                 # That of a process which has done other work before
                 del one["memory"]
             found = summary(times[name])
             results[name] = found | one | {"gflops": work.flop / found["median"] / 1e9}
+            if isinstance(work, OperationPass):
+                results[name]["gigabytes_per_second"] = work.bytes / found["median"] / 1e9
     return results
 
 

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 import bridge
 from benchmarks.frameworks.cpu import KERNEL
 from benchmarks.harness import data
-from benchmarks.harness.workloads import Conv, Net
+from benchmarks.harness.workloads import Conv, Net, OperationPass
 from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d, Layer, Model, Relu
+from bridge.operations.losses import LOSSES
 
 Array = np.ndarray
 
@@ -90,3 +91,41 @@ def _prepared(task: Conv, which: str) -> _Call:
     gradients = (to, 0, 0) if which == "data" else (0, to, 0)
     arguments = ("cpu", code, params, *operands, extension.address(dy), *gradients)
     return _Call("conv2d_backward", arguments, result, (x, w, dy))
+
+
+def operation(_: str, work: OperationPass) -> Callable[[], Array | float]:
+    """A pass of an operation, as graphs call it; gives its output or the gradient of its first input."""
+    operands, code = data.pass_operands(work), extension.DTYPES[work.dtype]
+    x = operands["x"]
+    if work.kind in (*LOSSES, "accumulate"):
+        extent = np.array(_row(x[0])[2:], np.int32)
+        if work.kind == "accumulate":
+            return _Call("accumulate_pass", (code, extent, *map(extension.address, x)), x[1], (x[0],))
+        gradient = np.zeros_like(x[0])
+        kept = (*x, gradient)
+        return _Call("loss_pass", ("cpu", work.kind, code, x[0].ndim, extent, *map(extension.address, kept)), gradient,
+                     kept)
+    y, dx, dw = np.zeros(work.output, work.dtype), *([np.zeros_like(one) for one in operands[name]]
+                                                     for name in ("x", "parameters"))
+    tensors = (*x, *dx, y, *operands["dy"], *operands["mask"], *operands["parameters"], *dw)
+    table = np.array([_row(one) for one in tensors], np.int64)
+    attributes = " ".join(f"{name}={_numbers(value)}" for name, value in work.options.items())
+    result = dx[0] if work.backward else y
+    passes = [_Call("operation_pass", ("cpu", work.kind, attributes, code, which, len(x), len(tensors),
+                                       extension.address(table)), result, (*tensors, table)) for which in (0, 1)]
+    # A backward pass takes the output, too
+    passes[0]()
+    return passes[work.backward]
+
+
+def _row(array: Array) -> list[int]:
+    """Address, rank and extent [w, h, c, n] of a tensor."""
+    return [extension.address(array), array.ndim, *array.shape[::-1], *[1] * (4 - array.ndim)]
+
+
+def _numbers(value: Sequence[float] | float) -> str:
+    """
+    >>> _numbers((1, 2)), _numbers(True)
+    ('1,2', '1')
+    """
+    return ",".join(f"{one:g}" for one in (value if isinstance(value, Sequence) else (value,)))

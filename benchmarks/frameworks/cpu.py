@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Who takes part: a name, the module that knows how, and who starts it with which task.
 
-A module has ``prepare(threads)``, which loads its library and sets the number of threads, ``step(name, net)`` and
-``conv(name, conv, which)``, which make the data and return a function without arguments that does the work once.
+A module has ``prepare(threads)``, which loads its library and sets the number of threads, and of ``step(name, net)``,
+``conv(name, conv, which)`` and ``operation(name, work)`` those that it can: they make the data and return a function
+without arguments that does the work once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks.harness.errors import NotHere
-from benchmarks.harness.workloads import Conv, Net
+from benchmarks.harness.workloads import Conv, Net, OperationPass
 
 OURS = "bridge"
 #: The procedures of the library with everything prepared: no checks for NaN, no new arrays
@@ -26,12 +27,14 @@ COMPILED = "torch.compile"
 COMPILED_LAST = "torch.compile channels_last"
 JAX_NCHW = "jax.jit NCHW"
 JAX_NHWC = "jax.jit NHWC"
+#: The matrix products alone
+BLAS = "OpenBLAS"
 
 MODULES = {
     OURS: "bridge_cpu", KERNEL: "bridge_cpu",
     EAGER: "torch_cpu", CHANNELS_LAST: "torch_cpu", MEMORY_KEPT: "torch_cpu",
     COMPILED: "torch_cpu", COMPILED_LAST: "torch_cpu",
-    JAX_NCHW: "jax_cpu", JAX_NHWC: "jax_cpu",
+    JAX_NCHW: "jax_cpu", JAX_NHWC: "jax_cpu", BLAS: "blas_cpu",
 }
 #: Set for the process of one framework alone
 ENVIRONMENT = {MEMORY_KEPT: {"GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1000000000000"}}
@@ -52,7 +55,8 @@ def prepare(name: str, threads: int) -> None:
 
 
 def build(name: str, task: dict[str, Any]) -> Callable[[], Any]:
-    """The work of a framework, `task` as it comes from JSON: ``{"net": ...}``, or ``{"conv": ..., "pass": ...}``.
+    """The work of a framework, `task` as it comes from JSON: ``{"net": ...}``, ``{"conv": ..., "pass": ...}`` or
+    ``{"operation": ...}``.
 
     Raises
     ------
@@ -61,6 +65,8 @@ def build(name: str, task: dict[str, Any]) -> Callable[[], Any]:
     """
     if "net" in task:
         return _module(name).step(name, Net.of_dict(task["net"]))
+    if "operation" in task:
+        return _module(name).operation(name, OperationPass.of_dict(task["operation"]))
     return _module(name).conv(name, Conv.of_dict(task["conv"]), task["pass"])
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -14,7 +15,9 @@ from benchmarks.frameworks.cpu import CHANNELS_LAST, COMPILED, COMPILED_LAST, ME
 from benchmarks.frameworks.torch_module import module_of
 from benchmarks.harness import data
 from benchmarks.harness.errors import NotHere
-from benchmarks.harness.workloads import Conv, Net
+from benchmarks.harness.workloads import Conv, Net, OperationPass
+from bridge.operations import OPERATIONS
+from bridge.operations.losses import LOSSES
 
 #: Those that keep images with the channels last
 LAST = (CHANNELS_LAST, MEMORY_KEPT, COMPILED_LAST)
@@ -70,3 +73,30 @@ def conv(name: str, task: Conv, which: str) -> Callable[[], torch.Tensor]:
                                                    [0, 0], task.groups, mask)[mask.index(True)]
 
     return backward
+
+
+def operation(name: str, work: OperationPass) -> Callable[[], torch.Tensor]:
+    """A pass of an operation; gives its output or the gradient of its first input."""
+    found = {key: [_laid_out(one, name) for one in arrays] for key, arrays in data.pass_operands(work).items()}
+    x = found["x"]
+    if work.kind == "accumulate":
+        return lambda: x[1].add_(x[0])
+    if work.kind in LOSSES:
+        loss, output = LOSSES[work.kind](), x[0].requires_grad_()
+        return lambda: torch.autograd.grad(loss.torch_forward(output, x[1]), output)[0]
+    node = OPERATIONS[work.kind]("it", inputs=("input",) * len(x), **work.options)
+    parameters = dict(zip(node.parameter_shapes(), found["parameters"], strict=True))
+    given = parameters | {"mask": found["mask"][0]}
+    if not work.backward:
+        def forward() -> torch.Tensor:
+            with torch.no_grad():
+                return node.torch_forward(x, given)
+        return forward
+    wanted = [one.requires_grad_() for one in (*x, *parameters.values())]
+    y = node.torch_forward(x, given)
+    return lambda: torch.autograd.grad(y, wanted, found["dy"][0], retain_graph=True)[0]
+
+
+def _laid_out(array: np.ndarray, name: str) -> torch.Tensor:
+    tensor = torch.from_numpy(array)
+    return tensor.to(memory_format=torch.channels_last) if name in LAST and tensor.ndim == 4 else tensor

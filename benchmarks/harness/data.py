@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from benchmarks.harness.workloads import Conv, Net
+from benchmarks.harness.workloads import Conv, Net, OperationPass
 
 Array = np.ndarray
 #: Of the steps; small, so that no framework diverges while it is timed
@@ -41,3 +41,18 @@ def operands(conv: Conv) -> tuple[Array, Array, Array]:
     generator = np.random.default_rng(3)
     x, w, dy = (_normal(generator, shape, conv.dtype) for shape in (conv.input, conv.weight, conv.output))
     return x, w, dy
+
+
+def pass_operands(work: OperationPass) -> dict[str, list[Array]]:
+    """Inputs ``x``, the gradient of the output ``dy`` and a mask, parameters, all of size 1.
+
+    A loss has its output and what that should be as ``x``; of a cross entropy these are probabilities.
+    """
+    generator = np.random.default_rng(4)
+    x, parameters = ([_normal(generator, shape, work.dtype) for shape in shapes]
+                     for shapes in (work.inputs, work.parameters))
+    if work.kind == "cross_entropy":
+        x[1] = np.abs(x[1])
+        x[1] /= x[1].sum(1, keepdims=True)
+    dy, mask = (_normal(generator, work.output, work.dtype) for _ in range(2))
+    return {"x": x, "dy": [dy], "mask": [(mask > 0).astype(work.dtype)], "parameters": parameters}

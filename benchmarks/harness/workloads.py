@@ -8,7 +8,9 @@ the rate is work over time for all alike.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 #: What a pass computes: the output, the gradient of the input, the gradient of the filters
@@ -129,3 +131,63 @@ class Net:
     def of_dict(cls, found: dict[str, Any]) -> Net:
         """From JSON, where a tuple is a list."""
         return cls(**found | {"channels": tuple(found["channels"])})
+
+
+@dataclass(frozen=True)
+class OperationPass:
+    """A pass of an operation of graphs, or of a loss, beside what it must at least move or compute.
+
+    Parameters
+    ----------
+    kind : the operation's type in an exchange file, that of a loss, or "accumulate" (y = y + x)
+    backward : whether it is the backward pass
+    inputs, output : shapes
+    parameters : shapes
+    options : hyperparameters
+    moves : tensors that it must move once for each time that they are named: inputs ``x``, output ``y``, mask ``m``,
+        the gradients of output ``d`` and inputs ``g``
+    products : the extents (m, n, k) of the matrix products that it consists of, each ``2 m n k`` operations
+    dtype : "float32" or "float64"
+
+    Examples
+    --------
+    >>> one = OperationPass("tanh", True, ((2, 3, 4, 4),), (2, 3, 4, 4), moves="ydg")
+    >>> one.bytes, one.flop
+    (1152, 0)
+    """
+
+    kind: str
+    backward: bool
+    inputs: tuple[tuple[int, ...], ...]
+    output: tuple[int, ...]
+    parameters: tuple[tuple[int, ...], ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    moves: str = ""
+    products: tuple[tuple[int, int, int], ...] = ()
+    dtype: str = "float32"
+
+    @property
+    def bytes(self) -> int:
+        """What it must move at least."""
+        inputs, output = sum(map(math.prod, self.inputs)), math.prod(self.output)
+        return ITEM_BYTES[self.dtype] * sum(inputs if one in "xg" else output for one in self.moves)
+
+    @property
+    def flop(self) -> int:
+        """Of its matrix products."""
+        return sum(2 * m * n * k for m, n, k in self.products)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a worker, or for JSON; `of_dict` reads it."""
+        return asdict(self)
+
+    @classmethod
+    def of_dict(cls, found: dict[str, Any]) -> OperationPass:
+        """From JSON, where a tuple is a list."""
+        return cls(**{name: _tuples(value) for name, value in found.items() if name != "options"},
+                   options={name: _tuples(value) for name, value in found["options"].items()})
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as tuples, and those in them."""
+    return tuple(map(_tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -1,0 +1,217 @@
+! SPDX-License-Identifier: MIT
+!> Single passes of operations of graphs, and of losses, on the caller's tensors: for benchmarks and tests.
+!>
+!> One of the flat faces that f90wrap wraps: numbers, addresses, texts; no logic. cnn_api_values says what they mean.
+module cnn_api_operations
+   use, intrinsic :: iso_c_binding, only : c_double, c_f_pointer, c_int, c_int64_t
+   use cnn_api_values, only : hand_over, pointer_to, tensor_at
+   use cnn_core_backend, only : backend_type
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_tensor, only : tensor_type
+   use cnn_core_text, only : name_type
+   use cnn_devices, only : open_device
+   use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_broadcast, only : accumulate
+   use cnn_operations_losses, only : criterion_type
+   use cnn_operations_operation, only : operands_type, operation_type
+   use cnn_operations_registry, only : make_operation
+   use cnn_operations_shape, only : shape_of, shape_type
+   implicit none
+   private
+
+   ! f90wrap's code declares its arguments with these kinds and finds them here
+   public :: c_double, c_int, c_int64_t
+   public :: operation_pass, loss_pass, accumulate_pass
+
+   !> Numbers of a tensor in a table: address, rank, [w, h, c, n]
+   integer, parameter :: columns = 6
+
+contains
+
+   !> A pass of an operation. The table has a row for each input, each gradient of an input, output, its gradient, mask,
+   !> each parameter, each parameter's gradient, and each number of the state, in this order
+   subroutine operation_pass(device, kind, attributes, dtype, backward, inputs, rows, table, ierr, errmsg)
+      !> Name of the device, with its options
+      character(len=*), intent(in) :: device
+      !> Type of the operation in an exchange file
+      character(len=*), intent(in) :: kind
+      !> Its hyperparameters: `name=1,2` each, blanks between them
+      character(len=*), intent(in) :: attributes
+      !> Element type, of cnn_core_kinds
+      integer(c_int), intent(in) :: dtype
+      !> 1 for the backward pass, 0 for the forward pass
+      integer(c_int), intent(in) :: backward
+      !> Number of its inputs
+      integer(c_int), intent(in) :: inputs
+      !> Number of tensors
+      integer(c_int), intent(in) :: rows
+      !> Address of the table, int64: for each tensor its address (0: none), rank and extent
+      integer(c_int64_t), intent(in) :: table
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      class(backend_type), allocatable :: backend
+      class(operation_type), allocatable :: operation
+      type(operands_type) :: operands
+      type(error_type), allocatable :: error
+      call open_device(device, backend, error)
+      if (.not. allocated(error)) call make_operation("operation", kind, operation, error)
+      if (.not. allocated(error)) call prepare(operation, attributes, int(inputs), error)
+      if (.not. allocated(error)) call find_operands(operation, int(dtype), int(inputs), int(rows), table, operands, &
+         & error)
+      if (.not. allocated(error)) then
+         if (backward == 0) call operation%forward(backend, operands, error)
+         if (backward /= 0) call operation%backward(backend, operands, error)
+      end if
+      call hand_over(error, ierr, errmsg)
+   end subroutine operation_pass
+
+   !> A loss and its gradient with respect to the output
+   subroutine loss_pass(device, kind, dtype, rank, extent, output, target, gradient, loss, ierr, errmsg)
+      !> Name of the device, with its options
+      character(len=*), intent(in) :: device
+      !> Type of the loss in an exchange file
+      character(len=*), intent(in) :: kind
+      !> Element type, of cnn_core_kinds
+      integer(c_int), intent(in) :: dtype
+      !> Number of dimensions
+      integer(c_int), intent(in) :: rank
+      !> Of all three tensors, [w, h, c, n]
+      integer(c_int), intent(in) :: extent(4)
+      !> Address of the output
+      integer(c_int64_t), intent(in) :: output
+      !> Address of what it should be
+      integer(c_int64_t), intent(in) :: target
+      !> Address of the gradient
+      integer(c_int64_t), intent(in) :: gradient
+      !> The mean
+      real(c_double), intent(out) :: loss
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      class(backend_type), allocatable :: backend
+      type(criterion_type) :: criterion
+      type(error_type), allocatable :: error
+      loss = 0.0_c_double
+      criterion%kind = kind
+      call open_device(device, backend, error)
+      if (.not. allocated(error)) call criterion%compute(backend, tensor_at(output, dtype, extent), &
+         & tensor_at(target, dtype, extent), int(rank), tensor_at(gradient, dtype, extent), loss, error)
+      call hand_over(error, ierr, errmsg)
+   end subroutine loss_pass
+
+   !> y = y + x in host memory, as graphs add up gradients
+   subroutine accumulate_pass(dtype, extent, x, y, ierr, errmsg)
+      !> Element type, of cnn_core_kinds
+      integer(c_int), intent(in) :: dtype
+      !> Of both tensors, [w, h, c, n]
+      integer(c_int), intent(in) :: extent(4)
+      !> Address of what is added
+      integer(c_int64_t), intent(in) :: x
+      !> Address of what it is added to
+      integer(c_int64_t), intent(in) :: y
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      type(error_type), allocatable :: error
+      call accumulate(tensor_at(x, dtype, extent), tensor_at(y, dtype, extent))
+      call hand_over(error, ierr, errmsg)
+   end subroutine accumulate_pass
+
+   !> Hyperparameters and names of inputs
+   subroutine prepare(operation, text, inputs, error)
+      !> A new operation
+      class(operation_type), intent(inout) :: operation
+      !> `name=1,2` each, blanks between them
+      character(len=*), intent(in) :: text
+      !> Number of its inputs
+      integer, intent(in) :: inputs
+      !> What is missing, unknown, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      type(attributes_type) :: given
+      integer :: i, first, last, equals, count
+      given%node = operation%name
+      count = 0
+      do i = 1, len(text)
+         if (text(i:i) == "=") count = count + 1
+      end do
+      allocate (given%items(count))
+      first = 1
+      do i = 1, count
+         last = first + index(text(first:)//" ", " ") - 2
+         equals = first + index(text(first:last), "=") - 1
+         given%items(i)%name = text(first:equals - 1)
+         given%items(i)%numbers = numbers_of(text(equals + 1:last))
+         first = last + 2
+      end do
+      allocate (operation%inputs(inputs), source=name_type("input"))
+      call operation%read(given, error)
+      if (allocated(error)) return
+      call given%check_known(error)
+      if (.not. allocated(operation%parameters)) allocate (operation%parameters(0))
+      if (.not. allocated(operation%state)) allocate (operation%state(0))
+   end subroutine prepare
+
+   !> Numbers with commas between them
+   function numbers_of(text) result(numbers)
+      !> One or more
+      character(len=*), intent(in) :: text
+      real(c_double), allocatable :: numbers(:)
+      integer :: i, stat
+      allocate (numbers(count([(text(i:i) == ",", i=1, len(text))]) + 1))
+      read (text, *, iostat=stat) numbers
+      if (stat /= 0) numbers = -1.0_c_double
+   end function numbers_of
+
+   !> The tensors of a table
+   subroutine find_operands(operation, dtype, inputs, rows, table, operands, error)
+      !> With its hyperparameters
+      class(operation_type), intent(in) :: operation
+      !> Element type, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      !> Number of its inputs
+      integer, intent(in) :: inputs
+      !> Number of tensors
+      integer, intent(in) :: rows
+      !> Address of the table
+      integer(c_int64_t), intent(in) :: table
+      !> All of them
+      type(operands_type), intent(out) :: operands
+      !> Another number of tensors, or an output of another shape
+      type(error_type), allocatable, intent(out) :: error
+      integer(c_int64_t), pointer, contiguous :: numbers(:, :)
+      type(tensor_type) :: tensors(rows)
+      type(shape_type) :: shapes(inputs), y
+      integer :: i, parameters, behind
+      parameters = size(operation%parameters)
+      behind = 2*inputs + 3
+      if (rows /= behind + 2*parameters + size(operation%state)) then
+         call fail(error, "operation "//operation%kind//": another number of tensors than it takes")
+         return
+      end if
+      call c_f_pointer(pointer_to(table), numbers, [columns, rows])
+      do i = 1, rows
+         tensors(i) = tensor_at(numbers(1, i), int(dtype, c_int), int(numbers(3:, i)))
+      end do
+      do i = 1, inputs
+         shapes(i) = shape_of(int(numbers(3:2 + numbers(2, i), i)))
+      end do
+      call operation%find_shape(shapes, y, error)
+      if (allocated(error)) return
+      operands%rank = int(numbers(2, 1))
+      operands%x = tensors(:inputs)
+      operands%dx = tensors(inputs + 1:2*inputs)
+      operands%y = tensors(2*inputs + 1)
+      operands%dy = tensors(2*inputs + 2)
+      operands%mask = tensors(behind)
+      operands%w = tensors(behind + 1:behind + parameters)
+      operands%dw = tensors(behind + parameters + 1:behind + 2*parameters)
+      operands%state = tensors(behind + 2*parameters + 1:)
+      if (any(operands%y%extent /= y%extent)) call fail(error, "operation "//operation%kind//": its output has the "// &
+         & "shape "//y%text()//", and no other")
+   end subroutine find_operands
+
+end module cnn_api_operations

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""Loops over host tensors: functions within their units in the last place, special numbers as torch's, any threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.frameworks import bridge_cpu
+from benchmarks.harness import data
+from benchmarks.harness.workloads import OperationPass
+
+Array = np.ndarray
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
+#: Units in the last place: of 1 / (1 + exp(-x)), and of tanh
+MOST = {"sigmoid": 2.5, "tanh": 3.0}
+
+
+@pytest.fixture(params=["baseline", "avx2", "avx512"])
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("CNN_CPU_LEVEL", request.param)
+    return request.param
+
+
+def computed(kind: str, x: Array, monkeypatch: pytest.MonkeyPatch) -> Array:
+    """The output of an operation without hyperparameters."""
+    monkeypatch.setattr(data, "pass_operands", lambda _: {"x": [x], "dy": [x], "mask": [x], "parameters": []})
+    work = OperationPass(kind, False, (x.shape,), x.shape, dtype=x.dtype.name)
+    try:
+        found = bridge_cpu.operation("", work)()
+    except Exception as error:
+        if "the best that this processor" in str(error):
+            pytest.skip(str(error))
+        raise
+    assert isinstance(found, np.ndarray)
+    return found
+
+
+def numbers(dtype: str) -> Array:
+    """Of all sizes and both signs, most of them where the functions are neither 0 nor 1."""
+    rng = np.random.default_rng(0)
+    size = 4.0 ** rng.uniform(-60, 6, 200_000)
+    near = rng.uniform(-30, 30, 800_000)
+    x = np.concatenate([size, -size, near, [0.0, -0.0, 1e-300, 5.0, -5.0]])
+    return x.astype(dtype).reshape(1, -1)
+
+
+@DTYPES
+@pytest.mark.parametrize(("kind", "exact"), [("sigmoid", lambda x: 1 / (1 + np.exp(-x))), ("tanh", np.tanh)])
+def test_functions_are_right_to_the_last_places(kind: str, exact: Callable[[Array], Array], dtype: str, level: str,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the next larger precision, which has 29 or 11 bits more."""
+    x = numbers(dtype)
+    with np.errstate(over="ignore"):
+        truth = exact(x.astype(np.float64 if dtype == "float32" else np.longdouble))
+    ulp = np.spacing(np.maximum(np.abs(truth), np.finfo(dtype).tiny).astype(dtype)).astype(truth.dtype)
+    error = float((np.abs(computed(kind, x, monkeypatch) - truth) / ulp).max())
+    print(kind, dtype, level, error)
+    assert error <= MOST[kind]
+
+
+@DTYPES
+def test_special_numbers_are_torchs(dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.array([[np.nan, np.inf, -np.inf, 0.0, -0.0, 1e4, -1e4]], dtype)
+    for kind in ("sigmoid", "tanh"):
+        assert np.array_equal(computed(kind, x, monkeypatch), getattr(torch, kind)(torch.from_numpy(x)).numpy(),
+                              equal_nan=True), kind
+    assert np.signbit(computed("tanh", x, monkeypatch)[0, 4])
+    for shape in ((2, 5, 1, 1), (1, 5, 2, 1)):
+        images = np.random.default_rng(1).standard_normal((10,)).astype(dtype)
+        images[:5] = [np.nan, -np.inf, 1.0, np.inf, -1e30]
+        y = images.reshape(shape)
+        for kind in ("softmax", "log_softmax"):
+            expected = getattr(torch, kind)(torch.from_numpy(y), 1).numpy()
+            np.testing.assert_allclose(computed(kind, y, monkeypatch), expected, rtol=1e-5, equal_nan=True)
