@@ -76,3 +76,27 @@ def test_special_numbers_are_torchs(dtype: str, level: str, monkeypatch: pytest.
         for kind in ("softmax", "log_softmax"):
             expected = getattr(torch, kind)(torch.from_numpy(y), 1).numpy()
             np.testing.assert_allclose(computed(kind, y, monkeypatch), expected, rtol=1e-5, equal_nan=True)
+
+
+@DTYPES
+@pytest.mark.parametrize(("size", "kernel", "stride", "padding"), [
+    ((37, 41), (2, 2), (2, 2), (0, 0)), ((8, 50), (3, 3), (2, 2), (1, 1)), ((9, 40), (3, 5), (1, 1), (0, 2)),
+    ((11, 33), (2, 4), (3, 3), (1, 2)), ((3, 3), (3, 3), (1, 1), (1, 1)),
+])
+def test_maxima_are_torchs_to_the_bit(size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int],
+                                      padding: tuple[int, int], dtype: str, level: str,
+                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among many equal numbers, NaN and infinities; gradients are integers, whose sums are exact."""
+    rng = np.random.default_rng(2)
+    x = rng.integers(-3, 4, (2, 3, *size)).astype(dtype)
+    x[rng.random(x.shape) < 0.05] = np.nan
+    x[rng.random(x.shape) < 0.2] = -np.inf
+    image = torch.from_numpy(x).requires_grad_()
+    y = torch.nn.functional.max_pool2d(image, kernel, stride, padding)
+    dy = rng.integers(-9, 10, y.shape).astype(dtype)
+    (dx,) = torch.autograd.grad(y, image, torch.from_numpy(dy))
+    monkeypatch.setattr(data, "pass_operands", lambda _: {"x": [x], "dy": [dy], "mask": [dy], "parameters": []})
+    options = {"kernel_size": kernel, "stride": stride, "padding": padding}
+    for backward, expected in ((False, y.detach()), (True, dx)):
+        work = OperationPass("max_pool2d", backward, (x.shape,), dy.shape, options=options, dtype=dtype)
+        assert np.array_equal(bridge_cpu.operation("", work)(), expected.numpy(), equal_nan=True), backward
