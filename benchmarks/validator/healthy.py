@@ -4,15 +4,17 @@
 Random chains of convolutions and ReLUs (depth, channels, groups, kernels, strides, dilations, paddings, biases), sizes,
 batches, reductions, optimisers, scales of the weights and seeds; in each one a right program, drawn at random.
 Configuration i of a seed is always the same one, whatever the count and the processes, where the same programs are
-installed (JAX is one of them). Prints a false alarm when it comes, the largest T by program and the false alarms of
-fixed tolerances beside, and writes all of it as JSON. A library that crashes ends its own process only, and is counted
-apart.
+installed (JAX is one of them). With ``--graphs`` the networks are random graphs of all operations, trained by SGD, Adam
+or AdamW, and half of the programs are ``cnn_step``. Prints a false alarm when it comes, the largest T by program and
+the false alarms of fixed tolerances beside, and writes all of it as JSON. A library that crashes ends its own process
+only, and is counted apart.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import multiprocessing
 import os
 import tempfile
@@ -32,15 +34,17 @@ from torch import nn
 
 from benchmarks.harness.document import RESULTS, versions
 from benchmarks.harness.tables import table
+from benchmarks.validator.random_graphs import Layer, Network, draw_layers, draw_settings
 from bridge.common import cli
 from bridge.common.atomic_file import write_json
 from bridge.common.command_files import check_files
 from bridge.common.number_format import number
 from bridge.common.progress import stage
+from bridge.engine.library.programs import run_cnn_step
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.fast_algorithms import FAST
 from bridge.validate.self_test.fixed_tolerances import RULES
-from bridge.validate.self_test.healthy import HEALTHY, Healthy
+from bridge.validate.self_test.healthy import HEALTHY, ON_GRAPHS, Healthy
 from bridge.validate.self_test.operations import Operations
 from bridge.validate.self_test.plants import Scene
 from bridge.validate.self_test.plants.numbers import Lower, bf16, reduced, tf32
@@ -79,6 +83,12 @@ PROGRAMS: tuple[Healthy, ...] = (
 )
 
 
+#: Of graphs; every second one is the program itself
+GRAPH_PROGRAMS: tuple[Healthy, ...] = (Healthy("graph: cnn_step", run_cnn_step), *ON_GRAPHS)
+#: What is the third number of a configuration with a graph
+GRAPH = 1
+
+
 @dataclass(frozen=True)
 class Configuration:
     """A random model, its data, its optimiser, and a program.
@@ -107,6 +117,34 @@ class Configuration:
     def __str__(self) -> str:
         data = " ".join(f"{name}={value}" for name, value in self.settings.items())
         return f"{PROGRAMS[self.program].name}; {data} scale={self.scale}; {self.model()}".replace("\n", " ")
+
+
+@dataclass(frozen=True)
+class GraphConfiguration:
+    """As `Configuration`, of a network that is a graph; `program` is an index into `GRAPH_PROGRAMS`."""
+
+    layers: tuple[Layer, ...]
+    settings: dict[str, Any]
+    program: int
+
+    def model(self) -> nn.Module:
+        """A new module."""
+        return Network(self.layers)
+
+    def __str__(self) -> str:
+        data = " ".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"{GRAPH_PROGRAMS[self.program].name}; {data}; {self.layers}"
+
+
+def draw_graph(rng: np.random.Generator) -> GraphConfiguration:
+    """A graph with its images, optimiser and program."""
+    for _ in range(MOST_DRAWS):
+        settings = draw_settings(rng)
+        shape = settings["batch"], int(rng.integers(1, 4)), settings["height"], settings["width"]
+        if layers := draw_layers(rng, shape):
+            program = 0 if rng.random() < 0.5 else int(rng.integers(1, len(GRAPH_PROGRAMS)))
+            return GraphConfiguration(layers, settings, program)
+    raise AssertionError("no graph begins with its convolution")
 
 
 def draw(rng: np.random.Generator) -> Configuration:
@@ -178,14 +216,15 @@ def _settings(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def ask(one: Configuration, folder: Path) -> Healthily:
+def ask(one: Configuration | GraphConfiguration, folder: Path) -> Healthily:
     """Export, run and judge."""
     fixture, path = folder / "fixture.h5", folder / "result.h5"
     settings = dict(one.settings)
     if settings["reduction"] == "sum":
         settings["lr"] /= settings["height"] * settings["width"] * settings["batch"]
     export(fixture, ExportSettings(**settings, model=one.model, threads=1, oracle_steps=1))
-    return check(PROGRAMS[one.program], str(one), Scene(fixture, path, path, "random"))
+    programs = GRAPH_PROGRAMS if isinstance(one, GraphConfiguration) else PROGRAMS
+    return check(programs[one.program], str(one), Scene(fixture, path, path, "random"))
 
 
 @dataclass(frozen=True)
@@ -196,11 +235,12 @@ class Crash:
     index: int
 
 
-def run(count: int, seed: int, console: Console, jobs: int = 0) -> tuple[list[Healthily], list[Crash]]:
+def run(count: int, seed: int, console: Console, jobs: int = 0, *, graphs: bool = False
+        ) -> tuple[list[Healthily], list[Crash]]:
     """Ask `count` times, in `jobs` processes; in this one where 0, which a crash ends."""
     found: list[Healthily] = []
     crashes: list[Crash] = []
-    numbers = [(seed, i) for i in range(count)]
+    numbers: list[tuple[int, ...]] = [(seed, i, GRAPH) if graphs else (seed, i) for i in range(count)]
     with stage(console, f"{count} right programs") as report:
         for done, one in enumerate(map(_one, numbers) if jobs == 0 else _in_processes(numbers, jobs), 1):
             if isinstance(one, Crash):
@@ -214,26 +254,27 @@ def run(count: int, seed: int, console: Console, jobs: int = 0) -> tuple[list[He
     return found, crashes
 
 
-def _one(number: tuple[int, int]) -> Healthily:
+def _one(number: tuple[int, ...]) -> Healthily:
     """Configuration i of a seed: the first that does not diverge."""
+    new = draw_graph if len(number) == 3 else draw
     rng = np.random.default_rng(number)
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(MOST_DRAWS):
             try:
-                return ask(draw(rng), Path(folder))
+                return ask(new(rng), Path(folder))
             except InputError as error:
                 if "diverges" not in str(error):
                     raise
     raise AssertionError("every training diverges")
 
 
-def _in_processes(numbers: list[tuple[int, int]], jobs: int) -> Iterator[Healthily | Crash]:
+def _in_processes(numbers: list[tuple[int, ...]], jobs: int) -> Iterator[Healthily | Crash]:
     """Each thread has a process, which asks one by one. New processes, not copies of this one: copies of a process with
     threads may hang."""
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
     mine, pools = threading.local(), list[ProcessPoolExecutor]()
 
-    def ask_process(number: tuple[int, int]) -> Healthily | Crash:
+    def ask_process(number: tuple[int, ...]) -> Healthily | Crash:
         if not hasattr(mine, "pool"):
             mine.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
             pools.append(mine.pool)
@@ -241,7 +282,7 @@ def _in_processes(numbers: list[tuple[int, int]], jobs: int) -> Iterator[Healthi
             return mine.pool.submit(_one, number).result()
         except BrokenProcessPool:
             del mine.pool
-            return Crash(*number)
+            return Crash(*number[:2])
 
     with ThreadPoolExecutor(jobs) as threads:
         yield from threads.map(ask_process, numbers)
@@ -297,7 +338,8 @@ EXAMPLES = """exit codes:
 
 examples:
   python -m benchmarks.healthy --count 20 --json healthy.json
-  python -m benchmarks.healthy --seed 3 --jobs 2"""
+  python -m benchmarks.healthy --seed 3 --jobs 2
+  python -m benchmarks.healthy --graphs --count 4000 --jobs 2"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -305,6 +347,8 @@ def main(arguments: list[str] | None = None) -> int:
     p = cli.new_parser("benchmarks.healthy", str(__doc__), EXAMPLES)
     p.add_argument("--count", type=int, default=500, metavar="N", help="how many configurations (default 500)")
     p.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the configurations (default 0)")
+    p.add_argument("--graphs", action="store_true", help="graphs in place of chains; their figures go under the key "
+                   "graphs of the file, and the others stay")
     p.add_argument("--jobs", type=int, default=0, metavar="N",
                    help="worker processes; a crash ends only its own (default 0: none)")
     p.add_argument("--json", metavar="FILE", default=str(RESULTS / "healthy.json"),
@@ -315,10 +359,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _main(a: argparse.Namespace) -> int:
     check_files([], [("--json", a.json)])
-    found, crashes = run(a.count, a.seed, cli.Output(stderr=True), a.jobs)
+    found, crashes = run(a.count, a.seed, cli.Output(stderr=True), a.jobs, graphs=a.graphs)
     show(cli.Output(), found)
     alarms = [asdict(one) | {"t": number(one.t)} for one in found if one.alarm]
-    document = {
+    document: dict[str, Any] = {
         "count": a.count,
         "seed": a.seed,
         "versions": versions(("torch", "numpy", "jax")),
@@ -326,6 +370,11 @@ def _main(a: argparse.Namespace) -> int:
         "alarms": alarms,
         "crashes": [one.index for one in crashes],
     }
+    before = json.loads(Path(a.json).read_text(encoding="utf-8")) if Path(a.json).is_file() else {}
+    if a.graphs:
+        document = before | {"graphs": document}
+    elif "graphs" in before:
+        document["graphs"] = before["graphs"]
     write_json(a.json, document)
     print(f"{len(alarms)} false alarms in {len(found)} right programs"
           + (f"; {len(crashes)} crashed, without a verdict" if crashes else ""))

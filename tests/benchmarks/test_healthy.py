@@ -70,3 +70,25 @@ def test_an_alarm_is_said_when_it_comes(monkeypatch: pytest.MonkeyPatch, capsys:
     found, crashes = healthy.run(2, 7, cli.Output(stderr=True), 1)
     said = capsys.readouterr().err
     assert said.index("FALSE ALARM 1") < said.index("CRASH of configuration 1") and len(found) == len(crashes) == 1
+
+
+def test_random_graphs_are_drawn_alike_and_branch() -> None:
+    drawn = [healthy.draw_graph(np.random.default_rng((1, i, healthy.GRAPH))) for i in range(40)]
+    assert drawn[3] == healthy.draw_graph(np.random.default_rng((1, 3, healthy.GRAPH))) != drawn[4]
+    assert all(one.layers[0].kind == "Conv2d" for one in drawn)
+    assert {layer.kind for one in drawn for layer in one.layers} >= {"add", "cat", "BatchNorm2d", "MaxPool2d"}
+    assert {one.settings["optimizer"] for one in drawn} == {"sgd", "adam", "adamw"}
+    assert sum(one.program == 0 for one in drawn) >= 10
+
+
+def test_graphs_have_their_own_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The figures of chains stay where they are, and those of graphs when chains are run again."""
+    file = tmp_path / "healthy.json"
+    file.write_text('{"count": 7}')
+    assert healthy.main(["--graphs", "--count", "2", "--json", str(file)]) == 0
+    said = json.loads(file.read_text())
+    assert said["count"] == 7 and said["graphs"]["programs"]["all"]["runs"] == said["graphs"]["count"] == 2
+    assert healthy.main(["--count", "1", "--json", str(file)]) == 0
+    again = json.loads(file.read_text())
+    assert again["graphs"] == said["graphs"] and again["count"] == 1
+    capsys.readouterr()

@@ -238,7 +238,7 @@ class WrittenOut(GraphOperations):
         if isinstance(node, Relu):
             return torch.where(x > 0, x, 0.0)
         if isinstance(node, LeakyRelu):
-            return x.clamp(min=0) + node.negative_slope * x.clamp(max=0)
+            return torch.where(x > 0, x, node.negative_slope * x)
         if isinstance(node, Sigmoid):
             return 0.5 + 0.5 * (0.5 * x).tanh()
         if isinstance(node, Add):
