@@ -240,7 +240,7 @@ class WrittenOut(GraphOperations):
         if isinstance(node, LeakyRelu):
             return torch.where(x > 0, x, node.negative_slope * x)
         if isinstance(node, Sigmoid):
-            return 0.5 + 0.5 * (0.5 * x).tanh()
+            return 1 / (1 + (-x).exp())
         if isinstance(node, Add):
             return inputs[1] + x
         if isinstance(node, Concat):
