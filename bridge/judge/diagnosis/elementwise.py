@@ -103,6 +103,12 @@ MASKS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+def unwritten(y: Bounded, arithmetic: Arithmetic) -> Array:
+    """How far the output may be from the one in use: its bound, or of a candidate's own, the rounding of what it wrote.
+    """
+    return arithmetic.u * np.abs(y.value) if y.error is None else y.error
+
+
 @dataclass(frozen=True)
 class Loss(Operation):
     """``scale * sum((y - t)**2)``, of some images."""
@@ -118,7 +124,7 @@ class Loss(Operation):
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
         d = np.abs(self.y.value - self.target)
-        e = np.zeros(1) if self.y.error is None else self.y.error
+        e = unwritten(self.y, arithmetic)
         rounding = (arithmetic.factor(d.size) + 3 * arithmetic.u) * float((d * d).sum())
         error = self.scale * (rounding + float((2 * d * e + e * e).sum()))
         return Bounded(np.full(1, self._value()), np.full(1, error))
@@ -151,7 +157,5 @@ class LossGradient(Operation):
     def full(self, arithmetic: Arithmetic) -> Bounded:
         rounding = 4 * arithmetic.u
         value = 2 * self.scale * (self.y.value - self.target)
-        error = rounding * np.abs(value)
-        if self.y.error is not None:
-            error += 2 * self.scale * (1 + rounding) * self.y.error
+        error = rounding * np.abs(value) + 2 * self.scale * (1 + rounding) * unwritten(self.y, arithmetic)
         return Bounded(value, arithmetic.with_underflow(error, 1))

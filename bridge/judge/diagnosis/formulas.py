@@ -12,6 +12,7 @@ from operator import add
 import numpy as np
 
 from bridge.exchange.model import Operation as Node
+from bridge.judge.diagnosis.elementwise import unwritten
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.oracle import bounded
 from bridge.judge.oracle.error_model import Arithmetic
@@ -91,7 +92,8 @@ class Criterion(Operation):
 
     def _computed(self, arithmetic: Arithmetic) -> bounded.Bounded:
         formula = self.loss.backward if self.gradient else self.loss.forward
-        found: bounded.Bounded = formula(_number(self.y, arithmetic), bounded.Bounded(self.target, 0.0, arithmetic))
+        y = Bounded(self.y.value, unwritten(self.y, arithmetic))
+        found: bounded.Bounded = formula(_number(y, arithmetic), bounded.Bounded(self.target, 0.0, arithmetic))
         return found
 
 

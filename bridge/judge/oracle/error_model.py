@@ -60,6 +60,8 @@ class Arithmetic:
         Subnormal numbers become 0, in results (flush to zero) and operands (denormals are zero).
     cancels : bool
         The gradient of the loss is a difference of rounded products, c*y - c*t.
+    bias : float
+        Largest bias b of a gradient of the loss that is made of a rounded b - t; it cancels, too.
     """
 
     u: float
@@ -67,6 +69,7 @@ class Arithmetic:
     algorithm: Algorithm | None = None
     flushes: bool = False
     cancels: bool = False
+    bias: float = 0.0
 
     def factor(self, n: Array | float) -> Array:
         """Return s(n) of a sum of products; each product has two operands."""

@@ -85,6 +85,10 @@ class GraphStep:
     def _exact(self, array: Array) -> Bounded:
         return Bounded(array, 0.0, self._arithmetic)
 
+    def _unwritten(self, own: Bounded) -> Bounded:
+        """The candidate's output as it may be in use: before it is rounded, for what the file holds."""
+        return Bounded(own.value, self._arithmetic.u * np.abs(own.value), self._arithmetic)
+
     def _seen(self, name: str, truth: Bounded, local: Bounded | None) -> _Flow:
         own = self._visit(name, truth, local)
         return _Flow(truth, None if own is None else self._exact(own))
@@ -106,12 +110,13 @@ class GraphStep:
 
     def _backward(self, flows: dict[str, _Flow], target: Bounded) -> None:
         last = flows[self._graph.nodes[-1].name]
+        own = None if last.own is None else self._unwritten(last.own)
         self._visit("loss", self._loss.forward(last.truth, target),
-                    None if last.own is None else self._loss.forward(last.own, target))
+                    None if own is None else self._loss.forward(own, target))
         parts = {name: _Parts() for name in flows}
         parts[self._graph.nodes[-1].name] = _Parts(
             [self._loss_gradient(last.truth, target)],
-            [None if last.own is None else self._loss_gradient(last.own, target)])
+            [None if own is None else self._loss_gradient(own, target)])
         for node in reversed(self._graph.nodes):
             dy = self._gradient(f"grads/{node.name}/output", parts[node.name])
             self._operation_backward(node, dy, flows, parts)

@@ -89,12 +89,14 @@ class Sums:
     loss : sum of squared differences
     loss_propagated : what errors of the output may change in it
     local_loss : the same sum over the candidate's own output; None where its file lacks a part of that
+    local_propagated : what may change in it if the output is used before it is rounded
     gradients : by parameter name
     """
 
     loss: float = 0.0
     loss_propagated: float = 0.0
     local_loss: float | None = 0.0
+    local_propagated: float = 0.0
     gradients: dict[str, GradientSums] = field(default_factory=dict)
 
     def add(self, other: Sums) -> None:
@@ -103,6 +105,7 @@ class Sums:
         self.loss_propagated += other.loss_propagated
         mine, its = self.local_loss, other.local_loss
         self.local_loss = None if mine is None or its is None else mine + its
+        self.local_propagated += other.local_propagated
         for name, part in other.gradients.items():
             self.gradients[name] = self.gradients[name] + part if name in self.gradients else part
 
@@ -120,7 +123,8 @@ def local_loss_bound(sums: Sums, scale: float, elements: int, arithmetic: Arithm
     """Return the loss that follows from the candidate's own output; None where its file lacks that."""
     if sums.local_loss is None:
         return None
-    bound = np.atleast_1d(scale * _factor(elements, arithmetic.u) * sums.local_loss)
+    rounded = _factor(elements, arithmetic.u) * sums.local_loss
+    bound = np.atleast_1d(scale * (rounded + sums.local_propagated))
     bound = arithmetic.with_underflow(bound, _tiny(elements, scale))
     return Local(np.asarray(scale * sums.local_loss), bound, elements)
 

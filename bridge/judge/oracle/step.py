@@ -178,22 +178,31 @@ def _joined(e: Array, local: tuple[Local, ...], noise: Array | None) -> tuple[Lo
 def _loss(
     y: _Input, target: Array, scale: float, arithmetic: Arithmetic, sums: Sums
 ) -> tuple[Array, Array, tuple[Local, ...]]:
-    """Sum of squares, and dy = 2*scale*(y - t): a difference, two products and a rounded scale."""
+    """Sum of squares, and dy = 2*scale*(y - t): a difference, two products and a rounded scale.
+
+    The candidate's own y is what it wrote; y - t may be taken before y is rounded.
+    """
     rounding = 4 * arithmetic.u
     d = y.value - target
     sums.loss = float(np.vdot(d, d))
-    sums.local_loss = None if y.own is None else float(np.vdot(y.own - target, y.own - target))
+    if y.own is None:
+        sums.local_loss = None
+    else:
+        sums.local_loss = float(np.vdot(y.own - target, y.own - target))
+        unwritten = arithmetic.u * np.abs(y.own)
+        sums.local_propagated = float(2 * np.vdot(np.abs(y.own - target), unwritten) + np.vdot(unwritten, unwritten))
     error = np.broadcast_to(y.error, d.shape)
     sums.loss_propagated = float(2 * np.vdot(np.abs(d), error) + np.vdot(error, error))
     e = 2 * scale * ((1 + rounding) * error + rounding * np.abs(d))
     lost: Array | float = 0.0
     if arithmetic.cancels:
-        # Of c*y - c*t each product is rounded before they are subtracted
-        lost = 4 * scale * arithmetic.u * (np.abs(y.value) + error + np.abs(target))
+        # Of c*y - c*t each product is rounded before they are subtracted, of acc + (b - t) the difference
+        lost = 4 * scale * arithmetic.u * (np.abs(y.value) + error + np.abs(target) + arithmetic.bias)
         e += lost
     local: tuple[Local, ...] = ()
     if y.own is not None:
         own = 2 * scale * (y.own - target)
+        lost = lost + 2 * scale * (1 + rounding) * unwritten
         local = (Local(own, arithmetic.with_underflow(rounding * np.abs(own) + lost, 1), 4),)
     return 2 * scale * d, arithmetic.with_underflow(e, 1), local
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -36,12 +37,24 @@ def far_from_zero() -> nn.Module:
     return made
 
 
+def cancelling() -> nn.Module:
+    """Outputs of both signs, some far smaller than the bias of 30."""
+    made = far_from_zero()
+    with torch.no_grad():
+        made[2].weight *= 300.0
+        made[2].bias *= 0.3
+    return made
+
+
 @pytest.fixture(scope="module")
 def near(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return near_targets(tmp_path_factory.mktemp("order") / "near.h5", far_from_zero)
+
+
+def near_targets(path: Path, model: Callable[[], nn.Module]) -> Path:
     """Outputs near their targets: what the reference wrote for other targets is taken out."""
-    path = tmp_path_factory.mktemp("order") / "near.h5"
     export(path, ExportSettings(height=12, width=18, batch=2, steps=3, threads=1, oracle_steps=1, lr=0.1,
-                                model=far_from_zero))
+                                model=model))
     with h5py.File(path, "r+") as file:
         del file["oracle"]
         for k in range(3):
@@ -77,6 +90,41 @@ def test_a_difference_of_products_is_named(near: Path, tmp_path: Path) -> None:
         assert all(one.outcome is Outcome.PRECISION for one in comparison.failures)
 
 
+def written_later(of_bias: bool = False) -> dict[str, object]:
+    """The last convolution hands y - t on before y is rounded, and in place of (acc + b) - t, acc + (b - t)."""
+
+    def conv(self: Operations, layer: Conv2d, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        if layer.name != "2" or b is None:
+            return Operations.conv(self, layer, x, w, b)
+        shift = b[:, None, None]
+        acc = torch.conv2d(x, w, padding=layer.padding) if of_bias else torch.conv2d(
+            x.double(), w.double(), padding=layer.padding)
+        self.kept = acc, shift  # type: ignore[attr-defined]
+        return (acc + shift).float()
+
+    def gradient(self: Operations, y: Tensor, target: Tensor) -> Tensor:
+        acc, shift = self.kept  # type: ignore[attr-defined]
+        d = acc + (shift - target) if of_bias else (acc + shift) - target
+        return (2 * d / y.numel()).float()
+
+    return {"conv": conv, "loss_gradient": gradient}
+
+
+def test_an_output_that_is_used_before_it_is_rounded_is_right(near: Path, tmp_path: Path) -> None:
+    verdict = undiagnosed(near, train(near, tmp_path / "wide.h5", replace(**written_later()))).verdict
+    assert verdict.outcome is Outcome.ROUNDING, verdict.words
+
+
+def test_a_bias_less_the_target_is_named(tmp_path: Path) -> None:
+    near = near_targets(tmp_path / "near.h5", cancelling)
+    result = train(near, tmp_path / "bias.h5", replace(**written_later(of_bias=True)))
+    verdict = undiagnosed(near, result).verdict
+    assert verdict.outcome is Outcome.PRECISION, verdict.words
+    assert "computed from acc + (b - t)" in verdict.words
+    wrong = plant(result, tmp_path / "wrong.h5", {"steps/1/grads/2/output": lambda g: g * np.float32(1.01)})
+    assert undiagnosed(near, wrong).verdict.outcome is Outcome.BUG
+
+
 def test_it_excuses_nothing_else(near: Path, tmp_path: Path) -> None:
     def plus(self: Operations, y: Tensor, target: Tensor) -> Tensor:
         return products(self, y, -target)
@@ -91,10 +139,10 @@ def test_it_excuses_nothing_else(near: Path, tmp_path: Path) -> None:
                     {"loss_gradient": products, "bias_gradient": first_image}):
         verdict = undiagnosed(near, train(near, tmp_path / "wrong.h5", replace(**methods))).verdict
         assert verdict.outcome is Outcome.BUG, methods
-    # One number of the gradient is another
+    # One number of the gradient is another, by more than the rounding of the output
     result = train(near, tmp_path / "right.h5", replace(loss_gradient=products))
     one = plant(result, tmp_path / "one.h5", {"steps/1/grads/2/output": lambda g: np.where(
-        np.arange(g.size).reshape(g.shape) == 7, g + np.float32(2.0**-26), g)})
+        np.arange(g.size).reshape(g.shape) == 7, g + np.float32(2.0**-23), g)})
     assert undiagnosed(near, one).verdict.outcome is Outcome.BUG
 
 
