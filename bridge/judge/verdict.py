@@ -241,7 +241,9 @@ def _hints(comparison: Comparison, first: Judged, failures: list[Judged]) -> lis
     shown = first.name.replace("optimizer/", "update/", 1)
     for judged in failures:
         if (judged.name, judged.step) == (shown, first.step) and (factor := _factor(judged)):
-            hints.append(factor)
+            others = {_factor(other) for other in failures if other.name == shown}
+            # A factor is the same wherever the tensor is wrong
+            hints += [factor] if others == {factor} else []
     after = len(failures) - 1 - len(doubtful)
     if after > 0:
         hints.append(f"Wrong after it: {count(after, 'tensor')}; they may follow from the first.")

@@ -65,6 +65,29 @@ REMEMBERING = ("accumulated", "previous_step", "stale", "momentum", "mask_other"
 LOCAL = ("corrupted", "overwritten", "uninitialised")
 
 
+#: Kinds that are a number which was fitted to new weights, and those that keep what was there before
+FITTED, KEEPING = {"learning_rate", "clipped"}, {"stale", "previous_step", "accumulated"}
+#: Fewer numbers than this agree with a factor by chance
+ENOUGH = 4
+#: Seconds for the gradient that must agree with what is said of a loss
+GRADIENT = 6.0
+
+
+def _is_fitted(one: Explanation) -> bool:
+    return bool(FITTED & {kind.key for kind in one.kinds})
+
+
+def _holds(one: Explanation, step: list[Explanation], size: int) -> bool:
+    """Whether an explanation is among those of a later step."""
+    keys = {kind.key for kind in one.kinds}
+    if any((other.kinds, other.detail) == (one.kinds, one.detail) for other in step):
+        return True
+    if keys == {"learning_rate"}:
+        return size >= ENOUGH and any(other.kinds == one.kinds for other in step)
+    # In the first step memory holds 0, later what was there before
+    return keys <= KEEPING and any({kind.key for kind in other.kinds} <= KEEPING for other in step)
+
+
 class _Doctor:
     """The state of one diagnosis."""
 
@@ -136,7 +159,15 @@ class _Doctor:
         explanations, runner_up = search.run(place, None if self.diagnosis.findings else search_unobserved)
         self.diagnosis.hypotheses += search.count
         self.diagnosis.complete = self.diagnosis.complete and not search.cut
-        if len(explanations) > 1:
+        if explanations and explanations[0].detail == "all zero" and self._is_late(judged):
+            late = "all zero, and at each later step what belongs to the step before"
+            explanations = [replace(explanations[0], kinds=(kind("previous_step"),), detail=late)]
+        elif search.case.updating is not None or search.found.size < ENOUGH:
+            held = self._holding(judged, explanations, search.found.size)
+            # What does not hold elsewhere is not nearly so either
+            runner_up = runner_up if held or not explanations else None
+            explanations = held
+        elif len(explanations) > 1:
             explanations = self._also_later(judged, explanations)
         if explanations and explanations[0].kinds == (kind("learning_rate"),):
             explanations = self._rates_of_all_steps(judged, explanations)
@@ -168,6 +199,49 @@ class _Doctor:
                 explanations = [one for one in explanations if (one.kinds, one.detail) in later] or explanations
                 return explanations
         return explanations
+
+    def _holding(self, judged: Judged, explanations: list[Explanation], size: int) -> list[Explanation]:
+        """Those that hold at every step at which the tensor is wrong, if there are any.
+
+        A number that was fitted, and what is said of few numbers, holds everywhere or is a coincidence; of a learning
+        rate that is another one at each step many numbers are needed.
+        """
+        later = [self._explained(other) for other in self.comparison.failures
+                 if explanations and other.name == judged.name and other.step > judged.step]
+        held = [one for one in explanations if all(_holds(one, step, size) for step in later)]
+        known = {(one.kinds, one.detail) for finding in self.diagnosis.findings for one in finding.explanations}
+        if size < ENOUGH:
+            held = [one for one in held if not _is_fitted(one) or (one.kinds, one.detail) in known]
+            return [one for one in held if self._is_of_gradient(judged, one)]
+        return held or [one for one in explanations if not _is_fitted(one)]
+
+    def _is_late(self, judged: Judged) -> bool:
+        """Whether a tensor holds at each later step at which it is wrong what was right at the step before."""
+        later = [one for one in self.comparison.failures if one.name == judged.name and one.step > judged.step]
+        for one in later:
+            now, before = self._case(one.name, one.step), self._case(one.name, one.step - 1)
+            if now is None or before is None or Search(replace(before, found=now.found), self.deadline).t > 1:
+                return False
+        return bool(later)
+
+    def _explained(self, judged: Judged) -> list[Explanation]:
+        """What explains a tensor of a later step; it is small, or new weights."""
+        updated = judged.name.startswith(("optimizer/", "update/"))
+        case = self._update_case(judged) if updated else self._case(judged.name, judged.step)
+        search = None if case is None else Search(case, self.deadline)
+        return [] if search is None else search.run(search.place)[0]
+
+    def _is_of_gradient(self, judged: Judged, one: Explanation) -> bool:
+        """What is said of the target of a loss must explain its gradient, where that is wrong."""
+        if judged.name != "loss" or "target" not in one.detail:
+            return True
+        names = [other.name for other in self.comparison.failures if other.step == judged.step
+                 and other.name == f"grads/{self.comparison.model.layers[-1].name}/output"]
+        case = self._case(names[0], judged.step) if names else None
+        search = None if case is None else Search(case, min(self.deadline, time.monotonic() + GRADIENT))
+        if search is None or search.t <= 1:
+            return True
+        return (one.kinds, one.detail) in {(also.kinds, also.detail) for also in search.run(search.place)[0]}
 
     def _rates_of_all_steps(self, judged: Judged, explanations: list[Explanation]) -> list[Explanation]:
         """A rate that is wrong by another factor at each step is said with all of them."""
@@ -267,6 +341,9 @@ class _Doctor:
             return finding
         first = finding.explanations[0]
         if {one.key for one in first.kinds} & {*REMEMBERING, *LOCAL}:
+            return finding
+        if finding.name.startswith("optimizer/") and not all(
+                _holds(first, self._explained(j), ENOUGH) for j in own if j.step > finding.step):
             return finding
         detail = f"right at step {earlier[0].step}, then: {first.detail}"
         said = Explanation((kind("state"), *first.kinds), detail, first.t, first.by_place)

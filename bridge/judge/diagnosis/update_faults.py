@@ -241,6 +241,12 @@ def _gradients(case: Updating) -> Hypotheses:
     settings, own = case.settings, case.gradients
     for name, other in case.others.items():
         yield hypothesis("wrong_tensor", f"updated with the gradient of {name}", case.by(settings, [*own[:-1], other]))
+    late = [np.zeros_like(own[0]), *own[:-1]]
+    yield hypothesis("previous_step", "updated with the gradient of the step before, and with none in the first step",
+                     case.by(settings, late))
+    for times, why in {2: "", case.images: ", once for each image of the batch"}.items():
+        if times > 1:
+            yield hypothesis("wrong_tensor", f"updated {times} times in each step{why}", case.repeated(times))
     if len(own) > 1:
         yield hypothesis(
             "previous_step", "updated with the gradient of the step before", case.by(settings, [*own[:-1], own[-2]])

@@ -33,6 +33,7 @@ class Updating:
     trained : of a frozen parameter, the settings that all others are updated with
     rates : the learning rates of other steps, by words for them
     norms : Euclidean norms of the gradients of all parameters together, of each step; empty where one is not known
+    images : in a batch
     """
 
     settings: Optimizer
@@ -46,6 +47,7 @@ class Updating:
     trained: Optimizer | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
     norms: tuple[float, ...] = ()
+    images: int = 1
 
     def right(self) -> Given:
         """Return the new weights by the right rule."""
@@ -84,3 +86,14 @@ class Updating:
         taken = factor * d, abs(factor) * e + (0.0 if factor == 1.0 else 4 * self.u * np.abs(factor * d))
         value, bound = update.new_weights(settings, self.weights[-1], taken, self.u)
         return Given(value.shape, value, bound)
+
+    def repeated(self, times: int) -> Given:
+        """Return the new weights after every step was taken several times, with the same gradient."""
+        memory, w, error = update.memory_of(self.settings), self.weights[0], np.zeros(1)
+        for before, gradient, bound in zip(self.weights, self.gradients, self.errors, strict=True):
+            w, error = before, np.zeros(1)
+            for _ in range(times):
+                direction = memory.direction(self.settings, self.name, w, (gradient, bound), self.u)
+                w, rounded = update.new_weights(self.settings, w, direction, self.u)
+                error = error + rounded
+        return Given(w.shape, w, error)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bridge.judge.diagnosis.elementwise import ReluBackward
+from bridge.judge.diagnosis.elementwise import LossGradient, ReluBackward
 from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, Passed
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.oracle.error_model import Arithmetic
@@ -102,7 +102,9 @@ def _zeros(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
     factor = float(np.median(found[used & kept] / right[used & kept]))
     if abs(factor - 1) < 1e-4:
         factor = 1.0
-    if factor == 1.0 and (isinstance(base.operation, ReluBackward) or not _at_random(lost[used], right[used])
+    signs = [right, *_operands(base.operation)]
+    regular = not _at_random(lost[used]) or any(_by_sign(lost[used], one[used]) for one in signs)
+    if factor == 1.0 and (isinstance(base.operation, ReluBackward) or regular
                           or _along_an_axis(lost.reshape(shape))):
         return
     # Kept numbers are divided by the share that is kept, of a mask or of what it was drawn from
@@ -120,12 +122,20 @@ def _along_an_axis(lost: Array) -> bool:
     return any((1 - lost.mean()) ** ((share == 0).mean() * lost.size) < BY_CHANCE for share in shares)
 
 
-def _at_random(lost: Array, right: Array) -> bool:
-    """Neither a run of memory nor a grid nor one sign is lost: there are as many runs as of a coin."""
+def _at_random(lost: Array) -> bool:
+    """Neither a run of memory nor a grid is lost: there are as many runs as of a coin."""
     share = lost.mean()
     runs = np.count_nonzero(lost[1:] != lost[:-1]) / (2 * share * (1 - share) * lost.size)
-    if lost.size < MANY or abs(runs - 1) > IRREGULAR:
-        return False
-    signs = [np.mean(lost[right > 0]) if (right > 0).any() else share,
-             np.mean(lost[right < 0]) if (right < 0).any() else share]
-    return bool(min(signs) > 0.5 * share)
+    return lost.size >= MANY and bool(abs(runs - 1) <= IRREGULAR)
+
+
+def _by_sign(lost: Array, decisive: Array) -> bool:
+    """Where a number is positive, or where it is negative, far fewer are lost than elsewhere."""
+    share = lost.mean()
+    signs = [np.mean(lost[part]) for part in (decisive > 0, decisive < 0) if part.any()]
+    return not min(signs, default=share) > 0.5 * share
+
+
+def _operands(operation: Operation) -> list[Array]:
+    """Numbers whose sign may decide what becomes 0."""
+    return [operation.y.value.reshape(-1), operation.target.reshape(-1)] if isinstance(operation, LossGradient) else []

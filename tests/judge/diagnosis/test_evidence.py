@@ -16,6 +16,7 @@ from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
 from bridge.judge.diagnosis.evidence.slices import mixtures
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
+from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import MOSTLY, Explanation, Finding
 from bridge.judge.diagnosis.search import Search
@@ -55,6 +56,12 @@ def at(x: Array, place: object, value: object) -> Array:
 def wrong_kernel(lab: Lab) -> Array:
     w = lab.graph().weights["two/weight"]
     return with_operand(lab, Z, w=at(w, np.s_[:, :, 0, 0], 2 * w[:, :, 0, 0]))
+
+
+def framed(g: Array) -> Array:
+    inner = np.zeros_like(g)
+    inner[..., 2:-2, 2:-2] = g[..., 2:-2, 2:-2]
+    return inner
 
 
 def with_kernel(lab: Lab, change: Callable[[Array], Array]) -> Array:
@@ -151,6 +158,11 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("the diagonal of channels", DW, lambda lab, g: g * (1 - 0.5 * np.eye(*g.shape[:2]))[..., None, None],
      "where output channel and input channel are equal it is the right value times 0.5"),
     ("gradients are limited", DY, lambda lab, g: np.clip(g, -0.002, 0.002), "limited to -0.002 .. 0.002"),
+    ("an input is scaled, its bias is not", Z, lambda lab, z: with_operand(
+        lab, Z, x=Bounded(0.9995 * lab.right(A))), "it is what the input gives, if it is multiplied by 0.9995"),
+    ("a frame is left out of the loss", DY, lambda lab, g: framed(g), "in a border of 2 pixels it is 0"),
+    ("a ReLU before the loss", DY, lambda lab, g: g * (lab.right("forward/three") > 0),
+     "where the output y is not positive it is 0"),
     ("targets are exchanged", DY, lambda lab, g: with_operand(
         lab, DY, target=np.roll(lab.graph().operation(DY).target, 1, 0)),
      "right but for the target: each image holds what belongs to the image 1 before it"),
@@ -195,6 +207,15 @@ def test_a_loss_is_what_it_is_said_to_be_at_every_step(lab: Lab) -> None:
 def test_old_contents_are_seen_with_their_factor(lab: Lab) -> None:
     found = seen(lab, DW, 0.25 * lab.right(DW, 1) + 0.75 * lab.right(DW), 1)
     assert found is not None and "0.25*(the right value) + 0.75*(grads/two/weight of the step before)" in found.said
+
+
+def test_zeros_that_a_sign_decides_are_no_dropout(lab: Lab) -> None:
+    y = lab.right("forward/three")
+    y = y - np.quantile(y, 0.94)
+    right = lab.graph().operation(DY).replaced(y=Bounded(y))
+    case = replace(lab.case(DY, right.values() * (y > 0)), right=right)
+    search = Search(case, time.monotonic() + 20)
+    assert all(kind("dropout") not in one.kinds for one in search.run(search.place)[0])
 
 
 def test_noise_is_not_described(lab: Lab) -> None:

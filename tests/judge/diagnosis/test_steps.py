@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -151,6 +152,80 @@ def test_a_later_step_tells_apart_what_the_first_cannot(fixtures: dict[str, tupl
     result = train(fixture, tmp_path / "result.h5", replace(direction=lambda self, n, g, v: v))
     (explanation,) = said(fixture, result).findings[0].explanations
     assert explanation.detail == "Nesterov missing"
+
+
+class LateGradient(OldGradient):
+    """Updates with the gradients of the step before, and with none at first."""
+
+    def update(self, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        old = self.late.get(name, 0 * g)  # type: ignore[has-type]
+        self.late[name] = g
+        return Operations.update(self, name, w, old)
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.late: dict[str, torch.Tensor] = {}
+
+
+class Thrice(Operations):
+    """Updates each bias three times."""
+
+    def update(self, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        for _ in range(4 if name.endswith("/bias") else 1):
+            w = super().update(name, w, g)
+        return w
+
+
+def test_what_is_said_of_an_update_holds_at_every_step(
+    fixtures: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    """No clipping whose norm is another one in each tensor, no learning rate of a tensor of few numbers."""
+    fixture = fixtures["momentum"][0]
+    for rule, detail in ((LateGradient, "updated with the gradient of the step before, and with none in the first"),
+                         (Thrice, "updated 4 times in each step, once for each image of the batch")):
+        findings = said(fixture, train(fixture, tmp_path / "result.h5", rule)).findings
+        assert findings and all(detail in one.explanations[0].detail for one in findings), findings
+
+
+def test_a_learning_rate_needs_more_numbers_than_a_bias_of_one_channel(tmp_path: Path) -> None:
+    fixture, _ = make(tmp_path, model=lambda: torch.nn.Sequential(torch.nn.Conv2d(1, 1, 3, padding=1)), momentum=0.9)
+    moved = replace(update=lambda self, n, w, g: Operations.update(self, n, w, g) + 0.1 * n.endswith("/bias"))
+    for finding in said(fixture, train(fixture, tmp_path / "moved.h5", moved)).findings:
+        assert all("learning_rate" not in keys(one) for one in finding.explanations), finding
+
+
+def given_by(value: Any) -> Callable[[Array], Array]:
+    return lambda x: value
+
+
+def test_a_result_that_is_late_is_no_zero(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    fixture, right = fixtures["plain"]
+    for name in ("loss", "grads/two/weight"):
+        with h5py.File(right) as file:
+            was = [file[f"steps/{k}/{name}"][()] for k in range(3)]
+        late = {f"steps/{k}/{name}": given_by(was[k - 1] if k else 0 * was[0]) for k in range(3)}
+        (first, *_) = said(fixture, plant(right, tmp_path / "late.h5", late)).findings
+        assert first.explanations[0].detail == "all zero, and at each later step what belongs to the step before"
+
+
+def test_a_loss_is_of_other_targets_at_every_step_and_so_is_its_gradient(
+    fixtures: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    fixture, right = fixtures["plain"]
+    with h5py.File(right) as file, h5py.File(fixture) as given:
+        outputs = [file[f"steps/{k}/forward/three"][()].astype(np.float64) for k in range(3)]
+        targets = [given[f"batches/{k}/target"][()] for k in range(3)]
+    swapped = [np.float32(((y - t[::-1]) ** 2).mean()) for y, t in zip(outputs, targets, strict=True)]
+
+    def details(steps: int, **more: Callable[[Array], Array]) -> list[str]:
+        planted = {f"steps/{k}/loss": given_by(swapped[k] if k < steps else np.float32(k + 0.37)) for k in range(3)}
+        (first, *_) = said(fixture, plant(right, tmp_path / "loss.h5", planted | more)).findings
+        return [one.detail for one in first.explanations]
+
+    assert any("targets of images in the order 3, 2, 1, 0" in one for one in details(3))
+    assert details(1) == []
+    masked = {"steps/0/grads/three/output": lambda g: g * (outputs[0] > 0)}
+    assert details(3, **masked) == []
 
 
 def test_saved_weights_scrambled(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:

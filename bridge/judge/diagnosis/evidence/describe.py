@@ -17,7 +17,7 @@ from bridge.judge.diagnosis.evidence.groups import across_groups
 from bridge.judge.diagnosis.evidence.losses import gradients, losses, with_penalty
 from bridge.judge.diagnosis.evidence.memory import running_sums, strides, taps
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
-from bridge.judge.diagnosis.evidence.operands import changed, padded, recovered, swapped, terms, wider
+from bridge.judge.diagnosis.evidence.operands import changed, padded, proportional, recovered, swapped, terms, wider
 from bridge.judge.diagnosis.evidence.places import place
 from bridge.judge.diagnosis.evidence.proportions import proportions
 from bridge.judge.diagnosis.evidence.slices import copies, mixtures, moved
@@ -70,8 +70,11 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
     if view.at.size < 2 or not view.error > 0:
         return None
     whole = _best(case, view, tensors, late)
-    part = _where_wrong(case, view, tensors, late) if whole is None or whole.numbers > FEW else None
-    best = chosen(one for one in (whole, part) if one is not None)
+    # Any gradient of a loss has a target that gives it: what is seen of the gradient itself is the simpler
+    simple = whole is not None and whole.numbers <= FEW and not isinstance(case.right, LossGradient)
+    part = None if simple else _where_wrong(case, view, tensors, late)
+    both = (part, whole) if isinstance(case.right, LossGradient) else (whole, part)
+    best = chosen(one for one in both if one is not None)
     if best is None or best.exact:
         return best
     return replace(best, said=f"roughly ({100 * best.rest:.2g} % of the error is left): {best.said}")
@@ -80,7 +83,7 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
 def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
     where = place(view)
     direct: list[Seen] = [] if case.updating is not None else list(_seen(view, late))
-    makers = (changed, partial(swapped, tensors=tensors), terms, padded, borders, tiles, counted, across_groups, wider)
+    makers = (changed, proportional, partial(swapped, tensors=tensors), terms, padded, borders, tiles, counted, across_groups, wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)
@@ -100,7 +103,8 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
 def _where_wrong(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
     """Of the wrong elements alone, where many of the part that holds them are right."""
     wrong = np.flatnonzero(view.wrong)
-    if not 8 <= wrong.size < 0.9 * np.count_nonzero(view.region()) or late():
+    most = 0.98 if isinstance(case.right, LossGradient) else 0.9
+    if not 8 <= wrong.size < most * np.count_nonzero(view.region()) or late():
         return None
     where = place(view) or f"in {wrong.size} of {view.right.size} elements"
     if wrong.size > MOST:

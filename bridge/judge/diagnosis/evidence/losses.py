@@ -108,4 +108,4 @@ def with_penalty(loss: float, weights: dict[str, Array], weight_decay: float) ->
 def gradients(right: LossGradient) -> dict[str, Array]:
     """Return what a gradient of a loss is made of, element by element."""
     d = right.y.value - right.target
-    return {"the difference y - t": d}
+    return {"the difference y - t": d, "the output y": right.y.value, "the target": right.target}

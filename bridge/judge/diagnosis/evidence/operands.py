@@ -85,6 +85,29 @@ def changed(view: View, case: Case) -> Iterator[Seen]:
                            f"what is done to {SAID[operand]} before", view.rest(predicted))
 
 
+def proportional(view: View, case: Case) -> Iterator[Seen]:
+    """Yield a convolution whose input is multiplied by a number, and one is added to it; the bias is not."""
+    right = case.right
+    if not isinstance(right, Forward):
+        return
+    shift = 0.0 if right.b is None else right.b[view.place[1]]
+    ones = right.replaced(x=Bounded(np.ones_like(right.x.value)), b=None).at(view.at)
+    for columns in (np.stack([view.r - shift], 1), np.stack([view.r - shift, ones], 1)):
+        numbers = columns.shape[1]
+        chosen = view.fitted
+        if np.count_nonzero(chosen) < PER_NUMBER * numbers:
+            return
+        fit = np.linalg.lstsq(columns[chosen], (view.f - shift)[chosen], rcond=1e-9)[0]
+        said = f"multiplied by {factor(fit[0])}" if abs(fit[0] - 1) > 1e-6 else ""
+        if numbers == 2:
+            said = f"{said}{' and ' if said else ''}{factor(abs(fit[1]))} is {'added' if fit[1] > 0 else 'taken off'}"
+        if said:
+            yield Seen(f"it is what the input gives, if it is {said}" if numbers == 1 else
+                       f"it is what the input gives, if {'it is ' if said[0] == 'm' else ''}{said}",
+                       "how the input is scaled before it is used, or the kernel", view.rest(columns @ fit + shift,
+                                                                                             numbers), numbers)
+
+
 def _costly(right: object) -> bool:
     return isinstance(right, Filter) and right.products > COSTLY
 

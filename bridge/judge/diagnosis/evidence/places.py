@@ -27,6 +27,9 @@ def place(view: View) -> str:
     words = [word for word, _ in narrow]
     inside = view.wrong[np.ix_(*used)]
     share = float(inside.mean())
+    if len(shape) == 4 and view.axes[2] == "row" and (frame := _frame(view.wrong)):
+        words = [word for word in words if "row" not in word and "column" not in word]
+        return f"in a border of {frame} pixels{', in ' + ', '.join(words) if words else ''}"
     if len(shape) == 4 and view.axes[2] == "row" and _border(view.wrong) and inside.size > 1:
         words = [word for word in words if "row" not in word and "column" not in word]
         return f"on the border of images{' in ' + ', '.join(words) if words else ''}"
@@ -45,6 +48,19 @@ def _border(wrong: Array) -> bool:
     rows, columns = wrong.any(axis=(0, 1, 3)), wrong.any(axis=(0, 1, 2))
     inner = wrong[..., 2:-2, 2:-2]
     return bool(rows.sum() > 2 and columns.sum() > 2 and not inner.any())
+
+
+def _frame(wrong: Array) -> int:
+    """Width of a frame, of two pixels or more, that is wrong where the rest of the image is right; 0 where none is."""
+    some = np.asarray(wrong.any(axis=(0, 1)))
+    rows = np.flatnonzero(~some.all(axis=1))
+    width = int(rows[0]) if rows.size else 0
+    if not 2 <= width < min(some.shape) / 2:
+        return 0
+    inner = (slice(width, some.shape[0] - width), slice(width, some.shape[1] - width))
+    outside = np.ones(some.shape, bool)
+    outside[inner] = False
+    return width if np.array_equal(some, outside) else 0
 
 
 def _rules(view: View) -> Iterator[str]:
