@@ -106,8 +106,12 @@ def recognise(pair: FilePair, comparison: Comparison, allowed: frozenset[str] = 
     """Return the algorithm that explains the first convolution that looks like one, and the comparison by its bounds.
 
     In that comparison convolutions whose errors are not like the algorithm's keep the bound of sums of products. None
-    where no convolution shows an algorithm. One of the families that are `allowed` comes first, and is rounding.
+    where no convolution shows an algorithm, and where the first weights are wrong. One of the families that are
+    `allowed` comes first, and is rounding.
     """
+    if any(judged.given for judged in comparison.failures):
+        # What is computed from other weights has errors of its own
+        return None
     seen = [Errors.of(sample) for sample in _samples(pair, comparison)]
     for errors in seen:
         alike = errors.alike(pair.u)

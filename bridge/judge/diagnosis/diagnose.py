@@ -287,6 +287,10 @@ class _Doctor:
         right = self.pair.start[parameter].astype(np.float64)
         found = self.pair.candidate.read(f"steps/0/weights/{parameter}", right.shape).astype(np.float64)
         search = Search(Case(judged.name, graph, Given(right.shape, right), found), self.deadline)
+        updated = new_weights_case(self.pair, graph, 0, parameter, True, self._graph)
+        if updated is not None and Search(replace(updated, found=found), self.deadline).t <= 1:
+            said = "the weights after the first update: each step's are written when they are new"
+            return self._said(judged, [Explanation((kind("previous_step"),), said, 0.0)], None, "")
         if not self._other_start():
             return self._searched(judged, search)
         finding = self._searched(judged, search) if not self.diagnosis.findings else None

@@ -103,7 +103,9 @@ def _axes(wrong: Array) -> list[str]:
         return [*said, f"the border only{_sides(wrong)}"]
     for used, what, size in ((rows, "row", height), (columns, "column", width)):
         if used.size < size:
-            said.append(f"{what}{'s' if used.size > 1 else ''} {_spanned(used)} of {size}")
+            irregular = used.size > FEW_LINES and np.unique(np.diff(used)).size > 1
+            said.append(f"{used.size} of the {what}s {used[0]} to {used[-1]}" if irregular else
+                        f"{what}{'s' if used.size > 1 else ''} {_spanned(used)} of {size}")
     return said
 
 
@@ -116,7 +118,7 @@ def _spanned(used: Array) -> str:
     if used.size < 3 and not (steps == 1).any():
         return _listed(used)
     if steps.size > 1:
-        return _listed(used) if used.size <= FEW_LINES else f"{used.size} of {used[0]} to {used[-1]}"
+        return _listed(used)
     if steps[0] == 1:
         return f"{used[0]} to {used[-1]}"
     return f"{used[0]}, {used[1]}, ..., {used[-1]} (every {steps[0]}th)"

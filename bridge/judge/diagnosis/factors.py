@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 
@@ -12,6 +13,9 @@ Array = np.ndarray
 
 #: Small numbers that somebody may have forgotten or added
 SMALL = (1.0, 2.0, 0.5, 4.0, 0.25, 3.0, 1 / 3)
+
+#: Largest denominator of a fraction that is short
+SHORT = 16
 
 #: Elements of a tensor that are proportional to another by chance
 FEW = 4
@@ -62,18 +66,25 @@ def factor_detail(factor: float, dimensions: dict[str, int]) -> str:
 
     >>> factor_detail(0.5, {}), factor_detail(1 / 1536, {"N": 1536})
     ('times 0.5 (1/2)', 'times 0.000651042 (1/N, N = 1536)')
+    >>> factor_detail(3.0, {"B": 4, "H": 12}), factor_detail(0.375, {"B": 4, "C": 3})
+    ('times 3 (3)', 'times 0.375 (3/8)')
     """
     said = f"times {factor:.6g}"
     if said == "times 1":
         said = f"times 1 {'+' if factor > 1 else '-'} {abs(factor - 1):.2g}"
     if is_count(factor, dimensions):
         return f"{said} (N/{dimensions['N'] / factor:.6g}, N = {dimensions['N']})"
+    short = Fraction(factor).limit_denominator(SHORT)
     for sign, text in ((1, ""), (-1, "-")):
         for small, power in _combinations(dimensions):
             value = sign * small * math.prod(float(dimensions[name]) ** p for name, p in power)
             if abs(value - factor) <= 1e-9 * abs(factor) and (power or small != 1 or sign < 0):
+                if len(power) > 1 and small != 1 and abs(float(short) - factor) <= 1e-9 * abs(factor):
+                    # A short fraction is the simpler reading
+                    return f"{said} ({short})"
                 sizes = ", ".join(f"{name} = {dimensions[name]}" for name, _ in power)
-                return f"{said} ({text}{_text(small, power)}{', ' + sizes if sizes else ''})"
+                read = f"{text}{_text(small, power)}{', ' + sizes if sizes else ''}"
+                return f"{said} ({read})"
     return f"{said} (no product of the dimensions)"
 
 
@@ -89,7 +100,10 @@ def _text(small: float, power: tuple[tuple[str, int], ...]) -> str:
 
 
 def _combinations(dimensions: dict[str, int]) -> list[tuple[float, tuple[tuple[str, int], ...]]]:
-    """Products of up to two dimensions, to the power 1 or -1, and a small number; simple ones first."""
+    """Products of up to two dimensions, to the power 1 or -1, and a small number; simple ones first.
+
+    A small whole number is read as that before it is read as a product.
+    """
     used = [name for name, size in dimensions.items() if size > 1]
     powers: list[tuple[tuple[str, int], ...]] = [()]
     powers += [((name, p),) for name in used for p in (-1, 1)]
@@ -97,7 +111,10 @@ def _combinations(dimensions: dict[str, int]) -> list[tuple[float, tuple[tuple[s
         ((one, p), (other, q)) for one, other in itertools.combinations(used, 2) for p in (-1, 1) for q in (-1, 1)
     ]
     simple = [(small, power) for power in powers for small in SMALL[:3]]
-    return simple + [(small, power) for power in powers for small in SMALL[3:]]
+    single = [one for one in simple if len(one[1]) <= 1]
+    whole: list[tuple[float, tuple[tuple[str, int], ...]]] = [(small, ()) for small in SMALL[3:]]
+    rest = [(small, power) for power in powers for small in SMALL[3:] if power]
+    return [*single, *whole, *(one for one in simple if len(one[1]) > 1), *rest]
 
 
 def _named(dimensions: dict[str, int]) -> list[float]:

@@ -27,7 +27,7 @@ def operation(model: Model, name: str, step: int = 0) -> str:
     return {
         "loss": "the loss",
         "masks": "how a dropout draws its mask",
-        "weights": "how the weights are read: the candidate did not start from the fixture's",
+        "weights": "how the weights are read, and when they are written: the file's first ones are not the fixture's",
         "optimizer": "the optimiser: the new weights do not follow from the candidate's own gradients",
         "update": "the update: the weights moved by something else than the gradient",
     }[kind]

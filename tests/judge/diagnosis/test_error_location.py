@@ -38,6 +38,7 @@ PLACES: list[tuple[str, Array, str, str]] = [
     ("the border", bordered(), "the border only", ""),
     ("two of its sides", wrong(ALL, ALL, ALL, [0, 23]), "the border only (left and right)", ""),
     ("an image", wrong(1), "image 1 of 3", ""),
+    ("many columns", wrong(ALL, ALL, ALL, [0, 1, 3, 4, 7, 9, 23]), "7 of the columns 0 to 23", ""),
     ("channels", wrong(ALL, [1, 3]), "channels 1, 3 of 4", ""),
     (
         "a tile",

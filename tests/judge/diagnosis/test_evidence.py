@@ -218,6 +218,12 @@ def test_zeros_that_a_sign_decides_are_no_dropout(lab: Lab) -> None:
     assert all(kind("dropout") not in one.kinds for one in search.run(search.place)[0])
 
 
+def test_axes_of_another_sort_are_no_rule(lab: Lab) -> None:
+    """No image has the number of a column from 6 on."""
+    found = seen(lab, DZ, at(lab.right(DZ), np.s_[..., 6:], 0.0))
+    assert found is not None and "in columns 6 to 11 of 12" in found.said and "image" not in found.said
+
+
 def test_noise_is_not_described(lab: Lab) -> None:
     """As many errors as elements, of any size: nothing is said of what has no structure."""
     rng = np.random.default_rng(0)

@@ -198,6 +198,15 @@ def given_by(value: Any) -> Callable[[Array], Array]:
     return lambda x: value
 
 
+def test_weights_that_are_written_after_the_update(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    fixture, right = fixtures["momentum"]
+    name = "weights/one/weight"
+    with h5py.File(right) as file:
+        after = {f"steps/{k}/{name}": given_by(file[f"steps/{k + 1}/{name}"][()]) for k in range(3)}
+    first, *_ = said(fixture, plant(right, tmp_path / "after.h5", after)).findings
+    assert first.name == name and "the weights after the first update" in first.explanations[0].detail
+
+
 def test_a_result_that_is_late_is_no_zero(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     fixture, right = fixtures["plain"]
     for name in ("loss", "grads/two/weight"):

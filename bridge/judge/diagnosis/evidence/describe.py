@@ -83,7 +83,8 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
 def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
     where = place(view)
     direct: list[Seen] = [] if case.updating is not None else list(_seen(view, late))
-    makers = (changed, proportional, partial(swapped, tensors=tensors), terms, padded, borders, tiles, counted, across_groups, wider)
+    makers = (changed, proportional, partial(swapped, tensors=tensors), terms, padded, borders, tiles, counted,
+              across_groups, wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)

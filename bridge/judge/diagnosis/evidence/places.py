@@ -63,13 +63,19 @@ def _frame(wrong: Array) -> int:
     return width if np.array_equal(some, outside) else 0
 
 
+def _alike(one: str, other: str) -> bool:
+    """Axes whose indices say something of each other: two of channels, or of pixels, or of taps."""
+    sorts = ({"channel", "input", "output"}, {"row", "column"})
+    return any(one.split()[-1] in sort and other.split()[-1] in sort for sort in sorts)
+
+
 def _rules(view: View) -> Iterator[str]:
     """Conditions by which elements are wrong: of their indices, and of the right value."""
     place, wrong = view.place, view.wrong.reshape(-1)[view.at]
     # Right by chance are numbers that are 0 or nearly so
     large = np.abs(view.r) > 10 * view.e
     for (a, one), (b, other) in itertools.combinations(enumerate(place), 2):
-        if min(view.right.shape[a], view.right.shape[b]) < 3:
+        if min(view.right.shape[a], view.right.shape[b]) < 3 or not _alike(view.axes[a], view.axes[b]):
             continue
         names = f"{view.axes[a]} and {view.axes[b]}"
         for said, rule in ((f"where {names} are equal", one == other), (f"where {names} differ", one != other),
@@ -79,12 +85,15 @@ def _rules(view: View) -> Iterator[str]:
                              for g in (2, 4, 8, 16) if 2 * g <= min(view.right.shape[a], view.right.shape[b])),
                            (f"where the {view.axes[a]} is above the {view.axes[b]} in number", one > other),
                            (f"where the {view.axes[a]} is below the {view.axes[b]} in number", one < other)):
-            if not wrong[~rule].any() and wrong[rule & large].size > 8 and wrong[rule & large].mean() > 0.9:
+            # Few elements are spared by chance
+            spared = np.count_nonzero(large & ~rule) > 8
+            if spared and not wrong[~rule].any() and wrong[rule & large].size > 8 and wrong[rule & large].mean() > 0.9:
                 yield said
     right = ~wrong
     if np.count_nonzero(wrong) >= 8 and np.count_nonzero(right) >= 8:
         for name, x in {"the right value": view.r, "the size of the right value": np.abs(view.r)}.items():
-            if x[wrong].min() > x[right].max():
+            # Where nothing is rounded what is 0 is right by itself
+            if x[wrong].min() > x[right].max() and not (x[right] == 0).all():
                 yield f"where {name} is above {x[right].max() + 0.0:.3g}"
             if x[wrong].max() < x[right].min():
                 yield f"where {name} is below {x[right].min() + 0.0:.3g}"

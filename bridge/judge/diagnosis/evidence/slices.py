@@ -183,4 +183,6 @@ def _few(given: Array, wanted: Array, row: Array) -> Array:
 
 def _sum(row: Array, word: str) -> str:
     parts = [f"{factor(float(row[j]))} times {word} {j}" for j in np.flatnonzero(row)]
+    if not parts:
+        return "0"
     return " + ".join(parts) if len(parts) <= 4 else f"a sum over {word}s ({listed(parts)})"
