@@ -69,6 +69,8 @@ LOCAL = ("corrupted", "overwritten", "uninitialised")
 FITTED, KEEPING = {"learning_rate", "clipped"}, {"stale", "previous_step", "accumulated"}
 #: Fewer numbers than this agree with a factor by chance
 ENOUGH = 4
+#: Numbers that are those of another tensor by chance are fewer
+MANY = 16
 #: Seconds for the gradient that must agree with what is said of a loss
 GRADIENT = 6.0
 
@@ -156,7 +158,9 @@ class _Doctor:
 
     def _searched(self, judged: Judged, search: Search) -> Finding:
         place = search.place
-        explanations, runner_up = search.run(place, None if self.diagnosis.findings else search_unobserved)
+        elsewhere = self._under_another_name(search)
+        explanations, runner_up = (elsewhere, None) if elsewhere else search.run(
+            place, None if self.diagnosis.findings else search_unobserved)
         self.diagnosis.hypotheses += search.count
         self.diagnosis.complete = self.diagnosis.complete and not search.cut
         if explanations and explanations[0].detail == "all zero" and self._is_late(judged):
@@ -174,6 +178,23 @@ class _Doctor:
         said = self._said(judged, explanations, runner_up, place.said)
         seen = self._seen(judged, search, explanations)
         return replace(said, share=place.wrong / search.found.size, seen=seen, cut=search.cut)
+
+    def _under_another_name(self, search: Search) -> list[Explanation]:
+        """The right numbers stand in the file as another tensor of this shape, which holds something else then."""
+        name, graph = search.case.name, search.case.graph
+        if search.case.updating is not None or name not in self.pair.shapes or search.found.size < MANY:
+            return []
+        wrong = {j.name for j in self.comparison.failures if j.step == graph.step}
+        for other in wrong - {name}:
+            if self.pair.shapes.get(other) == self.pair.shapes[name]:
+                there = graph.own(other)
+                if there is None or not there.any():
+                    continue
+                t = Search(replace(search.case, found=there), self.deadline).t
+                if t <= 1:
+                    said = f"its right numbers are in the file as {other}: names or pointers are exchanged"
+                    return [Explanation((kind("storage"),), said, t)]
+        return []
 
     def _seen(self, judged: Judged, search: Search, explanations: list[Explanation]) -> Seen | None:
         """What is seen of an error that nothing predicts."""

@@ -198,6 +198,17 @@ def given_by(value: Any) -> Callable[[Array], Array]:
     return lambda x: value
 
 
+def test_names_that_are_exchanged(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    fixture, right = fixtures["plain"]
+    names = "grads/two/output", "grads/then/output"
+    with h5py.File(right) as file:
+        swapped = {f"steps/{k}/{name}": given_by(file[f"steps/{k}/{other}"][()])
+                   for k in range(3) for name, other in (names, names[::-1])}
+    findings = said(fixture, plant(right, tmp_path / "swapped.h5", swapped)).findings
+    assert {one.name for one in findings[:2]} == set(names)
+    assert all("its right numbers are in the file as grads/t" in one.explanations[0].detail for one in findings[:2])
+
+
 def test_weights_that_are_written_after_the_update(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     fixture, right = fixtures["momentum"]
     name = "weights/one/weight"
