@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
 from bridge.judge.diagnosis.evidence.slices import mixtures
@@ -21,6 +22,7 @@ from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import MOSTLY, Explanation, Finding
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.step_graph import StepGraph
+from bridge.judge.oracle.reduced_precision import round_fraction
 from bridge.report.facts import finding_lines
 from tests.helpers.diagnosed import Lab, make
 
@@ -202,6 +204,35 @@ def test_a_loss_is_what_it_is_said_to_be_at_every_step(lab: Lab) -> None:
     same = described(root(1))
     assert same is not None and same.said == "it is the root of the mean square (RMSE)"
     assert described(1.1 * root(1)) is None
+
+
+def missing_run(d: Array, step: int) -> Array:
+    squares = (d * d).ravel().copy()
+    squares[32 * (step + 1): 32 * (step + 2)] = 0
+    return squares.mean()
+
+
+@pytest.mark.parametrize(("made", "said"), [
+    (lambda y, t, k: ((y - t)[:, :, 1:-1] ** 2).sum() / y.size, "without the first and last row, over all elements"),
+    (lambda y, t, k: ((y - t) ** 2)[[0, 0, 1, 2, 3]].mean(), "image 0 counts 2 times, divided by the sum"),
+    (lambda y, t, k: ((np.clip(y, -0.1, 0.1) - t) ** 2).mean(), "of the output limited to -0.1 .. 0.1"),
+    (lambda y, t, k: ((y - 0.98 * t) ** 2).mean(), "the target times 0.98"),
+    (lambda y, t, k: (round_fraction((y - t).astype(np.float32), 7).astype(float) ** 2).mean(), "rounded to bf16"),
+    (lambda y, t, k: missing_run(y - t, k), "without one run of 32 elements"),
+])
+def test_a_loss_of_many_is_said_where_it_holds_at_several_steps(
+    lab: Lab, made: Callable[[Array, Array, int], Array], said: str
+) -> None:
+    def case(step: int) -> Case:
+        right = lab.graph(step).operation("loss")
+        return lab.case("loss", np.array([made(right.y.value, right.target, step)]), step)
+
+    first, *later = (case(k) for k in range(3))
+    truth = first.right.full(lab.arithmetic)
+    found = describe(first, truth, lambda: False, later)
+    assert found is not None and said in found.said, found
+    later[1] = replace(later[1], found=1.001 * later[1].found)
+    assert describe(first, truth, lambda: False, later) is None
 
 
 def test_old_contents_are_seen_with_their_factor(lab: Lab) -> None:

@@ -14,7 +14,13 @@ from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.elementwise import Loss, LossGradient, Relu, ReluBackward
 from bridge.judge.diagnosis.evidence.borders import borders, counted, tiles
 from bridge.judge.diagnosis.evidence.groups import across_groups
-from bridge.judge.diagnosis.evidence.losses import gradients, losses, with_penalty
+from bridge.judge.diagnosis.evidence.losses import (
+    STEPS,
+    gradients,
+    losses,
+    losses_at_several_steps,
+    with_penalty,
+)
 from bridge.judge.diagnosis.evidence.memory import running_sums, strides, taps
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
 from bridge.judge.diagnosis.evidence.operands import changed, padded, proportional, recovered, swapped, terms, wider
@@ -168,15 +174,16 @@ def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Se
 
 
 def _loss(case: Case, right: Loss, later: Sequence[Case]) -> Seen | None:
-    seen = list(_losses(case, right))
+    steps = 1 + len(later)
+    seen = list(_losses(case, right, steps))
     for other in later:
         if isinstance(other.right, Loss) and np.isfinite(other.found).all():
-            said = {one.said for one in _losses(other, other.right)}
+            said = {one.said for one in _losses(other, other.right, steps)}
             seen = [one for one in seen if one.said in said]
     return chosen(seen)
 
 
-def _losses(case: Case, right: Loss) -> Iterator[Seen]:
+def _losses(case: Case, right: Loss, steps: int) -> Iterator[Seen]:
     others = {}
     graph = case.graph
     for k in range(graph.step):
@@ -194,7 +201,10 @@ def _losses(case: Case, right: Loss) -> Iterator[Seen]:
     expected = float(right.full(graph.arithmetic).value.reshape(-1)[0])
     others |= with_penalty(expected, graph.weights, graph.pair.optimizer.weight_decay)
     others |= _of_other_times(graph, expected)
-    yield from losses(right, float(case.found.reshape(-1)[0]), others, targets)
+    found = float(case.found.reshape(-1)[0])
+    yield from losses(right, found, others, targets)
+    if steps >= STEPS:
+        yield from losses_at_several_steps(right, found)
 
 
 def _of_other_times(graph: StepGraph, loss: float) -> dict[str, float]:

@@ -10,9 +10,14 @@ import numpy as np
 from bridge.judge.diagnosis.elementwise import Loss, LossGradient
 from bridge.judge.diagnosis.evidence.view import Array, Seen
 from bridge.judge.diagnosis.evidence.words import factor
+from bridge.judge.oracle.reduced_precision import round_fraction, truncate_fraction
 
 #: A single number agrees with another by chance, unless to nearly all of its digits
 AGREE = 3e-6
+#: Wrong steps from which on a loss is said to be one of many, at each of them
+STEPS = 3
+#: Numbers in a run of memory that one part of a program sums
+RUNS = (32, 64, 128, 256, 512, 1024)
 
 
 def losses(right: Loss, found: float, others: dict[str, float], targets: dict[str, Array]) -> Iterator[Seen]:
@@ -32,6 +37,79 @@ def losses(right: Loss, found: float, others: dict[str, float], targets: dict[st
             if value and abs(times * value - found) <= AGREE * abs(found):
                 yield Seen(f"it is {f'{factor(times)} times ' if times != 1 else ''}{said}",
                            "the definition of the loss", 0.0, int(times != 1))
+
+
+def losses_at_several_steps(right: Loss, found: float) -> Iterator[Seen]:
+    """Yield losses of which there are so many that one step alone agrees with some: they must hold at several."""
+    y, t = right.y.value, right.target
+    known: dict[str, float] = {}
+    for said, value in (*_rounded(y, t), *_limited(y, t), *_weighted(y - t)):
+        known[f"the loss {said}"] = right.scale * value
+    for said, value in known.items():
+        if abs(value - found) <= AGREE * abs(found):
+            yield Seen(f"it is {said}", "what the loss is summed over, and how", 0.0, 1)
+    squares = np.ravel((y - t) ** 2)
+    total = float(squares.sum())
+    for run in RUNS:
+        parts = np.add.reduceat(squares, np.arange(0, squares.size, run)) if squares.size > run else np.zeros(0)
+        if (np.abs(right.scale * (total - parts) - found) <= AGREE * abs(found)).any():
+            yield Seen(f"it is the loss without one run of {run} elements",
+                       "partial sums that are added at the same time: a race on the accumulator", 0.0, 2)
+            return
+    yield from _scaled_target(right, found)
+
+
+def _rounded(y: Array, t: Array) -> Iterator[tuple[str, float]]:
+    """Sums of squares of operands of fewer bits."""
+    for name, bits in (("TF32", 10), ("bf16", 7)):
+        for how, change in (("rounded to", round_fraction), ("cut off to", truncate_fraction)):
+            y_low, t_low, d_low = (change(x.astype(np.float32), bits).astype(np.float64) for x in (y, t, y - t))
+            yield f"of differences {how} {name}", float((d_low**2).sum())
+            yield f"of outputs and targets {how} {name}", float(((y_low - t_low) ** 2).sum())
+
+
+def _limited(y: Array, t: Array) -> Iterator[tuple[str, float]]:
+    """Limits of one digit that something goes beyond."""
+    for most in (digit * 10.0**power for power in range(-4, 4) for digit in range(1, 10)):
+        if most < np.abs(y).max():
+            yield f"of the output limited to {-most:g} .. {most:g}", float(((np.clip(y, -most, most) - t) ** 2).sum())
+        if most < np.abs(t).max():
+            yield f"of the target limited to {-most:g} .. {most:g}", float(((y - np.clip(t, -most, most)) ** 2).sum())
+
+
+def _weighted(d: Array) -> Iterator[tuple[str, float]]:
+    """Sums in which an image, or the first and last row or column, count otherwise; over all, or over what counts."""
+    parts, n = (d * d).sum((1, 2, 3)), len(d)
+    for i in range(n if n <= 16 else 0):
+        for times in (0.5, 2.0):
+            value = float(parts.sum() + (times - 1) * parts[i])
+            yield f"in which image {i} counts {times:g} times", value
+            yield f"in which image {i} counts {times:g} times, divided by the sum of the weights", value * n / (
+                n + times - 1)
+    for axis, word in ((2, "row"), (3, "column")):
+        size = d.shape[axis]
+        for by in (1, 2, 3, 4):
+            if size > 2 * by:
+                inner = float((np.take(d, range(by, size - by), axis) ** 2).sum())
+                where = f"the first and last {word}" if by == 1 else f"the first and last {by} {word}s"
+                yield f"without {where}, over all elements", inner
+                yield f"without {where}", inner * size / (size - 2 * by)
+    for by in (3, 4, 5, 6, 8):
+        if min(d.shape[2:]) > 2 * by:
+            yield f"without a border of {by}, over all elements", float((d[..., by:-by, by:-by] ** 2).sum())
+
+
+def _scaled_target(right: Loss, found: float) -> Iterator[Seen]:
+    """The target times a short number, which is solved for."""
+    y, t = right.y.value, right.target
+    a, b, c = float((t * t).sum()), float((y * t).sum()), float((y * y).sum()) - found / right.scale
+    root = b * b - a * c
+    if not (a > 0 and root > 0):
+        return
+    for one in ((b + root**0.5) / a, (b - root**0.5) / a):
+        if abs(float(f"{one:.2g}") - one) <= 1e-4 * abs(one) and abs(one - 1) > 1e-3:
+            yield Seen(f"it is the loss of the target times {one:.2g}", "how the target is scaled before it is used",
+                       0.0, 1)
 
 
 def _of(d: Array, target: Array, y: Array) -> dict[str, float]:
