@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +31,6 @@ Array = np.ndarray
 Z, DX, DW, DB, DY, A, DZ = (
     "forward/two", "grads/relu/output", "grads/two/weight", "grads/two/bias", "grads/three/output", "forward/relu",
     "grads/two/output")
-
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
@@ -233,6 +233,22 @@ def test_a_loss_of_many_is_said_where_it_holds_at_several_steps(
     assert found is not None and said in found.said, found
     later[1] = replace(later[1], found=1.001 * later[1].found)
     assert describe(first, truth, lambda: False, later) is None
+
+
+def test_another_input_is_solved_for(tmp_path: Path) -> None:
+    """By half of the filters; the others confirm it."""
+    lab = Lab(*make(tmp_path, model=lambda: torch.nn.Sequential(torch.nn.Conv2d(1, 8, 3, padding=1)), batch=2))
+
+    def of_input(change: Callable[[Array], Array]) -> Seen | None:
+        x = change(lab.graph().operation("forward/0").x.value)
+        return seen(lab, "forward/0", with_operand(lab, "forward/0", x=Bounded(x)))
+
+    flat, coarse = of_input(lambda x: x - x.mean(3, keepdims=True)), of_input(lambda x: np.rint(20 * x) % 7)
+    noise = seen(lab, "forward/0", np.random.default_rng(0).standard_normal(lab.right("forward/0").shape))
+    lab.close()
+    assert flat is not None and "right but for the input: it is the right value plus a number for each" in flat.said
+    assert coarse is not None and "it is what another input gives, whose pixels are" in coarse.said
+    assert noise is None
 
 
 def test_old_contents_are_seen_with_their_factor(lab: Lab) -> None:

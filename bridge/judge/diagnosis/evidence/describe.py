@@ -28,7 +28,7 @@ from bridge.judge.diagnosis.evidence.places import place
 from bridge.judge.diagnosis.evidence.proportions import proportions
 from bridge.judge.diagnosis.evidence.slices import copies, mixtures, moved
 from bridge.judge.diagnosis.evidence.values import constants, functions, unnamed
-from bridge.judge.diagnosis.evidence.view import AXES, MOST, Array, Seen, View
+from bridge.judge.diagnosis.evidence.view import AXES, EXACT, MOST, Array, Seen, View
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.output_faults import axis_names
 from bridge.judge.diagnosis.records import MOSTLY
@@ -40,6 +40,8 @@ Matcher = Callable[[View], Iterable[Seen]]
 MANY = 2**22
 #: Numbers beyond which a description of the wrong elements alone may be the simpler one
 FEW = 4
+#: Different numbers up to which they are said to be few
+LEVELS = 300
 #: What is tried of every tensor, the simple first
 MATCHERS: tuple[Matcher, ...] = (
     constants, functions, proportions, copies, moved, running_sums, strides, taps, turned, mixtures, neighbours,
@@ -167,10 +169,20 @@ def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Se
         # A factor of the kernel is one of what it meets
         also = ", or what it is multiplied with" if words == "the kernel" else ""
         yield replace(best, said=said, look_at=f"{words}{also}: {best.look_at}")
+    elif words == "the input":
+        yield Seen(f"it is what another input gives{_levels(operand.found)}",
+                   "how the input is read, and what is done to it before it is used", EXACT, 100)
     elif where and words in ("the kernel", "the bias"):
         # Few numbers give all of the result. Any result has a target, a mask, a step that give it
         yield Seen(f"right but for {words}, which is wrong {where}", f"{words} {where}", MOSTLY / 2,
                    100)
+
+
+def _levels(x: Array) -> str:
+    """How many values numbers take, where they are few; they are known to some digits."""
+    apart = np.diff(np.sort(x.ravel())) > 1e-4 * float(np.abs(x).max())
+    levels = 1 + int(np.count_nonzero(apart))
+    return f", whose pixels are {levels} different numbers only" if 4 * levels <= x.size and levels <= LEVELS else ""
 
 
 def _loss(case: Case, right: Loss, later: Sequence[Case]) -> Seen | None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,6 +20,9 @@ from bridge.judge.diagnosis.output_faults import axis_names
 
 #: Elements of a convolution to which a kernel is fitted, and the largest kernel that is
 PIXELS, LARGEST = 3000, 600
+#: An input is solved for where it has so few pixels times filters, and most of the result is wrong; iterations, and
+#: what may be left of the error of filters that it was not fitted to
+PIXELS_OF_INPUT, MOST, ITERATIONS, LEFT = 2**17, 0.5, 200, 0.01
 #: Numbers of an operand, and products of a filter gradient, up to which other operands are tried
 MANY, COSTLY = 2**21, 2**26
 #: Names of operands in the sentence
@@ -68,6 +72,8 @@ def recovered(view: View, case: Case, tensors: dict[str, Array]) -> Iterator[tup
             yield "the step (w - w')/lr", View(used, right_one, error, view.axes, others)
     elif isinstance(right, Forward | Data):
         yield from _kernels(view, case, right, tensors)
+        if isinstance(right, Forward):
+            yield from _inputs(view, right, tensors)
 
 
 def changed(view: View, case: Case) -> Iterator[Seen]:
@@ -191,6 +197,52 @@ def padded(view: View, case: Case) -> Iterator[Seen]:
 
 def _same(tensors: dict[str, Array], other: Array) -> dict[str, Array]:
     return {name: x for name, x in tensors.items() if x.shape == other.shape and not np.array_equal(x, other)}
+
+
+def _inputs(view: View, right: Forward, tensors: dict[str, Array]) -> Iterator[tuple[str, View]]:
+    """The input by which every second filter gives what was found, where the other filters confirm it."""
+    x, layer = right.x.value, right.layer
+    half = layer.out_channels // 2
+    several = half * view.right[0, 0].size >= 2 * x[0].size
+    if layer.groups != 1 or not several or x.size * layer.out_channels > PIXELS_OF_INPUT or view.wrong.mean() < MOST:
+        return
+    b = np.zeros(layer.out_channels) if right.b is None else right.b
+    z = view.found - b[:, None, None]
+
+    def part(chosen: slice) -> tuple[Forward, Data]:
+        one = replace(layer, out_channels=right.w[chosen].shape[0], bias=False)
+        shape = (z.shape[0], one.out_channels, *z.shape[2:])
+        given = Bounded(np.zeros(shape))
+        return (right.replaced(shape=shape, layer=one, w=right.w[chosen], b=None),
+                Data(x.shape, one, given, right.w[chosen]))
+
+    forward, back = part(slice(0, None, 2))
+    used = _least_squares(forward, back, z[:, ::2], x)
+    other = part(slice(1, None, 2))[0]
+    left = np.linalg.norm(other.replaced(x=Bounded(used)).values() - z[:, 1::2])
+    error = np.linalg.norm((view.found - view.right)[:, 1::2])
+    if left <= LEFT * error:
+        size = float(np.abs(used).max())
+        yield "the input", View(used, x, np.full(1, 2e-5 * size), AXES["nchw"], _same(tensors, x))
+
+
+def _least_squares(forward: Forward, back: Data, z: Array, start: Array) -> Array:
+    """The x of the least |forward(x) - z|, by conjugate gradients on the normal equations."""
+    x = start.copy()
+    rest = z - forward.replaced(x=Bounded(x)).values()
+    down = back.replaced(dz=Bounded(rest)).values()
+    towards, square = down, float(np.vdot(down, down))
+    end = 1e-18 * square
+    for _ in range(ITERATIONS):
+        if not square > end:
+            break
+        seen = forward.replaced(x=Bounded(towards)).values()
+        step = square / float(np.vdot(seen, seen))
+        x, rest = x + step * towards, rest - step * seen
+        down = back.replaced(dz=Bounded(rest)).values()
+        new = float(np.vdot(down, down))
+        towards, square = down + new / square * towards, new
+    return x
 
 
 def _kernels(view: View, case: Case, right: Forward | Data, tensors: dict[str, Array]) -> Iterator[tuple[str, View]]:
