@@ -56,10 +56,23 @@ def new_weights_case(
     rates = {said: pair.optimizer_at(k).lr for said, k in around.items() if 0 <= k < pair.steps}
     settings = pair.optimizer_of(parameter, step)
     updating = Updating(settings, parameter, weights, gradients, errors, others, after, pair.u, trained, rates,
-                        _norms(pair, steps), pair.batch_shape[0])
+                        _norms(pair, steps), pair.batch_shape[0],
+                        _before(pair, [*others], steps[:-1]))
     right = updating.right()
     return Case(f"optimizer/{parameter}", graph, right, after, updating=updating)
 
+
+def _before(pair: FilePair, others: list[str], steps: list[int]) -> dict[str, list[tuple[Array, Array]]]:
+    """Weights and gradients of other parameters at the steps before; without those that the file lacks."""
+    found = {}
+    for name in others:
+        shape = pair.start[name].shape
+        known = [pair.start if k == 0 else pair.parameters(pair.candidate, k) for k in steps]
+        paths = [f"steps/{k}/grads/{name}" for k in steps]
+        if steps and all(one is not None for one in known) and all(pair.candidate.has(path) for path in paths):
+            found[name] = [(one[name].astype(np.float64), pair.candidate.read(path, shape).astype(np.float64))
+                           for one, path in zip(known, paths, strict=True) if one is not None]
+    return found
 
 
 def _norms(pair: FilePair, steps: list[int]) -> tuple[float, ...]:

@@ -221,6 +221,8 @@ def _momenta(case: Updating, sgd: Sgd) -> Hypotheses:
     for said, other in variants:
         if other != sgd:
             yield hypothesis("momentum", said, case.by(other))
+    for name in case.before:
+        yield hypothesis("momentum", f"the buffer is that of {name}", case.with_memory_of(name))
     if sgd.dampening:
         damped = case.by(sgd, first=1 - sgd.dampening)
         yield hypothesis("momentum", "dampening in the first step too", damped)

@@ -34,6 +34,7 @@ class Updating:
     rates : the learning rates of other steps, by words for them
     norms : Euclidean norms of the gradients of all parameters together, of each step; empty where one is not known
     images : in a batch
+    before : weights and gradients of other parameters of the same shape at the steps before this one, by name
     """
 
     settings: Optimizer
@@ -48,6 +49,7 @@ class Updating:
     rates: Mapping[str, float] = field(default_factory=dict)
     norms: tuple[float, ...] = ()
     images: int = 1
+    before: Mapping[str, list[tuple[Array, Array]]] = field(default_factory=dict)
 
     def right(self) -> Given:
         """Return the new weights by the right rule."""
@@ -97,3 +99,13 @@ class Updating:
                 w, rounded = update.new_weights(self.settings, w, direction, self.u)
                 error = error + rounded
         return Given(w.shape, w, error)
+
+    def with_memory_of(self, other: str) -> Given:
+        """Return the new weights if the optimiser finds what it remembers of another parameter; it is momentum."""
+        memory = Momentum()
+        for w, gradient in self.before[other]:
+            memory.direction(self.settings, self.name, w, (gradient, np.zeros(1)), self.u)
+        given = self.gradients[-1], self.errors[-1]
+        taken = memory.direction(self.settings, self.name, self.weights[-1], given, self.u)
+        value, bound = update.new_weights(self.settings, self.weights[-1], taken, self.u)
+        return Given(value.shape, value, bound)

@@ -187,6 +187,36 @@ def test_what_is_said_of_an_update_holds_at_every_step(
         assert findings and all(detail in one.explanations[0].detail for one in findings), findings
 
 
+class Exchanged(Operations):
+    """The buffers of two parameters of one shape are exchanged before the third step."""
+
+    def velocity(self, name: str, old: torch.Tensor | None, g: torch.Tensor) -> torch.Tensor:
+        steps = self.count[name] = self.count.get(name, 0) + 1
+        other = {"0/bias": "2/bias", "2/bias": "0/bias"}.get(name)
+        if steps == 3 and other:
+            old = self.last[other]
+        found = super().velocity(name, old, g)
+        if steps < 3:
+            self.last[name] = found
+        return found
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.count: dict[str, int] = {}
+        self.last: dict[str, torch.Tensor] = {}
+
+
+def test_momentum_of_another_parameter(tmp_path: Path) -> None:
+    def two() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Conv2d(1, 5, 3), torch.nn.ReLU(), torch.nn.Conv2d(5, 5, 3))
+
+    fixture, _ = make(tmp_path, model=two, momentum=0.9, weight_decay=0.01)
+    findings = said(fixture, train(fixture, tmp_path / "exchanged.h5", Exchanged)).findings
+    details = {one.name: one.explanations[0].detail for one in findings if one.explanations}
+    assert details == {"optimizer/0/bias": "the buffer is that of 2/bias",
+                       "optimizer/2/bias": "the buffer is that of 0/bias"}
+
+
 def test_a_learning_rate_needs_more_numbers_than_a_bias_of_one_channel(tmp_path: Path) -> None:
     fixture, _ = make(tmp_path, model=lambda: torch.nn.Sequential(torch.nn.Conv2d(1, 1, 3, padding=1)), momentum=0.9)
     moved = replace(update=lambda self, n, w, g: Operations.update(self, n, w, g) + 0.1 * n.endswith("/bias"))
