@@ -44,8 +44,7 @@ def neighbours(view: View) -> Iterator[Seen]:
     elif np.ptp(weights[there]) <= 1e-3 * np.abs(weights[there]).max() and there.size == len(rows) * len(cols):
         each = factor(float(weights[there].mean()))
         said = f"it is {each} times the sum over the {len(rows)} x {len(cols)} pixels around"
-        look = ("a filter, a pooling or an interpolation that averages pixels; where a stride is undone, the test "
-                "whether a pixel lies on it")
+        look = "a filter, a pooling or an interpolation that averages pixels"
     else:
         words = [f"{factor(float(weights[k]))} times the pixel {_away(offsets[k])}" for k in there]
         said = f"it is a combination of right pixels: {listed(words)}"

@@ -22,14 +22,11 @@ def place(view: View) -> str:
     shape, used = view.right.shape, view.used()
     if view.right.size == 1:
         return ""
-    # What is 0 by itself can hardly be wrong
-    able = (np.abs(view.right) > 10 * view.bound) | view.wrong
     narrow = [(indices(one, size, word), 2 * one.size <= size)
-              for axis, (one, size, word) in enumerate(zip(used, shape, view.axes, strict=True))
-              if 0 < one.size < size and _spared(able, used, axis)]
+              for one, size, word in zip(used, shape, view.axes, strict=True) if 0 < one.size < size]
     words = [word for word, _ in narrow]
     inside = view.wrong[np.ix_(*used)]
-    share = float(inside.sum() / max(able[np.ix_(*used)].sum(), 1))
+    share = float(inside.mean())
     if len(shape) == 4 and view.axes[2] == "row" and (frame := _frame(view.wrong)):
         words = [word for word in words if "row" not in word and "column" not in word]
         return f"in a border of {frame} pixels{', in ' + ', '.join(words) if words else ''}"
@@ -42,13 +39,6 @@ def place(view: View) -> str:
     if rule:
         words = [word for word, is_narrow in narrow if is_narrow]
     return " ".join(filter(None, [f"in {', '.join(words)}" if words else "", rule]))
-
-
-def _spared(able: Array, used: list[Array], axis: int) -> bool:
-    """Whether an index of an axis is right although there is something that could be wrong."""
-    part = able[np.ix_(*(np.arange(n) if a == axis else used[a] for a, n in enumerate(able.shape)))]
-    there = np.flatnonzero(part.any(axis=tuple(a for a in range(able.ndim) if a != axis)))
-    return bool(np.setdiff1d(there, used[axis]).size)
 
 
 def _border(wrong: Array) -> bool:
