@@ -92,8 +92,7 @@ def _rules(view: View) -> Iterator[str]:
     right = ~wrong
     if np.count_nonzero(wrong) >= 8 and np.count_nonzero(right) >= 8:
         for name, x in {"the right value": view.r, "the size of the right value": np.abs(view.r)}.items():
-            # Where nothing is rounded what is 0 is right by itself
-            if x[wrong].min() > x[right].max() and not (x[right] == 0).all():
+            if x[wrong].min() > x[right].max():
                 yield f"where {name} is above {x[right].max() + 0.0:.3g}"
             if x[wrong].max() < x[right].min():
                 yield f"where {name} is below {x[right].min() + 0.0:.3g}"
