@@ -116,7 +116,8 @@ def _has_bias_less_target(pair: FilePair, step: int) -> bool:
     last, shape = pair.model.layers[-1], pair.output_shape
     paths = [f"steps/{step}/{name}" for name in (_gradient(pair), f"forward/{last.name}")]
     weights = pair.start if step == 0 else pair.parameters(pair.candidate, step)
-    if weights is None or f"{last.name}/bias" not in weights or not all(pair.candidate.has(path) for path in paths):
+    known = weights is not None and f"{last.name}/bias" in weights and all(pair.candidate.has(path) for path in paths)
+    if len(shape) != 4 or weights is None or not known:
         return False
     b = weights[f"{last.name}/bias"].astype(pair.dtype)[:, None, None]
     for image in range(shape[0]):
