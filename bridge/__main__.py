@@ -13,10 +13,10 @@ COMMANDS = {
     "bridge.validate": "Is the Fortran training step right?",
     "bridge.compare": "Is the result of any other program right?",
     "bridge.identities": "Do a result's own tensors fit together?",
-    "bridge.gradcheck": "Do central differences confirm the gradients?",
+    "bridge.gradcheck": "Do differences confirm the gradients?",
     "bridge.step": "Train in Fortran; write every tensor.",
     "bridge.exchange.upgrade": "Rewrite a file of version 1 as 2.",
-    "bridge.doctor": "What works on this machine, and what is missing?",
+    "bridge.doctor": "What works here, and what is missing?",
     "reference.export": "Train in PyTorch; write every tensor.",
 }
 #: Programs without Python

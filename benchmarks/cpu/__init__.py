@@ -14,7 +14,7 @@ from types import ModuleType
 SECTIONS = {
     "step": "a training step beside PyTorch and JAX: time and peak memory",
     "layers": "the layers as a share of what the machine can do, with the roofline",
-    "operations": "operations of graphs beside PyTorch, the memory's bandwidth and OpenBLAS",
+    "operations": "operations of graphs beside PyTorch, the bandwidth and OpenBLAS",
     "sweep": "many shapes of convolutions beside PyTorch, pass by pass",
     "growth": "how time and memory grow with size, channels, batch and threads",
     "calls": "what a call from Python into Fortran costs",

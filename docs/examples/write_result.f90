@@ -14,7 +14,7 @@ program write_result
    call h5ltread_dataset_float_f(fixture, "/steps/0/forward/conv1", z, dims, status)
    call h5fcreate_f("result.h5", H5F_ACC_TRUNC_F, result, status)
    call h5ltset_attribute_string_f(result, "/", "format", "cnn-exchange", status)
-   call h5ltset_attribute_int_f(result, "/", "format_version", [1], 1_size_t, status)
+   call h5ltset_attribute_int_f(result, "/", "format_version", [2], 1_size_t, status)
    call h5gcreate_f(result, "/steps", group, status)
    call h5gcreate_f(result, "/steps/0", group, status)
    call h5gcreate_f(result, "/steps/0/forward", group, status)
