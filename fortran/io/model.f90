@@ -152,6 +152,8 @@ contains
       !> Names the first member
       type(error_type), allocatable, intent(out) :: error
       type(name_type), allocatable :: inside(:)
+      ! gfortran's debug build takes its bounds for uninitialised without
+      allocate (inside(0))
       call group_members(file, path, inside, error)
       if (allocated(error)) return
       if (size(inside) > 0) call fail(error, file%path//": model: "//what//" has the member '"//inside(1)%text// &

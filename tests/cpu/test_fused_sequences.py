@@ -103,7 +103,7 @@ def test_a_nan_reaches_what_depends_on_it_and_nothing_else() -> None:
         efficient.forward(x)
         x[0, 1, row, 20] = np.nan
         # Past the check that refuses such an input
-        extension.call("network_forward", efficient._handle, x.ctypes.data, np.array(x.shape[::-1], np.int32))
+        extension.call("network_forward", efficient._handle, x.ctypes.data, np.array(x.shape[::-1], np.int32), 4)
         reached = np.zeros((100, 40), bool)
         reached[max(0, row - 3):row + 4, 17:24] = True
         assert np.array_equal(np.isnan(efficient.output("c")[0, 0]), reached)

@@ -243,7 +243,7 @@ def _model(file: h5py.File, name: str, r: Random) -> None:
                 file.pop(r.choice(["model", "model/layers", "model/loss"]), None)
             case 1:
                 node.create_group(r.choice(["x", "a b", "\u202e"]))
-            case 2:
+            case 2 if "model/layers/conv1" in file:
                 file["model"].move("layers/conv1", r.choice(["layers/input", "layers/relu1/x", "conv1"]))
             case 3 if len(node.attrs):
                 del node.attrs[r.choice(list(node.attrs))]

@@ -29,7 +29,7 @@ from tests.software_device import SoftwareDevice
 
 #: Shapes of a batch of the fixture's network
 X = (2, 1, 6, 7)
-SETTINGS = (0.25, 0.9, 0.0, 0.01, 1)
+SETTINGS = ("sgd", np.array([0.25, 0.9, 0.0, 0.01, 1, 0, 0, 0]))
 WAITS, LAUNCHES = "host synchronisations", "kernel launches"
 OWN = -1
 
@@ -77,13 +77,13 @@ class Training:
         self.losses: list[float] = []
 
     def forward(self) -> None:
-        extension.call("network_forward", self.net._handle, self.x.operand.address, self.x.operand.extent)
+        extension.call("network_forward", self.net._handle, self.x.operand.address, self.x.operand.extent, 4)
 
     def step(self, *, read: bool = True) -> None:
         """The loss is kept if it is read."""
         x, y = self.x.operand, self.y.operand
-        loss = extension.call("network_step", self.net._handle, x.address, x.extent, y.address, y.extent, *SETTINGS,
-                              int(read))
+        loss = extension.call("network_step", self.net._handle, x.address, x.extent, 4, y.address, y.extent,
+                              *SETTINGS, int(read))
         self.losses += [loss] if read else []
 
     def result(self) -> bytes:
@@ -183,7 +183,8 @@ def captured_graphs_follow_memory() -> None:
             x, w = DeviceArray.from_numpy(batch(1, (2, 8, 60, 60))), DeviceArray.from_numpy(batch(2, (8, 8, 3, 3)))
             conv2d(x, w, device="cuda,math=bf16")
         if i == 7:
-            extension.call("network_forward", training.net._handle, larger.operand.address, larger.operand.extent)
+            extension.call("network_forward", training.net._handle, larger.operand.address, larger.operand.extent,
+                           4)
         assert (strict.counter("cudaFree") > before) == (i in (4, 7))
         training.step()
     assert training.result() == right
@@ -220,7 +221,7 @@ def fed_steps() -> None:
         training = Training(device)
         for i, (x, y) in enumerate(given):
             use((OWN, a, 0)[i % 3])
-            extension.call("network_feed", training.net._handle, x.ctypes.data, np.array(X[::-1], np.int32),
+            extension.call("network_feed", training.net._handle, x.ctypes.data, np.array(X[::-1], np.int32), 4,
                            y.ctypes.data, np.array(X[::-1], np.int32))
             training.losses.append(extension.call("network_step_fed", training.net._handle, *SETTINGS, int(i == 3)))
         right = right or training.result()
@@ -235,7 +236,8 @@ def feeding_does_not_wait_for_a_step() -> None:
     extent = np.array(X[::-1], np.int32)
     for i in range(6):
         before = counts(("cudaStreamSynchronize", "device synchronisations", WAITS))
-        extension.call("network_feed", training.net._handle, *(host.ctypes.data, extent) * 2)
+        extension.call("network_feed", training.net._handle, host.ctypes.data, extent, 4, host.ctypes.data,
+                       extent)
         extension.call("network_step_fed", training.net._handle, *SETTINGS, 0)
         after = counts(before)
         if i > 2:
