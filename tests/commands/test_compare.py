@@ -369,7 +369,7 @@ def test_wrong_first_weights(pair: tuple[Path, Path], tmp_path: Path) -> None:
     path = plant(path, tmp_path / "bad.h5", {"steps/0/weights/conv1/weight": lambda w: w + np.float32(1e-3)})
     answer = ask(pair[0], path)
     assert answer.code == 1 and "BUG: weights/conv1/weight of step 0" in answer.words
-    assert "did not start from the fixture's" in answer.words
+    assert "the file's first ones are not the fixture's" in answer.words
 
 
 def test_values_beyond_the_range_are_judged(tmp_path: Path) -> None:
