@@ -69,8 +69,16 @@ def _fill(template: Path, path: Path, values: dict[str, str]) -> Path:
     text = template.read_text(encoding="utf-8")
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
-    path.write_text(text, encoding="utf-8")
-    return path
+    # In a folder of the template's name, by which `main` finds what it includes
+    place = path.parent / template.parent.relative_to(FORTRAN) / path.name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text, encoding="utf-8")
+    return place
+
+
+def _included(path: Path, folder: Path) -> list[str | Path]:
+    """Where a filled template finds what its template includes."""
+    return ["-I", FORTRAN / path.parent.relative_to(folder)] if path.is_relative_to(folder) else []
 
 
 def main() -> int:
@@ -87,7 +95,7 @@ def main() -> int:
                 absent |= modules(text)
                 left_out += 1
                 continue
-            options = ["-module-dir", folder, "-I", folder, "-I", FORTRAN / "cpu/kernels",
+            options = ["-module-dir", folder, "-I", folder, *_included(path, Path(folder)),
                        *([] if path.suffix == ".cuf" else STANDARD)]
             done = subprocess.run([flang, "-fc1", "-fsyntax-only", *options, path],
                                   capture_output=True, text=True, check=False)
