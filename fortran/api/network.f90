@@ -194,7 +194,7 @@ contains
    end subroutine network_steps_done
 
    !> How a network's convolutions are computed for an input of these extents, a line for each fused sequence; see
-   !> cnn_model_network_plan
+   !> cnn_model_chain_plan
    subroutine network_plan(handle, x_extent, text, ierr, errmsg)
       !> The network's number
       integer(c_int), intent(in) :: handle
