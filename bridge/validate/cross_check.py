@@ -49,8 +49,9 @@ def _network(pair: FilePair, device: str) -> Network:
     for name, w in pair.start.items():
         network.parameters[name.replace("/", ".")][...] = to_device(w, device)
     for name, array in network.buffers.items():
-        path = f"state/{name.replace('.', '/')}"
-        array[...] = to_device(pair.reference.read(path, array.shape).astype(network.dtype), device)
+        layer, _, kind = name.rpartition(".")
+        found = pair.reference.read(f"state/{layer}/{kind}", array.shape)
+        array[...] = to_device(found.astype(network.dtype), device)
     network.frozen = [name.replace("/", ".") for name in pair.frozen]
     return network
 

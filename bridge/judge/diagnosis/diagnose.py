@@ -79,10 +79,15 @@ def _is_fitted(one: Explanation) -> bool:
     return bool(FITTED & {kind.key for kind in one.kinds})
 
 
+def _is_same(one: Explanation, step: list[Explanation]) -> bool:
+    """Whether a later step is explained in the same words."""
+    return any((other.kinds, other.detail) == (one.kinds, one.detail) for other in step)
+
+
 def _holds(one: Explanation, step: list[Explanation], size: int) -> bool:
     """Whether an explanation is among those of a later step."""
     keys = {kind.key for kind in one.kinds}
-    if any((other.kinds, other.detail) == (one.kinds, one.detail) for other in step):
+    if _is_same(one, step):
         return True
     if keys == {"learning_rate"}:
         return size >= ENOUGH and any(other.kinds == one.kinds for other in step)
@@ -234,6 +239,8 @@ class _Doctor:
         later = [self._explained(other) for other in self.comparison.failures
                  if explanations and other.name == judged.name and other.step > judged.step]
         held = [one for one in explanations if all(_holds(one, step, size) for step in later)]
+        # One number for all steps comes before another one for each
+        held.sort(key=lambda one: not all(_is_same(one, step) for step in later))
         known = {(one.kinds, one.detail) for finding in self.diagnosis.findings for one in finding.explanations}
         if size < ENOUGH:
             held = [one for one in held if not _is_fitted(one) or (one.kinds, one.detail) in known]
