@@ -201,3 +201,21 @@ def test_shapes_that_do_not_fit_are_named() -> None:
     net = Network(Model((Conv2d("a", 1, 2, (3, 3)), Add("sum", inputs=("a", "input")))))
     with pytest.raises(bridge.EngineError, match=r"layer sum \(add\): .*\(1, 2, 3, 4\).*\(1, 1, 5, 6\)"):
         net.forward(np.ones((1, 1, 5, 6), np.float32))
+
+
+def test_running_statistics_begin_as_torchs() -> None:
+    from bridge.operations import BatchNorm2d
+    net = Network(Model((BatchNorm2d("norm", 2, track_running_stats=True),)))
+    assert {name: array.tolist() for name, array in net.buffers.items()} == {
+        "norm.running_mean": [0, 0], "norm.running_var": [1, 1]}
+
+
+def test_the_optimizer_of_an_update_is_saved(tmp_path: Path) -> None:
+    _, net, x = made("Denoiser", "float32")
+    net.forward(x)
+    net.loss(x)
+    net.backward()
+    net.update(Adam(0.25))
+    net.save(tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert file["optimizer"].attrs["type"].decode() == "adam" and file["optimizer"].attrs["lr"] == 0.25
