@@ -23,6 +23,7 @@ from bridge.judge.measure.per_batch import BatchVisitor, visit_graph
 from bridge.judge.measure.per_image import ImageVisitor, reference_counts, visit_batch
 from bridge.judge.measure.unjudged import list_unjudged, list_unknown
 from bridge.judge.measure.updates import WIDE, UpdateCheck
+from bridge.judge.oracle.error_model import total_roundoff
 from bridge.judge.oracle.reductions import (
     Local,
     Sums,
@@ -131,7 +132,7 @@ class _Comparer:
                 continue
             self.comparison.judged.append(sharper(judged, visitor.local.get(name), MANY))
         self._check_fixture("PyTorch's", visitor.reference, 1.0)
-        self._check_fixture("PyTorch's float64 twin", visitor.twin, TWIN_LIMIT[self.pair.precision])
+        self._check_twins(k, weights, visitor.twin)
         self.comparison.note_reference(visitor.reference.values())
         if visitor.twin:
             self.comparison.twin_t = max(s.t for s in visitor.twin.values())
@@ -200,6 +201,15 @@ class _Comparer:
         self.comparison.note_reference(visitor.reference.values())
         if visitor.twin:
             self.comparison.twin_t = max(s.t for s in visitor.twin.values())
+
+    def _check_twins(self, k: int, weights: Parameters, twins: dict[str, Statistic]) -> None:
+        """Of equal numbers torch's float64 may have chosen another than the oracle. A bound of float32 holds that whole
+        choice; one of float64 tells whether float64's rounding left it open."""
+        limit = TWIN_LIMIT[self.pair.precision]
+        if self.pair.precision == "float32" and any(not s.t <= limit for s in twins.values()):
+            pair = self.pair.judged_with(u=total_roundoff("float64"))
+            twins, limit = visit_graph(pair, k, weights).twin, TWIN_LIMIT["float64"]
+        self._check_fixture("PyTorch's float64 twin", twins, limit)
 
     def _check_fixture(self, what: str, statistics: dict[str, Statistic], limit: float) -> None:
         for name, statistic in statistics.items():

@@ -219,6 +219,32 @@ def test_bounds_that_overflow_prove_nothing(tmp_path: Path) -> None:
     assert judge(fixture, result_of(fixture, wrong), diagnosing=False).verdict.outcome is Outcome.BUG
 
 
+def pooled_border() -> nn.Module:
+    """Behind the padding all numbers of the border are equal, and so are their probabilities, but for rounding."""
+    return nn.Sequential(nn.Conv2d(1, 4, 1, padding=1), nn.Softmax(1), nn.MaxPool2d(2))
+
+
+def test_the_float64_twin_may_choose_another_of_equal_numbers(tmp_path: Path) -> None:
+    """Which of them is the largest is decided by float64's rounding; another that is not equal it may not choose."""
+    fixture = export(tmp_path / "f.h5", ExportSettings(model=pooled_border, **SETTINGS | {"steps": 1})).path
+    result, twin = result_of(fixture), "oracle/steps/0/grads/1/output"
+
+    def exchanged(first: tuple[int, int], second: tuple[int, int]) -> Path:
+        """The gradients of two pixels of all images and channels."""
+        other = Path(shutil.copy(fixture, tmp_path / "other.h5"))
+        (a, b), (c, d) = first, second
+        with h5py.File(other, "r+") as file:
+            gradient = file[twin][()]
+            assert (gradient[:, :, a, b] != gradient[:, :, c, d]).any()
+            gradient[:, :, [a, c], [b, d]] = gradient[:, :, [c, a], [d, b]]
+            file[twin][...] = gradient
+        return other
+
+    assert judge(exchanged((0, 2), (0, 3)), result).verdict.outcome is Outcome.ROUNDING
+    with pytest.raises(FileError, match="float64 twin steps/0/grads/1/output disagrees"):
+        judge(exchanged((0, 2), (2, 2)), result)
+
+
 class Tf32(torch.autograd.Function):
     """A convolution whose operands have ten bits, in each direction."""
 
