@@ -25,7 +25,7 @@ PROGRAMS = {
     "cnn_time": "How long does a training step take?",
 }
 ABOUT = """Convolutional networks in Fortran beside PyTorch, and a validator that decides for any implementation of a
-training step (forward, loss, backward, SGD update): is every difference rounding, or is there a bug, and which?"""
+training step (forward, loss, backward, update): is every difference rounding, or is there a bug, and which?"""
 EXAMPLES = """
 
 how they work together:

@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line, the same as that of ``cnn_step``."""
     p = new_parser(
         "bridge.step",
-        "Read a network, its weights and K batches from FIXTURE, train K steps (forward, loss, backward, SGD update) "
+        "Read a network, its weights and K batches from FIXTURE, train K steps (forward, loss, backward, update) "
         "in Fortran, and write every tensor of every step to RESULT. The program cnn_step does the same without "
         "Python.", EXAMPLES + OPTIONS_HELP)
     p.add_argument("fixture", metavar="FIXTURE", help="exchange file to read (docs/exchange-file.md)")

@@ -11,7 +11,7 @@ from typing import Any
 from bridge.common.errors import FileError
 from bridge.operations.graph import INPUT, Graph
 from bridge.operations.hyperparameters import NAME
-from bridge.operations.losses import LOSSES, Loss, MeanSquaredError
+from bridge.operations.losses import LOSSES, CrossEntropy, Loss, MeanSquaredError
 from bridge.operations.operation import Operation as Operation
 from bridge.operations.operation import Shape as Shape
 from bridge.operations.pointwise import Relu as Relu
@@ -89,6 +89,20 @@ class Model:
         names = [INPUT, *(layer.name for layer in self.layers)]
         return all(isinstance(layer, (Conv2d, Relu)) and layer.inputs in ((), (before,))
                    for layer, before in zip(self.layers, names, strict=False))
+
+    @property
+    def sample_rank(self) -> int | None:
+        """Return how many dimensions one sample has that torch takes without a batch: 3 for an image (c, h, w), 1 for
+        a vector. None where it takes none, or would compute something else than for a batch of one.
+
+        >>> Model((Conv2d("a", 1, 1, (3, 3)), Relu("r"))).sample_rank
+        3
+        """
+        found = {layer.sample_rank for layer in self.layers} - {0}
+        # Of (c, h, w) torch's cross entropy takes c for the images and h for the classes
+        if (found == {3} and self.loss != CrossEntropy.kind) or found == {1}:
+            return found.pop()
+        return None
 
     @property
     def criterion(self) -> Loss:

@@ -17,6 +17,7 @@ class Add(Operation):
     """The sum of two inputs, which are broadcast as numpy and torch do."""
 
     kind: ClassVar[str] = "add"
+    sample_rank: ClassVar[int | None] = 0
     arity: ClassVar[int] = 2
 
     def output_shape(self, *shapes: Shape) -> Shape:

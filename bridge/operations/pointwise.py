@@ -15,6 +15,7 @@ class Relu(Operation):
     """A rectifier, ``max(z, 0)``; the derivative at 0 is 0, as torch's."""
 
     kind: ClassVar[str] = "relu"
+    sample_rank: ClassVar[int | None] = 0
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return ``max(z, 0)``."""
@@ -39,6 +40,7 @@ class LeakyRelu(Operation):
 
     negative_slope: float = 0.01
     kind: ClassVar[str] = "leaky_relu"
+    sample_rank: ClassVar[int | None] = 0
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return ``z`` or ``negative_slope * z``."""
@@ -62,6 +64,7 @@ class Sigmoid(Operation):
     """``1 / (1 + exp(-z))``."""
 
     kind: ClassVar[str] = "sigmoid"
+    sample_rank: ClassVar[int | None] = 0
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the logistic function of z."""
@@ -82,6 +85,7 @@ class Tanh(Operation):
     """The hyperbolic tangent."""
 
     kind: ClassVar[str] = "tanh"
+    sample_rank: ClassVar[int | None] = 0
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return ``tanh(z)``."""
@@ -106,6 +110,7 @@ class Dropout(Operation):
 
     p: float
     kind: ClassVar[str] = "dropout"
+    sample_rank: ClassVar[int | None] = 0
     has_mask: ClassVar[bool] = True
 
     def output_shape(self, *shapes: Shape) -> Shape:

@@ -43,6 +43,7 @@ class MaxPool2d(_Pooling):
     """The largest number of each window; its gradient goes to where that stood, of equal ones to the first."""
 
     kind: ClassVar[str] = "max_pool2d"
+    sample_rank: ClassVar[int | None] = 3
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the maxima."""
@@ -67,6 +68,7 @@ class AvgPool2d(_Pooling):
     """The mean of each window, in which padding counts as zeros (torch's ``count_include_pad=True``)."""
 
     kind: ClassVar[str] = "avg_pool2d"
+    sample_rank: ClassVar[int | None] = 3
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the means."""
@@ -91,6 +93,7 @@ class GlobalAvgPool2d(Operation):
     """The mean of each channel, (n, c, 1, 1): torch's ``adaptive_avg_pool2d(x, 1)``."""
 
     kind: ClassVar[str] = "global_avg_pool2d"
+    sample_rank: ClassVar[int | None] = 3
 
     def output_shape(self, *shapes: Shape) -> Shape:
         """Return (n, c, 1, 1)."""

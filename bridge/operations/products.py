@@ -26,6 +26,7 @@ class Conv2d(Operation):
     groups: int = 1
     bias: bool = True
     kind: ClassVar[str] = "conv2d"
+    sample_rank: ClassVar[int | None] = 3
 
     @property
     def weight_shape(self) -> tuple[int, int, int, int]:
@@ -99,6 +100,7 @@ class ConvTranspose2d(Operation):
     groups: int = 1
     bias: bool = True
     kind: ClassVar[str] = "conv_transpose2d"
+    sample_rank: ClassVar[int | None] = 3
 
     @property
     def convolution(self) -> Conv2d:
@@ -165,6 +167,7 @@ class Linear(Operation):
     out_features: int
     bias: bool = True
     kind: ClassVar[str] = "linear"
+    sample_rank: ClassVar[int | None] = 1
 
     def parameter_shapes(self) -> dict[str, Shape]:
         """Return those of the weight, (out, in), and, where there is one, of the bias, (out,)."""

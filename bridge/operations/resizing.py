@@ -139,6 +139,7 @@ class ZeroPad2d(_Padding):
     """Zeros around an image."""
 
     kind: ClassVar[str] = "zero_pad2d"
+    sample_rank: ClassVar[int | None] = 3
     numpy_mode: ClassVar[str] = "constant"
     torch_mode: ClassVar[str] = "constant"
 
@@ -148,6 +149,7 @@ class ReplicationPad2d(_Padding):
     """Copies of the outermost pixels around an image."""
 
     kind: ClassVar[str] = "replication_pad2d"
+    sample_rank: ClassVar[int | None] = 3
     numpy_mode: ClassVar[str] = "edge"
     torch_mode: ClassVar[str] = "replicate"
 
@@ -157,6 +159,7 @@ class ReflectionPad2d(_Padding):
     """The image mirrored at its outermost pixels, which are not repeated."""
 
     kind: ClassVar[str] = "reflection_pad2d"
+    sample_rank: ClassVar[int | None] = 3
     numpy_mode: ClassVar[str] = "reflect"
     torch_mode: ClassVar[str] = "reflect"
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,15 @@ class Operand:
     def nbytes(self) -> int:
         """Return the bytes from the first element to the last, for C order."""
         return self.size * ITEM_BYTES[self.dtype]
+
+    def as_batch(self) -> Operand:
+        """Return the same memory as a batch of one.
+
+        >>> Operand(None, 0, (2, 3), "float32").as_batch().shape
+        (1, 2, 3)
+        """
+        strides = None if self.strides is None else (self.size, *self.strides)
+        return replace(self, shape=(1, *self.shape), strides=strides)
 
     @property
     def extent(self) -> np.ndarray:

@@ -45,6 +45,8 @@ Array = Any
 
 #: Numbers of `named_tensor` in cnn_api_handles
 VALUE, GRADIENT, MOMENTUM, _, OUTPUT, OUTPUT_GRADIENT, STATE = range(1, 8)
+#: Dimensions of an image (c, h, w)
+IMAGE = 3
 #: Numbers of `network_build` in cnn_api_network
 KEPT: dict[Keep, int] = {True: 0, AFTER_RELU: 1, False: 2}
 
@@ -56,6 +58,9 @@ class Network:
     Make one with `from_torch`, `from_file`, or from a `Model`. Weights and gradients are **views** of Fortran's
     memory, of numpy or on a CUDA device `bridge.DeviceArray`: writing ``net.parameters["conv1.weight"][...] = w``
     changes the network. Views keep the network alive; their addresses never change.
+
+    Inputs and targets are batches. Where torch takes one sample without the batch and computes the same, so does this:
+    (c, h, w) for (1, c, h, w), and what is returned has one dimension less, too.
 
     On a CUDA device inputs and targets are CUDA arrays, and results are new arrays of the library of the last input if
     that is torch or cupy, else `bridge.DeviceArray`.
@@ -114,6 +119,8 @@ class Network:
         self._tensors = Tensors(self._handle, dtype, spec)
         self._place = dispatch.of_text(device)
         self._inputs: tuple[Operand, ...] = ()
+        # Whether the last input was one sample without a batch
+        self._alone = False
         self._has_gradients = False
         # Whether the memory of inner outputs has been released: without activations kept, from backward to forward
         self._released = False
@@ -263,7 +270,7 @@ class Network:
         `input`: the network's dtype, (n, c, h, w), C-contiguous, finite; kept (not copied) until the next call, and
         not to be changed before `backward`.
         """
-        x = self._place.operand("input", input, dtype=self.dtype, ndim=self._rank)
+        x = self._input(input)
         self._has_gradients = self._released = False
         self._hold(x)
         with self._place.working(x):
@@ -277,7 +284,7 @@ class Network:
 
         Waits for a CUDA device, to read the number back.
         """
-        t = self._place.operand("target", target, dtype=self.dtype, ndim=self._rank)
+        t = self._target(target)
         self._has_gradients = False
         with self._place.working(t):
             return float(extension.call("network_loss", self._handle, t.address, t.extent))
@@ -333,8 +340,12 @@ class Network:
         >>> net.read_loss()
         1.0
         """
-        x, t = (extension.check_array(name, array, dtype=self.dtype, ndim=self._rank, finite=True) for name, array in
-                (("input", input), ("target", target)))
+        alone = self._is_alone(input)
+        x, t = (extension.check_array(name, array, dtype=self.dtype, ndim=self._dimensions(alone), finite=True)
+                for name, array in (("input", input), ("target", target)))
+        if alone:
+            x, t = x[None], t[None]
+        self._alone = alone
         extents = [Operand(None, 0, array.shape, self.dtype).extent for array in (x, t)]
         with self._place.working():
             extension.call("network_feed", self._handle, x.ctypes.data, extents[0], x.ndim, t.ctypes.data, extents[1])
@@ -387,8 +398,8 @@ class Network:
 
     def _batch(self, input: Array, target: Array) -> tuple[Operand, Operand]:
         """Checked."""
-        x = self._place.operand("input", input, dtype=self.dtype, ndim=self._rank)
-        return x, self._place.operand("target", target, dtype=self.dtype, ndim=self._rank, like=x)
+        x = self._input(input)
+        return x, self._target(target, x)
 
     @property
     def captured(self) -> bool:
@@ -506,10 +517,26 @@ class Network:
     def __reduce__(self) -> tuple[Any, ...]:
         raise ArgumentTypeError("a Network cannot be copied or pickled; expected save and from_file")
 
-    @property
-    def _rank(self) -> int | None:
-        """The number of dimensions of inputs and targets, where there is but one."""
-        return 4 if self.model.is_chain else None
+    def _is_alone(self, input: Array) -> bool:
+        """Whether an input is one sample without a batch."""
+        return self.model.sample_rank is not None and getattr(input, "ndim", None) == self.model.sample_rank
+
+    def _dimensions(self, alone: bool) -> int | None:
+        """How many inputs and targets have, where only one number is right."""
+        rank = self.model.sample_rank
+        return rank if alone else 4 if rank == IMAGE else None
+
+    def _input(self, array: Array) -> Operand:
+        """Checked; one sample as a batch of one."""
+        alone = self._is_alone(array)
+        found = self._place.operand("input", array, dtype=self.dtype, ndim=self._dimensions(alone))
+        self._alone = alone
+        return found.as_batch() if alone else found
+
+    def _target(self, array: Array, like: Operand | None = None) -> Operand:
+        """The target of that input."""
+        found = self._place.operand("target", array, dtype=self.dtype, ndim=self._dimensions(self._alone), like=like)
+        return found.as_batch() if self._alone else found
 
     def _hold(self, x: Operand) -> None:
         """Fortran keeps the input's address even when it then fails: keep the new input alive, and the one before."""
@@ -528,7 +555,8 @@ class Network:
         if not self.model.is_chain and self._inputs:
             given = self._inputs[-1].shape
             shape = (given, *self.model.output_shapes(given))[number]
-        found = self._place.empty(shape, self._inputs[-1] if self._inputs else Operand(None, 0, (), self.dtype))
+        like = self._inputs[-1] if self._inputs else Operand(None, 0, (), self.dtype)
+        found = self._place.empty(shape[self._alone:], like)
         with self._place.working(found):
             if isinstance(self._place, dispatch.Host):
                 extension.call("network_copy", self._handle, number, which, 1, found.address)

@@ -56,6 +56,17 @@ def judged_step(host: bridge.Network, x: Array, target: Array) -> Judged:
     return torch_step(host, x, target)
 
 
+def test_one_sample_without_a_batch(cuda: str) -> None:
+    net, _ = networks(cuda)
+    x, target = (to_device(batch((1, 11, 13), "float32", seed), cuda) for seed in (1, 2))
+    lone = step_of(net, x, target)
+    whole = step_of(net, *(to_device(to_host(one)[None], cuda) for one in (x, target)))
+    assert lone[0] == whole[0]
+    for name, value in lone[1].items():
+        expected = whole[1][name] if name in net.gradients else whole[1][name][0]
+        np.testing.assert_array_equal(value, expected, strict=True)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("keep", [True, "after_relu"])
 def test_a_step_against_torch(cuda: str, dtype: str, keep: bool | str) -> None:
