@@ -134,7 +134,8 @@ contains
       if (allocated(error)) return
       call build_network(description, dtype, device, keep_activations, network, error)
       if (allocated(error)) then
-         if (scan(error%message, "ml") == 1) error%message = fixture%file%path//": "//error%message
+         if (index(error%message, "model") == 1 .or. index(error%message, "layer") == 1) &
+            error%message = fixture%file%path//": "//error%message
          return
       end if
       call fixture%read_weights(0, network, error)
