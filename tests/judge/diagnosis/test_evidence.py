@@ -109,6 +109,13 @@ def of_image(lab: Lab, padded: Callable[[Array], Array], share: bool = False) ->
     return (z + weights["two/bias"][:, None, None]).numpy()
 
 
+def gathered(lab: Lab, mode: str) -> Array:
+    """PyTorch's data gradient of a dz that goes on beyond its border."""
+    dz = torch.from_numpy(np.pad(lab.right(DZ), [*EACH, (1, 1), (1, 1)], mode=mode))  # type: ignore[call-overload]
+    w = torch.from_numpy(lab.graph().weights["two/weight"])
+    return functional.conv_transpose2d(dz, w, padding=2).numpy()
+
+
 def full_blocks(squares: Array) -> Array:
     block = 2 ** (squares.size.bit_length() - 1)
     assert squares.size % block
@@ -174,6 +181,16 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("full blocks alone", "loss", lambda lab, x: full_blocks(
         (lab.right("forward/three") - lab.graph().operation("loss").target) ** 2),
      "elements in memory, which fill no block of "),
+    ("a gather that is clamped to the image", DX, lambda lab, g: gathered(lab, "edge"),
+     "it is what dz gives that goes on beyond its border with copies of its last pixels, in place of 0"),
+    ("a gather that goes around", DX, lambda lab, g: gathered(lab, "wrap"),
+     "with its other side, around the border"),
+    ("a lost block", DW, lambda lab, g: with_operand(
+        lab, DW, dz=Bounded(at(lab.right(DZ), np.s_[1, :, 2:5], 0.0))),
+     "it is the sum in which rows 2 to 4 of 9 of image 1 of 4 count not at all"),
+    ("a block that is added twice", DW, lambda lab, g: with_operand(
+        lab, DW, dz=Bounded(at(lab.right(DZ), np.s_[:2, :, 5:], 2 * lab.right(DZ)[:2, :, 5:]))),
+     "it is the sum in which rows 5 to 8 of 9 of images 0 to 1 of 4 count 2 times"),
 ]
 
 

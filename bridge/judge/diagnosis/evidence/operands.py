@@ -25,6 +25,8 @@ PIXELS, LARGEST = 3000, 600
 PIXELS_OF_INPUT, MOST, ITERATIONS, LEFT = 2**17, 0.5, 200, 0.01
 #: Numbers of an operand, and products of a filter gradient, up to which other operands are tried
 MANY, COSTLY = 2**21, 2**26
+#: Images times rows whose parts of a filter gradient are told apart
+MOST_BLOCKS = 256
 #: Names of operands in the sentence
 SAID = {"x": "the input", "dz": "dz", "y": "the output y", "z": "z", "da": "da", "source": "what the mask is made of"}
 
@@ -340,18 +342,41 @@ def terms(view: View, case: Case) -> Iterator[Seen]:
             yield from _weights(view, columns, "image")
             if isinstance(right, Filter) and n <= 4:
                 yield from _paired(view, right, n)
-    if isinstance(right, Filter) and right.products <= 2**24:
+    if isinstance(right, Filter) and images is None and right.products <= 2**24:
         for axis, word in ((2, "row"), (3, "column")):
-            size = right.dz.value.shape[axis]
+            n, size = right.dz.value.shape[0], right.dz.value.shape[axis]
             if size <= 64 and np.count_nonzero(view.fitted) >= PER_NUMBER * size:
-                columns = np.stack([right.replaced(dz=_only(right.dz, axis, i)).at(view.at) for i in range(size)], 1)
-                yield from _weights(view, columns, word)
+                parts = np.stack([_lines(right, axis, i).reshape(n, -1)[:, view.at] for i in range(size)])
+                yield from _weights(view, parts.sum(1).T, word)
+                if n > 1 and n * size <= MOST_BLOCKS:
+                    yield from _blocks(view, parts.swapaxes(0, 1), word)
 
 
-def _only(dz: Bounded, axis: int, i: int) -> Bounded:
-    only = np.zeros_like(dz.value)
-    np.moveaxis(only, axis, 0)[i] = np.moveaxis(dz.value, axis, 0)[i]
-    return Bounded(only)
+def _lines(right: Filter, axis: int, i: int) -> Array:
+    """What row or column i of dz gives, of each image."""
+    only = np.zeros_like(right.dz.value)
+    np.moveaxis(only, axis, 0)[i] = np.moveaxis(right.dz.value, axis, 0)[i]
+    return np.stack([right.replaced(dz=Bounded(only), images=(image,)).values() for image in range(len(only))])
+
+
+def _blocks(view: View, parts: Array, word: str) -> Iterator[Seen]:
+    """Rows or columns of some images that count more or less than once; parts (image, row, element)."""
+    n, size = parts.shape[:2]
+    columns = parts.reshape(n * size, -1).T
+    weights, rest = view.solve(columns)
+    if not rest <= 0.1:
+        return
+    off = np.abs(weights - 1).reshape(n, size) > 0.1
+    images, lines = np.flatnonzero(off.any(1)), np.flatnonzero(off.any(0))
+    times = float(np.round(weights.reshape(n, size)[off].mean(), 1)) if off.any() else 1.0
+    # One block, with one weight: that alone is said, and judged
+    if not off[np.ix_(images, lines)].all() or images.size == n or lines.size == size or times == 1:
+        return
+    rest = view.rest(columns.sum(1) + (times - 1) * columns[:, off.reshape(-1)].sum(1), n * size)
+    yield Seen(f"it is the sum in which {indices(lines, size, word)} of {indices(images, n, 'image')} count "
+               f"{'not at all' if times == 0 else f'{factor(times)} times'}",
+               f"how the sums of blocks of images and {word}s are put together: a block that is lost, or added twice",
+               rest, n * size)
 
 
 def _weights(view: View, columns: Array, word: str) -> Iterator[Seen]:
