@@ -327,6 +327,20 @@ def test_a_description_is_judged_by_elements_that_nothing_was_fitted_to() -> Non
     assert chosen([Seen("by many", "", 1e-5, 9), Seen("by one", "", 1e-5, 1)]).said == "by one"
 
 
+def test_what_a_kernel_that_was_solved_for_leaves_is_measured(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No rule makes the kernel, but it gives the result."""
+    monkeypatch.setattr("bridge.judge.diagnosis.evidence.describe.wider", lambda view, case: ())
+    w = lab.graph().weights["two/weight"]
+    noise = np.random.default_rng(4).normal(size=w.shape) * np.abs(w).max()
+    noise[:, :, 1:, 1:] = 0
+    noise[0, 2] = 0
+    found = seen(lab, Z, with_operand(lab, Z, w=w + noise))
+    assert found is not None and "right but for the kernel, which is wrong in" in found.said
+    assert found.exact and found.rest < 1e-6 and "%" not in found.said, found
+
+
 def test_what_leaves_more_than_rounding_says_roughly_and_how_much(lab: Lab) -> None:
     """A factor with a few percent of noise on top of it is no explanation."""
     right = lab.right(Z)

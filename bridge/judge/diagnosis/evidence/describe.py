@@ -174,8 +174,7 @@ def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Se
                    "how the input is read, and what is done to it before it is used", EXACT, 100)
     elif where and words in ("the kernel", "the bias"):
         # Few numbers give all of the result. Any result has a target, a mask, a step that give it
-        yield Seen(f"right but for {words}, which is wrong {where}", f"{words} {where}", MOSTLY / 2,
-                   100)
+        yield Seen(f"right but for {words}, which is wrong {where}", f"{words} {where}", operand.left, 100)
 
 
 def _levels(x: Array) -> str:

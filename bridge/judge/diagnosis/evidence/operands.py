@@ -251,13 +251,14 @@ def _kernels(view: View, case: Case, right: Forward | Data, tensors: dict[str, A
     """The kernels (and the bias) by which the right operands give what was found."""
     fit = solved(view, right)
     if fit is not None and fit[2] <= 0.02:
-        w, b, _ = fit
+        w, b, left = fit
         size = float(np.abs(right.w).max())
         if (np.abs(w - right.w) > 1e-4 * size).any():
-            yield "the kernel", View(w, right.w, np.full(1, 1e-4 * size), AXES["kcrs"], _same(tensors, right.w))
+            yield "the kernel", View(w, right.w, np.full(1, 1e-4 * size), AXES["kcrs"], _same(tensors, right.w),
+                                    left=left)
         elif b is not None and isinstance(right, Forward) and right.b is not None:
             error = np.full(1, 1e-4 * float(np.abs(right.b).max() + np.abs(b).max()))
-            yield "the bias", View(b, right.b, error, AXES["k"], _same(tensors, right.b))
+            yield "the bias", View(b, right.b, error, AXES["k"], _same(tensors, right.b), left=left)
 
 
 def solved(view: View, right: Forward | Data) -> tuple[Array, Array | None, float] | None:
