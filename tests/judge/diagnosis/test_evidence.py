@@ -16,6 +16,7 @@ from torch.nn import functional
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
+from bridge.judge.diagnosis.evidence.extent import extent
 from bridge.judge.diagnosis.evidence.slices import mixtures
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.operations import Bounded
@@ -325,6 +326,22 @@ def test_a_description_is_judged_by_elements_that_nothing_was_fitted_to() -> Non
     assert view.solve(rng.normal(size=(16, 8)))[1] > MOSTLY
     assert chosen([Seen("half of it", "", 0.5)]) is None
     assert chosen([Seen("by many", "", 1e-5, 9), Seen("by one", "", 1e-5, 1)]).said == "by one"
+
+
+def test_an_unknown_error_says_how_large_it_is_and_where_most_of_it_is() -> None:
+    rng = np.random.default_rng(2)
+    right = rng.normal(size=(3, 4, 16, 20))
+    found = right + 1e-3 * rng.normal(size=right.shape)
+    found[:, :, 5:7] += rng.normal(size=(3, 4, 2, 20))
+    everywhere, axes = np.ones(right.shape, dtype=bool), AXES["nchw"]
+    said = extent(found, right, everywhere, axes)
+    assert said.startswith("The error is 3") and said.endswith(" of its square is in rows 5 to 6 of 16."), said
+    found = 0.7 * right + 0.01 * rng.normal(size=right.shape)
+    assert "; nearly, they are multiplied by 0.7, which leaves 3.4 % of it." in extent(found, right, everywhere, axes)
+    one = np.ones(1, dtype=bool)
+    assert extent(np.full(1, 0.5), one * 2.0, one, AXES["k"]) == "Found / right: 0.25."
+    finding = Finding("grads/two/bias", 0, "the bias gradient of two", 9.0, extent=said)
+    assert said in finding_lines(1, finding)
 
 
 def test_what_a_kernel_that_was_solved_for_leaves_is_measured(
