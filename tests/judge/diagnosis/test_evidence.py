@@ -17,6 +17,7 @@ from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
 from bridge.judge.diagnosis.evidence.extent import extent
+from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.slices import mixtures
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.operations import Bounded
@@ -192,6 +193,10 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("a block that is added twice", DW, lambda lab, g: with_operand(
         lab, DW, dz=Bounded(at(lab.right(DZ), np.s_[:2, :, 5:], 2 * lab.right(DZ)[:2, :, 5:]))),
      "it is the sum in which rows 5 to 8 of 9 of images 0 to 1 of 4 count 2 times"),
+    ("the pixels of a square", DB, lambda lab, g: lab.right(DZ).reshape(4, 4, -1)[:, :, :81].sum((0, 2)),
+     "it is the sum in which the pixels of each plane after the first 81 of 108 in memory (9*9) count not at all"),
+    ("rows that two blocks sum", DB, lambda lab, g: g + lab.right(DZ)[:, :, 3:5].sum((0, 2, 3)),
+     "it is the sum in which rows 3 to 4 of 9 of each plane count twice"),
 ]
 
 
@@ -342,6 +347,20 @@ def test_an_unknown_error_says_how_large_it_is_and_where_most_of_it_is() -> None
     assert extent(np.full(1, 0.5), one * 2.0, one, AXES["k"]) == "Found / right: 0.25."
     finding = Finding("grads/two/bias", 0, "the bias gradient of two", 9.0, extent=said)
     assert said in finding_lines(1, finding)
+
+
+def test_a_single_bias_says_what_those_of_other_layers_say(monkeypatch: pytest.MonkeyPatch, lab: Lab) -> None:
+    """Two numbers agree with some part of a plane by chance; those of all layers do not."""
+    dz = {name: lab.right(f"grads/{name}/output") for name in ("one", "two", "three")}
+    wrong = {f"grads/{name}/bias": x.reshape(*x.shape[:2], -1)[:, :, :65].sum((0, 2)) for name, x in dz.items()
+             if x.shape[2:] == dz["three"].shape[2:]}
+    case = lab.case("grads/three/bias", wrong["grads/three/bias"])
+    assert planes(case) is None
+    own = StepGraph.own
+    monkeypatch.setattr(StepGraph, "own", lambda graph, name: wrong.get(name, own(graph, name))
+                        if graph.step == 0 else own(graph, name))
+    found = planes(case)
+    assert found is not None and "after the first 65 of 108 in memory count not at all" in found.said
 
 
 def test_what_a_kernel_that_was_solved_for_leaves_is_measured(
