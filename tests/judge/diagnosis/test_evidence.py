@@ -363,6 +363,13 @@ def test_a_single_bias_says_what_those_of_other_layers_say(monkeypatch: pytest.M
     assert found is not None and "after the first 65 of 108 in memory count not at all" in found.said
 
 
+def test_sums_of_some_images_that_are_left_from_the_step_before(lab: Lab) -> None:
+    before = lab.graph(0).operation(DW).replaced(images=(0, 1)).values()
+    found = seen(lab, DW, lab.right(DW, 1) + before, 1)
+    assert found is not None and found.exact
+    assert found.said == "it is the right value plus the sum of images 0 to 1 of 4 of the step before"
+
+
 def test_what_a_kernel_that_was_solved_for_leaves_is_measured(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

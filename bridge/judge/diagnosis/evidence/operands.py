@@ -341,6 +341,7 @@ def terms(view: View, case: Case) -> Iterator[Seen]:
         if n <= 16:
             columns = np.stack([right.replaced(images=(i,)).at(view.at) for i in range(n)], 1)
             yield from _weights(view, columns, "image")
+            yield from _left(view, case, n)
             if isinstance(right, Filter) and n <= 4:
                 yield from _paired(view, right, n)
     if isinstance(right, Filter) and images is None and right.products <= 2**24:
@@ -351,6 +352,20 @@ def terms(view: View, case: Case) -> Iterator[Seen]:
                 yield from _weights(view, parts.sum(1).T, word)
                 if n > 1 and n * size <= MOST_BLOCKS:
                     yield from _blocks(view, parts.swapaxes(0, 1), word)
+
+
+def _left(view: View, case: Case, n: int) -> Iterator[Seen]:
+    """The sums of some images of the step before, that were left in memory."""
+    before = None if case.before is None or case.updating is not None else case.before.operation(case.name)
+    if n < 2 or not isinstance(before, type(case.right)):
+        return
+    columns = np.stack([before.replaced(images=(i,)).at(view.at) for i in range(n)] + [view.r], 1)
+    weights, rest = view.solve(columns)
+    there = np.flatnonzero(np.abs(weights[:n]) > 0.1)
+    if rest <= 0.1 and 0 < there.size < n and (np.abs(weights[there] - 1) < 0.1).all():
+        rest = view.rest(view.r + columns[:, there].sum(1), n + 1)
+        yield Seen(f"it is the right value plus the sum of {indices(there, n, 'image')} of the step before",
+                   "what is cleared before it is added to: partial sums of some images are left", rest, n + 1)
 
 
 def _lines(right: Filter, axis: int, i: int) -> Array:
