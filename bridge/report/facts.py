@@ -73,7 +73,7 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
         lines = [f"{number}. Unknown structure, in {where}.",
                  f"{'None of the known faults that were tried' if finding.cut else 'No known fault'} explains it to "
                  f"rounding{STOPPED if finding.cut else ''}.{mostly}{beside}"]
-        return lines + _lives(finding)
+        return lines + [finding.extent] * bool(finding.extent) + _lives(finding)
     first, *others = finding.explanations
     if any(one.explanations and _same(one.explanations[0], first) for one in before):
         how = "by its place" if first.by_place else f"explained to T = {short(first.t)}"
@@ -109,7 +109,8 @@ def _described(number: int, finding: Finding, seen: Seen, where: str) -> list[st
                  f"{STOPPED if finding.cut else ''}."]
     else:
         lines = [f"{number}. Unknown structure, in {where}.",
-                 f"Nothing explains it to rounding. {_ended(sentence(seen.said))}"]
+                 f"Nothing explains it to rounding. {_ended(sentence(seen.said))}",
+                 *[finding.extent] * bool(finding.extent)]
     wrong = finding.where.partition(":")[0]
     if " of " in wrong and wrong.endswith("elements") and finding.share < NEARLY_ALL:
         lines.append(f"Wrong: {wrong}.")

@@ -86,6 +86,7 @@ class Finding:
     where : where the error lives: "one image of the batch (1)", "the border", "spread over the whole tensor", ...
     share : of its elements that are wrong; 1 where that is not known
     cut : time was up before all known faults were tried
+    extent : how large the error is, and where most of it is, in a sentence; where nothing explains it to rounding
     """
 
     name: str
@@ -98,6 +99,7 @@ class Finding:
     share: float = 1.0
     seen: Seen | None = None
     cut: bool = False
+    extent: str = ""
 
 
 @dataclass

@@ -16,6 +16,8 @@ from torch.nn import functional
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
+from bridge.judge.diagnosis.evidence.extent import extent
+from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.slices import mixtures
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.operations import Bounded
@@ -109,6 +111,13 @@ def of_image(lab: Lab, padded: Callable[[Array], Array], share: bool = False) ->
     return (z + weights["two/bias"][:, None, None]).numpy()
 
 
+def gathered(lab: Lab, mode: str) -> Array:
+    """PyTorch's data gradient of a dz that goes on beyond its border."""
+    dz = torch.from_numpy(np.pad(lab.right(DZ), [*EACH, (1, 1), (1, 1)], mode=mode))  # type: ignore[call-overload]
+    w = torch.from_numpy(lab.graph().weights["two/weight"])
+    return functional.conv_transpose2d(dz, w, padding=2).numpy()
+
+
 def full_blocks(squares: Array) -> Array:
     block = 2 ** (squares.size.bit_length() - 1)
     assert squares.size % block
@@ -174,6 +183,20 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("full blocks alone", "loss", lambda lab, x: full_blocks(
         (lab.right("forward/three") - lab.graph().operation("loss").target) ** 2),
      "elements in memory, which fill no block of "),
+    ("a gather that is clamped to the image", DX, lambda lab, g: gathered(lab, "edge"),
+     "it is what dz gives that goes on beyond its border with copies of its last pixels, in place of 0"),
+    ("a gather that goes around", DX, lambda lab, g: gathered(lab, "wrap"),
+     "with its other side, around the border"),
+    ("a lost block", DW, lambda lab, g: with_operand(
+        lab, DW, dz=Bounded(at(lab.right(DZ), np.s_[1, :, 2:5], 0.0))),
+     "it is the sum in which rows 2 to 4 of 9 of image 1 of 4 count not at all"),
+    ("a block that is added twice", DW, lambda lab, g: with_operand(
+        lab, DW, dz=Bounded(at(lab.right(DZ), np.s_[:2, :, 5:], 2 * lab.right(DZ)[:2, :, 5:]))),
+     "it is the sum in which rows 5 to 8 of 9 of images 0 to 1 of 4 count 2 times"),
+    ("the pixels of a square", DB, lambda lab, g: lab.right(DZ).reshape(4, 4, -1)[:, :, :81].sum((0, 2)),
+     "it is the sum in which the pixels of each plane after the first 81 of 108 in memory (9*9) count not at all"),
+    ("rows that two blocks sum", DB, lambda lab, g: g + lab.right(DZ)[:, :, 3:5].sum((0, 2, 3)),
+     "it is the sum in which rows 3 to 4 of 9 of each plane count twice"),
 ]
 
 
@@ -308,6 +331,57 @@ def test_a_description_is_judged_by_elements_that_nothing_was_fitted_to() -> Non
     assert view.solve(rng.normal(size=(16, 8)))[1] > MOSTLY
     assert chosen([Seen("half of it", "", 0.5)]) is None
     assert chosen([Seen("by many", "", 1e-5, 9), Seen("by one", "", 1e-5, 1)]).said == "by one"
+
+
+def test_an_unknown_error_says_how_large_it_is_and_where_most_of_it_is() -> None:
+    rng = np.random.default_rng(2)
+    right = rng.normal(size=(3, 4, 16, 20))
+    found = right + 1e-3 * rng.normal(size=right.shape)
+    found[:, :, 5:7] += rng.normal(size=(3, 4, 2, 20))
+    everywhere, axes = np.ones(right.shape, dtype=bool), AXES["nchw"]
+    said = extent(found, right, everywhere, axes)
+    assert said.startswith("The error is 3") and said.endswith(" of its square is in rows 5 to 6 of 16."), said
+    found = 0.7 * right + 0.01 * rng.normal(size=right.shape)
+    assert "; nearly, they are multiplied by 0.7, which leaves 3.4 % of it." in extent(found, right, everywhere, axes)
+    one = np.ones(1, dtype=bool)
+    assert extent(np.full(1, 0.5), one * 2.0, one, AXES["k"]) == "Found / right: 0.25."
+    finding = Finding("grads/two/bias", 0, "the bias gradient of two", 9.0, extent=said)
+    assert said in finding_lines(1, finding)
+
+
+def test_a_single_bias_says_what_those_of_other_layers_say(monkeypatch: pytest.MonkeyPatch, lab: Lab) -> None:
+    """Two numbers agree with some part of a plane by chance; those of all layers do not."""
+    dz = {name: lab.right(f"grads/{name}/output") for name in ("one", "two", "three")}
+    wrong = {f"grads/{name}/bias": x.reshape(*x.shape[:2], -1)[:, :, :65].sum((0, 2)) for name, x in dz.items()
+             if x.shape[2:] == dz["three"].shape[2:]}
+    case = lab.case("grads/three/bias", wrong["grads/three/bias"])
+    assert planes(case) is None
+    own = StepGraph.own
+    monkeypatch.setattr(StepGraph, "own", lambda graph, name: wrong.get(name, own(graph, name))
+                        if graph.step == 0 else own(graph, name))
+    found = planes(case)
+    assert found is not None and "after the first 65 of 108 in memory count not at all" in found.said
+
+
+def test_sums_of_some_images_that_are_left_from_the_step_before(lab: Lab) -> None:
+    before = lab.graph(0).operation(DW).replaced(images=(0, 1)).values()
+    found = seen(lab, DW, lab.right(DW, 1) + before, 1)
+    assert found is not None and found.exact
+    assert found.said == "it is the right value plus the sum of images 0 to 1 of 4 of the step before"
+
+
+def test_what_a_kernel_that_was_solved_for_leaves_is_measured(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No rule makes the kernel, but it gives the result."""
+    monkeypatch.setattr("bridge.judge.diagnosis.evidence.describe.wider", lambda view, case: ())
+    w = lab.graph().weights["two/weight"]
+    noise = np.random.default_rng(4).normal(size=w.shape) * np.abs(w).max()
+    noise[:, :, 1:, 1:] = 0
+    noise[0, 2] = 0
+    found = seen(lab, Z, with_operand(lab, Z, w=w + noise))
+    assert found is not None and "right but for the kernel, which is wrong in" in found.said
+    assert found.exact and found.rest < 1e-6 and "%" not in found.said, found
 
 
 def test_what_leaves_more_than_rounding_says_roughly_and_how_much(lab: Lab) -> None:

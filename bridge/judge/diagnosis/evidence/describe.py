@@ -25,6 +25,7 @@ from bridge.judge.diagnosis.evidence.memory import running_sums, strides, taps
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
 from bridge.judge.diagnosis.evidence.operands import changed, padded, proportional, recovered, swapped, terms, wider
 from bridge.judge.diagnosis.evidence.places import place
+from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.proportions import proportions
 from bridge.judge.diagnosis.evidence.slices import copies, mixtures, moved
 from bridge.judge.diagnosis.evidence.values import constants, functions, unnamed
@@ -76,13 +77,15 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
     error = np.zeros(1) if truth.error is None else truth.error
     view = View(found, truth.value, error, axes, others, _operands(case), case.dimensions)
     if view.at.size < 2 or not view.error > 0:
-        return None
+        return planes(case)
     whole = _best(case, view, tensors, late)
     # Any gradient of a loss has a target that gives it: what is seen of the gradient itself is the simpler
     simple = whole is not None and whole.numbers <= FEW and not isinstance(case.right, LossGradient)
     part = None if simple else _where_wrong(case, view, tensors, late)
     both = (part, whole) if isinstance(case.right, LossGradient) else (whole, part)
     best = chosen(one for one in both if one is not None)
+    if best is None or not best.exact:
+        best = planes(case) or best
     if best is None or best.exact:
         return best
     return replace(best, said=f"roughly ({100 * best.rest:.2g} % of the error is left): {best.said}")
@@ -174,8 +177,7 @@ def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Se
                    "how the input is read, and what is done to it before it is used", EXACT, 100)
     elif where and words in ("the kernel", "the bias"):
         # Few numbers give all of the result. Any result has a target, a mask, a step that give it
-        yield Seen(f"right but for {words}, which is wrong {where}", f"{words} {where}", MOSTLY / 2,
-                   100)
+        yield Seen(f"right but for {words}, which is wrong {where}", f"{words} {where}", operand.left, 100)
 
 
 def _levels(x: Array) -> str:
