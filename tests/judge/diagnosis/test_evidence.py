@@ -16,7 +16,8 @@ from torch.nn import functional
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
-from bridge.judge.diagnosis.evidence.slices import mixtures
+from bridge.judge.diagnosis.evidence.neighbours import turned
+from bridge.judge.diagnosis.evidence.slices import mixtures, moved
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.pattern import pattern
@@ -301,6 +302,18 @@ def test_a_mixture_that_leaves_some_is_not_described() -> None:
         assert bool(said) is described, (noise, said)
 
 
+def test_numbers_of_the_other_end_are_no_shift() -> None:
+    """A table of 16 entries that is read at k % 16: nothing but the end is what it would be around the end."""
+    right = np.random.default_rng(0).normal(size=20)
+    view = View(right[np.arange(20) % 16], right, np.full(20, 1e-6), AXES["k"])
+    assert [one.said for one in moved(view) if one.exact] == ["channels 16 to 19 hold what belongs to channels 0 to 3"]
+    assert not any(one.exact and "by 4 numbers" in one.said for one in turned(view))
+    back = View(np.roll(right, 4), right, np.full(20, 1e-6), AXES["k"])
+    assert [one.said for one in turned(back) if one.exact] == ["the memory is moved forward by 4 numbers"]
+    equal = np.where(np.arange(20) < 4, right[0], right)
+    assert not list(moved(View(equal[np.arange(20) % 16], equal, np.full(20, 1e-6), AXES["k"])))
+
+
 def test_a_description_is_judged_by_elements_that_nothing_was_fitted_to() -> None:
     """As many numbers as elements fit anything."""
     rng = np.random.default_rng(1)
@@ -340,9 +353,16 @@ def test_places_are_no_pattern_of_findings_that_are_described() -> None:
 
 def test_what_leaves_more_than_rounding_is_reported_as_unknown() -> None:
     """A rough description never stands first, as if it were the cause."""
-    for rest, unknown in ((0.06, True), (0.0, False)):
+    for rest, unknown in ((0.005, True), (0.0, False)):
         lines = finding_lines(1, Finding(Z, 0, "conv two", 9.0, seen=Seen("a description", "the code", rest)))
         assert ("Unknown structure" in lines[0], "a description" in lines[0].lower()) == (unknown, not unknown), lines
+
+
+def test_what_is_only_a_fit_is_no_cause() -> None:
+    """The square of small numbers leaves little of an error that is their loss; where they are wrong is certain."""
+    lines = finding_lines(1, Finding(Z, 0, "conv two", 9.0, where="3 of 9 elements: row 2 of 3",
+                                     seen=Seen("it is the square", "the code", 0.06)))
+    assert "square" not in " ".join(lines) and lines[-1] == "Wrong: 3 of 9 elements: row 2 of 3."
 
 
 def test_a_search_that_was_stopped_says_so() -> None:

@@ -31,7 +31,7 @@ from bridge.judge.diagnosis.evidence.values import constants, functions, unnamed
 from bridge.judge.diagnosis.evidence.view import AXES, EXACT, MOST, Array, Seen, View
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.output_faults import axis_names
-from bridge.judge.diagnosis.records import MOSTLY
+from bridge.judge.diagnosis.records import MOSTLY, NEARLY
 from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 
 Matcher = Callable[[View], Iterable[Seen]]
@@ -174,8 +174,7 @@ def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Se
                    "how the input is read, and what is done to it before it is used", EXACT, 100)
     elif where and words in ("the kernel", "the bias"):
         # Few numbers give all of the result. Any result has a target, a mask, a step that give it
-        yield Seen(f"right but for {words}, which is wrong {where}", f"{words} {where}", MOSTLY / 2,
-                   100)
+        yield Seen(f"right but for {words}, which is wrong {where}", f"{words} {where}", NEARLY, 100)
 
 
 def _levels(x: Array) -> str:
