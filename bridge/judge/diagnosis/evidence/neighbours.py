@@ -84,6 +84,9 @@ def turned(view: View) -> Iterator[Seen]:
         start, at = view.at // size * size, view.at % size
         for by in range(1, min(size, 33)):
             for back in (by, -by):
+                # What comes from the other end alone is no shift
+                if 2 * np.count_nonzero((at + back < 0) | (at + back >= size)) > at.size:
+                    continue
                 how = f"{said} is moved {'forward' if back < 0 else 'back'} by {by} numbers"
                 rest = view.rest(flat[start + (at + back) % size])
                 yield Seen(how, "the address at which this begins; an offset", rest)
