@@ -132,6 +132,8 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
      "it is the running sum along the channels"),
     ("one number everywhere", DB, lambda lab, g: np.full_like(g, g.mean()),
      "everywhere, the mean of all right numbers"),
+    ("a grid without its last threads", DX, lambda lab, g: at(g.ravel(), np.s_[-90:], 0.0).reshape(g.shape),
+     "in the last 90 elements in memory it is 0"),
     ("a transposition in place", DW, lambda lab, g: np.triu(g) + np.triu(g, 1).swapaxes(2, 3),
      "in each kernel tap (1, 0) is tap (0, 1); tap (2, 0) is tap (0, 2); tap (2, 1) is tap (1, 2)"),
     ("a kernel read with another pitch", Z, lambda lab, z: with_kernel(lab, lambda w: read(w, (45, 9, 2, 1))),

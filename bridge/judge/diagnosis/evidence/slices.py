@@ -95,6 +95,9 @@ def _matched(view: View, axis: int, name: str, other: Array) -> Iterator[Seen]:
     probes = inside if inside.size <= PROBES else np.random.default_rng(0).choice(inside, PROBES, replace=False)
     a, b = found[:, probes][used[axis]], right[:, probes]
     size, cross = (b * b).sum(1), a @ b.T
+    # Single numbers that are not 0 are multiples of each other
+    if np.count_nonzero(a) < PER_NUMBER * len(a):
+        return
     norm = (a * a).sum(1)
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = np.where(size > 0, cross / size, 0.0)
@@ -107,6 +110,8 @@ def _matched(view: View, axis: int, name: str, other: Array) -> Iterator[Seen]:
         if name == "the right values" and (source == used[axis]).all():
             continue
         factors = slope[np.arange(len(source)), source] if times else np.ones(len(source))
+        if np.ptp(factors) > SAME * np.abs(factors).max():
+            continue
         predicted = np.zeros_like(view.f)
         order = np.full(view.right.shape[axis], -1)
         order[used[axis]] = source
