@@ -16,7 +16,7 @@ from torch.nn import functional
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
-from bridge.judge.diagnosis.evidence.neighbours import turned
+from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
 from bridge.judge.diagnosis.evidence.slices import mixtures, moved
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.operations import Bounded
@@ -410,3 +410,36 @@ def test_losses_of_other_times_are_recognised(lab: Lab) -> None:
         cases = [lab.case("loss", np.array([value]), step) for step, value in zip(steps, values, strict=True)]
         found = describe(cases[0], cases[0].right.full(lab.arithmetic), lambda: False, cases[1:])
         assert found is not None and found.said == f"it is {said}"
+
+
+@pytest.fixture(scope="module")
+def strided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A layer of two groups, and one whose stride leaves pixels that no output reaches."""
+    def model() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Conv2d(2, 6, 1), torch.nn.Conv2d(6, 4, 3, padding=1, groups=2),
+                                   torch.nn.Conv2d(4, 3, 1, stride=2))
+
+    lab = Lab(*make(tmp_path_factory.mktemp("strided"), model=model, height=16, width=18))
+    yield lab
+    lab.close()
+
+
+@pytest.mark.parametrize("name", ["forward/1", "grads/0/output"])
+def test_groups_with_the_filters_of_another_are_described(strided: Lab, name: str) -> None:
+    right = strided.graph().operation(name)
+    of_first = right.replaced(w=np.concatenate([right.w[:2]] * 2)).values()
+    found = seen(strided, name, of_first)
+    assert found is not None and found.exact and "all groups use the filters of group 0" in found.said, found
+
+
+def test_copies_where_nothing_belongs_are_no_sum(strided: Lab) -> None:
+    """A pixel of a stride of 2 that is divided without the test whether it is even."""
+    right = strided.right("grads/1/output")
+    assert not right[:, :, 1::2].any()
+    found = seen(strided, "grads/1/output", right[:, :, np.arange(16) // 2 * 2][..., np.arange(18) // 2 * 2])
+    assert found is not None and found.exact and "without the test whether a pixel lies on the stride" in found.said
+    odd = at(right, np.s_[:, :, 1::2], right[:, :, ::2])
+    view = View(odd, right, np.full(1, 1e-12), AXES["nchw"])
+    assert ["1 above" in one.said and "should be exactly 0" in one.said for one in neighbours(view)] == [True]
+    mixed = right + at(np.zeros_like(right), np.s_[..., 1::2], 0.5 * right[..., ::2]) + 0.5 * odd * (right == 0)
+    assert not any("sum" in one.said for one in neighbours(View(mixed, right, np.full(1, 1e-12), AXES["nchw"])))

@@ -22,7 +22,7 @@ from bridge.judge.diagnosis.evidence.losses import (
     with_penalty,
 )
 from bridge.judge.diagnosis.evidence.memory import running_sums, strides, taps
-from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
+from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned, untested
 from bridge.judge.diagnosis.evidence.operands import changed, padded, proportional, recovered, swapped, terms, wider
 from bridge.judge.diagnosis.evidence.places import place
 from bridge.judge.diagnosis.evidence.proportions import proportions
@@ -92,7 +92,7 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
     where = place(view)
     direct: list[Seen] = [] if case.updating is not None else list(_seen(view, late))
     makers = (changed, proportional, partial(swapped, tensors=tensors), terms, padded, borders, tiles, counted,
-              across_groups, wider)
+              across_groups, untested, wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)
