@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bridge.common.number_format import count, short
-from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Diagnosis, Explanation, Finding, Seen, Sight
+from bridge.judge.diagnosis.records import NEARLY, VISIBLE, Adequacy, Diagnosis, Explanation, Finding, Seen, Sight
 from bridge.judge.measure.condition import DETERMINISTIC, LAMBDA, false_alarm
 from bridge.judge.measure.findings import NO_STEP, NOT_IN_FILE, Comparison, Judged
 from bridge.judge.verdict import Verdict
@@ -63,7 +63,7 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
     operation = finding.operation.partition(":")[0]
     where = f"{operation} ({finding.name}, step {finding.step}, T = {short(finding.t)})"
     best = finding.runner_up
-    if finding.seen is not None:
+    if finding.seen is not None and finding.seen.rest <= NEARLY:
         if any(one.seen is not None and one.seen.said == finding.seen.said for one in before):
             return [f"{number}. The same, in {where}."]
         return _described(number, finding, finding.seen, where)
@@ -94,7 +94,7 @@ def _beside(finding: Finding, before: Sequence[Finding]) -> str:
     """The bias gradient is few numbers, too few to say what the filter gradient of the same dz says."""
     layer, _, last = finding.name.rpartition("/")
     known = [i for i, one in enumerate(before, 1) if one.name == f"{layer}/weight" and one.step == finding.step
-             and (one.explanations or one.seen is not None)]
+             and (one.explanations or (one.seen is not None and one.seen.exact))]
     if last != "bias" or not layer.startswith("grads/") or not known:
         return ""
     return f" It is summed from the same gradient as the filter gradient of finding {known[0]}: mend that first."

@@ -170,6 +170,8 @@ class Adequacy:
 
 #: What may be left of an error by something that is said to explain it mostly
 MOSTLY = 0.1
+#: And only from here on is it said, as roughly so: what leaves more is a fit, and may be no cause
+NEARLY = 0.01
 #: What a description leaves that holds to rounding
 EXACT = 3e-4
 #: Predicted deviation / E from which on a fault is seen whatever rounding does

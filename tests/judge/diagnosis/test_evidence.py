@@ -17,8 +17,9 @@ from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
 from bridge.judge.diagnosis.evidence.extent import extent
+from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
 from bridge.judge.diagnosis.evidence.planes import planes
-from bridge.judge.diagnosis.evidence.slices import mixtures
+from bridge.judge.diagnosis.evidence.slices import mixtures, moved
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.pattern import pattern
@@ -140,6 +141,8 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
      "it is the running sum along the channels"),
     ("one number everywhere", DB, lambda lab, g: np.full_like(g, g.mean()),
      "everywhere, the mean of all right numbers"),
+    ("a grid without its last threads", DX, lambda lab, g: at(g.ravel(), np.s_[-90:], 0.0).reshape(g.shape),
+     "in the last 90 elements in memory it is 0"),
     ("a transposition in place", DW, lambda lab, g: np.triu(g) + np.triu(g, 1).swapaxes(2, 3),
      "in each kernel tap (1, 0) is tap (0, 1); tap (2, 0) is tap (0, 2); tap (2, 1) is tap (1, 2)"),
     ("a kernel read with another pitch", Z, lambda lab, z: with_kernel(lab, lambda w: read(w, (45, 9, 2, 1))),
@@ -324,6 +327,18 @@ def test_a_mixture_that_leaves_some_is_not_described() -> None:
         assert bool(said) is described, (noise, said)
 
 
+def test_numbers_of_the_other_end_are_no_shift() -> None:
+    """A table of 16 entries that is read at k % 16: nothing but the end is what it would be around the end."""
+    right = np.random.default_rng(0).normal(size=20)
+    view = View(right[np.arange(20) % 16], right, np.full(20, 1e-6), AXES["k"])
+    assert [one.said for one in moved(view) if one.exact] == ["channels 16 to 19 hold what belongs to channels 0 to 3"]
+    assert not any(one.exact and "by 4 numbers" in one.said for one in turned(view))
+    back = View(np.roll(right, 4), right, np.full(20, 1e-6), AXES["k"])
+    assert [one.said for one in turned(back) if one.exact] == ["the memory is moved forward by 4 numbers"]
+    equal = np.where(np.arange(20) < 4, right[0], right)
+    assert not list(moved(View(equal[np.arange(20) % 16], equal, np.full(20, 1e-6), AXES["k"])))
+
+
 def test_a_description_is_judged_by_elements_that_nothing_was_fitted_to() -> None:
     """As many numbers as elements fit anything."""
     rng = np.random.default_rng(1)
@@ -414,9 +429,16 @@ def test_places_are_no_pattern_of_findings_that_are_described() -> None:
 
 def test_what_leaves_more_than_rounding_is_reported_as_unknown() -> None:
     """A rough description never stands first, as if it were the cause."""
-    for rest, unknown in ((0.06, True), (0.0, False)):
+    for rest, unknown in ((0.005, True), (0.0, False)):
         lines = finding_lines(1, Finding(Z, 0, "conv two", 9.0, seen=Seen("a description", "the code", rest)))
         assert ("Unknown structure" in lines[0], "a description" in lines[0].lower()) == (unknown, not unknown), lines
+
+
+def test_what_is_only_a_fit_is_no_cause() -> None:
+    """The square of small numbers leaves little of an error that is their loss; where they are wrong is certain."""
+    lines = finding_lines(1, Finding(Z, 0, "conv two", 9.0, where="3 of 9 elements: row 2 of 3",
+                                     seen=Seen("it is the square", "the code", 0.06)))
+    assert "square" not in " ".join(lines) and lines[-1] == "Wrong: 3 of 9 elements: row 2 of 3."
 
 
 def test_a_search_that_was_stopped_says_so() -> None:
@@ -462,3 +484,36 @@ def test_losses_of_other_times_are_recognised(lab: Lab) -> None:
         cases = [lab.case("loss", np.array([value]), step) for step, value in zip(steps, values, strict=True)]
         found = describe(cases[0], cases[0].right.full(lab.arithmetic), lambda: False, cases[1:])
         assert found is not None and found.said == f"it is {said}"
+
+
+@pytest.fixture(scope="module")
+def strided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A layer of two groups, and one whose stride leaves pixels that no output reaches."""
+    def model() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Conv2d(2, 6, 1), torch.nn.Conv2d(6, 4, 3, padding=1, groups=2),
+                                   torch.nn.Conv2d(4, 3, 1, stride=2))
+
+    lab = Lab(*make(tmp_path_factory.mktemp("strided"), model=model, height=16, width=18))
+    yield lab
+    lab.close()
+
+
+@pytest.mark.parametrize("name", ["forward/1", "grads/0/output"])
+def test_groups_with_the_filters_of_another_are_described(strided: Lab, name: str) -> None:
+    right = strided.graph().operation(name)
+    of_first = right.replaced(w=np.concatenate([right.w[:2]] * 2)).values()
+    found = seen(strided, name, of_first)
+    assert found is not None and found.exact and "all groups use the filters of group 0" in found.said, found
+
+
+def test_copies_where_nothing_belongs_are_no_sum(strided: Lab) -> None:
+    """A pixel of a stride of 2 that is divided without the test whether it is even."""
+    right = strided.right("grads/1/output")
+    assert not right[:, :, 1::2].any()
+    found = seen(strided, "grads/1/output", right[:, :, np.arange(16) // 2 * 2][..., np.arange(18) // 2 * 2])
+    assert found is not None and found.exact and "without the test whether a pixel lies on the stride" in found.said
+    odd = at(right, np.s_[:, :, 1::2], right[:, :, ::2])
+    view = View(odd, right, np.full(1, 1e-12), AXES["nchw"])
+    assert ["1 above" in one.said and "should be exactly 0" in one.said for one in neighbours(view)] == [True]
+    mixed = right + at(np.zeros_like(right), np.s_[..., 1::2], 0.5 * right[..., ::2]) + 0.5 * odd * (right == 0)
+    assert not any("sum" in one.said for one in neighbours(View(mixed, right, np.full(1, 1e-12), AXES["nchw"])))

@@ -22,7 +22,7 @@ from bridge.judge.diagnosis.evidence.losses import (
     with_penalty,
 )
 from bridge.judge.diagnosis.evidence.memory import running_sums, strides, taps
-from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
+from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned, untested
 from bridge.judge.diagnosis.evidence.operands import changed, padded, proportional, recovered, swapped, terms, wider
 from bridge.judge.diagnosis.evidence.places import place
 from bridge.judge.diagnosis.evidence.planes import planes
@@ -80,7 +80,7 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
         return planes(case)
     whole = _best(case, view, tensors, late)
     # Any gradient of a loss has a target that gives it: what is seen of the gradient itself is the simpler
-    simple = whole is not None and whole.numbers <= FEW and not isinstance(case.right, LossGradient)
+    simple = whole is not None and whole.exact and whole.numbers <= FEW and not isinstance(case.right, LossGradient)
     part = None if simple else _where_wrong(case, view, tensors, late)
     both = (part, whole) if isinstance(case.right, LossGradient) else (whole, part)
     best = chosen(one for one in both if one is not None)
@@ -95,7 +95,7 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
     where = place(view)
     direct: list[Seen] = [] if case.updating is not None else list(_seen(view, late))
     makers = (changed, proportional, partial(swapped, tensors=tensors), terms, padded, borders, tiles, counted,
-              across_groups, wider)
+              across_groups, untested, wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)
@@ -115,15 +115,31 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
 def _where_wrong(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
     """Of the wrong elements alone, where many of the part that holds them are right."""
     wrong = np.flatnonzero(view.wrong)
+    size = np.count_nonzero(view.region())
     most = 0.98 if isinstance(case.right, LossGradient) else 0.9
-    if not 8 <= wrong.size < most * np.count_nonzero(view.region()) or late():
+    if not 8 <= wrong.size < size or late():
         return None
-    where = place(view) or f"in {wrong.size} of {view.right.size} elements"
+    where = _run(wrong, view.right.size) or place(view) or f"in {wrong.size} of {view.right.size} elements"
     if wrong.size > MOST:
         wrong = np.sort(np.random.default_rng(0).choice(wrong, MOST, replace=False))
     part = View(view.found, view.right, view.bound, view.axes, view.others, view.operands, view.dimensions, wrong)
-    best = chosen(_seen(part, late, _of_wrong(part)))
+    # Of few that are spared only zeros are told from what is said of all
+    best = chosen(_seen(part, late, _of_wrong(part) if wrong.size < most * size else (constants,)))
     return None if best is None else replace(best, said=f"{where} {best.said}")
+
+
+def _run(wrong: Array, size: int) -> str:
+    """Elements that are next to each other in memory, in words; empty where they are not.
+
+    >>> _run(np.arange(6, 9), 9), _run(np.arange(2, 5), 9), _run(np.array([2, 4]), 9)
+    ('in the last 3 elements in memory', 'in elements 2 to 4 in memory', '')
+    """
+    first, last = int(wrong[0]), int(wrong[-1])
+    if last - first >= wrong.size:
+        return ""
+    if first == 0 or last == size - 1:
+        return f"in the {'first' if first == 0 else 'last'} {wrong.size} elements in memory"
+    return f"in elements {first} to {last} in memory"
 
 
 def _of_wrong(part: View) -> tuple[Matcher, ...]:

@@ -17,6 +17,7 @@ from bridge.judge.diagnosis.evidence.words import factor, factors, indices
 from bridge.judge.diagnosis.hypothesis import with_layer
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.output_faults import axis_names
+from bridge.judge.diagnosis.records import NEARLY
 
 #: Elements of a convolution to which a kernel is fitted, and the largest kernel that is
 PIXELS, LARGEST = 3000, 600
@@ -250,7 +251,7 @@ def _least_squares(forward: Forward, back: Data, z: Array, start: Array) -> Arra
 def _kernels(view: View, case: Case, right: Forward | Data, tensors: dict[str, Array]) -> Iterator[tuple[str, View]]:
     """The kernels (and the bias) by which the right operands give what was found."""
     fit = solved(view, right)
-    if fit is not None and fit[2] <= 0.02:
+    if fit is not None and fit[2] <= NEARLY:
         w, b, left = fit
         size = float(np.abs(right.w).max())
         if (np.abs(w - right.w) > 1e-4 * size).any():
