@@ -44,6 +44,7 @@ module cnn_core_backend
       procedure, non_overridable :: math_mode
       procedure, non_overridable :: supports
       procedure :: conv_backward_relu
+      procedure :: compute
       procedure :: forward_sequence => forward_step_by_step
       procedure :: backward_sequence => backward_step_by_step
       procedure :: sequence_algorithm => one_after_the_other
@@ -366,6 +367,24 @@ contains
          & shape_text(dy%extent)//" through weight "//shape_text(w%extent)//", groups = "//to_text(conv%groups)// &
          & ", and bias "//shape_text(db%extent)//" into the memory of the output "//shape_text(a%extent))
    end subroutine conv_backward_relu
+
+   !> Run a primitive of fortran/operations by its name. Only where tensors are not in host memory, where loops do it
+   subroutine compute(self, name, tensors, integers, reals, error)
+      !> The device
+      class(backend_type), intent(in) :: self
+      !> Of the primitive
+      character(len=*), intent(in) :: name
+      !> In the device's memory, in the primitive's order
+      type(tensor_type), intent(in) :: tensors(:)
+      !> Settings, in the primitive's order
+      integer, intent(in) :: integers(:)
+      !> The same
+      real(dp), intent(in) :: reals(:)
+      !> Why the device could not do it; unallocated when it could
+      type(error_type), allocatable, intent(out) :: error
+      call fail(error, "device "//self%name//": no primitive "//name//" on "//to_text(size(tensors))// &
+         & " tensors with "//to_text(size(integers) + size(reals))//" settings")
+   end subroutine compute
 
    !> y of all steps
    subroutine forward_step_by_step(self, steps, error)

@@ -3,12 +3,7 @@
 module cnn_operations_joins
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp, dtype_float32
-   use cnn_operations_broadcast, only : add_broadcast, sum_to
-   use cnn_operations_loops_f32, only : copy_f32 => copy_loop, from_channels_f32 => from_channels, &
-      & to_channels_f32 => to_channels
-   use cnn_operations_loops_f64, only : copy_f64 => copy_loop, from_channels_f64 => from_channels, &
-      & to_channels_f64 => to_channels
+   use cnn_core_kinds, only : dp
    use cnn_operations_operation, only : operands_type, operation_type, two
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -72,8 +67,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors that are not the device's
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%y, error)
-      if (.not. allocated(error)) call add_broadcast(operands%x(1), operands%x(2), operands%y)
+      call self%run(backend, "add", [operands%x, operands%y], error)
    end subroutine add_forward
 
    !> dy for each input, summed over the axes along which it was broadcast
@@ -87,10 +81,9 @@ contains
       !> Tensors that are not the device's
       type(error_type), allocatable, intent(out) :: error
       integer :: i
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
       do i = 1, 2
-         call sum_to(operands%dy, operands%dx(i))
+         call self%run(backend, "sum_to", [operands%dy, operands%dx(i)], error)
+         if (allocated(error)) return
       end do
    end subroutine add_backward
 
@@ -133,16 +126,11 @@ contains
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       integer :: i, axis, first
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
       axis = channel_axis(operands)
       first = 0
       do i = 1, size(operands%x)
-         if (operands%y%dtype == dtype_float32) then
-            call to_channels_f32(operands%x(i), axis, first, operands%y)
-         else
-            call to_channels_f64(operands%x(i), axis, first, operands%y)
-         end if
+         call self%run(backend, "to_channels", [operands%x(i), operands%y], error, [axis, first])
+         if (allocated(error)) return
          first = first + operands%x(i)%extent(axis)
       end do
    end subroutine concat_forward
@@ -158,16 +146,11 @@ contains
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       integer :: i, axis, first
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
       axis = channel_axis(operands)
       first = 0
       do i = 1, size(operands%dx)
-         if (operands%dy%dtype == dtype_float32) then
-            call from_channels_f32(operands%dy, axis, first, operands%dx(i))
-         else
-            call from_channels_f64(operands%dy, axis, first, operands%dx(i))
-         end if
+         call self%run(backend, "from_channels", [operands%dy, operands%dx(i)], error, [axis, first])
+         if (allocated(error)) return
          first = first + operands%dx(i)%extent(axis)
       end do
    end subroutine concat_backward
@@ -208,13 +191,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      if (operands%y%dtype == dtype_float32) then
-         call copy_f32(operands%x(1), operands%y)
-      else
-         call copy_f64(operands%x(1), operands%y)
-      end if
+      call self%run(backend, "copy", [operands%x(1), operands%y], error)
    end subroutine flatten_forward
 
    subroutine flatten_backward(self, backend, operands, error)
@@ -226,13 +203,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      if (operands%dy%dtype == dtype_float32) then
-         call copy_f32(operands%dy, operands%dx(1))
-      else
-         call copy_f64(operands%dy, operands%dx(1))
-      end if
+      call self%run(backend, "copy", [operands%dy, operands%dx(1)], error)
    end subroutine flatten_backward
 
 end module cnn_operations_joins

@@ -8,16 +8,11 @@ module cnn_operations_loops_f64
    implicit none
    private
 
-   public :: accumulate_loop, add_loops, sum_loops
-   public :: copy_loop, from_channels, to_channels
-   public :: dropout_loop
-   public :: leaky_backward_loop, leaky_loop, sigmoid_backward_loop, sigmoid_loop, tanh_backward_loop, tanh_loop
-   public :: max_backward_loops, max_loops, mean_backward_loops, mean_loops
-   public :: normalize_backward_loops, normalize_loops, statistics_loops
-   public :: absolute_loop, add_bias_loops, cross_entropy_loops
-   public :: resample_backward_loops, resample_loops, softmax_backward_loops, softmax_loops
+   public :: absolute_loop, cross_entropy_loops, run_primitive
 
 contains
+   include "formulas.inc"
+   include "primitives.inc"
    include "broadcast.inc"
    include "blocks.inc"
    include "pointwise.inc"

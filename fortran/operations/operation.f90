@@ -6,9 +6,11 @@
 module cnn_operations_operation
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : name_type
    use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_primitives, only : compute
    use cnn_operations_shape, only : shape_type
    implicit none
    private
@@ -52,7 +54,7 @@ module cnn_operations_operation
       procedure(pass_), deferred :: forward
       procedure(pass_), deferred :: backward
       procedure :: refuse
-      procedure :: require
+      procedure :: run
       procedure :: name_node
    end type operation_type
 
@@ -133,19 +135,25 @@ contains
       call fail(error, "layer "//self%name//" ("//self%kind//"): "//found//", expected "//expected)
    end subroutine refuse
 
-   !> Refuse a tensor without memory
-   subroutine require(self, backend, tensor, error)
+   !> Run one of cnn_operations_primitives
+   subroutine run(self, backend, primitive, tensors, error, integers, reals)
       !> With its name
       class(operation_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
-      !> Tensor to be looked at
-      type(tensor_type), intent(in) :: tensor
+      !> Name of the primitive
+      character(len=*), intent(in) :: primitive
+      !> In the device's memory, in the primitive's order
+      type(tensor_type), intent(in) :: tensors(:)
       !> Names the node
       type(error_type), allocatable, intent(out) :: error
-      call backend%require(tensor, error)
+      !> Settings, in the primitive's order
+      integer, intent(in), optional :: integers(:)
+      !> The same
+      real(dp), intent(in), optional :: reals(:)
+      call compute(backend, primitive, tensors, error, integers, reals)
       call self%name_node(error)
-   end subroutine require
+   end subroutine run
 
    !> Say which node an error is of
    subroutine name_node(self, error)

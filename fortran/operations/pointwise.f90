@@ -3,18 +3,10 @@
 module cnn_operations_pointwise
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp, dtype_float32
+   use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : same_shape, shape_text, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_loops_f32, only : dropout_f32 => dropout_loop, &
-      & leaky_backward_f32 => leaky_backward_loop, leaky_f32 => leaky_loop, &
-      & sigmoid_backward_f32 => sigmoid_backward_loop, sigmoid_f32 => sigmoid_loop, &
-      & tanh_backward_f32 => tanh_backward_loop, tanh_f32 => tanh_loop
-   use cnn_operations_loops_f64, only : dropout_f64 => dropout_loop, &
-      & leaky_backward_f64 => leaky_backward_loop, leaky_f64 => leaky_loop, &
-      & sigmoid_backward_f64 => sigmoid_backward_loop, sigmoid_f64 => sigmoid_loop, &
-      & tanh_backward_f64 => tanh_backward_loop, tanh_f64 => tanh_loop
    use cnn_operations_operation, only : operands_type, operation_type, yes
    implicit none
    private
@@ -111,14 +103,10 @@ contains
       type(tensor_type), intent(in) :: y
       !> Tensors without memory, or a mask of another shape
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, y, error)
-      if (allocated(error)) return
-      if (.not. same_shape(x, mask)) then
-         call self%refuse("mask "//shape_text(mask%extent), "the input's shape "//shape_text(x%extent), error)
-      else if (y%dtype == dtype_float32) then
-         call dropout_f32(x, mask, 1.0_dp/(1.0_dp - self%p), y)
+      if (same_shape(x, mask)) then
+         call self%run(backend, "dropout", [x, mask, y], error, reals=[1.0_dp/(1.0_dp - self%p)])
       else
-         call dropout_f64(x, mask, 1.0_dp/(1.0_dp - self%p), y)
+         call self%refuse("mask "//shape_text(mask%extent), "the input's shape "//shape_text(x%extent), error)
       end if
    end subroutine drop
 
@@ -167,13 +155,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      if (operands%y%dtype == dtype_float32) then
-         call leaky_f32(operands%x(1), self%negative_slope, operands%y)
-      else
-         call leaky_f64(operands%x(1), self%negative_slope, operands%y)
-      end if
+      call self%run(backend, "leaky_relu", [operands%x(1), operands%y], error, reals=[self%negative_slope])
    end subroutine leaky_forward
 
    subroutine leaky_backward(self, backend, operands, error)
@@ -185,13 +167,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      if (operands%dy%dtype == dtype_float32) then
-         call leaky_backward_f32(operands%x(1), operands%dy, self%negative_slope, operands%dx(1))
-      else
-         call leaky_backward_f64(operands%x(1), operands%dy, self%negative_slope, operands%dx(1))
-      end if
+      call self%run(backend, "leaky_relu_backward", [operands%x(1), operands%dy, operands%dx(1)], error, &
+         & reals=[self%negative_slope])
    end subroutine leaky_backward
 
    subroutine sigmoid_forward(self, backend, operands, error)
@@ -203,13 +180,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      if (operands%y%dtype == dtype_float32) then
-         call sigmoid_f32(operands%x(1), operands%y)
-      else
-         call sigmoid_f64(operands%x(1), operands%y)
-      end if
+      call self%run(backend, "sigmoid", [operands%x(1), operands%y], error)
    end subroutine sigmoid_forward
 
    subroutine sigmoid_backward(self, backend, operands, error)
@@ -221,13 +192,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      if (operands%dy%dtype == dtype_float32) then
-         call sigmoid_backward_f32(operands%y, operands%dy, operands%dx(1))
-      else
-         call sigmoid_backward_f64(operands%y, operands%dy, operands%dx(1))
-      end if
+      call self%run(backend, "sigmoid_backward", [operands%y, operands%dy, operands%dx(1)], error)
    end subroutine sigmoid_backward
 
    subroutine tanh_forward(self, backend, operands, error)
@@ -239,13 +204,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      if (operands%y%dtype == dtype_float32) then
-         call tanh_f32(operands%x(1), operands%y)
-      else
-         call tanh_f64(operands%x(1), operands%y)
-      end if
+      call self%run(backend, "tanh", [operands%x(1), operands%y], error)
    end subroutine tanh_forward
 
    subroutine tanh_backward(self, backend, operands, error)
@@ -257,13 +216,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      if (operands%dy%dtype == dtype_float32) then
-         call tanh_backward_f32(operands%y, operands%dy, operands%dx(1))
-      else
-         call tanh_backward_f64(operands%y, operands%dy, operands%dx(1))
-      end if
+      call self%run(backend, "tanh_backward", [operands%y, operands%dy, operands%dx(1)], error)
    end subroutine tanh_backward
 
 end module cnn_operations_pointwise

@@ -3,13 +3,8 @@
 module cnn_operations_pooling
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dtype_float32
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_loops_f32, only : max_backward_f32 => max_backward_loops, max_f32 => max_loops, &
-      & mean_backward_f32 => mean_backward_loops, mean_f32 => mean_loops
-   use cnn_operations_loops_f64, only : max_backward_f64 => max_backward_loops, max_f64 => max_loops, &
-      & mean_backward_f64 => mean_backward_loops, mean_f64 => mean_loops
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -99,13 +94,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      if (operands%y%dtype == dtype_float32) then
-         call max_f32(operands%x(1), self%kernel, self%stride, self%padding, operands%y)
-      else
-         call max_f64(operands%x(1), self%kernel, self%stride, self%padding, operands%y)
-      end if
+      call self%run(backend, "max_pool", [operands%x(1), operands%y], error, [self%kernel, self%stride, self%padding])
    end subroutine max_forward
 
    subroutine max_backward(self, backend, operands, error)
@@ -117,13 +106,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      if (operands%dy%dtype == dtype_float32) then
-         call max_backward_f32(operands%x(1), operands%dy, self%kernel, self%stride, self%padding, operands%dx(1))
-      else
-         call max_backward_f64(operands%x(1), operands%dy, self%kernel, self%stride, self%padding, operands%dx(1))
-      end if
+      call self%run(backend, "max_pool_backward", [operands%x(1), operands%dy, operands%dx(1)], error, &
+         & [self%kernel, self%stride, self%padding])
    end subroutine max_backward
 
    subroutine avg_forward(self, backend, operands, error)
@@ -135,13 +119,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      if (operands%y%dtype == dtype_float32) then
-         call mean_f32(operands%x(1), self%kernel, self%stride, self%padding, operands%y)
-      else
-         call mean_f64(operands%x(1), self%kernel, self%stride, self%padding, operands%y)
-      end if
+      call self%run(backend, "avg_pool", [operands%x(1), operands%y], error, [self%kernel, self%stride, self%padding])
    end subroutine avg_forward
 
    subroutine avg_backward(self, backend, operands, error)
@@ -153,13 +131,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      if (operands%dy%dtype == dtype_float32) then
-         call mean_backward_f32(operands%dy, self%kernel, self%stride, self%padding, operands%dx(1))
-      else
-         call mean_backward_f64(operands%dy, self%kernel, self%stride, self%padding, operands%dx(1))
-      end if
+      call self%run(backend, "avg_pool_backward", [operands%dy, operands%dx(1)], error, &
+         & [self%kernel, self%stride, self%padding])
    end subroutine avg_backward
 
    subroutine global_shape(self, shapes, y, error)
@@ -187,13 +160,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      if (operands%y%dtype == dtype_float32) then
-         call mean_f32(operands%x(1), operands%x(1)%extent([2, 1]), [1, 1], [0, 0], operands%y)
-      else
-         call mean_f64(operands%x(1), operands%x(1)%extent([2, 1]), [1, 1], [0, 0], operands%y)
-      end if
+      call self%run(backend, "avg_pool", [operands%x(1), operands%y], error, [operands%x(1)%extent([2, 1]), 1, 1, 0, 0])
    end subroutine global_forward
 
    subroutine global_backward(self, backend, operands, error)
@@ -205,13 +172,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      if (operands%dy%dtype == dtype_float32) then
-         call mean_backward_f32(operands%dy, operands%dx(1)%extent([2, 1]), [1, 1], [0, 0], operands%dx(1))
-      else
-         call mean_backward_f64(operands%dy, operands%dx(1)%extent([2, 1]), [1, 1], [0, 0], operands%dx(1))
-      end if
+      call self%run(backend, "avg_pool_backward", [operands%dy, operands%dx(1)], error, &
+         & [operands%dx(1)%extent([2, 1]), 1, 1, 0, 0])
    end subroutine global_backward
 
 end module cnn_operations_pooling

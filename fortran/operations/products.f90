@@ -5,12 +5,10 @@ module cnn_operations_products
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp, dtype_float32
+   use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_loops_f32, only : add_bias_f32 => add_bias_loops
-   use cnn_operations_loops_f64, only : add_bias_f64 => add_bias_loops
    use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type, yes
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -250,11 +248,7 @@ contains
       call backend%conv_backward_data(self%conv, operands%w(1), operands%x(1), operands%y, error)
       call self%name_node(error)
       if (allocated(error) .or. .not. self%has_bias) return
-      if (operands%y%dtype == dtype_float32) then
-         call add_bias_f32(operands%w(2), operands%y)
-      else
-         call add_bias_f64(operands%w(2), operands%y)
-      end if
+      call self%run(backend, "add_bias", [operands%w(2), operands%y], error)
    end subroutine transpose_forward
 
    subroutine transpose_backward(self, backend, operands, error)

@@ -3,9 +3,6 @@
 module cnn_operations_softmax
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dtype_float32
-   use cnn_operations_loops_f32, only : softmax_backward_f32 => softmax_backward_loops, softmax_f32 => softmax_loops
-   use cnn_operations_loops_f64, only : softmax_backward_f64 => softmax_backward_loops, softmax_f64 => softmax_loops
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_shape, only : shape_type
    implicit none
@@ -45,13 +42,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      if (operands%y%dtype == dtype_float32) then
-         call softmax_f32(operands%x(1), operands%rank - 1, self%logarithm, operands%y)
-      else
-         call softmax_f64(operands%x(1), operands%rank - 1, self%logarithm, operands%y)
-      end if
+      call self%run(backend, "softmax", [operands%x(1), operands%y], error, &
+         & [operands%rank - 1, merge(1, 0, self%logarithm)])
    end subroutine softmax_forward
 
    subroutine softmax_backward(self, backend, operands, error)
@@ -63,13 +55,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      if (operands%dy%dtype == dtype_float32) then
-         call softmax_backward_f32(operands%y, operands%dy, operands%rank - 1, self%logarithm, operands%dx(1))
-      else
-         call softmax_backward_f64(operands%y, operands%dy, operands%rank - 1, self%logarithm, operands%dx(1))
-      end if
+      call self%run(backend, "softmax_backward", [operands%y, operands%dy, operands%dx(1)], error, &
+         & [operands%rank - 1, merge(1, 0, self%logarithm)])
    end subroutine softmax_backward
 
 end module cnn_operations_softmax
