@@ -1,14 +1,13 @@
 ! SPDX-License-Identifier: MIT
 !> Loops over tensors in host memory, for float64. The bodies are shared with the other precision.
 module cnn_operations_loops_f64
-   use, intrinsic :: ieee_arithmetic, only : ieee_is_nan
    use, intrinsic :: iso_c_binding, only : c_f_pointer
    use cnn_core_kinds, only : dp, i8, wp => dp
    use cnn_core_tensor, only : as_vector, tensor_type
    implicit none
    private
 
-   public :: absolute_loop, cross_entropy_loops, run_primitive
+   public :: run_loss, run_primitive
 
 contains
    include "formulas.inc"

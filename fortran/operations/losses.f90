@@ -5,8 +5,8 @@ module cnn_operations_losses
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_float32
    use cnn_core_tensor, only : tensor_type
-   use cnn_operations_loops_f32, only : absolute_f32 => absolute_loop, cross_entropy_f32 => cross_entropy_loops
-   use cnn_operations_loops_f64, only : absolute_f64 => absolute_loop, cross_entropy_f64 => cross_entropy_loops
+   use cnn_operations_loops_f32, only : loss_f32 => run_loss
+   use cnn_operations_loops_f64, only : loss_f64 => run_loss
    implicit none
    private
 
@@ -40,7 +40,7 @@ contains
       type(tensor_type), intent(in) :: gradient
       !> Of all images
       real(dp), intent(out) :: loss
-      !> The device does not have it, the output has no channels, or an error of the device
+      !> The output has no channels, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       real(dp) :: scale
 
@@ -50,24 +50,45 @@ contains
       if (self%kind == "mse") then
          call backend%mse(output, target, scale, gradient, error)
          if (.not. allocated(error)) call backend%read_loss(loss, error)
-      else if (.not. backend%in_host_memory) then
-         call fail(error, "loss "//self%kind//": device "//backend%name//" does not have it, expected device cpu")
       else if (self%kind == "l1") then
-         if (output%dtype == dtype_float32) then
-            call absolute_f32(output, target, scale, gradient, loss)
-         else
-            call absolute_f64(output, target, scale, gradient, loss)
-         end if
+         call compute_other(backend, self%kind, output, target, 0, scale, gradient, loss, error)
       else if (rank < 2) then
          call fail(error, "loss "//self%kind//": the output has no channels, expected two dimensions or more")
       else
          if (self%mean) scale = scale*output%extent(rank - 1)
-         if (output%dtype == dtype_float32) then
-            call cross_entropy_f32(output, target, rank - 1, scale, gradient, loss)
-         else
-            call cross_entropy_f64(output, target, rank - 1, scale, gradient, loss)
-         end if
+         call compute_other(backend, self%kind, output, target, rank - 1, scale, gradient, loss, error)
       end if
    end subroutine compute
+
+   !> A loss that is a loop over host tensors, or a kernel of the device
+   subroutine compute_other(backend, kind, output, target, axis, scale, gradient, loss, error)
+      !> The device
+      class(backend_type), intent(inout) :: backend
+      !> Of the loss
+      character(len=*), intent(in) :: kind
+      !> Of the network
+      type(tensor_type), intent(in) :: output
+      !> What it should be
+      type(tensor_type), intent(in) :: target
+      !> Of the channels, in Fortran order; 0 where they do not matter
+      integer, intent(in) :: axis
+      !> The factor
+      real(dp), intent(in) :: scale
+      !> With respect to the output, is overwritten
+      type(tensor_type), intent(in) :: gradient
+      !> Of all images
+      real(dp), intent(out) :: loss
+      !> An error of the device
+      type(error_type), allocatable, intent(out) :: error
+      loss = 0.0_dp
+      if (.not. backend%in_host_memory) then
+         call backend%other_loss(kind, output, target, axis, scale, gradient, error)
+         if (.not. allocated(error)) call backend%read_loss(loss, error)
+      else if (output%dtype == dtype_float32) then
+         call loss_f32(kind, output, target, axis, scale, gradient, loss)
+      else
+         call loss_f64(kind, output, target, axis, scale, gradient, loss)
+      end if
+   end subroutine compute_other
 
 end module cnn_operations_losses

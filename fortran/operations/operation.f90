@@ -2,7 +2,7 @@
 !> What an operation of a graph is: its hyperparameters, shapes, parameters, and its two passes.
 !>
 !> An operation is one extension of this type, and one row of cnn_operations_registry. It overrides what is not as here:
-!> one input, no hyperparameters, no parameters, an output of the input's shape, host memory.
+!> one input, no hyperparameters, no parameters, an output of the input's shape, on every device.
 module cnn_operations_operation
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
@@ -15,7 +15,7 @@ module cnn_operations_operation
    implicit none
    private
 
-   public :: two, yes
+   public :: no, two, yes
 
    !> The name of a parameter, or of state, in an exchange file, and its shape
    type, public :: parameter_shape_type
@@ -47,7 +47,7 @@ module cnn_operations_operation
       logical :: changes_state = .false.
    contains
       procedure, nopass :: arity => one
-      procedure, nopass :: on_every_device => no
+      procedure, nopass :: on_every_device => yes
       procedure, nopass :: has_mask => no
       procedure :: read => read_nothing
       procedure :: find_shape => same_as_input
@@ -86,12 +86,12 @@ contains
       two = 2
    end function two
 
-   !> Whether all devices have it, and not only those whose tensors are in host memory; whether it takes a mask
+   !> For operations that only devices whose tensors are in host memory have, or that take no mask
    pure logical function no()
       no = .false.
    end function no
 
-   !> For operations that all devices have, or that take a mask
+   !> Whether all devices have it, and not only those whose tensors are in host memory; whether it takes a mask
    pure logical function yes()
       yes = .true.
    end function yes

@@ -14,7 +14,6 @@ module cnn_operations_pointwise
    !> max(z, 0), by the device; the derivative at 0 is 0, as torch's
    type, extends(operation_type), public :: relu_type
    contains
-      procedure, nopass :: on_every_device => yes
       procedure :: forward => relu_forward
       procedure :: backward => relu_backward
    end type relu_type

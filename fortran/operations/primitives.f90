@@ -3,7 +3,8 @@
 !> device and one precision.
 !>
 !> A primitive is a loop over host tensors with a row in primitives.inc, and for devices whose tensors are elsewhere, a
-!> kernel of the same name. Its tensors come in the order of the loop's arguments, those that it writes last.
+!> kernel, or several, under the same name. Its tensors come in the order of the loop's arguments, those that it writes
+!> last.
 module cnn_operations_primitives
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail

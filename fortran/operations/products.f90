@@ -21,7 +21,6 @@ module cnn_operations_products
       integer :: weight_extent(4) = 1
       logical :: has_bias = .true.
    contains
-      procedure, nopass :: on_every_device => yes
       procedure :: read => conv_read
       procedure :: find_shape => conv_shape
       procedure :: forward => conv_forward
@@ -48,7 +47,6 @@ module cnn_operations_products
       integer :: in_features = 1, out_features = 1
       logical :: has_bias = .true.
    contains
-      procedure, nopass :: on_every_device => yes
       procedure :: read => linear_read
       procedure :: find_shape => linear_shape
       procedure :: forward => linear_forward
