@@ -350,3 +350,11 @@ def test_statistics_follow_as_torchs(kernels: HostKernels, kind: str) -> None:
         assert ulps(running, np.stack([norm.running_mean.numpy(), norm.running_var.numpy()]), 1.0) <= 8
         assert ulps(y, right[..., 0], 8.0) <= 8
     memory.check()
+
+
+@pytest.mark.parametrize("channels", [2, 3, 45, 181])
+def test_logarithms(kernels: HostKernels, channels: int) -> None:
+    """Of as many equal numbers as there are: those whose series is longest, too."""
+    y = np.empty(channels)
+    kernels.launch("cnn_softmax_f64", 1, np.int64(1), np.zeros(channels), y, *i8(1, channels, 1))
+    assert ulps(y, np.full(channels, -math.log(channels))) <= 1
