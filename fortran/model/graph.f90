@@ -64,7 +64,7 @@ contains
       class(graph_type), intent(inout) :: self
       !> With one operation or more
       type(description_type), intent(in) :: description
-      !> Operations that the device does not have, inputs that are not there, an output that nobody takes, or no memory
+      !> Inputs that are not there, an output that nobody takes, or no memory
       type(error_type), allocatable, intent(out) :: error
       type(name_type) :: names(size(description%nodes))
       integer :: i
@@ -105,7 +105,7 @@ contains
       type(name_type), intent(in) :: names(:)
       !> With its hyperparameters; without `inputs` it takes the output of the node before it
       class(operation_type), intent(in) :: operation
-      !> What it takes is not there, or the device does not have it
+      !> What it takes is not there
       type(error_type), allocatable, intent(out) :: error
       allocate (self%nodes(i)%operation, source=operation)
       associate (own => self%nodes(i)%operation)
@@ -116,9 +116,6 @@ contains
          end if
       end associate
       call self%find_inputs(i, names, error)
-      if (allocated(error)) return
-      if (.not. (self%backend%in_host_memory .or. operation%on_every_device())) call operation%refuse( &
-         & "device "//self%backend%name//" does not have this operation", "device cpu", error)
    end subroutine add_node
 
    !> Numbers of the nodes that a node takes

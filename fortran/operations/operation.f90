@@ -2,7 +2,7 @@
 !> What an operation of a graph is: its hyperparameters, shapes, parameters, and its two passes.
 !>
 !> An operation is one extension of this type, and one row of cnn_operations_registry. It overrides what is not as here:
-!> one input, no hyperparameters, no parameters, an output of the input's shape, on every device.
+!> one input, no hyperparameters, no parameters, an output of the input's shape.
 module cnn_operations_operation
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
@@ -15,7 +15,7 @@ module cnn_operations_operation
    implicit none
    private
 
-   public :: no, two, yes
+   public :: two, yes
 
    !> The name of a parameter, or of state, in an exchange file, and its shape
    type, public :: parameter_shape_type
@@ -49,7 +49,6 @@ module cnn_operations_operation
       logical :: changes_state = .false.
    contains
       procedure, nopass :: arity => one
-      procedure, nopass :: on_every_device => yes
       procedure, nopass :: has_mask => no
       procedure :: read => read_nothing
       procedure :: find_shape => same_as_input
@@ -88,12 +87,12 @@ contains
       two = 2
    end function two
 
-   !> For operations that only devices whose tensors are in host memory have, or that take no mask
+   !> Whether it takes a mask
    pure logical function no()
       no = .false.
    end function no
 
-   !> Whether all devices have it, and not only those whose tensors are in host memory; whether it takes a mask
+   !> For operations that take a mask
    pure logical function yes()
       yes = .true.
    end function yes
