@@ -68,8 +68,6 @@ contains
 
       call prepare(fixture, device, precision, keep_all, network, error)
       if (allocated(error)) return
-      call fixture%optimizer%require(network%backend, error)
-      if (allocated(error)) return
       call result%begin(result_path, "cnn_step "//version, network, fixture%optimizer, error)
       if (allocated(error)) return
       call run_batches(fixture, result, network, error, report)

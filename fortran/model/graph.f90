@@ -14,9 +14,9 @@ module cnn_model_graph
    use cnn_model_network, only : layer_view_type, network_type
    use cnn_model_parameters, only : parameter_type
    use cnn_model_resize, only : resize
-   use cnn_operations_broadcast, only : accumulate
    use cnn_operations_losses, only : criterion_type
    use cnn_operations_operation, only : operands_type, operation_type
+   use cnn_operations_primitives, only : compute
    use cnn_operations_shape, only : shape_type
    implicit none
    private
@@ -64,7 +64,7 @@ contains
       class(graph_type), intent(inout) :: self
       !> With one operation or more
       type(description_type), intent(in) :: description
-      !> Operations that the device does not have, inputs that are not there, an output that nobody takes, or no memory
+      !> Inputs that are not there, an output that nobody takes, or no memory
       type(error_type), allocatable, intent(out) :: error
       type(name_type) :: names(size(description%nodes))
       integer :: i
@@ -105,7 +105,7 @@ contains
       type(name_type), intent(in) :: names(:)
       !> With its hyperparameters; without `inputs` it takes the output of the node before it
       class(operation_type), intent(in) :: operation
-      !> What it takes is not there, or the device does not have it
+      !> What it takes is not there
       type(error_type), allocatable, intent(out) :: error
       allocate (self%nodes(i)%operation, source=operation)
       associate (own => self%nodes(i)%operation)
@@ -116,9 +116,6 @@ contains
          end if
       end associate
       call self%find_inputs(i, names, error)
-      if (allocated(error)) return
-      if (.not. (self%backend%in_host_memory .or. operation%on_every_device())) call operation%refuse( &
-         & "device "//self%backend%name//" does not have this operation", "device cpu", error)
    end subroutine add_node
 
    !> Numbers of the nodes that a node takes
@@ -360,10 +357,12 @@ contains
          do j = 1, size(operands%dx)
             if (.not. self%nodes(i)%parts(j)%is_allocated()) cycle
             if (self%nodes(i)%inputs(j) == 0) then
-               call accumulate(operands%dx(j), self%input_gradient)
+               call compute(self%backend, "accumulate", [operands%dx(j), self%input_gradient], error)
             else
-               call accumulate(operands%dx(j), self%nodes(self%nodes(i)%inputs(j))%output_gradient)
+               call compute(self%backend, "accumulate", [operands%dx(j), &
+                  & self%nodes(self%nodes(i)%inputs(j))%output_gradient], error)
             end if
+            if (allocated(error)) return
          end do
       end do
    end subroutine find_gradients

@@ -91,6 +91,18 @@ def test_ptx_rounds_as_ieee_754_says(ptx: str) -> None:
     assert {"cvt.rn.f16.f32", "cvt.rn.f32.f64"} <= set(re.findall(r"\bcvt[\w.]+", ptx))
 
 
+#: Kernels that may use more registers than 64, with which four blocks of 256 threads fit into a multiprocessor's 65536,
+#: and why: three blocks still fit with 80, two with 128
+MORE_REGISTERS = {
+    # 12 sizes of 64 bits, and four loops: over the windows that hold an element, and over the elements of each
+    "cnn_max_pool_backward": 112,
+    # 8 sizes of 64 bits, the rule's amounts, and weights in float64 along both axes
+    "cnn_resample_backward": 80,
+    # The logarithm of the sum and the exponentials, each with its own constants in float64
+    "cnn_cross_entropy": 80,
+}
+
+
 @pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90"])
 def test_ptxas_takes_it(tmp_path: Path, target: str) -> None:
     """No stack, no spills, and few enough registers for blocks of 256 threads."""
@@ -103,9 +115,10 @@ def test_ptxas_takes_it(tmp_path: Path, target: str) -> None:
     assert "warning" not in done.stderr
     count = len(build_kernels.ENTRIES)
     assert done.stderr.count("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") == count
-    registers = [int(number) for number in re.findall(r"Used (\d+) registers", done.stderr)]
+    registers = re.findall(r"entry function '(\w+)'.*?Used (\d+) registers", done.stderr, re.DOTALL)
     assert len(registers) == count
-    assert max(registers) <= 64
+    assert not [found for found in registers
+                if int(found[1]) > MORE_REGISTERS.get(found[0].rpartition("_")[0], 64)], "too many registers"
 
 
 def test_the_c_file_holds_the_ptx(ptx: str, tmp_path: Path) -> None:
@@ -165,11 +178,14 @@ def test_unusable_kernels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     """A call of the run-time library, another name, a syntax error: the build stops, and writes no file."""
     body = (KERNELS / "kernels.inc").read_text(encoding="utf-8")
     assert old in body
-    (tmp_path / "kernels.inc").write_text(body.replace(old, new), encoding="utf-8")
-    for file in (SOURCE, KERNELS / "nhwc.inc"):
-        shutil.copy(file, tmp_path)
+    for folder in ("cuda/kernels", "operations", "optimizers"):
+        (tmp_path / folder).mkdir(parents=True)
+        for file in (KERNELS.parents[1] / folder).glob("*.inc"):
+            shutil.copy(file, tmp_path / folder)
+    source = Path(shutil.copy(SOURCE, tmp_path / "cuda/kernels"))
+    source.with_suffix(".inc").write_text(body.replace(old, new), encoding="utf-8")
     output = tmp_path / "kernels.ptx"
-    assert build_kernels.main(["--compiler", flang(), str(tmp_path / SOURCE.name), str(output)]) == 1
+    assert build_kernels.main(["--compiler", flang(), str(source), str(output)]) == 1
     assert re.search(message, capsys.readouterr().err)
     assert not output.exists()
 
