@@ -13,6 +13,7 @@ from types import ModuleType
 #: In the order in which they run: name, and what it says
 SECTIONS = {
     "step": "a training step beside PyTorch and JAX: time and peak memory",
+    "networks": "a step of a U-Net and of ResNet-18, and what its operations take",
     "layers": "the layers as a share of what the machine can do, with the roofline",
     "operations": "operations of graphs beside PyTorch, the bandwidth and OpenBLAS",
     "sweep": "many shapes of convolutions beside PyTorch, pass by pass",

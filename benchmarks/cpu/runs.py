@@ -15,7 +15,7 @@ from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.interleaved import interleaved
 from benchmarks.harness.processes import Process
 from benchmarks.harness.timing import summary
-from benchmarks.harness.workloads import Conv, Net, OperationPass
+from benchmarks.harness.workloads import Conv, Net, OperationPass, Training
 
 #: A run lasts so long at least, if it is not one call
 RUN_SECONDS = 0.1
@@ -23,6 +23,9 @@ RUN_SECONDS = 0.1
 WARM_BELOW = 0.3
 #: Frameworks add in different orders in float32
 AGREEMENT = {"float32": 1e-3, "float64": 1e-6}
+Work = Net | Training | Conv | OperationPass
+#: Their names in a task
+KINDS: dict[type, str] = {Net: "net", Training: "training", Conv: "conv", OperationPass: "operation"}
 
 
 def worker(name: str, threads: int) -> Process:
@@ -38,14 +41,14 @@ def workers(names: Sequence[str], threads: int) -> Iterator[dict[str, Process]]:
         yield {name: stack.enter_context(worker(name, threads)) for name in names}
 
 
-def compare(processes: Mapping[str, Process], work: Net | Conv | OperationPass, rounds: int, which: str = "",
+def compare(processes: Mapping[str, Process], work: Work, rounds: int, which: str = "",
             between: Callable[[], None] = lambda: None) -> dict[str, dict[str, Any]]:
     """Let frameworks do the same work in interleaved runs.
 
     Parameters
     ----------
     processes : by name
-    work : a training step of a net, or a pass of a convolution or of another operation
+    work : a training step of a net or of another network, or a pass of a convolution or of another operation
     rounds : runs of each
     which : the pass of a convolution, of `benchmarks.harness.workloads.PASSES`
     between : called once in every round, for what is to be measured at the same time
@@ -53,7 +56,7 @@ def compare(processes: Mapping[str, Process], work: Net | Conv | OperationPass, 
     Returns
     -------
     results : by name, in seconds for one call as `benchmarks.harness.timing.summary` has them, with ``gflops``,
-        ``calls`` in a run, ``checksum``, of a net ``memory`` in bytes, and of what must move bytes
+        ``calls`` in a run, ``checksum``, of a step ``memory`` in bytes, and of what must move bytes
         ``gigabytes_per_second``; or ``{"skipped": reason}``
 
     Raises
@@ -61,9 +64,7 @@ def compare(processes: Mapping[str, Process], work: Net | Conv | OperationPass, 
     BenchmarkError
         If our own library fails, or a framework computes something else.
     """
-    task = {"conv": work.as_dict(), "pass": which}
-    if not isinstance(work, Conv):
-        task = {"net" if isinstance(work, Net) else "operation": work.as_dict()}
+    task = {KINDS[type(work)]: work.as_dict()} | ({"pass": which} if isinstance(work, Conv) else {})
     results = {name: _ask(name, one, "build", task=task) for name, one in processes.items()}
     check_agreement(results, work.dtype)
 
@@ -81,7 +82,7 @@ def compare(processes: Mapping[str, Process], work: Net | Conv | OperationPass, 
     for name, one in results.items():
         if "skipped" not in one:
             del one["seconds"]
-            if not isinstance(work, Net):
+            if not isinstance(work, Net | Training):
                 # That of a process which has done other work before
                 del one["memory"]
             found = summary(times[name])

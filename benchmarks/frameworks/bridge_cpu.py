@@ -11,7 +11,7 @@ import numpy as np
 import bridge
 from benchmarks.frameworks.cpu import KERNEL
 from benchmarks.harness import data
-from benchmarks.harness.workloads import Conv, Net, OperationPass
+from benchmarks.harness.workloads import Conv, Net, OperationPass, Training
 from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d, Layer, Model, Relu
 from bridge.operations.losses import LOSSES
@@ -30,6 +30,13 @@ def step(_: str, net: Net) -> Callable[[], float]:
     """A training step; gives the loss before the update."""
     network = network_of(net)
     x, t = data.batch(net)
+    return lambda: network.step(x, t, lr=data.LR)
+
+
+def training(_: str, task: Training) -> Callable[[], float]:
+    """A training step of a network that is no chain; gives the loss before the update."""
+    network = bridge.Network.from_file(task.path, keep_activations=False)
+    x, t = data.training_batch(task)
     return lambda: network.step(x, t, lr=data.LR)
 
 

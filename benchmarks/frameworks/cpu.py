@@ -2,6 +2,7 @@
 """Who takes part: a name, the module that knows how, and who starts it with which task.
 
 A module has ``prepare(threads)``, which loads its library and sets the number of threads, and of ``step(name, net)``,
+``training(name, training)``,
 ``conv(name, conv, which)`` and ``operation(name, work)`` those that it can: they make the data and return a function
 without arguments that does the work once.
 """
@@ -14,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks.harness.errors import NotHere
-from benchmarks.harness.workloads import Conv, Net, OperationPass
+from benchmarks.harness.workloads import Conv, Net, OperationPass, Training
 
 OURS = "bridge"
 #: The procedures of the library with everything prepared: no checks for NaN, no new arrays
@@ -55,8 +56,8 @@ def prepare(name: str, threads: int) -> None:
 
 
 def build(name: str, task: dict[str, Any]) -> Callable[[], Any]:
-    """The work of a framework, `task` as it comes from JSON: ``{"net": ...}``, ``{"conv": ..., "pass": ...}`` or
-    ``{"operation": ...}``.
+    """The work of a framework, `task` as it comes from JSON: ``{"net": ...}``, ``{"training": ...}``,
+    ``{"conv": ..., "pass": ...}`` or ``{"operation": ...}``.
 
     Raises
     ------
@@ -65,6 +66,8 @@ def build(name: str, task: dict[str, Any]) -> Callable[[], Any]:
     """
     if "net" in task:
         return _module(name).step(name, Net.of_dict(task["net"]))
+    if "training" in task:
+        return _module(name).training(name, Training.of_dict(task["training"]))
     if "operation" in task:
         return _module(name).operation(name, OperationPass.of_dict(task["operation"]))
     return _module(name).conv(name, Conv.of_dict(task["conv"]), task["pass"])

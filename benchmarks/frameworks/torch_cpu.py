@@ -13,9 +13,10 @@ from torch import nn
 
 from benchmarks.frameworks.cpu import CHANNELS_LAST, COMPILED, COMPILED_LAST, MEMORY_KEPT
 from benchmarks.frameworks.torch_module import module_of
+from benchmarks.frameworks.torch_networks import network_of
 from benchmarks.harness import data
 from benchmarks.harness.errors import NotHere
-from benchmarks.harness.workloads import Conv, Net, OperationPass
+from benchmarks.harness.workloads import Conv, Net, OperationPass, Training
 from bridge.operations import OPERATIONS
 from bridge.operations.losses import LOSSES
 
@@ -30,13 +31,23 @@ def prepare(threads: int) -> None:
 
 def step(name: str, net: Net) -> Callable[[], float]:
     """A training step; gives the loss before the update. The image needs no gradient."""
-    layout = torch.channels_last if name in LAST else torch.contiguous_format
-    module = module_of(net).to(memory_format=layout)
-    x, t = (torch.from_numpy(one).to(memory_format=layout) for one in data.batch(net))
+    return _step(name, module_of(net), nn.functional.mse_loss, data.batch(net))
+
+
+def training(name: str, task: Training) -> Callable[[], float]:
+    """A training step of a network that is no chain; gives the loss before the update."""
+    return _step(name, network_of(task), LOSSES[task.loss]().torch_forward, data.training_batch(task))
+
+
+def _step(name: str, module: nn.Module, criterion: Callable[..., torch.Tensor], batch: tuple[np.ndarray, np.ndarray]
+          ) -> Callable[[], float]:
+    if name in LAST:
+        module = module.to(memory_format=torch.channels_last)
+    x, t = (_laid_out(one, name) for one in batch)
     optimizer = torch.optim.SGD(module.parameters(), lr=data.LR)
 
     def loss_of(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return nn.functional.mse_loss(module(x), t)
+        return criterion(module(x), t)
 
     loss_now = _compiled(loss_of) if name in (COMPILED, COMPILED_LAST) else loss_of
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from benchmarks.harness.workloads import Conv, Net, OperationPass
+from benchmarks.harness.workloads import Conv, Net, OperationPass, Training
 
 Array = np.ndarray
 #: Of the steps; small, so that no framework diverges while it is timed
@@ -34,6 +34,16 @@ def batch(net: Net) -> tuple[Array, Array]:
     generator = np.random.default_rng(2)
     return (_normal(generator, (net.batch, net.channels[0], net.size, net.size), net.dtype),
             _normal(generator, (net.batch, net.channels[-1], net.size, net.size), net.dtype))
+
+
+def training_batch(training: Training) -> tuple[Array, Array]:
+    """Images, and what the output should be: numbers, or one class for each image."""
+    generator = np.random.default_rng(2)
+    x = _normal(generator, training.input, training.dtype)
+    if training.loss == "mse":
+        return x, _normal(generator, training.output, training.dtype)
+    number, classes = training.output
+    return x, np.eye(classes, dtype=training.dtype)[generator.integers(classes, size=number)]
 
 
 def operands(conv: Conv) -> tuple[Array, Array, Array]:

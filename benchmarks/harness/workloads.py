@@ -134,6 +134,40 @@ class Net:
 
 
 @dataclass(frozen=True)
+class Training:
+    """A training step of a network that is no chain: forward, loss, backward, SGD.
+
+    Parameters
+    ----------
+    network : of `benchmarks.frameworks.torch_networks.NETWORKS`
+    width : its channels after the first convolution
+    input, output : shapes
+    loss : "mse" or "cross_entropy"
+    path : an exchange file with the network and its first weights
+    flop : of its convolutions and linear layers
+    dtype : "float32" or "float64"
+    """
+
+    network: str
+    width: int
+    input: tuple[int, ...]
+    output: tuple[int, ...]
+    loss: str
+    path: str = ""
+    flop: int = 0
+    dtype: str = "float32"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a worker, or for JSON; `of_dict` reads it."""
+        return asdict(self)
+
+    @classmethod
+    def of_dict(cls, found: dict[str, Any]) -> Training:
+        """From JSON, where a tuple is a list."""
+        return cls(**{name: _tuples(value) for name, value in found.items()})
+
+
+@dataclass(frozen=True)
 class OperationPass:
     """A pass of an operation of graphs, or of a loss, beside what it must at least move or compute.
 

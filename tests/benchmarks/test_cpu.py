@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 
 from benchmarks import __main__ as program
-from benchmarks.cpu import SECTIONS, files, growth, step, sweep
+from benchmarks.cpu import SECTIONS, files, growth, networks, step, sweep
 from benchmarks.cpu.machine_peak import MachinePeak
 from benchmarks.cpu.runs import check_agreement, compare, worker
 from benchmarks.cpu.shapes import SHAPES, name
@@ -29,8 +29,10 @@ from benchmarks.frameworks.cpu import CHANNELS_LAST, COMPILED, EAGER, JAX_NHWC, 
 from benchmarks.harness import processors
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.errors import BenchmarkError, NotHere
-from benchmarks.harness.timing import slope, summary
+from benchmarks.harness.timing import ratios, slope, summary
 from benchmarks.harness.workloads import PASSES, Conv, Net
+from bridge import Network
+from tests.helpers.real_networks import Resnet18
 
 Document = dict[str, Any]
 TINY = Net(size=6, batch=1)
@@ -80,7 +82,7 @@ def test_a_section_writes_what_it_found(documents: dict[str, Document], section:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("section", ["step", "layers", "sweep"])
+@pytest.mark.parametrize("section", ["step", "networks", "layers", "sweep"])
 def test_ratios_are_quotients_of_medians(documents: dict[str, Document], section: str) -> None:
     for case in documents[section]["cases"]:
         own = next(iter(case["results"].values()))["median"]
@@ -91,7 +93,7 @@ def test_ratios_are_quotients_of_medians(documents: dict[str, Document], section
 
 @pytest.mark.deep
 def test_rates_are_work_over_time(documents: dict[str, Document]) -> None:
-    for section in ("step", "layers"):
+    for section in ("step", "networks", "layers"):
         for case in documents[section]["cases"]:
             for one in case["results"].values():
                 if "median" in one:
@@ -107,6 +109,18 @@ def test_memory_is_that_of_a_framework(documents: dict[str, Document]) -> None:
             assert 0 < one["imported"] <= one["peak"] and one["with_data"] <= one["peak"]
         assert found[EAGER]["imported"] > found[OURS]["imported"]
         assert case["memory_ratios"][EAGER] == found[EAGER]["peak"] / found[OURS]["peak"]
+
+
+@pytest.mark.deep
+def test_networks_beside_torch(documents: dict[str, Document]) -> None:
+    """Memory counts from the import on; every kind of operation is timed, both ways."""
+    for case in documents["networks"]["cases"]:
+        own, eager = (networks.taken(case["results"][name]) for name in (OURS, EAGER))
+        assert own > 0 and case["memory_ratios"][EAGER] == eager / own
+        assert set(case["operations"]) >= {"conv2d", "accumulate"}
+        assert all(one["backward"] > 0 for one in case["operations"].values())
+        assert all(one["forward"] > 0 for kind, one in case["operations"].items() if kind != "accumulate")
+        assert case["training"]["path"] == ""
 
 
 @pytest.mark.deep
@@ -228,6 +242,28 @@ def test_goals_of_a_step() -> None:
                                                            (0.8, False)]
     alone = step.goals([case_of("mission", {OURS: 1.0}, {OURS: 1})])
     assert [(goal.found, goal.met) for goal in alone] == [(None, None)] * 3
+
+
+def test_goals_of_networks() -> None:
+    """The fastest of PyTorch counts for time, the leanest for what was taken beyond the import."""
+    def one(seconds: float, peak: int) -> Document:
+        return {"median": seconds, "memory": {"imported": 10, "peak": 10 + peak}}
+
+    results = {OURS: one(1.0, 60), EAGER: one(3.0, 80), CHANNELS_LAST: one(2.0, 90), COMPILED: {"skipped": "why"}}
+    case = {"name": "U-Net", "threads": 1, "ratios": ratios(results, OURS),
+            "memory_ratios": networks.memory_ratios(results)}
+    assert [(goal.found, goal.met) for goal in networks.goals([case])] == [(2.0, True), (0.75, False)]
+    alone = case | {"ratios": {}, "memory_ratios": {}}
+    assert [(goal.found, goal.met) for goal in networks.goals([alone])] == [(None, None)] * 2
+
+
+def test_work_of_a_residual_network() -> None:
+    """By hand, of the paper's width: 64 x 64 x 9 products for each of 32 x 32 pixels in a convolution of the first
+    stage, as many in the later ones, half where the size halves; shortcuts of 1 x 1; 512 x 10 for the classes.
+    """
+    found = networks.step_flop(Network.from_torch(Resnet18(64)).model.graph, (1, 3, 32, 32))
+    whole = 64 * 64 * 9 * 32 * 32
+    assert found == 2 * (2 * 3 * 64 * 9 * 32 * 32 + 3 * (13 * whole + 3 * whole // 2 + 3 * whole // 18 + 512 * 10))
 
 
 def test_exceptions_of_the_sweep_are_all_there_the_worst_first() -> None:

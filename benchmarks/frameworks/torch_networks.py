@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""Networks that are no chains, as modules of torch, and as files for those that do without torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+import bridge
+from benchmarks.harness.workloads import Training
+from tests.helpers.real_networks import Resnet18, TwoLevelUnet
+
+NETWORKS = {"U-Net": TwoLevelUnet, "ResNet-18": Resnet18}
+
+
+def network_of(training: Training) -> nn.Module:
+    """With the weights that all frameworks begin with."""
+    torch.manual_seed(1)
+    return NETWORKS[training.network](training.width).to(getattr(torch, training.dtype))
+
+
+def write(training: dict[str, Any]) -> None:
+    """The network's exchange file."""
+    found = Training.of_dict(training)
+    network = bridge.Network.from_torch(network_of(found), loss=found.loss, example=(1, *found.input[1:]))
+    network.save(found.path)
