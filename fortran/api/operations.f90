@@ -11,7 +11,8 @@ module cnn_api_operations
    use cnn_core_text, only : name_type
    use cnn_devices, only : open_device
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_broadcast, only : accumulate
+   use cnn_operations_loops, only : loops_of
+   use cnn_operations_loops_table, only : loops_type
    use cnn_operations_losses, only : criterion_type
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_registry, only : make_operation
@@ -117,7 +118,9 @@ contains
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
       type(error_type), allocatable :: error
-      call accumulate(tensor_at(x, dtype, extent), tensor_at(y, dtype, extent))
+      type(loops_type) :: loops
+      loops = loops_of(int(dtype))
+      call loops%accumulate(tensor_at(x, dtype, extent), tensor_at(y, dtype, extent))
       call hand_over(error, ierr, errmsg)
    end subroutine accumulate_pass
 

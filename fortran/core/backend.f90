@@ -44,6 +44,8 @@ module cnn_core_backend
       procedure, non_overridable :: math_mode
       procedure, non_overridable :: supports
       procedure :: conv_backward_relu
+      procedure :: compute
+      procedure :: other_loss
       procedure :: forward_sequence => forward_step_by_step
       procedure :: backward_sequence => backward_step_by_step
       procedure :: sequence_algorithm => one_after_the_other
@@ -255,7 +257,7 @@ module cnn_core_backend
          type(error_type), allocatable, intent(out) :: error
       end subroutine mse_
 
-      !> The loss of the last `mse`; waits for the device
+      !> The loss of the last `mse` or `other_loss`; waits for the device
       subroutine read_loss_(self, loss, error)
          import :: backend_type, dp, error_type
          implicit none
@@ -366,6 +368,47 @@ contains
          & shape_text(dy%extent)//" through weight "//shape_text(w%extent)//", groups = "//to_text(conv%groups)// &
          & ", and bias "//shape_text(db%extent)//" into the memory of the output "//shape_text(a%extent))
    end subroutine conv_backward_relu
+
+   !> Run a primitive of fortran/operations by its name. Only where tensors are not in host memory, where loops do it
+   subroutine compute(self, name, tensors, integers, reals, error)
+      !> The device
+      class(backend_type), intent(in) :: self
+      !> Of the primitive
+      character(len=*), intent(in) :: name
+      !> In the device's memory, in the primitive's order
+      type(tensor_type), intent(in) :: tensors(:)
+      !> Settings, in the primitive's order
+      integer, intent(in) :: integers(:)
+      !> The same
+      real(dp), intent(in) :: reals(:)
+      !> Why the device could not do it; unallocated when it could
+      type(error_type), allocatable, intent(out) :: error
+      call fail(error, "device "//self%name//": no primitive "//name//" on "//to_text(size(tensors))// &
+         & " tensors with "//to_text(size(integers) + size(reals))//" settings")
+   end subroutine compute
+
+   !> As `mse`, another loss of fortran/operations by its name; the same holds
+   subroutine other_loss(self, name, y, target, axis, scale, dy, error)
+      !> The device
+      class(backend_type), intent(inout) :: self
+      !> Of the loss
+      character(len=*), intent(in) :: name
+      !> Output of the network
+      type(tensor_type), intent(in) :: y
+      !> Wanted output, of the same shape
+      type(tensor_type), intent(in) :: target
+      !> Of the channels, over which each pixel is one; 0: every element is
+      integer, intent(in) :: axis
+      !> Weight of a pixel or of an element
+      real(dp), intent(in) :: scale
+      !> Gradient of the loss with respect to y, is overwritten
+      type(tensor_type), intent(in) :: dy
+      !> Why the device could not do it; unallocated when it could
+      type(error_type), allocatable, intent(out) :: error
+      call fail(error, "device "//self%name//": no loss "//name//" (axis "//to_text(axis)//", weight "// &
+         & to_text(scale)//") of "//shape_text(y%extent)//" beside "//shape_text(target%extent)//" into "// &
+         & shape_text(dy%extent))
+   end subroutine other_loss
 
    !> y of all steps
    subroutine forward_step_by_step(self, steps, error)

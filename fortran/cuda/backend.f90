@@ -22,14 +22,15 @@ module cnn_cuda_backend
    use cnn_cuda_operations_convolution, only : backward_data, backward_filter, forward
    use cnn_cuda_operations_fused, only : backward_nhwc, find_form, forward_nhwc
    use cnn_cuda_operations_pointwise, only : bias_gradient, convert, relu_forward
-   use cnn_cuda_operations_training, only : mse, read_loss, relu_backward, update
+   use cnn_cuda_operations_primitives, only : compute
+   use cnn_cuda_operations_training, only : loss_of_graph, mse, read_loss, relu_backward, update
    implicit none
    private
 
    type, extends(backend_type), public :: cuda_type
       type(device_name_type) :: options
       type(cuda_device_type), pointer :: device => null()
-      !> Sum of the squares of the last `mse`, and the factor that makes it the loss
+      !> Sum of the last loss, and the factor that makes it the loss
       type(tensor_type), private :: total
       real(dp), private :: scale = 1.0_dp
       type(captured_graph_type), private :: captured
@@ -52,7 +53,9 @@ module cnn_cuda_backend
       procedure :: find_storage_format => cuda_find_storage_format
       procedure :: relu_forward => cuda_relu_forward
       procedure :: relu_backward => cuda_relu_backward
+      procedure :: compute => cuda_compute
       procedure :: mse => cuda_mse
+      procedure :: other_loss => cuda_other_loss
       procedure :: read_loss => cuda_read_loss
       procedure :: update => cuda_update
       procedure :: convert => cuda_convert
@@ -66,6 +69,7 @@ module cnn_cuda_backend
       procedure :: use_stream => cuda_use_stream
       procedure :: wait => cuda_wait
       procedure, private :: begin
+      procedure, private :: begin_loss
    end type cuda_type
 
 contains
@@ -373,6 +377,24 @@ contains
       call self%device%leave(error)
    end subroutine cuda_relu_backward
 
+   subroutine cuda_compute(self, name, tensors, integers, reals, error)
+      !> The device
+      class(cuda_type), intent(in) :: self
+      !> Of the primitive
+      character(len=*), intent(in) :: name
+      !> In the primitive's order
+      type(tensor_type), intent(in) :: tensors(:)
+      !> Settings, in the primitive's order
+      integer, intent(in) :: integers(:)
+      !> The same
+      real(dp), intent(in) :: reals(:)
+      !> Why the device could not do it; unallocated when it could
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin(tensors(size(tensors)), error)
+      if (.not. allocated(error)) call compute(self%device, name, tensors, integers, reals, error)
+      call self%device%leave(error)
+   end subroutine cuda_compute
+
    subroutine cuda_mse(self, y, target, scale, dy, error)
       !> The device
       class(cuda_type), intent(inout) :: self
@@ -386,15 +408,50 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
+      call self%begin_loss(y, scale, error)
+      if (.not. allocated(error)) call mse(self%device, y, target, scale, dy, self%total, error)
+      call self%device%leave(error)
+   end subroutine cuda_mse
+
+   subroutine cuda_other_loss(self, name, y, target, axis, scale, dy, error)
+      !> The device
+      class(cuda_type), intent(inout) :: self
+      !> Of the loss
+      character(len=*), intent(in) :: name
+      !> Output of the network
+      type(tensor_type), intent(in) :: y
+      !> Wanted output, of the same shape
+      type(tensor_type), intent(in) :: target
+      !> Of the channels, over which each pixel is one; 0: every element is
+      integer, intent(in) :: axis
+      !> Weight of a pixel or of an element
+      real(dp), intent(in) :: scale
+      !> Gradient of the loss with respect to y, is overwritten
+      type(tensor_type), intent(in) :: dy
+      !> Why the device could not do it; unallocated when it could
+      type(error_type), allocatable, intent(out) :: error
+      call self%begin_loss(y, scale, error)
+      if (.not. allocated(error)) call loss_of_graph(self%device, name, y, target, axis, scale, dy, self%total, error)
+      call self%device%leave(error)
+   end subroutine cuda_other_loss
+
+   !> `begin`, with a place for the loss
+   subroutine begin_loss(self, y, scale, error)
+      !> The device
+      class(cuda_type), intent(inout) :: self
+      !> Output of the network
+      type(tensor_type), intent(in) :: y
+      !> Factor that makes the sum the loss
+      real(dp), intent(in) :: scale
+      !> Why the device could not do it; unallocated when it could
+      type(error_type), allocatable, intent(out) :: error
       call self%begin(y, error)
       if (.not. (allocated(error) .or. self%total%is_allocated())) then
          self%total = tensor_type(dtype=dtype_float64, extent=[1, 1, 1, 1])
          call allocate_tensor(self%device, self%total, error)
       end if
       self%scale = scale
-      if (.not. allocated(error)) call mse(self%device, y, target, scale, dy, self%total, error)
-      call self%device%leave(error)
-   end subroutine cuda_mse
+   end subroutine begin_loss
 
    subroutine cuda_read_loss(self, loss, error)
       !> The device

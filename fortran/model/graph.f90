@@ -14,9 +14,9 @@ module cnn_model_graph
    use cnn_model_network, only : layer_view_type, network_type
    use cnn_model_parameters, only : parameter_type
    use cnn_model_resize, only : resize
-   use cnn_operations_broadcast, only : accumulate
    use cnn_operations_losses, only : criterion_type
    use cnn_operations_operation, only : operands_type, operation_type
+   use cnn_operations_primitives, only : compute
    use cnn_operations_shape, only : shape_type
    implicit none
    private
@@ -360,10 +360,12 @@ contains
          do j = 1, size(operands%dx)
             if (.not. self%nodes(i)%parts(j)%is_allocated()) cycle
             if (self%nodes(i)%inputs(j) == 0) then
-               call accumulate(operands%dx(j), self%input_gradient)
+               call compute(self%backend, "accumulate", [operands%dx(j), self%input_gradient], error)
             else
-               call accumulate(operands%dx(j), self%nodes(self%nodes(i)%inputs(j))%output_gradient)
+               call compute(self%backend, "accumulate", [operands%dx(j), &
+                  & self%nodes(self%nodes(i)%inputs(j))%output_gradient], error)
             end if
+            if (allocated(error)) return
          end do
       end do
    end subroutine find_gradients

@@ -4,9 +4,6 @@ module cnn_operations_joins
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp
-   use cnn_operations_broadcast, only : add_broadcast, sum_to
-   use cnn_operations_loops, only : loops_of
-   use cnn_operations_loops_table, only : loops_type
    use cnn_operations_operation, only : operands_type, operation_type, two
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -70,8 +67,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors that are not the device's
       type(error_type), allocatable, intent(out) :: error
-      call self%require(backend, operands%y, error)
-      if (.not. allocated(error)) call add_broadcast(operands%x(1), operands%x(2), operands%y)
+      call self%run(backend, "add", [operands%x, operands%y], error)
    end subroutine add_forward
 
    !> dy for each input, summed over the axes along which it was broadcast
@@ -85,10 +81,9 @@ contains
       !> Tensors that are not the device's
       type(error_type), allocatable, intent(out) :: error
       integer :: i
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
       do i = 1, 2
-         call sum_to(operands%dy, operands%dx(i))
+         call self%run(backend, "sum_to", [operands%dy, operands%dx(i)], error)
+         if (allocated(error)) return
       end do
    end subroutine add_backward
 
@@ -130,15 +125,12 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
       integer :: i, axis, first
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
       axis = channel_axis(operands)
       first = 0
-      loops = loops_of(operands%y%dtype)
       do i = 1, size(operands%x)
-         call loops%to_channels(operands%x(i), axis, first, operands%y)
+         call self%run(backend, "to_channels", [operands%x(i), operands%y], error, [axis, first])
+         if (allocated(error)) return
          first = first + operands%x(i)%extent(axis)
       end do
    end subroutine concat_forward
@@ -153,15 +145,12 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
       integer :: i, axis, first
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
       axis = channel_axis(operands)
       first = 0
-      loops = loops_of(operands%dy%dtype)
       do i = 1, size(operands%dx)
-         call loops%from_channels(operands%dy, axis, first, operands%dx(i))
+         call self%run(backend, "from_channels", [operands%dy, operands%dx(i)], error, [axis, first])
+         if (allocated(error)) return
          first = first + operands%dx(i)%extent(axis)
       end do
    end subroutine concat_backward
@@ -202,11 +191,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%y%dtype)
-      call loops%copy(operands%x(1), operands%y)
+      call self%run(backend, "copy", [operands%x(1), operands%y], error)
    end subroutine flatten_forward
 
    subroutine flatten_backward(self, backend, operands, error)
@@ -218,11 +203,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%dy%dtype)
-      call loops%copy(operands%dy, operands%dx(1))
+      call self%run(backend, "copy", [operands%dy, operands%dx(1)], error)
    end subroutine flatten_backward
 
 end module cnn_operations_joins

@@ -18,9 +18,8 @@ module cnn_operations_loops_table
       procedure(softmax_backward_), pointer, nopass :: softmax_backward => null()
       procedure(windows_), pointer, nopass :: max => null(), mean => null(), mean_backward => null()
       procedure(max_backward_), pointer, nopass :: max_backward => null()
-      procedure(statistics_), pointer, nopass :: statistics => null()
-      procedure(normalize_), pointer, nopass :: normalize => null()
-      procedure(normalize_backward_), pointer, nopass :: normalize_backward => null()
+      procedure(batch_norm_), pointer, nopass :: batch_norm => null()
+      procedure(batch_norm_backward_), pointer, nopass :: batch_norm_backward => null()
       procedure(resample_), pointer, nopass :: resample => null(), resample_backward => null()
       procedure(absolute_), pointer, nopass :: absolute => null()
       procedure(cross_entropy_), pointer, nopass :: cross_entropy => null()
@@ -144,18 +143,7 @@ module cnn_operations_loops_table
          type(tensor_type), intent(in) :: dx
       end subroutine max_backward_
 
-      subroutine statistics_(x, mean, variance)
-         import :: dp, tensor_type
-         implicit none
-         !> Images (w, h, c, n)
-         type(tensor_type), intent(in) :: x
-         !> Of each channel
-         real(dp), contiguous, intent(out) :: mean(:)
-         !> Of each channel
-         real(dp), contiguous, intent(out) :: variance(:)
-      end subroutine statistics_
-
-      subroutine normalize_(x, weight, bias, mean, scale, y)
+      subroutine batch_norm_(x, weight, bias, running_mean, running_variance, training, eps, momentum, y)
          import :: dp, tensor_type
          implicit none
          !> Images (w, h, c, n)
@@ -164,50 +152,55 @@ module cnn_operations_loops_table
          type(tensor_type), intent(in) :: weight
          !> Shift of each channel
          type(tensor_type), intent(in) :: bias
-         !> Of each channel
-         real(dp), contiguous, intent(in) :: mean(:)
-         !> 1 / sqrt(variance + eps) of each channel
-         real(dp), contiguous, intent(in) :: scale(:)
+         !> Of each channel, may be empty in training; follows the batch's there
+         type(tensor_type), intent(in) :: running_mean
+         !> The same
+         type(tensor_type), intent(in) :: running_variance
+         !> Whether mean and variance are the batch's
+         logical, intent(in) :: training
+         !> Added to the variance
+         real(dp), intent(in) :: eps
+         !> Part of the batch in what follows it
+         real(dp), intent(in) :: momentum
          !> As x, is overwritten
          type(tensor_type), intent(in) :: y
-      end subroutine normalize_
+      end subroutine batch_norm_
 
-      subroutine normalize_backward_(x, weight, dy, mean, scale, of_batch, dx, dweight, dbias)
+      subroutine batch_norm_backward_(x, weight, running_mean, running_variance, dy, training, eps, dweight, dbias, &
+            & dx)
          import :: dp, tensor_type
          implicit none
          !> Images (w, h, c, n)
          type(tensor_type), intent(in) :: x
          !> Factor of each channel
          type(tensor_type), intent(in) :: weight
+         !> Of each channel, empty in training
+         type(tensor_type), intent(in) :: running_mean
+         !> The same
+         type(tensor_type), intent(in) :: running_variance
          !> Gradient with respect to the output
          type(tensor_type), intent(in) :: dy
-         !> Of each channel
-         real(dp), contiguous, intent(in) :: mean(:)
-         !> 1 / sqrt(variance + eps) of each channel
-         real(dp), contiguous, intent(in) :: scale(:)
-         !> Whether both follow from x
-         logical, intent(in) :: of_batch
-         !> Gradient with respect to x, is overwritten
-         type(tensor_type), intent(in) :: dx
+         !> Whether mean and variance are the batch's
+         logical, intent(in) :: training
+         !> Added to the variance
+         real(dp), intent(in) :: eps
          !> Gradient with respect to the factors, is overwritten
          type(tensor_type), intent(in) :: dweight
          !> Gradient with respect to the shifts, is overwritten
          type(tensor_type), intent(in) :: dbias
-      end subroutine normalize_backward_
+         !> Gradient with respect to x, is overwritten
+         type(tensor_type), intent(in) :: dx
+      end subroutine batch_norm_backward_
 
-      subroutine resample_(from, rows, row_weights, columns, column_weights, to)
-         import :: dp, tensor_type
+      subroutine resample_(from, rule, amounts, to)
+         import :: tensor_type
          implicit none
          !> Images, or the gradient with respect to the output
          type(tensor_type), intent(in) :: from
-         !> Rows of x for each row of y: (row of y, which of them); 0: none
-         integer, contiguous, intent(in) :: rows(:, :)
-         !> Their weights
-         real(dp), contiguous, intent(in) :: row_weights(:, :)
-         !> Columns of x for each column of y; 0: none
-         integer, contiguous, intent(in) :: columns(:, :)
-         !> Their weights
-         real(dp), contiguous, intent(in) :: column_weights(:, :)
+         !> See `source_place`
+         integer, intent(in) :: rule
+         !> The rule's, of the height and of the width
+         integer, intent(in) :: amounts(2)
          !> The output, or the gradient with respect to the images; is overwritten
          type(tensor_type), intent(in) :: to
       end subroutine resample_

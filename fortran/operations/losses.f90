@@ -40,9 +40,8 @@ contains
       type(tensor_type), intent(in) :: gradient
       !> Of all images
       real(dp), intent(out) :: loss
-      !> The device does not have it, the output has no channels, or an error of the device
+      !> The output has no channels, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
       real(dp) :: scale
 
       loss = 0.0_dp
@@ -51,18 +50,49 @@ contains
       if (self%kind == "mse") then
          call backend%mse(output, target, scale, gradient, error)
          if (.not. allocated(error)) call backend%read_loss(loss, error)
-      else if (.not. backend%in_host_memory) then
-         call fail(error, "loss "//self%kind//": device "//backend%name//" does not have it, expected device cpu")
       else if (self%kind == "l1") then
-         loops = loops_of(output%dtype)
-         call loops%absolute(output, target, scale, gradient, loss)
+         call compute_other(backend, self%kind, output, target, 0, scale, gradient, loss, error)
       else if (rank < 2) then
          call fail(error, "loss "//self%kind//": the output has no channels, expected two dimensions or more")
       else
          if (self%mean) scale = scale*output%extent(rank - 1)
-         loops = loops_of(output%dtype)
-         call loops%cross_entropy(output, target, rank - 1, scale, gradient, loss)
+         call compute_other(backend, self%kind, output, target, rank - 1, scale, gradient, loss, error)
       end if
    end subroutine compute
+
+   !> A loss that is a loop over host tensors, or a kernel of the device
+   subroutine compute_other(backend, kind, output, target, axis, scale, gradient, loss, error)
+      !> The device
+      class(backend_type), intent(inout) :: backend
+      !> Of the loss
+      character(len=*), intent(in) :: kind
+      !> Of the network
+      type(tensor_type), intent(in) :: output
+      !> What it should be
+      type(tensor_type), intent(in) :: target
+      !> Of the channels, in Fortran order; 0 where they do not matter
+      integer, intent(in) :: axis
+      !> The factor
+      real(dp), intent(in) :: scale
+      !> With respect to the output, is overwritten
+      type(tensor_type), intent(in) :: gradient
+      !> Of all images
+      real(dp), intent(out) :: loss
+      !> An error of the device
+      type(error_type), allocatable, intent(out) :: error
+      type(loops_type) :: loops
+      loss = 0.0_dp
+      if (.not. backend%in_host_memory) then
+         call backend%other_loss(kind, output, target, axis, scale, gradient, error)
+         if (.not. allocated(error)) call backend%read_loss(loss, error)
+         return
+      end if
+      loops = loops_of(output%dtype)
+      if (kind == "l1") then
+         call loops%absolute(output, target, scale, gradient, loss)
+      else
+         call loops%cross_entropy(output, target, axis, scale, gradient, loss)
+      end if
+   end subroutine compute_other
 
 end module cnn_operations_losses

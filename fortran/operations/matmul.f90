@@ -1,8 +1,9 @@
 ! SPDX-License-Identifier: MIT
 !> The matrix product of two inputs.
 !>
-!> torch's a (m, k) is a(k, m) here, b (k, n) is b(n, k), and their product y(n, m). A backend computes it as the
-!> convolutions of images of one pixel that it is: b is the kernels of n input and k output channels.
+!> torch's a (m, k) is a(k, m) here, b (k, n) is b(n, k), and their product y(n, m). In host memory it is
+!> computed as the convolutions of images of one pixel that it is: b is the kernels of n input and k output channels.
+!> Elsewhere it is a primitive, with flags for the transposes of a and of b: libraries want matrices that are aligned.
 module cnn_operations_matmul
    use cnn_core_backend, only : backend_type
    use cnn_core_conv_geometry, only : conv_type
@@ -57,6 +58,10 @@ contains
       !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       integer :: i
+      if (.not. backend%in_host_memory) then
+         call self%run(backend, "matmul", [operands%x, operands%y], error, [0, 0])
+         return
+      end if
       do i = 1, matrices(operands%y)
          call backend%conv_backward_data(conv_type(), matrix(operands%x(2), i), matrix(operands%x(1), i), &
             & matrix(operands%y, i), error)
@@ -77,6 +82,12 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(conv_step_type) :: step
       integer :: i
+      if (.not. backend%in_host_memory) then
+         call self%run(backend, "matmul", [operands%dy, operands%x(2), operands%dx(1)], error, [0, 1])
+         if (.not. allocated(error)) call self%run(backend, "matmul", [operands%x(1), operands%dy, operands%dx(2)], &
+            & error, [1, 0])
+         return
+      end if
       do i = 1, matrices(operands%dy)
          step%x = matrix(operands%dy, i)
          step%w = matrix(operands%x(2), i)

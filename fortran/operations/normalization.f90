@@ -3,12 +3,10 @@
 module cnn_operations_normalization
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp, dtype_float32, sp
-   use cnn_core_tensor, only : as_vector, tensor_type
+   use cnn_core_kinds, only : dp
+   use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_loops, only : loops_of
-   use cnn_operations_loops_table, only : loops_type
    use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -86,19 +84,10 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      real(dp) :: mean(self%num_features), variance(self%num_features), count
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      call find_statistics(self, operands, mean, variance)
-      associate (to => operands)
-         loops = loops_of(to%y%dtype)
-         call loops%normalize(to%x(1), to%w(1), to%w(2), mean, 1.0_dp/sqrt(variance + self%eps), to%y)
-         if (.not. self%changes_state) return
-         count = real(to%x(1)%count()/self%num_features, dp)
-         call average(to%state(1), self%momentum, mean)
-         call average(to%state(2), self%momentum, variance*(count/(count - 1.0_dp)))
-      end associate
+      type(tensor_type) :: state(2)
+      call find_state(operands, state)
+      call self%run(backend, "batch_norm", [operands%x(1), operands%w, state, operands%y], error, &
+         & [merge(1, 0, self%training)], [self%eps, self%momentum])
    end subroutine norm_forward
 
    subroutine norm_backward(self, backend, operands, error)
@@ -110,72 +99,19 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      real(dp) :: mean(self%num_features), variance(self%num_features)
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      call find_statistics(self, operands, mean, variance)
-      associate (to => operands, scale => 1.0_dp/sqrt(variance + self%eps))
-         loops = loops_of(to%dy%dtype)
-         call loops%normalize_backward(to%x(1), to%w(1), to%dy, mean, scale, self%training, to%dx(1), to%dw(1), &
-            & to%dw(2))
-      end associate
+      type(tensor_type) :: state(2)
+      call find_state(operands, state)
+      call self%run(backend, "batch_norm_backward", [operands%x(1), operands%w(1), state, operands%dy, operands%dw, &
+         & operands%dx(1)], error, [merge(1, 0, self%training)], [self%eps])
    end subroutine norm_backward
 
-   !> Mean and variance of each channel: of the batch, or the running ones
-   subroutine find_statistics(self, operands, mean, variance)
-      !> The node
-      class(batch_norm2d_type), intent(in) :: self
-      !> With x and the state
+   !> Running mean and variance; empty where there are none
+   subroutine find_state(operands, state)
+      !> Of the node
       type(operands_type), intent(in) :: operands
-      !> Of each channel
-      real(dp), intent(out) :: mean(:)
-      !> Of each channel
-      real(dp), intent(out) :: variance(:)
-      type(loops_type) :: loops
-      if (.not. self%training) then
-         call read_vector(operands%state(1), mean)
-         call read_vector(operands%state(2), variance)
-      else
-         loops = loops_of(operands%y%dtype)
-         call loops%statistics(operands%x(1), mean, variance)
-      end if
-   end subroutine find_statistics
-
-   !> (1 - momentum)*old + momentum*new, in place of old
-   subroutine average(state, momentum, new)
-      !> Old values, are overwritten
-      type(tensor_type), intent(in) :: state
-      !> Part of the new ones
-      real(dp), intent(in) :: momentum
-      !> As many
-      real(dp), intent(in) :: new(:)
-      real(sp), pointer, contiguous :: single(:)
-      real(dp), pointer, contiguous :: double(:)
-      if (state%dtype == dtype_float32) then
-         call as_vector(state, single)
-         single = real((1.0_dp - momentum)*single + momentum*new, sp)
-      else
-         call as_vector(state, double)
-         double = (1.0_dp - momentum)*double + momentum*new
-      end if
-   end subroutine average
-
-   !> The numbers of a tensor in host memory
-   subroutine read_vector(tensor, values)
-      !> Of either precision
-      type(tensor_type), intent(in) :: tensor
-      !> As many
-      real(dp), intent(out) :: values(:)
-      real(sp), pointer, contiguous :: single(:)
-      real(dp), pointer, contiguous :: double(:)
-      if (tensor%dtype == dtype_float32) then
-         call as_vector(tensor, single)
-         values = real(single, dp)
-      else
-         call as_vector(tensor, double)
-         values = double
-      end if
-   end subroutine read_vector
+      !> Both
+      type(tensor_type), intent(out) :: state(2)
+      if (size(operands%state) == 2) state = operands%state
+   end subroutine find_state
 
 end module cnn_operations_normalization

@@ -2,18 +2,20 @@
 !> What an operation of a graph is: its hyperparameters, shapes, parameters, and its two passes.
 !>
 !> An operation is one extension of this type, and one row of cnn_operations_registry. It overrides what is not as here:
-!> one input, no hyperparameters, no parameters, an output of the input's shape, host memory.
+!> one input, no hyperparameters, no parameters, an output of the input's shape, on every device.
 module cnn_operations_operation
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : name_type
    use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_primitives, only : compute
    use cnn_operations_shape, only : shape_type
    implicit none
    private
 
-   public :: two, yes
+   public :: no, two, yes
 
    !> The name of a parameter, or of state, in an exchange file, and its shape
    type, public :: parameter_shape_type
@@ -47,14 +49,14 @@ module cnn_operations_operation
       logical :: changes_state = .false.
    contains
       procedure, nopass :: arity => one
-      procedure, nopass :: on_every_device => no
+      procedure, nopass :: on_every_device => yes
       procedure, nopass :: has_mask => no
       procedure :: read => read_nothing
       procedure :: find_shape => same_as_input
       procedure(pass_), deferred :: forward
       procedure(pass_), deferred :: backward
       procedure :: refuse
-      procedure :: require
+      procedure :: run
       procedure :: name_node
    end type operation_type
 
@@ -86,12 +88,12 @@ contains
       two = 2
    end function two
 
-   !> Whether all devices have it, and not only those whose tensors are in host memory; whether it takes a mask
+   !> For operations that only devices whose tensors are in host memory have, or that take no mask
    pure logical function no()
       no = .false.
    end function no
 
-   !> For operations that all devices have, or that take a mask
+   !> Whether all devices have it, and not only those whose tensors are in host memory; whether it takes a mask
    pure logical function yes()
       yes = .true.
    end function yes
@@ -135,19 +137,25 @@ contains
       call fail(error, "layer "//self%name//" ("//self%kind//"): "//found//", expected "//expected)
    end subroutine refuse
 
-   !> Refuse a tensor without memory
-   subroutine require(self, backend, tensor, error)
+   !> Run one of cnn_operations_primitives
+   subroutine run(self, backend, primitive, tensors, error, integers, reals)
       !> With its name
       class(operation_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
-      !> Tensor to be looked at
-      type(tensor_type), intent(in) :: tensor
+      !> Name of the primitive
+      character(len=*), intent(in) :: primitive
+      !> In the device's memory, in the primitive's order
+      type(tensor_type), intent(in) :: tensors(:)
       !> Names the node
       type(error_type), allocatable, intent(out) :: error
-      call backend%require(tensor, error)
+      !> Settings, in the primitive's order
+      integer, intent(in), optional :: integers(:)
+      !> The same
+      real(dp), intent(in), optional :: reals(:)
+      call compute(backend, primitive, tensors, error, integers, reals)
       call self%name_node(error)
-   end subroutine require
+   end subroutine run
 
    !> Say which node an error is of
    subroutine name_node(self, error)

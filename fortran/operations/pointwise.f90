@@ -7,8 +7,6 @@ module cnn_operations_pointwise
    use cnn_core_tensor, only : same_shape, shape_text, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_loops, only : loops_of
-   use cnn_operations_loops_table, only : loops_type
    use cnn_operations_operation, only : operands_type, operation_type, yes
    implicit none
    private
@@ -16,7 +14,6 @@ module cnn_operations_pointwise
    !> max(z, 0), by the device; the derivative at 0 is 0, as torch's
    type, extends(operation_type), public :: relu_type
    contains
-      procedure, nopass :: on_every_device => yes
       procedure :: forward => relu_forward
       procedure :: backward => relu_backward
    end type relu_type
@@ -105,14 +102,10 @@ contains
       type(tensor_type), intent(in) :: y
       !> Tensors without memory, or a mask of another shape
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, y, error)
-      if (allocated(error)) return
-      if (.not. same_shape(x, mask)) then
-         call self%refuse("mask "//shape_text(mask%extent), "the input's shape "//shape_text(x%extent), error)
+      if (same_shape(x, mask)) then
+         call self%run(backend, "dropout", [x, mask, y], error, reals=[1.0_dp/(1.0_dp - self%p)])
       else
-         loops = loops_of(y%dtype)
-         call loops%dropout(x, mask, 1.0_dp/(1.0_dp - self%p), y)
+         call self%refuse("mask "//shape_text(mask%extent), "the input's shape "//shape_text(x%extent), error)
       end if
    end subroutine drop
 
@@ -161,11 +154,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%y%dtype)
-      call loops%leaky(operands%x(1), self%negative_slope, operands%y)
+      call self%run(backend, "leaky_relu", [operands%x(1), operands%y], error, reals=[self%negative_slope])
    end subroutine leaky_forward
 
    subroutine leaky_backward(self, backend, operands, error)
@@ -177,11 +166,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%dy%dtype)
-      call loops%leaky_backward(operands%x(1), operands%dy, self%negative_slope, operands%dx(1))
+      call self%run(backend, "leaky_relu_backward", [operands%x(1), operands%dy, operands%dx(1)], error, &
+         & reals=[self%negative_slope])
    end subroutine leaky_backward
 
    subroutine sigmoid_forward(self, backend, operands, error)
@@ -193,11 +179,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%y%dtype)
-      call loops%sigmoid(operands%x(1), operands%y)
+      call self%run(backend, "sigmoid", [operands%x(1), operands%y], error)
    end subroutine sigmoid_forward
 
    subroutine sigmoid_backward(self, backend, operands, error)
@@ -209,11 +191,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%dy%dtype)
-      call loops%sigmoid_backward(operands%y, operands%dy, operands%dx(1))
+      call self%run(backend, "sigmoid_backward", [operands%y, operands%dy, operands%dx(1)], error)
    end subroutine sigmoid_backward
 
    subroutine tanh_forward(self, backend, operands, error)
@@ -225,11 +203,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%y%dtype)
-      call loops%tanh(operands%x(1), operands%y)
+      call self%run(backend, "tanh", [operands%x(1), operands%y], error)
    end subroutine tanh_forward
 
    subroutine tanh_backward(self, backend, operands, error)
@@ -241,11 +215,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%dy%dtype)
-      call loops%tanh_backward(operands%y, operands%dy, operands%dx(1))
+      call self%run(backend, "tanh_backward", [operands%y, operands%dy, operands%dx(1)], error)
    end subroutine tanh_backward
 
 end module cnn_operations_pointwise

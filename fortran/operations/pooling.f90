@@ -5,8 +5,6 @@ module cnn_operations_pooling
    use cnn_core_error, only : error_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_loops, only : loops_of
-   use cnn_operations_loops_table, only : loops_type
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -96,11 +94,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%y%dtype)
-      call loops%max(operands%x(1), self%kernel, self%stride, self%padding, operands%y)
+      call self%run(backend, "max_pool", [operands%x(1), operands%y], error, [self%kernel, self%stride, self%padding])
    end subroutine max_forward
 
    subroutine max_backward(self, backend, operands, error)
@@ -112,11 +106,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%dy%dtype)
-      call loops%max_backward(operands%x(1), operands%dy, self%kernel, self%stride, self%padding, operands%dx(1))
+      call self%run(backend, "max_pool_backward", [operands%x(1), operands%dy, operands%dx(1)], error, &
+         & [self%kernel, self%stride, self%padding])
    end subroutine max_backward
 
    subroutine avg_forward(self, backend, operands, error)
@@ -128,11 +119,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%y%dtype)
-      call loops%mean(operands%x(1), self%kernel, self%stride, self%padding, operands%y)
+      call self%run(backend, "avg_pool", [operands%x(1), operands%y], error, [self%kernel, self%stride, self%padding])
    end subroutine avg_forward
 
    subroutine avg_backward(self, backend, operands, error)
@@ -144,11 +131,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%dy%dtype)
-      call loops%mean_backward(operands%dy, self%kernel, self%stride, self%padding, operands%dx(1))
+      call self%run(backend, "avg_pool_backward", [operands%dy, operands%dx(1)], error, &
+         & [self%kernel, self%stride, self%padding])
    end subroutine avg_backward
 
    subroutine global_shape(self, shapes, y, error)
@@ -176,11 +160,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%y%dtype)
-      call loops%mean(operands%x(1), operands%x(1)%extent([2, 1]), [1, 1], [0, 0], operands%y)
+      call self%run(backend, "avg_pool", [operands%x(1), operands%y], error, [operands%x(1)%extent([2, 1]), 1, 1, 0, 0])
    end subroutine global_forward
 
    subroutine global_backward(self, backend, operands, error)
@@ -192,11 +172,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%dy%dtype)
-      call loops%mean_backward(operands%dy, operands%dx(1)%extent([2, 1]), [1, 1], [0, 0], operands%dx(1))
+      call self%run(backend, "avg_pool_backward", [operands%dy, operands%dx(1)], error, &
+         & [operands%dx(1)%extent([2, 1]), 1, 1, 0, 0])
    end subroutine global_backward
 
 end module cnn_operations_pooling

@@ -9,8 +9,6 @@ module cnn_operations_products
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_loops, only : loops_of
-   use cnn_operations_loops_table, only : loops_type
    use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type, yes
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -23,7 +21,6 @@ module cnn_operations_products
       integer :: weight_extent(4) = 1
       logical :: has_bias = .true.
    contains
-      procedure, nopass :: on_every_device => yes
       procedure :: read => conv_read
       procedure :: find_shape => conv_shape
       procedure :: forward => conv_forward
@@ -50,7 +47,6 @@ module cnn_operations_products
       integer :: in_features = 1, out_features = 1
       logical :: has_bias = .true.
    contains
-      procedure, nopass :: on_every_device => yes
       procedure :: read => linear_read
       procedure :: find_shape => linear_shape
       procedure :: forward => linear_forward
@@ -254,12 +250,10 @@ contains
       type(operands_type), intent(in) :: operands
       !> Error of the device
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
       call backend%conv_backward_data(self%conv, operands%w(1), operands%x(1), operands%y, error)
       call self%name_node(error)
       if (allocated(error) .or. .not. self%has_bias) return
-      loops = loops_of(operands%y%dtype)
-      call loops%add_bias(operands%w(2), operands%y)
+      call self%run(backend, "add_bias", [operands%w(2), operands%y], error)
    end subroutine transpose_forward
 
    subroutine transpose_backward(self, backend, operands, error)

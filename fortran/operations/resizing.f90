@@ -7,29 +7,19 @@ module cnn_operations_resizing
    use cnn_core_kinds, only : dp
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_loops, only : loops_of
-   use cnn_operations_loops_table, only : loops_type
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
 
-   !> The pixels of an axis that each pixel of the output is the sum of: (output, one or two)
-   type :: sources_type
-      !> From 1; 0: none
-      integer, allocatable :: index(:, :)
-      !> 0 where the index is
-      real(dp), allocatable :: weight(:, :)
-   end type sources_type
-
-   !> Two sources for each pixel are enough for all of them
+   !> How the pixels of an axis of the output follow from those of the input, as in formulas.inc
    type, abstract, extends(operation_type) :: resizing_type
    contains
       procedure :: find_shape => resizing_shape
       procedure :: forward => resizing_forward
       procedure :: backward => resizing_backward
       procedure(length_), deferred, private :: length
-      procedure(find_sources_), deferred, private :: find_sources
+      procedure(rule_), deferred, private :: rule
    end type resizing_type
 
    !> Each pixel repeated, or linear interpolation between pixels
@@ -42,11 +32,12 @@ module cnn_operations_resizing
    contains
       procedure :: read => upsample_read
       procedure, private :: length => upsample_length
-      procedure, private :: find_sources => upsample_sources
+      procedure, private :: rule => upsample_rule
    end type upsample2d_type
 
-   !> What stands around an image that is padded
-   integer, parameter, public :: zeros = 0, replicated = 1, reflected = 2
+   !> The rules, of which those of paddings say what stands around an image
+   integer, parameter :: nearest = 1, linear = 2, linear_aligned = 3
+   integer, parameter, public :: zeros = 4, replicated = 5, reflected = 6
 
    !> Pixels added on the sides of an image
    type, extends(resizing_type), public :: pad2d_type
@@ -57,7 +48,7 @@ module cnn_operations_resizing
    contains
       procedure :: read => pad_read
       procedure, private :: length => pad_length
-      procedure, private :: find_sources => pad_sources
+      procedure, private :: rule => pad_rule
    end type pad2d_type
 
    abstract interface
@@ -73,19 +64,14 @@ module cnn_operations_resizing
          integer, intent(in) :: length
       end function length_
 
-      !> Where the pixels of an axis of the output come from
-      pure subroutine find_sources_(self, axis, length, sources)
-         import :: resizing_type, sources_type
+      !> One of the rules, and what it needs to know of the height and of the width
+      pure function rule_(self) result(rule)
+         import :: resizing_type
          implicit none
          !> The node
          class(resizing_type), intent(in) :: self
-         !> 1: height, 2: width
-         integer, intent(in) :: axis
-         !> Of the input
-         integer, intent(in) :: length
-         !> For each pixel
-         type(sources_type), intent(out) :: sources
-      end subroutine find_sources_
+         integer :: rule(3)
+      end function rule_
    end interface
 
 contains
@@ -131,14 +117,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      type(sources_type) :: rows, columns
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      call self%find_sources(1, operands%x(1)%extent(2), rows)
-      call self%find_sources(2, operands%x(1)%extent(1), columns)
-      loops = loops_of(operands%y%dtype)
-      call loops%resample(operands%x(1), rows%index, rows%weight, columns%index, columns%weight, operands%y)
+      call self%run(backend, "resample", [operands%x(1), operands%y], error, self%rule())
    end subroutine resizing_forward
 
    subroutine resizing_backward(self, backend, operands, error)
@@ -150,16 +129,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      type(sources_type) :: rows, columns
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      call self%find_sources(1, operands%x(1)%extent(2), rows)
-      call self%find_sources(2, operands%x(1)%extent(1), columns)
-      associate (dx => operands%dx(1))
-         loops = loops_of(dx%dtype)
-         call loops%resample_backward(operands%dy, rows%index, rows%weight, columns%index, columns%weight, dx)
-      end associate
+      call self%run(backend, "resample_backward", [operands%dy, operands%dx(1)], error, self%rule())
    end subroutine resizing_backward
 
    subroutine upsample_read(self, given, error)
@@ -184,34 +154,13 @@ contains
       upsample_length = real(length, dp)*self%factor(axis)
    end function upsample_length
 
-   pure subroutine upsample_sources(self, axis, length, sources)
+   pure function upsample_rule(self) result(rule)
       !> The node
       class(upsample2d_type), intent(in) :: self
-      !> 1: height, 2: width
-      integer, intent(in) :: axis
-      !> Of the input
-      integer, intent(in) :: length
-      !> For each pixel
-      type(sources_type), intent(out) :: sources
-      real(dp) :: place
-      integer :: i, n
-      n = length*self%factor(axis)
-      allocate (sources%index(n, merge(2, 1, self%is_linear)), sources%weight(n, merge(2, 1, self%is_linear)))
-      do i = 1, n
-         sources%index(i, :) = (i - 1)/self%factor(axis) + 1
-         sources%weight(i, :) = 1.0_dp
-         if (.not. self%is_linear) cycle
-         ! From 0, between the centres of the first and the last pixel
-         if (self%align_corners) then
-            place = (i - 1)*(real(length - 1, dp)/max(n - 1, 1))
-         else
-            place = max((i - 0.5_dp)/self%factor(axis) - 0.5_dp, 0.0_dp)
-         end if
-         sources%index(i, :) = [min(int(place) + 1, length), min(int(place) + 2, length)]
-         sources%weight(i, 2) = place - int(place)
-         sources%weight(i, 1) = 1.0_dp - sources%weight(i, 2)
-      end do
-   end subroutine upsample_sources
+      integer :: rule(3)
+      rule = [nearest, self%factor]
+      if (self%is_linear) rule(1) = merge(linear_aligned, linear, self%align_corners)
+   end function upsample_rule
 
    subroutine pad_read(self, given, error)
       !> With its name
@@ -235,32 +184,11 @@ contains
       pad_length = real(length, dp) + self%padding(last - 1) + self%padding(last)
    end function pad_length
 
-   pure subroutine pad_sources(self, axis, length, sources)
+   pure function pad_rule(self) result(rule)
       !> The node
       class(pad2d_type), intent(in) :: self
-      !> 1: height, 2: width
-      integer, intent(in) :: axis
-      !> Of the input
-      integer, intent(in) :: length
-      !> For each pixel
-      type(sources_type), intent(out) :: sources
-      integer :: i, at, n
-      n = nint(self%length(axis, length))
-      allocate (sources%index(n, 1), sources%weight(n, 1))
-      do i = 1, n
-         at = i - self%padding(merge(3, 1, axis == 1))
-         sources%weight(i, 1) = 1.0_dp
-         if (self%mode == replicated) then
-            at = min(max(at, 1), length)
-         else if (self%mode == reflected) then
-            if (at < 1) at = 2 - at
-            if (at > length) at = 2*length - at
-         else if (at < 1 .or. at > length) then
-            at = 0
-            sources%weight(i, 1) = 0.0_dp
-         end if
-         sources%index(i, 1) = at
-      end do
-   end subroutine pad_sources
+      integer :: rule(3)
+      rule = [self%mode, self%padding(3), self%padding(1)]
+   end function pad_rule
 
 end module cnn_operations_resizing

@@ -3,8 +3,6 @@
 module cnn_operations_softmax
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_operations_loops, only : loops_of
-   use cnn_operations_loops_table, only : loops_type
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_shape, only : shape_type
    implicit none
@@ -44,11 +42,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%y, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%y%dtype)
-      call loops%softmax(operands%x(1), operands%rank - 1, self%logarithm, operands%y)
+      call self%run(backend, "softmax", [operands%x(1), operands%y], error, &
+         & [operands%rank - 1, merge(1, 0, self%logarithm)])
    end subroutine softmax_forward
 
    subroutine softmax_backward(self, backend, operands, error)
@@ -60,11 +55,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      call self%require(backend, operands%dy, error)
-      if (allocated(error)) return
-      loops = loops_of(operands%dy%dtype)
-      call loops%softmax_backward(operands%y, operands%dy, operands%rank - 1, self%logarithm, operands%dx(1))
+      call self%run(backend, "softmax_backward", [operands%y, operands%dy, operands%dx(1)], error, &
+         & [operands%rank - 1, merge(1, 0, self%logarithm)])
    end subroutine softmax_backward
 
 end module cnn_operations_softmax

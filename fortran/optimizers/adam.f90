@@ -32,6 +32,7 @@ module cnn_optimizers_adam
       procedure :: states => adam_states
       procedure :: memory_names => adam_memory_names
       procedure :: step => adam_step
+      procedure :: on_every_device => adam_on_every_device
    end type adam_type
 
 contains
@@ -107,6 +108,14 @@ contains
       names(2)%text = "exp_avg_sq"
    end function adam_memory_names
 
+   pure logical function adam_on_every_device(self)
+      !> The optimizer
+      class(adam_type), intent(in) :: self
+      associate (unused => self)
+      end associate
+      adam_on_every_device = .true.
+   end function adam_on_every_device
+
    subroutine adam_step(self, backend, taken, w, g, state, error)
       !> The optimizer
       class(adam_type), intent(in) :: self
@@ -120,18 +129,18 @@ contains
       type(tensor_type), intent(in) :: g
       !> The averages of the gradient and of its square
       type(tensor_type), intent(in) :: state(:)
-      !> Tensors without host memory
+      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
-      real(dp) :: first, second, settings(5)
-      call self%require(backend, error)
-      if (allocated(error)) return
-      settings = [self%lr, self%beta1, self%beta2, self%eps, self%weight_decay]
-      first = 1.0_dp - self%beta1**(taken + 1)
-      second = 1.0_dp - self%beta2**(taken + 1)
-      if (w%dtype == dtype_float32) then
-         call adam_f32(settings, self%decoupled, first, second, w, g, state(1), state(2))
+      real(dp) :: settings(8)
+      settings = [self%lr, self%beta1, self%beta2, self%eps, 1.0_dp, self%weight_decay, &
+         & 1.0_dp - self%beta1**(taken + 1), 1.0_dp - self%beta2**(taken + 1)]
+      if (self%decoupled) settings(5:6) = [1.0_dp - self%lr*self%weight_decay, 0.0_dp]
+      if (.not. backend%in_host_memory) then
+         call backend%compute("adam", [g, w, state], [integer ::], settings, error)
+      else if (w%dtype == dtype_float32) then
+         call adam_f32(g, w, state(1), state(2), settings)
       else
-         call adam_f64(settings, self%decoupled, first, second, w, g, state(1), state(2))
+         call adam_f64(g, w, state(1), state(2), settings)
       end if
    end subroutine adam_step
 

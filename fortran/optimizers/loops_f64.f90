@@ -9,5 +9,6 @@ module cnn_optimizers_loops_f64
    public :: adam_loop
 
 contains
+   include "adam_formula.inc"
    include "adam.inc"
 end module cnn_optimizers_loops_f64

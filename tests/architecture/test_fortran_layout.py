@@ -107,9 +107,9 @@ def misnamed(root: Path) -> list[str]:
 
 
 def strayed(root: Path) -> list[str]:
-    """Included files that lie in another folder than what includes them, or that nothing includes."""
-    files = set((root / "fortran").rglob("*.inc"))
-    named = {path.parent / name for path in [*fortran_sources(root), *(root / "fortran").rglob("*.cuf")]
+    """Included files that do not lie where what includes them says, or that nothing includes."""
+    files = {path.resolve() for path in (root / "fortran").rglob("*.inc")}
+    named = {(path.parent / name).resolve() for path in [*fortran_sources(root), *(root / "fortran").rglob("*.cuf")]
              for name in re.findall(r'^ *include "(.+)"', path.read_text(encoding="utf-8"), re.MULTILINE)}
     return sorted(path.name for path in files ^ named)
 
@@ -126,7 +126,7 @@ def test_a_fortran_module_has_the_name_of_its_path(root: Path) -> None:
     assert not misnamed(root)
 
 
-def test_an_included_file_lies_beside_what_includes_it(root: Path) -> None:
+def test_an_included_file_lies_where_what_includes_it_says(root: Path) -> None:
     assert not strayed(root)
 
 

@@ -6,51 +6,85 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import h5py
+import pytest
 from torch import nn
 
 from bridge.engine.library.programs import cnn_step
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
+from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.cuda.children import environment
-from tests.helpers.torch_graphs import Denoiser
+from tests.helpers.loops import looped
+from tests.helpers.torch_graphs import (
+    Denoiser,
+    Dropped,
+    Evaluated,
+    Everything,
+    Mlp,
+    Resized,
+    Resnet,
+    Segmenter,
+    Unet,
+)
+
+SETTINGS = {"height": 8, "width": 10, "batch": 3, "steps": 2}
+OPTIMIZERS = {"sgd": {"momentum": 0.5}, "adam": {"optimizer": "adam", "weight_decay": 0.01},
+              "adamw": {"optimizer": "adamw", "weight_decay": 0.01}}
+#: Networks, and what of the settings is theirs
+NETWORKS: dict[type[nn.Module], dict[str, object]] = {
+    Denoiser: {}, Unet: {}, Resnet: {"height": 12, "loss": "cross_entropy"}, Mlp: {"height": 12, "loss": "l1"},
+    Segmenter: {"loss": "cross_entropy", "reduction": "sum"}, Everything: {}, Resized: {}, Evaluated: {}, Dropped: {}}
 
 
 def rows() -> nn.Module:
-    """All operations that the device has: the linear layer is over the columns of each row."""
+    """Linear layers over the columns of each row."""
     return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Linear(10, 5), nn.ReLU(),
                          nn.Linear(5, 3, bias=False))
 
 
-def run(fixture: Path, result: Path) -> subprocess.CompletedProcess[str]:
+def run(fixture: Path, result: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """It ends with 99 if anything leaks."""
-    return subprocess.run([cnn_step(), fixture, result, "--device", "cuda"], capture_output=True, text=True,
+    return subprocess.run([cnn_step(), fixture, result, "--device", "cuda", *options], capture_output=True, text=True,
                           timeout=120, check=False, env=environment(STRICT_AT_EXIT="2"))
 
 
-def test_operations_of_every_device_are_right(tmp_path: Path) -> None:
-    fixture, result = tmp_path / "f.h5", tmp_path / "r.h5"
-    export(fixture, ExportSettings(model=rows, height=8, width=10, batch=3, steps=2, momentum=0.5))
-    done = run(fixture, result)
+def check(folder: Path, optimizer: str, precision: str, **settings: object) -> None:
+    """The verdict is rounding, and everything is there."""
+    fixture, result = folder / "f.h5", folder / "r.h5"
+    fixture.unlink(missing_ok=True)
+    export(fixture, ExportSettings(**SETTINGS | OPTIMIZERS[optimizer] | settings))
+    done = run(fixture, result, "--precision", precision)
     assert (done.returncode, done.stderr) == (0, "")
-    comparison, verdict = judge(fixture, result)
+    comparison, verdict = judge(fixture, result, diagnosing=False)
     assert verdict.outcome is Outcome.ROUNDING and not comparison.failures, verdict.words
 
 
-def test_what_the_device_does_not_have_is_refused_by_its_name(tmp_path: Path) -> None:
-    fixture = tmp_path / "f.h5"
-    export(fixture, ExportSettings(model=Denoiser, height=8, width=10, batch=3, steps=2))
-    done = run(fixture, tmp_path / "r.h5")
-    assert done.returncode == 2
-    assert done.stderr.endswith("layer add (add): device cuda does not have this operation, expected device cpu\n")
-    assert done.stderr.count("\n") == 1 and not (tmp_path / "r.h5").exists()
+def test_linear_layers_are_right(tmp_path: Path) -> None:
+    check(tmp_path, "sgd", "float32", model=rows)
 
 
-def test_an_optimiser_that_the_device_does_not_have_is_refused(tmp_path: Path) -> None:
-    fixture = tmp_path / "f.h5"
-    export(fixture, ExportSettings(model=rows, height=8, width=10, batch=3, steps=2, optimizer="adamw"))
-    done = run(fixture, tmp_path / "r.h5")
-    assert done.returncode == 2
-    assert done.stderr.endswith("adamw: device cuda does not have this optimizer, expected device cpu\n")
-    assert done.stderr.count("\n") == 1 and not (tmp_path / "r.h5").exists()
+@looped("network", NETWORKS)
+def test_networks_of_all_operations_are_right(tmp_path: Path, network: type[nn.Module]) -> None:
+    check(tmp_path, "sgd", "float32", model=network, **NETWORKS[network])
+    check(tmp_path, "adam", "float64", model=network, **NETWORKS[network])
+
+
+@pytest.mark.deep
+@looped("optimizer", OPTIMIZERS)
+@looped("network", NETWORKS)
+def test_networks_are_right_with_every_optimizer(tmp_path: Path, network: type[nn.Module], optimizer: str) -> None:
+    for precision in ("float32", "float64"):
+        check(tmp_path, optimizer, precision, model=network, **NETWORKS[network])
+
+
+def test_no_operation_is_left_out(tmp_path: Path) -> None:
+    found = set()
+    for network, settings in NETWORKS.items():
+        export(tmp_path / "f.h5", ExportSettings(model=network, **SETTINGS | settings))
+        with h5py.File(tmp_path / "f.h5") as file:
+            found |= {layer.attrs["type"] for layer in file["model/layers"].values()}
+        (tmp_path / "f.h5").unlink()
+    assert found == set(OPERATIONS)

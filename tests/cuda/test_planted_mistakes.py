@@ -22,6 +22,7 @@ from reference.export import export
 from reference.settings import ExportSettings
 from tests import software_device
 from tests.helpers.cuda.planted import PLANTS, Plant, model, plant
+from tests.helpers.torch_graphs import Denoiser
 
 # Each mistake is built and run
 pytestmark = pytest.mark.deep
@@ -102,3 +103,25 @@ def test_a_planted_mistake_is_caught(change: Plant, copy: Path, device_folder: P
     _, verdict = judge(data, tmp_path / "result.h5", diagnosing=False)
     assert verdict.outcome is change.outcome, verdict.words
     assert change.outcome is not Outcome.ROUNDING or change.harmless
+
+
+def test_an_operation_that_a_device_lacks_is_refused(copy: Path, device_folder: Path, tmp_path: Path) -> None:
+    """By its name, and before there is a result: as an operation that has no kernel yet says of itself."""
+    export(tmp_path / "f.h5", ExportSettings(**SETTINGS | {"model": Denoiser}))
+    source = copy / "fortran/operations/joins.f90"
+    before = source.read_text(encoding="utf-8")
+    after = before.replace("operation_type, two", "no, operation_type, two").replace(
+        "procedure, nopass :: arity => two", "procedure, nopass :: arity => two, on_every_device => no")
+    assert after.count("no, operation_type") == after.count("on_every_device => no") == 1
+    source.write_text(after, encoding="utf-8")
+    try:
+        run("ninja", "-C", copy / "build", "fortran/cnn_step")
+    finally:
+        source.write_text(before, encoding="utf-8")
+    done = subprocess.run(
+        [copy / "build/fortran/cnn_step", tmp_path / "f.h5", tmp_path / "r.h5", "--device", "cuda"], timeout=120,
+        capture_output=True, text=True, check=False,
+        env=os.environ | {"CNN_CUDA_PATH": str(device_folder), "STRICT_AT_EXIT": "2"})
+    assert done.returncode == 2
+    assert done.stderr.endswith("layer add (add): device cuda does not have this operation, expected device cpu\n")
+    assert done.stderr.count("\n") == 1 and not (tmp_path / "r.h5").exists()

@@ -140,7 +140,8 @@ def _compile(folder: Path, sources: Path, hidden: tuple[str, ...]) -> None:
     exports = folder / "exports.map"  # a plain name outweighs a pattern
     shown = next(sources.rglob("exports.map")).read_text(encoding="utf-8")
     exports.write_text(shown.replace("local: *;", "; ".join(["local: *", *hidden, ""])), encoding="utf-8")
-    parts = [*includes(sources), *sorted(sources.rglob("*.c")), host_kernels.LAUNCHER, host_kernels.translate(folder)]
+    parts = [*includes(sources), *sorted(sources.rglob("*.c")), host_kernels.LAUNCHER, host_kernels.translate(folder),
+             host_kernels.table(folder)]
     subprocess.run(["gcc", "-shared", *FLAGS, "-Wl,-Bsymbolic", "-Wl,--no-undefined",
                     f"-Wl,--version-script={exports}", "-o", folder / LIBRARY, *parts,
                     "-lm", "-lpthread"], check=True)  # fmt: skip

@@ -20,7 +20,7 @@ from types import ModuleType
 import numpy as np
 
 from tests import ROOT
-from tests.software_device.ptx_as_c import ptx_as_c
+from tests.software_device.ptx_as_c import ptx_as_c, table_as_c
 
 KERNELS = ROOT / "fortran" / "cuda" / "kernels"
 PTX = KERNELS / "kernels.ptx"
@@ -50,6 +50,13 @@ def translate(folder: Path) -> Path:
     return part
 
 
+def table(folder: Path) -> Path:
+    """The table of kernels as a C file in `folder`."""
+    part = folder / "kernels_table.c"
+    part.write_text(table_as_c(PTX.read_text(encoding="utf-8")), encoding="utf-8")
+    return part
+
+
 def build(folder: Path, route: str) -> Path:
     """Shared library in `folder` with the kernels and ``cnn_host_launch``.
 
@@ -72,7 +79,7 @@ def build(folder: Path, route: str) -> Path:
         builder().compile_kernels(compiler, KERNELS / "kernels.cuf", part, target=None)
     library = folder / f"libkernels_{route}.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-o", library,
-                    LAUNCHER, part], check=True)
+                    LAUNCHER, table(folder), part, "-lm"], check=True)
     return library
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 
 PRELUDE = """\
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 extern int cnn_host_tid[3], cnn_host_ctaid[3], cnn_host_ntid[3], cnn_host_nctaid[3];
@@ -20,14 +21,23 @@ extern int cnn_host_tid[3], cnn_host_ctaid[3], cnn_host_ntid[3], cnn_host_nctaid
 REINTERPRET(as_f32, float, uint32_t) REINTERPRET(of_f32, uint32_t, float)
 REINTERPRET(as_f64, double, uint64_t) REINTERPRET(of_f64, uint64_t, double)
 REINTERPRET(as_f16, _Float16, uint16_t) REINTERPRET(of_f16, uint16_t, _Float16)
+/* As cvt.rzi does: the nearest that there is */
+static inline int64_t truncated(double x) {
+  return x != x ? INT64_MIN : x >= 0x1p63 ? INT64_MAX : x < -0x1p63 ? INT64_MIN : (int64_t)x;
+}
+static inline int32_t truncated32(float x) {
+  return x != x ? 0 : x >= 0x1p31f ? INT32_MAX : x < -0x1p31f ? INT32_MIN : (int32_t)x;
+}
 """
 
 C_TYPES = {"f16": "uint16_t", "f32": "uint32_t", "f64": "uint64_t", "pred": "uint8_t",
            **{f"{kind}{bits}": f"{'int' if kind == 's' else 'uint'}{bits}_t"
               for kind in "bsu" for bits in (16, 32, 64)}}
 PARAMETERS = {".f32": "float", ".f64": "double", ".u64": "uint64_t", ".u32": "uint32_t", ".b32": "uint32_t"}
-OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/"}
+OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/", "rem": "%"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+#: True for NaN: the opposites of what they are not
+UNORDERED = {"ltu": ">=", "leu": ">", "gtu": "<=", "geu": "<"}
 AXES = {"x": 0, "y": 1, "z": 2}
 
 
@@ -67,8 +77,10 @@ def arithmetic(name: str, kind: str, a: str, b: str) -> str:
     """`a OP b` of one kind; floating-point operations are rounded to nearest, each for itself."""
     if kind[0] == "f":
         return f"of_{kind}({value(a, kind)} {OPERATORS[name]} {value(b, kind)})"
+    if kind == "pred":
+        return f"{operand(a)} {OPERATORS[name]} {operand(b)}"
     # unsigned arithmetic wraps, as a GPU's does; only a division's result depends on the sign
-    seen = kind if name == "div" else f"u{kind[1:]}"
+    seen = kind if name in ("div", "rem") else f"u{kind[1:]}"
     return f"({C_TYPES[seen]})({value(a, seen)} {OPERATORS[name]} {value(b, seen)})"
 
 
@@ -76,31 +88,65 @@ def expression(opcode: str, sources: list[str]) -> str:
     """What an instruction computes, as bits."""
     name, *options = opcode.split(".")
     kind = options[-1]
-    if name in OPERATORS and options[:-1] == (["rn"] if kind[0] == "f" and name != "div" else
-                                              ["lo"] if name == "mul" else []):
+    if name in OPERATORS and options[:-1] == (["rn"] if kind[0] == "f" else ["lo"] if name == "mul" else []):
         return arithmetic(name, kind, *sources)
     match name, options:
         case "mul", ["wide", "u32"]:
             return " * ".join(f"(uint64_t){value(source, kind)}" for source in sources)
         case "mad", ["lo", _]:
             return f"{arithmetic('mul', kind, *sources[:2])} + {operand(sources[2])}"
-        case "max", ["s64"]:
+        case ("max" | "min"), ["s64"]:
             a, b = (value(source, kind) for source in sources)
-            return f"{a} > {b} ? {a} : {b}"
+            return f"{a} {'>' if name == 'max' else '<'} {b} ? {a} : {b}"
+        case ("max" | "min"), ["f64"]:
+            return f"of_f64(f{name}({', '.join(value(source, kind) for source in sources)}))"
+        case "abs", [("s32" | "s64")]:
+            unsigned = value(sources[0], f"u{kind[1:]}")
+            return f"{value(sources[0], kind)} < 0 ? -{unsigned} : {unsigned}"
+        case "copysign", [("f32" | "f64")]:
+            # The sign comes first
+            sign = f"(UINT64_C(1) << {int(kind[1:]) - 1})"
+            return f"({operand(sources[1])} & ~{sign}) | ({operand(sources[0])} & {sign})"
+        case ("abs" | "neg"), [("f32" | "f64")]:
+            sign = f"(UINT64_C(1) << {int(kind[1:]) - 1})"
+            return f"{operand(sources[0])} {f'& ~{sign}' if name == 'abs' else f'^ {sign}'}"
+        case "sqrt", ["rn", "f64"]:
+            return f"of_f64(sqrt({value(sources[0], kind)}))"
+        case "rcp", ["rn", "f64"]:
+            return f"of_f64(1.0/{value(sources[0], kind)})"
         case "mov" | "cvta", _:
             return operand(sources[0])
         case "not", ["b64"]:
             return f"~{operand(sources[0])}"
-        case "neg", ["s64"]:
-            return f"-{value(sources[0], 'u64')}"
+        case "neg", [("s32" | "s64")]:
+            return f"-{value(sources[0], f'u{kind[1:]}')}"
         case "not", ["pred"]:
             return f"!{operand(sources[0])}"
         case "selp", [_]:
-            return f"{operand(sources[2])} ? {operand(sources[0])} : {operand(sources[1])}"
+            chosen, other = (f"(uint{kind[1:]}_t){operand(source)}" for source in sources[:2])
+            return f"{operand(sources[2])} ? {chosen} : {other}"
+        case "setp", [("nan" | "num") as relation, _]:
+            a, b = (value(source, kind) for source in sources)
+            return f"{'' if relation == 'nan' else '!'}({a} != {a} || {b} != {b})"
+        case "setp", ["ne", ("f32" | "f64")]:
+            # Unlike C's, false beside NaN
+            a, b = (value(source, kind) for source in sources)
+            return f"{a} < {b} || {a} > {b}"
+        case "setp", [relation, _] if relation in UNORDERED:
+            return f"!({value(sources[0], kind)} {UNORDERED[relation]} {value(sources[1], kind)})"
         case "setp", [relation, _]:
             return f"{value(sources[0], kind)} {COMPARISONS[relation]} {value(sources[1], kind)}"
+        case "shl", [_] if sources[1][0] == "%":
+            places = value(sources[1], "u32")
+            return f"{places} > {int(kind[1:]) - 1} ? 0 : {value(sources[0], kind)} << {places}"
         case ("shl" | "shr"), [_] if (places := int(sources[1])) < int(kind[1:]):
             return f"{value(sources[0], kind)} {'<<' if name == 'shl' else '>>'} {places}"
+        case "cvt", ["rzi", "s64", "f64"]:
+            return f"truncated({value(sources[0], kind)})"
+        case "cvt", ["rzi", "s32", "f32"]:
+            return f"truncated32({value(sources[0], kind)})"
+        case "cvt", ["rn", ("f32" | "f64") as to, _] if kind[0] in "us":
+            return f"of_{to}(({'float' if to == 'f32' else 'double'}){value(sources[0], kind)})"
         case "cvt", ["rn", ("f16" | "f32") as to, ("f32" | "f64")]:
             return f"of_{to}(({'_Float16' if to == 'f16' else 'float'}){value(sources[0], kind)})"
         case "cvt", [("f32" | "f64") as to, ("f16" | "f32")]:
@@ -154,6 +200,25 @@ def function(name: str, parameters: str, body: str) -> str:
     return "\n".join([*lines, "}", ""])
 
 
+def entries_of(ptx: str) -> list[tuple[str, str, str]]:
+    """Name, parameters and body of each entry."""
+    return re.findall(r"^\.visible \.entry (\w+)\((.*?)^\)\s*^\{(.*?)^\}", ptx, re.MULTILINE | re.DOTALL)
+
+
+def table_as_c(ptx: str) -> str:
+    """The table of kernels that host_kernels.c launches from, each called with the addresses of its arguments."""
+    lines, rows = ["#include <stdint.h>"], []
+    for name, parameters, _ in entries_of(ptx):
+        types = [PARAMETERS[kind] for kind in re.findall(r"\.param (\.\w+)", parameters)]
+        lines += [f"void {name}({', '.join(types)});",
+                  f"static void call_{name}(void **a) {{ {name}("
+                  f"{', '.join(f'*({kind} *)a[{i}]' for i, kind in enumerate(types))}); }}"]
+        rows.append(f'{{"{name}", call_{name}}}')
+    lines += ["const struct { const char *name; void (*kernel)(void **); } cnn_host_table[] = {",
+              ",\n".join(rows), "};", f"const int cnn_host_kernels = {len(rows)};", ""]
+    return "\n".join(lines)
+
+
 def ptx_as_c(ptx: str) -> str:
     """All entries of a PTX text as C functions.
 
@@ -162,5 +227,4 @@ def ptx_as_c(ptx: str) -> str:
     UnknownInstructionError
         If the text has an instruction that this translation does not know.
     """
-    entries = re.findall(r"^\.visible \.entry (\w+)\((.*?)^\)\s*^\{(.*?)^\}", ptx, re.MULTILINE | re.DOTALL)
-    return PRELUDE + "\n".join(function(*entry) for entry in entries)
+    return PRELUDE + "\n".join(function(*entry) for entry in entries_of(ptx))

@@ -6,9 +6,10 @@
 !>
 !> Source.  CUDA Driver API reference: module management, execution control.
 module cnn_cuda_device_kernels
-   use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_int, c_null_char, c_null_ptr, c_ptr
-   use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dtype_bfloat16, dtype_float16, dtype_float32, dtype_float64, i8
+   use, intrinsic :: iso_c_binding, only : &
+      & c_associated, c_char, c_double, c_int, c_int64_t, c_loc, c_null_char, c_null_ptr, c_ptr
+   use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp, dtype_bfloat16, dtype_float16, dtype_float32, dtype_float64, i8
    use cnn_cuda_bindings_driver, only : CUDA_SUCCESS, cuda_driver_type
    use cnn_cuda_bindings_shared_library, only : c_text
    implicit none
@@ -27,6 +28,13 @@ module cnn_cuda_device_kernels
    !> Kernels that exist for float32 and float64; their C names end in _f32 and _f64
    character(len=*), parameter :: typed_names(6) = [character(len=22) :: &
       & "cnn_mse", "cnn_relu_backward", "cnn_relu_backward_bias", "cnn_bias_gradient", "cnn_narrow", "cnn_sgd"]
+   !> What graphs are computed by, see fortran/operations; of both types, too
+   character(len=*), parameter :: named(*) = [character(len=20) :: &
+      & "accumulate", "adam", "add", "add_bias", "add_broadcast", "avg_pool", "avg_pool_backward", "box_sums", &
+      & "copy", "copy_rows", "cross_entropy", "dropout", "l1", "leaky_relu", "leaky_relu_backward", "matmul", &
+      & "max_pool", "max_pool_backward", "moments", "norm_products", "normalize", "normalize_backward", &
+      & "resample", "resample_backward", "sigmoid", "sigmoid_backward", "softmax", "softmax_backward", &
+      & "statistics", "tanh", "tanh_backward"]
    !> Kernels for tensors with channels last, of float32, float16 and bfloat16; their C names end in _f32, _f16, _bf16
    character(len=*), parameter :: stored_names(3) = [character(len=22) :: &
       & "cnn_relu_backward_nhwc", "cnn_channel_sums", "cnn_transpose"]
@@ -41,11 +49,13 @@ module cnn_cuda_device_kernels
       !> A `CUmodule`
       type(c_ptr) :: loaded = c_null_ptr
       type(c_ptr) :: typed(size(typed_names), 2) = c_null_ptr, plain(size(plain_names)) = c_null_ptr
+      type(c_ptr) :: named(size(named), 2) = c_null_ptr
       type(c_ptr) :: stored(size(stored_names), size(stored_types)) = c_null_ptr
    contains
       procedure :: load
       procedure :: unload
       procedure :: launch_typed
+      procedure :: launch_named
       procedure :: launch_stored
       procedure :: launch_plain
    end type kernels_type
@@ -84,6 +94,10 @@ contains
       do i = 1, size(typed_names)
          call get_kernel(self, trim(typed_names(i))//"_f32", self%typed(i, 1), error)
          call get_kernel(self, trim(typed_names(i))//"_f64", self%typed(i, 2), error)
+      end do
+      do i = 1, size(named)
+         call get_kernel(self, "cnn_"//trim(named(i))//"_f32", self%named(i, 1), error)
+         call get_kernel(self, "cnn_"//trim(named(i))//"_f64", self%named(i, 2), error)
       end do
       do i = 1, size(stored_names)
          do k = 1, size(stored_types)
@@ -152,6 +166,49 @@ contains
       call launch(self, self%typed(kernel, merge(2, 1, dtype == dtype_float64)), trim(typed_names(kernel)), &
          & blocks, arguments, stream, error)
    end subroutine launch_typed
+
+   !> Queue a kernel of graphs, by its name: `numbers` come first, then `addresses`, `integers` and `reals`
+   subroutine launch_named(self, name, dtype, blocks, numbers, addresses, integers, reals, stream, error)
+      !> The kernels
+      class(kernels_type), intent(in) :: self
+      !> As in kernels.cuf, without cnn_ and its type
+      character(len=*), intent(in) :: name
+      !> `dtype_float32` or `dtype_float64`
+      integer, intent(in) :: dtype
+      !> Blocks in x and in y
+      integer, intent(in) :: blocks(2)
+      !> How many elements there are
+      integer(i8), intent(in) :: numbers(:)
+      !> Of the arrays, *device*
+      type(c_ptr), intent(in) :: addresses(:)
+      !> Settings
+      integer(i8), intent(in) :: integers(:)
+      !> Settings
+      real(dp), intent(in) :: reals(:)
+      !> A `cudaStream_t` of the device
+      type(c_ptr), intent(in) :: stream
+      !> No such kernel, or an error of CUDA
+      type(error_type), allocatable, intent(out) :: error
+      integer(c_int64_t), target :: whole(size(numbers) + size(integers))
+      real(c_double), target :: values(size(reals))
+      type(c_ptr), target :: arrays(size(addresses))
+      type(c_ptr) :: arguments(size(whole) + size(values) + size(arrays))
+      integer :: i, n, place
+
+      place = findloc(named == name, .true., 1)
+      if (place == 0) then
+         call fail(error, "device cuda: no kernel "//name)
+         return
+      end if
+      whole = [numbers, integers]
+      values = reals
+      arrays = addresses
+      n = size(numbers)
+      arguments = [(c_loc(whole(i)), i=1, n), (c_loc(arrays(i)), i=1, size(arrays)), &
+         & (c_loc(whole(i)), i=n + 1, size(whole)), (c_loc(values(i)), i=1, size(values))]
+      call launch(self, self%named(place, merge(2, 1, dtype == dtype_float64)), "cnn_"//name, blocks, arguments, &
+         & stream, error)
+   end subroutine launch_named
 
    !> Queue a kernel for tensors with channels last
    subroutine launch_stored(self, kernel, dtype, blocks, arguments, stream, error)

@@ -32,7 +32,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-TYPED = ("mse", "relu_backward", "relu_backward_bias", "bias_gradient", "narrow", "sgd")
+TYPED = ("mse", "relu_backward", "relu_backward_bias", "bias_gradient", "narrow", "sgd",
+         "accumulate", "adam", "add", "add_bias", "add_broadcast", "avg_pool", "avg_pool_backward", "box_sums", "copy",
+         "copy_rows", "cross_entropy", "dropout", "l1", "leaky_relu", "leaky_relu_backward", "matmul",
+         "max_pool", "max_pool_backward", "moments", "norm_products", "normalize", "normalize_backward", "resample",
+         "resample_backward", "sigmoid", "sigmoid_backward", "softmax", "softmax_backward", "statistics", "tanh",
+         "tanh_backward")
 STORED = ("relu_backward_nhwc", "channel_sums", "transpose")
 ENTRIES = frozenset(
     [f"cnn_{name}_{kind}" for name in TYPED for kind in ("f32", "f64")]
@@ -49,7 +54,7 @@ READ = re.compile(
     rf"^  (%[\w.]+) = load i32, ptr (?:@{BUILTIN}(\w+)"
     rf"|getelementptr [a-z ]*\(i8, ptr @{BUILTIN}(\w+), i64 (\d+)\))(?:,.*)?$", re.MULTILINE)
 DECLARED = re.compile(rf"^@{BUILTIN}\w+ = external .*\n", re.MULTILINE)
-DEFINED = re.compile(r"^define (.*?)(\S+) @([\w.$]+)\(", re.MULTILINE)
+DEFINED = re.compile(r"^define (.*?)(\S+) @([\w.$]+)(\(.*)\{$", re.MULTILINE)
 
 
 class KernelError(Exception):
@@ -74,7 +79,7 @@ def flang(compiler: str, *arguments: str) -> None:
 
 
 def rewrite(text: str, *, host: bool) -> str:
-    """Give the built-in variables their meaning, and keep only the kernels visible.
+    """Give the built-in variables their meaning, keep only the kernels visible, and put into them what they call.
 
     Parameters
     ----------
@@ -120,9 +125,10 @@ def rewrite(text: str, *, host: bool) -> str:
     convention = "" if host else "ptx_kernel "
 
     def linkage(found: re.Match[str]) -> str:
-        attributes, kind, name = found.groups()
-        return (f"define {convention}{kind} @{name}(" if kind == "void" and name in ENTRIES
-                else f"define internal {attributes}{kind} @{name}(")
+        attributes, kind, name, rest = found.groups()
+        if kind == "void" and name in ENTRIES:
+            return f'define {convention}{kind} @{name}{rest}"no-jump-tables"="true" {{'
+        return f"define internal {attributes}{kind} @{name}{rest}alwaysinline {{"
 
     text = DEFINED.sub(linkage, text)
     text = re.sub(r"^(@\w+ =) (?:local_unnamed_addr |unnamed_addr )?constant ", r"\1 internal constant ", text,

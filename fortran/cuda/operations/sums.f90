@@ -5,13 +5,13 @@ module cnn_cuda_operations_sums
    use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr, c_size_t
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : i8
-   use cnn_core_tensor, only : address_after, tensor_type
+   use cnn_core_tensor, only : address_after, aligned, tensor_type
    use cnn_cuda_device_kernels, only : blocks_for, kernel_fold, kernel_narrow, threads_per_block
    use cnn_cuda_device_type, only : cuda_device_type
    implicit none
    private
 
-   public :: fold_sums, reserve_row_sums, reserve_sums, sums_to_gradient
+   public :: fold_sums, reserve_row_sums, reserve_sums, reserve_totals, sums_to_gradient
 
    !> Blocks: enough to fill a GPU, few enough that the partial sums of all threads are small
    integer, parameter, public :: most_blocks = 1024
@@ -53,10 +53,48 @@ contains
       type(c_ptr), intent(out) :: address
       !> No device memory
       type(error_type), allocatable, intent(out) :: error
-      blocks = blocks_for(product(int(extent([1, 2, 4]), i8)), max(1, most_blocks/extent(3)))
-      n = int(blocks, i8)*threads_per_block
+      call find_rows(extent, blocks, n)
       call reserve_sums(device, n, int(extent(3), i8), address, error)
    end subroutine reserve_row_sums
+
+   !> The same, and room for several totals of each channel
+   subroutine reserve_totals(device, extent, blocks, n, partial, totals, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Extents (w, h, c, n)
+      integer, intent(in) :: extent(4)
+      !> Blocks of each channel
+      integer, intent(out) :: blocks
+      !> Threads of each channel, each with a partial sum
+      integer(i8), intent(out) :: n
+      !> Where the partial sums start, *device*
+      type(c_ptr), intent(out) :: partial
+      !> Where the totals start, float64 (c) each, *device*
+      type(c_ptr), intent(out) :: totals(:)
+      !> No device memory
+      type(error_type), allocatable, intent(out) :: error
+      integer(c_size_t) :: bytes, vector
+      integer :: i
+      call find_rows(extent, blocks, n)
+      bytes = aligned(sums_bytes(n, int(extent(3), i8)))
+      vector = aligned(extent(3)*sum_bytes)
+      call device%reserve(bytes + size(totals)*vector, partial, error)
+      do i = 1, size(totals)
+         totals(i) = address_after(partial, bytes + (i - 1)*vector)
+      end do
+   end subroutine reserve_totals
+
+   !> Blocks and threads for a row of blocks for each channel
+   subroutine find_rows(extent, blocks, n)
+      !> Extents (w, h, c, n)
+      integer, intent(in) :: extent(4)
+      !> Blocks of each channel
+      integer, intent(out) :: blocks
+      !> Threads of each channel
+      integer(i8), intent(out) :: n
+      blocks = blocks_for(product(int(extent([1, 2, 4]), i8)), max(1, most_blocks/extent(3)))
+      n = int(blocks, i8)*threads_per_block
+   end subroutine find_rows
 
    pure integer(c_size_t) function sums_bytes(n, rows)
       !> Partial sums of each row

@@ -20,7 +20,7 @@ module cnn_cuda_operations_training
    implicit none
    private
 
-   public :: mse, read_loss, relu_backward, update
+   public :: loss_of_graph, mse, read_loss, relu_backward, update
 
    !> cnn_sgd's flags, as in cuda/kernels/kernels.cuf
    integer(c_int), parameter :: flag_momentum = 1, flag_first = 2, flag_nesterov = 4, flag_decay = 8
@@ -68,7 +68,47 @@ contains
       call fold_sums(device, partial, int(blocks, i8)*threads_per_block, 1_i8, total%address, error)
    end subroutine mse
 
-   !> The total of `mse` as a number; the one place of a step where the host waits
+   !> Another loss: its gradient, and in total what becomes the loss by the factor
+   subroutine loss_of_graph(device, name, y, target, axis, scale, dy, total, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Of the kernel
+      character(len=*), intent(in) :: name
+      !> Output of the network, *device*
+      type(tensor_type), intent(in) :: y
+      !> What it should be, *device*, of the same shape
+      type(tensor_type), intent(in) :: target
+      !> Of the channels, over which each pixel is one; 0: every element is
+      integer, intent(in) :: axis
+      !> Weight of a pixel or of an element
+      real(dp), intent(in) :: scale
+      !> Gradient of the loss with respect to y, *device*
+      type(tensor_type), intent(in) :: dy
+      !> One float64 number, *device*
+      type(tensor_type), intent(in) :: total
+      !> No device memory, or a kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      integer(i8), allocatable :: channels(:)
+      type(c_ptr) :: partial
+      integer(i8) :: n
+      integer :: blocks
+
+      n = y%count()
+      allocate (channels(0))
+      if (axis > 0) then
+         channels = [product(int(y%extent(:axis - 1), i8)), int(y%extent(axis), i8)]
+         n = n/channels(2)
+      end if
+      blocks = blocks_for(n, most_blocks)
+      call reserve_sums(device, int(blocks, i8)*threads_per_block, 1_i8, partial, error)
+      if (allocated(error)) return
+      call device%kernels%launch_named(name, y%dtype, [blocks, 1], [n], [y%address, target%address, dy%address, &
+         & partial], channels, [scale], device%stream, error)
+      if (allocated(error)) return
+      call fold_sums(device, partial, int(blocks, i8)*threads_per_block, 1_i8, total%address, error)
+   end subroutine loss_of_graph
+
+   !> The total of a loss as a number; the one place of a step where the host waits
    subroutine read_loss(device, total, loss, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device

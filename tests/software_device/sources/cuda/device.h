@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include "cudnn_api.h"
 
-enum { MAX_DEVICES = 4, MAX_LANES = 128, MAX_RANGES = 8 };
+enum { MAX_DEVICES = 4, MAX_LANES = 128, MAX_RANGES = 10, MAX_ARGUMENTS = 20 };
 
 // --- faults.c: the lock, counters, planted failures, complaints
 struct call {
@@ -136,7 +136,7 @@ struct kernel;
 struct launch {
    const struct kernel *kernel;
    dim3 grid, block;
-   union value v[12];
+   union value v[MAX_ARGUMENTS];
 };
 struct kernel {
    const char *name;

@@ -160,6 +160,217 @@ static int sgd(const struct launch *l, struct range *r)
    return n;
 }
 
+// (n, arrays of n elements, settings): the last array is written, what is read may be one array twice
+static int elements(const struct launch *l, struct range *r)
+{
+   int n = 0, last = 0;
+   if (l->v[0].i < 0 || !flat(l)) return refuse(l, "negative size, or a grid that is not flat");
+   for (int i = 1; l->kernel->arguments[i]; i++)
+      if (l->kernel->arguments[i] == 'p') last = i;
+   for (int i = 1; i <= last; i++) put(r, &n, l->v[i].p, l->v[0].i, value_bytes(l), i == last);
+   return n;
+}
+
+// (n, g, w, m, v, ...)
+static int adam(const struct launch *l, struct range *r)
+{
+   int n = 0;
+   if (l->v[0].i < 0 || !flat(l)) return refuse(l, "negative size, or a grid that is not flat");
+   for (int i = 1; i <= 4; i++) put(r, &n, l->v[i].p, l->v[0].i, value_bytes(l), i > 1);
+   return n;
+}
+
+// (n, bias(channels), y, pixels, channels)
+static int add_bias(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   if (v[0].i < 0 || v[3].i < 1 || v[4].i < 1 || v[0].i % (v[3].i * v[4].i) || !flat(l))
+      return refuse(l, "no whole images, or a grid that is not flat");
+   put(r, &n, v[1].p, v[4].i, value_bytes(l), false);
+   put(r, &n, v[2].p, v[0].i, value_bytes(l), true);
+   return n;
+}
+
+// (n, from, to, row, from_first, from_step, to_first, to_step)
+static int copy_rows(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   if (v[0].i < 1 || v[3].i < 1 || v[0].i % v[3].i || !flat(l)) return refuse(l, "no whole rows, or a grid that is not flat");
+   int64_t rows = v[0].i / v[3].i;
+   put(r, &n, v[1].p, v[4].i + (rows - 1) * v[5].i + v[3].i, value_bytes(l), false);
+   put(r, &n, v[2].p, v[6].i + (rows - 1) * v[7].i + v[3].i, value_bytes(l), true);
+   return n;
+}
+
+// Elements from the first to the last that four extents and strides reach
+static int64_t reach(const int64_t extents[4], const union value *strides)
+{
+   int64_t last = 0;
+   for (int i = 0; i < 4; i++) last += (extents[i] - 1) * strides[i].i;
+   return last + 1;
+}
+
+// (n, a, b, y, three extents, four strides of a, four of b)
+static int add_broadcast(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t image = v[4].i * v[5].i * v[6].i;
+   if (v[0].i < 1 || image < 1 || v[0].i % image || !flat(l)) return refuse(l, "no whole images, or a grid that is not flat");
+   const int64_t extents[4] = {v[4].i, v[5].i, v[6].i, v[0].i / image};
+   put(r, &n, v[1].p, reach(extents, v + 7), value_bytes(l), false);
+   put(r, &n, v[2].p, reach(extents, v + 11), value_bytes(l), false);
+   put(r, &n, v[3].p, v[0].i, value_bytes(l), true);
+   return n;
+}
+
+// (n, y, partial, parts, size, three extents, three of a box, four strides of y, divisor)
+static int box_sums(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t boxes = v[3].i > 0 ? v[0].i / v[3].i : 0, image = v[5].i * v[6].i * v[7].i, box = v[8].i * v[9].i * v[10].i;
+   if (boxes < 1 || image < 1 || box < 1 || boxes % image || v[4].i % box || v[0].i % v[3].i || !flat(l))
+      return refuse(l, "no whole boxes, or a grid that is not flat");
+   const int64_t extents[4] = {v[5].i * v[8].i, v[6].i * v[9].i, v[7].i * v[10].i, boxes / image * (v[4].i / box)};
+   put(r, &n, v[1].p, reach(extents, v + 11), value_bytes(l), false);
+   put(r, &n, v[2].p, v[0].i, 8, true);
+   return n;
+}
+
+// (n, x, y, inner, channels, flag) of n * channels elements each
+static int softmax(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0, arrays = l->kernel->arguments[3] == 'p' ? 3 : 2;
+   int64_t inner = v[arrays + 1].i, channels = v[arrays + 2].i;
+   if (v[0].i < 1 || inner < 1 || channels < 1 || v[0].i % inner || !flat(l))
+      return refuse(l, "no whole images, or a grid that is not flat");
+   for (int i = 1; i <= arrays; i++) put(r, &n, v[i].p, v[0].i * channels, value_bytes(l), i == arrays);
+   return n;
+}
+
+// (n, y, t, dy, partial, ...): n elements, or n pixels of channels
+static int loss(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t elements = v[0].i * (l->kernel->arguments[5] == 'i' ? v[6].i : 1);
+   if (v[0].i < 1 || elements < 1 || !flat(l)) return refuse(l, "negative or no size, or a grid that is not flat");
+   for (int i = 1; i <= 3; i++) put(r, &n, v[i].p, elements, value_bytes(l), i == 3);
+   put(r, &n, v[4].p, (int64_t)l->grid.x * THREADS, 8, true);
+   return n;
+}
+
+// (n, arrays, w, h, q, p, ...): n elements of the last array, which is of one of the two sizes, as the others are
+static int images(const struct launch *l, struct range *r, bool back)
+{
+   const union value *v = l->v;
+   int n = 0, arrays = 0;
+   while (l->kernel->arguments[arrays + 1] == 'p') arrays++;
+   int64_t large = v[arrays + 1].i * v[arrays + 2].i, small = v[arrays + 3].i * v[arrays + 4].i;
+   int64_t of_last = back ? large : small;
+   if (v[0].i < 1 || large < 1 || small < 1 || v[0].i % of_last || !flat(l))
+      return refuse(l, "no whole images, or a grid that is not flat");
+   for (int i = 1; i <= arrays; i++) {
+      bool is_large = back ? i != arrays - 1 : i == 1;
+      put(r, &n, v[i].p, v[0].i / of_last * (is_large ? large : small), value_bytes(l), i == arrays);
+   }
+   return n;
+}
+
+static int windows(const struct launch *l, struct range *r)
+{
+   return images(l, r, false);
+}
+
+static int windows_back(const struct launch *l, struct range *r)
+{
+   return images(l, r, true);
+}
+
+// (n, a, b, y, columns, rows, inner, three strides of a (row, inner, matrix), three of b (column, inner, matrix))
+static int matmul(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t columns = v[4].i, rows = v[5].i, inner = v[6].i;
+   if (v[0].i < 1 || columns < 1 || rows < 1 || inner < 1 || v[0].i % (columns * rows) || !flat(l))
+      return refuse(l, "no whole matrices, or a grid that is not flat");
+   int64_t last = v[0].i / (columns * rows) - 1;
+   put(r, &n, v[1].p, last * v[9].i + (rows - 1) * v[7].i + (inner - 1) * v[8].i + 1, value_bytes(l), false);
+   put(r, &n, v[2].p, last * v[12].i + (columns - 1) * v[10].i + (inner - 1) * v[11].i + 1, value_bytes(l), false);
+   put(r, &n, v[3].p, v[0].i, value_bytes(l), true);
+   return n;
+}
+
+// (pixels, channels, batch, x, sums or dy, ..., partial(T, channels), ...)
+static int channel_moments(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   bool products = strstr(l->kernel->name, "products");
+   int64_t all = v[0].i * v[1].i * v[2].i;
+   if (all < 1 || v[1].i != l->grid.y || l->grid.z != 1) return refuse(l, "no size, or not as many rows as channels");
+   put(r, &n, v[3].p, all, value_bytes(l), false);
+   if (products) {
+      put(r, &n, v[4].p, all, value_bytes(l), false);
+      put(r, &n, v[5].p, v[1].i, 8, false);
+      put(r, &n, v[6].p, v[1].i, 8, false);
+      put(r, &n, v[7].p, (int64_t)l->grid.x * THREADS * v[1].i, 8, true);
+   } else {
+      if (v[6].i == 2) put(r, &n, v[4].p, v[1].i, 8, false);
+      put(r, &n, v[5].p, (int64_t)l->grid.x * THREADS * v[1].i, 8, true);
+   }
+   return n;
+}
+
+// (n, sums, squares, running_mean, running_variance, means, scales, training, follow, count, eps, momentum)
+static int statistics(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   if (v[0].i < 1 || !flat(l)) return refuse(l, "no size, or a grid that is not flat");
+   if (v[8].i && !v[7].i) return refuse(l, "running statistics that follow themselves");
+   for (int i = 1; v[7].i && i <= 2; i++) put(r, &n, v[i].p, v[0].i, 8, false);
+   for (int i = 3; (v[8].i || !v[7].i) && i <= 4; i++) put(r, &n, v[i].p, v[0].i, value_bytes(l), v[8].i);
+   for (int i = 5; i <= 6; i++) put(r, &n, v[i].p, v[0].i, 8, true);
+   return n;
+}
+
+// (n, x, weight, bias, means, scales, y, pixels, channels)
+static int normalize(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   if (v[0].i < 1 || v[7].i < 1 || v[8].i < 1 || v[0].i % (v[7].i * v[8].i) || !flat(l))
+      return refuse(l, "no whole images, or a grid that is not flat");
+   put(r, &n, v[1].p, v[0].i, value_bytes(l), false);
+   for (int i = 2; i <= 3; i++) put(r, &n, v[i].p, v[8].i, value_bytes(l), false);
+   for (int i = 4; i <= 5; i++) put(r, &n, v[i].p, v[8].i, 8, false);
+   put(r, &n, v[6].p, v[0].i, value_bytes(l), true);
+   return n;
+}
+
+// (n, x, weight, dy, means, scales, along, totals, dx, pixels, channels, training, count)
+static int normalize_backward(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   if (v[0].i < 1 || v[9].i < 1 || v[10].i < 1 || v[0].i % (v[9].i * v[10].i) || !flat(l))
+      return refuse(l, "no whole images, or a grid that is not flat");
+   put(r, &n, v[1].p, v[0].i, value_bytes(l), false);
+   put(r, &n, v[2].p, v[10].i, value_bytes(l), false);
+   put(r, &n, v[3].p, v[0].i, value_bytes(l), false);
+   for (int i = 4; i <= 7; i++) put(r, &n, v[i].p, v[10].i, 8, false);
+   put(r, &n, v[8].p, v[0].i, value_bytes(l), true);
+   return n;
+}
+
+#define BOTH(name, arguments, ranges) {"cnn_" name "_f32", arguments, ranges}, {"cnn_" name "_f64", arguments, ranges}
+
 static const struct kernel kernels[] = {
    {"cnn_mse_f32", "ipppfp", mse},
    {"cnn_mse_f64", "ipppdp", mse},
@@ -187,6 +398,37 @@ static const struct kernel kernels[] = {
    {"cnn_f32_to_bf16", "ipp", to_16},
    {"cnn_f16_to_f32", "ipp", from_16},
    {"cnn_bf16_to_f32", "ipp", from_16},
+   BOTH("accumulate", "ipp", elements),
+   BOTH("adam", "ippppdddddddd", adam),
+   BOTH("add", "ippp", elements),
+   BOTH("add_bias", "ippii", add_bias),
+   BOTH("add_broadcast", "ipppiiiiiiiiiii", add_broadcast),
+   BOTH("avg_pool", "ippiiiiiiiiii", windows),
+   BOTH("avg_pool_backward", "ippiiiiiiiiii", windows_back),
+   BOTH("box_sums", "ippiiiiiiiiiiiid", box_sums),
+   BOTH("copy", "ipp", elements),
+   BOTH("copy_rows", "ippiiiii", copy_rows),
+   BOTH("cross_entropy", "ippppiid", loss),
+   BOTH("dropout", "ipppd", elements),
+   BOTH("l1", "ippppd", loss),
+   BOTH("leaky_relu", "ippd", elements),
+   BOTH("leaky_relu_backward", "ipppd", elements),
+   BOTH("matmul", "ipppiiiiiiiii", matmul),
+   BOTH("max_pool", "ippiiiiiiiiii", windows),
+   BOTH("max_pool_backward", "ipppiiiiiiiiii", windows_back),
+   BOTH("moments", "iiipppid", channel_moments),
+   BOTH("norm_products", "iiippppp", channel_moments),
+   BOTH("normalize", "ippppppii", normalize),
+   BOTH("normalize_backward", "ippppppppiiid", normalize_backward),
+   BOTH("resample", "ippiiiiiii", windows),
+   BOTH("resample_backward", "ippiiiiiii", windows_back),
+   BOTH("sigmoid", "ipp", elements),
+   BOTH("sigmoid_backward", "ippp", elements),
+   BOTH("softmax", "ippiii", softmax),
+   BOTH("softmax_backward", "ipppiii", softmax),
+   BOTH("statistics", "ippppppiiddd", statistics),
+   BOTH("tanh", "ipp", elements),
+   BOTH("tanh_backward", "ippp", elements),
 };
 
 const struct kernel *find_kernel(const char *name)

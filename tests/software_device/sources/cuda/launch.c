@@ -101,8 +101,8 @@ static void run_launch(void *data)
    struct launch *launch = data;
    const unsigned grid[] = {launch->grid.x, launch->grid.y, launch->grid.z};
    const unsigned block[] = {launch->block.x, launch->block.y, launch->block.z};
-   void *arguments[12];
-   for (int i = 0; i < 12; i++) arguments[i] = &launch->v[i];
+   void *arguments[MAX_ARGUMENTS];
+   for (int i = 0; i < MAX_ARGUMENTS; i++) arguments[i] = &launch->v[i];
    if (cnn_host_launch(launch->kernel->name, grid, block, arguments) != 0)
       complain("%s: not among the kernels built for the host", launch->kernel->name);
 }

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: MIT
+"""The kernels of graphs, run on a CPU against torch: from their source, and from the PTX that a GPU would get.
+
+torch computes in float64, from the same numbers; a result is right where it is that, rounded, or a neighbour of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.cuda.test_kernels import KINDS, Memory, special
+from tests.helpers.loops import looped
+from tests.helpers.tiers import few
+from tests.software_device.host_kernels import BLOCK, ROUTES, HostKernels, build, flang
+
+GRIDS = (1, 3)
+
+
+@pytest.fixture(scope="module", params=few(ROUTES, "source".__eq__))
+def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HostKernels:
+    if request.param == "source" and flang() is None:
+        pytest.skip("skipped, because there is no flang to compile the CUDA Fortran kernels")
+    return HostKernels(build(tmp_path_factory.mktemp(request.param), request.param))
+
+
+def numbers(kind: str, shape: int | tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(KINDS[kind])
+
+
+def wide(array: np.ndarray) -> torch.Tensor:
+    return torch.tensor(array.astype(np.float64), requires_grad=True)
+
+
+def ulps(found: np.ndarray, expected: np.ndarray | torch.Tensor, scale: float = 0.0) -> float:
+    """The largest distance in units of the last place, of `scale` where numbers are smaller; NaN only beside NaN, and
+    infinities at the same places."""
+    if isinstance(expected, torch.Tensor):
+        expected = expected.detach().numpy()
+    with np.errstate(over="ignore"):
+        narrow = expected.astype(found.dtype)
+    assert found.shape == narrow.shape
+    assert np.array_equal(np.isnan(found), np.isnan(narrow))
+    assert np.array_equal(np.where(np.isinf(found), found, 0), np.where(np.isinf(narrow), narrow, 0))
+    finite = np.isfinite(found)
+    magnitude = np.clip(np.abs(narrow[finite]), found.dtype.type(scale), np.finfo(found.dtype).max/2)
+    spacing = np.spacing(magnitude).astype(np.float64)
+    return float(np.max(np.abs(found[finite].astype(np.float64) - expected[finite])/spacing, initial=0))
+
+
+def i8(*values: int) -> list[np.int64]:
+    return [np.int64(value) for value in values]
+
+
+def with_extremes(kind: str, largest: float, seed: int) -> np.ndarray:
+    """Numbers up to +-largest, small ones, and every special one."""
+    steps = np.linspace(-largest, largest, 4001)
+    wp = KINDS[kind]
+    return np.concatenate([special(wp, 300, seed), steps.astype(wp), (steps*1e-9).astype(wp)])
+
+
+#: Name of the kernel: its formula in torch, whether its backward kernel takes the output, and its settings
+POINTWISE: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], bool, tuple[float, ...]]] = {
+    "leaky_relu": (lambda z: functional.leaky_relu(z, 0.25), False, (0.25,)),
+    "sigmoid": (torch.sigmoid, True, ()),
+    "tanh": (torch.tanh, True, ()),
+}
+
+
+@looped("blocks", GRIDS)
+@looped("name", POINTWISE)
+@looped("kind", KINDS)
+def test_functions_of_each_element(kernels: HostKernels, kind: str, name: str, blocks: int) -> None:
+    """Forward over the whole range, with NaN and infinities as torch has them; backward at ordinary numbers."""
+    formula, takes_output, settings = POINTWISE[name]
+    memory, given = Memory(), [np.float64(value) for value in settings]
+    z = memory.put(with_extremes(kind, 85.0 if kind == "f32" else 700.0, 3))
+    y = memory.out(z.shape, z.dtype)
+    kernels.launch(f"cnn_{name}_{kind}", blocks, np.int64(z.size), z, y, *given)
+    memory.check()
+    right = formula(wide(z))
+    # Two or three operations are rounded, and in float64 torch's are not exact either
+    assert ulps(y, right, np.finfo(z.dtype).tiny) <= (2 if kind == "f32" else 4)
+
+    z, dy = numbers(kind, 500, 4), memory.put(numbers(kind, 500, 5))
+    x = wide(z)
+    formula(x).backward(torch.tensor(dy.astype(np.float64)))
+    assert x.grad is not None
+    read = memory.put(formula(x).detach().numpy().astype(z.dtype) if takes_output else z)
+    dx = memory.out(z.shape, z.dtype)
+    kernels.launch(f"cnn_{name}_backward_{kind}", blocks, np.int64(z.size), read, dy, dx, *given)
+    memory.check()
+    # y is rounded: 1 - y has that error
+    assert ulps(dx, x.grad, float(np.abs(dy).max())) <= 3
+
+
+@looped("kind", KINDS)
+def test_sums_copies_and_masks(kernels: HostKernels, kind: str) -> None:
+    """To the bit: each is one operation."""
+    memory, size = Memory(), 777
+    a, b = memory.put(special(KINDS[kind], size, 1)), memory.put(special(KINDS[kind], size, 2))
+    y, total, kept = memory.out(size, a.dtype), memory.inout(b), memory.out(size, a.dtype)
+    mask = memory.put((np.arange(size) % 3 > 0).astype(a.dtype))
+    with np.errstate(over="ignore", invalid="ignore"):
+        kernels.launch(f"cnn_add_{kind}", 2, np.int64(size), a, b, y)
+        np.testing.assert_array_equal(y, a + b)
+        kernels.launch(f"cnn_accumulate_{kind}", 2, np.int64(size), a, total)
+        np.testing.assert_array_equal(total, b + a)
+        kernels.launch(f"cnn_dropout_{kind}", 2, np.int64(size), a, mask, kept, np.float64(2))
+        np.testing.assert_array_equal(kept, a*(mask*2))
+    kernels.launch(f"cnn_copy_{kind}", 2, np.int64(size), a, y)
+    assert y.tobytes() == a.tobytes()
+    images, bias = memory.inout(numbers(kind, (2, 3, 35), 5)), memory.put(numbers(kind, 3, 6))
+    before = images.copy()
+    kernels.launch(f"cnn_add_bias_{kind}", 2, np.int64(images.size), bias, images, *i8(35, 3))
+    np.testing.assert_array_equal(images, before + bias[None, :, None])
+    memory.check()
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_adam_is_torchs(kernels: HostKernels, decoupled: bool) -> None:
+    size, lr, decay = 400, 0.05, 0.1
+    w, m, v = np.random.default_rng(1).standard_normal(size), np.zeros(size), np.zeros(size)
+    weights = torch.tensor(w, requires_grad=True)
+    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
+    optimizer = kind([weights], lr=lr, betas=(0.8, 0.95), eps=1e-6, weight_decay=decay)
+    for step in range(1, 5):
+        g = np.random.default_rng(step).standard_normal(size)
+        weights.grad = torch.from_numpy(g.copy())
+        optimizer.step()
+        kept, added = (1 - lr*decay, 0.0) if decoupled else (1.0, decay)
+        kernels.launch("cnn_adam_f64", 2, np.int64(size), g, w, m, v, *np.array(
+            [lr, 0.8, 0.95, 1e-6, kept, added, 1 - 0.8**step, 1 - 0.95**step]))
+        np.testing.assert_allclose(w, weights.detach().numpy(), rtol=0, atol=16*np.finfo(float).eps)
+    single = [array.astype(np.float32) for array in (g, w, m, v)]
+    kernels.launch("cnn_adam_f32", 2, np.int64(size), *single, *np.array([lr, 0.8, 0.95, 1e-6, 1, 0, 0.5, 0.5]))
+    d = single[0].astype(float)
+    average, square = 0.8*m.astype(np.float32) + (1 - 0.8)*d, 0.95*v.astype(np.float32) + (1 - 0.95)*d*d
+    assert ulps(single[1], w.astype(np.float32) - lr*(average/0.5)/(np.sqrt(square/0.5) + 1e-6), 0.1) <= 1
+
+
+def strides(shape: tuple[int, ...], whole: tuple[int, ...]) -> list[np.int64]:
+    """Of an array along the axes of another, the last first; 0 where it is broadcast."""
+    return i8(*(0 if shape[i] < whole[i] else math.prod(shape[i + 1:]) for i in (3, 2, 1, 0)))
+
+
+SHAPES = [((2, 3, 4, 5), (1, 3, 1, 1)), ((2, 3, 4, 5), (2, 1, 4, 1)), ((1, 1, 4, 5), (2, 3, 1, 5)),
+          ((2, 3, 4, 5), (1, 1, 1, 1))]
+
+
+@looped("blocks", GRIDS)
+@looped("shapes", SHAPES)
+@looped("kind", KINDS)
+def test_broadcasting_and_its_sums(kernels: HostKernels, kind: str, shapes: tuple[tuple[int, ...], tuple[int, ...]],
+                                   blocks: int) -> None:
+    memory = Memory()
+    a, b = (memory.put(numbers(kind, shape, seed)) for seed, shape in enumerate(shapes))
+    whole = np.broadcast_shapes(*shapes)
+    y = memory.out(whole, a.dtype)
+    kernels.launch(f"cnn_add_broadcast_{kind}", blocks, np.int64(y.size), a, b, y, *i8(*whole[:0:-1]),
+                   *strides(a.shape, whole), *strides(b.shape, whole))
+    np.testing.assert_array_equal(y, a + b)
+    dy = memory.put(numbers(kind, whole, 7))
+    for parts in (1, 4):
+        partial = memory.out((b.size, parts), np.float64)
+        box = [big if small == 1 else 1 for big, small in zip(whole, b.shape, strict=True)]
+        kernels.launch(f"cnn_box_sums_{kind}", blocks, np.int64(partial.size), dy, partial, *i8(
+            parts, math.prod(box), *b.shape[:0:-1], *box[:0:-1]), *strides(whole, whole), np.float64(2))
+        axes = tuple(i for i in range(4) if b.shape[i] == 1)
+        right = dy.astype(np.float64).sum(axis=axes, keepdims=True)/2
+        np.testing.assert_allclose(partial.sum(axis=1).reshape(b.shape), right, rtol=0, atol=1e-14)
+    memory.check()
+
+
+@looped("kind", KINDS)
+def test_channels_are_copied(kernels: HostKernels, kind: str) -> None:
+    """Into the middle of more, and back."""
+    memory, wp = Memory(), KINDS[kind]
+    part = memory.put(special(wp, 2*3*20, 1).reshape(2, 3, 20))
+    whole, back = memory.inout(np.zeros((2, 7, 20), wp)), memory.out(part.shape, wp)
+    kernels.launch(f"cnn_copy_rows_{kind}", 2, np.int64(part.size), part, whole, *i8(60, 0, 60, 40, 140))
+    assert whole[:, 2:5].tobytes() == part.tobytes() and not whole[:, :2].any() and not whole[:, 5:].any()
+    kernels.launch(f"cnn_copy_rows_{kind}", 2, np.int64(part.size), whole, back, *i8(60, 40, 140, 0, 60))
+    assert back.tobytes() == part.tobytes()
+    memory.check()
+
+
+@looped("blocks", GRIDS)
+@looped("logarithm", [0, 1])
+@looped("kind", KINDS)
+def test_softmax(kernels: HostKernels, kind: str, logarithm: int, blocks: int) -> None:
+    memory = Memory()
+    values = 20*numbers(kind, (2, 5, 33), 1)
+    values[0, :, 0], values[0, 1, 1], values[0, 2, 2], values[1, 0, 3] = 1e30, np.nan, np.inf, -np.inf
+    x, dy = memory.put(values), memory.put(numbers(kind, values.shape, 2))
+    y, dx = memory.out(x.shape, x.dtype), memory.out(x.shape, x.dtype)
+    formula = functional.log_softmax if logarithm else functional.softmax
+    kernels.launch(f"cnn_softmax_{kind}", blocks, np.int64(66), x, y, *i8(33, 5, logarithm))
+    right = formula(wide(x), dim=1)
+    # The difference from the largest is rounded once, and may be large: of the logarithm its own unit
+    scale = 100.0 if logarithm else 0.0
+    assert ulps(y[:, :, 4:], right[:, :, 4:], scale) <= (2 if logarithm else 90)
+    assert np.array_equal(np.isnan(y), np.isnan(right.detach().numpy()))
+    usual = memory.put(numbers(kind, x.shape, 3))
+    z = wide(usual)
+    formula(z, dim=1).backward(torch.tensor(dy.astype(np.float64)))
+    output = memory.put(formula(z, dim=1).detach().numpy().astype(x.dtype))
+    kernels.launch(f"cnn_softmax_backward_{kind}", blocks, np.int64(66), output, dy, dx, *i8(33, 5, logarithm))
+    assert z.grad is not None
+    assert ulps(dx, z.grad, 4.0) <= 4
+    memory.check()
+
+
+@looped("loss", ["l1", "cross_entropy"])
+@looped("kind", KINDS)
+def test_losses(kernels: HostKernels, kind: str, loss: str) -> None:
+    memory, blocks = Memory(), 2
+    y = memory.put(3*numbers(kind, (3, 4, 50), 1))
+    t = memory.put(np.abs(numbers(kind, y.shape, 2)))
+    dy, partial = memory.out(y.shape, y.dtype), memory.out(blocks*BLOCK, np.float64)
+    channels = i8(50, 4) if loss == "cross_entropy" else []
+    n = y.size//4 if channels else y.size
+    kernels.launch(f"cnn_{loss}_{kind}", blocks, np.int64(n), y, t, dy, partial, *channels, np.float64(0.5))
+    memory.check()
+    x, target = wide(y), wide(t).detach()
+    right = (functional.l1_loss if loss == "l1" else functional.cross_entropy)(x, target, reduction="sum")
+    (0.5*right).backward()
+    # Differences and exponentials are rounded in the tensors' own precision
+    assert abs(math.fsum(partial) - right.item()) <= 1e-15*right.item()*(1 if kind == "f64" else 2.0**29)
+    assert x.grad is not None and ulps(dy, x.grad, 4.0) <= 2
+    nothing = np.full_like(y, np.nan)
+    kernels.launch(f"cnn_{loss}_{kind}", 1, np.int64(n), nothing, t, dy, partial, *channels, np.float64(1))
+    assert np.isnan(dy).all()
+
+
+WINDOWS = [((9, 7), (3, 2), (2, 1), (1, 0)), ((6, 6), (2, 2), (2, 2), (0, 0)), ((5, 8), (4, 3), (1, 2), (2, 1)),
+           ((7, 5), (1, 2), (3, 2), (0, 1))]
+
+
+@looped("case", WINDOWS)
+@looped("kind", KINDS)
+def test_pooling(kernels: HostKernels, kind: str, case: tuple[tuple[int, int], ...]) -> None:
+    """Of equal numbers torch takes the first, of NaN the last, and of a window of -infinity the first."""
+    size, kernel, stride, padding = case
+    memory = Memory()
+    plain = np.round(2*numbers(kind, (2, 3, *size), 1))
+    odd = plain.copy()
+    odd[0, 0, 2:4, 1:4], odd[0, 1, 1, 1], odd[1, 1, 2, 2] = np.nan, -np.inf, np.inf
+    odd[1, 2] = -np.inf
+    for name, values in (("avg", plain), ("max", plain), ("max", odd)):
+        x = wide(values)
+        pool = functional.avg_pool2d if name == "avg" else functional.max_pool2d
+        right = pool(x, kernel, stride, padding)
+        given, dy = memory.put(values), memory.put(numbers(kind, tuple(right.shape), 2))
+        right.backward(torch.tensor(dy.astype(np.float64)))
+        y, dx = memory.out(dy.shape, dy.dtype), memory.out(values.shape, dy.dtype)
+        settings = i8(size[1], size[0], dy.shape[3], dy.shape[2], *kernel, *stride, *padding)
+        kernels.launch(f"cnn_{name}_pool_{kind}", 2, np.int64(y.size), given, y, *settings)
+        assert ulps(y, right) <= 0.5
+        read = [given] if name == "max" else []
+        kernels.launch(f"cnn_{name}_pool_backward_{kind}", 2, np.int64(dx.size), *read, dy, dx, *settings)
+        assert x.grad is not None and ulps(dx, x.grad, 4.0) <= 1
+    memory.check()
+
+
+#: torch's call, the rule's number, and its settings for height and width
+RESIZED: list[tuple[Callable[[torch.Tensor], torch.Tensor], int, tuple[int, int]]] = [
+    (lambda x: functional.interpolate(x, scale_factor=(2, 3), mode="nearest"), 1, (2, 3)),
+    (lambda x: functional.interpolate(x, scale_factor=(2, 3), mode="bilinear"), 2, (2, 3)),
+    (lambda x: functional.interpolate(x, scale_factor=(5, 4), mode="bilinear"), 2, (5, 4)),
+    (lambda x: functional.interpolate(x, scale_factor=(2, 3), mode="bilinear", align_corners=True), 3, (2, 3)),
+    (lambda x: functional.pad(x, (1, 2, 3, 0)), 4, (3, 1)),
+    (lambda x: functional.pad(x, (1, 2, 4, 3), mode="replicate"), 5, (4, 1)),
+    (lambda x: functional.pad(x, (1, 3, 3, 2), mode="reflect"), 6, (3, 1)),
+    (lambda x: functional.pad(x, (4, 4, 3, 3), mode="reflect"), 6, (3, 4)),
+]
+
+
+@looped("case", RESIZED)
+@looped("kind", KINDS)
+def test_resampling(kernels: HostKernels, kind: str,
+                    case: tuple[Callable[[torch.Tensor], torch.Tensor], int, tuple[int, int]]) -> None:
+    formula, rule, amounts = case
+    memory = Memory()
+    for h, w in ((4, 5), (1, 1), (9, 6)):
+        if rule == 6 and h == 1:
+            continue
+        x = memory.put(numbers(kind, (2, 3, h, w), 1))
+        z = wide(x)
+        right = formula(z)
+        dy = memory.put(numbers(kind, tuple(right.shape), 2))
+        right.backward(torch.tensor(dy.astype(np.float64)))
+        y, dx = memory.out(dy.shape, x.dtype), memory.out(x.shape, x.dtype)
+        settings = i8(w, h, dy.shape[3], dy.shape[2], rule, *amounts)
+        kernels.launch(f"cnn_resample_{kind}", 2, np.int64(y.size), x, y, *settings)
+        kernels.launch(f"cnn_resample_backward_{kind}", 2, np.int64(dx.size), dy, dx, *settings)
+        assert z.grad is not None
+        # In float64 torch's places, weights and sums are rounded as ours are
+        assert ulps(y, right, 4.0) <= (0.51 if kind == "f32" else 8)
+        assert ulps(dx, z.grad, 16.0) <= (0.51 if kind == "f32" else 8)
+    memory.check()
+
+
+@looped("turned", [(False, False), (False, True), (True, False)])
+@looped("kind", KINDS)
+def test_matrix_products(kernels: HostKernels, kind: str, turned: tuple[bool, bool]) -> None:
+    memory, (m, k, n) = Memory(), (3, 5, 4)
+    a = memory.put(numbers(kind, (6, k, m) if turned[0] else (6, m, k), 1))
+    b = memory.put(numbers(kind, (6, n, k) if turned[1] else (6, k, n), 2))
+    y = memory.out((6, m, n), a.dtype)
+    kernels.launch(f"cnn_matmul_{kind}", 2, np.int64(y.size), a, b, y, *i8(
+        n, m, k, *((1, m) if turned[0] else (k, 1)), m*k, *((k, 1) if turned[1] else (1, n)), k*n))
+    memory.check()
+    left = a.astype(float).transpose(0, 2, 1) if turned[0] else a.astype(float)
+    right = b.astype(float).transpose(0, 2, 1) if turned[1] else b.astype(float)
+    assert ulps(y, left @ right, 4.0) <= 3
+
+
+@looped("kind", KINDS)
+def test_statistics_follow_as_torchs(kernels: HostKernels, kind: str) -> None:
+    """Moments, statistics and normalisation of a step, and those by running statistics, which stay."""
+    memory, wp = Memory(), KINDS[kind]
+    x, count, blocks = memory.put(5 + numbers(kind, (3, 2, 40), 1)), 120.0, 1
+    sizes = i8(40, 2, 3)
+    sums = []
+    for order in (1, 2):
+        partial = memory.out((2, blocks*BLOCK), np.float64)
+        kernels.launch(f"cnn_moments_{kind}", (blocks, 2), *sizes, x, sums[0] if sums else None, partial,
+                       np.int64(order), np.float64(count))
+        sums.append(memory.put(partial.sum(axis=1)))
+    norm = torch.nn.BatchNorm2d(2, eps=0.01, momentum=0.25, dtype=torch.float64)
+    running, weight, bias = memory.inout(np.array([[0, 0], [1, 1]], wp)), numbers(kind, 2, 2), numbers(kind, 2, 3)
+    means, scales, y = memory.out(2, np.float64), memory.out(2, np.float64), memory.out(x.shape, wp)
+    with torch.no_grad():
+        norm.weight.copy_(torch.from_numpy(weight))
+        norm.bias.copy_(torch.from_numpy(bias))
+    for training in (1, 0):
+        norm.train(bool(training))
+        kernels.launch(f"cnn_statistics_{kind}", 1, np.int64(2), *sums, *running, means, scales,
+                       *i8(training, training), *np.array([count, 0.01, 0.25]))
+        kernels.launch(f"cnn_normalize_{kind}", 2, np.int64(x.size), x, weight, bias, means, scales, y, *i8(40, 2))
+        right = norm(torch.from_numpy(x.astype(float))[..., None])
+        assert norm.running_mean is not None and norm.running_var is not None
+        # In float64 torch's sums are rounded as ours are
+        assert ulps(running, np.stack([norm.running_mean.numpy(), norm.running_var.numpy()]), 1.0) <= 8
+        assert ulps(y, right[..., 0], 8.0) <= 8
+    memory.check()
+
+
+@pytest.mark.parametrize("channels", [2, 3, 45, 181])
+def test_logarithms(kernels: HostKernels, channels: int) -> None:
+    """Of as many equal numbers as there are: those whose series is longest, too."""
+    y = np.empty(channels)
+    kernels.launch("cnn_softmax_f64", 1, np.int64(1), np.zeros(channels), y, *i8(1, channels, 1))
+    assert ulps(y, np.full(channels, -math.log(channels))) <= 1
