@@ -13,8 +13,7 @@ module cnn_io_run_steps
    use cnn_io_training, only : check_trainable, name_batch, report_step
    use cnn_model_build_network, only : build_network
    use cnn_model_description, only : description_type
-   use cnn_model_layers, only : keep_all
-   use cnn_model_network, only : network_type
+   use cnn_model_network, only : keep_all, network_type
    implicit none
    private
 
@@ -67,8 +66,6 @@ contains
       class(network_type), allocatable :: network
 
       call prepare(fixture, device, precision, keep_all, network, error)
-      if (allocated(error)) return
-      call fixture%optimizer%require(network%backend, error)
       if (allocated(error)) return
       call result%begin(result_path, "cnn_step "//version, network, fixture%optimizer, error)
       if (allocated(error)) return

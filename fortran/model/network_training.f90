@@ -70,8 +70,6 @@ contains
    module procedure update
       call optimizer%check(error)
       if (allocated(error)) return
-      call optimizer%require(self%backend, error)
-      if (allocated(error)) return
       if (self%stage < stage_backward) then
          call fail(error, "update: no gradients yet, call forward, loss and backward first")
          return

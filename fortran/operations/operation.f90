@@ -2,7 +2,8 @@
 !> What an operation of a graph is: its hyperparameters, shapes, parameters, and its two passes.
 !>
 !> An operation is one extension of this type, and one row of cnn_operations_registry. It overrides what is not as here:
-!> one input, no hyperparameters, no parameters, an output of the input's shape, on every device.
+!> one input, no hyperparameters, no parameters, an output of the input's shape, and
+!> a backward pass that reads everything.
 module cnn_operations_operation
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
@@ -47,10 +48,14 @@ module cnn_operations_operation
       type(parameter_shape_type), allocatable :: state(:)
       !> Whether a forward pass changes that
       logical :: changes_state = .false.
+      !> Whether with these hyperparameters the backward pass reads everything, whatever `reads_x` and `reads_y` say
+      logical :: reads_all = .false.
    contains
       procedure, nopass :: arity => one
-      procedure, nopass :: on_every_device => yes
       procedure, nopass :: has_mask => no
+      procedure, nopass :: reads_x => yes
+      procedure, nopass :: reads_y => yes
+      procedure, nopass :: works_in_place => no
       procedure :: read => read_nothing
       procedure :: find_shape => same_as_input
       procedure(pass_), deferred :: forward
@@ -88,12 +93,13 @@ contains
       two = 2
    end function two
 
-   !> For operations that only devices whose tensors are in host memory have, or that take no mask
+   !> Whether it takes a mask; whether its backward pass reads the inputs, and the output; whether the output may lie
+   !> where the first input does, and the gradient of the first input where that of the output does
    pure logical function no()
       no = .false.
    end function no
 
-   !> Whether all devices have it, and not only those whose tensors are in host memory; whether it takes a mask
+   !> The same
    pure logical function yes()
       yes = .true.
    end function yes

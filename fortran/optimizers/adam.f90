@@ -32,7 +32,6 @@ module cnn_optimizers_adam
       procedure :: states => adam_states
       procedure :: memory_names => adam_memory_names
       procedure :: step => adam_step
-      procedure :: on_every_device => adam_on_every_device
    end type adam_type
 
 contains
@@ -107,14 +106,6 @@ contains
       names(1)%text = "exp_avg"
       names(2)%text = "exp_avg_sq"
    end function adam_memory_names
-
-   pure logical function adam_on_every_device(self)
-      !> The optimizer
-      class(adam_type), intent(in) :: self
-      associate (unused => self)
-      end associate
-      adam_on_every_device = .true.
-   end function adam_on_every_device
 
    subroutine adam_step(self, backend, taken, w, g, state, error)
       !> The optimizer

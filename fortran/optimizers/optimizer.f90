@@ -5,7 +5,7 @@
 !> bridge/exchange/optimizers.py.
 module cnn_optimizers_optimizer
    use cnn_core_backend, only : backend_type
-   use cnn_core_error, only : error_type, fail
+   use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : name_type
@@ -29,8 +29,6 @@ module cnn_optimizers_optimizer
       procedure(states_), deferred :: states
       procedure(memory_names_), deferred :: memory_names
       procedure(step_), deferred :: step
-      procedure :: on_every_device
-      procedure :: require
    end type optimizer_type
 
    abstract interface
@@ -111,28 +109,5 @@ module cnn_optimizers_optimizer
          type(error_type), allocatable, intent(out) :: error
       end subroutine step_
    end interface
-
-contains
-
-   !> Whether a step works on tensors of every device, and not only on those in host memory
-   pure logical function on_every_device(self)
-      !> The optimizer
-      class(optimizer_type), intent(in) :: self
-      associate (unused => self)
-      end associate
-      on_every_device = .false.
-   end function on_every_device
-
-   !> Nothing where the device has this optimizer
-   subroutine require(self, backend, error)
-      !> The optimizer
-      class(optimizer_type), intent(in) :: self
-      !> The device
-      class(backend_type), intent(in) :: backend
-      !> Names both
-      type(error_type), allocatable, intent(out) :: error
-      if (backend%in_host_memory .or. self%on_every_device()) return
-      call fail(error, self%kind()//": device "//backend%name//" does not have this optimizer, expected device cpu")
-   end subroutine require
 
 end module cnn_optimizers_optimizer

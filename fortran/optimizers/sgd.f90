@@ -23,7 +23,6 @@ module cnn_optimizers_sgd
       procedure :: states => sgd_states
       procedure :: memory_names => sgd_memory_names
       procedure :: step => sgd_step
-      procedure :: on_every_device => sgd_on_every_device
    end type sgd_optimizer_type
 
    !> The optimizer with these settings
@@ -99,14 +98,6 @@ contains
       class(sgd_optimizer_type), intent(in) :: self
       sgd_states = merge(1, 0, self%sgd%momentum > 0.0_dp)
    end function sgd_states
-
-   pure logical function sgd_on_every_device(self)
-      !> The optimizer
-      class(sgd_optimizer_type), intent(in) :: self
-      associate (unused => self)
-      end associate
-      sgd_on_every_device = .true.
-   end function sgd_on_every_device
 
    pure function sgd_memory_names(self) result(names)
       !> The optimizer
