@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bridge.common.number_format import count, short
-from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Diagnosis, Explanation, Finding, Seen, Sight
+from bridge.judge.diagnosis.records import NEARLY, VISIBLE, Adequacy, Diagnosis, Explanation, Finding, Seen, Sight
 from bridge.judge.measure.condition import DETERMINISTIC, LAMBDA, false_alarm
 from bridge.judge.measure.findings import NO_STEP, NOT_IN_FILE, Comparison, Judged
 from bridge.judge.verdict import Verdict
@@ -63,7 +63,7 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
     operation = finding.operation.partition(":")[0]
     where = f"{operation} ({finding.name}, step {finding.step}, T = {short(finding.t)})"
     best = finding.runner_up
-    if finding.seen is not None:
+    if finding.seen is not None and finding.seen.rest <= NEARLY:
         if any(one.seen is not None and one.seen.said == finding.seen.said for one in before):
             return [f"{number}. The same, in {where}."]
         return _described(number, finding, finding.seen, where)
@@ -73,7 +73,7 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
         lines = [f"{number}. Unknown structure, in {where}.",
                  f"{'None of the known faults that were tried' if finding.cut else 'No known fault'} explains it to "
                  f"rounding{STOPPED if finding.cut else ''}.{mostly}{beside}"]
-        return lines + _lives(finding)
+        return lines + [finding.extent] * bool(finding.extent) + _lives(finding)
     first, *others = finding.explanations
     if any(one.explanations and _same(one.explanations[0], first) for one in before):
         how = "by its place" if first.by_place else f"explained to T = {short(first.t)}"
@@ -94,7 +94,7 @@ def _beside(finding: Finding, before: Sequence[Finding]) -> str:
     """The bias gradient is few numbers, too few to say what the filter gradient of the same dz says."""
     layer, _, last = finding.name.rpartition("/")
     known = [i for i, one in enumerate(before, 1) if one.name == f"{layer}/weight" and one.step == finding.step
-             and (one.explanations or one.seen is not None)]
+             and (one.explanations or (one.seen is not None and one.seen.exact))]
     if last != "bias" or not layer.startswith("grads/") or not known:
         return ""
     return f" It is summed from the same gradient as the filter gradient of finding {known[0]}: mend that first."
@@ -109,7 +109,8 @@ def _described(number: int, finding: Finding, seen: Seen, where: str) -> list[st
                  f"{STOPPED if finding.cut else ''}."]
     else:
         lines = [f"{number}. Unknown structure, in {where}.",
-                 f"Nothing explains it to rounding. {_ended(sentence(seen.said))}"]
+                 f"Nothing explains it to rounding. {_ended(sentence(seen.said))}",
+                 *[finding.extent] * bool(finding.extent)]
     wrong = finding.where.partition(":")[0]
     if " of " in wrong and wrong.endswith("elements") and finding.share < NEARLY_ALL:
         lines.append(f"Wrong: {wrong}.")

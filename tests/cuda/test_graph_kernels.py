@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.cuda.test_kernels import KINDS, Memory, special
+from tests.helpers.cuda.kernel_memory import KINDS, Memory, special
 from tests.helpers.loops import looped
 from tests.helpers.tiers import few
 from tests.software_device.host_kernels import BLOCK, ROUTES, HostKernels, build, flang

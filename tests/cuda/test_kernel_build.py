@@ -91,9 +91,21 @@ def test_ptx_rounds_as_ieee_754_says(ptx: str) -> None:
     assert {"cvt.rn.f16.f32", "cvt.rn.f32.f64"} <= set(re.findall(r"\bcvt[\w.]+", ptx))
 
 
+#: Kernels that may use more registers than 64, with which four blocks of 256 threads fit into a multiprocessor's 65536,
+#: and why: three blocks still fit with 80, two with 128
+MORE_REGISTERS = {
+    # 12 sizes of 64 bits, and four loops: over the windows that hold an element, and over the elements of each
+    "cnn_max_pool_backward": 112,
+    # 8 sizes of 64 bits, the rule's amounts, and weights in float64 along both axes
+    "cnn_resample_backward": 80,
+    # The logarithm of the sum and the exponentials, each with its own constants in float64
+    "cnn_cross_entropy": 80,
+}
+
+
 @pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90"])
 def test_ptxas_takes_it(tmp_path: Path, target: str) -> None:
-    """No stack, no spills, and of the 65536 registers of a multiprocessor enough for two blocks of 256 threads."""
+    """No stack, no spills, and few enough registers for blocks of 256 threads."""
     ptxas = shutil.which("ptxas")
     if ptxas is None:
         pytest.skip("no ptxas to assemble PTX")
@@ -103,9 +115,10 @@ def test_ptxas_takes_it(tmp_path: Path, target: str) -> None:
     assert "warning" not in done.stderr
     count = len(build_kernels.ENTRIES)
     assert done.stderr.count("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") == count
-    registers = [int(number) for number in re.findall(r"Used (\d+) registers", done.stderr)]
+    registers = re.findall(r"entry function '(\w+)'.*?Used (\d+) registers", done.stderr, re.DOTALL)
     assert len(registers) == count
-    assert 2*256*max(registers) <= 65536
+    assert not [found for found in registers
+                if int(found[1]) > MORE_REGISTERS.get(found[0].rpartition("_")[0], 64)], "too many registers"
 
 
 def test_the_c_file_holds_the_ptx(ptx: str, tmp_path: Path) -> None:

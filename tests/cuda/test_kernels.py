@@ -15,15 +15,13 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.cuda.kernel_memory import KINDS, Memory, special
 from tests.helpers.loops import looped
 from tests.helpers.tiers import few
 from tests.software_device.host_kernels import BLOCK, ROUTES, HostKernels, build, flang
 
 SIZES = (0, 1, 255, 256, 257, 511, 1000, 4099)
 GRIDS = (1, 2, 5)
-KINDS = {"f32": np.float32, "f64": np.float64}
-GUARD = 64
-CANARY = 0xA5
 
 
 @pytest.fixture(scope="module", params=few(ROUTES, "source".__eq__))
@@ -31,36 +29,6 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if request.param == "source" and flang() is None:
         pytest.skip("skipped, because there is no flang to compile the CUDA Fortran kernels")
     return HostKernels(build(tmp_path_factory.mktemp(request.param), request.param))
-
-
-class Memory:
-    """Arrays with guards around them; those put in must come out unchanged."""
-
-    def __init__(self) -> None:
-        self.guards: list[np.ndarray] = []
-        self.inputs: list[tuple[np.ndarray, bytes]] = []
-
-    def out(self, shape: int | tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
-        """Room for a result, filled with canaries as what lies around it is."""
-        size = int(np.prod(shape))*np.dtype(dtype).itemsize
-        whole = np.full(size + 2*GUARD, CANARY, np.uint8)
-        self.guards += [whole[:GUARD], whole[GUARD + size:]]
-        return whole[GUARD:GUARD + size].view(dtype).reshape(shape)
-
-    def put(self, values: np.ndarray) -> np.ndarray:
-        """An input that no kernel may change."""
-        array = self.inout(values)
-        self.inputs.append((array, array.tobytes()))
-        return array
-
-    def inout(self, values: np.ndarray) -> np.ndarray:
-        array = self.out(values.shape, values.dtype)
-        array[...] = values
-        return array
-
-    def check(self) -> None:
-        assert all((guard == CANARY).all() for guard in self.guards), "a kernel wrote outside its arrays"
-        assert all(array.tobytes() == before for array, before in self.inputs), "a kernel changed an input"
 
 
 def same_bits(found: np.ndarray, expected: np.ndarray) -> bool:
@@ -74,16 +42,6 @@ def sums_in_order(values: np.ndarray, threads: int) -> np.ndarray:
         part = values[first:first + threads]
         total[:part.size] += part.astype(np.float64)
     return total
-
-
-def special(kind: type, size: int, seed: int) -> np.ndarray:
-    """Random numbers of both signs, among them every special value."""
-    values = np.random.default_rng(seed).standard_normal(size).astype(kind)
-    tiny = np.finfo(kind).smallest_subnormal
-    listed = np.array([0.0, -0.0, tiny, -tiny, np.inf, -np.inf, np.nan, np.finfo(kind).max], kind)
-    where = np.random.default_rng(seed + 1).permutation(size)[:4*listed.size]
-    values[where] = np.resize(listed, where.size)
-    return values
 
 
 @looped("blocks", GRIDS)

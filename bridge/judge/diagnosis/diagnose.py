@@ -16,7 +16,10 @@ from bridge.common.threads import one_core
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import describe
+from bridge.judge.diagnosis.evidence.extent import extent
+from bridge.judge.diagnosis.evidence.view import AXES
 from bridge.judge.diagnosis.operations import Given
+from bridge.judge.diagnosis.output_faults import axis_names
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import Diagnosis, Explanation, Finding, Seen
 from bridge.judge.diagnosis.search import Search
@@ -182,7 +185,9 @@ class _Doctor:
             explanations = self._rates_of_all_steps(judged, explanations)
         said = self._said(judged, explanations, runner_up, place.said)
         seen = self._seen(judged, search, explanations)
-        return replace(said, share=place.wrong / search.found.size, seen=seen, cut=search.cut)
+        unknown = not explanations and (seen is None or not seen.exact)
+        return replace(said, share=place.wrong / search.found.size, seen=seen, cut=search.cut,
+                       extent=_extent(search) if unknown else "")
 
     def _under_another_name(self, search: Search) -> list[Explanation]:
         """The right numbers stand in the file as another tensor of this shape, and that one's here."""
@@ -414,6 +419,15 @@ class _Doctor:
             if old is not None:
                 found[f"step {k}"] = old
         return found
+
+
+def _extent(search: Search) -> str:
+    right, name = search.truth.value, search.case.name
+    found = search.case.found.reshape(right.shape)
+    axes = AXES[axis_names(right.shape, name)]
+    error = np.zeros(1) if search.truth.error is None else search.truth.error
+    wrong = ~(np.abs(found - right) <= error)
+    return extent(found, right, wrong, axes) if len(axes) == right.ndim else ""
 
 
 def _overflows(found: Array, right: Array) -> bool:

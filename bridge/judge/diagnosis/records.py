@@ -86,6 +86,7 @@ class Finding:
     where : where the error lives: "one image of the batch (1)", "the border", "spread over the whole tensor", ...
     share : of its elements that are wrong; 1 where that is not known
     cut : time was up before all known faults were tried
+    extent : how large the error is, and where most of it is, in a sentence; where nothing explains it to rounding
     """
 
     name: str
@@ -98,6 +99,7 @@ class Finding:
     share: float = 1.0
     seen: Seen | None = None
     cut: bool = False
+    extent: str = ""
 
 
 @dataclass
@@ -168,6 +170,8 @@ class Adequacy:
 
 #: What may be left of an error by something that is said to explain it mostly
 MOSTLY = 0.1
+#: And only from here on is it said, as roughly so: what leaves more is a fit, and may be no cause
+NEARLY = 0.01
 #: What a description leaves that holds to rounding
 EXACT = 3e-4
 #: Predicted deviation / E from which on a fault is seen whatever rounding does

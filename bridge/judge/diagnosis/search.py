@@ -24,7 +24,7 @@ from bridge.judge.diagnosis.formulas import Formula, Sum
 from bridge.judge.diagnosis.hypothesis import Hypothesis, Read, join, joined
 from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.records import MOSTLY, Explanation
+from bridge.judge.diagnosis.records import MOSTLY, NEARLY, Explanation
 from bridge.judge.diagnosis.sampling import SAMPLE, SMALL, few_channels, sample
 from bridge.judge.diagnosis.value_faults import value_faults
 from bridge.judge.measure.error_statistics import measure
@@ -333,14 +333,16 @@ class Search:
 
     def _runner_up(self, accepted: list[Explanation]) -> Explanation | None:
         """Of what was rejected that which leaves the least of the error. Where nothing is accepted it is a claim, which
-        must hold for nearly all of the error, and of more than a few numbers: one of many predictions is near those.
+        must hold for nearly all of the error, as no other does, and of more than a few numbers: one of many predictions
+        is near those.
         """
         said = {one.kinds for one in accepted}
         tried = [Explanation(one.hypothesis.kinds, one.hypothesis.detail, one.t, rest=one.rest) for one in self.tried]
         rest = [one for one in (*tried, *self.elsewhere) if one.kinds not in said and math.isfinite(one.t)]
-        best = min(rest, key=lambda one: (one.rest, one.t), default=None)
-        claimed = best is not None and best.rest <= MOSTLY and self.found.size >= MANY
-        return best if accepted or claimed else None
+        if not accepted:
+            near = [one for one in rest if one.rest <= NEARLY and self.found.size >= MANY]
+            rest = [one for one in near if all(set(one.kinds) <= set(other.kinds) for other in near)]
+        return min(rest, key=lambda one: (one.rest, one.t), default=None)
 
 
 def _is_common(one: Hypothesis) -> bool:

@@ -66,13 +66,13 @@ contains
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
-      integer(i8) :: sizes(3), none(0)
+      integer(i8) :: sizes(3)
       call find_statistics(device, t(1), t(3:4), training, .false., [settings, 0.0_dp], work, error)
       if (allocated(error)) return
       sizes = work%sizes()
       call device%kernels%launch_named("norm_products", t(1)%dtype, [work%blocks, t(1)%extent(3)], sizes, &
-         & [t(1)%address, t(5)%address, work%totals(means), work%totals(scales), work%partial], none, [real(dp) ::], &
-         & device%stream, error)
+         & [t(1)%address, t(5)%address, work%totals(means), work%totals(scales), work%partial], &
+         & [integer(i8) ::], [real(dp) ::], device%stream, error)
       if (allocated(error)) return
       call fold_sums(device, work%partial, work%threads, sizes(2), work%totals(first), error)
       if (allocated(error)) return

@@ -125,9 +125,8 @@ contains
       type(tensor_type), intent(in) :: y
       !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
-      integer(i8) :: none(0)
       if (all(a%extent == y%extent) .and. all(b%extent == y%extent)) then
-         call launch(device, "add", y%count(), [a, b, y], none, [real(dp) ::], error)
+         call launch(device, "add", y%count(), [a, b, y], [integer(i8) ::], [real(dp) ::], error)
       else
          call launch(device, "add_broadcast", y%count(), [a, b, y], [int(y%extent(:3), i8), strides_in(a, y), &
             & strides_in(b, y)], [real(dp) ::], error)
@@ -162,11 +161,11 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: partial, address
       integer(c_int64_t), target :: sums
-      integer(i8) :: boxes, length, parts, none(0)
+      integer(i8) :: boxes, length, parts
       integer :: box(4)
 
       if (all(x%extent == y%extent)) then
-         call launch(device, "copy", y%count(), [y, x], none, [real(dp) ::], error)
+         call launch(device, "copy", y%count(), [y, x], [integer(i8) ::], [real(dp) ::], error)
          return
       end if
       boxes = x%count()

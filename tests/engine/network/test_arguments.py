@@ -70,7 +70,8 @@ WRONG_TYPES: dict[str, tuple[Callable[[Array], Any], str]] = {
     "masked": (lambda a: np.ma.masked_array(a, a > 0), "numpy.ma.*MaskedArray"),
 }
 WRONG_VALUES: dict[str, tuple[Callable[[Array], Any], str]] = {
-    "too few dimensions": (lambda a: a[(0,) * min(a.ndim, 2)], r"dimensions, shape .*expected|shape .*expected|\(\), expected"),
+    "too few dimensions": (lambda a: a[(0,) * min(a.ndim, 2)],
+                           r"dimensions, shape .*expected|shape .*expected|\(\), expected"),
     "too many dimensions": (lambda a: a[None], r"dimensions, shape .*expected|shape .*expected"),
     "empty": (lambda a: a[:0], r"empty, shape .*expected|shape .*expected"),
 }

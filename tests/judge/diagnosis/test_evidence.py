@@ -16,7 +16,10 @@ from torch.nn import functional
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
-from bridge.judge.diagnosis.evidence.slices import mixtures
+from bridge.judge.diagnosis.evidence.extent import extent
+from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
+from bridge.judge.diagnosis.evidence.planes import planes
+from bridge.judge.diagnosis.evidence.slices import mixtures, moved
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.pattern import pattern
@@ -109,6 +112,13 @@ def of_image(lab: Lab, padded: Callable[[Array], Array], share: bool = False) ->
     return (z + weights["two/bias"][:, None, None]).numpy()
 
 
+def gathered(lab: Lab, mode: str) -> Array:
+    """PyTorch's data gradient of a dz that goes on beyond its border."""
+    dz = torch.from_numpy(np.pad(lab.right(DZ), [*EACH, (1, 1), (1, 1)], mode=mode))  # type: ignore[call-overload]
+    w = torch.from_numpy(lab.graph().weights["two/weight"])
+    return functional.conv_transpose2d(dz, w, padding=2).numpy()
+
+
 def full_blocks(squares: Array) -> Array:
     block = 2 ** (squares.size.bit_length() - 1)
     assert squares.size % block
@@ -131,6 +141,8 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
      "it is the running sum along the channels"),
     ("one number everywhere", DB, lambda lab, g: np.full_like(g, g.mean()),
      "everywhere, the mean of all right numbers"),
+    ("a grid without its last threads", DX, lambda lab, g: at(g.ravel(), np.s_[-90:], 0.0).reshape(g.shape),
+     "in the last 90 elements in memory it is 0"),
     ("a transposition in place", DW, lambda lab, g: np.triu(g) + np.triu(g, 1).swapaxes(2, 3),
      "in each kernel tap (1, 0) is tap (0, 1); tap (2, 0) is tap (0, 2); tap (2, 1) is tap (1, 2)"),
     ("a kernel read with another pitch", Z, lambda lab, z: with_kernel(lab, lambda w: read(w, (45, 9, 2, 1))),
@@ -174,6 +186,20 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("full blocks alone", "loss", lambda lab, x: full_blocks(
         (lab.right("forward/three") - lab.graph().operation("loss").target) ** 2),
      "elements in memory, which fill no block of "),
+    ("a gather that is clamped to the image", DX, lambda lab, g: gathered(lab, "edge"),
+     "it is what dz gives that goes on beyond its border with copies of its last pixels, in place of 0"),
+    ("a gather that goes around", DX, lambda lab, g: gathered(lab, "wrap"),
+     "with its other side, around the border"),
+    ("a lost block", DW, lambda lab, g: with_operand(
+        lab, DW, dz=Bounded(at(lab.right(DZ), np.s_[1, :, 2:5], 0.0))),
+     "it is the sum in which rows 2 to 4 of 9 of image 1 of 4 count not at all"),
+    ("a block that is added twice", DW, lambda lab, g: with_operand(
+        lab, DW, dz=Bounded(at(lab.right(DZ), np.s_[:2, :, 5:], 2 * lab.right(DZ)[:2, :, 5:]))),
+     "it is the sum in which rows 5 to 8 of 9 of images 0 to 1 of 4 count 2 times"),
+    ("the pixels of a square", DB, lambda lab, g: lab.right(DZ).reshape(4, 4, -1)[:, :, :81].sum((0, 2)),
+     "it is the sum in which the pixels of each plane after the first 81 of 108 in memory (9*9) count not at all"),
+    ("rows that two blocks sum", DB, lambda lab, g: g + lab.right(DZ)[:, :, 3:5].sum((0, 2, 3)),
+     "it is the sum in which rows 3 to 4 of 9 of each plane count twice"),
 ]
 
 
@@ -301,6 +327,18 @@ def test_a_mixture_that_leaves_some_is_not_described() -> None:
         assert bool(said) is described, (noise, said)
 
 
+def test_numbers_of_the_other_end_are_no_shift() -> None:
+    """A table of 16 entries that is read at k % 16: nothing but the end is what it would be around the end."""
+    right = np.random.default_rng(0).normal(size=20)
+    view = View(right[np.arange(20) % 16], right, np.full(20, 1e-6), AXES["k"])
+    assert [one.said for one in moved(view) if one.exact] == ["channels 16 to 19 hold what belongs to channels 0 to 3"]
+    assert not any(one.exact and "by 4 numbers" in one.said for one in turned(view))
+    back = View(np.roll(right, 4), right, np.full(20, 1e-6), AXES["k"])
+    assert [one.said for one in turned(back) if one.exact] == ["the memory is moved forward by 4 numbers"]
+    equal = np.where(np.arange(20) < 4, right[0], right)
+    assert not list(moved(View(equal[np.arange(20) % 16], equal, np.full(20, 1e-6), AXES["k"])))
+
+
 def test_a_description_is_judged_by_elements_that_nothing_was_fitted_to() -> None:
     """As many numbers as elements fit anything."""
     rng = np.random.default_rng(1)
@@ -308,6 +346,57 @@ def test_a_description_is_judged_by_elements_that_nothing_was_fitted_to() -> Non
     assert view.solve(rng.normal(size=(16, 8)))[1] > MOSTLY
     assert chosen([Seen("half of it", "", 0.5)]) is None
     assert chosen([Seen("by many", "", 1e-5, 9), Seen("by one", "", 1e-5, 1)]).said == "by one"
+
+
+def test_an_unknown_error_says_how_large_it_is_and_where_most_of_it_is() -> None:
+    rng = np.random.default_rng(2)
+    right = rng.normal(size=(3, 4, 16, 20))
+    found = right + 1e-3 * rng.normal(size=right.shape)
+    found[:, :, 5:7] += rng.normal(size=(3, 4, 2, 20))
+    everywhere, axes = np.ones(right.shape, dtype=bool), AXES["nchw"]
+    said = extent(found, right, everywhere, axes)
+    assert said.startswith("The error is 3") and said.endswith(" of its square is in rows 5 to 6 of 16."), said
+    found = 0.7 * right + 0.01 * rng.normal(size=right.shape)
+    assert "; nearly, they are multiplied by 0.7, which leaves 3.4 % of it." in extent(found, right, everywhere, axes)
+    one = np.ones(1, dtype=bool)
+    assert extent(np.full(1, 0.5), one * 2.0, one, AXES["k"]) == "Found / right: 0.25."
+    finding = Finding("grads/two/bias", 0, "the bias gradient of two", 9.0, extent=said)
+    assert said in finding_lines(1, finding)
+
+
+def test_a_single_bias_says_what_those_of_other_layers_say(monkeypatch: pytest.MonkeyPatch, lab: Lab) -> None:
+    """Two numbers agree with some part of a plane by chance; those of all layers do not."""
+    dz = {name: lab.right(f"grads/{name}/output") for name in ("one", "two", "three")}
+    wrong = {f"grads/{name}/bias": x.reshape(*x.shape[:2], -1)[:, :, :65].sum((0, 2)) for name, x in dz.items()
+             if x.shape[2:] == dz["three"].shape[2:]}
+    case = lab.case("grads/three/bias", wrong["grads/three/bias"])
+    assert planes(case) is None
+    own = StepGraph.own
+    monkeypatch.setattr(StepGraph, "own", lambda graph, name: wrong.get(name, own(graph, name))
+                        if graph.step == 0 else own(graph, name))
+    found = planes(case)
+    assert found is not None and "after the first 65 of 108 in memory count not at all" in found.said
+
+
+def test_sums_of_some_images_that_are_left_from_the_step_before(lab: Lab) -> None:
+    before = lab.graph(0).operation(DW).replaced(images=(0, 1)).values()
+    found = seen(lab, DW, lab.right(DW, 1) + before, 1)
+    assert found is not None and found.exact
+    assert found.said == "it is the right value plus the sum of images 0 to 1 of 4 of the step before"
+
+
+def test_what_a_kernel_that_was_solved_for_leaves_is_measured(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No rule makes the kernel, but it gives the result."""
+    monkeypatch.setattr("bridge.judge.diagnosis.evidence.describe.wider", lambda view, case: ())
+    w = lab.graph().weights["two/weight"]
+    noise = np.random.default_rng(4).normal(size=w.shape) * np.abs(w).max()
+    noise[:, :, 1:, 1:] = 0
+    noise[0, 2] = 0
+    found = seen(lab, Z, with_operand(lab, Z, w=w + noise))
+    assert found is not None and "right but for the kernel, which is wrong in" in found.said
+    assert found.exact and found.rest < 1e-6 and "%" not in found.said, found
 
 
 def test_what_leaves_more_than_rounding_says_roughly_and_how_much(lab: Lab) -> None:
@@ -340,9 +429,16 @@ def test_places_are_no_pattern_of_findings_that_are_described() -> None:
 
 def test_what_leaves_more_than_rounding_is_reported_as_unknown() -> None:
     """A rough description never stands first, as if it were the cause."""
-    for rest, unknown in ((0.06, True), (0.0, False)):
+    for rest, unknown in ((0.005, True), (0.0, False)):
         lines = finding_lines(1, Finding(Z, 0, "conv two", 9.0, seen=Seen("a description", "the code", rest)))
         assert ("Unknown structure" in lines[0], "a description" in lines[0].lower()) == (unknown, not unknown), lines
+
+
+def test_what_is_only_a_fit_is_no_cause() -> None:
+    """The square of small numbers leaves little of an error that is their loss; where they are wrong is certain."""
+    lines = finding_lines(1, Finding(Z, 0, "conv two", 9.0, where="3 of 9 elements: row 2 of 3",
+                                     seen=Seen("it is the square", "the code", 0.06)))
+    assert "square" not in " ".join(lines) and lines[-1] == "Wrong: 3 of 9 elements: row 2 of 3."
 
 
 def test_a_search_that_was_stopped_says_so() -> None:
@@ -388,3 +484,36 @@ def test_losses_of_other_times_are_recognised(lab: Lab) -> None:
         cases = [lab.case("loss", np.array([value]), step) for step, value in zip(steps, values, strict=True)]
         found = describe(cases[0], cases[0].right.full(lab.arithmetic), lambda: False, cases[1:])
         assert found is not None and found.said == f"it is {said}"
+
+
+@pytest.fixture(scope="module")
+def strided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A layer of two groups, and one whose stride leaves pixels that no output reaches."""
+    def model() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Conv2d(2, 6, 1), torch.nn.Conv2d(6, 4, 3, padding=1, groups=2),
+                                   torch.nn.Conv2d(4, 3, 1, stride=2))
+
+    lab = Lab(*make(tmp_path_factory.mktemp("strided"), model=model, height=16, width=18))
+    yield lab
+    lab.close()
+
+
+@pytest.mark.parametrize("name", ["forward/1", "grads/0/output"])
+def test_groups_with_the_filters_of_another_are_described(strided: Lab, name: str) -> None:
+    right = strided.graph().operation(name)
+    of_first = right.replaced(w=np.concatenate([right.w[:2]] * 2)).values()
+    found = seen(strided, name, of_first)
+    assert found is not None and found.exact and "all groups use the filters of group 0" in found.said, found
+
+
+def test_copies_where_nothing_belongs_are_no_sum(strided: Lab) -> None:
+    """A pixel of a stride of 2 that is divided without the test whether it is even."""
+    right = strided.right("grads/1/output")
+    assert not right[:, :, 1::2].any()
+    found = seen(strided, "grads/1/output", right[:, :, np.arange(16) // 2 * 2][..., np.arange(18) // 2 * 2])
+    assert found is not None and found.exact and "without the test whether a pixel lies on the stride" in found.said
+    odd = at(right, np.s_[:, :, 1::2], right[:, :, ::2])
+    view = View(odd, right, np.full(1, 1e-12), AXES["nchw"])
+    assert ["1 above" in one.said and "should be exactly 0" in one.said for one in neighbours(view)] == [True]
+    mixed = right + at(np.zeros_like(right), np.s_[..., 1::2], 0.5 * right[..., ::2]) + 0.5 * odd * (right == 0)
+    assert not any("sum" in one.said for one in neighbours(View(mixed, right, np.full(1, 1e-12), AXES["nchw"])))

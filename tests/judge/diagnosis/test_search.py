@@ -227,6 +227,15 @@ def test_zeros_in_a_pattern_are_no_dropout(lab: Lab, wrong: Callable[[Array], Ar
     assert not {"dropout", "underflow"} & {key for one in explanations for key in keys(one)}
 
 
+def test_what_no_fault_explains_is_nearly_one_of_them_or_none(lab: Lab) -> None:
+    """A few percent that are left, or two faults that leave as little, name no cause."""
+    right = lab.right(DX)
+    noise = right.std() * np.random.default_rng(0).normal(size=right.shape)
+    for wrong, key in ((0.3 * right + 0.002 * noise, "scale"), (0.3 * right + 0.03 * noise, None)):
+        explanations, runner_up = lab.search(DX, wrong, seconds=3.0)
+        assert not explanations and (keys(runner_up) if runner_up else [None]) == [key], runner_up
+
+
 def test_few_numbers_prove_little(lab: Lab) -> None:
     """Equal ones are not clipped, and one of a thousand predictions is near a single number."""
     name = "grads/two/bias"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.convolutions import Filter, Forward
+from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
 from bridge.judge.diagnosis.hypothesis import with_layer
@@ -24,6 +24,9 @@ TILES = (64, 32, 16, 8, 4)
 def borders(view: View, case: Case) -> Iterator[Seen]:
     """Yield images that go on beyond their border with other pixels than zeros."""
     right = case.right
+    if isinstance(right, Data):
+        yield from _of_gradients(view, right)
+        return
     if not isinstance(right, Forward | Filter) or not any(right.layer.padding) or right.x.value.size > MANY:
         return
     if isinstance(right, Filter) and right.products > COSTLY:
@@ -33,6 +36,23 @@ def borders(view: View, case: Case) -> Iterator[Seen]:
         yield Seen(f"it is what an image gives that goes on beyond its border with {said}, in place of 0",
                    "how pixels outside of the image are told from those inside: rows and columns each need a check",
                    view.rest(other.at(view.at)))
+
+
+def _of_gradients(view: View, right: Data) -> Iterator[Seen]:
+    """The same of dz, where a data gradient gathers: it goes on as far as the kernel reaches beyond it."""
+    layer = right.layer
+    reach = [max(0, -(-((n - 1) * d - p) // step)) for n, d, p, step in zip(
+        layer.kernel_size, layer.dilation, layer.padding, layer.stride, strict=True)]
+    if not any(reach) or right.dz.value.size > MANY:
+        return
+    by = tuple(more * step for more, step in zip(reach, layer.stride, strict=True))
+    shape = (*right.shape[:2], *(n + 2 * more for n, more in zip(right.shape[2:], by, strict=True)))
+    n, c, i, j = view.place
+    at = np.ravel_multi_index((n, c, i + by[0], j + by[1]), shape)
+    for said, dz in _extended(right.dz.value, (reach[0], reach[1])):
+        yield Seen(f"it is what dz gives that goes on beyond its border with {said}, in place of 0",
+                   "how outputs outside of the image are told from those inside: rows and columns each need a check",
+                   view.rest(right.replaced(shape=shape, dz=Bounded(dz)).at(at)))
 
 
 def _extended(x: Array, padding: tuple[int, int]) -> Iterator[tuple[str, Array]]:
@@ -54,6 +74,11 @@ def _extended(x: Array, padding: tuple[int, int]) -> Iterator[tuple[str, Array]]
         top, bottom, left, right = sides
         return np.pad(given, ((0, 0), (0, 0), (top, bottom), (left, right)), mode=mode)  # type: ignore[call-overload]
 
+    if min(height, width) > max(p, q):
+        for said, mode in (("copies of its last pixels", "edge"), ("its mirror image", "reflect"),
+                           ("its mirror image, the last pixels twice", "symmetric"),
+                           ("its other side, around the border", "wrap")):
+            yield said, pad(x, (p, p, q, q), mode)
     for said, sides in (("at the bottom and right", (0, p, 0, q)), ("at the top and left", (p, 0, q, 0)),
                         ("at the top and bottom", (p, p, 0, 0)), ("at the left and right", (0, 0, q, q))):
         rest = (p - sides[0], p - sides[1], q - sides[2], q - sides[3])

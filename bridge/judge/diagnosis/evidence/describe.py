@@ -22,9 +22,10 @@ from bridge.judge.diagnosis.evidence.losses import (
     with_penalty,
 )
 from bridge.judge.diagnosis.evidence.memory import running_sums, strides, taps
-from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
+from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned, untested
 from bridge.judge.diagnosis.evidence.operands import changed, padded, proportional, recovered, swapped, terms, wider
 from bridge.judge.diagnosis.evidence.places import place
+from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.proportions import proportions
 from bridge.judge.diagnosis.evidence.slices import copies, mixtures, moved
 from bridge.judge.diagnosis.evidence.values import constants, functions, unnamed
@@ -76,13 +77,15 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
     error = np.zeros(1) if truth.error is None else truth.error
     view = View(found, truth.value, error, axes, others, _operands(case), case.dimensions)
     if view.at.size < 2 or not view.error > 0:
-        return None
+        return planes(case)
     whole = _best(case, view, tensors, late)
     # Any gradient of a loss has a target that gives it: what is seen of the gradient itself is the simpler
-    simple = whole is not None and whole.numbers <= FEW and not isinstance(case.right, LossGradient)
+    simple = whole is not None and whole.exact and whole.numbers <= FEW and not isinstance(case.right, LossGradient)
     part = None if simple else _where_wrong(case, view, tensors, late)
     both = (part, whole) if isinstance(case.right, LossGradient) else (whole, part)
     best = chosen(one for one in both if one is not None)
+    if best is None or not best.exact:
+        best = planes(case) or best
     if best is None or best.exact:
         return best
     return replace(best, said=f"roughly ({100 * best.rest:.2g} % of the error is left): {best.said}")
@@ -92,7 +95,7 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
     where = place(view)
     direct: list[Seen] = [] if case.updating is not None else list(_seen(view, late))
     makers = (changed, proportional, partial(swapped, tensors=tensors), terms, padded, borders, tiles, counted,
-              across_groups, wider)
+              across_groups, untested, wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)
@@ -112,15 +115,31 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
 def _where_wrong(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
     """Of the wrong elements alone, where many of the part that holds them are right."""
     wrong = np.flatnonzero(view.wrong)
+    size = np.count_nonzero(view.region())
     most = 0.98 if isinstance(case.right, LossGradient) else 0.9
-    if not 8 <= wrong.size < most * np.count_nonzero(view.region()) or late():
+    if not 8 <= wrong.size < size or late():
         return None
-    where = place(view) or f"in {wrong.size} of {view.right.size} elements"
+    where = _run(wrong, view.right.size) or place(view) or f"in {wrong.size} of {view.right.size} elements"
     if wrong.size > MOST:
         wrong = np.sort(np.random.default_rng(0).choice(wrong, MOST, replace=False))
     part = View(view.found, view.right, view.bound, view.axes, view.others, view.operands, view.dimensions, wrong)
-    best = chosen(_seen(part, late, _of_wrong(part)))
+    # Of few that are spared only zeros are told from what is said of all
+    best = chosen(_seen(part, late, _of_wrong(part) if wrong.size < most * size else (constants,)))
     return None if best is None else replace(best, said=f"{where} {best.said}")
+
+
+def _run(wrong: Array, size: int) -> str:
+    """Elements that are next to each other in memory, in words; empty where they are not.
+
+    >>> _run(np.arange(6, 9), 9), _run(np.arange(2, 5), 9), _run(np.array([2, 4]), 9)
+    ('in the last 3 elements in memory', 'in elements 2 to 4 in memory', '')
+    """
+    first, last = int(wrong[0]), int(wrong[-1])
+    if last - first >= wrong.size:
+        return ""
+    if first == 0 or last == size - 1:
+        return f"in the {'first' if first == 0 else 'last'} {wrong.size} elements in memory"
+    return f"in elements {first} to {last} in memory"
 
 
 def _of_wrong(part: View) -> tuple[Matcher, ...]:
@@ -174,8 +193,7 @@ def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Se
                    "how the input is read, and what is done to it before it is used", EXACT, 100)
     elif where and words in ("the kernel", "the bias"):
         # Few numbers give all of the result. Any result has a target, a mask, a step that give it
-        yield Seen(f"right but for {words}, which is wrong {where}", f"{words} {where}", MOSTLY / 2,
-                   100)
+        yield Seen(f"right but for {words}, which is wrong {where}", f"{words} {where}", operand.left, 100)
 
 
 def _levels(x: Array) -> str:

@@ -13,8 +13,10 @@ from bridge.judge.diagnosis.evidence.operands import solved
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
 from bridge.judge.diagnosis.hypothesis import with_layer
 
-#: Channels that are given in words
+#: Channels, or groups, that are given in words
 MOST = 4
+#: Groups up to which each is given the filters of the others
+MOST_GROUPS = 16
 
 
 def across_groups(view: View, case: Case) -> Iterator[Seen]:
@@ -22,6 +24,7 @@ def across_groups(view: View, case: Case) -> Iterator[Seen]:
     right = case.right
     if not isinstance(right, Forward | Data) or right.layer.groups == 1:
         return
+    yield from _filters_of_others(view, right)
     layer = right.layer
     cg, kg = layer.in_channels // layer.groups, layer.out_channels // layer.groups
     w = np.zeros((layer.out_channels, layer.in_channels, *layer.kernel_size))
@@ -45,6 +48,28 @@ def across_groups(view: View, case: Case) -> Iterator[Seen]:
     yield Seen(said + ("; ..." if len(channels) > MOST else ""),
                "which channels belong to a group: they are contiguous, the first channels are those of group 0", rest,
                int(np.prod(layer.kernel_size)) * (layer.in_channels if forward else layer.out_channels))
+
+
+def _filters_of_others(view: View, right: Forward | Data) -> Iterator[Seen]:
+    """Groups with the filters of another group: of each that is wrong those that leave the least."""
+    groups = right.layer.groups
+    if groups > MOST_GROUPS:
+        return
+    kernels = np.split(right.w, groups)
+    of_each = np.stack([right.replaced(w=np.concatenate([w] * groups)).at(view.at) for w in kernels])
+    group = view.place[1] // (view.right.shape[1] // groups)
+    wrong = np.unique(group[view.wrong.reshape(-1)[view.at]])
+    left = np.abs(of_each - view.f)
+    best = [int(np.array([np.linalg.norm(one[group == g]) for one in left]).argmin()) for g in wrong]
+    predicted = view.r.copy()
+    for g, source in zip(wrong, best, strict=True):
+        predicted[group == g] = of_each[source][group == g]
+    if len(set(best)) == 1 and set(range(groups)) == {*wrong.tolist(), best[0]}:
+        said = f"all groups use the filters of group {best[0]}"
+    else:
+        pairs = [f"group {g} uses the filters of group {source}" for g, source in zip(wrong, best, strict=True)]
+        said = "; ".join(pairs[:MOST]) + ("; ..." if len(pairs) > MOST else "")
+    yield Seen(said, "the offset of the filters of each group", view.rest(predicted))
 
 
 def _list(row: Array) -> str:

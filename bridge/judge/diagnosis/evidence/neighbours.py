@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bridge.judge.diagnosis.evidence.view import Array, Seen, View
+from bridge.judge.diagnosis.candidates import Case
+from bridge.judge.diagnosis.convolutions import Data
+from bridge.judge.diagnosis.evidence.view import PER_NUMBER, Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import factor, listed
 
 #: Pixels to each side that may be averaged
@@ -38,7 +40,16 @@ def neighbours(view: View) -> Iterator[Seen]:
     rows, cols = (sorted({offsets[k][a] for k in there}) for a in (0, 1))
     if there.size == 0:
         return
-    if there.size == 1:
+    # Where each pixel has one of these neighbours that is not 0, nothing is known of their sum
+    several = np.count_nonzero(columns[:, there], axis=1) > 1
+    alone = np.count_nonzero(several & (part.f != part.r)) < PER_NUMBER * there.size
+    if there.size > 1 and alone:
+        return
+    if there.size == 1 and not part.r.any():
+        said = (f"pixels that should be exactly 0 are {factor(float(weights[there[0]]))} times the right pixel "
+                f"{_away(offsets[there[0]])}")
+        look = "where a stride is undone, the test whether a pixel lies on it"
+    elif there.size == 1:
         said = f"it is {factor(float(weights[there[0]]))} times the right pixel {_away(offsets[there[0]])}"
         look = "the index of the row or column: off by so many pixels"
     elif np.ptp(weights[there]) <= 1e-3 * np.abs(weights[there]).max() and there.size == len(rows) * len(cols):
@@ -66,6 +77,26 @@ def _away(offset: tuple[int, int]) -> str:
     return ", ".join(words) or "itself"
 
 
+def untested(view: View, case: Case) -> Iterator[Seen]:
+    """Yield data gradients of strided layers whose pixels off the stride are given those before them."""
+    right = case.right
+    if not isinstance(right, Data) or max(right.layer.stride) == 1:
+        return
+    down, across = right.layer.stride
+    for rows, columns in dict.fromkeys([(down, across), (down, 1), (1, across)]):
+        inside = (view.place[2] >= rows - 1) & (view.place[3] >= columns - 1)
+        if rows * columns == 1 or 2 * np.count_nonzero(inside) < inside.size:
+            continue
+        part = View(view.found, view.right, view.bound, view.axes, at=view.at[inside])
+        n, c, i, j = part.place
+        predicted = sum(view.right[n, c, i - a, j - b] for a in range(rows) for b in range(columns))
+        of = " and ".join(f"({word} + padding - tap)/{by}"
+                          for word, by in (("row", rows), ("column", columns)) if by > 1)
+        yield Seen(f"it is what is gathered without the test whether a pixel lies on the stride: {of} rounded down "
+                   "(in the interior)", "where the stride is undone: what does not divide belongs to no output",
+                   part.rest(np.asarray(predicted)))
+
+
 def turned(view: View) -> Iterator[Seen]:
     """Yield images, or kernels, that are turned over or around, with any image and channel in its own place."""
     look = "the order of rows and columns in loops, strides and declarations"
@@ -84,6 +115,9 @@ def turned(view: View) -> Iterator[Seen]:
         start, at = view.at // size * size, view.at % size
         for by in range(1, min(size, 33)):
             for back in (by, -by):
+                # What comes from the other end alone is no shift
+                if 2 * np.count_nonzero((at + back < 0) | (at + back >= size)) > at.size:
+                    continue
                 how = f"{said} is moved {'forward' if back < 0 else 'back'} by {by} numbers"
                 rest = view.rest(flat[start + (at + back) % size])
                 yield Seen(how, "the address at which this begins; an offset", rest)

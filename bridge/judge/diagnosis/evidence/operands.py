@@ -17,6 +17,7 @@ from bridge.judge.diagnosis.evidence.words import factor, factors, indices
 from bridge.judge.diagnosis.hypothesis import with_layer
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.output_faults import axis_names
+from bridge.judge.diagnosis.records import NEARLY
 
 #: Elements of a convolution to which a kernel is fitted, and the largest kernel that is
 PIXELS, LARGEST = 3000, 600
@@ -25,6 +26,8 @@ PIXELS, LARGEST = 3000, 600
 PIXELS_OF_INPUT, MOST, ITERATIONS, LEFT = 2**17, 0.5, 200, 0.01
 #: Numbers of an operand, and products of a filter gradient, up to which other operands are tried
 MANY, COSTLY = 2**21, 2**26
+#: Images times rows whose parts of a filter gradient are told apart
+MOST_BLOCKS = 256
 #: Names of operands in the sentence
 SAID = {"x": "the input", "dz": "dz", "y": "the output y", "z": "z", "da": "da", "source": "what the mask is made of"}
 
@@ -248,14 +251,15 @@ def _least_squares(forward: Forward, back: Data, z: Array, start: Array) -> Arra
 def _kernels(view: View, case: Case, right: Forward | Data, tensors: dict[str, Array]) -> Iterator[tuple[str, View]]:
     """The kernels (and the bias) by which the right operands give what was found."""
     fit = solved(view, right)
-    if fit is not None and fit[2] <= 0.02:
-        w, b, _ = fit
+    if fit is not None and fit[2] <= NEARLY:
+        w, b, left = fit
         size = float(np.abs(right.w).max())
         if (np.abs(w - right.w) > 1e-4 * size).any():
-            yield "the kernel", View(w, right.w, np.full(1, 1e-4 * size), AXES["kcrs"], _same(tensors, right.w))
+            yield "the kernel", View(w, right.w, np.full(1, 1e-4 * size), AXES["kcrs"], _same(tensors, right.w),
+                                    left=left)
         elif b is not None and isinstance(right, Forward) and right.b is not None:
             error = np.full(1, 1e-4 * float(np.abs(right.b).max() + np.abs(b).max()))
-            yield "the bias", View(b, right.b, error, AXES["k"], _same(tensors, right.b))
+            yield "the bias", View(b, right.b, error, AXES["k"], _same(tensors, right.b), left=left)
 
 
 def solved(view: View, right: Forward | Data) -> tuple[Array, Array | None, float] | None:
@@ -338,20 +342,58 @@ def terms(view: View, case: Case) -> Iterator[Seen]:
         if n <= 16:
             columns = np.stack([right.replaced(images=(i,)).at(view.at) for i in range(n)], 1)
             yield from _weights(view, columns, "image")
+            yield from _left(view, case, n)
             if isinstance(right, Filter) and n <= 4:
                 yield from _paired(view, right, n)
-    if isinstance(right, Filter) and right.products <= 2**24:
+    if isinstance(right, Filter) and images is None and right.products <= 2**24:
         for axis, word in ((2, "row"), (3, "column")):
-            size = right.dz.value.shape[axis]
+            n, size = right.dz.value.shape[0], right.dz.value.shape[axis]
             if size <= 64 and np.count_nonzero(view.fitted) >= PER_NUMBER * size:
-                columns = np.stack([right.replaced(dz=_only(right.dz, axis, i)).at(view.at) for i in range(size)], 1)
-                yield from _weights(view, columns, word)
+                parts = np.stack([_lines(right, axis, i).reshape(n, -1)[:, view.at] for i in range(size)])
+                yield from _weights(view, parts.sum(1).T, word)
+                if n > 1 and n * size <= MOST_BLOCKS:
+                    yield from _blocks(view, parts.swapaxes(0, 1), word)
 
 
-def _only(dz: Bounded, axis: int, i: int) -> Bounded:
-    only = np.zeros_like(dz.value)
-    np.moveaxis(only, axis, 0)[i] = np.moveaxis(dz.value, axis, 0)[i]
-    return Bounded(only)
+def _left(view: View, case: Case, n: int) -> Iterator[Seen]:
+    """The sums of some images of the step before, that were left in memory."""
+    before = None if case.before is None or case.updating is not None else case.before.operation(case.name)
+    if n < 2 or not isinstance(before, type(case.right)):
+        return
+    columns = np.stack([before.replaced(images=(i,)).at(view.at) for i in range(n)] + [view.r], 1)
+    weights, rest = view.solve(columns)
+    there = np.flatnonzero(np.abs(weights[:n]) > 0.1)
+    if rest <= 0.1 and 0 < there.size < n and (np.abs(weights[there] - 1) < 0.1).all():
+        rest = view.rest(view.r + columns[:, there].sum(1), n + 1)
+        yield Seen(f"it is the right value plus the sum of {indices(there, n, 'image')} of the step before",
+                   "what is cleared before it is added to: partial sums of some images are left", rest, n + 1)
+
+
+def _lines(right: Filter, axis: int, i: int) -> Array:
+    """What row or column i of dz gives, of each image."""
+    only = np.zeros_like(right.dz.value)
+    np.moveaxis(only, axis, 0)[i] = np.moveaxis(right.dz.value, axis, 0)[i]
+    return np.stack([right.replaced(dz=Bounded(only), images=(image,)).values() for image in range(len(only))])
+
+
+def _blocks(view: View, parts: Array, word: str) -> Iterator[Seen]:
+    """Rows or columns of some images that count more or less than once; parts (image, row, element)."""
+    n, size = parts.shape[:2]
+    columns = parts.reshape(n * size, -1).T
+    weights, rest = view.solve(columns)
+    if not rest <= 0.1:
+        return
+    off = np.abs(weights - 1).reshape(n, size) > 0.1
+    images, lines = np.flatnonzero(off.any(1)), np.flatnonzero(off.any(0))
+    times = float(np.round(weights.reshape(n, size)[off].mean(), 1)) if off.any() else 1.0
+    # One block, with one weight: that alone is said, and judged
+    if not off[np.ix_(images, lines)].all() or images.size == n or lines.size == size or times == 1:
+        return
+    rest = view.rest(columns.sum(1) + (times - 1) * columns[:, off.reshape(-1)].sum(1), n * size)
+    yield Seen(f"it is the sum in which {indices(lines, size, word)} of {indices(images, n, 'image')} count "
+               f"{'not at all' if times == 0 else f'{factor(times)} times'}",
+               f"how the sums of blocks of images and {word}s are put together: a block that is lost, or added twice",
+               rest, n * size)
 
 
 def _weights(view: View, columns: Array, word: str) -> Iterator[Seen]:

@@ -59,11 +59,28 @@ def _sums(view: View, shown: dict[str, Array]) -> Iterator[Seen]:
 
 def moved(view: View) -> Iterator[Seen]:
     """Yield slices along one axis that stand in the place of others, of this tensor or of another."""
+    if view.right.ndim == 1:
+        yield from _numbers(view)
     for axis in range(view.right.ndim if view.right.size <= LARGE else 0):
         if not 1 < view.right.shape[axis] <= MOST_SLICES or view.right.ndim < 2:
             continue
         for name, other in {"the right values": view.right, **view.others}.items():
             yield from _matched(view, axis, name, other)
+
+
+def _numbers(view: View) -> Iterator[Seen]:
+    """Of one axis: each wrong number is a right one, which no other is near."""
+    used = np.flatnonzero(view.wrong)
+    if not used.size >= PER_NUMBER or view.right.size > MOST_SLICES:
+        return
+    off = np.abs(view.found[used, None] - view.right)
+    source = off.argmin(1)
+    near = np.maximum(2 * view.bound[used], 4e-7 * np.abs(view.found[used]))
+    if (np.count_nonzero(off <= 10 * near[:, None], axis=1) == 1).all():
+        predicted = view.right.copy()
+        predicted[used] = view.right[source]
+        yield Seen(_order(used, source, view.right.size, view.axes[0]),
+                   f"the index of the {view.axes[0]} in loops and pointers", view.rest(predicted[view.at]))
 
 
 def _matched(view: View, axis: int, name: str, other: Array) -> Iterator[Seen]:
@@ -78,6 +95,9 @@ def _matched(view: View, axis: int, name: str, other: Array) -> Iterator[Seen]:
     probes = inside if inside.size <= PROBES else np.random.default_rng(0).choice(inside, PROBES, replace=False)
     a, b = found[:, probes][used[axis]], right[:, probes]
     size, cross = (b * b).sum(1), a @ b.T
+    # Single numbers that are not 0 are multiples of each other
+    if np.count_nonzero(a) < PER_NUMBER * len(a):
+        return
     norm = (a * a).sum(1)
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = np.where(size > 0, cross / size, 0.0)
@@ -90,6 +110,8 @@ def _matched(view: View, axis: int, name: str, other: Array) -> Iterator[Seen]:
         if name == "the right values" and (source == used[axis]).all():
             continue
         factors = slope[np.arange(len(source)), source] if times else np.ones(len(source))
+        if np.ptp(factors) > SAME * np.abs(factors).max():
+            continue
         predicted = np.zeros_like(view.f)
         order = np.full(view.right.shape[axis], -1)
         order[used[axis]] = source
@@ -114,6 +136,8 @@ def _order(used: Array, source: Array, size: int, word: str) -> str:
     if used.size > 2:
         if (source == size - 1 - used).all():
             return f"{word}s are in reversed order"
+        if np.ptp(source - used) == 0 and used[-1] - used[0] < used.size and 2 * abs(source[0] - used[0]) > size:
+            return f"{word}s {used[0]} to {used[-1]} hold what belongs to {word}s {source[0]} to {source[-1]}"
         shift = (source - used) % size
         if np.unique(shift).size == 1:
             by = int(shift[0])

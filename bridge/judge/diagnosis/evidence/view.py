@@ -42,6 +42,8 @@ class View:
     operands : what the right tensor is made of element by element, by description
     dimensions : numbers by name, for factors
     at : flat indices of the elements that are looked at: they lie in the part that is wrong
+    left : of an operand that was solved for: the share of the result's error that it leaves, measured where it was not
+        fitted
     """
 
     found: Array
@@ -52,6 +54,7 @@ class View:
     operands: Mapping[str, Array] = field(default_factory=dict)
     dimensions: dict[str, int] = field(default_factory=dict)
     at: Array = field(default_factory=lambda: np.zeros(0, int))
+    left: float = np.inf
 
     def __post_init__(self) -> None:
         self.bound = np.broadcast_to(self.bound, self.right.shape)
