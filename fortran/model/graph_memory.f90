@@ -5,7 +5,8 @@
 !> Kept what training needs. All lie in one piece of memory, and those that are not needed at the same time may share
 !>              it. The forward pass of node i of n happens at the time i, the loss at n + 1, and the backward pass of
 !>              node i at 2n + 2 - i. Where an operation works in place its output takes the memory of its first input,
-!>              if that is not needed any more, and the gradient of that input the memory of the output's.
+!>              if that is not needed any more, and the gradient of that input the memory of the output's; in host
+!>              memory alone, because kernels of a GPU take their arrays to lie apart.
 submodule(cnn_model_graph) cnn_model_graph_memory
    use cnn_core_tensor, only : aligned, part_of
    use cnn_model_memory_plan, only : buffer_type, place
@@ -140,12 +141,12 @@ contains
             own%bytes = self%bytes_of_output(i)
             plan%buffers(n + i)%bytes = own%bytes
             call own%extend(i)
-            if (node%operation%reads_y() .or. node%operation%reads_all) call own%extend(backward)
+            if (node%operation%reads_y()) call own%extend(backward)
             call plan%buffers(n + i)%extend(backward)
             do j = 1, size(node%inputs)
                if (node%inputs(j) == 0) cycle
                call plan%buffers(node%inputs(j))%extend(i)
-               if (node%operation%reads_x() .or. node%operation%reads_all) call plan%buffers(node%inputs(j))%extend(backward)
+               if (node%operation%reads_x()) call plan%buffers(node%inputs(j))%extend(backward)
             end do
          end associate
       end do
@@ -163,8 +164,7 @@ contains
       integer :: i, taken
       do i = 2, size(self%nodes)
          associate (node => self%nodes(i))
-            if (.not. node%operation%works_in_place() .or. node%operation%reads_all .or. node%inputs(1) == 0) cycle
-            if (self%bytes_of_output(i) /= self%bytes_of_output(node%inputs(1))) cycle
+            if (node%inputs(1) == 0 .or. .not. in_place_at(self, i)) cycle
             taken = plan%output(node%inputs(1))
             if (plan%buffers(taken)%last /= i) cycle
             call plan%buffers(taken)%extend(plan%buffers(i)%last)
@@ -173,6 +173,18 @@ contains
          end associate
       end do
    end subroutine share_outputs
+
+   !> Whether a node can work where its first input is, which has as many elements as its output
+   pure logical function in_place_at(self, i)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Number of the node
+      integer, intent(in) :: i
+      associate (node => self%nodes(i))
+         in_place_at = self%backend%in_host_memory .and. node%operation%works_in_place() .and. &
+            & self%bytes_of_output(i) == self%bytes_of_output(node%inputs(1))
+      end associate
+   end function in_place_at
 
    !> The gradient of an input is needed from the backward pass that gives it to that of the node whose output it is
    pure subroutine plan_gradient(self, i, j, plan)
@@ -189,8 +201,7 @@ contains
       n = size(self%nodes)
       backward = 2*n + 2 - i
       associate (node => self%nodes(i))
-         shared = j == 1 .and. node%operation%works_in_place() .and. &
-            & self%bytes_of_output(i) == self%bytes_of_output(node%inputs(j))
+         shared = j == 1 .and. in_place_at(self, i)
          number = 2*n + (j - 1)*n + i
          if (node%adds(j)) then
             ! It is added to the gradient at once

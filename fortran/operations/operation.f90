@@ -48,8 +48,6 @@ module cnn_operations_operation
       type(parameter_shape_type), allocatable :: state(:)
       !> Whether a forward pass changes that
       logical :: changes_state = .false.
-      !> Whether with these hyperparameters the backward pass reads everything, whatever `reads_x` and `reads_y` say
-      logical :: reads_all = .false.
    contains
       procedure, nopass :: arity => one
       procedure, nopass :: has_mask => no

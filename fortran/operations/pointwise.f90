@@ -154,7 +154,6 @@ contains
       !> Out of its range
       type(error_type), allocatable, intent(out) :: error
       call given%get_real("negative_slope", self%negative_slope, error, 0.01_dp)
-      self%reads_all = self%negative_slope < 0.0_dp
    end subroutine leaky_read
 
    subroutine leaky_forward(self, backend, operands, error)
@@ -174,14 +173,11 @@ contains
       class(leaky_relu_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
-      !> dx from dy and y, which is positive where x is unless the slope is negative
+      !> dx from dy and y, which is positive where x is: the slope is not negative
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(tensor_type) :: signs
-      signs = operands%y
-      if (self%reads_all) signs = operands%x(1)
-      call self%run(backend, "leaky_relu_backward", [signs, operands%dy, operands%dx(1)], error, &
+      call self%run(backend, "leaky_relu_backward", [operands%y, operands%dy, operands%dx(1)], error, &
          & reals=[self%negative_slope])
    end subroutine leaky_backward
 
