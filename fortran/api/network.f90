@@ -93,7 +93,7 @@ contains
    end subroutine network_attribute
 
    !> After the last layer: the network, whose parameters and state are undefined.
-   !> `kept` is `keep_all`, `keep_after_relu` or `keep_needed` of cnn_model_layers
+   !> `kept` is `keep_all`, `keep_after_relu` or `keep_needed` of cnn_model_network
    subroutine network_build(handle, dtype, device, kept, loss, reduction, ierr, errmsg)
       !> The network's number
       integer(c_int), intent(in) :: handle

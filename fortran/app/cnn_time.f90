@@ -11,8 +11,7 @@ program cnn_time
    use cnn_core_tensor, only : tensor_type
    use cnn_io_fixture, only : fixture_type
    use cnn_io_run_steps, only : prepare
-   use cnn_model_layers, only : keep_needed
-   use cnn_model_network, only : network_type
+   use cnn_model_network, only : keep_needed, network_type
    implicit none
 
    character(len=*), parameter :: nl = new_line("a")

@@ -12,7 +12,7 @@ module cnn_core_tensor
    implicit none
    private
 
-   public :: address_after, aligned, all_finite, as_vector, part_of, same_shape, shape_text
+   public :: address_after, aligned, all_finite, as_vector, part_of, same_memory, same_shape, shape_text
 
    type, public :: tensor_type
       type(c_ptr) :: address = c_null_ptr
@@ -68,6 +68,15 @@ contains
       type(tensor_type), intent(in) :: b
       same_shape = a%dtype == b%dtype .and. all(a%extent == b%extent)
    end function same_shape
+
+   !> Whether two tensors begin at the same address
+   logical function same_memory(a, b)
+      !> A tensor
+      type(tensor_type), intent(in) :: a
+      !> Another
+      type(tensor_type), intent(in) :: b
+      same_memory = c_associated(a%address, b%address)
+   end function same_memory
 
    !> A tensor inside the memory of another, `offset` bytes after its start
    function part_of(whole, offset, extent) result(part)

@@ -13,8 +13,7 @@ module cnn_io_run_steps
    use cnn_io_training, only : check_trainable, name_batch, report_step
    use cnn_model_build_network, only : build_network
    use cnn_model_description, only : description_type
-   use cnn_model_layers, only : keep_all
-   use cnn_model_network, only : network_type
+   use cnn_model_network, only : keep_all, network_type
    implicit none
    private
 

@@ -24,7 +24,7 @@ contains
       integer, intent(in) :: dtype
       !> Name of the device, with its options
       character(len=*), intent(in) :: device
-      !> `keep_all`, `keep_after_relu` or `keep_needed` of cnn_model_layers; a graph keeps all
+      !> `keep_all`, `keep_after_relu` or `keep_needed` of cnn_model_network
       integer, intent(in) :: keep_activations
       !> The new network
       class(network_type), allocatable, intent(out) :: network
@@ -37,7 +37,7 @@ contains
       else if (description%is_chain()) then
          call build_chain(description, dtype, device, keep_activations, network, error)
       else
-         call build_graph(description, dtype, device, network, error)
+         call build_graph(description, dtype, device, keep_activations, network, error)
       end if
    end subroutine build_network
 
@@ -63,13 +63,15 @@ contains
       if (.not. allocated(error)) call move_alloc(chain, network)
    end subroutine build_chain
 
-   subroutine build_graph(description, dtype, device, network, error)
+   subroutine build_graph(description, dtype, device, keep_activations, network, error)
       !> Of a graph
       type(description_type), intent(in) :: description
       !> Element type
       integer, intent(in) :: dtype
       !> Name of the device, with its options
       character(len=*), intent(in) :: device
+      !> What it keeps
+      integer, intent(in) :: keep_activations
       !> The new network
       class(network_type), allocatable, intent(out) :: network
       !> Unknown device, operations that it lacks or that do not fit together, or no memory
@@ -77,6 +79,7 @@ contains
       type(graph_type), allocatable :: graph
       allocate (graph)
       graph%dtype = dtype
+      graph%keep_activations = keep_activations
       call open_device(device, graph%backend, error)
       if (.not. allocated(error)) call graph%build(description, error)
       if (.not. allocated(error)) call move_alloc(graph, network)

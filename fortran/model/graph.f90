@@ -3,15 +3,15 @@
 !>
 !> Fan-out. Where several nodes take an output, the first of them in the backward pass overwrites its gradient, and what
 !>          the others give is added to it.
-!> Memory.  Every output and every gradient is kept, of the shapes that follow from the input's.
+!> Memory.  Of outputs and gradients, whose shapes follow from the input's; see cnn_model_graph_memory.
 module cnn_model_graph
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : dp
+   use cnn_core_kinds, only : bytes_of, dp, i8
    use cnn_core_tensor, only : shape_text, tensor_type
    use cnn_core_text, only : name_type, to_text
    use cnn_model_description, only : description_type, input_name
-   use cnn_model_network, only : layer_view_type, network_type
+   use cnn_model_network, only : keep_needed, layer_view_type, network_type
    use cnn_model_parameters, only : parameter_type
    use cnn_model_resize, only : resize
    use cnn_operations_losses, only : criterion_type
@@ -32,13 +32,18 @@ module cnn_model_graph
       type(tensor_type), allocatable :: state(:)
       !> Of 0 and 1, where its operation takes one: to be set before `forward`
       type(tensor_type) :: mask
-      !> What it adds to the gradients of those of its inputs that others after it take too; empty for the rest
+      !> Which of its inputs have a gradient already when it gives its own, because others after it take them too
+      logical, allocatable :: adds(:)
+      !> What it adds to these; empty for the rest
       type(tensor_type), allocatable :: parts(:)
    end type node_type
 
    type, extends(network_type), public :: graph_type
       type(node_type), allocatable :: nodes(:)
       type(criterion_type), private :: loss_kind
+      !> Where outputs and gradients lie together, and the extents and rank of the input that it was planned for
+      type(tensor_type), private :: memory
+      integer, private :: planned_for(5) = 0
       !> Value of the last loss
       real(dp), private :: loss = 0.0_dp
    contains
@@ -52,9 +57,24 @@ module cnn_model_graph
       procedure :: view
       procedure :: criterion
       procedure :: set_mask
-      procedure, private :: add_node, find_inputs, allocate_parameters, find_shapes, allocate_tensors, operands_of
+      procedure :: in_place
+      procedure, private :: add_node, find_inputs, mark_sums, allocate_parameters, find_shapes, allocate_tensors
+      procedure, private :: extent_of, bytes_of_output, operands_of
       final :: destroy
    end type graph_type
+
+   interface
+      !> Outputs and gradients of the shapes that were found
+      module subroutine allocate_tensors(self, moved, error)
+         implicit none
+         !> The graph
+         class(graph_type), intent(inout) :: self
+         !> Becomes true where a tensor gets another address
+         logical, intent(inout) :: moved
+         !> No memory on the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine allocate_tensors
+   end interface
 
 contains
 
@@ -82,6 +102,7 @@ contains
          call fail(error, "layer "//names(i)%text//": no layer takes its output, and it is not the last")
          return
       end do
+      call self%mark_sums()
       call self%allocate_parameters(error)
    end subroutine build
 
@@ -150,6 +171,26 @@ contains
          end if
       end associate
    end subroutine find_inputs
+
+   !> In the order of the backward pass the first to give a gradient overwrites it, and all others add to it. The input's
+   !> is nobody's where it is not kept
+   pure subroutine mark_sums(self)
+      !> With all nodes
+      class(graph_type), intent(inout) :: self
+      logical :: is_given(0:size(self%nodes))
+      integer :: i, j
+      is_given = .false.
+      is_given(0) = self%keep_activations == keep_needed
+      do i = size(self%nodes), 1, -1
+         associate (node => self%nodes(i))
+            allocate (node%adds(size(node%inputs)))
+            do j = 1, size(node%inputs)
+               node%adds(j) = is_given(node%inputs(j))
+               is_given(node%inputs(j)) = .true.
+            end do
+         end associate
+      end do
+   end subroutine mark_sums
 
    !> Memory for the parameters, whose values are 0, and for the state
    subroutine allocate_parameters(self, error)
@@ -246,41 +287,26 @@ contains
       end do
    end subroutine find_shapes
 
-   !> Outputs and gradients of the shapes that were found
-   subroutine allocate_tensors(self, moved, error)
-      !> The graph
-      class(graph_type), intent(inout) :: self
-      !> Becomes true where a tensor gets another address
-      logical, intent(inout) :: moved
-      !> No memory on the device
-      type(error_type), allocatable, intent(out) :: error
-      logical :: is_given(0:size(self%nodes))
-      integer :: i, j
-      is_given = .false.
-      call resize(self%backend, self%input%extent, self%dtype, self%input_gradient, moved, error)
-      if (allocated(error)) return
-      ! In the order of the backward pass: the first to give a gradient overwrites it
-      do i = size(self%nodes), 1, -1
-         associate (node => self%nodes(i))
-            call resize(self%backend, node%shape%extent, self%dtype, node%output, moved, error)
-            if (allocated(error)) return
-            call resize(self%backend, node%shape%extent, self%dtype, node%output_gradient, moved, error)
-            if (allocated(error)) return
-         end associate
-         do j = 1, size(self%nodes(i)%inputs)
-            associate (from => self%nodes(i)%inputs(j))
-               if (is_given(from)) then
-                  if (from == 0) call resize(self%backend, self%input%extent, self%dtype, self%nodes(i)%parts(j), &
-                     & moved, error)
-                  if (from > 0) call resize(self%backend, self%nodes(from)%shape%extent, self%dtype, &
-                     & self%nodes(i)%parts(j), moved, error)
-                  if (allocated(error)) return
-               end if
-               is_given(from) = .true.
-            end associate
-         end do
-      end do
-   end subroutine allocate_tensors
+   !> Extents of a node's output, or of the input
+   pure function extent_of(self, i) result(extent)
+      !> The graph, with all shapes
+      class(graph_type), intent(in) :: self
+      !> Number of the node; 0 is the input
+      integer, intent(in) :: i
+      !> In Fortran order
+      integer :: extent(4)
+      extent = self%input%extent
+      if (i > 0) extent = self%nodes(i)%shape%extent
+   end function extent_of
+
+   !> Memory of a node's output, or of the input
+   pure integer(i8) function bytes_of_output(self, i)
+      !> The graph, with all shapes
+      class(graph_type), intent(in) :: self
+      !> Number of the node; 0 is the input
+      integer, intent(in) :: i
+      bytes_of_output = bytes_of(self%dtype)*product(int(self%extent_of(i), i8))
+   end function bytes_of_output
 
    !> What the passes of a node work on
    subroutine operands_of(self, i, operands)
@@ -300,7 +326,7 @@ contains
                operands%x(j) = self%nodes(node%inputs(j))%output
                operands%dx(j) = self%nodes(node%inputs(j))%output_gradient
             end if
-            if (node%parts(j)%is_allocated()) operands%dx(j) = node%parts(j)
+            if (node%adds(j)) operands%dx(j) = node%parts(j)
          end do
          operands%w = node%parameters%value
          operands%dw = node%parameters%gradient
@@ -355,8 +381,9 @@ contains
          call self%nodes(i)%operation%backward(self%backend, operands, error)
          if (allocated(error)) return
          do j = 1, size(operands%dx)
-            if (.not. self%nodes(i)%parts(j)%is_allocated()) cycle
+            if (.not. self%nodes(i)%adds(j)) cycle
             if (self%nodes(i)%inputs(j) == 0) then
+               if (self%keep_activations == keep_needed) cycle
                call compute(self%backend, "accumulate", [operands%dx(j), self%input_gradient], error)
             else
                call compute(self%backend, "accumulate", [operands%dx(j), &
@@ -387,6 +414,13 @@ contains
       layer_count = size(self%nodes)
    end function layer_count
 
+   !> Whether the backward pass takes the memory of outputs
+   pure logical function in_place(self)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      in_place = self%keep_activations == keep_needed
+   end function in_place
+
    !> What there is of a node
    subroutine view(self, i, layer)
       !> The graph
@@ -405,6 +439,8 @@ contains
          end do
          layer%attributes = node%operation%attributes
          layer%output = node%output
+         if (self%in_place() .and. i < size(self%nodes)) layer%hidden_because = node%operation%name//" is not kept, "// &
+            & "expected "//self%nodes(size(self%nodes))%operation%name//", or a network with keep_activations=True"
          layer%output_gradient = node%output_gradient
          layer%rank = node%shape%rank
          layer%parameters = node%parameters
@@ -446,19 +482,22 @@ contains
       if (.not. allocated(self%backend)) return
       call self%close()
       if (.not. allocated(self%nodes)) return
+      call self%backend%release(self%memory)
       do i = 1, size(self%nodes)
-         call self%backend%release(self%nodes(i)%output)
-         call self%backend%release(self%nodes(i)%output_gradient)
-         call self%backend%release(self%nodes(i)%mask)
-         if (allocated(self%nodes(i)%parts)) then
-            do j = 1, size(self%nodes(i)%parts)
-               call self%backend%release(self%nodes(i)%parts(j))
+         associate (node => self%nodes(i))
+            call self%backend%release(node%mask)
+            if (allocated(node%state)) then
+               do j = 1, size(node%state)
+                  call self%backend%release(node%state(j))
+               end do
+            end if
+            if (self%keep_activations == keep_needed .or. .not. allocated(node%parts)) cycle
+            call self%backend%release(node%output)
+            call self%backend%release(node%output_gradient)
+            do j = 1, size(node%parts)
+               call self%backend%release(node%parts(j))
             end do
-         end if
-         if (.not. allocated(self%nodes(i)%state)) cycle
-         do j = 1, size(self%nodes(i)%state)
-            call self%backend%release(self%nodes(i)%state(j))
-         end do
+         end associate
       end do
    end subroutine destroy
 

@@ -7,17 +7,11 @@ module cnn_model_layers
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dtype_none
    use cnn_core_tensor, only : tensor_type
-   use cnn_model_network, only : network_type
+   use cnn_model_network, only : keep_all, keep_needed, network_type
    use cnn_model_parameters, only : parameter_type
    use cnn_operations_attributes, only : attributes_type
    implicit none
    private
-
-   !> What a network keeps of its activations. `keep_after_relu`: ReLU together with the convolution before it, whose
-   !> own output then is not kept. `keep_needed`: also only what training needs, so no gradient with respect to the
-   !> input, and where the device can work in place the backward pass puts the gradients of inner layers where their
-   !> outputs were
-   integer, parameter, public :: keep_all = 0, keep_after_relu = 1, keep_needed = 2
 
    type, public :: layer_type
       character(len=:), allocatable :: name
@@ -38,8 +32,6 @@ module cnn_model_layers
 
    type, extends(network_type), abstract, public :: layers_type
       type(layer_type), allocatable :: layers(:)
-      !> `keep_all`, `keep_after_relu` or `keep_needed`; set before `build`
-      integer :: keep_activations = keep_all
    contains
       procedure :: output, input_of
       procedure :: fused, relu_follows

@@ -20,6 +20,11 @@ module cnn_model_network
    implicit none
    private
 
+   !> What a network keeps of its activations. `keep_after_relu`: ReLU together with the convolution before it, whose
+   !> own output then is not kept (in a graph, all). `keep_needed`: also only what training needs, so no gradient with
+   !> respect to the input, and the backward pass puts gradients where outputs were, where the device can
+   integer, parameter, public :: keep_all = 0, keep_after_relu = 1, keep_needed = 2
+
    integer, parameter :: stage_built = 0, stage_forward = 1, stage_loss = 2, stage_backward = 3
 
    !> Nothing; a step has run since tensors were last allocated, so that one may be captured; one is captured
@@ -70,6 +75,8 @@ module cnn_model_network
    type, abstract, public :: network_type
       class(backend_type), allocatable :: backend
       integer :: dtype = dtype_none
+      !> `keep_all`, `keep_after_relu` or `keep_needed`; set before `build`
+      integer :: keep_activations = keep_all
       !> All that is learned: which of it is frozen, and its update
       type(parameters_type) :: parameters
       !> The caller's tensor of the last forward pass: it must stay alive until the backward pass

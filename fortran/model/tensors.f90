@@ -3,7 +3,8 @@
 module cnn_model_tensors
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
-   use cnn_model_layers, only : keep_needed, layers_type
+   use cnn_model_layers, only : layers_type
+   use cnn_model_network, only : keep_needed
    use cnn_model_resize, only : resize
    implicit none
    private

@@ -4,7 +4,8 @@ module cnn_operations_joins
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp
-   use cnn_operations_operation, only : operands_type, operation_type, two
+   use cnn_core_tensor, only : same_memory
+   use cnn_operations_operation, only : no, operands_type, operation_type, two, yes
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
@@ -13,6 +14,9 @@ module cnn_operations_joins
    !> lacks are the last, where ours are 1 anyway
    type, extends(operation_type), public :: add_type
    contains
+      procedure, nopass :: reads_x => no
+      procedure, nopass :: reads_y => no
+      procedure, nopass :: works_in_place => yes
       procedure, nopass :: arity => two
       procedure :: find_shape => add_shape
       procedure :: forward => add_forward
@@ -22,6 +26,8 @@ module cnn_operations_joins
    !> Two or more inputs one behind the other along the channels, torch's axis 1
    type, extends(operation_type), public :: concat_type
    contains
+      procedure, nopass :: reads_x => no
+      procedure, nopass :: reads_y => no
       procedure, nopass :: arity => any_number
       procedure :: find_shape => concat_shape
       procedure :: forward => concat_forward
@@ -31,6 +37,9 @@ module cnn_operations_joins
    !> All but the first of torch's axes as one
    type, extends(operation_type), public :: flatten_type
    contains
+      procedure, nopass :: reads_x => no
+      procedure, nopass :: reads_y => no
+      procedure, nopass :: works_in_place => yes
       procedure :: find_shape => flatten_shape
       procedure :: forward => flatten_forward
       procedure :: backward => flatten_backward
@@ -82,6 +91,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       do i = 1, 2
+         if (same_memory(operands%dy, operands%dx(i))) cycle
          call self%run(backend, "sum_to", [operands%dy, operands%dx(i)], error)
          if (allocated(error)) return
       end do
@@ -191,6 +201,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
+      if (same_memory(operands%x(1), operands%y)) return
       call self%run(backend, "copy", [operands%x(1), operands%y], error)
    end subroutine flatten_forward
 
@@ -203,6 +214,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
+      if (same_memory(operands%dy, operands%dx(1))) return
       call self%run(backend, "copy", [operands%dy, operands%dx(1)], error)
    end subroutine flatten_backward
 

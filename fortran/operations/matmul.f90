@@ -11,7 +11,7 @@ module cnn_operations_matmul
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : bytes_of, i8
    use cnn_core_tensor, only : part_of, tensor_type
-   use cnn_operations_operation, only : operands_type, operation_type, two
+   use cnn_operations_operation, only : no, operands_type, operation_type, two
    use cnn_operations_shape, only : shape_type
    implicit none
    private
@@ -19,6 +19,7 @@ module cnn_operations_matmul
    !> The last two axes of torch are matrices, those before them count them
    type, extends(operation_type), public :: matmul_type
    contains
+      procedure, nopass :: reads_y => no
       procedure, nopass :: arity => two
       procedure :: find_shape => matmul_shape
       procedure :: forward => matmul_forward

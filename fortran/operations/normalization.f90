@@ -7,7 +7,7 @@ module cnn_operations_normalization
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type
+   use cnn_operations_operation, only : no, operands_type, operation_type, parameter_shape_type
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
@@ -22,6 +22,7 @@ module cnn_operations_normalization
       real(dp) :: momentum = 0.1_dp
       logical :: training = .true.
    contains
+      procedure, nopass :: reads_y => no
       procedure :: read => norm_read
       procedure :: find_shape => norm_shape
       procedure :: forward => norm_forward

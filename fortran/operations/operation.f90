@@ -2,7 +2,8 @@
 !> What an operation of a graph is: its hyperparameters, shapes, parameters, and its two passes.
 !>
 !> An operation is one extension of this type, and one row of cnn_operations_registry. It overrides what is not as here:
-!> one input, no hyperparameters, no parameters, an output of the input's shape.
+!> one input, no hyperparameters, no parameters, an output of the input's shape, and
+!> a backward pass that reads everything.
 module cnn_operations_operation
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
@@ -15,7 +16,7 @@ module cnn_operations_operation
    implicit none
    private
 
-   public :: two, yes
+   public :: no, two, yes
 
    !> The name of a parameter, or of state, in an exchange file, and its shape
    type, public :: parameter_shape_type
@@ -50,6 +51,9 @@ module cnn_operations_operation
    contains
       procedure, nopass :: arity => one
       procedure, nopass :: has_mask => no
+      procedure, nopass :: reads_x => yes
+      procedure, nopass :: reads_y => yes
+      procedure, nopass :: works_in_place => no
       procedure :: read => read_nothing
       procedure :: find_shape => same_as_input
       procedure(pass_), deferred :: forward
@@ -87,12 +91,13 @@ contains
       two = 2
    end function two
 
-   !> Whether it takes a mask
+   !> Whether it takes a mask; whether its backward pass reads the inputs, and the output; whether the output may lie
+   !> where the first input does, and the gradient of the first input where that of the output does
    pure logical function no()
       no = .false.
    end function no
 
-   !> For operations that take a mask
+   !> The same
    pure logical function yes()
       yes = .true.
    end function yes

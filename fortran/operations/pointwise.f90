@@ -7,13 +7,15 @@ module cnn_operations_pointwise
    use cnn_core_tensor, only : same_shape, shape_text, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_operation, only : operands_type, operation_type, yes
+   use cnn_operations_operation, only : no, operands_type, operation_type, yes
    implicit none
    private
 
    !> max(z, 0), by the device; the derivative at 0 is 0, as torch's
    type, extends(operation_type), public :: relu_type
    contains
+      procedure, nopass :: reads_x => no
+      procedure, nopass :: works_in_place => yes
       procedure :: forward => relu_forward
       procedure :: backward => relu_backward
    end type relu_type
@@ -22,6 +24,8 @@ module cnn_operations_pointwise
    type, extends(operation_type), public :: leaky_relu_type
       real(dp) :: negative_slope = 0.01_dp
    contains
+      procedure, nopass :: reads_x => no
+      procedure, nopass :: works_in_place => yes
       procedure :: read => leaky_read
       procedure :: forward => leaky_forward
       procedure :: backward => leaky_backward
@@ -30,6 +34,8 @@ module cnn_operations_pointwise
    !> 1 / (1 + exp(-z))
    type, extends(operation_type), public :: sigmoid_type
    contains
+      procedure, nopass :: reads_x => no
+      procedure, nopass :: works_in_place => yes
       procedure :: forward => sigmoid_forward
       procedure :: backward => sigmoid_backward
    end type sigmoid_type
@@ -37,6 +43,8 @@ module cnn_operations_pointwise
    !> The hyperbolic tangent
    type, extends(operation_type), public :: tanh_type
    contains
+      procedure, nopass :: reads_x => no
+      procedure, nopass :: works_in_place => yes
       procedure :: forward => tanh_forward
       procedure :: backward => tanh_backward
    end type tanh_type
@@ -45,6 +53,9 @@ module cnn_operations_pointwise
    type, extends(operation_type), public :: dropout_type
       real(dp) :: p = 0.0_dp
    contains
+      procedure, nopass :: reads_x => no
+      procedure, nopass :: reads_y => no
+      procedure, nopass :: works_in_place => yes
       procedure, nopass :: has_mask => yes
       procedure :: read => dropout_read
       procedure :: forward => dropout_forward
@@ -127,11 +138,11 @@ contains
       class(relu_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
-      !> dx from dy and x
+      !> dx from dy and y, which is positive where x is
       type(operands_type), intent(in) :: operands
       !> Error of the device
       type(error_type), allocatable, intent(out) :: error
-      call backend%relu_backward(operands%x(1), operands%dy, operands%dx(1), tensor_type(), error)
+      call backend%relu_backward(operands%y, operands%dy, operands%dx(1), tensor_type(), error)
       call self%name_node(error)
    end subroutine relu_backward
 
@@ -162,11 +173,11 @@ contains
       class(leaky_relu_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
-      !> dx from dy and x
+      !> dx from dy and y, which is positive where x is: the slope is not negative
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "leaky_relu_backward", [operands%x(1), operands%dy, operands%dx(1)], error, &
+      call self%run(backend, "leaky_relu_backward", [operands%y, operands%dy, operands%dx(1)], error, &
          & reals=[self%negative_slope])
    end subroutine leaky_backward
 

@@ -5,7 +5,7 @@ module cnn_operations_pooling
    use cnn_core_error, only : error_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_operation, only : operands_type, operation_type
+   use cnn_operations_operation, only : no, operands_type, operation_type
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
@@ -21,6 +21,7 @@ module cnn_operations_pooling
    !> The largest number of each window; its gradient goes to where that stood, of equal ones to the first
    type, extends(pooling_type), public :: max_pool2d_type
    contains
+      procedure, nopass :: reads_y => no
       procedure :: forward => max_forward
       procedure :: backward => max_backward
    end type max_pool2d_type
@@ -28,6 +29,8 @@ module cnn_operations_pooling
    !> The mean of each window, in which padding counts as zeros
    type, extends(pooling_type), public :: avg_pool2d_type
    contains
+      procedure, nopass :: reads_x => no
+      procedure, nopass :: reads_y => no
       procedure :: forward => avg_forward
       procedure :: backward => avg_backward
    end type avg_pool2d_type
@@ -35,6 +38,8 @@ module cnn_operations_pooling
    !> The mean of each channel, (n, c, 1, 1): one window, as large as the image
    type, extends(operation_type), public :: global_avg_pool2d_type
    contains
+      procedure, nopass :: reads_x => no
+      procedure, nopass :: reads_y => no
       procedure :: find_shape => global_shape
       procedure :: forward => global_forward
       procedure :: backward => global_backward

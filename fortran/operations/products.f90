@@ -9,7 +9,7 @@ module cnn_operations_products
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_operation, only : operands_type, operation_type, parameter_shape_type, yes
+   use cnn_operations_operation, only : no, operands_type, operation_type, parameter_shape_type, yes
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
@@ -21,6 +21,7 @@ module cnn_operations_products
       integer :: weight_extent(4) = 1
       logical :: has_bias = .true.
    contains
+      procedure, nopass :: reads_y => no
       procedure :: read => conv_read
       procedure :: find_shape => conv_shape
       procedure :: forward => conv_forward
@@ -36,6 +37,7 @@ module cnn_operations_products
       integer :: output_padding(2) = 0
       logical :: has_bias = .true.
    contains
+      procedure, nopass :: reads_y => no
       procedure :: read => transpose_read
       procedure :: find_shape => transpose_shape
       procedure :: forward => transpose_forward
@@ -47,6 +49,7 @@ module cnn_operations_products
       integer :: in_features = 1, out_features = 1
       logical :: has_bias = .true.
    contains
+      procedure, nopass :: reads_y => no
       procedure :: read => linear_read
       procedure :: find_shape => linear_shape
       procedure :: forward => linear_forward

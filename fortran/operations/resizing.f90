@@ -7,7 +7,7 @@ module cnn_operations_resizing
    use cnn_core_kinds, only : dp
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_operation, only : operands_type, operation_type
+   use cnn_operations_operation, only : no, operands_type, operation_type
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
@@ -15,6 +15,8 @@ module cnn_operations_resizing
    !> How the pixels of an axis of the output follow from those of the input, as in formulas.inc
    type, abstract, extends(operation_type) :: resizing_type
    contains
+      procedure, nopass :: reads_x => no
+      procedure, nopass :: reads_y => no
       procedure :: find_shape => resizing_shape
       procedure :: forward => resizing_forward
       procedure :: backward => resizing_backward

@@ -3,7 +3,7 @@
 module cnn_operations_softmax
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_operations_operation, only : operands_type, operation_type
+   use cnn_operations_operation, only : no, operands_type, operation_type
    use cnn_operations_shape, only : shape_type
    implicit none
    private
@@ -13,6 +13,7 @@ module cnn_operations_softmax
       !> Whether it is the logarithm that is wanted
       logical :: logarithm = .false.
    contains
+      procedure, nopass :: reads_x => no
       procedure :: find_shape => softmax_shape
       procedure :: forward => softmax_forward
       procedure :: backward => softmax_backward

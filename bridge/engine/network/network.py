@@ -73,16 +73,15 @@ class Network:
     dtype : "float32" or "float64"
     device : "cpu", or "cuda", "cuda:N" with options (see `bridge.engine.library.device_spec`)
     keep_activations : bool or "after_relu"
-        Which tensors between the layers of a chain stay in memory, to be asked for by `output` and `output_gradient`;
-        a network that is no chain keeps all of them.
+        Which tensors between the layers stay in memory, to be asked for by `output` and `output_gradient`.
 
         - True: all of them.
-        - "after_relu": a ReLU is computed together with the convolution before it, whose own output, before the ReLU,
-          does not exist then.
+        - "after_relu": in a chain of convolutions a ReLU is computed together with the convolution before it, whose own
+          output, before the ReLU, does not exist then. Other networks keep all.
         - False, for training only: nothing that training does not need. ReLUs are computed as with "after_relu";
           there is no gradient with respect to the input, and no `output_gradient`; `backward` releases the outputs of
-          inner layers, so that only the last layer's can be had after it (on a CUDA device with tensor cores at any
-          time). The least memory, and on the CPU the fastest.
+          inner layers, so that only the last layer's can be had after it (on a CUDA device with tensor cores, and where
+          the network is no chain, at any time). The least memory, and on the CPU the fastest.
     fuse, lean : bool, deprecated
         Former names: ``fuse=True`` is ``keep_activations="after_relu"``, ``lean=True`` ``keep_activations=False``.
 
@@ -296,7 +295,7 @@ class Network:
         """
         with self._place.working(*self._inputs[-1:]):
             extension.call("network_backward", self._handle)
-        kept = bool(self.keep_activations) or not self.model.is_chain
+        kept = bool(self.keep_activations)
         self._has_gradients, self._released = True, not kept
         return self._copy(0, OUTPUT_GRADIENT) if kept else None
 
@@ -429,6 +428,10 @@ class Network:
         """Return the output of a layer in the last forward pass, a new array."""
         number = self._number(layer)
         if not self.model.is_chain:
+            last = self.model.layers[-1].name
+            if not self.keep_activations and layer != last:
+                raise EngineError(f"output: {layer!r} is not kept, expected {last!r}, or a network with "
+                                  "keep_activations=True")
             return self._copy(number, OUTPUT)
         after = self.model.layers[number] if number < len(self.model.layers) else None
         convolution = isinstance(self.model.layers[number - 1], Conv2d)
@@ -444,7 +447,7 @@ class Network:
         """Return the gradient of the last `backward` with respect to a layer's output, a new array; "input" names the
         input's.
         """
-        if not self.keep_activations and self.model.is_chain:
+        if not self.keep_activations:
             raise EngineError(f"output_gradient: that of {layer!r} is not kept, expected a network with "
                               "keep_activations=True")
         if not self._has_gradients:

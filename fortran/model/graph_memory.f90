@@ -1,0 +1,223 @@
+! SPDX-License-Identifier: MIT
+!> Memory of the outputs of a graph and of the gradients of the loss with respect to them.
+!>
+!> Kept all.    Each has its own.
+!> Kept what training needs. All lie in one piece of memory, and those that are not needed at the same time may share
+!>              it. The forward pass of node i of n happens at the time i, the loss at n + 1, and the backward pass of
+!>              node i at 2n + 2 - i. Where an operation works in place its output takes the memory of its first input,
+!>              if that is not needed any more, and the gradient of that input the memory of the output's; in host
+!>              memory alone, because kernels of a GPU take their arrays to lie apart.
+submodule(cnn_model_graph) cnn_model_graph_memory
+   use cnn_core_tensor, only : aligned, part_of
+   use cnn_model_memory_plan, only : buffer_type, place
+   implicit none
+
+   !> Which buffers the tensors of a graph lie in
+   type :: plan_type
+      type(buffer_type), allocatable :: buffers(:)
+      !> Of each node's output, and of its gradient
+      integer, allocatable :: output(:), gradient(:)
+      !> Of `parts`, by node and input; 0 where there is none
+      integer, allocatable :: parts(:, :)
+   end type plan_type
+
+contains
+
+   module procedure allocate_tensors
+      if (self%keep_activations == keep_needed) then
+         call allocate_together(self, moved, error)
+      else
+         call allocate_each(self, moved, error)
+      end if
+   end procedure allocate_tensors
+
+   !> Memory for each tensor
+   subroutine allocate_each(self, moved, error)
+      !> The graph, with all shapes
+      class(graph_type), intent(inout) :: self
+      !> Becomes true where a tensor gets another address
+      logical, intent(inout) :: moved
+      !> No memory on the device
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i, j
+      call resize(self%backend, self%input%extent, self%dtype, self%input_gradient, moved, error)
+      if (allocated(error)) return
+      do i = 1, size(self%nodes)
+         associate (node => self%nodes(i))
+            call resize(self%backend, node%shape%extent, self%dtype, node%output, moved, error)
+            if (allocated(error)) return
+            call resize(self%backend, node%shape%extent, self%dtype, node%output_gradient, moved, error)
+            if (allocated(error)) return
+            do j = 1, size(node%inputs)
+               if (.not. node%adds(j)) cycle
+               call resize(self%backend, self%extent_of(node%inputs(j)), self%dtype, node%parts(j), moved, error)
+               if (allocated(error)) return
+            end do
+         end associate
+      end do
+   end subroutine allocate_each
+
+   !> One piece of memory for all tensors
+   subroutine allocate_together(self, moved, error)
+      !> The graph, with all shapes
+      class(graph_type), intent(inout) :: self
+      !> Becomes true where a tensor gets another address
+      logical, intent(inout) :: moved
+      !> No memory on the device
+      type(error_type), allocatable, intent(out) :: error
+      type(plan_type) :: plan
+      integer(i8) :: bytes
+      integer :: i, j, unit
+      if (self%memory%is_allocated() .and. all(self%planned_for == [self%input%extent, self%input_rank])) return
+      call forget(self)
+      call plan_memory(self, plan)
+      call place(plan%buffers, bytes)
+      unit = int(aligned(1_i8)/bytes_of(self%dtype))
+      if (bytes/aligned(1_i8) > huge(1)) then
+         call fail(error, "network: "//to_text(bytes)//" bytes of outputs and gradients, for which there is no memory")
+         return
+      end if
+      call resize(self%backend, [unit, int(bytes/aligned(1_i8)), 1, 1], self%dtype, self%memory, moved, error)
+      if (allocated(error)) return
+      moved = .true.
+      self%planned_for = [self%input%extent, self%input_rank]
+      do i = 1, size(self%nodes)
+         associate (node => self%nodes(i))
+            node%output = part_of(self%memory, plan%buffers(plan%output(i))%offset, node%shape%extent)
+            node%output_gradient = part_of(self%memory, plan%buffers(plan%gradient(i))%offset, node%shape%extent)
+            do j = 1, size(node%inputs)
+               if (plan%parts(i, j) > 0) node%parts(j) = part_of(self%memory, plan%buffers(plan%parts(i, j))%offset, &
+                  & self%extent_of(node%inputs(j)))
+            end do
+         end associate
+      end do
+   end subroutine allocate_together
+
+   !> Leave no tensor that lies in memory which is given back
+   pure subroutine forget(self)
+      !> The graph
+      class(graph_type), intent(inout) :: self
+      integer :: i
+      do i = 1, size(self%nodes)
+         self%nodes(i)%output = tensor_type()
+         self%nodes(i)%output_gradient = tensor_type()
+         self%nodes(i)%parts = tensor_type()
+      end do
+   end subroutine forget
+
+   !> When each tensor is needed, and which of them share their memory throughout
+   pure subroutine plan_memory(self, plan)
+      !> The graph, with all shapes
+      class(graph_type), intent(in) :: self
+      !> Without offsets
+      type(plan_type), intent(out) :: plan
+      integer :: i, j, n, most
+      n = size(self%nodes)
+      most = maxval([(size(self%nodes(i)%inputs), i=1, n)])
+      allocate (plan%buffers(n*(2 + most)), plan%parts(n, most))
+      plan%output = [(i, i=1, n)]
+      plan%gradient = [(n + i, i=1, n)]
+      plan%parts = 0
+      call plan_outputs(self, plan)
+      call share_outputs(self, plan)
+      do i = n, 1, -1
+         do j = 1, size(self%nodes(i)%inputs)
+            call plan_gradient(self, i, j, plan)
+         end do
+      end do
+   end subroutine plan_memory
+
+   !> Outputs are needed from their forward pass to the last pass that reads them; that of the last node to the end
+   pure subroutine plan_outputs(self, plan)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Outputs are set, and the gradient of the last
+      type(plan_type), intent(inout) :: plan
+      integer :: i, j, n, backward
+      n = size(self%nodes)
+      do i = 1, n
+         backward = 2*n + 2 - i
+         associate (node => self%nodes(i), own => plan%buffers(i))
+            own%bytes = self%bytes_of_output(i)
+            plan%buffers(n + i)%bytes = own%bytes
+            call own%extend(i)
+            if (node%operation%reads_y()) call own%extend(backward)
+            call plan%buffers(n + i)%extend(backward)
+            do j = 1, size(node%inputs)
+               if (node%inputs(j) == 0) cycle
+               call plan%buffers(node%inputs(j))%extend(i)
+               if (node%operation%reads_x()) call plan%buffers(node%inputs(j))%extend(backward)
+            end do
+         end associate
+      end do
+      call plan%buffers(n)%extend(2*n + 2)
+      call plan%buffers(2*n)%extend(n + 1)
+   end subroutine plan_outputs
+
+   !> Outputs that take the memory of their node's first input: it is not needed after that pass, nor is anything else
+   !> that lies where it does
+   pure subroutine share_outputs(self, plan)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Outputs are set
+      type(plan_type), intent(inout) :: plan
+      integer :: i, taken
+      do i = 2, size(self%nodes)
+         associate (node => self%nodes(i))
+            if (node%inputs(1) == 0 .or. .not. in_place_at(self, i)) cycle
+            taken = plan%output(node%inputs(1))
+            if (plan%buffers(taken)%last /= i) cycle
+            call plan%buffers(taken)%extend(plan%buffers(i)%last)
+            plan%buffers(i)%bytes = 0_i8
+            plan%output(i) = taken
+         end associate
+      end do
+   end subroutine share_outputs
+
+   !> Whether a node can work where its first input is, which has as many elements as its output
+   pure logical function in_place_at(self, i)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Number of the node
+      integer, intent(in) :: i
+      associate (node => self%nodes(i))
+         in_place_at = self%backend%in_host_memory .and. node%operation%works_in_place() .and. &
+            & self%bytes_of_output(i) == self%bytes_of_output(node%inputs(1))
+      end associate
+   end function in_place_at
+
+   !> The gradient of an input is needed from the backward pass that gives it to that of the node whose output it is
+   pure subroutine plan_gradient(self, i, j, plan)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Number of the node; those behind it are done
+      integer, intent(in) :: i
+      !> Number of its input
+      integer, intent(in) :: j
+      !> Gradients of the node are set
+      type(plan_type), intent(inout) :: plan
+      integer :: n, backward, number
+      logical :: shared
+      n = size(self%nodes)
+      backward = 2*n + 2 - i
+      associate (node => self%nodes(i))
+         shared = j == 1 .and. in_place_at(self, i)
+         number = 2*n + (j - 1)*n + i
+         if (node%adds(j)) then
+            ! It is added to the gradient at once
+            plan%parts(i, j) = merge(plan%gradient(i), number, shared)
+            if (shared) return
+            plan%buffers(number)%bytes = self%bytes_of_output(node%inputs(j))
+            call plan%buffers(number)%extend(backward)
+            if (node%inputs(j) > 0) call plan%buffers(plan%gradient(node%inputs(j)))%extend(backward)
+         else if (shared) then
+            plan%buffers(n + node%inputs(j))%bytes = 0_i8
+            plan%gradient(node%inputs(j)) = plan%gradient(i)
+            call plan%buffers(plan%gradient(i))%extend(plan%buffers(n + node%inputs(j))%last)
+         else
+            call plan%buffers(plan%gradient(node%inputs(j)))%extend(backward)
+         end if
+      end associate
+   end subroutine plan_gradient
+
+end submodule cnn_model_graph_memory

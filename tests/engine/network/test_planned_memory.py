@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+"""Graphs that keep only what training needs: the same numbers to the bit, in less memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import bridge
+from benchmarks.validator import random_graphs
+from bridge import EngineError
+from bridge.engine.arrays.transfer import to_device, to_host
+from tests.helpers import fortran_program
+from tests.helpers.tiers import few
+from tests.helpers.torch_graphs import Denoiser, Resnet, Unet
+
+SHAPE = (2, 1, 12, 10)
+
+
+class Twisted(nn.Module):
+    """Where memory is shared, and must not be: outputs and an input that several take, the sum of a tensor with itself,
+    operations in place one behind the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.again = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.last = nn.Conv2d(9, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = torch.tanh(self.conv(x))
+        b = torch.sigmoid(functional.leaky_relu(torch.relu(a + a) + a, 0.1))
+        c = functional.leaky_relu(self.again(b) + b, 0.5)
+        return self.last(torch.cat((c, b + c, x), 1))
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.linear = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Linear(120, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.norm(self.conv(functional.pad(x, (1, 1, 1, 1), "reflect"))))
+        y = functional.avg_pool2d(functional.max_pool2d(y, 2), 1)
+        return torch.softmax(self.linear(torch.flatten(y, 1)), 1)
+
+
+def both(module: nn.Module, device: str = "cpu") -> tuple[bridge.Network, bridge.Network]:
+    """One that keeps everything, and one that keeps what training needs."""
+    plain, planned = (bridge.Network.from_torch(module, device=device, keep_activations=keep, example=SHAPE)
+                      for keep in (True, False))
+    return plain, planned
+
+
+def assert_same(plain: bridge.Network, planned: bridge.Network, shape: tuple[int, ...], seed: int) -> None:
+    """A step, and a pass without one, give the same numbers to the bit."""
+    rng = np.random.default_rng(seed)
+    x = to_device(rng.normal(size=shape).astype(np.float32), plain.device)
+    y, other = plain.forward(x), planned.forward(x)
+    np.testing.assert_array_equal(to_host(y), to_host(other))
+    target = to_device(rng.normal(size=y.shape).astype(np.float32), plain.device)
+    assert plain.step(x, target, lr=0.01, momentum=0.9) == planned.step(x, target, lr=0.01, momentum=0.9)
+    for kept, found in ((plain.gradients, planned.gradients), (plain.parameters, planned.parameters),
+                        (plain.buffers, planned.buffers)):
+        for name in kept:
+            np.testing.assert_array_equal(to_host(kept[name]), to_host(found[name]), name)
+
+
+NETWORKS = (Twisted, Classifier, Unet, Resnet, Denoiser)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_steps_are_those_of_a_network_that_keeps_everything(network: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    plain, planned = both(network())
+    # Another batch, and then other images, are planned anew
+    shapes = [SHAPE, SHAPE, (3, *SHAPE[1:])] + ([] if network is Classifier else [(1, 1, 16, 14), SHAPE])
+    for seed, shape in enumerate(shapes):
+        assert_same(plain, planned, shape, seed)
+
+
+@pytest.mark.parametrize("network", few(NETWORKS, 1))
+def test_on_cuda(cuda: str, network: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    plain, planned = both(network(), cuda)
+    for seed in range(3):
+        assert_same(plain, planned, SHAPE, seed)
+
+
+@pytest.mark.parametrize("seed", few(range(40), 1))
+def test_random_graphs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    drawn = 0
+    while drawn < 5:
+        layers = random_graphs.draw_layers(rng, SHAPE)
+        if not layers or any(layer.kind == "Dropout" for layer in layers):
+            continue
+        drawn += 1
+        plain, planned = both(random_graphs.Network(layers))
+        for step in range(2):
+            assert_same(plain, planned, SHAPE, step)
+
+
+def test_only_the_last_output_is_kept() -> None:
+    _, net = both(Twisted())
+    x = np.ones(SHAPE, np.float32)
+    y = net.forward(x)
+    np.testing.assert_array_equal(net.output("last"), y)
+    with pytest.raises(EngineError, match="output: 'again' is not kept, expected 'last', or a network with keep_act"):
+        net.output("again")
+    net.loss(x)
+    assert net.backward() is None
+    np.testing.assert_array_equal(net.output("last"), y)
+    with pytest.raises(EngineError, match="output_gradient: that of 'again' is not kept"):
+        net.output_gradient("again")
+    with pytest.raises(EngineError, match="call forward first"):
+        net.loss(x)
+    net.update(lr=0.1)
+
+
+def test_buffers_that_are_needed_at_the_same_time_lie_apart(tmp_path: Path) -> None:
+    """At random, and nothing lies higher than all of them one behind the other; nothing lower than at one time."""
+    program = fortran_program.build(fortran_program.PROGRAMS / "place_buffers.f90", tmp_path)
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 5, 40, 40, 40):
+        size, first = rng.integers(1, 5000, count), rng.integers(0, 30, count)
+        last = first + rng.integers(0, 12, count)
+        text = "\n".join(f"{a} {b} {c}" for a, b, c in zip(size, first, last, strict=True))
+        out = subprocess.run([program], input=f"{count}\n{text}\n", capture_output=True, text=True, check=True).stdout
+        *offsets, total = map(int, out.split())
+        room = -(-size // 256) * 256
+        for i in range(count):
+            assert offsets[i] >= 0 and offsets[i] % 256 == 0 and offsets[i] + room[i] <= total
+            for j in range(i):
+                together = first[i] <= last[j] and first[j] <= last[i]
+                assert not together or offsets[i] + room[i] <= offsets[j] or offsets[j] + room[j] <= offsets[i]
+        most = max(int(room[(first <= t) & (t <= last)].sum()) for t in range(42))
+        assert most <= total <= 1.5 * most
+
+
+#: The growth of the process in bytes by two steps; VmHWM is the most that it ever had
+PEAK = """
+import sys, numpy as np, bridge
+from torch import nn
+def most():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+layers = [nn.Conv2d(1, 16, 3, padding=1), nn.LeakyReLU(0.1)]
+for _ in range(3):
+    layers += [nn.Conv2d(16, 16, 3, padding=1), nn.LeakyReLU(0.1)]
+net = bridge.Network.from_torch(nn.Sequential(*layers, nn.Conv2d(16, 1, 1)), keep_activations=sys.argv[1] == "all")
+small = np.ones((1, 1, 8, 8), np.float32)
+net.step(small, small, lr=0.1)
+x = np.ones((2, 1, 512, 512), np.float32)
+before = most()
+for _ in range(2):
+    net.step(x, x, lr=0.0)
+print(most() - before)
+"""
+
+
+def test_the_peak_of_memory_is_less_than_half() -> None:
+    """Four tensors of 16 channels and two gradients, in place of eight and eight."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("the peak is read from /proc, which is Linux's")
+    tensor = 16 * 2 * 512 * 512 * 4
+    plain, planned = (
+        int(subprocess.run([sys.executable, "-c", PEAK, kind], capture_output=True, text=True, check=True,
+                           env=os.environ | {"OMP_NUM_THREADS": "1"}).stdout) for kind in ("all", "needed"))
+    assert 16 * tensor < plain
+    assert planned < 8 * tensor
