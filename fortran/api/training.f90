@@ -14,8 +14,8 @@ module cnn_api_training
 
    ! f90wrap's code declares its arguments with these kinds and finds them here
    public :: c_double, c_int, c_int64_t
-   public :: network_forward, network_set_mask, network_loss, network_backward, network_update, network_step, &
-      & network_feed, network_step_fed, network_read_loss, network_captured
+   public :: network_forward, network_set_training, network_set_mask, network_loss, network_backward, network_update, &
+      & network_step, network_feed, network_step_fed, network_read_loss, network_captured
 
 contains
 
@@ -40,6 +40,23 @@ contains
          & int(rank))
       call hand_over(error, ierr, errmsg)
    end subroutine network_forward
+
+   !> Compute as in training (1), or as after it (0)
+   subroutine network_set_training(handle, training, ierr, errmsg)
+      !> The network's number
+      integer(c_int), intent(in) :: handle
+      !> 1 or 0
+      integer(c_int), intent(in) :: training
+      !> 0 good, 1 failed, 2 the training diverges
+      integer(c_int), intent(out) :: ierr
+      !> What is wrong, blank where nothing is
+      character(len=512), intent(out) :: errmsg
+      class(network_type), pointer :: network
+      type(error_type), allocatable :: error
+      call find_network(handle, network, error)
+      if (.not. allocated(error)) call network%set_training(training /= 0)
+      call hand_over(error, ierr, errmsg)
+   end subroutine network_set_training
 
    !> The mask that a layer takes in the next forward passes
    subroutine network_set_mask(handle, layer, mask, extent, ierr, errmsg)

@@ -58,6 +58,7 @@ module cnn_model_graph
       procedure :: criterion
       procedure :: set_mask
       procedure :: in_place
+      procedure :: switch
       procedure, private :: add_node, find_inputs, mark_sums, allocate_parameters, find_shapes, allocate_tensors
       procedure, private :: extent_of, bytes_of_output, operands_of
       final :: destroy
@@ -413,6 +414,18 @@ contains
       class(graph_type), intent(in) :: self
       layer_count = size(self%nodes)
    end function layer_count
+
+   !> Let the operations compute as in training or as after it
+   subroutine switch(self, training)
+      !> The graph
+      class(graph_type), intent(inout) :: self
+      !> In training
+      logical, intent(in) :: training
+      integer :: i
+      do i = 1, size(self%nodes)
+         self%nodes(i)%operation%evaluates = .not. training
+      end do
+   end subroutine switch
 
    !> Whether the backward pass takes the memory of outputs
    pure logical function in_place(self)

@@ -104,7 +104,8 @@ module cnn_model_network
       procedure :: backward
       procedure :: update
       procedure :: feed, step, step_fed, read_loss, is_captured
-      procedure :: in_place, fetch_loss, set_mask
+      procedure :: in_place, fetch_loss, set_mask, set_training
+      procedure :: switch => nothing_to_switch
       procedure :: close => close_network
       procedure, private :: queue_loss, outputs_released
    end type network_type
@@ -309,6 +310,28 @@ module cnn_model_network
    end interface
 
 contains
+
+   !> Compute as in training, or as it is done after it: by running statistics, and nothing is dropped. What was made for
+   !> evaluation stays so
+   subroutine set_training(self, training)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> As it was made, else as after training
+      logical, intent(in) :: training
+      call self%switch(training)
+      ! Outputs and a captured step are those of before
+      self%stage = stage_built
+      self%capture%state = capture_none
+   end subroutine set_training
+
+   subroutine nothing_to_switch(self, training)
+      !> Of layers that compute the same in training and after it
+      class(network_type), intent(inout) :: self
+      !> In training
+      logical, intent(in) :: training
+      associate (unused => self, also_unused => training)
+      end associate
+   end subroutine nothing_to_switch
 
    !> Whether the backward pass takes the memory of outputs
    pure logical function in_place(self)

@@ -27,6 +27,7 @@ module cnn_operations_normalization
       procedure :: find_shape => norm_shape
       procedure :: forward => norm_forward
       procedure :: backward => norm_backward
+      procedure, private :: by_batch
    end type batch_norm2d_type
 
 contains
@@ -68,7 +69,7 @@ contains
       associate (x => shapes(1))
          if (x%rank /= 4 .or. x%extent(3) /= self%num_features) then
             call self%refuse("input "//x%text(), "a shape (n, "//to_text(self%num_features)//", h, w)", error)
-         else if (self%training .and. all(x%extent([1, 2, 4]) == 1)) then
+         else if (self%by_batch() .and. all(x%extent([1, 2, 4]) == 1)) then
             call self%refuse("input "//x%text(), "more than one number in each channel", error)
          else
             y = x
@@ -88,7 +89,7 @@ contains
       type(tensor_type) :: state(2)
       call find_state(operands, state)
       call self%run(backend, "batch_norm", [operands%x(1), operands%w, state, operands%y], error, &
-         & [merge(1, 0, self%training)], [self%eps, self%momentum])
+         & [merge(1, 0, self%by_batch())], [self%eps, self%momentum])
    end subroutine norm_forward
 
    subroutine norm_backward(self, backend, operands, error)
@@ -103,8 +104,15 @@ contains
       type(tensor_type) :: state(2)
       call find_state(operands, state)
       call self%run(backend, "batch_norm_backward", [operands%x(1), operands%w(1), state, operands%dy, operands%dw, &
-         & operands%dx(1)], error, [merge(1, 0, self%training)], [self%eps])
+         & operands%dx(1)], error, [merge(1, 0, self%by_batch())], [self%eps])
    end subroutine norm_backward
+
+   !> Whether mean and variance are the batch's, which they always are where there are no running ones
+   pure logical function by_batch(self)
+      !> The node
+      class(batch_norm2d_type), intent(in) :: self
+      by_batch = self%training .and. .not. (self%evaluates .and. self%changes_state)
+   end function by_batch
 
    !> Running mean and variance; empty where there are none
    subroutine find_state(operands, state)

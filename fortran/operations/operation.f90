@@ -48,6 +48,8 @@ module cnn_operations_operation
       type(parameter_shape_type), allocatable :: state(:)
       !> Whether a forward pass changes that
       logical :: changes_state = .false.
+      !> Whether it computes as it does after training, though it was made for training
+      logical :: evaluates = .false.
    contains
       procedure, nopass :: arity => one
       procedure, nopass :: has_mask => no

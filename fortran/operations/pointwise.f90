@@ -4,7 +4,7 @@ module cnn_operations_pointwise
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp
-   use cnn_core_tensor, only : same_shape, shape_text, tensor_type
+   use cnn_core_tensor, only : same_memory, same_shape, shape_text, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
    use cnn_operations_operation, only : no, operands_type, operation_type, yes
@@ -49,7 +49,7 @@ module cnn_operations_pointwise
       procedure :: backward => tanh_backward
    end type tanh_type
 
-   !> x / (1 - p) where the mask is 1, else 0
+   !> x / (1 - p) where the mask is 1, else 0; x after training
    type, extends(operation_type), public :: dropout_type
       real(dp) :: p = 0.0_dp
    contains
@@ -113,7 +113,9 @@ contains
       type(tensor_type), intent(in) :: y
       !> Tensors without memory, or a mask of another shape
       type(error_type), allocatable, intent(out) :: error
-      if (same_shape(x, mask)) then
+      if (self%evaluates) then
+         if (.not. same_memory(x, y)) call self%run(backend, "copy", [x, y], error)
+      else if (same_shape(x, mask)) then
          call self%run(backend, "dropout", [x, mask, y], error, reals=[1.0_dp/(1.0_dp - self%p)])
       else
          call self%refuse("mask "//shape_text(mask%extent), "the input's shape "//shape_text(x%extent), error)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.exchange.optimizers import Optimizer, Sgd
 from bridge.operations.hyperparameters import numbers
 from bridge.operations.losses import LOSSES
+from bridge.operations.normalization import BatchNorm2d
 
 if TYPE_CHECKING:
     from torch import nn
@@ -96,6 +98,8 @@ class Network:
         1 the variances.
     masks : Masks
         The masks of dropouts, drawn for each forward pass unless they are given.
+    training : bool
+        Whether it computes as in training, see `train`.
     momenta : mutable mapping of str to array
         The same for parameters that have a momentum: from their first update with momentum on, or since
         ``net.momenta["conv1.weight"] = v``. `save` and `from_file` keep them; see `bridge.engine.network.momenta`.
@@ -132,6 +136,7 @@ class Network:
         self.momenta = Momenta(model, self._tensors, self._place, MOMENTUM)
         self.buffers = Views(state_places(model), self._tensors, STATE)
         self.masks = Masks(model, self._handle, dtype)
+        self.training = True
         for array in (*self.parameters.values(), *self.gradients.values()):
             array[...] = 0
         for layer in model.layers:
@@ -231,6 +236,30 @@ class Network:
         values = {name: to_host(array) for name, array in (*self.parameters.items(), *self.buffers.items())}
         return make_module(self.model, self.dtype, values, self.frozen)
 
+    def train(self, mode: bool = True) -> Network:
+        """Compute as in training from now on, or, with False, as after it, and return the network.
+
+        After training, batch normalisations take their running statistics, if they have any, and leave them as they
+        are; dropouts drop nothing. Those that were made for evaluation stay so in training, too; `save` writes all as
+        they were made.
+
+        Examples
+        --------
+        >>> from bridge.operations.pointwise import Dropout
+        >>> net = Network(Model((Dropout("drop", 0.5, inputs=("input",)),)))
+        >>> net.train(False).forward(np.ones((1, 2), np.float32))
+        array([[1., 1.]], dtype=float32)
+        """
+        wanted = flag("mode", mode)
+        with self._place.working(*self._inputs[-1:]):
+            extension.call("network_set_training", self._handle, int(wanted))
+        self.training, self._has_gradients = wanted, False
+        return self
+
+    def eval(self) -> Network:
+        """Return ``train(False)``."""
+        return self.train(False)
+
     @property
     def frozen(self) -> tuple[str, ...]:
         """Return the names of the parameters that no update changes, in the order of `parameters`. Set it to freeze
@@ -273,7 +302,7 @@ class Network:
         self._has_gradients = self._released = False
         self._hold(x)
         with self._place.working(x):
-            self.masks.draw(x.shape)
+            self._draw(x.shape)
             extension.call("network_forward", self._handle, x.address, x.extent, len(x.shape))
         self._inputs = (x,)
         return self._copy(len(self.model.layers), OUTPUT)
@@ -379,7 +408,7 @@ class Network:
         self._has_gradients = False
         with self._place.working(*given):
             try:
-                self.masks.draw(given[0].shape if given else self._fed)
+                self._draw(given[0].shape if given else self._fed)
                 if given:
                     self._hold(given[0])
                     x, t = given
@@ -520,6 +549,19 @@ class Network:
     def __reduce__(self) -> tuple[Any, ...]:
         raise ArgumentTypeError("a Network cannot be copied or pickled; expected save and from_file")
 
+    def _as_it_computes(self) -> Model:
+        """The model, whose normalisations take any number of elements after training."""
+        if self.training:
+            return self.model
+        return replace(self.model, layers=tuple(
+            replace(layer, training=False) if isinstance(layer, BatchNorm2d) and layer.track_running_stats else layer
+            for layer in self.model.layers))
+
+    def _draw(self, shape: tuple[int, ...]) -> None:
+        """Masks for an input, which only training takes."""
+        if self.training:
+            self.masks.draw(shape)
+
     def _is_alone(self, input: Array) -> bool:
         """Whether an input is one sample without a batch."""
         return self.model.sample_rank is not None and getattr(input, "ndim", None) == self.model.sample_rank
@@ -557,7 +599,7 @@ class Network:
             raise EngineError("this tensor does not exist yet: call forward, loss or backward first")
         if not self.model.is_chain and self._inputs:
             given = self._inputs[-1].shape
-            shape = (given, *self.model.output_shapes(given))[number]
+            shape = (given, *self._as_it_computes().output_shapes(given))[number]
         like = self._inputs[-1] if self._inputs else Operand(None, 0, (), self.dtype)
         found = self._place.empty(shape[self._alone:], like)
         with self._place.working(found):
