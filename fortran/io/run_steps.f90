@@ -131,8 +131,9 @@ contains
       if (allocated(error)) return
       call build_network(description, dtype, device, keep_activations, network, error)
       if (allocated(error)) then
-         if (index(error%message, "model") == 1 .or. index(error%message, "layer") == 1) &
+         if (index(error%message, "model") == 1 .or. index(error%message, "layer") == 1) then
             error%message = fixture%file%path//": "//error%message
+         end if
          return
       end if
       call fixture%read_weights(0, network, error)

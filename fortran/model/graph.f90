@@ -173,8 +173,8 @@ contains
       end associate
    end subroutine find_inputs
 
-   !> In the order of the backward pass the first to give a gradient overwrites it, and all others add to it. The input's
-   !> is nobody's where it is not kept
+   !> In the order of the backward pass the first to give a gradient overwrites it, and all others add to it. The
+   !> input's is nobody's where it is not kept
    pure subroutine mark_sums(self)
       !> With all nodes
       class(graph_type), intent(inout) :: self
@@ -452,8 +452,8 @@ contains
          end do
          layer%attributes = node%operation%attributes
          layer%output = node%output
-         if (self%in_place() .and. i < size(self%nodes)) layer%hidden_because = node%operation%name//" is not kept, "// &
-            & "expected "//self%nodes(size(self%nodes))%operation%name//", or a network with keep_activations=True"
+         if (self%in_place() .and. i < size(self%nodes)) layer%hidden_because = node%operation%name//" is not "// &
+            & "kept, expected "//self%nodes(size(self%nodes))%operation%name//", or a network with keep_activations=True"
          layer%output_gradient = node%output_gradient
          layer%rank = node%shape%rank
          layer%parameters = node%parameters

@@ -311,8 +311,8 @@ module cnn_model_network
 
 contains
 
-   !> Compute as in training, or as it is done after it: by running statistics, and nothing is dropped. What was made for
-   !> evaluation stays so
+   !> Compute as in training, or as it is done after it: by running statistics, and nothing is dropped. What was made
+   !> for evaluation stays so
    subroutine set_training(self, training)
       !> The network
       class(network_type), intent(inout) :: self
