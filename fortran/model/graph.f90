@@ -452,8 +452,10 @@ contains
          end do
          layer%attributes = node%operation%attributes
          layer%output = node%output
-         if (self%in_place() .and. i < size(self%nodes)) layer%hidden_because = node%operation%name//" is not "// &
-            & "kept, expected "//self%nodes(size(self%nodes))%operation%name//", or a network with keep_activations=True"
+         if (self%in_place() .and. i < size(self%nodes)) then
+            layer%hidden_because = node%operation%name//" is not kept, expected "// &
+               & self%nodes(size(self%nodes))%operation%name//", or a network with keep_activations=True"
+         end if
          layer%output_gradient = node%output_gradient
          layer%rank = node%shape%rank
          layer%parameters = node%parameters
