@@ -70,6 +70,10 @@ LOCAL = ("corrupted", "overwritten", "uninitialised")
 
 #: Kinds that are a number which was fitted to new weights, and those that keep what was there before
 FITTED, KEEPING = {"learning_rate", "clipped"}, {"stale", "previous_step", "accumulated"}
+#: What the new weights in the file say, and what it is where the next step computes with others
+NOT_UPDATED = "not updated"
+STALE_COPY = ("the file holds the weights before the update once more, and the next step computes with the updated ones: "
+              "the update is right, the copy that is written is old")
 #: Fewer numbers than this agree with a factor by chance
 ENOUGH = 4
 #: Numbers that are those of another tensor by chance are fewer
@@ -111,6 +115,8 @@ class _Doctor:
         self.found: dict[str, int] = {}
         #: weights as they should have been stored, by step and name, where the file's are wrong
         self.unsaved: dict[int, dict[str, Array]] = {}
+        #: layers whose weights in the file are older than those in use, and from which step on
+        self.stale: dict[str, int] = {}
 
     def run(self) -> Diagnosis:
         diagnosis = self.diagnosis
@@ -159,6 +165,10 @@ class _Doctor:
         case = self._case(judged.name, judged.step)
         if case is None:
             return None if self.diagnosis.findings else self._said(judged, [], None, "")
+        layer = getattr(case.right, "layer", None) or getattr(case.right, "node", None)
+        if layer is not None and judged.step > self.stale.get(layer.name, judged.step) and not judged.of_parameter:
+            # The weights that it follows from are known to be others than the file's
+            return None
         search = Search(case, self.deadline)
         if search.t <= 1 or _overflows(case.found, search.truth.value) or self._copied_wrongly(case):
             return None
@@ -352,7 +362,29 @@ class _Doctor:
             return None if self.diagnosis.findings else self._said(judged, [], None, "")
         search = Search(case, self.deadline)
         self.unsaved.setdefault(judged.step + 1, {})[parameter] = search.truth.value
-        return self._searched(judged, search)
+        finding = self._searched(judged, search)
+        if any(one.detail == NOT_UPDATED for one in finding.explanations) and self._was_updated(judged, parameter):
+            self.stale.setdefault(parameter.rpartition("/")[0], judged.step + 1)
+            copied = Explanation((kind("stale"),), STALE_COPY, 0.0)
+            finding = replace(finding, explanations=(copied,), runner_up=None)
+        return finding
+
+    def _was_updated(self, judged: Judged, parameter: str) -> bool:
+        """The forward pass of the next step is what the weights give that the file lacks."""
+        layer, step = parameter.rpartition("/")[0], judged.step
+        name, new = f"forward/{layer}", {}
+        for other in self.pair.start:
+            if other.rpartition("/")[0] == layer:
+                graph = self._graph(step)
+                case = None if graph is None else new_weights_case(self.pair, graph, step, other, True, self._graph)
+                if case is None:
+                    return False
+                new[other] = case.right.full(case.graph.arithmetic).value
+        case = self._case(name, step + 1) if step + 1 < self.pair.steps else None
+        if case is None or not case.graph.given(name) or Search(case, self.deadline).t <= 1:
+            return False
+        graph = StepGraph(self.pair, step + 1, case.graph.weights | new)
+        return Search(Case(name, graph, graph.operation(name), case.found), self.deadline).t <= 1
 
     def _by_right_gradient(self, judged: Judged) -> bool:
         """The weights moved by the gradient that follows from the candidate's own tensors."""

@@ -290,6 +290,20 @@ def test_saved_weights_scrambled(fixtures: dict[str, tuple[Path, Path]], tmp_pat
     assert "column-major" in findings[0].explanations[0].detail
 
 
+def test_a_copy_of_the_weights_that_is_never_refreshed(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """The next step was computed with weights that the file lacks: they were updated."""
+    fixture, right = fixtures["momentum"]
+    with h5py.File(right) as file:
+        first = {name: file[f"steps/0/weights/{name}"][...] for name in ("two/weight", "two/bias")}
+        later = [k for k in file["steps"] if k != "0"]
+    old = {f"steps/{k}/weights/{name}": given_by(w) for k in later for name, w in first.items()}
+    findings = said(fixture, plant(right, tmp_path / "stale.h5", old)).findings
+    assert [one.name for one in findings] == ["optimizer/two/weight", "optimizer/two/bias"]
+    assert all("the copy that is written is old" in one.explanations[0].detail for one in findings)
+    kept = said(fixture, train(fixture, tmp_path / "kept.h5", replace(update=lambda self, name, w, g: w)))
+    assert all(one.explanations[0].detail == "not updated" for one in kept.findings)
+
+
 def test_a_wrong_copy_in_the_file_is_one_finding(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     """What follows was computed from the right tensor: the gradients of `two` are not wrong themselves."""
     fixture, right = fixtures["plain"]
