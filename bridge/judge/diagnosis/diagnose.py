@@ -70,10 +70,12 @@ LOCAL = ("corrupted", "overwritten", "uninitialised")
 
 #: Kinds that are a number which was fitted to new weights, and those that keep what was there before
 FITTED, KEEPING = {"learning_rate", "clipped"}, {"stale", "previous_step", "accumulated"}
+#: Whose an operand is that is late by a step
+BEFORE = "the step before"
 #: What the new weights in the file say, and what it is where the next step computes with others
 NOT_UPDATED = "not updated"
-STALE_COPY = ("the file holds the weights before the update once more, and the next step computes with the updated ones: "
-              "the update is right, the copy that is written is old")
+STALE_COPY = ("the file holds the weights before the update once more, and the next step computes with the updated "
+              "ones: the update is right, the copy that is written is old")
 #: Fewer numbers than this agree with a factor by chance
 ENOUGH = 4
 #: Numbers that are those of another tensor by chance are fewer
@@ -100,6 +102,11 @@ def _holds(one: Explanation, step: list[Explanation], size: int) -> bool:
         return size >= ENOUGH and any(other.kinds == one.kinds for other in step)
     # In the first step memory holds 0, later what was there before
     return keys <= KEEPING and any({kind.key for kind in other.kinds} <= KEEPING for other in step)
+
+
+def _at(step: int, one: Explanation) -> Explanation:
+    """An explanation that some later step at which the tensor is wrong does not confirm."""
+    return replace(one, detail=f"at step {step}, but not at each later one: {one.detail}")
 
 
 class _Doctor:
@@ -191,6 +198,8 @@ class _Doctor:
             explanations = held
         elif len(explanations) > 1:
             explanations = self._also_later(judged, explanations)
+        if explanations and BEFORE in explanations[0].detail and search.case.updating is None:
+            explanations = [self._at_later_steps(judged, explanations[0]), *explanations[1:]]
         if explanations and explanations[0].kinds == (kind("learning_rate"),):
             explanations = self._rates_of_all_steps(judged, explanations)
         said = self._said(judged, explanations, runner_up, place.said)
@@ -260,7 +269,18 @@ class _Doctor:
         if size < ENOUGH:
             held = [one for one in held if not _is_fitted(one) or (one.kinds, one.detail) in known]
             return [one for one in held if self._is_of_gradient(judged, one)]
-        return held or [one for one in explanations if not _is_fitted(one)]
+        return held or [_at(judged.step, one) for one in explanations if not _is_fitted(one)]
+
+    def _at_later_steps(self, judged: Judged, one: Explanation) -> Explanation:
+        """What belongs to the step before is said of every wrong step, to be that of step 0, or of this step alone."""
+        later = [other for other in self.comparison.failures if other.name == judged.name and other.step > judged.step]
+        found = [self._explained(other) for other in later]
+        if all(_is_same(one, step) for step in found):
+            return one
+        first = replace(one, detail=one.detail.replace(BEFORE, "step 0"))
+        if judged.step == 1 and all(_is_same(first, step) for step in found):
+            return replace(first, detail=f"{first.detail}, at each later step, too: never refreshed")
+        return _at(judged.step, one)
 
     def _is_late(self, judged: Judged) -> bool:
         """Whether a tensor holds at each later step at which it is wrong what was right at the step before."""

@@ -304,6 +304,36 @@ def test_a_copy_of_the_weights_that_is_never_refreshed(fixtures: dict[str, tuple
     assert all(one.explanations[0].detail == "not updated" for one in kept.findings)
 
 
+def test_what_is_never_refreshed_is_of_the_first_step_at_every_later_one(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """At step 1 the weights of step 0 are those of the step before; at step 2 they are not."""
+    class Old(Operations):
+        def data_gradient(self, layer: Any, dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            w = self.buffers.setdefault(f"old {layer.name}", w.clone()) if layer.name == "two" else w
+            return super().data_gradient(layer, dz, x, w)
+
+    fixture, _ = fixtures["plain"]
+    first, *_ = said(fixture, train(fixture, tmp_path / "old.h5", Old)).findings
+    assert first.explanations[0].detail == "the weights of step 0, at each later step, too: never refreshed"
+
+
+def test_a_momentum_that_is_empty_at_one_step_says_which(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """Two buffers by turns: at step 1 there is none, at step 2 that of step 0."""
+    class Turns(Operations):
+        def update(self, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+            turn = self.buffers[f"turn {name}"] = 1 - self.buffers.get(f"turn {name}", torch.ones(1))
+            own = f"{name} {int(turn)}"
+            g = g + self.sgd.weight_decay * w
+            v = self.buffers[own] = (self.sgd.momentum * self.buffers[own] + (1 - self.sgd.dampening) * g
+                                     if own in self.buffers else g)
+            return w - self.sgd.lr * v
+
+    fixture, _ = fixtures["momentum"]
+    first, *_ = said(fixture, train(fixture, tmp_path / "turns.h5", Turns)).findings
+    assert first.explanations[0].detail.startswith("at step 1, but not at each later one: ")
+
+
 def test_a_wrong_copy_in_the_file_is_one_finding(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     """What follows was computed from the right tensor: the gradients of `two` are not wrong themselves."""
     fixture, right = fixtures["plain"]
