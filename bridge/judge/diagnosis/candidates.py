@@ -128,8 +128,8 @@ def _other_weights(case: Case, right: Forward | Data) -> Hypotheses:
     """Weights of the step before or after, or of the first."""
     layer = right.layer.name
     pair, step = case.graph.pair, case.graph.step
-    first = [(0, "the weights of step 0")] if step > 1 else []
-    for other, said in ((step - 1, "the weights of the step before"), (step + 1, "the weights after the update"), *first):
+    others = {step - 1: "the weights of the step before", step + 1: "the weights after the update"}
+    for other, said in ({0: "the weights of step 0"} | others if step > 1 else others).items():
         found = pair.parameters(pair.candidate, other) if other >= 0 else None
         if found is None or not all(np.isfinite(w).all() for w in found.values()):
             continue

@@ -13,13 +13,13 @@ import numpy as np
 
 from bridge.common.stages import attempt
 from bridge.common.threads import one_core
-from bridge.judge.diagnosis.candidates import Case
+from bridge.judge.diagnosis.candidates import MOST_IMAGES, Case, base_of
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import describe
 from bridge.judge.diagnosis.evidence.extent import extent
 from bridge.judge.diagnosis.evidence.view import AXES
-from bridge.judge.diagnosis.operations import Given
-from bridge.judge.diagnosis.output_faults import axis_names
+from bridge.judge.diagnosis.operations import Bounded, Given
+from bridge.judge.diagnosis.output_faults import axis_names, changed_numbers
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import Diagnosis, Explanation, Finding, Seen
 from bridge.judge.diagnosis.search import Search
@@ -122,6 +122,9 @@ class _Doctor:
         self.found: dict[str, int] = {}
         #: weights as they should have been stored, by step and name, where the file's are wrong
         self.unsaved: dict[int, dict[str, Array]] = {}
+        #: where the images of the first finding come from, and the right steps, of which nothing is in the file
+        self.images: list[int] = []
+        self.fresh: dict[int, StepGraph] = {}
         #: layers whose weights in the file are older than those in use, and from which step on
         self.stale: dict[str, int] = {}
 
@@ -176,10 +179,40 @@ class _Doctor:
         if layer is not None and judged.step > self.stale.get(layer.name, judged.step) and not judged.of_parameter:
             # The weights that it follows from are known to be others than the file's
             return None
+        if (same := self._damaged_alike(judged, case)) is not None:
+            return same
         search = Search(case, self.deadline)
         if search.t <= 1 or _overflows(case.found, search.truth.value) or self._copied_wrongly(case):
             return None
-        return self._searched(judged, search)
+        finding = self._searched(judged, search)
+        if not self.diagnosis.findings and finding.seen is not None and finding.seen.exact:
+            self.images = images_of(case.found, search.truth)
+        return finding
+
+    def _damaged_alike(self, judged: Judged, case: Case) -> Finding | None:
+        """What was damaged in the file as the first finding was: it is asked of the right tensor, of which no input is
+        in the file.
+        """
+        first = self.diagnosis.findings[0] if self.diagnosis.findings else None
+        if first is None or math.prod(self.pair.batch_shape) >= SMALL_BATCH:
+            return None
+        stored = [one for one in first.explanations if one.kinds == (kind("storage"),)]
+        if not stored and not self.images:
+            return None
+        graph = case.graph
+        if graph.step not in self.fresh:
+            self.fresh = {graph.step: StepGraph(self.pair, graph.step, graph.weights,
+                                                ignored=frozenset(self.pair.shapes))}
+        right = self.fresh[graph.step].operation(judged.name)
+        if self.images and axis_names(case.right.shape, case.name) == "nchw":
+            same = images_of(case.found, right.full(graph.arithmetic)) == self.images
+            return replace(self._said(judged, [], None, ""), seen=first.seen) if same else None
+        search = Search(replace(case, right=right), self.deadline)
+        for one in changed_numbers(base_of(right), search.found):
+            if stored and one.detail == stored[0].detail and not search.t <= 1:
+                t = search.t_of(one.operation.full(graph.arithmetic))
+                return self._said(judged, [replace(stored[0], t=t)], None, "") if t <= 1 else None
+        return None
 
     def _searched(self, judged: Judged, search: Search) -> Finding:
         place = search.place
@@ -198,7 +231,8 @@ class _Doctor:
             explanations = held
         elif len(explanations) > 1:
             explanations = self._also_later(judged, explanations)
-        if explanations and BEFORE in explanations[0].detail and search.case.updating is None:
+        of_before = bool(explanations) and BEFORE in explanations[0].detail and "later" not in explanations[0].detail
+        if of_before and search.case.updating is None:
             explanations = [self._at_later_steps(judged, explanations[0]), *explanations[1:]]
         if explanations and explanations[0].kinds == (kind("learning_rate"),):
             explanations = self._rates_of_all_steps(judged, explanations)
@@ -341,6 +375,10 @@ class _Doctor:
     def _copied_wrongly(self, case: Case) -> bool:
         """Right by the right inputs: only the file's copy of one is wrong, and that was found already."""
         graph = case.graph
+        if graph.step in self.fresh:
+            right = self.fresh[graph.step].operation(case.name)
+            if Search(replace(case, right=right), self.deadline).t <= 1:
+                return True
         wrong = [name for name in graph.inputs(case.name) if name in self.found]
         unsaved = self.unsaved.get(graph.step, {})
         if not wrong and not unsaved:
@@ -471,6 +509,23 @@ class _Doctor:
             if old is not None:
                 found[f"step {k}"] = old
         return found
+
+
+def images_of(found: Array, truth: Bounded) -> list[int]:
+    """Return which right image each image of a tensor is, -1 where it is 0; empty where one is none, or all are right.
+    """
+    value = truth.value
+    if value.ndim != 4 or not 1 < len(value) <= MOST_IMAGES:
+        return []
+    found = found.reshape(value.shape)
+    error = np.broadcast_to(np.zeros(1) if truth.error is None else truth.error, value.shape)
+    order = []
+    for i, image in enumerate(found):
+        near = [j for j in dict.fromkeys((i, *range(len(value)))) if (np.abs(image - value[j]) <= error[j]).all()]
+        if not near and image.any():
+            return []
+        order.append(near[0] if near else -1)
+    return order if order != list(range(len(value))) else []
 
 
 def _extent(search: Search) -> str:

@@ -104,8 +104,8 @@ def _zeros(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
         factor = 1.0
     signs = [right, *_operands(base.operation)]
     regular = not _at_random(lost[used]) or any(_by_sign(lost[used], one[used]) for one in signs)
-    if _frames(lost.reshape(shape)) or (factor == 1.0 and (isinstance(base.operation, ReluBackward) or regular
-                          or _along_an_axis(lost.reshape(shape)))):
+    if _frames(lost.reshape(shape)) or (factor == 1.0 and (
+            isinstance(base.operation, ReluBackward) or regular or _along_an_axis(lost.reshape(shape)))):
         return
     # Kept numbers are divided by the share that is kept, of a mask or of what it was drawn from
     probability = 1 - 1 / factor if factor != 1 else share
@@ -126,7 +126,7 @@ def _frames(lost: Array) -> bool:
     """What is kept is a rectangle of every image: the border is lost."""
     if lost.ndim != 4:
         return False
-    some = lost.any((0, 1))
+    some: Array = np.asarray(lost.any((0, 1)))
     rows, columns = (np.flatnonzero(~some.all(axis)) for axis in (1, 0))
     if not rows.size:
         return False

@@ -341,6 +341,24 @@ def test_a_wrong_copy_in_the_file_is_one_finding(fixtures: dict[str, tuple[Path,
     assert [finding.name for finding in said(fixture, wrong).findings] == ["grads/two/output"]
 
 
+def test_images_that_are_written_to_the_first_slot_are_one_damage(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """What follows from them in the file, masks above all, is no fault of its own."""
+    fixture, right = fixtures["plain"]
+    def last_alone(x: Array) -> Array:
+        return np.concatenate([x[-1:], np.zeros_like(x[1:])])
+
+    with h5py.File(right) as file:
+        names = [f"steps/{k}/grads/{layer}/output" for k in file["steps"] if "grads" in file[f"steps/{k}"]
+                 for layer, tensors in file[f"steps/{k}/grads"].items() if layer != "input" and "output" in tensors]
+    found = said(fixture, plant(right, tmp_path / "slots.h5", dict.fromkeys(names, last_alone)))
+    assert not found.pattern
+    first, *others = found.findings
+    assert first.seen is not None and "image 0 is" in first.seen.said
+    assert len(others) == len({name.partition("grads")[2] for name in names}) - 1
+    assert all(one.seen is first.seen and not one.explanations for one in others)
+
+
 def test_state_names_the_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     fixture = fixtures["plain"][0]
 
