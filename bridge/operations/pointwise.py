@@ -59,6 +59,12 @@ class LeakyRelu(Operation):
         return functional.leaky_relu(inputs[0], self.negative_slope)
 
 
+def _bell(z: Number) -> Number:
+    """The derivative of the sigmoid, ``e / (1 + e)**2`` with ``e = exp(-|z|)``; that of tanh(z/2), times 2."""
+    e = (z > 0).choose(-z, z).exp()
+    return e / ((1.0 + e) * (1.0 + e))
+
+
 @dataclass(frozen=True)
 class Sigmoid(Operation):
     """``1 / (1 + exp(-z))``."""
@@ -71,9 +77,9 @@ class Sigmoid(Operation):
         return inputs[0].sigmoid()
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
-        """Return ``dy * y * (1 - y)`` from the output y."""
+        """Return ``dy * y * (1 - y)`` from the output y, or the same from z: whichever way is the least exact."""
         y = inputs[0].sigmoid()
-        return [dy * (y * (1.0 - y))], {}
+        return [dy * (y * (1.0 - y)).or_as(y - y * y).or_as(_bell(inputs[0]))], {}
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.sigmoid(z)``."""
@@ -92,9 +98,9 @@ class Tanh(Operation):
         return inputs[0].tanh()
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
-        """Return ``dy * (1 - y*y)`` from the output y."""
+        """Return ``dy * (1 - y*y)`` from the output y, or ``dy / cosh(z)**2``: whichever way is the least exact."""
         y = inputs[0].tanh()
-        return [dy * (1.0 - y * y)], {}
+        return [dy * (1.0 - y * y).or_as((1.0 - y) * (1.0 + y)).or_as(_bell(inputs[0] * 2.0) * 4.0)], {}
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.tanh(z)``."""
@@ -128,7 +134,8 @@ class Dropout(Operation):
         return [self._kept(dy, parameters)], {}
 
     def _kept(self, x: Number, parameters: Mapping[str, Number]) -> Number:
-        return (parameters["mask"] > 0.5).choose(x * (1 / (1 - self.p)), 0.0)
+        # 1 - p is a difference of rounded numbers
+        return (parameters["mask"] > 0.5).choose(x / (x.exact(1.0) - self.p), 0.0)
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``x * mask / (1 - p)``."""

@@ -39,14 +39,14 @@ class Softmax(_OverChannels):
     kind: ClassVar[str] = "softmax"
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
-        """Return the probabilities."""
+        """Return the probabilities, or the exponential of their logarithms: whichever way is the less exact."""
         powers = _below_largest(inputs[0]).exp()
-        return powers / _summed(powers)
+        return (powers / _summed(powers)).or_as(LogSoftmax("").forward(inputs, parameters).exp())
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
-        """Return ``y * (dy - sum(dy * y))`` from the output y."""
+        """Return ``y * (dy - sum(dy * y))`` from the output y, or the same multiplied out."""
         y = self.forward(inputs, parameters)
-        return [y * (dy - _summed(dy * y))], {}
+        return [(y * (dy - _summed(dy * y))).or_as(y * dy - y * _summed(dy * y))], {}
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``x.softmax(1)``."""

@@ -200,6 +200,62 @@ def test_a_batch_norm_may_be_multiplied_out() -> None:
     assert 0.3 < worst <= 1, worst
 
 
+#: Ways to write a derivative in float32, from z, dy, and y where that is known
+ONE = np.float32(1)
+WAYS: dict[str, tuple[Operation, Callable[..., Any]]] = {
+    "1 - y*y": (Tanh("it"), lambda z, dy, y: dy * (ONE - y * y)),
+    "(1 - y)*(1 + y)": (Tanh("it"), lambda z, dy, y: dy * ((ONE - y) * (ONE + y))),
+    "dy - dy*y*y": (Tanh("it"), lambda z, dy, y: dy - dy * y * y),
+    "1/cosh**2": (Tanh("it"), lambda z, dy, y: dy / (np.cosh(z) * np.cosh(z))),
+    "1/cosh, squared": (Tanh("it"), lambda z, dy, y: dy * (ONE / np.cosh(z)) ** 2),
+    "y*(1 - y)": (Sigmoid("it"), lambda z, dy, y: dy * (y * (ONE - y))),
+    "y - y*y": (Sigmoid("it"), lambda z, dy, y: dy * (y - y * y)),
+    "(dy*y)*(1 - y)": (Sigmoid("it"), lambda z, dy, y: (dy * y) * (ONE - y)),
+    "e/(1 + e)**2": (Sigmoid("it"), lambda z, dy, y: dy * (np.exp(-np.abs(z)) / (ONE + np.exp(-np.abs(z))) ** 2)),
+    "y*(dy - sum)": (Softmax("it"), lambda z, dy, y: y * (dy - (y * dy).sum(1, keepdims=True))),
+    "y*dy - y*sum": (Softmax("it"), lambda z, dy, y: y * dy - y * (y * dy).sum(1, keepdims=True)),
+    "dy - exp(y)*sum": (LogSoftmax("it"), lambda z, dy, y: dy - np.exp(y) * dy.sum(1, keepdims=True)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_derivative_may_be_written_in_any_way(way: str) -> None:
+    """Each is inside the bound, which is a few roundings wide: a hundred of them are far outside."""
+    arithmetic = Arithmetic(total_roundoff("float32"))
+    it, formula = WAYS[way]
+    worst = 0.0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        z, dy = (scale * rng.standard_normal((2, 6, 16, 16)).astype(np.float32) for scale in (np.float32(2), ONE))
+        y = it.torch_forward([torch.from_numpy(z)], {}).numpy()
+        (right,), _ = it.backward(Bounded(dy, 0.0, arithmetic), [Bounded(z, 0.0, arithmetic)], {})
+        with np.errstate(over="ignore", under="ignore"):
+            found = formula(z, dy, y)
+        worst = max(worst, measure(found, right.value, right.error).t)
+        wrong = found * np.float32(1 + 2e-5)
+        assert measure(wrong, right.value, right.error).t > 4
+    assert 0.05 < worst <= 1, worst
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9, 0.99])
+def test_dropout_may_compute_its_scale_in_float32(p: float) -> None:
+    arithmetic = Arithmetic(total_roundoff("float32"))
+    x = np.random.default_rng(1).standard_normal((2, 3, 8, 8)).astype(np.float32)
+    kept = np.ones_like(x)
+    right = Dropout("it", p).forward([Bounded(x, 0.0, arithmetic)], {"mask": Bounded(kept, 0.0, arithmetic)})
+    for found in (x * (ONE / (ONE - np.float32(p))), x / (ONE - np.float32(p)), x * np.float32(1 / (1 - p))):
+        assert measure(found, right.value, right.error).t <= 1
+
+
+def test_a_softmax_may_be_the_exponential_of_its_logarithm() -> None:
+    arithmetic = Arithmetic(total_roundoff("float32"))
+    for seed in range(20):
+        x = (8 * np.random.default_rng(seed).standard_normal((2, 5, 8, 8))).astype(np.float32)
+        right = Softmax("it").forward([Bounded(x, 0.0, arithmetic)], {})
+        found = torch.from_numpy(x).log_softmax(1).exp().numpy()
+        assert measure(found, right.value, right.error).t <= 1
+
+
 def test_running_statistics() -> None:
     """In training they follow the batch, else they are what normalises; each by PyTorch, and far from the other."""
     for precision in ("float32", "float64"):

@@ -125,10 +125,11 @@ def rare_operation_faults(case: Case) -> Hypotheses:
 
 
 def _other_weights(case: Case, right: Forward | Data) -> Hypotheses:
-    """Weights of the step before or after."""
+    """Weights of the step before or after, or of the first."""
     layer = right.layer.name
     pair, step = case.graph.pair, case.graph.step
-    for other, said in ((step - 1, "the weights of the step before"), (step + 1, "the weights after the update")):
+    others = {step - 1: "the weights of the step before", step + 1: "the weights after the update"}
+    for other, said in ({0: "the weights of step 0"} | others if step > 1 else others).items():
         found = pair.parameters(pair.candidate, other) if other >= 0 else None
         if found is None or not all(np.isfinite(w).all() for w in found.values()):
             continue
@@ -176,6 +177,9 @@ def _earlier_target(case: Case, right: Loss | LossGradient) -> Hypotheses:
     if case.before is not None:
         yield hypothesis("other_target", "the targets of the step before",
                          right.replaced(target=case.before.value(TARGET).value))
+    if case.graph.step > 1:
+        first = StepGraph(case.graph.pair, 0, case.graph.pair.start)
+        yield hypothesis("other_target", "the targets of step 0", right.replaced(target=first.value(TARGET).value))
 
 
 def _bias_afterwards(case: Case, right: Relu) -> Hypotheses:

@@ -13,13 +13,13 @@ import numpy as np
 
 from bridge.common.stages import attempt
 from bridge.common.threads import one_core
-from bridge.judge.diagnosis.candidates import Case
+from bridge.judge.diagnosis.candidates import MOST_IMAGES, Case, base_of
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import describe
 from bridge.judge.diagnosis.evidence.extent import extent
 from bridge.judge.diagnosis.evidence.view import AXES
-from bridge.judge.diagnosis.operations import Given
-from bridge.judge.diagnosis.output_faults import axis_names
+from bridge.judge.diagnosis.operations import Bounded, Given
+from bridge.judge.diagnosis.output_faults import axis_names, changed_numbers
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import Diagnosis, Explanation, Finding, Seen
 from bridge.judge.diagnosis.search import Search
@@ -70,6 +70,12 @@ LOCAL = ("corrupted", "overwritten", "uninitialised")
 
 #: Kinds that are a number which was fitted to new weights, and those that keep what was there before
 FITTED, KEEPING = {"learning_rate", "clipped"}, {"stale", "previous_step", "accumulated"}
+#: Whose an operand is that is late by a step
+BEFORE = "the step before"
+#: What the new weights in the file say, and what it is where the next step computes with others
+NOT_UPDATED = "not updated"
+STALE_COPY = ("the file holds the weights before the update once more, and the next step computes with the updated "
+              "ones: the update is right, the copy that is written is old")
 #: Fewer numbers than this agree with a factor by chance
 ENOUGH = 4
 #: Numbers that are those of another tensor by chance are fewer
@@ -98,6 +104,11 @@ def _holds(one: Explanation, step: list[Explanation], size: int) -> bool:
     return keys <= KEEPING and any({kind.key for kind in other.kinds} <= KEEPING for other in step)
 
 
+def _at(step: int, one: Explanation) -> Explanation:
+    """An explanation that some later step at which the tensor is wrong does not confirm."""
+    return replace(one, detail=f"at step {step}, but not at each later one: {one.detail}")
+
+
 class _Doctor:
     """The state of one diagnosis."""
 
@@ -111,6 +122,11 @@ class _Doctor:
         self.found: dict[str, int] = {}
         #: weights as they should have been stored, by step and name, where the file's are wrong
         self.unsaved: dict[int, dict[str, Array]] = {}
+        #: where the images of the first finding come from, and the right steps, of which nothing is in the file
+        self.images: list[int] = []
+        self.fresh: dict[int, StepGraph] = {}
+        #: layers whose weights in the file are older than those in use, and from which step on
+        self.stale: dict[str, int] = {}
 
     def run(self) -> Diagnosis:
         diagnosis = self.diagnosis
@@ -159,10 +175,44 @@ class _Doctor:
         case = self._case(judged.name, judged.step)
         if case is None:
             return None if self.diagnosis.findings else self._said(judged, [], None, "")
+        layer = getattr(case.right, "layer", None) or getattr(case.right, "node", None)
+        if layer is not None and judged.step > self.stale.get(layer.name, judged.step) and not judged.of_parameter:
+            # The weights that it follows from are known to be others than the file's
+            return None
+        if (same := self._damaged_alike(judged, case)) is not None:
+            return same
         search = Search(case, self.deadline)
         if search.t <= 1 or _overflows(case.found, search.truth.value) or self._copied_wrongly(case):
             return None
-        return self._searched(judged, search)
+        finding = self._searched(judged, search)
+        if not self.diagnosis.findings and finding.seen is not None and finding.seen.exact:
+            self.images = images_of(case.found, search.truth)
+        return finding
+
+    def _damaged_alike(self, judged: Judged, case: Case) -> Finding | None:
+        """What was damaged in the file as the first finding was: it is asked of the right tensor, of which no input is
+        in the file.
+        """
+        first = self.diagnosis.findings[0] if self.diagnosis.findings else None
+        if first is None or math.prod(self.pair.batch_shape) >= SMALL_BATCH:
+            return None
+        stored = [one for one in first.explanations if one.kinds == (kind("storage"),)]
+        if not stored and not self.images:
+            return None
+        graph = case.graph
+        if graph.step not in self.fresh:
+            self.fresh = {graph.step: StepGraph(self.pair, graph.step, graph.weights,
+                                                ignored=frozenset(self.pair.shapes))}
+        right = self.fresh[graph.step].operation(judged.name)
+        if self.images and axis_names(case.right.shape, case.name) == "nchw":
+            same = images_of(case.found, right.full(graph.arithmetic)) == self.images
+            return replace(self._said(judged, [], None, ""), seen=first.seen) if same else None
+        search = Search(replace(case, right=right), self.deadline)
+        for one in changed_numbers(base_of(right), search.found):
+            if stored and one.detail == stored[0].detail and not search.t <= 1:
+                t = search.t_of(one.operation.full(graph.arithmetic))
+                return self._said(judged, [replace(stored[0], t=t)], None, "") if t <= 1 else None
+        return None
 
     def _searched(self, judged: Judged, search: Search) -> Finding:
         place = search.place
@@ -181,6 +231,9 @@ class _Doctor:
             explanations = held
         elif len(explanations) > 1:
             explanations = self._also_later(judged, explanations)
+        of_before = bool(explanations) and BEFORE in explanations[0].detail and "later" not in explanations[0].detail
+        if of_before and search.case.updating is None:
+            explanations = [self._at_later_steps(judged, explanations[0]), *explanations[1:]]
         if explanations and explanations[0].kinds == (kind("learning_rate"),):
             explanations = self._rates_of_all_steps(judged, explanations)
         said = self._said(judged, explanations, runner_up, place.said)
@@ -250,7 +303,18 @@ class _Doctor:
         if size < ENOUGH:
             held = [one for one in held if not _is_fitted(one) or (one.kinds, one.detail) in known]
             return [one for one in held if self._is_of_gradient(judged, one)]
-        return held or [one for one in explanations if not _is_fitted(one)]
+        return held or [_at(judged.step, one) for one in explanations if not _is_fitted(one)]
+
+    def _at_later_steps(self, judged: Judged, one: Explanation) -> Explanation:
+        """What belongs to the step before is said of every wrong step, to be that of step 0, or of this step alone."""
+        later = [other for other in self.comparison.failures if other.name == judged.name and other.step > judged.step]
+        found = [self._explained(other) for other in later]
+        if all(_is_same(one, step) for step in found):
+            return one
+        first = replace(one, detail=one.detail.replace(BEFORE, "step 0"))
+        if judged.step == 1 and all(_is_same(first, step) for step in found):
+            return replace(first, detail=f"{first.detail}, at each later step, too: never refreshed")
+        return _at(judged.step, one)
 
     def _is_late(self, judged: Judged) -> bool:
         """Whether a tensor holds at each later step at which it is wrong what was right at the step before."""
@@ -311,6 +375,10 @@ class _Doctor:
     def _copied_wrongly(self, case: Case) -> bool:
         """Right by the right inputs: only the file's copy of one is wrong, and that was found already."""
         graph = case.graph
+        if graph.step in self.fresh:
+            right = self.fresh[graph.step].operation(case.name)
+            if Search(replace(case, right=right), self.deadline).t <= 1:
+                return True
         wrong = [name for name in graph.inputs(case.name) if name in self.found]
         unsaved = self.unsaved.get(graph.step, {})
         if not wrong and not unsaved:
@@ -352,7 +420,29 @@ class _Doctor:
             return None if self.diagnosis.findings else self._said(judged, [], None, "")
         search = Search(case, self.deadline)
         self.unsaved.setdefault(judged.step + 1, {})[parameter] = search.truth.value
-        return self._searched(judged, search)
+        finding = self._searched(judged, search)
+        if any(one.detail == NOT_UPDATED for one in finding.explanations) and self._was_updated(judged, parameter):
+            self.stale.setdefault(parameter.rpartition("/")[0], judged.step + 1)
+            copied = Explanation((kind("stale"),), STALE_COPY, 0.0)
+            finding = replace(finding, explanations=(copied,), runner_up=None)
+        return finding
+
+    def _was_updated(self, judged: Judged, parameter: str) -> bool:
+        """The forward pass of the next step is what the weights give that the file lacks."""
+        layer, step = parameter.rpartition("/")[0], judged.step
+        name, new = f"forward/{layer}", {}
+        for other in self.pair.start:
+            if other.rpartition("/")[0] == layer:
+                graph = self._graph(step)
+                case = None if graph is None else new_weights_case(self.pair, graph, step, other, True, self._graph)
+                if case is None:
+                    return False
+                new[other] = case.right.full(case.graph.arithmetic).value
+        case = self._case(name, step + 1) if step + 1 < self.pair.steps else None
+        if case is None or not case.graph.given(name) or Search(case, self.deadline).t <= 1:
+            return False
+        graph = StepGraph(self.pair, step + 1, case.graph.weights | new)
+        return Search(Case(name, graph, graph.operation(name), case.found), self.deadline).t <= 1
 
     def _by_right_gradient(self, judged: Judged) -> bool:
         """The weights moved by the gradient that follows from the candidate's own tensors."""
@@ -419,6 +509,23 @@ class _Doctor:
             if old is not None:
                 found[f"step {k}"] = old
         return found
+
+
+def images_of(found: Array, truth: Bounded) -> list[int]:
+    """Return which right image each image of a tensor is, -1 where it is 0; empty where one is none, or all are right.
+    """
+    value = truth.value
+    if value.ndim != 4 or not 1 < len(value) <= MOST_IMAGES:
+        return []
+    found = found.reshape(value.shape)
+    error = np.broadcast_to(np.zeros(1) if truth.error is None else truth.error, value.shape)
+    order = []
+    for i, image in enumerate(found):
+        near = [j for j in dict.fromkeys((i, *range(len(value)))) if (np.abs(image - value[j]) <= error[j]).all()]
+        if not near and image.any():
+            return []
+        order.append(near[0] if near else -1)
+    return order if order != list(range(len(value))) else []
 
 
 def _extent(search: Search) -> str:

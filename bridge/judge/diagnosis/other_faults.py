@@ -21,6 +21,7 @@ from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.output_faults import axis_names, matching
 from bridge.judge.diagnosis.padding import window
 from bridge.judge.diagnosis.step_graph import StepGraph
+from bridge.judge.diagnosis.value_faults import Kept
 
 Array = np.ndarray
 
@@ -86,10 +87,22 @@ def loss_faults(loss: Loss) -> Hypotheses:
 def loss_gradient_faults(dy: LossGradient, found: Array) -> Hypotheses:
     """Yield what the gradient of the loss may be instead; factors are tried on what comes out."""
     yield from _targets(dy)
+    yield from _frames(dy)
     # Of many images each target is found by its likeness
     implied = dy.y.value - found.reshape(dy.shape) / (2 * dy.scale)
     if len(implied) > FEW and (order := matching(dy.target, implied, 0)) is not None:
         yield _ordered(dy, tuple(order))
+
+
+def _frames(dy: LossGradient) -> Hypotheses:
+    """A border that the loss leaves out: of the sum, or of the mean, too."""
+    for width in (1, 2, 3, 4) if len(dy.shape) == 4 and min(dy.shape[2:]) > 8 else ():
+        inside = np.zeros(dy.shape, bool)
+        inside[..., width:-width, width:-width] = True
+        said = f"a border of {width} does not count in the loss"
+        yield hypothesis("padding_width", said, Kept(dy.shape, dy, inside.reshape(-1)))
+        mean = f"{said}, and the mean is over the rest"
+        yield hypothesis("padding_width", mean, Kept(dy.shape, dy, inside.reshape(-1), inside.size / inside.sum()))
 
 
 def _targets(right: Loss | LossGradient) -> Hypotheses:

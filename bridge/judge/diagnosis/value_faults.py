@@ -104,8 +104,8 @@ def _zeros(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
         factor = 1.0
     signs = [right, *_operands(base.operation)]
     regular = not _at_random(lost[used]) or any(_by_sign(lost[used], one[used]) for one in signs)
-    if factor == 1.0 and (isinstance(base.operation, ReluBackward) or regular
-                          or _along_an_axis(lost.reshape(shape))):
+    if _frames(lost.reshape(shape)) or (factor == 1.0 and (
+            isinstance(base.operation, ReluBackward) or regular or _along_an_axis(lost.reshape(shape)))):
         return
     # Kept numbers are divided by the share that is kept, of a mask or of what it was drawn from
     probability = 1 - 1 / factor if factor != 1 else share
@@ -120,6 +120,18 @@ def _along_an_axis(lost: Array) -> bool:
     """So many whole rows, channels or taps are spared that chance did not do it."""
     shares = (lost.mean(tuple(i for i in range(lost.ndim) if i != axis)) for axis in range(lost.ndim))
     return any((1 - lost.mean()) ** ((share == 0).mean() * lost.size) < BY_CHANCE for share in shares)
+
+
+def _frames(lost: Array) -> bool:
+    """What is kept is a rectangle of every image: the border is lost."""
+    if lost.ndim != 4:
+        return False
+    some: Array = np.asarray(lost.any((0, 1)))
+    rows, columns = (np.flatnonzero(~some.all(axis)) for axis in (1, 0))
+    if not rows.size:
+        return False
+    inside = some[rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1]
+    return inside.size < some.size and not inside.any()
 
 
 def _at_random(lost: Array) -> bool:

@@ -15,11 +15,12 @@ from torch.nn import functional
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
-from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
+from bridge.judge.diagnosis.evidence.describe import _through, chosen, describe, known_tensors
 from bridge.judge.diagnosis.evidence.extent import extent
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
 from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.slices import mixtures, moved
+from bridge.judge.diagnosis.evidence.values import functions
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.pattern import pattern
@@ -432,6 +433,40 @@ def test_what_leaves_more_than_rounding_is_reported_as_unknown() -> None:
     for rest, unknown in ((0.005, True), (0.0, False)):
         lines = finding_lines(1, Finding(Z, 0, "conv two", 9.0, seen=Seen("a description", "the code", rest)))
         assert ("Unknown structure" in lines[0], "a description" in lines[0].lower()) == (unknown, not unknown), lines
+
+
+def view_of(found: Array, right: Array, name: str) -> View:
+    return View(found, right, np.full(right.shape, 1e-9), AXES[name])
+
+
+def test_a_place_is_true_of_every_element_in_it() -> None:
+    """Eight of nine taps of a channel are right."""
+    right = np.random.default_rng(3).normal(size=(1, 16, 3, 3))
+    tail = at(right.ravel(), np.s_[80:], 0.0).reshape(right.shape)
+    said = [one.said for one in _through("the step", view_of(tail, right, "kcrs"), lambda: False)]
+    assert said == ["right but for the step: in the last 64 elements in memory it is 0"]
+    some = right * np.where(np.arange(16) < 8, 1.0, 0.0)[None, :, None, None]
+    some[0, 9, 1, :2], some[0, 12, 0] = right[0, 9, 1, :2], right[0, 12, 0]
+    some[0, 15, 1:] = right[0, 15, 1:]
+    said = [one.said for one in _through("the step", view_of(some, right, "kcrs"), lambda: False)]
+    assert said == ["right but for the step: in 61 of 144 elements, in input channels 8 to 15 of 16, it is 0"]
+
+
+def test_channels_are_before_or_after_by_their_numbers() -> None:
+    right = np.random.default_rng(4).normal(size=16)
+    found = [at(right, np.s_[8:], right[:8]), np.roll(right, 3)]
+    said = [next(iter(moved(view_of(one, right, "k")))).said for one in found]
+    assert said == ["each channel holds what belongs to the channel 8 before it",
+                    "each channel holds what belongs to the channel 3 before it, around the end"]
+
+
+def test_a_power_is_told_of_numbers_that_differ() -> None:
+    """Of numbers around 1 every smooth function is a power."""
+    rng = np.random.default_rng(5)
+    for spread, known in ((0.01, False), (2.0, True)):
+        right = np.exp(spread * rng.normal(size=(1, 64, 3, 3)))
+        seen_so = [one.said for one in functions(view_of(0.5 * right**1.8, right, "kcrs"))]
+        assert any("to the power 1.8" in one for one in seen_so) is known
 
 
 def test_what_is_only_a_fit_is_no_cause() -> None:

@@ -180,6 +180,12 @@ def dropped(x: Array) -> Array:
     return np.where(np.random.default_rng(3).random(x.shape) < 0.25, 0.0, x / 0.75)
 
 
+def cropped(g: Array) -> Array:
+    inner = np.zeros_like(g)
+    inner[..., 2:-2, 2:-2] = g[..., 2:-2, 2:-2]
+    return inner * g.size / inner[..., 2:-2, 2:-2].size
+
+
 FURTHER: list[tuple[str, Callable[[Lab], Array], str, str]] = [
     (DW, lambda lab: changed(lab, DW, dz=Bounded(counted(lab.right("grads/two/output"), 4, 2))), "part_of_batch",
      "row 4 of dz is summed twice"),
@@ -195,6 +201,8 @@ FURTHER: list[tuple[str, Callable[[Lab], Array], str, str]] = [
     ("forward/relu", lambda lab: np.minimum(lab.right("forward/relu"), 0.5), "clipped", "clipped above 0.5"),
     (DX, lambda lab: np.where(np.abs(lab.right(DX)) < 1e-4, 0, lab.right(DX)), "underflow", "is 0"),
     (Z, lambda lab: dropped(lab.right(Z)), "dropout", "p = 0.25"),
+    ("grads/three/output", lambda lab: cropped(lab.right("grads/three/output")), "padding_width",
+     "a border of 2 does not count in the loss, and the mean is over the rest"),
     ("grads/three/output", lambda lab: changed(lab, "grads/three/output", target=targets(lab)[[1, 3, 0, 2]]),
      "other_target", "targets of images in the order 1, 3, 0, 2"),
     ("loss", lambda lab: changed(lab, "loss", target=targets(lab)[::-1]), "other_target", "in the order 3, 2, 1, 0"),
@@ -225,6 +233,12 @@ def test_what_is_met_more_rarely(lab: Lab, name: str, wrong: Callable[[Lab], Arr
 def test_zeros_in_a_pattern_are_no_dropout(lab: Lab, wrong: Callable[[Array], Array]) -> None:
     explanations, _ = lab.search(DX, wrong(lab.right(DX)), seconds=3.0)
     assert not {"dropout", "underflow"} & {key for one in explanations for key in keys(one)}
+
+
+def test_a_border_of_zeros_is_no_dropout(lab: Lab) -> None:
+    """Though the rest is divided by the share that is kept."""
+    explanations, _ = lab.search(DX, cropped(lab.right(DX)), seconds=3.0)
+    assert not any("dropout" in keys(one) for one in explanations)
 
 
 def test_what_no_fault_explains_is_nearly_one_of_them_or_none(lab: Lab) -> None:

@@ -290,11 +290,73 @@ def test_saved_weights_scrambled(fixtures: dict[str, tuple[Path, Path]], tmp_pat
     assert "column-major" in findings[0].explanations[0].detail
 
 
+def test_a_copy_of_the_weights_that_is_never_refreshed(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """The next step was computed with weights that the file lacks: they were updated."""
+    fixture, right = fixtures["momentum"]
+    with h5py.File(right) as file:
+        first = {name: file[f"steps/0/weights/{name}"][...] for name in ("two/weight", "two/bias")}
+        later = [k for k in file["steps"] if k != "0"]
+    old = {f"steps/{k}/weights/{name}": given_by(w) for k in later for name, w in first.items()}
+    findings = said(fixture, plant(right, tmp_path / "stale.h5", old)).findings
+    assert [one.name for one in findings] == ["optimizer/two/weight", "optimizer/two/bias"]
+    assert all("the copy that is written is old" in one.explanations[0].detail for one in findings)
+    kept = said(fixture, train(fixture, tmp_path / "kept.h5", replace(update=lambda self, name, w, g: w)))
+    assert all(one.explanations[0].detail == "not updated" for one in kept.findings)
+
+
+def test_what_is_never_refreshed_is_of_the_first_step_at_every_later_one(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """At step 1 the weights of step 0 are those of the step before; at step 2 they are not."""
+    class Old(Operations):
+        def data_gradient(self, layer: Any, dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            w = self.buffers.setdefault(f"old {layer.name}", w.clone()) if layer.name == "two" else w
+            return super().data_gradient(layer, dz, x, w)
+
+    fixture, _ = fixtures["plain"]
+    first, *_ = said(fixture, train(fixture, tmp_path / "old.h5", Old)).findings
+    assert first.explanations[0].detail == "the weights of step 0, at each later step, too: never refreshed"
+
+
+def test_a_momentum_that_is_empty_at_one_step_says_which(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """Two buffers by turns: at step 1 there is none, at step 2 that of step 0."""
+    class Turns(Operations):
+        def update(self, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+            turn = self.buffers[f"turn {name}"] = 1 - self.buffers.get(f"turn {name}", torch.ones(1))
+            own = f"{name} {int(turn)}"
+            g = g + self.sgd.weight_decay * w
+            v = self.buffers[own] = (self.sgd.momentum * self.buffers[own] + (1 - self.sgd.dampening) * g
+                                     if own in self.buffers else g)
+            return w - self.sgd.lr * v
+
+    fixture, _ = fixtures["momentum"]
+    first, *_ = said(fixture, train(fixture, tmp_path / "turns.h5", Turns)).findings
+    assert first.explanations[0].detail.startswith("at step 1, but not at each later one: ")
+
+
 def test_a_wrong_copy_in_the_file_is_one_finding(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     """What follows was computed from the right tensor: the gradients of `two` are not wrong themselves."""
     fixture, right = fixtures["plain"]
     wrong = plant(right, tmp_path / "w.h5", {"steps/0/grads/two/output": lambda g: np.roll(g, 1, 3)})
     assert [finding.name for finding in said(fixture, wrong).findings] == ["grads/two/output"]
+
+
+def test_images_that_are_written_to_the_first_slot_are_one_damage(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """What follows from them in the file, masks above all, is no fault of its own."""
+    fixture, right = fixtures["plain"]
+    def last_alone(x: Array) -> Array:
+        return np.concatenate([x[-1:], np.zeros_like(x[1:])])
+
+    with h5py.File(right) as file:
+        names = [f"steps/{k}/grads/{layer}/output" for k in file["steps"] if "grads" in file[f"steps/{k}"]
+                 for layer, tensors in file[f"steps/{k}/grads"].items() if layer != "input" and "output" in tensors]
+    found = said(fixture, plant(right, tmp_path / "slots.h5", dict.fromkeys(names, last_alone)))
+    assert not found.pattern
+    first, *others = found.findings
+    assert first.seen is not None and "image 0 is" in first.seen.said
+    assert len(others) == len({name.partition("grads")[2] for name in names}) - 1
+    assert all(one.seen is first.seen and not one.explanations for one in others)
 
 
 def test_state_names_the_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:

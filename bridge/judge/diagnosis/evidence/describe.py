@@ -119,13 +119,23 @@ def _where_wrong(case: Case, view: View, tensors: dict[str, Array], late: Callab
     most = 0.98 if isinstance(case.right, LossGradient) else 0.9
     if not 8 <= wrong.size < size or late():
         return None
-    where = _run(wrong, view.right.size) or place(view) or f"in {wrong.size} of {view.right.size} elements"
+    where = _among(view)
     if wrong.size > MOST:
         wrong = np.sort(np.random.default_rng(0).choice(wrong, MOST, replace=False))
     part = View(view.found, view.right, view.bound, view.axes, view.others, view.operands, view.dimensions, wrong)
     # Of few that are spared only zeros are told from what is said of all
     best = chosen(_seen(part, late, _of_wrong(part) if wrong.size < most * size else (constants,)))
     return None if best is None else replace(best, said=f"{where} {best.said}")
+
+
+def _among(view: View) -> str:
+    """Where the wrong elements are, of which alone something is said: others of their rows or channels may be right."""
+    wrong, size = np.flatnonzero(view.wrong), view.right.size
+    count, where = f"in {wrong.size} of {size} elements", place(view)
+    indices_alone = where.startswith("in ") and not any(word in where for word in ("where", "border", "single"))
+    if indices_alone and wrong.size < np.count_nonzero(view.region()):
+        where = f"{count}, {where},"
+    return _run(wrong, size) or where or count
 
 
 def _run(wrong: Array, size: int) -> str:
@@ -182,7 +192,7 @@ def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Se
             part = View(operand.found, operand.right, operand.bound, operand.axes, operand.others, operand.operands,
                         operand.dimensions, wrong[:MOST])
             best = chosen(_seen(part, late, _of_wrong(part)))
-            where = where or f"in {wrong.size} of {operand.right.size} elements"
+            where = _among(operand)
     if best is not None:
         said = f"right but for {words}: {where}{' ' if where else ''}{best.said}"
         # A factor of the kernel is one of what it meets

@@ -140,9 +140,11 @@ def _order(used: Array, source: Array, size: int, word: str) -> str:
             return f"{word}s {used[0]} to {used[-1]} hold what belongs to {word}s {source[0]} to {source[-1]}"
         shift = (source - used) % size
         if np.unique(shift).size == 1:
-            by = int(shift[0])
-            by = by - size if by > size // 2 else by
-            return f"each {word} holds what belongs to the {word} {abs(by)} {'after' if by > 0 else 'before'} it"
+            around = np.ptp(source - used) > 0
+            by = int(shift[0]) if around else int(source[0] - used[0])
+            by = by - size if by > size // 2 and around else by
+            return (f"each {word} holds what belongs to the {word} {abs(by)} {'after' if by > 0 else 'before'} it"
+                    f"{', around the end' if around else ''}")
         for step in (2, 4):
             if (source == used // step * step).all() or (source == used // step).all():
                 return f"{word}s are repeated in groups of {step} (nearest neighbour)"

@@ -14,6 +14,8 @@ from bridge.judge.diagnosis.records import MOSTLY
 
 #: How near limits are to those that somebody wrote
 LOOSE = 2e-4
+#: Powers of ten that arguments span of which a power is told from other functions
+DECADES = 1.0
 #: Distinct arguments from which on a function is told from chance
 ENOUGH = 8
 
@@ -76,7 +78,8 @@ def _fitted(view: View, x: Array, name: str) -> Iterator[Seen]:
         yield Seen(f"it is {name} {said}", "the two branches of the activation or its gradient",
                    view.rest(np.where(left, slopes[0] * x, slopes[1] * x), 2), 2)
     known = (f != 0) & (x != 0) & view.fitted
-    if np.count_nonzero(known) >= ENOUGH:
+    # Of numbers that are nearly equal every smooth function is a power
+    if np.count_nonzero(known) >= ENOUGH and np.ptp(np.log10(size[known])) >= DECADES:
         power, log = np.polyfit(np.log(size[known]), np.log(kept[known]), 1)
         sign = np.sign(x) if np.mean((np.sign(x) == np.sign(f))[known]) > 0.9 else 1.0
         if 0.1 < abs(power) < 8 and abs(power - 1) > 1e-3:
