@@ -200,6 +200,14 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
      "it is the sum in which the pixels of each plane after the first 81 of 108 in memory (9*9) count not at all"),
     ("rows that two blocks sum", DB, lambda lab, g: g + lab.right(DZ)[:, :, 3:5].sum((0, 2, 3)),
      "it is the sum in which rows 3 to 4 of 9 of each plane count twice"),
+    ("loops over the interior", DW, lambda lab, g: with_operand(lab, DW, dz=Bounded(
+        around(lab.right(DZ)[..., 1:-1, 1:-1], (1, 1, 1, 1)))),
+     "it is the sum in which the first and last row and the first and last column of dz count not at all"),
+    ("two sides that are left out", DB, lambda lab, g: lab.right(DZ)[..., 2:, :-1].sum((0, 2, 3)),
+     "it is the sum in which rows 0 to 1 of 9 and the last column (11 of 12) of each plane count not at all"),
+    ("a ring that is added twice", DW, lambda lab, g: 2 * g - with_operand(lab, DW, dz=Bounded(
+        around(lab.right(DZ)[..., 2:, :-1], (2, 0, 0, 1)))),
+     "it is the sum in which rows 0 to 1 of 9 and the last column (11 of 12) of dz count twice"),
 ]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.elementwise import Loss, LossGradient, Relu, ReluBackward
 from bridge.judge.diagnosis.evidence.borders import borders, counted, tiles
+from bridge.judge.diagnosis.evidence.frames import frames
 from bridge.judge.diagnosis.evidence.groups import across_groups
 from bridge.judge.diagnosis.evidence.losses import (
     STEPS,
@@ -94,7 +95,7 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
 def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
     where = place(view)
     direct: list[Seen] = [] if case.updating is not None else list(_seen(view, late))
-    makers = (changed, proportional, partial(swapped, tensors=tensors), terms, padded, borders, tiles, counted,
+    makers = (changed, proportional, partial(swapped, tensors=tensors), terms, frames, padded, borders, tiles, counted,
               across_groups, untested, wider)
     for maker in makers:
         for one in maker(view, case):
