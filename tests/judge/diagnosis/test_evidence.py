@@ -426,6 +426,41 @@ def test_a_wrong_mask_is_not_described_by_what_any_wrong_mask_is(lab: Lab) -> No
     assert found is None or not any(word in found.said for word in ("-1", "1 -", "plus", "+ 1")), found
 
 
+def reversed_bits(mask: Array, block: int) -> Array:
+    whole = mask.size // block * block
+    flat = mask.ravel().copy()
+    flat[:whole] = flat[:whole].reshape(-1, block)[:, ::-1].ravel()
+    return flat.reshape(mask.shape)
+
+
+def test_another_mask_is_told_from_wrong_numbers(lab: Lab) -> None:
+    """Each element is one of two numbers; in which order the bits were read is said where it is known."""
+    name = "grads/one/output"
+    relu = lab.graph().operation(name)
+    da, mask = relu.da.value, relu.source.value > 0
+    other = np.random.default_rng(5).random(mask.shape) < 0.5
+    for used, said in ((other, "each element is dy or 0, but not by the sign of x"),
+                       (reversed_bits(mask, 8), "by the right mask with each 8 elements that follow each other in "
+                                                "reversed order")):
+        found = seen(lab, name, da * used)
+        assert found is not None and found.exact and said in found.said, found
+    found = seen(lab, name, 1.01 * da * other)
+    assert found is None or "each element" not in found.said
+
+
+def test_another_mask_of_dropout_is_described(tmp_path: Path) -> None:
+    def model() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3), torch.nn.Dropout(0.25), torch.nn.Conv2d(4, 2, 1))
+
+    lab = Lab(*make(tmp_path, model=model))
+    name = "grads/0/output"
+    other = np.random.default_rng(5).random(lab.right(name).shape) < 0.75
+    found = seen(lab, name, lab.right("grads/1/output") / 0.75 * other)
+    assert found is not None and found.exact, found
+    assert "each element is dy/(1 - p) or 0, by another mask than that of the forward pass" in found.said
+    lab.close()
+
+
 def test_places_are_no_pattern_of_findings_that_are_described() -> None:
     """"Single elements corrupted" does not stand above what is seen to rounding."""
     place = Explanation((kind("corrupted"),), "20 single elements", 0.0, by_place=True)

@@ -22,6 +22,7 @@ from bridge.judge.diagnosis.evidence.losses import (
     losses_at_several_steps,
     with_penalty,
 )
+from bridge.judge.diagnosis.evidence.masks import masks
 from bridge.judge.diagnosis.evidence.memory import running_sums, strides, taps
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned, untested
 from bridge.judge.diagnosis.evidence.operands import changed, padded, proportional, recovered, swapped, terms, wider
@@ -94,7 +95,11 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
 
 def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
     where = place(view)
-    direct: list[Seen] = [] if case.updating is not None else list(_seen(view, late))
+    direct = list(masks(view, case))
+    if any(one.numbers <= 1 for one in direct):
+        # The order of all bits of a mask is no coincidence
+        return direct[0]
+    direct += [] if case.updating is not None else _seen(view, late)
     makers = (changed, proportional, partial(swapped, tensors=tensors), terms, frames, padded, borders, tiles, counted,
               across_groups, untested, wider)
     for maker in makers:
