@@ -461,6 +461,41 @@ def test_another_mask_of_dropout_is_described(tmp_path: Path) -> None:
     lab.close()
 
 
+def test_another_derivative_is_described(tmp_path: Path) -> None:
+    """Which function it is, or at least of what; what depends on more than the input is none."""
+    def model() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Conv2d(2, 6, 3), torch.nn.Sigmoid(), torch.nn.Conv2d(6, 2, 1))
+
+    lab = Lab(*make(tmp_path, model=model, height=16, width=18))
+    name = "grads/0/output"
+    dy, z = lab.right("grads/1/output"), lab.right("forward/0")
+    y = 1 / (1 + np.exp(-z))
+    for factor, said in ((z * (1 - z), "it is dy times z*(1 - z), z the input"),
+                         ((1 - y) ** 2, "it is dy times (1 - y)**2, y the output"),
+                         (0.3 * np.sin(4 * z) + z, "it is dy times another function of the input z")):
+        found = seen(lab, name, dy * factor)
+        assert found is not None and found.exact and said in found.said, found
+    other = np.random.default_rng(6).permutation(z.ravel()).reshape(z.shape)
+    found = seen(lab, name, dy * other * (1 - other))
+    assert found is None or "dy times" not in found.said, found
+    lab.close()
+
+
+@pytest.mark.parametrize(("said", "derivative"), [
+    ("the Charbonnier loss sqrt(d**2 + 0.01)", lambda d: d / np.sqrt(d * d + 0.01)),
+    ("the smooth L1 loss with beta = 0.4", lambda d: np.clip(2.5 * d, -1, 1)),
+    ("the Huber loss with delta = 0.3", lambda d: np.clip(d, -0.3, 0.3)),
+    ("log(cosh(1.5*d))/1.5", lambda d: np.tanh(1.5 * d)),
+])
+def test_the_gradient_of_another_loss_is_described(
+    lab: Lab, said: str, derivative: Callable[[Array], Array]
+) -> None:
+    right = lab.graph().operation(DY)
+    d = right.y.value - right.target
+    found = seen(lab, DY, right.scale * derivative(d))
+    assert found is not None and found.exact and f"it is the derivative of {said}" in found.said, found
+
+
 def test_places_are_no_pattern_of_findings_that_are_described() -> None:
     """"Single elements corrupted" does not stand above what is seen to rounding."""
     place = Explanation((kind("corrupted"),), "20 single elements", 0.0, by_place=True)

@@ -13,6 +13,7 @@ import numpy as np
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.elementwise import Loss, LossGradient, Relu, ReluBackward
 from bridge.judge.diagnosis.evidence.borders import borders, counted, tiles
+from bridge.judge.diagnosis.evidence.derivatives import derivatives, is_of_difference, residuals
 from bridge.judge.diagnosis.evidence.frames import frames
 from bridge.judge.diagnosis.evidence.groups import across_groups
 from bridge.judge.diagnosis.evidence.losses import (
@@ -32,6 +33,7 @@ from bridge.judge.diagnosis.evidence.proportions import proportions
 from bridge.judge.diagnosis.evidence.slices import copies, mixtures, moved
 from bridge.judge.diagnosis.evidence.values import constants, functions, unnamed
 from bridge.judge.diagnosis.evidence.view import AXES, EXACT, MOST, Array, Seen, View
+from bridge.judge.diagnosis.formulas import Criterion
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.output_faults import axis_names
 from bridge.judge.diagnosis.records import MOSTLY
@@ -100,8 +102,8 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
         # The order of all bits of a mask is no coincidence
         return direct[0]
     direct += [] if case.updating is not None else _seen(view, late)
-    makers = (changed, proportional, partial(swapped, tensors=tensors), terms, frames, padded, borders, tiles, counted,
-              across_groups, untested, wider)
+    makers = (derivatives, residuals, changed, proportional, partial(swapped, tensors=tensors), terms, frames, padded,
+              borders, tiles, counted, across_groups, untested, wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)
@@ -268,7 +270,7 @@ def _operands(case: Case) -> dict[str, Array]:
         return {"z": right.z.value}
     if isinstance(right, ReluBackward):
         return {"da": right.da.value, "z": right.source.value}
-    if isinstance(right, LossGradient):
+    if isinstance(right, LossGradient) or (isinstance(right, Criterion) and is_of_difference(right)):
         return gradients(right)
     return {}
 
