@@ -119,6 +119,14 @@ def gathered(lab: Lab, mode: str) -> Array:
     return functional.conv_transpose2d(dz, w, padding=2).numpy()
 
 
+def without(g: Array, dz: Array, lost: tuple[tuple[int, int], ...]) -> Array:
+    """A bias gradient in which a channel lacks an image."""
+    g = g.copy()
+    for channel, image in lost:
+        g[channel] -= dz[image, channel].sum()
+    return g
+
+
 def full_blocks(squares: Array) -> Array:
     block = 2 ** (squares.size.bit_length() - 1)
     assert squares.size % block
@@ -208,6 +216,12 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("a ring that is added twice", DW, lambda lab, g: 2 * g - with_operand(lab, DW, dz=Bounded(
         around(lab.right(DZ)[..., 2:, :-1], (2, 0, 0, 1)))),
      "it is the sum in which rows 0 to 1 of 9 and the last column (11 of 12) of dz count twice"),
+    ("the offset of a group is missing", DB, lambda lab, g: np.array([g[0] + g[2], g[1] + g[3], 0, 0]),
+     "each channel k holds the sum of the channels k, k + 2, ..., and channels 2 to 3 of 4 are 0"),
+    ("blocks of channels that are written as one", DB, lambda lab, g: np.array([g[0] + g[1], g[2] + g[3], 0, 0]),
+     "each channel k holds the sum of the channels 2*k to 2*k + 1, and channels 2 to 3 of 4 are 0"),
+    ("a race of images", DB, lambda lab, g: without(g, lab.right(DZ), ((1, 3), (2, 0))),
+     "it is the sum in which channel 1 lacks image 3 and channel 2 lacks image 0"),
 ]
 
 
@@ -582,6 +596,17 @@ def test_groups_with_the_filters_of_another_are_described(strided: Lab, name: st
     of_first = right.replaced(w=np.concatenate([right.w[:2]] * 2)).values()
     found = seen(strided, name, of_first)
     assert found is not None and found.exact and "all groups use the filters of group 0" in found.said, found
+
+
+@pytest.mark.parametrize(("operand", "said"), [("x", "input channels"), ("dz", "channels of dz")])
+def test_filter_gradients_by_the_channels_of_another_group_are_described(
+    strided: Lab, operand: str, said: str
+) -> None:
+    right = strided.graph().operation("grads/1/weight")
+    x = getattr(right, operand).value
+    of_first = np.concatenate([x[:, : x.shape[1] // 2]] * 2, 1)
+    found = seen(strided, "grads/1/weight", right.replaced(**{operand: Bounded(of_first)}).values())
+    assert found is not None and found.exact and f"all groups use the {said} of group 0" in found.said, found
 
 
 def test_copies_where_nothing_belongs_are_no_sum(strided: Lab) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.elementwise import Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.evidence.biases import folded, without_images
 from bridge.judge.diagnosis.evidence.borders import borders, counted, tiles
 from bridge.judge.diagnosis.evidence.derivatives import derivatives, is_of_difference, residuals
 from bridge.judge.diagnosis.evidence.frames import frames
@@ -103,7 +104,7 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
         return direct[0]
     direct += [] if case.updating is not None else _seen(view, late)
     makers = (derivatives, residuals, changed, proportional, partial(swapped, tensors=tensors), terms, frames, padded,
-              borders, tiles, counted, across_groups, untested, wider)
+              borders, tiles, counted, folded, without_images, across_groups, untested, wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)
