@@ -18,6 +18,7 @@ from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
 from bridge.judge.diagnosis.evidence.extent import extent
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
+from bridge.judge.diagnosis.evidence.orders import blocked, orders
 from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.slices import mixtures, moved
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
@@ -34,6 +35,8 @@ Array = np.ndarray
 Z, DX, DW, DB, DY, A, DZ = (
     "forward/two", "grads/relu/output", "grads/two/weight", "grads/two/bias", "grads/three/output", "forward/relu",
     "grads/two/output")
+FIRST = "grads/one/weight"
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
@@ -117,6 +120,11 @@ def gathered(lab: Lab, mode: str) -> Array:
     dz = torch.from_numpy(np.pad(lab.right(DZ), [*EACH, (1, 1), (1, 1)], mode=mode))  # type: ignore[call-overload]
     w = torch.from_numpy(lab.graph().weights["two/weight"])
     return functional.conv_transpose2d(dz, w, padding=2).numpy()
+
+
+def apart(x: Array, stride: int) -> Array:
+    """Images that are read at another stride."""
+    return np.stack([x.reshape(-1)[i * stride : i * stride + x[0].size].reshape(x[0].shape) for i in range(len(x))])
 
 
 def without(g: Array, dz: Array, lost: tuple[tuple[int, int], ...]) -> Array:
@@ -216,6 +224,12 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("a ring that is added twice", DW, lambda lab, g: 2 * g - with_operand(lab, DW, dz=Bounded(
         around(lab.right(DZ)[..., 2:, :-1], (2, 0, 0, 1)))),
      "it is the sum in which rows 0 to 1 of 9 and the last column (11 of 12) of dz count twice"),
+    ("images that lie closer together", Z, lambda lab, z: with_operand(lab, Z, x=Bounded(
+        apart(lab.right(A), 4 * 108))),
+     "it is what the input gives, if its images are 432 numbers apart in memory, not 540"),
+    ("a buffer that is filled again too early", FIRST, lambda lab, g: with_operand(lab, FIRST, x=Bounded(np.concatenate(
+        [lab.graph(1).value("input").value[:2], lab.graph().value("input").value[2:]]))),
+     "it is the sum in which images 0 to 1 of 4 of the input are those of the next batch"),
     ("the offset of a group is missing", DB, lambda lab, g: np.array([g[0] + g[2], g[1] + g[3], 0, 0]),
      "each channel k holds the sum of the channels k, k + 2, ..., and channels 2 to 3 of 4 are 0"),
     ("blocks of channels that are written as one", DB, lambda lab, g: np.array([g[0] + g[1], g[2] + g[3], 0, 0]),
@@ -508,6 +522,28 @@ def test_the_gradient_of_another_loss_is_described(
     d = right.y.value - right.target
     found = seen(lab, DY, right.scale * derivative(d))
     assert found is not None and found.exact and f"it is the derivative of {said}" in found.said, found
+
+
+def test_blocked_layouts_are_named() -> None:
+    """As oneDNN has them, of images and of filters."""
+    x = np.random.default_rng(7).normal(size=(16, 16, 3, 5))
+    images = x.reshape(16, 2, 8, 3, 5).transpose(0, 1, 3, 4, 2)
+    filters = x.reshape(2, 8, 2, 8, 3, 5).transpose(0, 2, 4, 5, 3, 1)
+    for found, axes, name in ((images, "nchw", "nChw8c"), (filters, "kcrs", "OIhw8i8o")):
+        view = View(found.reshape(x.shape), x, np.full(1, 1e-9), AXES[axes])
+        assert [name in one.said for one in blocked(view) if one.exact] == [True]
+
+
+def test_right_numbers_in_another_order_are_known_when_sorted(lab: Lab) -> None:
+    """Wrong numbers are not, even where noise hardly changes the sorted ones."""
+    rng = np.random.default_rng(8)
+    right = lab.right(Z)
+    found = seen(lab, Z, rng.permutation(right.ravel()).reshape(right.shape))
+    assert found is not None and found.exact and "the right numbers in another order: sorted" in found.said, found
+    z = np.linspace(-1, 1, 100000)
+    for noise in (1e-5, 1e-3, 1.0):
+        assert not list(orders(View(z + noise * rng.normal(size=z.shape), z, np.full(1, 1e-6), AXES["k"])))
+    assert not list(orders(View(rng.uniform(-1, 1, z.shape), z, np.full(1, 1e-6), AXES["k"])))
 
 
 def test_places_are_no_pattern_of_findings_that_are_described() -> None:

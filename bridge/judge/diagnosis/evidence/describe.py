@@ -17,6 +17,7 @@ from bridge.judge.diagnosis.evidence.borders import borders, counted, tiles
 from bridge.judge.diagnosis.evidence.derivatives import derivatives, is_of_difference, residuals
 from bridge.judge.diagnosis.evidence.frames import frames
 from bridge.judge.diagnosis.evidence.groups import across_groups
+from bridge.judge.diagnosis.evidence.images import image_strides, of_other_batches
 from bridge.judge.diagnosis.evidence.losses import (
     STEPS,
     gradients,
@@ -28,6 +29,7 @@ from bridge.judge.diagnosis.evidence.masks import masks
 from bridge.judge.diagnosis.evidence.memory import running_sums, strides, taps
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned, untested
 from bridge.judge.diagnosis.evidence.operands import changed, padded, proportional, recovered, swapped, terms, wider
+from bridge.judge.diagnosis.evidence.orders import blocked, orders
 from bridge.judge.diagnosis.evidence.places import place
 from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.proportions import proportions
@@ -98,13 +100,15 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
 
 def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
     where = place(view)
-    direct = list(masks(view, case))
-    if any(one.numbers <= 1 for one in direct):
-        # The order of all bits of a mask is no coincidence
-        return direct[0]
+    direct = [one for one in (*masks(view, case), *blocked(view), *orders(view)) if one.exact]
+    known = [one for one in direct if one.numbers <= 1]
+    if known:
+        # The order of all bits of a mask, or of all numbers, is no coincidence
+        return known[0]
     direct += [] if case.updating is not None else _seen(view, late)
-    makers = (derivatives, residuals, changed, proportional, partial(swapped, tensors=tensors), terms, frames, padded,
-              borders, tiles, counted, folded, without_images, across_groups, untested, wider)
+    makers = (derivatives, residuals, changed, proportional, partial(swapped, tensors=tensors), terms, frames,
+              image_strides, of_other_batches, padded, borders, tiles, counted, folded, without_images, across_groups,
+              untested, wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)
