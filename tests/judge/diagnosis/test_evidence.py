@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.diagnose import BUDGET, SHARE
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
 from bridge.judge.diagnosis.evidence.extent import extent
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
@@ -25,7 +26,7 @@ from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import MOSTLY, Explanation, Finding
-from bridge.judge.diagnosis.search import Search
+from bridge.judge.diagnosis.search import TRYING, TWO_FAULTS, Search
 from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.oracle.reduced_precision import round_fraction
 from bridge.report.facts import finding_lines
@@ -593,6 +594,11 @@ def test_a_search_of_pairs_that_ends_by_itself_was_not_stopped(lab: Lab, monkeyp
     for seconds, cut in ((600.0, False), (0.0, True)):
         search = Search(lab.case(DW, lab.right(DW) + noise), time.monotonic() + seconds)
         assert not search.run(search.place)[0] and search.cut is cut
+
+
+def test_the_usual_time_does_not_stop_a_search_of_pairs() -> None:
+    """Else the report says that time was up of a search that more time would not help."""
+    assert SHARE * BUDGET * TRYING >= 1.5 * TWO_FAULTS
 
 
 def test_losses_of_other_times_are_recognised(lab: Lab) -> None:
