@@ -16,8 +16,11 @@ from torch.nn import functional
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.diagnose import BUDGET, SHARE
+from bridge.judge.diagnosis.elementwise import ReluBackward
+from bridge.judge.diagnosis.evidence.derivatives import derivatives
 from bridge.judge.diagnosis.evidence.describe import chosen, describe, known_tensors
 from bridge.judge.diagnosis.evidence.extent import extent
+from bridge.judge.diagnosis.evidence.masks import masks
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
 from bridge.judge.diagnosis.evidence.orders import blocked, orders
 from bridge.judge.diagnosis.evidence.planes import planes
@@ -477,6 +480,7 @@ def test_another_mask_is_told_from_wrong_numbers(lab: Lab) -> None:
     assert found is None or "each element" not in found.said
 
 
+@pytest.mark.deep
 def test_another_mask_of_dropout_is_described(tmp_path: Path) -> None:
     def model() -> torch.nn.Module:
         return torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3), torch.nn.Dropout(0.25), torch.nn.Conv2d(4, 2, 1))
@@ -490,6 +494,7 @@ def test_another_mask_of_dropout_is_described(tmp_path: Path) -> None:
     lab.close()
 
 
+@pytest.mark.deep
 def test_another_derivative_is_described(tmp_path: Path) -> None:
     """Which function it is, or at least of what; what depends on more than the input is none."""
     def model() -> torch.nn.Module:
@@ -545,6 +550,21 @@ def test_right_numbers_in_another_order_are_known_when_sorted(lab: Lab) -> None:
     for noise in (1e-5, 1e-3, 1.0):
         assert not list(orders(View(z + noise * rng.normal(size=z.shape), z, np.full(1, 1e-6), AXES["k"])))
     assert not list(orders(View(rng.uniform(-1, 1, z.shape), z, np.full(1, 1e-6), AXES["k"])))
+
+
+@pytest.mark.deep
+def test_large_tensors_take_no_time_to_speak_of(lab: Lab) -> None:
+    """What is tried of each tensor by all of its elements, at the largest size at which that is done."""
+    rng = np.random.default_rng(9)
+    shape = (4, 64, 64, 128)
+    z, da = rng.normal(size=shape), rng.normal(size=shape)
+    case = replace(lab.case("grads/one/output", lab.right("grads/one/output")),
+                   right=ReluBackward(shape, Bounded(da), Bounded(z)))
+    view = View(da * (rng.random(shape) < 0.5), da * (z > 0), np.full(1, 1e-9), AXES["nchw"])
+    start = time.process_time()
+    assert [one.exact for one in masks(view, case)] == [True]
+    assert not [one for one in (*blocked(view), *orders(view), *derivatives(view, case)) if one.exact]
+    assert time.process_time() - start < 5
 
 
 def test_places_are_no_pattern_of_findings_that_are_described() -> None:

@@ -12,6 +12,7 @@ from bridge.judge.diagnosis.elementwise import LossGradient, ReluBackward
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import factor
 from bridge.judge.diagnosis.formulas import Criterion, Formula
+from bridge.judge.diagnosis.operations import Bounded
 from bridge.operations.losses import CrossEntropy
 
 #: Elements by which a function is told from chance, and numbers that it counts as
@@ -26,18 +27,15 @@ def derivatives(view: View, case: Case) -> Iterator[Seen]:
     """Yield activations whose gradient is dy times another function of the input or of the output."""
     right = case.right
     if isinstance(right, ReluBackward):
-        dy, z = right.da.value, right.source.value
+        dy, z = (x.value.reshape(-1)[view.at] for x in (right.da, right.source))
         y = np.maximum(z, 0)
     elif (isinstance(right, Formula) and right.dy is not None and right.gradient == 0 and len(right.inputs) == 1
           and right.node.sample_rank == 0 and not right.node.has_mask):
-        dy, z = right.dy.value, right.inputs[0].value
-        y = right.replaced(dy=None, gradient=None).values()
+        dy, z = (x.value.reshape(-1)[view.at] for x in (right.dy, right.inputs[0]))
+        y = right.replaced(shape=z.shape, inputs=(Bounded(z),), dy=None, gradient=None).values()
     else:
         return
-    if dy.shape != view.right.shape or z.shape != dy.shape:
-        return
     look = "the derivative in the backward pass: of which tensor it is a function, and which one"
-    dy, z, y = (x.reshape(-1)[view.at] for x in (dy, z, y))
     for name, of, u in (("z", "the input", z), ("y", "the output", y)):
         for said, function in FUNCTIONS.items():
             predicted = dy * function(u)

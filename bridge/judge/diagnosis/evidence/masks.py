@@ -15,8 +15,9 @@ from bridge.operations.pointwise import Dropout
 
 #: Elements that one mask lets through and the other does not, at least, each way
 ENOUGH = 8
-#: Numbers in a block of memory, of whose bits the order is looked for, and blocks that must agree, at least
-BLOCKS, AGREEING = (4, 8, 16, 32, 64), 16
+#: Numbers in a block of memory, of whose bits the order is looked for, blocks that must agree for each, at least, and
+#: elements of a mask, at most
+BLOCKS, AGREEING, LARGE = (4, 8, 16, 32, 64), 16, 2**22
 #: A mask is one bit for each element: whatever says more of it is the simpler description
 BITS = MOST
 
@@ -59,7 +60,7 @@ def _order(kept: Array, known: Array, shown: Array) -> str:
     for where, arrays in memory.items():
         for block in BLOCKS:
             blocks = kept.size // block
-            if blocks < AGREEING * block:
+            if blocks < AGREEING * block or kept.size > LARGE:
                 return ""
             f, r, s = (x.reshape(-1)[: blocks * block].reshape(blocks, block).astype(np.float32) for x in arrays)
             # Disagreements of bit i of what was found with bit j of the mask, where they show

@@ -25,7 +25,7 @@ def blocked(view: View) -> Iterator[Seen]:
 
 
 def _layouts(x: Array, axes: tuple[str, ...]) -> Iterator[tuple[str, Array]]:
-    if x.ndim != 4:
+    if x.ndim != 4 or x.size > MANY:
         return
     a, b, height, width = x.shape
     filters = axes[2] == "kernel row"
