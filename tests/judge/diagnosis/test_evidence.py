@@ -567,6 +567,11 @@ def test_large_tensors_take_no_time_to_speak_of(lab: Lab) -> None:
     assert time.process_time() - start < 5
 
 
+def test_an_image_that_all_channels_lack_is_no_race(lab: Lab) -> None:
+    found = seen(lab, DB, without(lab.right(DB), lab.right(DZ), tuple((k, 2) for k in range(4))))
+    assert found is None or "lacks" not in found.said, found
+
+
 def test_places_are_no_pattern_of_findings_that_are_described() -> None:
     """"Single elements corrupted" does not stand above what is seen to rounding."""
     place = Explanation((kind("corrupted"),), "20 single elements", 0.0, by_place=True)

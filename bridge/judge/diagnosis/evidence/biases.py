@@ -52,6 +52,9 @@ def without_images(view: View, case: Case) -> Iterator[Seen]:
         if not (agrees.sum(0) == 1).all() or not chance <= CHANCE:
             continue
         image = agrees.argmax(0)
+        if channels.size == view.right.size and np.unique(image).size == 1:
+            # An image that counts otherwise in all channels is said as such
+            continue
         pairs = [f"channel {k} {times} image {i}" for k, i in zip(channels, image, strict=True)]
         predicted = view.right.copy()
         predicted[channels] += sign * sums[image, np.arange(channels.size)]
