@@ -49,7 +49,7 @@ def step_lines(comparison: Comparison) -> list[str]:
 
 
 #: Where a search has not tried all that it knows
-STOPPED = "; the search was stopped by its time limit (--diagnosis-time)"
+STOPPED = "; the search was stopped when its share of the time was up (--diagnosis-time)"
 
 
 def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ()) -> list[str]:

@@ -43,10 +43,10 @@ COSTLY = 2**28
 MOST_NAMED, MOST_CONFIRMED = 12, 48
 #: Numbers from which on a prediction is not near all of them by chance
 MANY = 16
-#: Seconds for the search of two faults
+#: Seconds for the search of two faults; with what is tried before them less than a tensor gets of the usual time
 TWO_FAULTS = 20.0
 #: Share of the time in which hypotheses are made; in the rest the nearest are confirmed
-TRYING = 2 / 3
+TRYING = 5 / 6
 
 
 @dataclass

@@ -15,9 +15,14 @@ from torch.nn import functional
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.diagnose import BUDGET, SHARE
+from bridge.judge.diagnosis.elementwise import ReluBackward
+from bridge.judge.diagnosis.evidence.derivatives import derivatives
 from bridge.judge.diagnosis.evidence.describe import _through, chosen, describe, known_tensors
 from bridge.judge.diagnosis.evidence.extent import extent
+from bridge.judge.diagnosis.evidence.masks import masks
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
+from bridge.judge.diagnosis.evidence.orders import blocked, orders
 from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.slices import mixtures, moved
 from bridge.judge.diagnosis.evidence.values import functions
@@ -25,7 +30,7 @@ from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import MOSTLY, Explanation, Finding
-from bridge.judge.diagnosis.search import Search
+from bridge.judge.diagnosis.search import TRYING, TWO_FAULTS, Search
 from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.oracle.reduced_precision import round_fraction
 from bridge.report.facts import finding_lines
@@ -35,6 +40,8 @@ Array = np.ndarray
 Z, DX, DW, DB, DY, A, DZ = (
     "forward/two", "grads/relu/output", "grads/two/weight", "grads/two/bias", "grads/three/output", "forward/relu",
     "grads/two/output")
+FIRST = "grads/one/weight"
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
@@ -120,6 +127,19 @@ def gathered(lab: Lab, mode: str) -> Array:
     return functional.conv_transpose2d(dz, w, padding=2).numpy()
 
 
+def apart(x: Array, stride: int) -> Array:
+    """Images that are read at another stride."""
+    return np.stack([x.reshape(-1)[i * stride : i * stride + x[0].size].reshape(x[0].shape) for i in range(len(x))])
+
+
+def without(g: Array, dz: Array, lost: tuple[tuple[int, int], ...]) -> Array:
+    """A bias gradient in which a channel lacks an image."""
+    g = g.copy()
+    for channel, image in lost:
+        g[channel] -= dz[image, channel].sum()
+    return g
+
+
 def full_blocks(squares: Array) -> Array:
     block = 2 ** (squares.size.bit_length() - 1)
     assert squares.size % block
@@ -201,6 +221,26 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
      "it is the sum in which the pixels of each plane after the first 81 of 108 in memory (9*9) count not at all"),
     ("rows that two blocks sum", DB, lambda lab, g: g + lab.right(DZ)[:, :, 3:5].sum((0, 2, 3)),
      "it is the sum in which rows 3 to 4 of 9 of each plane count twice"),
+    ("loops over the interior", DW, lambda lab, g: with_operand(lab, DW, dz=Bounded(
+        around(lab.right(DZ)[..., 1:-1, 1:-1], (1, 1, 1, 1)))),
+     "it is the sum in which the first and last row and the first and last column of dz count not at all"),
+    ("two sides that are left out", DB, lambda lab, g: lab.right(DZ)[..., 2:, :-1].sum((0, 2, 3)),
+     "it is the sum in which rows 0 to 1 of 9 and the last column (11 of 12) of each plane count not at all"),
+    ("a ring that is added twice", DW, lambda lab, g: 2 * g - with_operand(lab, DW, dz=Bounded(
+        around(lab.right(DZ)[..., 2:, :-1], (2, 0, 0, 1)))),
+     "it is the sum in which rows 0 to 1 of 9 and the last column (11 of 12) of dz count twice"),
+    ("images that lie closer together", Z, lambda lab, z: with_operand(lab, Z, x=Bounded(
+        apart(lab.right(A), 4 * 108))),
+     "it is what the input gives, if its images are 432 numbers apart in memory, not 540"),
+    ("a buffer that is filled again too early", FIRST, lambda lab, g: with_operand(lab, FIRST, x=Bounded(np.concatenate(
+        [lab.graph(1).value("input").value[:2], lab.graph().value("input").value[2:]]))),
+     "it is the sum in which images 0 to 1 of 4 of the input are those of the next batch"),
+    ("the offset of a group is missing", DB, lambda lab, g: np.array([g[0] + g[2], g[1] + g[3], 0, 0]),
+     "each channel k holds the sum of the channels k, k + 2, ..., and channels 2 to 3 of 4 are 0"),
+    ("blocks of channels that are written as one", DB, lambda lab, g: np.array([g[0] + g[1], g[2] + g[3], 0, 0]),
+     "each channel k holds the sum of the channels 2*k to 2*k + 1, and channels 2 to 3 of 4 are 0"),
+    ("a race of images", DB, lambda lab, g: without(g, lab.right(DZ), ((1, 3), (2, 0))),
+     "it is the sum in which channel 1 lacks image 3 and channel 2 lacks image 0"),
 ]
 
 
@@ -419,6 +459,120 @@ def test_a_wrong_mask_is_not_described_by_what_any_wrong_mask_is(lab: Lab) -> No
     assert found is None or not any(word in found.said for word in ("-1", "1 -", "plus", "+ 1")), found
 
 
+def reversed_bits(mask: Array, block: int) -> Array:
+    whole = mask.size // block * block
+    flat = mask.ravel().copy()
+    flat[:whole] = flat[:whole].reshape(-1, block)[:, ::-1].ravel()
+    return flat.reshape(mask.shape)
+
+
+def test_another_mask_is_told_from_wrong_numbers(lab: Lab) -> None:
+    """Each element is one of two numbers; in which order the bits were read is said where it is known."""
+    name = "grads/one/output"
+    relu = lab.graph().operation(name)
+    da, mask = relu.da.value, relu.source.value > 0
+    other = np.random.default_rng(5).random(mask.shape) < 0.5
+    for used, said in ((other, "each element is dy or 0, but not by the sign of x"),
+                       (reversed_bits(mask, 8), "by the right mask with each 8 elements that follow each other in "
+                                                "reversed order")):
+        found = seen(lab, name, da * used)
+        assert found is not None and found.exact and said in found.said, found
+    found = seen(lab, name, 1.01 * da * other)
+    assert found is None or "each element" not in found.said
+
+
+@pytest.mark.deep
+def test_another_mask_of_dropout_is_described(tmp_path: Path) -> None:
+    def model() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3), torch.nn.Dropout(0.25), torch.nn.Conv2d(4, 2, 1))
+
+    lab = Lab(*make(tmp_path, model=model))
+    name = "grads/0/output"
+    other = np.random.default_rng(5).random(lab.right(name).shape) < 0.75
+    found = seen(lab, name, lab.right("grads/1/output") / 0.75 * other)
+    assert found is not None and found.exact, found
+    assert "each element is dy/(1 - p) or 0, by another mask than that of the forward pass" in found.said
+    lab.close()
+
+
+@pytest.mark.deep
+def test_another_derivative_is_described(tmp_path: Path) -> None:
+    """Which function it is, or at least of what; what depends on more than the input is none."""
+    def model() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Conv2d(2, 6, 3), torch.nn.Sigmoid(), torch.nn.Conv2d(6, 2, 1))
+
+    lab = Lab(*make(tmp_path, model=model, height=16, width=18))
+    name = "grads/0/output"
+    dy, z = lab.right("grads/1/output"), lab.right("forward/0")
+    y = 1 / (1 + np.exp(-z))
+    for factor, said in ((z * (1 - z), "it is dy times z*(1 - z), z the input"),
+                         ((1 - y) ** 2, "it is dy times (1 - y)**2, y the output"),
+                         (0.3 * np.sin(4 * z) + z, "it is dy times another function of the input z")):
+        found = seen(lab, name, dy * factor)
+        assert found is not None and found.exact and said in found.said, found
+    other = np.random.default_rng(6).permutation(z.ravel()).reshape(z.shape)
+    found = seen(lab, name, dy * other * (1 - other))
+    assert found is None or "dy times" not in found.said, found
+    lab.close()
+
+
+@pytest.mark.parametrize(("said", "derivative"), [
+    ("the Charbonnier loss sqrt(d**2 + 0.01)", lambda d: d / np.sqrt(d * d + 0.01)),
+    ("the smooth L1 loss with beta = 0.4", lambda d: np.clip(2.5 * d, -1, 1)),
+    ("the Huber loss with delta = 0.3", lambda d: np.clip(d, -0.3, 0.3)),
+    ("log(cosh(1.5*d))/1.5", lambda d: np.tanh(1.5 * d)),
+])
+def test_the_gradient_of_another_loss_is_described(
+    lab: Lab, said: str, derivative: Callable[[Array], Array]
+) -> None:
+    right = lab.graph().operation(DY)
+    d = right.y.value - right.target
+    found = seen(lab, DY, right.scale * derivative(d))
+    assert found is not None and found.exact and f"it is the derivative of {said}" in found.said, found
+
+
+def test_blocked_layouts_are_named() -> None:
+    """As oneDNN has them, of images and of filters."""
+    x = np.random.default_rng(7).normal(size=(16, 16, 3, 5))
+    images = x.reshape(16, 2, 8, 3, 5).transpose(0, 1, 3, 4, 2)
+    filters = x.reshape(2, 8, 2, 8, 3, 5).transpose(0, 2, 4, 5, 3, 1)
+    for found, axes, name in ((images, "nchw", "nChw8c"), (filters, "kcrs", "OIhw8i8o")):
+        view = View(found.reshape(x.shape), x, np.full(1, 1e-9), AXES[axes])
+        assert [name in one.said for one in blocked(view) if one.exact] == [True]
+
+
+def test_right_numbers_in_another_order_are_known_when_sorted(lab: Lab) -> None:
+    """Wrong numbers are not, even where noise hardly changes the sorted ones."""
+    rng = np.random.default_rng(8)
+    right = lab.right(Z)
+    found = seen(lab, Z, rng.permutation(right.ravel()).reshape(right.shape))
+    assert found is not None and found.exact and "the right numbers in another order: sorted" in found.said, found
+    z = np.linspace(-1, 1, 100000)
+    for noise in (1e-5, 1e-3, 1.0):
+        assert not list(orders(View(z + noise * rng.normal(size=z.shape), z, np.full(1, 1e-6), AXES["k"])))
+    assert not list(orders(View(rng.uniform(-1, 1, z.shape), z, np.full(1, 1e-6), AXES["k"])))
+
+
+@pytest.mark.deep
+def test_large_tensors_take_no_time_to_speak_of(lab: Lab) -> None:
+    """What is tried of each tensor by all of its elements, at the largest size at which that is done."""
+    rng = np.random.default_rng(9)
+    shape = (4, 64, 64, 128)
+    z, da = rng.normal(size=shape), rng.normal(size=shape)
+    case = replace(lab.case("grads/one/output", lab.right("grads/one/output")),
+                   right=ReluBackward(shape, Bounded(da), Bounded(z)))
+    view = View(da * (rng.random(shape) < 0.5), da * (z > 0), np.full(1, 1e-9), AXES["nchw"])
+    start = time.process_time()
+    assert [one.exact for one in masks(view, case)] == [True]
+    assert not [one for one in (*blocked(view), *orders(view), *derivatives(view, case)) if one.exact]
+    assert time.process_time() - start < 5
+
+
+def test_an_image_that_all_channels_lack_is_no_race(lab: Lab) -> None:
+    found = seen(lab, DB, without(lab.right(DB), lab.right(DZ), tuple((k, 2) for k in range(4))))
+    assert found is None or "lacks" not in found.said, found
+
+
 def test_places_are_no_pattern_of_findings_that_are_described() -> None:
     """"Single elements corrupted" does not stand above what is seen to rounding."""
     place = Explanation((kind("corrupted"),), "20 single elements", 0.0, by_place=True)
@@ -502,6 +656,11 @@ def test_a_search_of_pairs_that_ends_by_itself_was_not_stopped(lab: Lab, monkeyp
         assert not search.run(search.place)[0] and search.cut is cut
 
 
+def test_the_usual_time_does_not_stop_a_search_of_pairs() -> None:
+    """Else the report says that time was up of a search that more time would not help."""
+    assert SHARE * BUDGET * TRYING >= 1.2 * TWO_FAULTS
+
+
 def test_losses_of_other_times_are_recognised(lab: Lab) -> None:
     """Each agrees at the first wrong step, and at the next one, too."""
     steps = range(1, lab.pair.steps)
@@ -539,6 +698,17 @@ def test_groups_with_the_filters_of_another_are_described(strided: Lab, name: st
     of_first = right.replaced(w=np.concatenate([right.w[:2]] * 2)).values()
     found = seen(strided, name, of_first)
     assert found is not None and found.exact and "all groups use the filters of group 0" in found.said, found
+
+
+@pytest.mark.parametrize(("operand", "said"), [("x", "input channels"), ("dz", "channels of dz")])
+def test_filter_gradients_by_the_channels_of_another_group_are_described(
+    strided: Lab, operand: str, said: str
+) -> None:
+    right = strided.graph().operation("grads/1/weight")
+    x = getattr(right, operand).value
+    of_first = np.concatenate([x[:, : x.shape[1] // 2]] * 2, 1)
+    found = seen(strided, "grads/1/weight", right.replaced(**{operand: Bounded(of_first)}).values())
+    assert found is not None and found.exact and f"all groups use the {said} of group 0" in found.said, found
 
 
 def test_copies_where_nothing_belongs_are_no_sum(strided: Lab) -> None:

@@ -12,8 +12,12 @@ import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.elementwise import Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.evidence.biases import folded, without_images
 from bridge.judge.diagnosis.evidence.borders import borders, counted, tiles
+from bridge.judge.diagnosis.evidence.derivatives import derivatives, is_of_difference, residuals
+from bridge.judge.diagnosis.evidence.frames import frames
 from bridge.judge.diagnosis.evidence.groups import across_groups
+from bridge.judge.diagnosis.evidence.images import image_strides, of_other_batches
 from bridge.judge.diagnosis.evidence.losses import (
     STEPS,
     gradients,
@@ -21,15 +25,18 @@ from bridge.judge.diagnosis.evidence.losses import (
     losses_at_several_steps,
     with_penalty,
 )
+from bridge.judge.diagnosis.evidence.masks import masks
 from bridge.judge.diagnosis.evidence.memory import running_sums, strides, taps
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned, untested
 from bridge.judge.diagnosis.evidence.operands import changed, padded, proportional, recovered, swapped, terms, wider
+from bridge.judge.diagnosis.evidence.orders import blocked, orders
 from bridge.judge.diagnosis.evidence.places import place
 from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.proportions import proportions
 from bridge.judge.diagnosis.evidence.slices import copies, mixtures, moved
 from bridge.judge.diagnosis.evidence.values import constants, functions, unnamed
 from bridge.judge.diagnosis.evidence.view import AXES, EXACT, MOST, Array, Seen, View
+from bridge.judge.diagnosis.formulas import Criterion
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.output_faults import axis_names
 from bridge.judge.diagnosis.records import MOSTLY
@@ -93,9 +100,15 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
 
 def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
     where = place(view)
-    direct: list[Seen] = [] if case.updating is not None else list(_seen(view, late))
-    makers = (changed, proportional, partial(swapped, tensors=tensors), terms, padded, borders, tiles, counted,
-              across_groups, untested, wider)
+    direct = [one for one in (*masks(view, case), *blocked(view), *orders(view)) if one.exact]
+    known = [one for one in direct if one.numbers <= 1]
+    if known:
+        # The order of all bits of a mask, or of all numbers, is no coincidence
+        return known[0]
+    direct += [] if case.updating is not None else _seen(view, late)
+    makers = (derivatives, residuals, changed, proportional, partial(swapped, tensors=tensors), terms, frames,
+              image_strides, of_other_batches, padded, borders, tiles, counted, folded, without_images, across_groups,
+              untested, wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)
@@ -272,7 +285,7 @@ def _operands(case: Case) -> dict[str, Array]:
         return {"z": right.z.value}
     if isinstance(right, ReluBackward):
         return {"da": right.da.value, "z": right.source.value}
-    if isinstance(right, LossGradient):
+    if isinstance(right, LossGradient) or (isinstance(right, Criterion) and is_of_difference(right)):
         return gradients(right)
     return {}
 

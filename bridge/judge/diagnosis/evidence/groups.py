@@ -8,20 +8,23 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.convolutions import Data, Forward
+from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.evidence.operands import solved
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
 from bridge.judge.diagnosis.hypothesis import with_layer
+from bridge.judge.diagnosis.operations import Bounded
 
 #: Channels, or groups, that are given in words
 MOST = 4
-#: Groups up to which each is given the filters of the others
-MOST_GROUPS = 16
+#: Groups up to which each is given the operands of the others, and products of a filter gradient
+MOST_GROUPS, COSTLY = 16, 2**24
 
 
 def across_groups(view: View, case: Case) -> Iterator[Seen]:
     """Yield which channels each output channel reads: its kernel is solved for over the channels of all groups."""
     right = case.right
+    if isinstance(right, Filter) and 1 < right.layer.groups <= MOST_GROUPS and right.products <= COSTLY:
+        yield from _operands_of_others(view, right)
     if not isinstance(right, Forward | Data) or right.layer.groups == 1:
         return
     yield from _filters_of_others(view, right)
@@ -55,9 +58,27 @@ def _filters_of_others(view: View, right: Forward | Data) -> Iterator[Seen]:
     groups = right.layer.groups
     if groups > MOST_GROUPS:
         return
-    kernels = np.split(right.w, groups)
-    of_each = np.stack([right.replaced(w=np.concatenate([w] * groups)).at(view.at) for w in kernels])
+    of_each = np.stack([right.replaced(w=np.concatenate([w] * groups)).at(view.at) for w in np.split(right.w, groups)])
     group = view.place[1] // (view.right.shape[1] // groups)
+    yield from _chosen(view, of_each, group, "filters", "the offset of the filters of each group")
+
+
+def _operands_of_others(view: View, right: Filter) -> Iterator[Seen]:
+    """Filter gradients of groups by the input channels, or the channels of dz, of another group."""
+    groups = right.layer.groups
+    group = view.place[0] // (view.right.shape[0] // groups)
+    for operand, what, place in (("x", "input channels", "the offset into the input channels of each group"),
+                                 ("dz", "channels of dz", "the offset into the channels of dz of each group")):
+        given = getattr(right, operand).value
+        of_each = np.stack([
+            right.replaced(**{operand: Bounded(np.concatenate([part] * groups, 1))}).at(view.at)
+            for part in np.split(given, groups, 1)])
+        yield from _chosen(view, of_each, group, what, place)
+
+
+def _chosen(view: View, of_each: Array, group: Array, what: str, place: str) -> Iterator[Seen]:
+    """Of each group that is wrong the group that leaves the least; `of_each` is what all give by those of each."""
+    groups = len(of_each)
     wrong = np.unique(group[view.wrong.reshape(-1)[view.at]])
     left = np.abs(of_each - view.f)
     best = [int(np.array([np.linalg.norm(one[group == g]) for one in left]).argmin()) for g in wrong]
@@ -65,11 +86,11 @@ def _filters_of_others(view: View, right: Forward | Data) -> Iterator[Seen]:
     for g, source in zip(wrong, best, strict=True):
         predicted[group == g] = of_each[source][group == g]
     if len(set(best)) == 1 and set(range(groups)) == {*wrong.tolist(), best[0]}:
-        said = f"all groups use the filters of group {best[0]}"
+        said = f"all groups use the {what} of group {best[0]}"
     else:
-        pairs = [f"group {g} uses the filters of group {source}" for g, source in zip(wrong, best, strict=True)]
+        pairs = [f"group {g} uses the {what} of group {source}" for g, source in zip(wrong, best, strict=True)]
         said = "; ".join(pairs[:MOST]) + ("; ..." if len(pairs) > MOST else "")
-    yield Seen(said, "the offset of the filters of each group", view.rest(predicted))
+    yield Seen(said, place, view.rest(predicted))
 
 
 def _list(row: Array) -> str:

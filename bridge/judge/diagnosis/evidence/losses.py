@@ -10,6 +10,7 @@ import numpy as np
 from bridge.judge.diagnosis.elementwise import Loss, LossGradient
 from bridge.judge.diagnosis.evidence.view import Array, Seen
 from bridge.judge.diagnosis.evidence.words import factor
+from bridge.judge.diagnosis.formulas import Criterion
 from bridge.judge.oracle.reduced_precision import round_fraction, truncate_fraction
 
 #: A single number agrees with another by chance, unless to nearly all of its digits
@@ -183,7 +184,7 @@ def with_penalty(loss: float, weights: dict[str, Array], weight_decay: float) ->
             for times, number in (("1/2", 0.5), ("1", 1.0))}
 
 
-def gradients(right: LossGradient) -> dict[str, Array]:
+def gradients(right: LossGradient | Criterion) -> dict[str, Array]:
     """Return what a gradient of a loss is made of, element by element."""
     d = right.y.value - right.target
     return {"the difference y - t": d, "the output y": right.y.value, "the target": right.target}

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.elementwise import BiasGradient
+from bridge.judge.diagnosis.evidence.frames import WIDTH
 from bridge.judge.diagnosis.evidence.view import Array, Seen
 from bridge.judge.diagnosis.evidence.words import indices
 from bridge.judge.diagnosis.step_graph import StepGraph
@@ -92,3 +94,16 @@ def _parts(dz: Array, height: int, width: int) -> Iterator[tuple[list[str], Arra
             first, last = np.array(spans).T
             yield ([f"{indices(np.arange(a, b), size, word)} of each plane" for a, b in spans],
                    sums[:, last] - sums[:, first])
+    yield from _frames(dz.reshape(-1, height, width))
+
+
+def _frames(dz: Array) -> Iterator[tuple[list[str], Array]]:
+    """Outer rows together with outer columns."""
+    height, width = dz.shape[1:]
+    for top, bottom, left, right in itertools.product(range(WIDTH + 1), repeat=4):
+        if top + bottom and left + right and top + bottom < height and left + right < width:
+            rows, columns = (
+                indices(np.concatenate([np.arange(first), np.arange(size - last, size)]), size, word)
+                for first, last, size, word in ((top, bottom, height, "row"), (left, right, width, "column")))
+            inner = dz[:, top : height - bottom, left : width - right]
+            yield [f"{rows} and {columns} of each plane"], (dz.sum((1, 2)) - inner.sum((1, 2)))[:, None]
