@@ -25,6 +25,7 @@ OPERAND_ROUNDOFF = {
     "TF32 ties away": 2.0**-11,
     "TF32 truncated": 2.0**-10,
     "bf16": 2.0**-8,
+    "bf16 truncated": 2.0**-7,
     "fp16": 2.0**-11,
 }
 

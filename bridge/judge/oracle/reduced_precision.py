@@ -167,6 +167,7 @@ HYPOTHESES: dict[str, dict[str, ReducedPrecision]] = {
             ReducedPrecision("TF32 truncated", lambda x: truncate_fraction(x, 10)),
             *_FP16,
             *_BF16,
+            ReducedPrecision("bf16 truncated", lambda x: truncate_fraction(x, 7)),
         )
     },
     "float64": {"float32": ReducedPrecision("float32", lambda x: np.asarray(x, dtype=np.float32))},

@@ -32,6 +32,11 @@ def fp16(x: Tensor) -> Tensor:
     return x.half().float()
 
 
+def bf16_truncated(x: Tensor) -> Tensor:
+    """The upper half of each number, as programs without a conversion take it."""
+    return (x.contiguous().view(torch.int32) & -65536).view(torch.float32)
+
+
 class Weights(Operations):
     """Filters are kept in fp16 beside the float32 ones that are updated; inputs and gradients are float32."""
 
@@ -91,10 +96,12 @@ def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
                           "the data gradient of conv2 takes dz and w in fp16"]),
     (both(bf16), "bf16", ["the filter gradient of conv1 takes x and dz in bf16",
                           "the data gradient of conv3 takes dz and w in bf16"]),
+    (both(bf16_truncated), "bf16 truncated", ["the filter gradient of conv1 takes x and dz in bf16 truncated"]),
     (stored(bf16), "bf16", ["the data gradient of conv2 keeps its result in bf16",
                             "the gradient of the loss with respect to the output keeps its result in bf16"]),
     (stored(fp16), "fp16", ["the data gradient of conv1 keeps its result in fp16"]),
-], ids=["weights", "activations", "dz-fp16", "dz-bf16", "both-fp16", "both-bf16", "stored-bf16", "stored-fp16"])
+], ids=["weights", "activations", "dz-fp16", "dz-bf16", "both-fp16", "both-bf16", "both-truncated", "stored-bf16",
+        "stored-fp16"])
 def test_operands_are_named(kind: Kind, name: str, places: list[str], fixture: Path, tmp_path: Path) -> None:
     comparison, verdict = judge(fixture, train(fixture, tmp_path / "r.h5", kind), diagnosing=False)
     assert verdict.outcome is Outcome.PRECISION, verdict.words
