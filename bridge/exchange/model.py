@@ -90,7 +90,7 @@ class Model:
         return all(isinstance(layer, (Conv2d, Relu)) and layer.inputs in ((), (before,))
                    for layer, before in zip(self.layers, names, strict=False))
 
-    @property
+    @cached_property
     def sample_rank(self) -> int | None:
         """Return how many dimensions one sample has that torch takes without a batch: 3 for an image (c, h, w), 1 for
         a vector. None where it takes none, or would compute something else than for a batch of one.

@@ -91,7 +91,7 @@ def test_what_is_refused(cuda: str, device: str) -> None:
     (x, target), = batches(1)
     with pytest.raises(bridge.EngineError, match=r"^loss: none yet, call loss or step first"):
         net.read_loss()
-    for wrong, said in ((x.astype(np.float64), "float64, expected float32"), (x[0], "expected 4 dimensions"),
+    for wrong, said in ((x.astype(np.float64), "float64, expected float32"), (x[0, 0], "expected 4 dimensions"),
                         ([1.0], "list, expected")):
         with pytest.raises(bridge.common.errors.BridgeError, match=rf"^input: .*{said}"):
             net.feed(wrong, target)
