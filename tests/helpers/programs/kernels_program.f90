@@ -14,8 +14,7 @@ program kernels_program
    use cnn_core_tensor, only : as_vector, tensor_type
    use cnn_model_build_network, only : build_network
    use cnn_model_description, only : description_type
-   use cnn_model_layers, only : keep_all, keep_needed
-   use cnn_model_network, only : layer_view_type, network_type
+   use cnn_model_network, only : keep_all, keep_needed, layer_view_type, network_type
    use cnn_operations_attributes, only : attribute_type, attributes_type
    implicit none
 

@@ -106,13 +106,20 @@ KERNELS = {
     "cnn_f32_to_f16": (1000, "t1000", "h1000"), "cnn_f32_to_bf16": (1000, "t1000", "h1000"),
     "cnn_f16_to_f32": (1000, "h1000", "t1000"), "cnn_bf16_to_f32": (1000, "h1000", "t1000"),
 }  # fmt: skip
-NAMES = re.findall(r"NAMED\((\w+)\)", host_kernels.LAUNCHER.read_text(encoding="utf-8"))
+KIND = re.compile("(?<!to)_(f16|bf16|f32|f64)$")
+#: All entries of the PTX but those of graphs, whose arrays tests/cuda/test_graph_kernels.py launches
+NAMES = [name for name in re.findall(r"\.entry (\w+)", host_kernels.PTX.read_text(encoding="utf-8"))
+         if KIND.sub("", name) in KERNELS]
 
 
-@pytest.mark.parametrize("name", [f"cnn_{name}" for name in NAMES if name != "name"])
+def test_every_signature_is_of_a_kernel() -> None:
+    assert {KIND.sub("", name) for name in NAMES} == set(KERNELS)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_each_kernel_needs_all_of_its_arrays(cuda: Calls, name: str) -> None:
     """Arrays of the exact sizes are taken; one element less of any is not."""
-    short_name = re.sub("(?<!to)_(f16|bf16|f32|f64)$", "", name)
+    short_name = KIND.sub("", name)
     kind = {"f64": "d", "f16": "e", "bf16": "e"}.get(name.removeprefix(f"{short_name}_"), "f")
     signature = KERNELS[short_name]
     grid = (2, 3 if short_name in ("cnn_fold", "cnn_relu_backward_bias", "cnn_bias_gradient") else 1, 1)
