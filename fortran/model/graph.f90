@@ -7,7 +7,7 @@
 module cnn_model_graph
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : bytes_of, dp, i8
+   use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : shape_text, tensor_type
    use cnn_core_text, only : name_type, to_text
    use cnn_model_description, only : description_type, input_name
@@ -58,7 +58,7 @@ module cnn_model_graph
       procedure :: criterion
       procedure :: set_mask
       procedure :: in_place
-      procedure :: switch
+      procedure :: switch_training
       procedure, private :: add_node, find_inputs, mark_sums, allocate_parameters, find_shapes, allocate_tensors
       procedure, private :: extent_of, bytes_of_output, operands_of
       final :: destroy
@@ -306,7 +306,10 @@ contains
       class(graph_type), intent(in) :: self
       !> Number of the node; 0 is the input
       integer, intent(in) :: i
-      bytes_of_output = bytes_of(self%dtype)*product(int(self%extent_of(i), i8))
+      type(tensor_type) :: tensor
+      tensor%dtype = self%dtype
+      tensor%extent = self%extent_of(i)
+      bytes_of_output = tensor%bytes()
    end function bytes_of_output
 
    !> What the passes of a node work on
@@ -416,7 +419,7 @@ contains
    end function layer_count
 
    !> Let the operations compute as in training or as after it
-   subroutine switch(self, training)
+   subroutine switch_training(self, training)
       !> The graph
       class(graph_type), intent(inout) :: self
       !> In training
@@ -425,7 +428,7 @@ contains
       do i = 1, size(self%nodes)
          self%nodes(i)%operation%evaluates = .not. training
       end do
-   end subroutine switch
+   end subroutine switch_training
 
    !> Whether the backward pass takes the memory of outputs
    pure logical function in_place(self)

@@ -8,6 +8,7 @@
 !>              if that is not needed any more, and the gradient of that input the memory of the output's; in host
 !>              memory alone, because kernels of a GPU take their arrays to lie apart.
 submodule(cnn_model_graph) cnn_model_graph_memory
+   use cnn_core_kinds, only : bytes_of
    use cnn_core_tensor, only : aligned, part_of
    use cnn_model_memory_plan, only : buffer_type, place
    implicit none
@@ -20,6 +21,9 @@ submodule(cnn_model_graph) cnn_model_graph_memory
       !> Of `parts`, by node and input; 0 where there is none
       integer, allocatable :: parts(:, :)
    end type plan_type
+
+   !> Bytes of a tensor for which no machine has memory; offsets of some thousand of them still fit their integers
+   integer(i8), parameter :: too_many = 2_i8**48
 
 contains
 
@@ -67,17 +71,21 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(plan_type) :: plan
       integer(i8) :: bytes
-      integer :: i, j, unit
+      integer :: i, j, units
       if (self%memory%is_allocated() .and. all(self%planned_for == [self%input%extent, self%input_rank])) return
       call forget(self)
-      call plan_memory(self, plan)
-      call place(plan%buffers, bytes)
-      unit = int(aligned(1_i8)/bytes_of(self%dtype))
+      bytes = maxval([(self%bytes_of_output(i), i=0, size(self%nodes))])
+      if (bytes < too_many) then
+         call plan_memory(self, plan)
+         call place(plan%buffers, bytes)
+      end if
       if (bytes/aligned(1_i8) > huge(1)) then
          call fail(error, "network: "//to_text(bytes)//" bytes of outputs and gradients, for which there is no memory")
          return
       end if
-      call resize(self%backend, [unit, int(bytes/aligned(1_i8)), 1, 1], self%dtype, self%memory, moved, error)
+      units = int(bytes/aligned(1_i8))
+      call resize(self%backend, [int(aligned(1_i8)/bytes_of(self%dtype)), units, 1, 1], self%dtype, self%memory, moved, &
+         & error)
       if (allocated(error)) return
       moved = .true.
       self%planned_for = [self%input%extent, self%input_rank]
@@ -98,6 +106,7 @@ contains
       !> The graph
       class(graph_type), intent(inout) :: self
       integer :: i
+      self%planned_for = 0
       do i = 1, size(self%nodes)
          self%nodes(i)%output = tensor_type()
          self%nodes(i)%output_gradient = tensor_type()

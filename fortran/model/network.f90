@@ -105,7 +105,7 @@ module cnn_model_network
       procedure :: update
       procedure :: feed, step, step_fed, read_loss, is_captured
       procedure :: in_place, fetch_loss, set_mask, set_training
-      procedure :: switch => nothing_to_switch
+      procedure :: switch_training => nothing_to_switch
       procedure :: close => close_network
       procedure, private :: queue_loss, outputs_released
    end type network_type
@@ -318,7 +318,7 @@ contains
       class(network_type), intent(inout) :: self
       !> As it was made, else as after training
       logical, intent(in) :: training
-      call self%switch(training)
+      call self%switch_training(training)
       ! Outputs and a captured step are those of before
       self%stage = stage_built
       self%capture%state = capture_none

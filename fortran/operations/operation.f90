@@ -2,8 +2,7 @@
 !> What an operation of a graph is: its hyperparameters, shapes, parameters, and its two passes.
 !>
 !> An operation is one extension of this type, and one row of cnn_operations_registry. It overrides what is not as here:
-!> one input, no hyperparameters, no parameters, an output of the input's shape, and
-!> a backward pass that reads everything.
+!> one input, no hyperparameters, no parameters, an output of the input's shape, a backward pass that reads everything.
 module cnn_operations_operation
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail

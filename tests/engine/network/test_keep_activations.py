@@ -3,10 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -22,6 +18,7 @@ from tests.helpers.network_pairs import (
     batch,
     networks,
 )
+from tests.helpers.peak_memory import growth
 
 #: (n, 3, h, w) of three steps: the memory of a smaller batch is not that of a larger one
 BATCHES = ((2, 3, 13, 19), (3, 3, 16, 11), (1, 3, 9, 37))
@@ -184,34 +181,17 @@ def test_former_names_are_checked() -> None:
         bridge.Network(model, fuse=True, keep_activations=False)
 
 
-#: The growth of the process in bytes by two steps; VmHWM is the most that it ever had
-PEAK = """
-import sys, numpy as np, bridge
+CHAIN = """
 from bridge.exchange.model import Conv2d, Model, Relu
-def most():
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 layers = (Conv2d("a", 1, 16, (3, 3), padding=(1, 1)), Relu("r"), Conv2d("b", 16, 16, (3, 3), padding=(1, 1)), Relu("s"),
           Conv2d("c", 16, 1, (3, 3), padding=(1, 1)))
-net = bridge.Network(Model(layers), keep_activations=sys.argv[1] == "all")
-small = np.ones((1, 1, 8, 8), np.float32)
-net.step(small, small, lr=0.1)
-x = np.ones((2, 1, 512, 512), np.float32)
-before = most()
-for _ in range(2):
-    net.step(x, x, lr=0.0)
-print(most() - before)
+net = bridge.Network(Model(layers), keep_activations={keep})
 """
 
 
 def test_the_peak_of_memory_is_less_than_half() -> None:
     """Outputs and their gradients in one place: 2 of 16 channels and one of 1, in place of 8 and 3."""
-    if not sys.platform.startswith("linux"):
-        pytest.skip("the peak is read from /proc, which is Linux's")
     image = 2 * 512 * 512 * 4
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    plain, efficient = (
-        int(subprocess.run([sys.executable, "-c", PEAK, kind], capture_output=True, text=True, check=True,
-                           env=environment).stdout) for kind in ("all", "none"))
+    plain, efficient = (growth(CHAIN.format(keep=keep)) for keep in (True, False))
     assert 2 * 16 * image < efficient < 40 * image
     assert efficient < plain / 2

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from benchmarks.validator import random_graphs
 from bridge import EngineError
 from bridge.engine.arrays.transfer import to_device, to_host
 from tests.helpers import fortran_program
+from tests.helpers.peak_memory import growth
 from tests.helpers.tiers import few
 from tests.helpers.torch_graphs import Denoiser, Resnet, Unet
 
@@ -147,34 +146,30 @@ def test_buffers_that_are_needed_at_the_same_time_lie_apart(tmp_path: Path) -> N
         assert most <= total <= 1.5 * most
 
 
-#: The growth of the process in bytes by two steps; VmHWM is the most that it ever had
-PEAK = """
-import sys, numpy as np, bridge
+GRAPH = """
 from torch import nn
-def most():
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 layers = [nn.Conv2d(1, 16, 3, padding=1), nn.LeakyReLU(0.1)]
 for _ in range(3):
     layers += [nn.Conv2d(16, 16, 3, padding=1), nn.LeakyReLU(0.1)]
-net = bridge.Network.from_torch(nn.Sequential(*layers, nn.Conv2d(16, 1, 1)), keep_activations=sys.argv[1] == "all")
-small = np.ones((1, 1, 8, 8), np.float32)
-net.step(small, small, lr=0.1)
-x = np.ones((2, 1, 512, 512), np.float32)
-before = most()
-for _ in range(2):
-    net.step(x, x, lr=0.0)
-print(most() - before)
+net = bridge.Network.from_torch(nn.Sequential(*layers, nn.Conv2d(16, 1, 1)), keep_activations={keep})
 """
 
 
 def test_the_peak_of_memory_is_less_than_half() -> None:
     """Four tensors of 16 channels and two gradients, in place of eight and eight."""
-    if not sys.platform.startswith("linux"):
-        pytest.skip("the peak is read from /proc, which is Linux's")
     tensor = 16 * 2 * 512 * 512 * 4
-    plain, planned = (
-        int(subprocess.run([sys.executable, "-c", PEAK, kind], capture_output=True, text=True, check=True,
-                           env=os.environ | {"OMP_NUM_THREADS": "1"}).stdout) for kind in ("all", "needed"))
+    plain, planned = (growth(GRAPH.format(keep=keep)) for keep in (True, False))
     assert 16 * tensor < plain
     assert planned < 8 * tensor
+
+
+@pytest.mark.parametrize("size", [512, 4000])
+def test_an_input_without_memory_leaves_the_network_as_it_was(size: int) -> None:
+    """17 TB of outputs, more than the offsets of a plan have; 1 PB, more than they are added up for."""
+    module = nn.Sequential(nn.Conv2d(1, 16, 1), nn.Upsample(scale_factor=1000))
+    net = bridge.Network.from_torch(module, keep_activations=False, example=(1, 1, 1, 1))
+    small = np.ones((1, 1, 1, 1), np.float32)
+    y = net.forward(small)
+    with pytest.raises(EngineError, match="of outputs and gradients, for which there is no memory"):
+        net.forward(np.zeros((1, 1, size, size), np.float32))
+    np.testing.assert_array_equal(net.forward(small), y)
