@@ -84,8 +84,8 @@ contains
          return
       end if
       units = int(bytes/aligned(1_i8))
-      call resize(self%backend, [int(aligned(1_i8)/bytes_of(self%dtype)), units, 1, 1], self%dtype, self%memory, moved, &
-         & error)
+      call resize(self%backend, [int(aligned(1_i8)/bytes_of(self%dtype)), units, 1, 1], self%dtype, self%memory, &
+         & moved, error)
       if (allocated(error)) return
       moved = .true.
       self%planned_for = [self%input%extent, self%input_rank]
