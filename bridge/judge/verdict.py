@@ -116,7 +116,7 @@ def named(verdict: Verdict, comparison: Comparison, diagnosis: Diagnosis) -> Ver
                 f"do this, and a fault explains it to T = {short(first.t)}: {first.kinds[0].title} ({first.detail})."
             )
             return replace(verdict, outcome=Outcome.BUG, words=words, hints=[verdict.words])
-        if verdict.precisions and _spares_most(finding):
+        if _spares_most(finding):
             words = (
                 f"BUG: {finding.name} of step {finding.step} is wrong, T = {short(finding.t)}, in "
                 f"{100 * finding.share:.2g} % of its elements, and right in all others: operands of a lower precision "

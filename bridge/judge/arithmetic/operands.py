@@ -101,6 +101,30 @@ def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
     return _recognised(lower, pair, replace(comparison, judged=[_judged(one, again) for one in comparison.judged]))
 
 
+def excluded(pair: FilePair, comparison: Comparison) -> Judged | None:
+    """Return a product that is wrong by the candidate's own inputs, and not what operands of a lower precision give.
+
+    Parameters
+    ----------
+    pair, comparison : the two files, and what was found
+
+    Returns
+    -------
+    judged : the first such tensor; None where none is, or none can be computed again
+    """
+    with np.errstate(all="ignore"):
+        return next((judged for judged in comparison.failures if _is_other(pair, judged)), None)
+
+
+def _is_other(pair: FilePair, judged: Judged) -> bool:
+    graph = graph_of(pair, judged.step) if judged.name.startswith(("forward/", "grads/")) else None
+    if graph is None or not are_known(graph, judged.name):
+        return False
+    if not isinstance(graph.operation(judged.name), Product) or _right(graph, judged.name).t <= 1:
+        return False
+    return all(_rounded(graph, judged.name, one) is None for one in TYPES)
+
+
 def _recognised(lower: LowerPrecision, pair: FilePair, judged: Comparison) -> Recognised:
     words = (
         f"LOWER PRECISION than declared, of some operands or results: {lower.said} ({lower.layer}: "

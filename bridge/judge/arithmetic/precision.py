@@ -18,12 +18,13 @@ import numpy as np
 from bridge.common.number_format import count, short
 from bridge.common.progress import Report
 from bridge.exchange.model import Conv2d
+from bridge.judge.arithmetic import operands
 from bridge.judge.arithmetic.recognised import LowerPrecision, Recognised
 from bridge.judge.diagnosis.stored_16_bit import replay
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair
-from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.operation_names import operation
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import convolution
@@ -66,7 +67,9 @@ def recognise(pair: FilePair, comparison: Comparison, progress: Report | None = 
             lower = LowerPrecision(name, tensor, found.t, comparison.t(tensor, 0), words(name))
             below = pair.reduced_to(name)
             judged = replay(pair, comparison, name) if name in HALF else compare(below, progress)
-            return _proven(lower, below, judged)
+            # Gradients that are below the smallest fp16 number are lost whole, which no relative bound covers
+            single = operands.recognise(pair, comparison) if judged.failures else None
+            return single or _proven(lower, below, judged)
     return None
 
 
@@ -93,7 +96,8 @@ def _proven(lower: LowerPrecision, pair: FilePair, judged: Comparison) -> Recogn
 def consistent(pair: FilePair, comparison: Comparison) -> Recognised | None:
     """Return a lower precision by whose bounds nothing fails, where no convolution can be computed again to prove it.
 
-    The errors must look like it too: made by a convolution, small, and spread over many elements.
+    The errors must look like it too: made by a convolution, small, and spread over many elements. Where a product is
+    computed again and is that of no lower precision, none is named: arithmetic that nobody lists is no proof of a bug.
     """
     failures = comparison.failures
     if pair.candidate.precision != "float32" or pair.algorithm is not None or not failures:
@@ -108,10 +112,28 @@ def consistent(pair: FilePair, comparison: Comparison) -> Recognised | None:
             below = pair.reduced_to(name)
             judged = compare(below)
             if not judged.failures:
+                # One of the forward pass that was computed again, and is of no lower precision, is wrong
+                if _failing(pair) is not None:
+                    return None
+                other = operands.excluded(pair, comparison)
+                if other is not None:
+                    return _unlisted(other, below, judged, comparison)
                 lower = LowerPrecision(name, failures[0].name, first.t, first.t, words(name), proven=False)
-                # One that was computed again, and is of no lower precision, is wrong
-                return _unproven(lower, below, judged, len(failures)) if _failing(pair) is None else None
+                return _unproven(lower, below, judged, len(failures))
     return None
+
+
+def _unlisted(other: Judged, pair: FilePair, judged: Comparison, comparison: Comparison) -> Recognised:
+    said = (
+        f"CANNOT TELL: {count(len(comparison.failures), 'tensor')} outside the {judged.precision} bounds. The errors "
+        f"are small, but not those of a lower precision: {other.name} of step {other.step} (T = {short(other.t)}), "
+        "computed again from the candidate's own inputs, is not what operands in TF32, fp16 or bf16 give."
+    )
+    hint = (
+        f"A small bug can do this, or arithmetic that is not known here: look at "
+        f"{operation(comparison.model, other.name, other.step)}, and run the candidate in float64."
+    )
+    return Recognised(Outcome.CANNOT_TELL, said, pair, judged, (hint,), searched=True)
 
 
 def _unproven(lower: LowerPrecision, pair: FilePair, judged: Comparison, failed: int) -> Recognised:

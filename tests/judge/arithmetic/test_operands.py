@@ -161,5 +161,46 @@ def test_weights_that_were_damaged_in_the_file_stay_a_bug(fixture: Path, tmp_pat
     assert verdict.outcome is Outcome.BUG and not verdict.missing, verdict.words
 
 
+def test_gradients_that_fp16_loses_whole(tmp_path: Path) -> None:
+    """Half of the gradients of a mean over many pixels are below the smallest fp16 number: both operands say it all."""
+    class Products(both(fp16)):  # type: ignore[misc]
+        def conv(self, layer: Any, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+            return super().conv(layer, fp16(x), fp16(w), b)
+
+    fixture = tmp_path / "fixture.h5"
+    export(fixture, ExportSettings(**{**SUM, "reduction": "mean", "height": 60, "width": 70, "lr": 2.0**-4}))
+    verdict = judge(fixture, train(fixture, tmp_path / "result.h5", Products), diagnosing=False).verdict
+    assert verdict.outcome is Outcome.PRECISION, verdict.words
+    assert "takes x and w in fp16" in verdict.words and "takes x and dz in fp16" in verdict.words, verdict.words
+
+
 def test_a_right_program_stays_right(fixture: Path, tmp_path: Path) -> None:
     assert judge(fixture, train(fixture, tmp_path / "r.h5"), diagnosing=False).verdict.outcome is Outcome.ROUNDING
+
+
+def coded(x: Tensor) -> Tensor:
+    """Whole multiples of a part of the largest number, as 8-bit codes hold them."""
+    unit = x.abs().max() / 255
+    return (x / unit).round() * unit
+
+
+class Codes(Operations):
+    """Activations are kept in 8-bit codes for the backward pass."""
+
+    def filter_gradient(self, layer: Any, dz: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        return super().filter_gradient(layer, dz, x if layer.name == "conv1" else coded(x), w)
+
+
+@pytest.mark.parametrize("without_inputs", [False, True])
+def test_no_precision_is_named_that_recomputation_excludes(without_inputs: bool, fixture: Path, tmp_path: Path) -> None:
+    """The errors are inside the bounds of bf16. Where the inputs are missing, nothing tells."""
+    result = train(fixture, tmp_path / "result.h5", Codes)
+    if without_inputs:
+        with h5py.File(result, "r+") as file:
+            for step in file["steps"].values():
+                step.pop("forward", None)
+    verdict = judge(fixture, result, diagnosing=False).verdict
+    assert verdict.outcome is Outcome.CANNOT_TELL, verdict.words
+    assert ("consistent with" in verdict.words) is bool(verdict.precisions) is without_inputs
+    advice = "turn" if without_inputs else "look at the filter gradient of conv3"
+    assert advice in verdict.hints[0], verdict.hints
