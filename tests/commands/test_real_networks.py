@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from functools import partial
@@ -18,7 +17,7 @@ from bridge.judge.judge import Judgement, judge
 from bridge.judge.measure.outcome import Outcome
 from reference.export import export
 from reference.settings import ExportSettings
-from tests import ROOT
+from tests.helpers.cuda.children import environment
 from tests.helpers.real_networks import REAL, ImageClassifier, Resnet18, TwoLevelUnet
 from tests.helpers.tiers import few
 
@@ -29,11 +28,12 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(folder: Path, **settings: Any) -> Judgement:
+def run(folder: Path, device: str = "cpu", **settings: Any) -> Judgement:
     """A training in PyTorch, the same by ``cnn_step``, and the judgement."""
     fixture, result = folder / "fixture.h5", folder / "result.h5"
     export(fixture, ExportSettings(**settings))
-    done = subprocess.run([cnn_step(), fixture, result], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run([cnn_step(), fixture, result, "--device", device], capture_output=True, text=True,
+                          check=False, timeout=300, env=environment() if device == "cuda" else None)
     assert (done.returncode, done.stderr) == (0, "")
     return judge(fixture, result)
 
@@ -57,10 +57,12 @@ def test_a_step_is_right(network: type[nn.Module], tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("network", REAL)
-def test_ten_steps_are_right(network: type[nn.Module], optimizer: str, tmp_path: Path) -> None:
-    assert_right(run(tmp_path, model=network, steps=10, **REAL[network], **OPTIMIZERS[optimizer]), 10)
+def test_ten_steps_are_right(network: type[nn.Module], optimizer: str, device: str, tmp_path: Path) -> None:
+    """On the device ``cuda`` by the software device."""
+    assert_right(run(tmp_path, device, model=network, steps=10, **REAL[network], **OPTIMIZERS[optimizer]), 10)
 
 
 @pytest.mark.deep
@@ -76,12 +78,12 @@ def test_a_residual_network_of_full_width_is_right(tmp_path: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize(("network", "options"), [
     (TwoLevelUnet, ["--momentum", "0.9"]),
-    (ImageClassifier, ["--loss", "cross_entropy", "--optimizer", "adam"]),
+    (ImageClassifier, ["--loss", "cross_entropy", "--optimizer", "adam", "--device", "cuda"]),
 ])
 def test_the_command_says_so(network: type[nn.Module], options: list[str], tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bridge.validate", "--model", f"{network.__module__}:{network.__name__}", "--size", "16",
          "--steps", "10", *options], cwd=tmp_path, text=True, capture_output=True, check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)})
+        env=environment())
     assert done.returncode == 0, done.stderr
     assert "RIGHT: every difference is rounding" in " ".join(done.stdout.split())
