@@ -237,6 +237,18 @@ def test_a_derivative_may_be_written_in_any_way(way: str) -> None:
     assert 0.05 < worst <= 1, worst
 
 
+@pytest.mark.parametrize("number", [2, 3, 7, 35, 49, 240])
+def test_a_mean_may_be_multiplied_by_a_reciprocal(number: int) -> None:
+    """Two roundings are inside the bound, and three are not; the reciprocal of a power of two is exact."""
+    x = np.random.default_rng(number).standard_normal(5000).astype(np.float32)
+    right = Bounded(x, 0.0, Arithmetic(total_roundoff("float32"))) / number
+    reciprocal = ONE / np.float32(number)
+    exact = number == 2
+    assert measure(x / np.float32(number), right.value, right.error).t <= (0.01 if exact else 0.6)
+    assert measure(x * reciprocal, right.value, right.error).t <= 1
+    assert measure(x * reciprocal * np.float32(1 + 2**-22), right.value, right.error).t > 1
+
+
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9, 0.99])
 def test_dropout_may_compute_its_scale_in_float32(p: float) -> None:
     arithmetic = Arithmetic(total_roundoff("float32"))

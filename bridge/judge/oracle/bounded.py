@@ -142,8 +142,15 @@ class Bounded:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Bounded | float) -> Bounded:
-        """Return the rounded quotient; unbounded where the divisor may be 0."""
-        b = self._operand(other)
+        """Return the rounded quotient; unbounded where the divisor may be 0.
+
+        A right program multiplies by the rounded reciprocal of a constant, too.
+        """
+        if not isinstance(other, Bounded) and other:
+            return self._divided(self._operand(other)).or_as(self * self._reciprocal(other))
+        return self._divided(self._operand(other))
+
+    def _divided(self, b: Bounded) -> Bounded:
         with np.errstate(divide="ignore", invalid="ignore"):
             value = self.value / b.value
             room = np.abs(b.value) - b.error
@@ -165,6 +172,11 @@ class Bounded:
         single = self.arithmetic.u > UNIT_ROUNDOFF["float64"] * 4
         inexact = single and math.isfinite(other) and float(np.float32(other)) != other
         return Bounded(np.asarray(other), self.arithmetic.u * abs(other) if inexact else 0.0, self.arithmetic)
+
+    def _reciprocal(self, other: float) -> Bounded:
+        """Of a power of two exact, else rounded."""
+        inexact = abs(math.frexp(other)[0]) != 0.5
+        return Bounded(np.asarray(1 / other), self.arithmetic.u / abs(other) if inexact else 0.0, self.arithmetic)
 
     def _rounded(self, value: Array, carried: Array, *, tiny: int = 0) -> Bounded:
         u, tiny = self.arithmetic.u, tiny or int(self.arithmetic.flushes)
