@@ -44,6 +44,7 @@ from bridge.engine.library.programs import run_cnn_step
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.fast_algorithms import FAST
 from bridge.validate.self_test.fixed_tolerances import RULES
+from bridge.validate.self_test.graph_candidate import train_graph
 from bridge.validate.self_test.healthy import HEALTHY, ON_GRAPHS, Healthy
 from bridge.validate.self_test.operations import Operations
 from bridge.validate.self_test.plants import Scene
@@ -83,8 +84,17 @@ PROGRAMS: tuple[Healthy, ...] = (
 )
 
 
+def _jax_graph() -> tuple[Healthy, ...]:
+    """Where it is installed."""
+    if importlib.util.find_spec("jax") is None:
+        return ()
+    from benchmarks.validator.jax_graph import JaxGraph
+
+    return (Healthy("graph: JAX", lambda fixture, result: train_graph(fixture, result, JaxGraph)),)
+
+
 #: Of graphs; every second one is the program itself
-GRAPH_PROGRAMS: tuple[Healthy, ...] = (Healthy("graph: cnn_step", run_cnn_step), *ON_GRAPHS)
+GRAPH_PROGRAMS: tuple[Healthy, ...] = (Healthy("graph: cnn_step", run_cnn_step), *ON_GRAPHS, *_jax_graph())
 #: What is the third number of a configuration with a graph
 GRAPH = 1
 

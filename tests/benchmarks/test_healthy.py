@@ -12,10 +12,18 @@ import pytest
 
 from benchmarks.validator import healthy
 from bridge.common import cli
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
+from bridge.operations import OPERATIONS
+from bridge.operations.losses import LOSSES as KNOWN_LOSSES
 from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.graph_candidate import train_graph
 from bridge.validate.self_test.healthy import Healthy
 from bridge.validate.self_test.operations import only
 from bridge.validate.self_test.run_case import Healthily
+from reference.export import export
+from reference.settings import ExportSettings
+from tests.helpers.torch_graphs import Everything
 
 
 def test_a_configuration_depends_on_its_number_alone() -> None:
@@ -92,3 +100,15 @@ def test_graphs_have_their_own_key(tmp_path: Path, capsys: pytest.CaptureFixture
     again = json.loads(file.read_text())
     assert again["graphs"] == said["graphs"] and again["count"] == 1
     capsys.readouterr()
+
+
+def test_jax_has_every_operation(tmp_path: Path) -> None:
+    """A network of all of them is right; where JAX is not installed, nothing can be asked."""
+    pytest.importorskip("jax", reason="JAX is not installed: pip install .[bench]")
+    from benchmarks.validator.jax_graph import FORMULAS, LOSSES, JaxGraph
+
+    assert set(FORMULAS) == set(OPERATIONS) and set(LOSSES) == set(KNOWN_LOSSES)
+    fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
+    export(fixture, ExportSettings(model=Everything, height=8, width=10, batch=3, steps=2))
+    verdict = judge(fixture, train_graph(fixture, result, JaxGraph), diagnosing=False).verdict
+    assert verdict.outcome is Outcome.ROUNDING, verdict.words

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""The operations of a graph in JAX, compiled by XLA for the CPU; `jax.vjp` makes their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from jax import numpy as jnp
+from jax.scipy.ndimage import map_coordinates
+
+from bridge.exchange.model import Operation
+from bridge.validate.self_test.graph_candidate import GraphOperations, Parameters
+
+Tensor = torch.Tensor
+Array = jax.Array
+Given = dict[str, Array]
+Formula = Callable[[Any, list[Array], Given], Array]
+
+jax.config.update("jax_platforms", "cpu")
+
+
+def _with_bias(z: Array, given: Given) -> Array:
+    return z + given["bias"][:, None, None] if "bias" in given else z
+
+
+def _conv2d(node: Any, x: list[Array], given: Given) -> Array:
+    return _with_bias(jax.lax.conv_general_dilated(
+        x[0], given["weight"], node.stride, [(n, n) for n in node.padding], rhs_dilation=node.dilation,
+        feature_group_count=node.groups), given)
+
+
+def _conv_transpose2d(node: Any, x: list[Array], given: Given) -> Array:
+    """What sends a gradient back through a convolution, by `jax.linear_transpose`."""
+    shape = node.output_shape(x[0].shape)
+    convolution = partial(_conv2d, node.convolution, given={"weight": given["weight"]})
+    (z,) = jax.linear_transpose(lambda y: convolution([y]), jax.ShapeDtypeStruct(shape, x[0].dtype))(x[0])
+    return _with_bias(z, given)
+
+
+def _linear(node: Any, x: list[Array], given: Given) -> Array:
+    y = x[0] @ given["weight"].T
+    return y + given["bias"] if "bias" in given else y
+
+
+def _windows(node: Any, x: Array, start: float, combine: Callable[..., Any]) -> Array:
+    sides = [(0, 0), (0, 0), *((n, n) for n in node.padding)]
+    found: Array = jax.lax.reduce_window(x, start, combine, (1, 1, *node.kernel_size), (1, 1, *node.stride), sides)
+    return found
+
+
+def _avg_pool2d(node: Any, x: list[Array], _: Given) -> Array:
+    return _windows(node, x[0], 0.0, jax.lax.add) / float(np.prod(node.kernel_size))
+
+
+def _batch_norm2d(node: Any, x: list[Array], given: Given) -> Array:
+    axes = (0, 2, 3)
+    if node.training:
+        mean, variance = x[0].mean(axes, keepdims=True), x[0].var(axes, keepdims=True)
+    else:
+        mean, variance = (given[name][:, None, None] for name in ("running_mean", "running_var"))
+    weight, bias = (given[name][:, None, None] for name in ("weight", "bias"))
+    return (x[0] - mean) * jax.lax.rsqrt(variance + node.eps) * weight + bias
+
+
+def _padded(node: Any, x: list[Array], _: Given, mode: str) -> Array:
+    left, right, top, bottom = node.padding
+    return jnp.pad(x[0], ((0, 0), (0, 0), (top, bottom), (left, right)), mode=mode)
+
+
+def _upsample_nearest2d(node: Any, x: list[Array], _: Given) -> Array:
+    return x[0].repeat(node.scale_factor[0], 2).repeat(node.scale_factor[1], 3)
+
+
+def _upsample_bilinear2d(node: Any, x: list[Array], _: Given) -> Array:
+    places = []
+    for length, scale in zip(x[0].shape[2:], node.scale_factor, strict=True):
+        place = jnp.arange(length * scale, dtype=jnp.float32)
+        corners = place * ((length - 1) / max(length * scale - 1, 1))
+        places.append(corners if node.align_corners else (place + 0.5) / scale - 0.5)
+    at = jnp.meshgrid(*places, indexing="ij")
+    one = partial(map_coordinates, coordinates=at, order=1, mode="nearest")
+    return jax.vmap(jax.vmap(one))(x[0])
+
+
+FORMULAS: dict[str, Formula] = {
+    "add": lambda node, x, given: x[0] + x[1],
+    "avg_pool2d": _avg_pool2d,
+    "batch_norm2d": _batch_norm2d,
+    "concat": lambda node, x, given: jnp.concatenate(x, 1),
+    "conv2d": _conv2d,
+    "conv_transpose2d": _conv_transpose2d,
+    "dropout": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
+    "flatten": lambda node, x, given: x[0].reshape((x[0].shape[0], -1)),
+    "global_avg_pool2d": lambda node, x, given: x[0].mean((2, 3), keepdims=True),
+    "leaky_relu": lambda node, x, given: jax.nn.leaky_relu(x[0], node.negative_slope),
+    "linear": _linear,
+    "log_softmax": lambda node, x, given: jax.nn.log_softmax(x[0], 1),
+    "matmul": lambda node, x, given: x[0] @ x[1],
+    "max_pool2d": lambda node, x, given: _windows(node, x[0], -jnp.inf, jax.lax.max),
+    "reflection_pad2d": partial(_padded, mode="reflect"),
+    "relu": lambda node, x, given: jax.nn.relu(x[0]),
+    "replication_pad2d": partial(_padded, mode="edge"),
+    "sigmoid": lambda node, x, given: jax.nn.sigmoid(x[0]),
+    "softmax": lambda node, x, given: jax.nn.softmax(x[0], 1),
+    "tanh": lambda node, x, given: jnp.tanh(x[0]),
+    "upsample_bilinear2d": _upsample_bilinear2d,
+    "upsample_nearest2d": _upsample_nearest2d,
+    "zero_pad2d": partial(_padded, mode="constant"),
+}
+
+LOSSES: dict[str, Callable[[Array, Array], Array]] = {
+    "mse": lambda y, t: (y - t) ** 2,
+    "l1": lambda y, t: jnp.abs(y - t),
+    "cross_entropy": lambda y, t: -(t * jax.nn.log_softmax(y, 1)).sum(1),
+}
+
+
+class _Call(torch.autograd.Function):
+    """A function of JAX arrays, and `jax.vjp` of it, on torch's tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Array], *operands: Tensor) -> Tensor:
+        found, ctx.back = jax.vjp(jax.jit(function), *(jnp.array(one.contiguous().numpy()) for one in operands))
+        return torch.from_numpy(np.array(found))
+
+    @staticmethod
+    def backward(ctx: Any, *dy: Tensor) -> Any:
+        return None, *(torch.from_numpy(np.array(one)) for one in ctx.back(jnp.array(dy[0].contiguous().numpy())))
+
+
+_call: Callable[..., Tensor] = _Call.apply
+
+
+class JaxGraph(GraphOperations):
+    """Every operation and the loss by JAX, float32; new running statistics and weights by torch."""
+
+    def forward(self, node: Operation, inputs: list[Tensor], parameters: Parameters) -> Tensor:
+        names, n = list(parameters), len(inputs)
+        kept = [one.detach().clone() if one.requires_grad is False else one for one in parameters.values()]
+        if node.new_state_shapes():
+            super().forward(node, [one.detach() for one in inputs], parameters)  # changes them in place
+        return _call(
+            lambda *xs: FORMULAS[node.kind](node, list(xs[:n]), dict(zip(names, xs[n:], strict=True))), *inputs, *kept)
+
+    def loss(self, y: Tensor, target: Tensor) -> Tensor:
+        criterion = self.model.criterion
+        each = LOSSES[criterion.kind]
+        return _call(lambda y, t: each(y, t).mean() if criterion.mean else each(y, t).sum(), y, target)
