@@ -359,6 +359,20 @@ def test_images_that_are_written_to_the_first_slot_are_one_damage(
     assert all(one.seen is first.seen and not one.explanations for one in others)
 
 
+def test_what_follows_from_an_image_that_is_0_is_no_damage(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """Gradients of such an image are 0 by right."""
+    def gradient(self: Operations, y: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        g = Operations.loss_gradient(self, y, target).clone()
+        g[-1] = 0
+        return g
+
+    fixture = fixtures["plain"][0]
+    wrong = train(fixture, tmp_path / "lost.h5", type("Lost", (Operations,), {"loss_gradient": gradient}))
+    found = said(fixture, wrong)
+    assert [finding.name for finding in found.findings] == ["grads/three/output"]
+
+
 def test_state_names_the_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     fixture = fixtures["plain"][0]
 
