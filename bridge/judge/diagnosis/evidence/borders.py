@@ -17,6 +17,7 @@ from bridge.judge.diagnosis.operations import Bounded
 
 #: Numbers of an image batch, and products of a filter gradient, up to which other borders are tried
 MANY, COSTLY = 2**21, 2**26
+WORDS = ("row", "column")
 #: Sizes of tiles, the large first: small ones explain the borders of large ones, too
 TILES = (64, 32, 16, 8, 4)
 
@@ -31,9 +32,10 @@ def borders(view: View, case: Case) -> Iterator[Seen]:
         return
     if isinstance(right, Filter) and right.products > COSTLY:
         return
-    for said, image in _extended(right.x.value, right.layer.padding):
+    images = [("", *one) for one in _extended(right.x.value, right.layer.padding)]
+    for where, said, image in (*images, *_at_one_side(view, right)):
         other = with_layer(right, padding=(0, 0)).replaced(x=Bounded(image))
-        yield Seen(f"it is what an image gives that goes on beyond its border with {said}, in place of 0",
+        yield Seen(f"it is what an image gives that goes on beyond its border{where} with {said}, in place of 0",
                    "how pixels outside of the image are told from those inside: rows and columns each need a check",
                    view.rest(other.at(view.at)))
 
@@ -90,6 +92,28 @@ def _extended(x: Array, padding: tuple[int, int]) -> Iterator[tuple[str, Array]]
             np.moveaxis(before, axis, 0)[0] = 0
             yield (f"copies of the last pixels of the {word} before",
                    np.where(inner, pad(x, (p, p, q, q), "constant"), pad(before, (p, p, q, q), "edge")))
+
+
+def _at_one_side(view: View, right: Forward | Filter) -> Iterator[tuple[str, str, Array]]:
+    """The same at one side of the border alone, as far as the padding or by one pixel, where outputs are wrong that
+    reach beyond this side only.
+    """
+    if not isinstance(right, Forward):
+        return
+    for axis, (used, size) in enumerate(zip(view.used()[2:], view.right.shape[2:], strict=True)):
+        pad, length = right.layer.padding[axis], right.x.value.shape[2 + axis]
+        if not 0 < pad < length or not used.size or used.size > size // 2:
+            continue
+        place = np.arange(-pad, length + pad)
+        first, last = (("at the top", "at the bottom"), ("at the left", "at the right"))[axis]
+        sides = {first: -place, last: place - length + 1}
+        inner = [np.pad(np.ones(n, bool), p) for n, p in zip(right.x.value.shape[2:], right.layer.padding, strict=True)]
+        for (side, beyond), by in itertools.product(sides.items(), dict.fromkeys((1, pad))):
+            inside = list(inner)
+            inside[axis] = inner[axis] | ((beyond > 0) & (beyond <= by))
+            where = f" {side}{f' by one {WORDS[axis]}' if by < pad else ''}"
+            for said, image in _extended(right.x.value, right.layer.padding):
+                yield where, said, image * (inside[0][:, None] & inside[1])
 
 
 def tiles(view: View, case: Case) -> Iterator[Seen]:
