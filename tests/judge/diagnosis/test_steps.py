@@ -373,6 +373,17 @@ def test_what_follows_from_an_image_that_is_0_is_no_damage(
     assert [finding.name for finding in found.findings] == ["grads/three/output"]
 
 
+def test_a_loss_that_is_late_at_every_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """What the file says of the step before is late, too."""
+    fixture, right = fixtures["plain"]
+    with h5py.File(right) as file:
+        losses = [file[f"steps/{k}/loss"][()] for k in range(2)]
+    late = {f"steps/{k + 1}/loss": lambda x, old=loss: np.full_like(x, old) for k, loss in enumerate(losses)}
+    first = said(fixture, plant(right, tmp_path / "late.h5", late)).findings[0]
+    assert (first.name, first.step) == ("loss", 1)
+    assert first.seen is not None and first.seen.said == "it is the loss of the step before"
+
+
 def test_state_names_the_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     fixture = fixtures["plain"][0]
 

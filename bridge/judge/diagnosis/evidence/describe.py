@@ -242,7 +242,9 @@ def _losses(case: Case, right: Loss, steps: int) -> Iterator[Seen]:
     graph = case.graph
     for k in range(graph.step):
         other = StepGraph(graph.pair, k, graph.pair.start)
-        value = other.own("loss")
+        # What is written may be late itself
+        known = other.own(other.inputs("loss")[0]) is not None
+        value = other.operation("loss").values() if known else other.own("loss")
         if value is not None:
             said = "the loss of the step before" if k == graph.step - 1 else f"the loss of step {k}"
             others[said] = float(value.reshape(-1)[0])
