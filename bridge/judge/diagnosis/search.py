@@ -47,8 +47,10 @@ MOST_NAMED, MOST_CONFIRMED = 12, 48
 MANY = 16
 #: Seconds for the search of two faults; with what is tried before them less than a tensor gets of the usual time
 TWO_FAULTS = 20.0
-#: Faults that strike all elements alike
-ANYWHERE = ("precision", "naive_sum", "small_lost")
+#: Faults that strike all elements alike, or whose part is said better by what is there; and those of where pixels are,
+#: which in a few rows or columns are others by chance
+ANYWHERE = ("precision", "naive_sum", "stale")
+GEOMETRIC = ("geometry", "same_pixel", "shifted_gradient", "padding_width")
 #: Share of the time in which hypotheses are made; in the rest the nearest are confirmed
 TRYING = 5 / 6
 
@@ -221,9 +223,12 @@ class Search:
         where = ", ".join(indices(one, size, word) for one, size, word in zip(used, right.shape, axes, strict=True)
                           if one.size < size)
         base = base_of(self.case.right).operation
+        narrow = any(4 * one.size <= size for one, size, word in zip(used, right.shape, axes, strict=True)
+                     if word in ("row", "column"))
+        spared = (*ANYWHERE, *GEOMETRIC) if narrow else ANYWHERE
         for one in [one for one in self.tried if not one.hypothesis.fitted and len(one.hypothesis.kinds) == 1]:
             predicted = np.where(inside, one.predicted, self.right)
-            said = one.hypothesis.kinds[0].key not in ANYWHERE
+            said = one.hypothesis.kinds[0].key not in spared
             if said and self.near(predicted, one.hypothesis.operation.slack(predicted)) <= REJECTED:
                 operation = Within(right.shape, one.hypothesis.operation, base, part)
                 self._try([Hypothesis(one.hypothesis.kinds, f"in {where} alone: {one.hypothesis.detail}", operation)])

@@ -28,6 +28,7 @@ from bridge.judge.diagnosis.evidence.reach import reach
 from bridge.judge.diagnosis.evidence.slices import mixtures, moved
 from bridge.judge.diagnosis.evidence.values import functions
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
+from bridge.judge.diagnosis.hypothesis import with_layer
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import MOSTLY, Explanation, Finding
@@ -264,6 +265,13 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
      "in the last row (8 of 9) and the last column (11 of 12), it is 0"),
     ("a ReLU that some images lack", A, lambda lab, a: at(a, np.s_[1:], lab.right("forward/one")[1:]),
      "in all images but 0 where the right value is 0 it is z"),
+    ("a clamp at the bottom alone", DW, lambda lab, g: with_layer(lab.graph().operation(DW), padding=(0, 0)).replaced(
+        x=Bounded(around(np.pad(lab.right(A), [*EACH, (0, 1), (0, 0)], mode="edge"), (1, 0, 1, 1)))).values(),
+     "the last kernel row (2 of 3) it is what an image gives that goes on beyond its border with copies of its last "
+     "pixels at the bottom, in place of 0"),
+    ("a column that is not summed", Z, lambda lab, z: at(
+        z, np.s_[..., -1], lab.graph().weights["two/bias"][:, None]),
+     "in the last column (11 of 12) it is the bias alone"),
     ("a race of images", DB, lambda lab, g: without(g, lab.right(DZ), ((1, 3), (2, 0))),
      "it is the sum in which channel 1 lacks image 3 and channel 2 lacks image 0"),
 ]

@@ -325,6 +325,14 @@ def test_a_fault_of_a_part(
     assert not [one for one in explanations if not one.by_place]
 
 
+def test_a_column_without_a_sum_is_no_other_stride(lab: Lab) -> None:
+    """In a few columns a wrong geometry comes to anything."""
+    found = lab.right(Z).copy()
+    found[..., -1] = lab.graph().operation(Z).b[:, None]
+    explanations, _ = lab.search(Z, found, seconds=6.0)
+    assert all(one.by_place for one in explanations)
+
+
 def test_weights_of_another_step_in_a_part(lab: Lab) -> None:
     right, old = lab.graph(2).operation(DX).values(), lab.graph(2).operation(DX).replaced(
         w=lab.graph(1).weights["two/weight"]).values()
