@@ -17,6 +17,7 @@ from bridge.judge.diagnosis.candidates import MOST_IMAGES, Case, base_of
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import describe
 from bridge.judge.diagnosis.evidence.extent import extent
+from bridge.judge.diagnosis.evidence.reach import is_beyond
 from bridge.judge.diagnosis.evidence.view import AXES
 from bridge.judge.diagnosis.operations import Bounded, Given
 from bridge.judge.diagnosis.output_faults import axis_names, changed_numbers
@@ -252,7 +253,9 @@ class _Doctor:
             explanations = [self._at_later_steps(judged, explanations[0]), *explanations[1:]]
         if explanations and explanations[0].kinds == (kind("learning_rate"),):
             explanations = self._rates_of_all_steps(judged, explanations)
-        said = self._said(judged, explanations, runner_up, place.said)
+        beyond = is_beyond(search.case.right, search.wrong)
+        where = f"{place.said}{', where windows reach beyond the image' if beyond else ''}"
+        said = self._said(judged, explanations, runner_up, where)
         seen = self._seen(judged, search, explanations)
         unknown = not explanations and (seen is None or not seen.exact)
         return replace(said, share=place.wrong / search.found.size, seen=seen, cut=search.cut,

@@ -111,6 +111,13 @@ class Search:
         self.right = self.truth.value.reshape(-1)[self.sample]
 
     @property
+    def wrong(self) -> Array:
+        """Return which elements are outside of their bounds, in the shape of the tensor."""
+        right = self.truth.value
+        error = np.zeros(1) if self.truth.error is None else self.truth.error
+        return np.asarray(~(np.abs(self.case.found.reshape(right.shape) - right) <= error))
+
+    @property
     def place(self) -> Place:
         """Return where the tensor is wrong."""
         return locate(self.case.found, self.truth, self.case.earlier.get("the step before"))
@@ -207,9 +214,7 @@ class Search:
 
     def _in_a_part(self) -> None:
         """A fault of some images, channels, rows or columns alone; all that is outside of them is right."""
-        right = self.truth.value
-        error = np.zeros(1) if self.truth.error is None else self.truth.error
-        wrong = ~(np.abs(self.case.found.reshape(right.shape) - right) <= error)
+        right, wrong = self.truth.value, self.wrong
         axes = AXES.get(output_faults.axis_names(right.shape, self.case.name), ())
         if right.ndim < 2 or len(axes) != right.ndim or np.count_nonzero(wrong) < MANY:
             return
@@ -218,10 +223,12 @@ class Search:
         part = np.zeros(right.shape, bool)
         part[np.ix_(*used)] = True
         inside = part.reshape(-1)[self.sample]
-        if part.all() or np.count_nonzero(inside) < MANY:
+        if not right[~part].any() or np.count_nonzero(inside) < MANY:
             return
-        where = ", ".join(indices(one, size, word) for one, size, word in zip(used, right.shape, axes, strict=True)
-                          if one.size < size)
+        # Where all is 0 nothing can be wrong
+        where = ", ".join(indices(one, size, word)
+                          for axis, (one, size, word) in enumerate(zip(used, right.shape, axes, strict=True))
+                          if one.size < size and np.delete(right, one, axis).any())
         base = base_of(self.case.right).operation
         narrow = any(4 * one.size <= size for one, size, word in zip(used, right.shape, axes, strict=True)
                      if word in ("row", "column"))

@@ -23,6 +23,7 @@ from bridge.judge.diagnosis.evidence.extent import extent
 from bridge.judge.diagnosis.evidence.masks import masks
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
 from bridge.judge.diagnosis.evidence.orders import blocked, orders
+from bridge.judge.diagnosis.evidence.places import place
 from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.reach import reach
 from bridge.judge.diagnosis.evidence.slices import mixtures, moved
@@ -281,6 +282,15 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
 def test_a_mistake_is_described(lab: Lab, name: str, make_wrong: Callable[[Lab, Array], Array], said: str) -> None:
     found = seen(lab, name, make_wrong(lab, lab.right(name)))
     assert found is not None and found.exact and said in found.said, found
+
+
+def test_channels_of_which_all_is_0_are_no_place() -> None:
+    right = np.random.default_rng(0).normal(size=(2, 4, 8, 8))
+    found = right + 1
+    found[:, 3] = right[:, 3]
+    assert place(View(found, right, np.full(1, 1e-6), AXES["nchw"])) == "in all channels but 3"
+    found[:, 3] = right[:, 3] = 0
+    assert place(View(found, right, np.full(1, 1e-6), AXES["nchw"])) == ""
 
 
 def test_channels_that_are_not_summed_are_counted(lab: Lab) -> None:

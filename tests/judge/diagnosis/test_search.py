@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -331,6 +333,16 @@ def test_a_column_without_a_sum_is_no_other_stride(lab: Lab) -> None:
     found[..., -1] = lab.graph().operation(Z).b[:, None]
     explanations, _ = lab.search(Z, found, seconds=6.0)
     assert all(one.by_place for one in explanations)
+
+
+def test_a_part_leaves_out_no_channel_that_is_0(lab: Lab) -> None:
+    right = lab.graph().operation(DW).replaced(x=Bounded(lab.right("forward/relu") * (np.arange(5) < 4)[:, None, None]))
+    twice = right.replaced(images=(0, 1, 2, 3, 1)).values()
+    found = right.values()
+    found[2:] = twice[2:]
+    search = Search(replace(lab.case(DW, found), right=right), math.inf)
+    (first, *_), _ = search.run(search.place)
+    assert first.detail == "in output channels 2 to 3 of 4 alone: image 1 of the batch twice"
 
 
 def test_weights_of_another_step_in_a_part(lab: Lab) -> None:

@@ -384,6 +384,24 @@ def test_a_loss_that_is_late_at_every_step(fixtures: dict[str, tuple[Path, Path]
     assert first.seen is not None and first.seen.said == "it is the loss of the step before"
 
 
+def test_windows_that_reach_beyond_the_image(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    fixture, right = fixtures["plain"]
+
+    def edge(x: Array) -> Array:
+        x = x.copy()
+        x[:, :, 0] += np.random.default_rng(0).normal(size=x[:, :, 0].shape)
+        return x
+
+    def inside(x: Array) -> Array:
+        return np.roll(edge(x), 1, 2)
+
+    where = []
+    for name, change in (("edge", edge), ("inside", inside)):
+        wrong = plant(right, tmp_path / f"{name}.h5", {"steps/0/forward/two": change})
+        where.append(said(fixture, wrong, 5.0).findings[0].where)
+    assert where[0].endswith("row 0 of 9, where windows reach beyond the image") and "beyond" not in where[1]
+
+
 def test_state_names_the_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     fixture = fixtures["plain"][0]
 

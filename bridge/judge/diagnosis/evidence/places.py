@@ -23,7 +23,8 @@ def place(view: View) -> str:
     if view.right.size == 1:
         return ""
     narrow = [(indices(one, size, word), 2 * one.size <= size or word == "image")
-              for one, size, word in zip(used, shape, view.axes, strict=True) if 0 < one.size < size]
+              for axis, (one, size, word) in enumerate(zip(used, shape, view.axes, strict=True))
+              if 0 < one.size < size and not _is_empty(view.right, one, axis)]
     words = [word for word, _ in narrow]
     inside = view.wrong[np.ix_(*used)]
     share = float(inside.mean())
@@ -39,6 +40,11 @@ def place(view: View) -> str:
     if rule:
         words = [word for word, is_narrow in narrow if is_narrow]
     return " ".join(filter(None, [f"in {', '.join(words)}" if words else "", rule]))
+
+
+def _is_empty(right: Array, used: Array, axis: int) -> bool:
+    """Whether all right numbers besides some indices of an axis are 0: that nothing is wrong there is no news."""
+    return not np.delete(right, used, axis).any()
 
 
 def _border(wrong: Array) -> bool:

@@ -19,6 +19,8 @@ NEAR = 0.05
 TIMES = {0.0: "not at all", 2.0: "twice"}
 #: Difference of the shares of wrong elements from which on rows or columns are told apart
 APART = 0.3
+#: Wrong elements from which on it is no chance where they are
+ENOUGH = 16
 WORDS = ("row", "column")
 
 
@@ -44,6 +46,16 @@ def reach(view: View, case: Case) -> Iterator[Seen]:
     yield from _channels(view, products.sum((2, 3)), bias, right)
     if max(layer.kernel_size) > 1:
         yield from _taps(view, products.sum(1), bias, right, place)
+
+
+def is_beyond(right: object, wrong: Array) -> bool:
+    """Whether all that is wrong are sums whose windows reach beyond the image, and those inside of it are right."""
+    if not isinstance(right, Forward | Data) or (isinstance(right, Data) and max(right.layer.stride) > 1):
+        return False
+    inside = [_sources(right, axis, wrong.shape[2 + axis], right.layer.kernel_size[axis])[1] for axis in (0, 1)]
+    outer = ~np.logical_and.outer(*(np.asarray(one.all(axis=1)) for one in inside))
+    return bool(outer.any() and 2 * np.count_nonzero(outer) < outer.size and np.count_nonzero(wrong) >= ENOUGH
+                and not wrong[..., ~outer].any())
 
 
 def _channels(view: View, sums: Array, bias: Array, right: Forward | Data) -> Iterator[Seen]:
