@@ -17,6 +17,7 @@ from bridge.judge.diagnosis.candidates import MOST_IMAGES, Case, base_of
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import describe
 from bridge.judge.diagnosis.evidence.extent import extent
+from bridge.judge.diagnosis.evidence.reach import is_beyond
 from bridge.judge.diagnosis.evidence.view import AXES
 from bridge.judge.diagnosis.operations import Bounded, Given
 from bridge.judge.diagnosis.output_faults import axis_names, changed_numbers
@@ -80,6 +81,8 @@ STALE_COPY = ("the file holds the weights before the update once more, and the n
 ENOUGH = 4
 #: Numbers that are those of another tensor by chance are fewer
 MANY = 16
+#: Where names of tensors begin that follow from others of their step
+TENSORS = ("forward/", "grads/")
 #: Seconds for the gradient that must agree with what is said of a loss
 GRADIENT = 6.0
 
@@ -124,6 +127,8 @@ class _Doctor:
         self.unsaved: dict[int, dict[str, Array]] = {}
         #: where the images of the first finding come from, and the right steps, of which nothing is in the file
         self.images: list[int] = []
+        #: other tensors of the file contradict the first finding's
+        self.apart = False
         self.fresh: dict[int, StepGraph] = {}
         #: layers whose weights in the file are older than those in use, and from which step on
         self.stale: dict[str, int] = {}
@@ -187,7 +192,19 @@ class _Doctor:
         finding = self._searched(judged, search)
         if not self.diagnosis.findings and finding.seen is not None and finding.seen.exact:
             self.images = images_of(case.found, search.truth)
+            self.apart = bool(self.images) and self._is_contradicted(judged)
         return finding
+
+    def _is_contradicted(self, judged: Judged) -> bool:
+        """Whether something else of the step does not follow from its inputs in the file: the candidate computed with
+        others than it wrote. What follows from them is no damage of its own.
+        """
+        for other in self.comparison.failures:
+            if other.step == judged.step and other.name != judged.name and other.name.startswith(TENSORS):
+                case = self._case(other.name, other.step)
+                if case is not None and Search(case, self.deadline).t > 1:
+                    return True
+        return False
 
     def _damaged_alike(self, judged: Judged, case: Case) -> Finding | None:
         """What was damaged in the file as the first finding was: it is asked of the right tensor, of which no input is
@@ -205,7 +222,7 @@ class _Doctor:
                                                 ignored=frozenset(self.pair.shapes))}
         right = self.fresh[graph.step].operation(judged.name)
         if self.images and axis_names(case.right.shape, case.name) == "nchw":
-            same = images_of(case.found, right.full(graph.arithmetic)) == self.images
+            same = self.apart and images_of(case.found, right.full(graph.arithmetic)) == self.images
             return replace(self._said(judged, [], None, ""), seen=first.seen) if same else None
         search = Search(replace(case, right=right), self.deadline)
         for one in changed_numbers(base_of(right), search.found):
@@ -236,7 +253,9 @@ class _Doctor:
             explanations = [self._at_later_steps(judged, explanations[0]), *explanations[1:]]
         if explanations and explanations[0].kinds == (kind("learning_rate"),):
             explanations = self._rates_of_all_steps(judged, explanations)
-        said = self._said(judged, explanations, runner_up, place.said)
+        beyond = is_beyond(search.case.right, search.wrong)
+        where = f"{place.said}{', where windows reach beyond the image' if beyond else ''}"
+        said = self._said(judged, explanations, runner_up, where)
         seen = self._seen(judged, search, explanations)
         unknown = not explanations and (seen is None or not seen.exact)
         return replace(said, share=place.wrong / search.found.size, seen=seen, cut=search.cut,

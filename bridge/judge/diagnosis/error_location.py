@@ -121,7 +121,10 @@ def _spanned(used: Array) -> str:
         return _listed(used)
     if steps[0] == 1:
         return f"{used[0]} to {used[-1]}"
-    return f"{used[0]}, {used[1]}, ..., {used[-1]} (every {steps[0]}th)"
+    if used.size <= FEW_LINES:
+        return _listed(used)
+    nth = {2: "2nd", 3: "3rd"}.get(int(steps[0]), f"{steps[0]}th")
+    return f"{used[0]}, {used[1]}, ..., {used[-1]} (every {nth})"
 
 
 def _listed(used: Array) -> str:

@@ -200,6 +200,23 @@ class Framed(Operation):
         return (i >= top) & (i < self.shape[-2] - bottom) & (j >= left) & (j < self.shape[-1] - right)
 
 
+@dataclass(frozen=True)
+class Within(Operation):
+    """Another operation's tensor in a part of the elements, `rest` in all others."""
+
+    inner: Operation
+    rest: Operation
+    part: Array
+
+    def at(self, indices: Array) -> Array:
+        return np.where(self.part.reshape(-1)[indices], self.inner.at(indices), self.rest.at(indices))
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        inner, rest = self.inner.full(arithmetic), self.rest.full(arithmetic)
+        errors = [np.zeros(1) if one.error is None else one.error for one in (inner, rest)]
+        return Bounded(np.where(self.part, inner.value, rest.value), np.where(self.part, *errors))
+
+
 def with_operand(operation: Operation, name: str, change: object) -> Operation:
     """Return the operation with one operand, a `Bounded` or an array, changed by a function of arrays."""
     operand = getattr(operation, name)

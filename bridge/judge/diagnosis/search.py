@@ -20,8 +20,10 @@ from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults, r
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.convolutions import Filter
 from bridge.judge.diagnosis.error_location import Place, locate
+from bridge.judge.diagnosis.evidence.view import AXES
+from bridge.judge.diagnosis.evidence.words import indices
 from bridge.judge.diagnosis.formulas import Formula, Sum
-from bridge.judge.diagnosis.hypothesis import Hypothesis, Read, join, joined
+from bridge.judge.diagnosis.hypothesis import Hypothesis, Read, Within, join, joined
 from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.records import MOSTLY, NEARLY, Explanation
@@ -45,6 +47,10 @@ MOST_NAMED, MOST_CONFIRMED = 12, 48
 MANY = 16
 #: Seconds for the search of two faults; with what is tried before them less than a tensor gets of the usual time
 TWO_FAULTS = 20.0
+#: Faults that strike all elements alike, or whose part is said better by what is there; and those of where pixels are,
+#: which in a few rows or columns are others by chance
+ANYWHERE = ("precision", "naive_sum", "stale")
+GEOMETRIC = ("geometry", "same_pixel", "shifted_gradient", "padding_width")
 #: Share of the time in which hypotheses are made; in the rest the nearest are confirmed
 TRYING = 5 / 6
 
@@ -105,6 +111,13 @@ class Search:
         self.right = self.truth.value.reshape(-1)[self.sample]
 
     @property
+    def wrong(self) -> Array:
+        """Return which elements are outside of their bounds, in the shape of the tensor."""
+        right = self.truth.value
+        error = np.zeros(1) if self.truth.error is None else self.truth.error
+        return np.asarray(~(np.abs(self.case.found.reshape(right.shape) - right) <= error))
+
+    @property
     def place(self) -> Place:
         """Return where the tensor is wrong."""
         return locate(self.case.found, self.truth, self.case.earlier.get("the step before"))
@@ -130,6 +143,8 @@ class Search:
             if np.isfinite(self.target).all():
                 accepted = self._after(self._one_fault) or self._after(self._rare_fault)
                 accepted = accepted or self._after(self._one_fault_and_a_factor)
+            if not accepted and np.isfinite(self.target).all() and _may_be_more(place):
+                accepted = self._after(self._in_a_part)
             if not accepted and place.explanation is not None:
                 accepted = [place.explanation]
             if not accepted and np.isfinite(self.target).all():
@@ -196,6 +211,34 @@ class Search:
             return
         for one in [one for one in self.tried if not one.hypothesis.fitted]:
             self._try(_maybe(self._scaled(one.hypothesis, one.predicted)))
+
+    def _in_a_part(self) -> None:
+        """A fault of some images, channels, rows or columns alone; all that is outside of them is right."""
+        right, wrong = self.truth.value, self.wrong
+        axes = AXES.get(output_faults.axis_names(right.shape, self.case.name), ())
+        if right.ndim < 2 or len(axes) != right.ndim or np.count_nonzero(wrong) < MANY:
+            return
+        used = [np.flatnonzero(wrong.any(axis=tuple(b for b in range(right.ndim) if b != a)))
+                for a in range(right.ndim)]
+        part = np.zeros(right.shape, bool)
+        part[np.ix_(*used)] = True
+        inside = part.reshape(-1)[self.sample]
+        if not right[~part].any() or np.count_nonzero(inside) < MANY:
+            return
+        # Where all is 0 nothing can be wrong
+        where = ", ".join(indices(one, size, word)
+                          for axis, (one, size, word) in enumerate(zip(used, right.shape, axes, strict=True))
+                          if one.size < size and np.delete(right, one, axis).any())
+        base = base_of(self.case.right).operation
+        narrow = any(4 * one.size <= size for one, size, word in zip(used, right.shape, axes, strict=True)
+                     if word in ("row", "column"))
+        spared = (*ANYWHERE, *GEOMETRIC) if narrow else ANYWHERE
+        for one in [one for one in self.tried if not one.hypothesis.fitted and len(one.hypothesis.kinds) == 1]:
+            predicted = np.where(inside, one.predicted, self.right)
+            said = one.hypothesis.kinds[0].key not in spared
+            if said and self.near(predicted, one.hypothesis.operation.slack(predicted)) <= REJECTED:
+                operation = Within(right.shape, one.hypothesis.operation, base, part)
+                self._try([Hypothesis(one.hypothesis.kinds, f"in {where} alone: {one.hypothesis.detail}", operation)])
 
     def _two_faults(self) -> None:
         """Faults of the operation, each with every layout of what comes out, or with a second one of its own."""
@@ -343,6 +386,11 @@ class Search:
             near = [one for one in rest if one.rest <= NEARLY and self.found.size >= MANY]
             rest = [one for one in near if all(set(one.kinds) <= set(other.kinds) for other in near)]
         return min(rest, key=lambda one: (one.rest, one.t), default=None)
+
+
+def _may_be_more(place: Place) -> bool:
+    """Whether a place that betrays nothing, or that something wrote over numbers, may be that of a known fault."""
+    return place.explanation is None or place.explanation.kinds[0].key in ("corrupted", "overwritten")
 
 
 def _is_common(one: Hypothesis) -> bool:

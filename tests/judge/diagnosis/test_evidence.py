@@ -23,10 +23,13 @@ from bridge.judge.diagnosis.evidence.extent import extent
 from bridge.judge.diagnosis.evidence.masks import masks
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
 from bridge.judge.diagnosis.evidence.orders import blocked, orders
+from bridge.judge.diagnosis.evidence.places import place
 from bridge.judge.diagnosis.evidence.planes import planes
+from bridge.judge.diagnosis.evidence.reach import reach
 from bridge.judge.diagnosis.evidence.slices import mixtures, moved
 from bridge.judge.diagnosis.evidence.values import functions
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
+from bridge.judge.diagnosis.hypothesis import with_layer
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import MOSTLY, Explanation, Finding
@@ -140,6 +143,18 @@ def without(g: Array, dz: Array, lost: tuple[tuple[int, int], ...]) -> Array:
     return g
 
 
+def strip(dz: Array, rows: int) -> Array:
+    """dz without the rows below the first few."""
+    return at(dz, np.s_[:, :, rows:], 0.0)
+
+
+def row_on(x: Array) -> Array:
+    """One column too many on the right: the first pixel of the next row in memory."""
+    padded = around(x, (1, 1, 1, 1))
+    padded[:, :, 1:-1, -1] = np.append(x.ravel()[x.shape[3] :: x.shape[3]], 0.0).reshape(x.shape[:3])
+    return padded
+
+
 def full_blocks(squares: Array) -> Array:
     block = 2 ** (squares.size.bit_length() - 1)
     assert squares.size % block
@@ -239,6 +254,25 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
      "each channel k holds the sum of the channels k, k + 2, ..., and channels 2 to 3 of 4 are 0"),
     ("blocks of channels that are written as one", DB, lambda lab, g: np.array([g[0] + g[1], g[2] + g[3], 0, 0]),
      "each channel k holds the sum of the channels 2*k to 2*k + 1, and channels 2 to 3 of 4 are 0"),
+    ("a halo that is missing below", DX, lambda lab, g: np.concatenate([
+        with_operand(lab, DX, dz=Bounded(strip(lab.right(DZ), end)))[:, :, max(end - 4, 0) : end]
+        for end in (4, 8, 12)], 2), "kernel row 0 (dz 1 below) counts not at all in rows 3 and 7 of 9"),
+    ("a guard that excludes too much", Z, lambda lab, z: with_operand(lab, Z, x=Bounded(
+        at(at(lab.right(A), np.s_[:, :, 0], 0.0), np.s_[..., -1], 0.0))),
+     "the first row (0 of 9) of the input counts not at all, and the last column (11 of 12) of the input counts not"),
+    ("a guard that allows too much", Z, lambda lab, z: of_image(lab, row_on),
+     "goes on beyond its border at the right with what memory holds there, of other channels and images too"),
+    ("a corner of the border is 0", DX, lambda lab, g: at(at(g, np.s_[:, :, -1], 0.0), np.s_[..., -1], 0.0),
+     "in the last row (8 of 9) and the last column (11 of 12), it is 0"),
+    ("a ReLU that some images lack", A, lambda lab, a: at(a, np.s_[1:], lab.right("forward/one")[1:]),
+     "in all images but 0 where the right value is 0 it is z"),
+    ("a clamp at the bottom alone", DW, lambda lab, g: with_layer(lab.graph().operation(DW), padding=(0, 0)).replaced(
+        x=Bounded(around(np.pad(lab.right(A), [*EACH, (0, 1), (0, 0)], mode="edge"), (1, 0, 1, 1)))).values(),
+     "the last kernel row (2 of 3) it is what an image gives that goes on beyond its border with copies of its last "
+     "pixels at the bottom, in place of 0"),
+    ("a column that is not summed", Z, lambda lab, z: at(
+        z, np.s_[..., -1], lab.graph().weights["two/bias"][:, None]),
+     "in the last column (11 of 12) it is the bias alone"),
     ("a race of images", DB, lambda lab, g: without(g, lab.right(DZ), ((1, 3), (2, 0))),
      "it is the sum in which channel 1 lacks image 3 and channel 2 lacks image 0"),
 ]
@@ -248,6 +282,23 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
 def test_a_mistake_is_described(lab: Lab, name: str, make_wrong: Callable[[Lab, Array], Array], said: str) -> None:
     found = seen(lab, name, make_wrong(lab, lab.right(name)))
     assert found is not None and found.exact and said in found.said, found
+
+
+def test_channels_of_which_all_is_0_are_no_place() -> None:
+    right = np.random.default_rng(0).normal(size=(2, 4, 8, 8))
+    found = right + 1
+    found[:, 3] = right[:, 3]
+    assert place(View(found, right, np.full(1, 1e-6), AXES["nchw"])) == "in all channels but 3"
+    found[:, 3] = right[:, 3] = 0
+    assert place(View(found, right, np.full(1, 1e-6), AXES["nchw"])) == ""
+
+
+def test_channels_that_are_not_summed_are_counted(lab: Lab) -> None:
+    case = lab.case(DX, with_operand(lab, DX, dz=Bounded(at(lab.right(DZ), np.s_[:, 3], 0.0))))
+    truth = case.right.full(lab.arithmetic)
+    view = View(case.found, truth.value, np.asarray(truth.error), AXES["nchw"])
+    one, = (one for one in reach(view, case) if one.exact)
+    assert one.said == "it is the sum in which the last output channel (3 of 4) counts not at all"
 
 
 def test_a_penalty_in_the_loss_is_described(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

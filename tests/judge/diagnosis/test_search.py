@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -302,6 +304,54 @@ PAIRS: list[tuple[str, Callable[[Lab], Array], set[str], str]] = [
 def test_two_faults(lab: Lab, name: str, wrong: Callable[[Lab], Array], kinds: set[str], detail: str) -> None:
     explanations, _ = lab.search(name, wrong(lab))
     assert {one.key for one in explanations[0].kinds} == kinds and detail in explanations[0].detail
+
+
+@pytest.mark.parametrize(("name", "place", "change", "key", "detail"), [
+    (Z, np.s_[:, :, 1::2], {"bias_factor": 0.0}, "bias", "in every 2nd row (1, 3, 5 and 7) alone: bias missing"),
+    (DX, np.s_[:, 3:], {"shift": (1, 0)}, "shifted_gradient",
+     "in channels 3 to 4 of 5 alone: dz one pixel off (+1 in h)"),
+    (DX, np.s_[2:], {"shift": (1, 0)}, "shifted_gradient",
+     "in images 2 to 3 of 4 alone: dz one pixel off (+1 in h)"),
+])
+def test_a_fault_of_a_part(
+    lab: Lab, name: str, place: tuple[slice, ...], change: dict[str, object], key: str, detail: str
+) -> None:
+    """All that is outside of it is right."""
+    found, wrong = lab.right(name).copy(), changed(lab, name, **change)
+    found[place] = wrong[place]
+    (first, *_), _ = lab.search(name, found)
+    assert (keys(first), first.detail) == ([key], detail)
+    # What is wrong elsewhere too is another fault
+    found[0, 0, 0] *= 1.5
+    explanations, _ = lab.search(name, found, seconds=3.0)
+    assert not [one for one in explanations if not one.by_place]
+
+
+def test_a_column_without_a_sum_is_no_other_stride(lab: Lab) -> None:
+    """In a few columns a wrong geometry comes to anything."""
+    found = lab.right(Z).copy()
+    found[..., -1] = lab.graph().operation(Z).b[:, None]
+    explanations, _ = lab.search(Z, found, seconds=6.0)
+    assert all(one.by_place for one in explanations)
+
+
+def test_a_part_leaves_out_no_channel_that_is_0(lab: Lab) -> None:
+    right = lab.graph().operation(DW).replaced(x=Bounded(lab.right("forward/relu") * (np.arange(5) < 4)[:, None, None]))
+    twice = right.replaced(images=(0, 1, 2, 3, 1)).values()
+    found = right.values()
+    found[2:] = twice[2:]
+    search = Search(replace(lab.case(DW, found), right=right), math.inf)
+    (first, *_), _ = search.run(search.place)
+    assert first.detail == "in output channels 2 to 3 of 4 alone: image 1 of the batch twice"
+
+
+def test_weights_of_another_step_in_a_part(lab: Lab) -> None:
+    right, old = lab.graph(2).operation(DX).values(), lab.graph(2).operation(DX).replaced(
+        w=lab.graph(1).weights["two/weight"]).values()
+    wrong = np.concatenate([right[:, :3], old[:, 3:]], 1)
+    (first, *_), _ = lab.search(DX, wrong, 2)
+    assert keys(first) == ["previous_step"] and not first.by_place
+    assert first.detail == "in channels 3 to 4 of 5 alone: the weights of the step before"
 
 
 def test_operands_of_other_batches(lab: Lab) -> None:

@@ -359,6 +359,49 @@ def test_images_that_are_written_to_the_first_slot_are_one_damage(
     assert all(one.seen is first.seen and not one.explanations for one in others)
 
 
+def test_what_follows_from_an_image_that_is_0_is_no_damage(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """Gradients of such an image are 0 by right."""
+    def gradient(self: Operations, y: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        g = Operations.loss_gradient(self, y, target).clone()
+        g[-1] = 0
+        return g
+
+    fixture = fixtures["plain"][0]
+    wrong = train(fixture, tmp_path / "lost.h5", type("Lost", (Operations,), {"loss_gradient": gradient}))
+    found = said(fixture, wrong)
+    assert [finding.name for finding in found.findings] == ["grads/three/output"]
+
+
+def test_a_loss_that_is_late_at_every_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """What the file says of the step before is late, too."""
+    fixture, right = fixtures["plain"]
+    with h5py.File(right) as file:
+        losses = [file[f"steps/{k}/loss"][()] for k in range(2)]
+    late = {f"steps/{k + 1}/loss": lambda x, old=loss: np.full_like(x, old) for k, loss in enumerate(losses)}
+    first = said(fixture, plant(right, tmp_path / "late.h5", late)).findings[0]
+    assert (first.name, first.step) == ("loss", 1)
+    assert first.seen is not None and first.seen.said == "it is the loss of the step before"
+
+
+def test_windows_that_reach_beyond_the_image(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    fixture, right = fixtures["plain"]
+
+    def edge(x: Array) -> Array:
+        x = x.copy()
+        x[:, :, 0] += np.random.default_rng(0).normal(size=x[:, :, 0].shape)
+        return x
+
+    def inside(x: Array) -> Array:
+        return np.roll(edge(x), 1, 2)
+
+    where = []
+    for name, change in (("edge", edge), ("inside", inside)):
+        wrong = plant(right, tmp_path / f"{name}.h5", {"steps/0/forward/two": change})
+        where.append(said(fixture, wrong, 5.0).findings[0].where)
+    assert where[0].endswith("row 0 of 9, where windows reach beyond the image") and "beyond" not in where[1]
+
+
 def test_state_names_the_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     fixture = fixtures["plain"][0]
 

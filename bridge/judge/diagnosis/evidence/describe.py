@@ -33,6 +33,7 @@ from bridge.judge.diagnosis.evidence.orders import blocked, orders
 from bridge.judge.diagnosis.evidence.places import place
 from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.proportions import proportions
+from bridge.judge.diagnosis.evidence.reach import reach
 from bridge.judge.diagnosis.evidence.slices import copies, mixtures, moved
 from bridge.judge.diagnosis.evidence.values import constants, functions, unnamed
 from bridge.judge.diagnosis.evidence.view import AXES, EXACT, MOST, Array, Seen, View
@@ -107,8 +108,8 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
         return known[0]
     direct += [] if case.updating is not None else _seen(view, late)
     makers = (derivatives, residuals, changed, proportional, partial(swapped, tensors=tensors), terms, frames,
-              image_strides, of_other_batches, padded, borders, tiles, counted, folded, without_images, across_groups,
-              untested, wider)
+              image_strides, of_other_batches, padded, borders, tiles, reach, counted, folded, without_images,
+              across_groups, untested, wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)
@@ -241,7 +242,9 @@ def _losses(case: Case, right: Loss, steps: int) -> Iterator[Seen]:
     graph = case.graph
     for k in range(graph.step):
         other = StepGraph(graph.pair, k, graph.pair.start)
-        value = other.own("loss")
+        # What is written may be late itself
+        known = other.own(other.inputs("loss")[0]) is not None
+        value = other.operation("loss").values() if known else other.own("loss")
         if value is not None:
             said = "the loss of the step before" if k == graph.step - 1 else f"the loss of step {k}"
             others[said] = float(value.reshape(-1)[0])

@@ -90,8 +90,12 @@ def changed(view: View, case: Case) -> Iterator[Seen]:
                 other = change(given.value)
             if other.shape == given.value.shape and np.isfinite(other).all() and not np.array_equal(other, given.value):
                 predicted = case.right.replaced(**{operand: Bounded(other)}).at(view.at)
+                rest = view.rest(predicted)
+                if said == "0":
+                    yield Seen("it is the bias alone", "whether the sum of this part is ever computed", rest)
+                    continue
                 yield Seen(f"it is what {SAID[operand]} gives, if it is {said}",
-                           f"what is done to {SAID[operand]} before", view.rest(predicted))
+                           f"what is done to {SAID[operand]} before", rest)
 
 
 def proportional(view: View, case: Case) -> Iterator[Seen]:

@@ -22,8 +22,9 @@ def place(view: View) -> str:
     shape, used = view.right.shape, view.used()
     if view.right.size == 1:
         return ""
-    narrow = [(indices(one, size, word), 2 * one.size <= size)
-              for one, size, word in zip(used, shape, view.axes, strict=True) if 0 < one.size < size]
+    narrow = [(indices(one, size, word), 2 * one.size <= size or word == "image")
+              for axis, (one, size, word) in enumerate(zip(used, shape, view.axes, strict=True))
+              if 0 < one.size < size and not _is_empty(view.right, one, axis)]
     words = [word for word, _ in narrow]
     inside = view.wrong[np.ix_(*used)]
     share = float(inside.mean())
@@ -32,13 +33,18 @@ def place(view: View) -> str:
         return f"in a border of {frame} pixels{', in ' + ', '.join(words) if words else ''}"
     if len(shape) == 4 and view.axes[2] == "row" and _border(view.wrong) and inside.size > 1:
         words = [word for word in words if "row" not in word and "column" not in word]
-        return f"on the border of images{' in ' + ', '.join(words) if words else ''}"
+        return f"{_sides(view.wrong)}{' in ' + ', '.join(words) if words else ''}"
     rule = next(_rules(view), "") if share < 0.98 else ""
     if share < FILLED and not rule:
         return f"in single elements{', in ' + ', '.join(words) if words else ''}" if share < 0.02 else ""
     if rule:
         words = [word for word, is_narrow in narrow if is_narrow]
     return " ".join(filter(None, [f"in {', '.join(words)}" if words else "", rule]))
+
+
+def _is_empty(right: Array, used: Array, axis: int) -> bool:
+    """Whether all right numbers besides some indices of an axis are 0: that nothing is wrong there is no news."""
+    return not np.delete(right, used, axis).any()
 
 
 def _border(wrong: Array) -> bool:
@@ -48,6 +54,17 @@ def _border(wrong: Array) -> bool:
     rows, columns = wrong.any(axis=(0, 1, 3)), wrong.any(axis=(0, 1, 2))
     inner = wrong[..., 2:-2, 2:-2]
     return bool(rows.sum() > 2 and columns.sum() > 2 and not inner.any())
+
+
+def _sides(wrong: Array) -> str:
+    """Which rows and columns at the border are wrong as a whole, where not all four sides are."""
+    some = np.asarray(wrong.any(axis=(0, 1)))
+    height, width = some.shape
+    rows, columns = np.flatnonzero(some[:, 2:-2].any(1)), np.flatnonzero(some[2:-2].any(0))
+    outer = [one.min() < 2 <= one.max() for one in (rows, columns) if one.size]
+    if all(outer):
+        return "on the border of images"
+    return f"in {indices(rows, height, 'row')} and {indices(columns, width, 'column')}"
 
 
 def _frame(wrong: Array) -> int:
@@ -94,7 +111,9 @@ def _rules(view: View) -> Iterator[str]:
         for name, x in {"the right value": view.r, "the size of the right value": np.abs(view.r)}.items():
             if x[wrong].min() > x[right].max():
                 yield f"where {name} is above {x[right].max() + 0.0:.3g}"
-            if x[wrong].max() < x[right].min():
+            if not x[wrong].any():
+                yield f"where {name} is 0"
+            elif x[wrong].max() < x[right].min():
                 yield f"where {name} is below {x[right].min() + 0.0:.3g}"
         for name, other in view.operands.items():
             y = other.reshape(-1)[view.at]
