@@ -13,7 +13,7 @@ import numpy as np
 
 from bridge.common.stages import attempt
 from bridge.common.threads import one_core
-from bridge.judge.diagnosis.candidates import MOST_IMAGES, Case, base_of
+from bridge.judge.diagnosis.candidates import MOST_IMAGES, Case, base_of, operation_faults
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import describe
 from bridge.judge.diagnosis.evidence.extent import extent
@@ -473,12 +473,23 @@ class _Doctor:
         first = finding.explanations[0]
         if {one.key for one in first.kinds} & {*REMEMBERING, *LOCAL}:
             return finding
+        if finding.name.startswith("optimizer/") and self._is_right_by(first, earlier[0]):
+            return finding
         if finding.name.startswith("optimizer/") and not all(
                 _holds(first, self._explained(j), ENOUGH) for j in own if j.step > finding.step):
             return finding
         detail = f"right at step {earlier[0].step}, then: {first.detail}"
         said = Explanation((kind("state"), *first.kinds), detail, first.t, first.by_place)
         return replace(finding, explanations=(said, *finding.explanations[1:]))
+
+    def _is_right_by(self, one: Explanation, judged: Judged) -> bool:
+        """Whether an update that is right is what a fault would make of it, too: a rule that shows later alone."""
+        case = self._update_case(judged)
+        if case is None:
+            return False
+        alike = (other for other in operation_faults(case) if (other.kinds, other.detail) == (one.kinds, one.detail))
+        search = Search(case, self.deadline)
+        return any(search.t_of(other.operation.full(case.graph.arithmetic)) <= 1 for other in alike)
 
     def _graph(self, step: int) -> StepGraph | None:
         """The graph of a step; None where its weights are not known."""

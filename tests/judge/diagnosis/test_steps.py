@@ -70,6 +70,17 @@ class Fading(Operations):
         return w - times * self.sgd.lr * g
 
 
+class Decoupled(Operations):
+    """Takes the decay off beside the momentum."""
+
+    def update(self, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        self.buffers[name] = self.velocity(name, self.buffers.get(name), g)
+        return w - self.sgd.lr * (self.buffers[name] + 0.01 * w)
+
+    def decayed(self, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        return g
+
+
 RULES: list[tuple[str, type[Operations], int, str, str]] = [
     ("plain", update(lambda self, n, w, g: w - 1.01 * self.sgd.lr * g), 0, "learning_rate", "1.01 times"),
     ("plain", update(lambda self, n, w, g: w - self.sgd.lr / 4 * g), 0, "learning_rate", "0.25 times"),
@@ -84,6 +95,9 @@ RULES: list[tuple[str, type[Operations], int, str, str]] = [
     ("momentum", replace(decayed=lambda self, n, w, g: g + 0.02 * w), 0, "weight_decay", "times 2"),
     ("momentum", replace(decayed=lambda self, n, w, g: g + 0.01 * self.buffers.setdefault(f"first {n}", w)), 1,
      "weight_decay", "of the weights of the first step"),
+    ("momentum", replace(decayed=lambda self, n, w, g: 0.25 * g + 0.01 * w), 0, "scale",
+     "every gradient is multiplied by 0.25 before it is used"),
+    ("momentum", replace(decayed=lambda self, n, w, g: g + 0.07 * w), 0, "weight_decay", "times 7"),
     (
         "momentum",
         replace(velocity=lambda self, n, old, g: g if old is None else 0.9 * old + g),
@@ -144,6 +158,14 @@ def test_wrong_rules(
     first = said(fixture, train(fixture, tmp_path / "result.h5", kind)).findings[0]
     assert (first.name, first.step) == ("optimizer/one/weight", step)
     assert key in keys(first.explanations[0]) and detail in first.explanations[0].detail
+
+
+def test_a_rule_that_shows_later_alone_is_no_matter_of_the_first_call(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """In the first step the momentum is the gradient: decay that is not in it makes the right step."""
+    fixture = fixtures["momentum"][0]
+    first = said(fixture, train(fixture, tmp_path / "result.h5", Decoupled)).findings[0]
+    assert (first.step, keys(first.explanations[0])) == (1, ["weight_decay"])
 
 
 def test_a_later_step_tells_apart_what_the_first_cannot(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
