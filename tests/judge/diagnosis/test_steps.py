@@ -381,6 +381,59 @@ def test_images_that_are_written_to_the_first_slot_are_one_damage(
     assert all(one.seen is first.seen and not one.explanations for one in others)
 
 
+def copies(right: Path, change: Callable[[Array], Array], *sorts: str) -> dict[str, Callable[[Array], Array]]:
+    """The same damage of every tensor whose name begins so."""
+    names: list[str] = []
+    with h5py.File(right) as file:
+        file["steps"].visititems(lambda name, one: names.append(f"steps/{name}") if hasattr(one, "shape") else None)
+    return {name: change for name in names if name.split("/")[2] in sorts}
+
+
+def test_a_text_dump_is_one_damage(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """Six decimals of every number: small gradients lose most of their digits, and nothing else is named."""
+    fixture, right = fixtures["momentum"]
+    printed = copies(right, lambda x: np.round(x.astype(np.float64), 6).astype(np.float32), "weights", "forward",
+                     "grads", "loss")
+    found = said(fixture, plant(right, tmp_path / "text.h5", printed))
+    assert found.findings[0].name.startswith("weights/")
+    assert {one.detail for finding in found.findings for one in finding.explanations} == {"printed as %.6f"}
+    assert all(one.explanations for one in found.findings)
+
+
+def test_a_tail_that_is_never_written_is_one_damage(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """What follows from the file's zeros is no fault of its own."""
+    def cut(x: Array) -> Array:
+        y = x.copy()
+        y.reshape(-1)[-70:] = 0
+        return y
+
+    fixture, right = fixtures["plain"]
+    first, *others = said(fixture, plant(right, tmp_path / "tail.h5", copies(right, cut, "forward"))).findings
+    assert first.seen is not None and "in the last 70 elements in memory it is 0" in first.seen.said
+    assert others and all(one.seen is first.seen and not one.explanations for one in others)
+
+
+def test_gradients_in_fixed_point_are_one_damage(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """The weights moved by the gradients that were computed: no rule of the optimiser is wrong."""
+    fixture, right = fixtures["momentum"]
+    fixed = copies(right, lambda g: (np.rint(g / np.float32(2e-5)) * np.float32(2e-5)), "grads")
+    first, *others = said(fixture, plant(right, tmp_path / "fixed.h5", fixed)).findings
+    assert first.seen is not None and "rounded to multiples of 2e-05" in first.seen.said
+    assert not [one.name for one in others if one.name.startswith(("optimizer/", "update/"))]
+
+
+def test_tensors_of_the_next_step_are_known(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    fixture, right = fixtures["plain"]
+    with h5py.File(right) as file:
+        names = [f"forward/{name}" for name in file["steps/0/forward"]]
+        late = {f"steps/{k}/{name}": given_by(file[f"steps/{k + 1}/{name}"][()]) for k in (0, 1) for name in names}
+    findings = said(fixture, plant(right, tmp_path / "late.h5", late)).findings
+    assert len(findings) == len(names)
+    assert all(one.explanations[0].detail.startswith("what belongs to the next step") for one in findings)
+
+
 def test_state_names_the_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     fixture = fixtures["plain"][0]
 
