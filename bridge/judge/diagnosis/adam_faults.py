@@ -3,12 +3,20 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
 
 from bridge.exchange.optimizers import Adam, AdamW
 from bridge.judge.diagnosis.hypothesis import Hypotheses, hypothesis
 from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.oracle.adam import Moments, Rule
+from bridge.judge.oracle.sgd import Bounded
+
+Array = np.ndarray
+
+#: Numbers of the step that are tried in the bias correction, elements by which, and how near the step must be
+MOST_STEPS, FEW, NEAR = 2000, 256, 0.01
 
 RULES = {
     "without bias correction": Rule(first=False, second=False),
@@ -26,6 +34,17 @@ def adam_faults(case: Updating) -> Hypotheses:
     assert isinstance(adam, Adam)
     for said, rule in RULES.items():
         yield hypothesis("adam", said, case.by(adam, memory=Moments(rule)))
+    yield from _counters(case, adam)
+    for said, memory in (("the average of the gradient is that of the step before: used, then updated", _Late(late=0)),
+                         ("the average of its square is that of the step before: used, then updated", _Late(late=1)),
+                         ("the largest average of the square so far (AMSGrad)", _Largest()),
+                         ("without the root: divided by the average of the square", _Rootless())):
+        yield hypothesis("adam", said, case.by(adam, memory=memory))
+    for name, own, others in (("beta1", adam.beta1, (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)),
+                              ("beta2", adam.beta2, (0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999))):
+        for other in others:
+            if other not in (own, adam.beta1, adam.beta2):
+                yield hypothesis("adam", f"{name} = {other:g}, not {own:g}", case.by(replace(adam, **{name: other})))
     yield hypothesis("adam", "beta1 and beta2 exchanged", case.by(replace(adam, beta1=adam.beta2, beta2=adam.beta1)))
     if len(case.gradients) > 1:
         yield hypothesis("adam", "the averages are forgotten before each step", case.by(adam, last_alone=True))
@@ -45,6 +64,10 @@ def _decays(case: Updating, adam: Adam) -> Hypotheses:
     numbers = {one.name: getattr(adam, one.name) for one in fields(adam)}
     if isinstance(adam, AdamW):
         yield hypothesis("weight_decay", "in the gradient, as Adam's and not AdamW's", case.by(Adam(**numbers)))
+        for whose, rate in case.rates.items():
+            if adam.lr and rate != adam.lr:
+                of_other = case.by(replace(adam, weight_decay=decay * rate / adam.lr))
+                yield hypothesis("weight_decay", f"by lr = {rate:g}, that of {whose}", of_other)
         if adam.lr:
             larger = case.by(replace(adam, weight_decay=decay / adam.lr))
             yield hypothesis("weight_decay", "w*(1 - decay), without lr", larger)
@@ -52,3 +75,72 @@ def _decays(case: Updating, adam: Adam) -> Hypotheses:
         yield hypothesis("weight_decay", "decoupled, as AdamW's and not Adam's", case.by(AdamW(**numbers)))
     for factor in (2.0, 0.5, -1.0):
         yield hypothesis("weight_decay", f"times {factor:g}", case.by(replace(adam, weight_decay=factor * decay)))
+
+
+def _counters(case: Updating, adam: Adam) -> Hypotheses:
+    """Another number of the step in the bias correction: the one whose factor fits the step that was taken."""
+    t, known = len(case.gradients), Moments()
+    case.by(adam, memory=known)
+    if not adam.lr or case.name not in known.averages:
+        return
+    w, found = case.weights[-1].reshape(-1), case.found.reshape(-1)
+    few = np.linspace(0, w.size - 1, min(w.size, FEW)).astype(int)
+    _, m, v = (one if isinstance(one, int) else one[0].reshape(-1)[few] for one in known.averages[case.name])
+    decay = adam.lr * adam.weight_decay if isinstance(adam, AdamW) else 0.0
+    taken = (w[few] * (1 - decay) - found[few]) / adam.lr
+    numbers = np.arange(1, MOST_STEPS)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = m / (1 - adam.beta1**numbers) / (np.sqrt(v / (1 - adam.beta2**numbers)) + adam.eps)
+    off = np.linalg.norm(steps - taken, axis=1)
+    n = 1 + int(np.argmin(off))
+    if not off[n - 1] <= NEAR * float(np.linalg.norm(taken)):
+        return
+    corrected = case.by(adam, memory=Moments(Rule(ahead=n - t)))
+    said = []
+    if (t - 1) * case.parameters < n <= t * case.parameters:
+        said.append(f"is counted for each of the {case.parameters} parameters, not once in each step")
+    if n % t == 0 and n > t:
+        said.append(f"is counted {n // t} times in each step")
+    if n == 1 < t:
+        said.append("stays at 1")
+    if n not in (t, t + 1):
+        said.append(f"is {abs(n - t)} {'ahead' if n > t else 'behind'}")
+    for one in said:
+        yield hypothesis("adam", f"the number of the step in the bias correction {one}", corrected)
+
+
+@dataclass
+class _Late(Moments):
+    """One of the two averages is used as it was before the step; 0 is that of the gradient."""
+
+    late: int = 0
+    before: tuple[Bounded, Bounded] | None = None
+
+    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, u: float) -> Bounded:
+        zero = np.zeros_like(m[0]), np.zeros_like(m[0])
+        old, self.before = self.before or (zero, zero), (m, v)
+        return super()._quotient(adam, t, *((old[0], v) if self.late == 0 else (m, old[1])), u)
+
+
+@dataclass
+class _Largest(Moments):
+    """AMSGrad: of the averages of the square the largest so far."""
+
+    largest: Bounded | None = field(default=None)
+
+    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, u: float) -> Bounded:
+        old = self.largest or v
+        self.largest = np.maximum(old[0], v[0]), np.maximum(old[1], v[1])
+        return super()._quotient(adam, t, m, self.largest, u)
+
+
+@dataclass
+class _Rootless(Moments):
+    """The average of the square in place of its root."""
+
+    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, u: float) -> Bounded:
+        top, below = m[0] / (1 - adam.beta1**t), v[0] / (1 - adam.beta2**t) + adam.eps
+        with np.errstate(divide="ignore", invalid="ignore"):
+            d = np.where(below > 0, top / below, 0.0)
+            off = m[1] / (1 - adam.beta1**t) / below + np.abs(d) * v[1] / (1 - adam.beta2**t) / below
+        return d, np.where(below > 0, off, np.inf) + u * (16 + 2 / (1 - adam.beta2)) * np.abs(d)

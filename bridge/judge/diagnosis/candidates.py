@@ -13,6 +13,7 @@ from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient,
 from bridge.judge.diagnosis.formulas import Formula, Sum
 from bridge.judge.diagnosis.graph_faults import formula_faults, sum_faults
 from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
+from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded, Given, Operation
 from bridge.judge.diagnosis.other_faults import (
     bias_gradient_faults,
@@ -195,7 +196,20 @@ def _bias_afterwards(case: Case, right: Relu) -> Hypotheses:
 
 
 def _other_dropout(case: Case, right: Formula) -> Hypotheses:
-    """The mask of another step."""
+    """The mask of another step, of another image, or read in another order."""
+    mask = right.parameters["mask"] if right.node.has_mask else None
+    if mask is not None and mask.ndim == 4 and len(mask) > 1:
+        for said, other in ((f"the mask of image {i} for every image", np.broadcast_to(mask[i], mask.shape))
+                            for i in (0, len(mask) - 1)):
+            yield hypothesis("activation", said, right.replaced(parameters={"mask": other}))
+        for said, by in (("before", 1), ("after", -1)):
+            rolled = right.replaced(parameters={"mask": np.roll(mask, by, 0)})
+            yield hypothesis("activation", f"for each image the mask of the one {said} it, around the end", rolled)
+        channel = right.replaced(parameters={"mask": np.broadcast_to(mask[:, :1], mask.shape)})
+        yield hypothesis("activation", "the mask of channel 0 for every channel", channel)
+        for layout in layouts(mask.shape, "nchw", "common"):
+            read = right.replaced(parameters={"mask": layout(mask)})
+            yield Hypothesis(layout.kinds, f"the mask: {layout.detail}", read, layout=layout)
     for step, said in ((case.graph.step - 1, "before"), (case.graph.step + 1, "after")):
         if right.node.has_mask and 0 <= step < case.graph.pair.steps:
             mask = case.graph.pair.masks(step)[f"{right.node.name}/mask"]

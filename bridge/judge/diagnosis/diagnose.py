@@ -13,7 +13,7 @@ import numpy as np
 
 from bridge.common.stages import attempt
 from bridge.common.threads import one_core
-from bridge.judge.diagnosis.candidates import MOST_IMAGES, Case, base_of
+from bridge.judge.diagnosis.candidates import MOST_IMAGES, Case, base_of, operation_faults
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.evidence.describe import describe
 from bridge.judge.diagnosis.evidence.extent import extent
@@ -77,6 +77,8 @@ BEFORE = "the step before"
 NOT_UPDATED = "not updated"
 STALE_COPY = ("the file holds the weights before the update once more, and the next step computes with the updated "
               "ones: the update is right, the copy that is written is old")
+#: What is said of tensors of the next step
+OF_LATER = ": its memory is filled again before it is written"
 #: Fewer numbers than this agree with a factor by chance
 ENOUGH = 4
 #: Numbers that are those of another tensor by chance are fewer
@@ -105,6 +107,11 @@ def _holds(one: Explanation, step: list[Explanation], size: int) -> bool:
         return size >= ENOUGH and any(other.kinds == one.kinds for other in step)
     # In the first step memory holds 0, later what was there before
     return keys <= KEEPING and any({kind.key for kind in other.kinds} <= KEEPING for other in step)
+
+
+def _is_activation(name: str) -> bool:
+    """Whether a tensor has images: a layer's output, or the gradient with respect to it."""
+    return name.startswith("forward/") or name.endswith("/output") or name == "grads/input"
 
 
 def _at(step: int, one: Explanation) -> Explanation:
@@ -214,26 +221,57 @@ class _Doctor:
         if first is None or math.prod(self.pair.batch_shape) >= SMALL_BATCH:
             return None
         stored = [one for one in first.explanations if one.kinds == (kind("storage"),)]
-        if not stored and not self.images:
+        described = first.seen is not None and first.seen.exact and _is_activation(first.name)
+        if not stored and not self.images and not described and not self._is_of_later(first):
             return None
         graph = case.graph
-        if graph.step not in self.fresh:
-            self.fresh = {graph.step: StepGraph(self.pair, graph.step, graph.weights,
-                                                ignored=frozenset(self.pair.shapes))}
-        right = self.fresh[graph.step].operation(judged.name)
+        right = self._fresh(graph).operation(judged.name)
         if self.images and axis_names(case.right.shape, case.name) == "nchw":
             same = self.apart and images_of(case.found, right.full(graph.arithmetic)) == self.images
             return replace(self._said(judged, [], None, ""), seen=first.seen) if same else None
+        if self._is_of_later(first) and (late := self._of_later(case)) is not None:
+            return self._said(judged, [late], None, "")
         search = Search(replace(case, right=right), self.deadline)
+        if search.t > 1 and described and _is_activation(judged.name) and Search(case, self.deadline).t > 1:
+            seen = self._described(search)
+            if seen is not None and first.seen is not None and seen.said == first.seen.said:
+                return replace(self._said(judged, [], None, ""), seen=first.seen)
         for one in changed_numbers(base_of(right), search.found):
             if stored and one.detail == stored[0].detail and not search.t <= 1:
                 t = search.t_of(one.operation.full(graph.arithmetic))
                 return self._said(judged, [replace(stored[0], t=t)], None, "") if t <= 1 else None
         return None
 
+    def _fresh(self, graph: StepGraph) -> StepGraph:
+        """The right step from the same weights, of which nothing is in the file; its images are not large."""
+        if graph.step not in self.fresh:
+            self.fresh[graph.step] = StepGraph(self.pair, graph.step, graph.weights,
+                                               ignored=frozenset(self.pair.shapes))
+        return self.fresh[graph.step]
+
+    @staticmethod
+    def _is_of_later(finding: Finding) -> bool:
+        return any(one.detail.endswith(OF_LATER) for one in finding.explanations)
+
+    def _of_later(self, case: Case) -> Explanation | None:
+        """A tensor that is right for the next step."""
+        graph, name = case.graph, case.name
+        after = None if graph.step + 1 >= self.pair.steps else self.pair.parameters(
+            self.pair.candidate, graph.step + 1)
+        if (after is None or case.found.size < MANY or not all(np.isfinite(w).all() for w in after.values())
+                or math.prod(self.pair.batch_shape) >= SMALL_BATCH):
+            return None
+        wide = {other: w.astype(np.float64) for other, w in after.items()}
+        later = StepGraph(self.pair, graph.step + 1, wide, ignored=frozenset(self.pair.shapes))
+        t = Search(replace(case, right=later.operation(name)), self.deadline).t
+        return Explanation((kind("previous_step"),), f"what belongs to the next step{OF_LATER}", t) if t <= 1 else None
+
     def _searched(self, judged: Judged, search: Search) -> Finding:
         place = search.place
         elsewhere = self._under_another_name(search)
+        if not elsewhere and search.case.updating is None and not self.diagnosis.findings and "/" in judged.name:
+            of_later = self._of_later(search.case)
+            elsewhere = [of_later] if of_later is not None else []
         explanations, runner_up = (elsewhere, None) if elsewhere else search.run(
             place, None if self.diagnosis.findings else search_unobserved)
         self.diagnosis.hypotheses += search.count
@@ -281,6 +319,11 @@ class _Doctor:
                     said = f"its right numbers are in the file as {other}: names or pointers are exchanged"
                     return [Explanation((kind("storage"),), said, t)]
         return []
+
+    def _described(self, search: Search) -> Seen | None:
+        until = time.monotonic() + min(DESCRIBING, max(0.0, self.end - time.monotonic()))
+        return attempt(self.diagnosis.missing, f"the description of {search.case.name}",
+                       lambda: describe(search.case, search.truth, lambda: time.monotonic() > until), None)
 
     def _seen(self, judged: Judged, search: Search, explanations: list[Explanation]) -> Seen | None:
         """What is seen of an error that nothing predicts."""
@@ -431,7 +474,9 @@ class _Doctor:
     def _update(self, judged: Judged, parameter: str, own: bool) -> Finding | None:
         gradient = f"grads/{parameter}"
         moved = [j for j in self.comparison.judged if j.name == f"update/{parameter}" and j.step == judged.step]
-        if own and gradient in self.found and ((moved and moved[0].passed) or self._by_right_gradient(judged)):
+        wrong = any(j.name == gradient and j.step <= judged.step for j in self.comparison.failures)
+        known = gradient in self.found or (wrong and bool(self.diagnosis.findings))
+        if own and known and ((moved and moved[0].passed) or self._by_right_gradient(judged)):
             # Only the file's copy of the gradient is wrong
             return None
         case = self._update_case(judged)
@@ -466,9 +511,18 @@ class _Doctor:
     def _by_right_gradient(self, judged: Judged) -> bool:
         """The weights moved by the gradient that follows from the candidate's own tensors."""
         graph, parameter = self._graph(judged.step), judged.name.partition("/")[2]
-        case = None if graph is None else new_weights_case(
-            self.pair, graph, judged.step, parameter, False, self._graph)
-        return case is not None and Search(case, self.deadline).t <= 1
+        if graph is None:
+            return False
+
+        def fresh(step: int) -> StepGraph | None:
+            graph = self._graph(step)
+            return None if graph is None else self._fresh(graph)
+
+        for graphs in (self._graph, fresh) if self.fresh else (self._graph,):
+            case = new_weights_case(self.pair, graph, judged.step, parameter, False, graphs)
+            if case is not None and Search(case, self.deadline).t <= 1:
+                return True
+        return False
 
     def _update_case(self, judged: Judged) -> Case | None:
         sort, _, parameter = judged.name.partition("/")
@@ -492,12 +546,23 @@ class _Doctor:
         first = finding.explanations[0]
         if {one.key for one in first.kinds} & {*REMEMBERING, *LOCAL}:
             return finding
+        if finding.name.startswith("optimizer/") and self._is_right_by(first, earlier[0]):
+            return finding
         if finding.name.startswith("optimizer/") and not all(
                 _holds(first, self._explained(j), ENOUGH) for j in own if j.step > finding.step):
             return finding
         detail = f"right at step {earlier[0].step}, then: {first.detail}"
         said = Explanation((kind("state"), *first.kinds), detail, first.t, first.by_place)
         return replace(finding, explanations=(said, *finding.explanations[1:]))
+
+    def _is_right_by(self, one: Explanation, judged: Judged) -> bool:
+        """Whether an update that is right is what a fault would make of it, too: a rule that shows later alone."""
+        case = self._update_case(judged)
+        if case is None:
+            return False
+        alike = (other for other in operation_faults(case) if (other.kinds, other.detail) == (one.kinds, one.detail))
+        search = Search(case, self.deadline)
+        return any(search.t_of(other.operation.full(case.graph.arithmetic)) <= 1 for other in alike)
 
     def _graph(self, step: int) -> StepGraph | None:
         """The graph of a step; None where its weights are not known."""

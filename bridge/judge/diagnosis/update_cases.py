@@ -52,12 +52,12 @@ def new_weights_case(
             others[other] = pair.candidate.read(f"steps/{step}/grads/{other}", shape).astype(np.float64)
     after = pair.candidate.read(f"steps/{step + 1}/weights/{parameter}", shape).astype(np.float64)
     trained = pair.optimizer_at(step) if parameter in pair.frozen else None
-    around = {"the step before": step - 1, "the step after": step + 1}
+    around = {"the step before": step - 1, "the step after": step + 1} | ({"step 0": 0} if step > 1 else {})
     rates = {said: pair.optimizer_at(k).lr for said, k in around.items() if 0 <= k < pair.steps}
     settings = pair.optimizer_of(parameter, step)
     updating = Updating(settings, parameter, weights, gradients, errors, others, after, pair.u, trained, rates,
                         _norms(pair, steps), pair.batch_shape[0],
-                        _before(pair, [*others], steps[:-1]))
+                        len(pair.start) - len(pair.frozen), _before(pair, [*others], steps[:-1]))
     right = updating.right()
     return Case(f"optimizer/{parameter}", graph, right, after, updating=updating)
 

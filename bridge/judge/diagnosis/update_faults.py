@@ -36,8 +36,40 @@ def update_faults(case: Updating) -> Hypotheses:
         yield from _momenta(case, case.settings)
         yield from _clipped(case, case.settings)
         yield from _clipped_by_norm(case, case.settings)
+        yield from _scaled_gradients(case, case.settings)
     yield from _gradients(case)
     yield from _saved(case)
+
+
+def _scaled_gradients(case: Updating, sgd: Sgd) -> Hypotheses:
+    """Every gradient times a number, and the decay right; or the decay times a number."""
+    if not (sgd.weight_decay and sgd.lr):
+        return
+    w, none = case.weights[-1], [np.zeros_like(g) for g in case.gradients]
+    right, decayed = case.right(), case.by(sgd, none)
+    of_gradients, of_decay = decayed.value - right.value, w - decayed.value
+    for part, rest in ((of_gradients, decayed.value), (of_decay, w - of_gradients)):
+        square = float(np.vdot(part, part))
+        factor = float(np.vdot(part, rest - case.found)) / square if square > 0 else 1.0
+        near = [one for one in (*(float(f"{factor:.{digits}g}") for digits in (1, 2, 3)), *_parts(factor))
+                if abs(one - factor) <= 1e-3 * abs(factor)]
+        for one in dict.fromkeys(near):
+            if part is of_gradients and one not in (0.0, 1.0):
+                said = f"every gradient is multiplied by {one:.6g} before it is used, the weight decay is not"
+                scaled = replace(case, errors=[abs(one) * e for e in case.errors])
+                yield hypothesis("scale", said, scaled.by(sgd, [one * g for g in case.gradients]), fitted=True)
+            elif one not in (-1.0, 0.0, 0.5, 1.0, 2.0):
+                other = case.by(replace(sgd, weight_decay=one * sgd.weight_decay))
+                yield hypothesis("weight_decay", f"times {one:.6g}", other, fitted=True)
+
+
+def _parts(factor: float) -> list[float]:
+    """One over a whole number, as of a batch.
+
+    >>> _parts(0.33331), _parts(0.0)
+    ([0.3333333333333333], [])
+    """
+    return [1 / round(1 / factor)] if factor and round(1 / factor) else []
 
 
 def _rates(case: Updating) -> Hypotheses:
@@ -56,8 +88,7 @@ def _rates(case: Updating) -> Hypotheses:
             yield hypothesis("learning_rate", said, case.by(case.settings, factor=one))
             return
     rounded = [float(f"{factor:.{digits}g}") for digits in (1, 2, 3, 4)]
-    # Divided by a batch
-    rounded += [1 / round(1 / factor)] if round(1 / factor) else []
+    rounded += _parts(factor)
     near = [one for one in rounded if one and abs(one - factor) <= 1e-3 * abs(factor)]
     uncertain = _uncertainty(step, right.error)
     for one in dict.fromkeys([*near, factor]):
@@ -69,6 +100,8 @@ def _rates(case: Updating) -> Hypotheses:
             if one == factor and taken_so.error is not None:
                 taken_so = Given(taken_so.shape, taken_so.value, taken_so.error + uncertain * np.abs(step))
             yield hypothesis("learning_rate", said, taken_so, fitted=True)
+            if taken_so.error is not None and (np.abs(case.found - taken_so.value) <= taken_so.error).all():
+                return
 
 
 def _uncertainty(direction: Array, bound: Array | None) -> float:

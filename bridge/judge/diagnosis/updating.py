@@ -34,6 +34,7 @@ class Updating:
     rates : the learning rates of other steps, by words for them
     norms : Euclidean norms of the gradients of all parameters together, of each step; empty where one is not known
     images : in a batch
+    parameters : how many are updated in each step
     before : weights and gradients of other parameters of the same shape at the steps before this one, by name
     """
 
@@ -49,6 +50,7 @@ class Updating:
     rates: Mapping[str, float] = field(default_factory=dict)
     norms: tuple[float, ...] = ()
     images: int = 1
+    parameters: int = 1
     before: Mapping[str, list[tuple[Array, Array]]] = field(default_factory=dict)
 
     def right(self) -> Given:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bridge.judge.diagnosis.elementwise import LossGradient, ReluBackward
+from bridge.judge.diagnosis.formulas import Criterion
 from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, Passed
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.oracle.error_model import Arithmetic
@@ -95,7 +96,9 @@ def _zeros(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
         return
     shape, share = base.operation.shape, count / np.count_nonzero(used)
     threshold, smallest = float(np.abs(right[lost]).max()), float(np.abs(found[kept]).min())
-    if threshold <= smallest * (1 + 1e-3):
+    # Where all numbers are of one size, none is lost for being small
+    distinct = float(np.median(np.abs(right[lost]))) < 0.9 * smallest
+    if threshold <= smallest * (1 + 1e-3) and distinct:
         said = f"what is smaller than about {smallest:.3g} is 0"
         yield base.then("underflow", said, Kept(shape, base.operation, kept), fitted=True)
         return
@@ -103,7 +106,8 @@ def _zeros(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
     if abs(factor - 1) < 1e-4:
         factor = 1.0
     signs = [right, *_operands(base.operation)]
-    regular = not _at_random(lost[used]) or any(_by_sign(lost[used], one[used]) for one in signs)
+    regular = not _at_random(lost[used]) or any(
+        _by_limit(lost[used], one[used]) or _by_sign(lost[used], one[used]) for one in signs)
     if _frames(lost.reshape(shape)) or (factor == 1.0 and (
             isinstance(base.operation, ReluBackward) or regular or _along_an_axis(lost.reshape(shape)))):
         return
@@ -148,6 +152,14 @@ def _by_sign(lost: Array, decisive: Array) -> bool:
     return not min(signs, default=share) > 0.5 * share
 
 
+def _by_limit(lost: Array, decisive: Array) -> bool:
+    """Where a number, or its size, is above a limit, or below it, all are lost, and none elsewhere."""
+    return any(x[lost].max() < x[~lost].min() or x[lost].min() > x[~lost].max() for x in (decisive, np.abs(decisive)))
+
+
 def _operands(operation: Operation) -> list[Array]:
     """Numbers whose sign may decide what becomes 0."""
-    return [operation.y.value.reshape(-1), operation.target.reshape(-1)] if isinstance(operation, LossGradient) else []
+    if isinstance(operation, LossGradient | Criterion):
+        y, target = operation.y.value.reshape(-1), operation.target.reshape(-1)
+        return [y, target, y - target]
+    return []

@@ -74,7 +74,7 @@ class Moments:
         return d, e
 
     def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, u: float) -> Bounded:
-        rule, t = self.rule, t + self.rule.ahead
+        rule, t = self.rule, max(1, t + self.rule.ahead)
         first = _correction(adam.beta1, t, u) if rule.first else (1.0, 0.0)
         second = _correction(adam.beta2, t, u) if rule.second else (1.0, 0.0)
         (top, e_top), (square, e_square) = _divided(m, first, u), _divided(v, second, u)

@@ -42,6 +42,12 @@ def coupled(gs: Gradients, ws: Gradients, decay: float = DECAY) -> Gradients:
     return [g + decay * w for g, w in zip(gs, ws, strict=True)]
 
 
+def late(ws: Gradients, gs: Gradients) -> np.ndarray:
+    """The step of the second gradient by the average of the first one alone."""
+    m, v = (1 - B1) * gs[0], (1 - B2) * (B2 * gs[0] ** 2 + gs[1] ** 2)
+    return ws[-1] - LR * (m / (1 - B1**2)) / (np.sqrt(v / (1 - B2**2)) + EPS)
+
+
 #: Optimiser, weights after the second step from the gradients and the weights before each, words of the finding
 MISTAKES: list[tuple[str, Callable[[Gradients, Gradients], np.ndarray], str]] = [
     ("adam", lambda g, w: adam(w[-1], coupled(g, w), c1=False, c2=False), "without bias correction"),
@@ -52,6 +58,13 @@ MISTAKES: list[tuple[str, Callable[[Gradients, Gradients], np.ndarray], str]] = 
     ("adam", lambda g, w: adam(w[-1], coupled(g, w), betas=(B2, B1)), "beta1 and beta2 exchanged"),
     ("adam", lambda g, w: adam(w[-1], coupled(g, w)[-1:]), "the averages are forgotten"),
     ("adam", lambda g, w: adam(w[-1], coupled(g, w), root=np.sqrt), "without eps"),
+    ("adam", lambda g, w: adam(w[-1], coupled(g, w), t=6), "is counted for each of the"),
+    ("adam", lambda g, w: adam(w[-1], coupled(g, w), t=97), "is 97 ahead"),
+    ("adam", lambda g, w: adam(w[-1], coupled(g, w), t=-1), "stays at 1"),
+    ("adam", lambda g, w: adam(w[-1], coupled(g, w), root=lambda v: v + EPS), "without the root"),
+    ("adam", lambda g, w: adam(w[-1], coupled(g, w), betas=(B1, 0.999)), "beta2 = 0.999, not 0.99"),
+    ("adam", lambda g, w: late(w, coupled(g, w)), "the average of the gradient is that of the step before"),
+    ("adamw", lambda g, w: adam(w[-1], g, LR / 2) - LR * DECAY * w[-1], "by lr = 0.015625, that of the step before"),
     ("adam", lambda g, w: adam(w[-1], g), ": none"),
     ("adam", lambda g, w: adam(w[-1], g) - LR * DECAY * w[-1], "decoupled, as AdamW's"),
     ("adamw", lambda g, w: adam(w[-1], coupled(g, w), LR / 2), "in the gradient, as Adam's"),

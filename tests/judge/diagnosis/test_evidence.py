@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bridge.judge.diagnosis.candidates import Case
+from bridge.judge.diagnosis.candidates import Case, base_of
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.diagnose import BUDGET, SHARE
 from bridge.judge.diagnosis.elementwise import ReluBackward
@@ -35,8 +35,10 @@ from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import MOSTLY, Explanation, Finding
 from bridge.judge.diagnosis.search import TRYING, TWO_FAULTS, Search
 from bridge.judge.diagnosis.step_graph import StepGraph
+from bridge.judge.diagnosis.value_faults import value_faults
 from bridge.judge.oracle.reduced_precision import round_fraction
 from bridge.report.facts import finding_lines
+from bridge.validate.self_test.edits import plant
 from tests.helpers.diagnosed import Lab, make
 
 Array = np.ndarray
@@ -301,6 +303,109 @@ def test_channels_that_are_not_summed_are_counted(lab: Lab) -> None:
     assert one.said == "it is the sum in which the last output channel (3 of 4) counts not at all"
 
 
+def test_multiples_of_which_there_are_many_are_known_to_all_their_digits(lab: Lab) -> None:
+    """A fixed point whose step is a difference of large numbers, and numbers that were integers of 8 bits."""
+    z = lab.right(Z)
+    for step, said in ((0.003, "rounded to multiples of 0.003"), (1 / 255, "rounded to multiples of 1/255")):
+        found = seen(lab, Z, (np.rint(z / step) * step).astype(np.float32).astype(np.float64))
+        assert found is not None and found.exact and said in found.said, found
+
+
+def test_a_target_of_integers_is_described(lab: Lab) -> None:
+    target = lab.graph().operation(DY).target
+    found = seen(lab, DY, with_operand(lab, DY, target=np.rint(target * 255) / 255))
+    assert found is not None and found.exact, found
+    assert "the target: it is the right value, rounded to multiples of 1/255" in found.said
+
+
+def test_a_table_of_values_is_described(tmp_path: Path) -> None:
+    lab = Lab(*make(tmp_path, height=48, width=64))
+    z = lab.right(Z)
+    found = seen(lab, Z, np.tanh(np.rint(z * 16) / 16 + 0.01))
+    assert found is not None and found.exact and "different numbers only, each for a range of" in found.said, found
+    lab.close()
+
+
+def test_wrong_elements_that_are_equally_far_apart(lab: Lab) -> None:
+    g = lab.right(DW).copy()
+    g.reshape(-1)[2::7] *= 2
+    found = seen(lab, DW, g)
+    assert found is not None and found.exact, found
+    assert "in every 7th element in memory, from element 2 on it is the right value times 2" in found.said
+
+
+def test_a_limit_by_which_numbers_are_0_is_neither_chance_nor_underflow(lab: Lab) -> None:
+    """What is 0 is decided by another number: the difference, or what the ReLU has got."""
+    relu = lab.graph().operation("grads/one/output")
+    wrong = relu.da.value * (relu.source.value > 0.1)
+    found = seen(lab, "grads/one/output", wrong)
+    assert found is not None and found.exact and "where z lies between" in found.said and "it is 0" in found.said
+    case = lab.case(DY, lab.right(DY))
+    d = case.right.y.value - case.right.target
+    right = np.sign(d) * 1e-3
+    for limit in (0.1, 0.3):
+        faults = list(value_faults(base_of(case.right), right, np.where(np.abs(d) < limit, 0.0, right)))
+        assert not faults, [one.detail for one in faults]
+
+
+def test_losses_that_are_wrong_by_one_factor_at_every_step(lab: Lab) -> None:
+    def cases(times: tuple[float, ...]) -> list[Case]:
+        return [lab.case("loss", lab.right("loss", k) * one, k) for k, one in enumerate(times)]
+
+    one = 1 / np.log(2)
+    first, *later = cases((one, one, one))
+    found = describe(first, first.right.full(lab.arithmetic), lambda: False, later)
+    assert found is not None and "the right loss times 1.4427 (1/log(2): the binary logarithm) at each" in found.said
+    first, *later = cases((one, one, 1.2))
+    assert describe(first, first.right.full(lab.arithmetic), lambda: False, later) is None
+
+
+def test_a_loss_that_is_a_running_mean(lab: Lab) -> None:
+    found = seen(lab, "loss", 0.9 * lab.right("loss", 0) + 0.1 * lab.right("loss", 1), 1)
+    assert found is not None
+    assert found.said == "it is the running mean of the losses, 0.9 of the one before and 0.1 of this one"
+
+
+def test_a_loss_that_follows_from_its_gradient(tmp_path: Path) -> None:
+    """Some differences do not count, in both: one cause."""
+    fixture, right = make(tmp_path)
+    given = Lab(fixture, right)
+    operation = given.graph().operation("loss")
+    counts = operation.target > 0.2
+    value = operation.scale * float((((operation.y.value - operation.target) * counts) ** 2).sum())
+    given.close()
+    wrong = plant(right, tmp_path / "wrong.h5", {
+        "steps/0/grads/three/output": lambda g: (g * counts).astype(np.float32),
+        "steps/0/loss": lambda loss: np.float32(value)})
+    lab = Lab(fixture, wrong)
+    found = seen(lab, "loss", lab.right("loss"))
+    lab.close()
+    assert found is not None and "one cause makes both wrong" in found.said, found
+
+
+def classes() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3, padding=1), torch.nn.Conv2d(4, 5, 1))
+
+
+def test_cross_entropies_of_another_kind(tmp_path: Path) -> None:
+    lab = Lab(*make(tmp_path, model=classes, loss="cross_entropy"))
+    right = lab.graph().operation("loss")
+    y, t, scale = right.y.value, right.target, right.loss.scale(right.y.value.shape)
+    e = np.exp(y)
+    p, across = e / e.sum(1, keepdims=True), e / e.sum(3, keepdims=True)
+    smoothed = 0.9 * t + 0.1 / t.shape[1]
+    for said, value in (("smoothed by 0.1", -(smoothed * np.log(p)).sum()), ("log(p + 0.001)", -(
+            t * np.log(p + 1e-3)).sum()), ("softmax over the columns", -(t * np.log(across)).sum())):
+        found = seen(lab, "loss", np.full(1, scale * value))
+        assert found is not None and said in found.said, found
+    for said, gradient in (("targets that are smoothed by 0.1", p - smoothed),
+                           ("the softmax over the columns", across - t),
+                           ("the target: images are in reversed order", p - t[::-1])):
+        found = seen(lab, "grads/1/output", scale * gradient)
+        assert found is not None and found.exact and said in found.said, found
+    lab.close()
+
+
 def test_a_penalty_in_the_loss_is_described(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = lab.graph().pair
     monkeypatch.setattr(pair, "optimizer", replace(pair.optimizer, weight_decay=0.03))
@@ -543,6 +648,12 @@ def test_another_mask_of_dropout_is_described(tmp_path: Path) -> None:
     found = seen(lab, name, lab.right("grads/1/output") / 0.75 * other)
     assert found is not None and found.exact, found
     assert "each element is dy/(1 - p) or 0, by another mask than that of the forward pass" in found.said
+    found = seen(lab, "forward/1", lab.right("forward/0") / 0.75 * other)
+    assert found is not None and "each element is x/(1 - p) or 0, by another mask than that of the file" in found.said
+    mask = lab.graph().operation("forward/1").parameters["mask"]
+    search = Search(lab.case("forward/1", lab.right("forward/0") / 0.75 * mask[:1]))
+    (first, *_), _ = search.run(search.place)
+    assert first.detail == "the mask of image 0 for every image"
     lab.close()
 
 

@@ -70,6 +70,17 @@ class Fading(Operations):
         return w - times * self.sgd.lr * g
 
 
+class Decoupled(Operations):
+    """Takes the decay off beside the momentum."""
+
+    def update(self, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        self.buffers[name] = self.velocity(name, self.buffers.get(name), g)
+        return w - self.sgd.lr * (self.buffers[name] + 0.01 * w)
+
+    def decayed(self, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        return g
+
+
 RULES: list[tuple[str, type[Operations], int, str, str]] = [
     ("plain", update(lambda self, n, w, g: w - 1.01 * self.sgd.lr * g), 0, "learning_rate", "1.01 times"),
     ("plain", update(lambda self, n, w, g: w - self.sgd.lr / 4 * g), 0, "learning_rate", "0.25 times"),
@@ -84,6 +95,9 @@ RULES: list[tuple[str, type[Operations], int, str, str]] = [
     ("momentum", replace(decayed=lambda self, n, w, g: g + 0.02 * w), 0, "weight_decay", "times 2"),
     ("momentum", replace(decayed=lambda self, n, w, g: g + 0.01 * self.buffers.setdefault(f"first {n}", w)), 1,
      "weight_decay", "of the weights of the first step"),
+    ("momentum", replace(decayed=lambda self, n, w, g: 0.25 * g + 0.01 * w), 0, "scale",
+     "every gradient is multiplied by 0.25 before it is used"),
+    ("momentum", replace(decayed=lambda self, n, w, g: g + 0.07 * w), 0, "weight_decay", "times 7"),
     (
         "momentum",
         replace(velocity=lambda self, n, old, g: g if old is None else 0.9 * old + g),
@@ -144,6 +158,14 @@ def test_wrong_rules(
     first = said(fixture, train(fixture, tmp_path / "result.h5", kind)).findings[0]
     assert (first.name, first.step) == ("optimizer/one/weight", step)
     assert key in keys(first.explanations[0]) and detail in first.explanations[0].detail
+
+
+def test_a_rule_that_shows_later_alone_is_no_matter_of_the_first_call(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """In the first step the momentum is the gradient: decay that is not in it makes the right step."""
+    fixture = fixtures["momentum"][0]
+    first = said(fixture, train(fixture, tmp_path / "result.h5", Decoupled)).findings[0]
+    assert (first.step, keys(first.explanations[0])) == (1, ["weight_decay"])
 
 
 def test_a_later_step_tells_apart_what_the_first_cannot(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
@@ -400,6 +422,59 @@ def test_windows_that_reach_beyond_the_image(fixtures: dict[str, tuple[Path, Pat
         wrong = plant(right, tmp_path / f"{name}.h5", {"steps/0/forward/two": change})
         where.append(said(fixture, wrong, 5.0).findings[0].where)
     assert where[0].endswith("row 0 of 9, where windows reach beyond the image") and "beyond" not in where[1]
+
+
+def copies(right: Path, change: Callable[[Array], Array], *sorts: str) -> dict[str, Callable[[Array], Array]]:
+    """The same damage of every tensor whose name begins so."""
+    names: list[str] = []
+    with h5py.File(right) as file:
+        file["steps"].visititems(lambda name, one: names.append(f"steps/{name}") if hasattr(one, "shape") else None)
+    return {name: change for name in names if name.split("/")[2] in sorts}
+
+
+def test_a_text_dump_is_one_damage(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """Six decimals of every number: small gradients lose most of their digits, and nothing else is named."""
+    fixture, right = fixtures["momentum"]
+    printed = copies(right, lambda x: np.round(x.astype(np.float64), 6).astype(np.float32), "weights", "forward",
+                     "grads", "loss")
+    found = said(fixture, plant(right, tmp_path / "text.h5", printed))
+    assert found.findings[0].name.startswith("weights/")
+    assert {one.detail for finding in found.findings for one in finding.explanations} == {"printed as %.6f"}
+    assert all(one.explanations for one in found.findings)
+
+
+def test_a_tail_that_is_never_written_is_one_damage(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """What follows from the file's zeros is no fault of its own."""
+    def cut(x: Array) -> Array:
+        y = x.copy()
+        y.reshape(-1)[-70:] = 0
+        return y
+
+    fixture, right = fixtures["plain"]
+    first, *others = said(fixture, plant(right, tmp_path / "tail.h5", copies(right, cut, "forward"))).findings
+    assert first.seen is not None and "in the last 70 elements in memory it is 0" in first.seen.said
+    assert others and all(one.seen is first.seen and not one.explanations for one in others)
+
+
+def test_gradients_in_fixed_point_are_one_damage(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """The weights moved by the gradients that were computed: no rule of the optimiser is wrong."""
+    fixture, right = fixtures["momentum"]
+    fixed = copies(right, lambda g: (np.rint(g / np.float32(2e-5)) * np.float32(2e-5)), "grads")
+    first, *others = said(fixture, plant(right, tmp_path / "fixed.h5", fixed)).findings
+    assert first.seen is not None and "rounded to multiples of 2e-05" in first.seen.said
+    assert not [one.name for one in others if one.name.startswith(("optimizer/", "update/"))]
+
+
+def test_tensors_of_the_next_step_are_known(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    fixture, right = fixtures["plain"]
+    with h5py.File(right) as file:
+        names = [f"forward/{name}" for name in file["steps/0/forward"]]
+        late = {f"steps/{k}/{name}": given_by(file[f"steps/{k + 1}/{name}"][()]) for k in (0, 1) for name in names}
+    findings = said(fixture, plant(right, tmp_path / "late.h5", late)).findings
+    assert len(findings) == len(names)
+    assert all(one.explanations[0].detail.startswith("what belongs to the next step") for one in findings)
 
 
 def test_state_names_the_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:

@@ -14,15 +14,23 @@ from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.elementwise import Loss, LossGradient, Relu, ReluBackward
 from bridge.judge.diagnosis.evidence.biases import folded, without_images
 from bridge.judge.diagnosis.evidence.borders import borders, counted, tiles
+from bridge.judge.diagnosis.evidence.criteria import (
+    cross_entropies,
+    cross_entropy_gradients,
+    implied,
+    is_cross_entropy,
+)
 from bridge.judge.diagnosis.evidence.derivatives import derivatives, is_of_difference, residuals
 from bridge.judge.diagnosis.evidence.frames import frames
 from bridge.judge.diagnosis.evidence.groups import across_groups
 from bridge.judge.diagnosis.evidence.images import image_strides, of_other_batches
 from bridge.judge.diagnosis.evidence.losses import (
     STEPS,
+    agreeing,
     gradients,
     losses,
     losses_at_several_steps,
+    other_losses,
     with_penalty,
 )
 from bridge.judge.diagnosis.evidence.masks import masks
@@ -35,7 +43,7 @@ from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.proportions import proportions
 from bridge.judge.diagnosis.evidence.reach import reach
 from bridge.judge.diagnosis.evidence.slices import copies, mixtures, moved
-from bridge.judge.diagnosis.evidence.values import constants, functions, unnamed
+from bridge.judge.diagnosis.evidence.values import constants, functions, levels, unnamed
 from bridge.judge.diagnosis.evidence.view import AXES, EXACT, MOST, Array, Seen, View
 from bridge.judge.diagnosis.formulas import Criterion
 from bridge.judge.diagnosis.operations import Bounded
@@ -49,11 +57,15 @@ Matcher = Callable[[View], Iterable[Seen]]
 MANY = 2**22
 #: Numbers beyond which a description of the wrong elements alone may be the simpler one
 FEW = 4
+#: Elements that are equally far apart by chance are fewer
+MANY_EQUAL = 8
 #: Different numbers up to which they are said to be few
 LEVELS = 300
+#: Shares of what was before in a running mean
+RUNNING = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
 #: What is tried of every tensor, the simple first
 MATCHERS: tuple[Matcher, ...] = (
-    constants, functions, proportions, copies, moved, running_sums, strides, taps, turned, mixtures, neighbours,
+    constants, functions, levels, proportions, copies, moved, running_sums, strides, taps, turned, mixtures, neighbours,
     unnamed)
 #: The same of elements that were chosen because they are wrong, where one of two numbers is (masks, what is masked):
 #: that it is the other is no news
@@ -75,7 +87,7 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
     found = case.found.reshape(truth.value.shape)
     if not np.isfinite(found).all():
         return None
-    if isinstance(case.right, Loss):
+    if isinstance(case.right, Loss) or (isinstance(case.right, Criterion) and not case.right.gradient):
         return _loss(case, case.right, later)
     tensors = known_tensors(case) if found.size <= MANY else {}
     others = {name: x for name, x in tensors.items() if x.shape == found.shape}
@@ -86,10 +98,12 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
     view = View(found, truth.value, error, axes, others, _operands(case), case.dimensions)
     if view.at.size < 2 or not view.error > 0:
         return planes(case)
+    # What is one number wherever it is wrong is seen at once
+    one_number = _where_wrong(case, view, tensors, late, (constants,))
     whole = _best(case, view, tensors, late)
     # Any gradient of a loss has a target that gives it: what is seen of the gradient itself is the simpler
     simple = whole is not None and whole.exact and whole.numbers <= FEW and not isinstance(case.right, LossGradient)
-    part = None if simple else _where_wrong(case, view, tensors, late)
+    part = None if simple else _where_wrong(case, view, tensors, late) or one_number
     both = (part, whole) if isinstance(case.right, LossGradient) else (whole, part)
     best = chosen(one for one in both if one is not None)
     if best is None or not best.exact:
@@ -107,9 +121,9 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
         # The order of all bits of a mask, or of all numbers, is no coincidence
         return known[0]
     direct += [] if case.updating is not None else _seen(view, late)
-    makers = (derivatives, residuals, changed, proportional, partial(swapped, tensors=tensors), terms, frames,
-              image_strides, of_other_batches, padded, borders, tiles, reach, counted, folded, without_images,
-              across_groups, untested, wider)
+    makers = (derivatives, residuals, cross_entropy_gradients, changed, proportional,
+              partial(swapped, tensors=tensors), terms, frames, image_strides, of_other_batches, padded, borders, tiles,
+              reach, counted, folded, without_images, across_groups, untested, wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)
@@ -126,7 +140,8 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
     return chosen(seen)
 
 
-def _where_wrong(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool]) -> Seen | None:
+def _where_wrong(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], bool],
+                 matchers: tuple[Matcher, ...] = ()) -> Seen | None:
     """Of the wrong elements alone, where many of the part that holds them are right."""
     wrong = np.flatnonzero(view.wrong)
     size = np.count_nonzero(view.region())
@@ -138,7 +153,8 @@ def _where_wrong(case: Case, view: View, tensors: dict[str, Array], late: Callab
         wrong = np.sort(np.random.default_rng(0).choice(wrong, MOST, replace=False))
     part = View(view.found, view.right, view.bound, view.axes, view.others, view.operands, view.dimensions, wrong)
     # Of few that are spared only zeros are told from what is said of all
-    best = chosen(_seen(part, late, _of_wrong(part) if wrong.size < most * size else (constants,)))
+    every = _of_wrong(part) if wrong.size < most * size else (constants,)
+    best = chosen(_seen(part, late, matchers or every))
     return None if best is None else replace(best, said=f"{where} {best.said}")
 
 
@@ -149,7 +165,7 @@ def _among(view: View) -> str:
     indices_alone = where.startswith("in ") and not any(word in where for word in ("where", "border", "single"))
     if indices_alone and wrong.size < np.count_nonzero(view.region()):
         where = f"{count}, {where},"
-    return _run(wrong, size) or where or count
+    return _run(wrong, size) or where or _every(wrong) or count
 
 
 def _run(wrong: Array, size: int) -> str:
@@ -164,6 +180,18 @@ def _run(wrong: Array, size: int) -> str:
     if first == 0 or last == size - 1:
         return f"in the {'first' if first == 0 else 'last'} {wrong.size} elements in memory"
     return f"in elements {first} to {last} in memory"
+
+
+def _every(wrong: Array) -> str:
+    """Elements that are equally far from each other in memory, in words; empty where they are not.
+
+    >>> _every(np.arange(3, 80, 7)), _every(np.array([3, 4, 6]))
+    ('in every 7th element in memory, from element 3 on', '')
+    """
+    apart = np.diff(wrong)
+    if wrong.size < MANY_EQUAL or np.ptp(apart):
+        return ""
+    return f"in every {apart[0]}th element in memory, from element {wrong[0]} on"
 
 
 def _of_wrong(part: View) -> tuple[Matcher, ...]:
@@ -227,17 +255,38 @@ def _levels(x: Array) -> str:
     return f", whose pixels are {levels} different numbers only" if 4 * levels <= x.size and levels <= LEVELS else ""
 
 
-def _loss(case: Case, right: Loss, later: Sequence[Case]) -> Seen | None:
+def _loss(case: Case, right: Loss | Criterion, later: Sequence[Case]) -> Seen | None:
     steps = 1 + len(later)
     seen = list(_losses(case, right, steps))
     for other in later:
-        if isinstance(other.right, Loss) and np.isfinite(other.found).all():
+        if isinstance(other.right, Loss | Criterion) and np.isfinite(other.found).all():
             said = {one.said for one in _losses(other, other.right, steps)}
             seen = [one for one in seen if one.said in said]
-    return chosen(seen)
+    return chosen([*seen, *_factor(case, later)])
 
 
-def _losses(case: Case, right: Loss, steps: int) -> Iterator[Seen]:
+def _factor(case: Case, later: Sequence[Case]) -> Iterator[Seen]:
+    """A factor by which the loss is wrong at every step at which it is wrong."""
+    truths = [one.right.full(one.graph.arithmetic) for one in (case, *later)]
+    right = np.array([one.value.reshape(-1)[0] for one in truths])
+    error = np.array([0.0 if one.error is None else one.error.reshape(-1)[0] for one in truths])
+    found = np.array([one.found.reshape(-1)[0] for one in (case, *later)])
+    if not later or not right.all() or not np.isfinite(found).all():
+        return
+    times, off = found / right, np.abs(found / right) * (error / np.abs(right) + 2.0**-23)
+    one = float(times.mean())
+    if (np.abs(times - one) <= off).all() and abs(one - 1) > 1e-3 and one:
+        named = next((f" ({said})" for said, value in CONSTANTS.items() if abs(value - one) <= float(off.max())), "")
+        yield Seen(f"it is the right loss times {one:.6g}{named} at each of these {len(times)} steps",
+                   "a factor of the loss: which mean, which logarithm, which unit", 0.0, FEW)
+
+
+#: Factors that are no product of dimensions
+CONSTANTS = {"1/log(2): the binary logarithm": 1 / math.log(2), "log(2)": math.log(2),
+             "1/log(10): the decimal logarithm": 1 / math.log(10), "pi": math.pi, "1/pi": 1 / math.pi}
+
+
+def _losses(case: Case, right: Loss | Criterion, steps: int) -> Iterator[Seen]:
     others = {}
     graph = case.graph
     for k in range(graph.step):
@@ -250,14 +299,23 @@ def _losses(case: Case, right: Loss, steps: int) -> Iterator[Seen]:
             others[said] = float(value.reshape(-1)[0])
     targets = {name: x for name, x in known_tensors(case).items() if x.shape == right.target.shape}
     targets["the target 0"] = np.zeros_like(right.target)
-    targets["the target turned upside down"] = right.target[:, :, ::-1]
-    targets["the target mirrored"] = right.target[..., ::-1]
+    if right.target.ndim == 4:
+        targets["the target turned upside down"] = right.target[:, :, ::-1]
+        targets["the target mirrored"] = right.target[..., ::-1]
     for by in range(1, len(right.target)):
         targets[f"the targets of other images ({by} further)"] = np.roll(right.target, by, 0)
     expected = float(right.full(graph.arithmetic).value.reshape(-1)[0])
     others |= with_penalty(expected, graph.weights, graph.pair.optimizer.weight_decay)
     others |= _of_other_times(graph, expected)
     found = float(case.found.reshape(-1)[0])
+    yield from agreeing(found, implied(case, right), "what is said of the gradient of the loss")
+    if isinstance(right, Criterion):
+        others |= {f"the loss by {name}": float(right.replaced(target=t).at(np.zeros(1, int))[0])
+                   for name, t in targets.items()}
+        others |= cross_entropies(right) if is_cross_entropy(right) else (
+            other_losses(right) if right.y.value.ndim == 4 else {})
+        yield from agreeing(found, others)
+        return
     yield from losses(right, found, others, targets)
     if steps >= STEPS:
         yield from losses_at_several_steps(right, found)
@@ -273,6 +331,12 @@ def _of_other_times(graph: StepGraph, loss: float) -> dict[str, float]:
         so_far = [float(one.operation("loss").values().reshape(-1)[0]) for one in before]
         found["the mean of the losses so far"] = float(np.mean([*so_far, loss]))
         found["the sum of the losses so far"] = float(np.sum([*so_far, loss]))
+        last = before[-1].own("loss")
+        for share in RUNNING:
+            if last is None:
+                break
+            said = f"the running mean of the losses, {share:g} of the one before and {1 - share:g} of this one"
+            found[said] = float(share * last.reshape(-1)[0] + (1 - share) * loss)
     after = graph.pair.parameters(graph.pair.candidate, graph.step + 1)
     if after is not None and all(np.isfinite(w).all() for w in after.values()):
         wide = {name: w.astype(np.float64) for name, w in after.items()}

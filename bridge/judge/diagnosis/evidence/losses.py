@@ -33,11 +33,21 @@ def losses(right: Loss, found: float, others: dict[str, float], targets: dict[st
     known = dict(others) | {f"the loss by {name}": right.scale * float(((y - t) ** 2).sum())
                             for name, t in targets.items()}
     known |= _of(y - right.target, right.target, y) | _blocks(y - right.target)
+    yield from agreeing(found, known)
+
+
+def other_losses(right: Criterion) -> dict[str, float]:
+    """Return what may stand in the place of a loss that takes differences, by description."""
+    return _of(right.y.value - right.target, right.target, right.y.value)
+
+
+def agreeing(found: float, known: dict[str, float], look: str = "the definition of the loss") -> Iterator[Seen]:
+    """Yield the numbers that are the one that was found, times a small factor."""
     for said, value in known.items():
         for times in (1.0, 2.0, 0.5):
             if value and abs(times * value - found) <= AGREE * abs(found):
                 yield Seen(f"it is {f'{factor(times)} times ' if times != 1 else ''}{said}",
-                           "the definition of the loss", 0.0, int(times != 1))
+                           look, 0.0, int(times != 1))
 
 
 def losses_at_several_steps(right: Loss, found: float) -> Iterator[Seen]:

@@ -28,9 +28,10 @@ def masks(view: View, case: Case) -> Iterator[Seen]:
     if isinstance(right, ReluBackward) and right.slope == 0:
         passed, known = right.da.value, right.source.value > 0
         what, but = "dy", "but not by the sign of x"
-    elif isinstance(right, Formula) and isinstance(right.node, Dropout) and right.dy is not None:
-        passed, known = right.dy.value / (1 - right.node.p), right.parameters["mask"] > 0.5
-        what, but = "dy/(1 - p)", "by another mask than that of the forward pass"
+    elif isinstance(right, Formula) and isinstance(right.node, Dropout):
+        of, what = (right.inputs[0], "x/(1 - p)") if right.dy is None else (right.dy, "dy/(1 - p)")
+        passed, known = of.value / (1 - right.node.p), right.parameters["mask"] > 0.5
+        but = f"by another mask than that of the {'file' if right.dy is None else 'forward pass'}"
     else:
         return
     found, near = view.found, 2 * view.bound + 1e-6 * np.abs(passed)

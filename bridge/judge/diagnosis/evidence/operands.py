@@ -12,8 +12,10 @@ import numpy as np
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import LossGradient, ReluBackward
+from bridge.judge.diagnosis.evidence.criteria import is_cross_entropy, target_of
 from bridge.judge.diagnosis.evidence.view import AXES, PER_NUMBER, Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import factor, factors, indices
+from bridge.judge.diagnosis.formulas import Criterion
 from bridge.judge.diagnosis.hypothesis import with_layer
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.output_faults import axis_names
@@ -52,6 +54,11 @@ def recovered(view: View, case: Case, tensors: dict[str, Array]) -> Iterator[tup
         used = right.y.value - view.found / (2 * right.scale)
         # What y - t has lost
         error = 4e-7 * (np.abs(right.y.value) + np.abs(right.target)) + view.bound / (2 * right.scale)
+        axes = AXES[axis_names(used.shape, case.name)]
+        yield "the target", View(used, right.target, error, axes, _same(tensors, right.target))
+    elif isinstance(right, Criterion) and right.gradient and is_cross_entropy(right):
+        used = target_of(right, view.found)
+        error = 1e-6 + view.bound / right.loss.scale(right.y.value.shape)
         axes = AXES[axis_names(used.shape, case.name)]
         yield "the target", View(used, right.target, error, axes, _same(tensors, right.target))
     elif isinstance(right, ReluBackward):

@@ -16,6 +16,8 @@ from bridge.judge.diagnosis.records import MOSTLY
 LOOSE = 2e-4
 #: Powers of ten that arguments span of which a power is told from other functions
 DECADES = 1.0
+#: Different numbers that a table gives, at most
+LEVELS = 1024
 #: Distinct arguments from which on a function is told from chance
 ENOUGH = 8
 
@@ -99,20 +101,52 @@ def _fitted(view: View, x: Array, name: str) -> Iterator[Seen]:
     yield from _quantised(view, x, name)
 
 
+def levels(view: View) -> Iterator[Seen]:
+    """Yield few numbers, each of which stands for a range of the right value: a table, or few bits of an argument."""
+    if view.f.size < 10 * LEVELS:
+        return
+    found = np.unique(view.f)
+    for name, x in {"the right value": view.right, **view.operands}.items():
+        chosen = x.reshape(-1)[view.at]
+        if 4 <= found.size <= min(LEVELS, view.f.size // 8) and np.unique(chosen).size >= 4 * found.size:
+            order = np.lexsort((view.f, chosen))
+            runs = 1 + np.count_nonzero(np.diff(view.f[order]))
+            if runs == found.size:
+                yield Seen(f"it takes {found.size} different numbers only, each for a range of {name}",
+                           "a table of values, or an argument of few bits", 0.0, ENOUGH)
+
+
 def _quantised(view: View, x: Array, name: str) -> Iterator[Seen]:
     """Multiples of a number, to which the right value is rounded."""
+    for said, step in NAMED_STEPS.items():
+        off = np.maximum(2 * view.e, 4e-7 * np.abs(view.f))
+        times = np.rint(view.f / step)
+        near = np.abs(view.f - times * step) <= off, np.abs(view.f - x) <= 0.5 * step + off
+        if np.unique(times).size >= 4 and step > 20 * float(off.max()) and all(one.all() for one in near):
+            yield Seen(f"it is {name}, rounded to multiples of {said}",
+                       "a conversion to integers, as of images of 8 bits", view.rest(times * step), 1)
+            return
     levels = np.unique(np.abs(view.f))
     levels = levels[levels > 0]
     if not 2 <= levels.size <= max(view.f.size // 3, 300):
         return
     steps = np.diff(np.concatenate([[0.0], levels]))
     step = float(steps[steps > 1e-6 * levels[-1]].min())
+    for most in (levels[: max(2, levels.size // 8)], levels):
+        # The smallest difference has lost digits: the more levels there are, the better the step is known
+        times = np.rint(most / step)
+        if not times.any():
+            return
+        step = float(times @ most) / float(times @ times)
     if np.abs(levels / step - np.rint(levels / step)).max() > 0.01 or levels[-1] / step > 2**17:
         return
+    # Half way between two multiples rounding decides
+    half = np.abs(np.abs(x / step) % 1 - 0.5) * step
+    near = (half <= 2 * view.e + 1e-6 * np.abs(x)) & (np.abs(view.f - x) <= 0.5 * step + 4 * view.e + 1e-6 * np.abs(x))
     for said, rounded in (("rounded to", np.rint), ("cut down to", np.trunc), ("rounded down to", np.floor)):
         yield Seen(f"it is {name}, {said} multiples of {factor(step)}",
                    "a conversion to integers or to a fixed point, printing with few digits",
-                   view.rest(step * rounded(x / step)), 1)
+                   view.rest(np.where(near, view.f, step * rounded(x / step))), 1)
 
 
 def _named(view: View, x: Array, name: str) -> Iterator[Seen]:
@@ -164,6 +198,10 @@ NAMED: dict[str, Callable[[Array], Array]] = {
     "the integer part": np.trunc,
     "the reciprocal": lambda x: 1 / x,
 }
+
+
+#: Steps of numbers that were integers
+NAMED_STEPS = {f"1/{n}": 1 / n for n in (255, 256, 127, 128, 15, 16, 31, 32, 63, 64, 1023, 4095, 65535)}
 
 
 def unnamed(view: View) -> Iterator[Seen]:
