@@ -9,6 +9,7 @@ import numpy as np
 
 from bridge.exchange.optimizers import Adam, AdamW
 from bridge.judge.diagnosis.hypothesis import Hypotheses, hypothesis
+from bridge.judge.diagnosis.operations import Given
 from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.oracle.adam import Moments, Rule
 from bridge.judge.oracle.sgd import Bounded
@@ -37,6 +38,10 @@ def adam_faults(case: Updating) -> Hypotheses:
     yield from _counters(case, adam)
     for said, memory in (("the average of the gradient is that of the step before: used, then updated", _Late(late=0)),
                          ("the average of its square is that of the step before: used, then updated", _Late(late=1)),
+                         ("both averages are corrected by beta1", _Corrected(beta2=adam.beta1)),
+                         ("both averages are corrected by beta2", _Corrected(beta1=adam.beta2)),
+                         ("the averages are corrected by each other's beta",
+                          _Corrected(beta1=adam.beta2, beta2=adam.beta1)),
                          ("the largest average of the square so far (AMSGrad)", _Largest()),
                          ("without the root: divided by the average of the square", _Rootless())):
         yield hypothesis("adam", said, case.by(adam, memory=memory))
@@ -64,6 +69,9 @@ def _decays(case: Updating, adam: Adam) -> Hypotheses:
     numbers = {one.name: getattr(adam, one.name) for one in fields(adam)}
     if isinstance(adam, AdamW):
         yield hypothesis("weight_decay", "in the gradient, as Adam's and not AdamW's", case.by(Adam(**numbers)))
+        plain, rate = case.by(replace(adam, weight_decay=0.0)), 1 - adam.lr * decay
+        yield hypothesis("weight_decay", "of the new weights, after the step and not before it",
+                         Given(plain.shape, rate * plain.value, case.right().error))
         for whose, rate in case.rates.items():
             if adam.lr and rate != adam.lr:
                 of_other = case.by(replace(adam, weight_decay=decay * rate / adam.lr))
@@ -120,6 +128,19 @@ class _Late(Moments):
         zero = np.zeros_like(m[0]), np.zeros_like(m[0])
         old, self.before = self.before or (zero, zero), (m, v)
         return super()._quotient(adam, t, *((old[0], v) if self.late == 0 else (m, old[1])), u)
+
+
+@dataclass
+class _Corrected(Moments):
+    """The corrections are by other betas than the averages."""
+
+    beta1: float | None = None
+    beta2: float | None = None
+
+    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, u: float) -> Bounded:
+        beta1, beta2 = adam.beta1 if self.beta1 is None else self.beta1, adam.beta2
+        return super()._quotient(replace(adam, beta1=beta1, beta2=beta2 if self.beta2 is None else self.beta2),
+                                 t, m, v, u)
 
 
 @dataclass

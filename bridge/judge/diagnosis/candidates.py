@@ -87,6 +87,7 @@ def operation_faults(case: Case) -> Hypotheses:
     elif isinstance(right, Sum):
         yield from sum_faults(right, lambda part: operation_faults(replace(case, right=part)))
     elif isinstance(right, Forward):
+        yield from _other_inputs(case, right)
         yield from forward_faults(right)
         yield from _other_weights(case, right)
         yield from other_operands(case.graph, case.name, right)
@@ -143,12 +144,22 @@ def _other_weights(case: Case, right: Forward | Data) -> Hypotheses:
             yield hypothesis("previous_step", said, right.replaced(w=w))
 
 
+def _other_inputs(case: Case, right: Forward | Filter) -> Hypotheses:
+    """The batch of another step."""
+    graph = case.graph
+    if INPUT not in graph.inputs(case.name):
+        return
+    others = {graph.step - 1: "the input of the step before", graph.step + 1: "the input of the next step"}
+    for step, said in (others | {0: "the input of step 0"} if graph.step > 1 else others).items():
+        if 0 <= step < graph.pair.steps:
+            other = StepGraph(graph.pair, step, graph.weights).value(INPUT)
+            yield hypothesis("previous_step", said, right.replaced(x=other))
+
+
 def _earlier_operands(case: Case, right: Filter | BiasGradient, operands: tuple[str, ...]) -> Hypotheses:
     """An operand of the step before, or the next batch."""
-    graph = case.graph
-    if INPUT in graph.inputs(case.name) and graph.step + 1 < graph.pair.steps:
-        later = StepGraph(graph.pair, graph.step + 1, graph.weights).value(INPUT)
-        yield hypothesis("previous_step", "the input of the next step", right.replaced(x=later))
+    if isinstance(right, Filter):
+        yield from _other_inputs(case, right)
     if case.before is None:
         return
     names = case.graph.inputs(case.name)
@@ -156,7 +167,8 @@ def _earlier_operands(case: Case, right: Filter | BiasGradient, operands: tuple[
         old = case.before.own(name) if name != INPUT else case.before.value(name).value
         if old is not None:
             said = "the input of the step before" if operand == "x" else "dz of the step before"
-            yield hypothesis("previous_step", said, right.replaced(**{operand: Bounded(old)}))
+            if name != INPUT:
+                yield hypothesis("previous_step", said, right.replaced(**{operand: Bounded(old)}))
             yield from _some_images(right, operand, old)
 
 

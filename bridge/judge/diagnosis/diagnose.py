@@ -20,13 +20,14 @@ from bridge.judge.diagnosis.evidence.extent import extent
 from bridge.judge.diagnosis.evidence.reach import is_beyond
 from bridge.judge.diagnosis.evidence.view import AXES
 from bridge.judge.diagnosis.operations import Bounded, Given
-from bridge.judge.diagnosis.output_faults import axis_names, changed_numbers
+from bridge.judge.diagnosis.output_faults import axis_names, changed_numbers, permuted, read_wrongly
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.records import Diagnosis, Explanation, Finding, Seen
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.diagnosis.unobserved import search_unobserved
 from bridge.judge.diagnosis.update_cases import new_weights_case
+from bridge.judge.diagnosis.update_faults import LATE
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.operation_names import operation
@@ -74,11 +75,13 @@ FITTED, KEEPING = {"learning_rate", "clipped"}, {"stale", "previous_step", "accu
 #: Whose an operand is that is late by a step
 BEFORE = "the step before"
 #: What the new weights in the file say, and what it is where the next step computes with others
-NOT_UPDATED = "not updated"
+OLD_WEIGHTS = ("not updated", LATE)
 STALE_COPY = ("the file holds the weights before the update once more, and the next step computes with the updated "
               "ones: the update is right, the copy that is written is old")
 #: What is said of tensors of the next step
 OF_LATER = ": its memory is filled again before it is written"
+#: Wrong elements that may be the same ones in several tensors
+FEW_WRONG = 1000
 #: Fewer numbers than this agree with a factor by chance
 ENOUGH = 4
 #: Numbers that are those of another tensor by chance are fewer
@@ -136,6 +139,8 @@ class _Doctor:
         self.images: list[int] = []
         #: other tensors of the file contradict the first finding's
         self.apart = False
+        #: elements of the first finding, where few are wrong
+        self.single = np.zeros(0, int)
         self.fresh: dict[int, StepGraph] = {}
         #: layers whose weights in the file are older than those in use, and from which step on
         self.stale: dict[str, int] = {}
@@ -191,15 +196,18 @@ class _Doctor:
         if layer is not None and judged.step > self.stale.get(layer.name, judged.step) and not judged.of_parameter:
             # The weights that it follows from are known to be others than the file's
             return None
-        if (same := self._damaged_alike(judged, case)) is not None:
-            return same
         search = Search(case, self.deadline)
+        if (same := self._damaged_alike(judged, case, search.t > 1)) is not None:
+            return same
         if search.t <= 1 or _overflows(case.found, search.truth.value) or self._copied_wrongly(case):
             return None
         finding = self._searched(judged, search)
         if not self.diagnosis.findings and finding.seen is not None and finding.seen.exact:
             self.images = images_of(case.found, search.truth)
             self.apart = bool(self.images) and self._is_contradicted(judged)
+        if not self.diagnosis.findings and any(one.by_place for one in finding.explanations):
+            wrong = _wrong(search)
+            self.single = wrong if wrong.size <= FEW_WRONG else self.single
         return finding
 
     def _is_contradicted(self, judged: Judged) -> bool:
@@ -213,7 +221,7 @@ class _Doctor:
                     return True
         return False
 
-    def _damaged_alike(self, judged: Judged, case: Case) -> Finding | None:
+    def _damaged_alike(self, judged: Judged, case: Case, wrong: bool) -> Finding | None:
         """What was damaged in the file as the first finding was: it is asked of the right tensor, of which no input is
         in the file.
         """
@@ -221,21 +229,32 @@ class _Doctor:
         if first is None or math.prod(self.pair.batch_shape) >= SMALL_BATCH:
             return None
         stored = [one for one in first.explanations if one.kinds == (kind("storage"),)]
-        described = first.seen is not None and first.seen.exact and _is_activation(first.name)
-        if not stored and not self.images and not described and not self._is_of_later(first):
-            return None
+        described = wrong and first.seen is not None and first.seen.exact and _is_activation(first.name)
         graph = case.graph
+        follows = wrong and _is_activation(first.name)
+        if not (stored or self.images or described or follows or self._is_of_later(first)):
+            return None
         right = self._fresh(graph).operation(judged.name)
         if self.images and axis_names(case.right.shape, case.name) == "nchw":
             same = self.apart and images_of(case.found, right.full(graph.arithmetic)) == self.images
             return replace(self._said(judged, [], None, ""), seen=first.seen) if same else None
-        if self._is_of_later(first) and (late := self._of_later(case)) is not None:
+        if wrong and self._is_of_later(first) and (late := self._of_later(case)) is not None:
             return self._said(judged, [late], None, "")
         search = Search(replace(case, right=right), self.deadline)
-        if search.t > 1 and described and _is_activation(judged.name) and Search(case, self.deadline).t > 1:
+        if search.t > 1 and described and _is_activation(judged.name):
             seen = self._described(search)
             if seen is not None and first.seen is not None and seen.said == first.seen.said:
                 return replace(self._said(judged, [], None, ""), seen=first.seen)
+        activations = _is_activation(first.name) and _is_activation(judged.name)
+        if wrong and first.explanations and search.t > 1 and activations:
+            if self.single.size and np.array_equal(_wrong(search), self.single):
+                return self._said(judged, [first.explanations[0]], None, "")
+            base = base_of(right)
+            for one in (*read_wrongly(base, case.name), *permuted(base, search.truth.value, case.found, case.name)):
+                if any((one.kinds, one.detail) == (known.kinds, known.detail) for known in first.explanations):
+                    t = search.t_of(one.operation.full(graph.arithmetic))
+                    if t <= 1:
+                        return self._said(judged, [Explanation(one.kinds, one.detail, t)], None, "")
         for one in changed_numbers(base_of(right), search.found):
             if stored and one.detail == stored[0].detail and not search.t <= 1:
                 t = search.t_of(one.operation.full(graph.arithmetic))
@@ -485,7 +504,11 @@ class _Doctor:
         search = Search(case, self.deadline)
         self.unsaved.setdefault(judged.step + 1, {})[parameter] = search.truth.value
         finding = self._searched(judged, search)
-        if any(one.detail == NOT_UPDATED for one in finding.explanations) and self._was_updated(judged, parameter):
+        if finding.explanations and finding.explanations[0].kinds == (kind("saved_weights"),):
+            # What follows from them in the file was computed with others
+            self.stale.setdefault(parameter.rpartition("/")[0], judged.step + 1)
+        old = any(one.detail.endswith(OLD_WEIGHTS) for one in finding.explanations)
+        if old and self._was_updated(judged, parameter):
             self.stale.setdefault(parameter.rpartition("/")[0], judged.step + 1)
             copied = Explanation((kind("stale"),), STALE_COPY, 0.0)
             finding = replace(finding, explanations=(copied,), runner_up=None)
@@ -610,6 +633,14 @@ def images_of(found: Array, truth: Bounded) -> list[int]:
             return []
         order.append(near[0] if near else -1)
     return order if order != list(range(len(value))) else []
+
+
+def _wrong(search: Search) -> Array:
+    """Flat indices of the wrong elements."""
+    error = np.zeros(1) if search.truth.error is None else search.truth.error
+    value = search.truth.value
+    wrong: Array = np.flatnonzero(~(np.abs(search.case.found.reshape(value.shape) - value) <= error))
+    return wrong
 
 
 def _extent(search: Search) -> str:

@@ -45,6 +45,8 @@ COSTLY = 2**28
 MOST_NAMED, MOST_CONFIRMED = 12, 48
 #: Numbers from which on a prediction is not near all of them by chance
 MANY = 16
+#: Rules of optimisers, which explain more than this share of the error, or nothing
+RULES_OF_UPDATES, HALF = {"adam", "momentum", "weight_decay", "learning_rate"}, 0.5
 #: Seconds for the search of two faults; with what is tried before them less than a tensor gets of the usual time
 TWO_FAULTS = 20.0
 #: Faults that strike all elements alike, or whose part is said better by what is there; and those of where pixels are,
@@ -338,10 +340,15 @@ class Search:
                     self.cut = True
                     break
                 one.t, one.confirmed = self.t_of(one.hypothesis.operation.full(self.arithmetic)), True
-            if one.t <= self.limit:
+            if one.t <= self.limit and not self._says_nothing(one):
                 accepted.append(Explanation(one.hypothesis.kinds, self._detail(one.hypothesis), one.t, rest=one.rest))
         best = min((one.rest for one in accepted), default=0.0)
         return [one for one in accepted if one.rest <= MOSTLY or one.rest <= 3 * best]
+
+    def _says_nothing(self, one: Tried) -> bool:
+        """A rule of the optimiser that predicts the right step: only its bound is wider."""
+        return (self.case.updating is not None and one.rest > HALF
+                and {kind.key for kind in one.hypothesis.kinds} <= RULES_OF_UPDATES)
 
     def _detail(self, hypothesis: Hypothesis) -> str:
         """A precision of which nothing is left says so."""

@@ -22,6 +22,10 @@ from bridge.judge.oracle.sgd import Momentum
 Array = np.ndarray
 
 
+#: What also weights are that are written a step late
+LATE = "updated with the gradient of the step before, and with none in the first step"
+
+
 def update_faults(case: Updating) -> Hypotheses:
     """Yield what an update may do instead."""
     if case.trained is not None:
@@ -124,17 +128,19 @@ def _stored_rates(lr: float) -> Iterator[tuple[str, float]]:
 
 
 def _clipped(case: Updating, sgd: Sgd) -> Hypotheses:
-    """The step is taken with a gradient that was clipped by value, which shows where there is no momentum."""
-    g, lr = case.gradients[-1], sgd.lr
-    if sgd.momentum or sgd.weight_decay or not lr:
+    """The step is taken with gradients that were clipped by value; with momentum the first one shows the limit."""
+    k, lr = 0 if sgd.momentum else len(case.gradients) - 1, sgd.lr
+    if not lr:
         return
-    taken = np.abs(case.weights[-1] - case.found) / lr
+    g, after = case.gradients[k], [*case.weights[1:], case.found][k]
+    taken = (case.weights[k] - after) / lr - sgd.weight_decay * case.weights[k]
+    taken = np.abs(taken) / (1 + sgd.momentum * sgd.nesterov)
     smaller = np.abs(g) > 1.01 * taken
     limit = float(np.median(taken[smaller])) if smaller.any() else 0.0
     for digits in (1, 2, 3, 4):
         one = float(f"{limit:.{digits}g}")
         if one and abs(one - limit) <= 1e-3 * limit:
-            clipped = case.by(sgd, [*case.gradients[:-1], np.clip(g, -one, one)])
+            clipped = case.by(sgd, [np.clip(g, -one, one) for g in case.gradients])
             yield hypothesis("clipped", f"updated with the gradient clipped to {one:g}", clipped, fitted=True)
             return
 
@@ -276,9 +282,11 @@ def _gradients(case: Updating) -> Hypotheses:
     settings, own = case.settings, case.gradients
     for name, other in case.others.items():
         yield hypothesis("wrong_tensor", f"updated with the gradient of {name}", case.by(settings, [*own[:-1], other]))
+    for said, stored in (("fp16", _half), ("bf16", _brain)):
+        rounded = [stored(g.astype(np.float32)).astype(np.float64) for g in own]
+        yield hypothesis("precision", f"updated with the gradient rounded to {said}", case.by(settings, rounded))
     late = [np.zeros_like(own[0]), *own[:-1]]
-    yield hypothesis("previous_step", "updated with the gradient of the step before, and with none in the first step",
-                     case.by(settings, late))
+    yield hypothesis("previous_step", LATE, case.by(settings, late))
     for times, why in {2: "", case.images: ", once for each image of the batch"}.items():
         if times > 1:
             yield hypothesis("wrong_tensor", f"updated {times} times in each step{why}", case.repeated(times))

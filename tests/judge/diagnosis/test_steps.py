@@ -95,6 +95,10 @@ RULES: list[tuple[str, type[Operations], int, str, str]] = [
     ("momentum", replace(decayed=lambda self, n, w, g: g + 0.02 * w), 0, "weight_decay", "times 2"),
     ("momentum", replace(decayed=lambda self, n, w, g: g + 0.01 * self.buffers.setdefault(f"first {n}", w)), 1,
      "weight_decay", "of the weights of the first step"),
+    ("momentum", replace(decayed=lambda self, n, w, g: g.half().float() + 0.01 * w), 0, "precision",
+     "updated with the gradient rounded to fp16"),
+    ("momentum", replace(decayed=lambda self, n, w, g: g.clamp(-0.001, 0.001) + 0.01 * w), 0, "clipped",
+     "clipped to 0.001"),
     ("momentum", replace(decayed=lambda self, n, w, g: 0.25 * g + 0.01 * w), 0, "scale",
      "every gradient is multiplied by 0.25 before it is used"),
     ("momentum", replace(decayed=lambda self, n, w, g: g + 0.07 * w), 0, "weight_decay", "times 7"),
@@ -312,6 +316,39 @@ def test_saved_weights_scrambled(fixtures: dict[str, tuple[Path, Path]], tmp_pat
     assert "column-major" in findings[0].explanations[0].detail
 
 
+def test_weights_that_are_scrambled_whenever_they_are_saved(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """No kernel is flipped: each step was computed with the right ones, which the file lacks."""
+    fixture, right = fixtures["plain"]
+    flipped = {f"steps/{k}/weights/two/weight": lambda w: w[..., ::-1, ::-1] for k in (1, 2, 3)}
+    findings = said(fixture, plant(right, tmp_path / "w.h5", flipped)).findings
+    assert [finding.name for finding in findings] == ["optimizer/two/weight"]
+
+
+def test_an_input_that_is_never_refreshed(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    class First(Operations):
+        def conv(self, layer: Any, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+            x = self.buffers.setdefault("x", x.clone()) if layer.name == "one" else x
+            return super().conv(layer, x, w, b)
+
+    fixture, _ = fixtures["plain"]
+    first, *_ = said(fixture, train(fixture, tmp_path / "x.h5", First)).findings
+    assert (first.name, first.step) == ("forward/one", 1)
+    assert first.explanations[0].detail == "the input of step 0, at each later step, too: never refreshed"
+
+
+def test_what_follows_from_a_wrong_batch_is_no_damage_of_its_own(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """The other layers got these images, and are right."""
+    class Twice(Operations):
+        def conv(self, layer: Any, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+            return super().conv(layer, x[[0, 1, 1, 3]] if layer.name == "one" else x, w, b)
+
+    fixture, _ = fixtures["plain"]
+    findings = said(fixture, train(fixture, tmp_path / "x.h5", Twice)).findings
+    assert [one.name for one in findings] == ["forward/one"]
+
+
 def test_a_copy_of_the_weights_that_is_never_refreshed(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     """The next step was computed with weights that the file lacks: they were updated."""
     fixture, right = fixtures["momentum"]
@@ -320,6 +357,12 @@ def test_a_copy_of_the_weights_that_is_never_refreshed(fixtures: dict[str, tuple
         later = [k for k in file["steps"] if k != "0"]
     old = {f"steps/{k}/weights/{name}": given_by(w) for k in later for name, w in first.items()}
     findings = said(fixture, plant(right, tmp_path / "stale.h5", old)).findings
+    assert [one.name for one in findings] == ["optimizer/two/weight", "optimizer/two/bias"]
+    assert all("the copy that is written is old" in one.explanations[0].detail for one in findings)
+    with h5py.File(right) as file:
+        late = {f"steps/{k}/weights/{name}": given_by(file[f"steps/{max(int(k) - 1, 0)}/weights/{name}"][...])
+                for k in later for name in first}
+    findings = said(fixture, plant(right, tmp_path / "late.h5", late)).findings
     assert [one.name for one in findings] == ["optimizer/two/weight", "optimizer/two/bias"]
     assert all("the copy that is written is old" in one.explanations[0].detail for one in findings)
     kept = said(fixture, train(fixture, tmp_path / "kept.h5", replace(update=lambda self, name, w, g: w)))
@@ -443,6 +486,23 @@ def test_a_text_dump_is_one_damage(fixtures: dict[str, tuple[Path, Path]], tmp_p
     assert all(one.explanations for one in found.findings)
 
 
+@pytest.mark.parametrize(("change", "detail"), [
+    (lambda x: x[::-1], "reversed along n"), (lambda x: x.reshape(-1, order="F").reshape(x.shape), "column-major"),
+    (lambda x: np.where(np.arange(x.size).reshape(x.shape) == 3, 1e4, x), "one element"),
+])
+def test_activations_that_are_written_wrongly_alike_are_one_damage(
+        fixtures: dict[str, tuple[Path, Path]], tmp_path: Path, change: Callable[[Array], Array], detail: str) -> None:
+    """Neither a target nor a mask is another one, and no gradient is wrong."""
+    def written(x: Array) -> Array:
+        return np.ascontiguousarray(change(x)).astype(np.float32)
+
+    fixture, right = fixtures["plain"]
+    first, *others = said(fixture, plant(right, tmp_path / "w.h5", copies(right, written, "forward"))).findings
+    assert detail in first.explanations[0].detail
+    assert all(one.name.startswith("forward/") for one in others), [one.name for one in others]
+    assert all(one.explanations[0].kinds == first.explanations[0].kinds for one in others)
+
+
 def test_a_tail_that_is_never_written_is_one_damage(
         fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     """What follows from the file's zeros is no fault of its own."""
@@ -473,7 +533,7 @@ def test_tensors_of_the_next_step_are_known(fixtures: dict[str, tuple[Path, Path
         names = [f"forward/{name}" for name in file["steps/0/forward"]]
         late = {f"steps/{k}/{name}": given_by(file[f"steps/{k + 1}/{name}"][()]) for k in (0, 1) for name in names}
     findings = said(fixture, plant(right, tmp_path / "late.h5", late)).findings
-    assert len(findings) == len(names)
+    assert [one.name for one in findings] == ["forward/one", "forward/two", "forward/three"]
     assert all(one.explanations[0].detail.startswith("what belongs to the next step") for one in findings)
 
 

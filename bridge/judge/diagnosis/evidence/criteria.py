@@ -13,6 +13,7 @@ from bridge.judge.diagnosis.elementwise import Loss
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import factor
 from bridge.judge.diagnosis.formulas import Criterion
+from bridge.judge.diagnosis.operations import Bounded
 from bridge.operations.losses import CrossEntropy
 
 #: Smoothings of targets, and numbers that are added to a probability before its logarithm
@@ -58,6 +59,19 @@ def cross_entropies(right: Criterion) -> dict[str, float]:
             found[f"the focal loss with gamma = {power}"] = -(t * (1 - shares) ** power * logs).sum()
     return {f"{said}{mean}": float(scale * times * value) for said, value in found.items()
             for mean, times in (("", 1.0), (", a mean over the classes, too", 1 / classes))}
+
+
+def of_parts(right: Criterion) -> dict[str, float]:
+    """Return losses of a part of the batch, by description."""
+    y, t = right.y.value, right.target
+    n, found = len(y), {}
+    for i in range(n if 1 < n <= 16 else 0):
+        for said, chosen in ((f"without image {i}", [j for j in range(n) if j != i]), (f"of image {i} alone", [i])):
+            part = right.replaced(y=Bounded(y[chosen]), target=t[chosen]).at(np.zeros(1, int))[0]
+            found[f"the loss {said}"] = float(part)
+            if right.loss.mean:
+                found[f"the loss {said}, divided by the number of all"] = float(part) * len(chosen) / n
+    return found
 
 
 def softmax(y: Array, axes: tuple[int, ...]) -> Array:

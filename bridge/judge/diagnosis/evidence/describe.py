@@ -19,6 +19,7 @@ from bridge.judge.diagnosis.evidence.criteria import (
     cross_entropy_gradients,
     implied,
     is_cross_entropy,
+    of_parts,
 )
 from bridge.judge.diagnosis.evidence.derivatives import derivatives, is_of_difference, residuals
 from bridge.judge.diagnosis.evidence.frames import frames
@@ -314,7 +315,7 @@ def _losses(case: Case, right: Loss | Criterion, steps: int) -> Iterator[Seen]:
                    for name, t in targets.items()}
         others |= cross_entropies(right) if is_cross_entropy(right) else (
             other_losses(right) if right.y.value.ndim == 4 else {})
-        yield from agreeing(found, others)
+        yield from agreeing(found, others | of_parts(right))
         return
     yield from losses(right, found, others, targets)
     if steps >= STEPS:
