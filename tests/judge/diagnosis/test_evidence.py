@@ -272,6 +272,9 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
         x=Bounded(around(np.pad(lab.right(A), [*EACH, (0, 1), (0, 0)], mode="edge"), (1, 0, 1, 1)))).values(),
      "the last kernel row (2 of 3) it is what an image gives that goes on beyond its border with copies of its last "
      "pixels at the bottom, in place of 0"),
+    ("a row that some taps lack", DW, lambda lab, g: at(g, np.s_[:, :, 0], with_operand(
+        lab, DW, dz=Bounded(at(lab.right(DZ), np.s_[:, :, 5], 0.0)))[:, :, 0]),
+     "in the first kernel row (0 of 3) it is the sum in which row 5 of 9 counts not at all"),
     ("a column that is not summed", Z, lambda lab, z: at(
         z, np.s_[..., -1], lab.graph().weights["two/bias"][:, None]),
      "in the last column (11 of 12) it is the bias alone"),

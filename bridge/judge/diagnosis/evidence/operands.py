@@ -413,7 +413,8 @@ def _weights(view: View, columns: Array, word: str) -> Iterator[Seen]:
     n = columns.shape[1]
     exact = view.rest(columns.sum(1))
     weights, rest = view.solve(columns)
-    off = np.flatnonzero(np.abs(weights - 1) > 2e-3)
+    # What is 0 everywhere may count as it likes
+    off = np.flatnonzero((np.abs(weights - 1) > 2e-3) & columns.any(0))
     if not np.isfinite(rest) or not off.size or exact <= 0.5:
         return
     chosen = weights[off]
