@@ -54,7 +54,10 @@ module cnn_operations_operation
       procedure, nopass :: has_mask => no
       procedure, nopass :: reads_x => yes
       procedure, nopass :: reads_y => yes
+      procedure, nopass :: reads_x_first => no
       procedure, nopass :: works_in_place => no
+      procedure, nopass :: is_light => no
+      procedure, nopass :: joins_channels => no
       procedure :: read => read_nothing
       procedure :: find_shape => same_as_input
       procedure(pass_), deferred :: forward
@@ -92,8 +95,10 @@ contains
       two = 2
    end function two
 
-   !> Whether it takes a mask; whether its backward pass reads the inputs, and the output; whether the output may lie
-   !> where the first input does, and the gradient of the first input where that of the output does
+   !> Whether it takes a mask; whether its backward pass reads the inputs, and the output, and the inputs for the last
+   !> time before it writes their gradients; whether the output may lie where the first input does, and the gradient of
+   !> the first input where that of the output does; whether it does little beside moving numbers, image by image, so
+   !> that the output is rather found again than kept; whether that is the inputs one behind the other in each image
    pure logical function no()
       no = .false.
    end function no

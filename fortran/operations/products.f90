@@ -22,6 +22,7 @@ module cnn_operations_products
       logical :: has_bias = .true.
    contains
       procedure, nopass :: reads_y => no
+      procedure, nopass :: reads_x_first => yes
       procedure :: read => conv_read
       procedure :: find_shape => conv_shape
       procedure :: forward => conv_forward
@@ -38,6 +39,7 @@ module cnn_operations_products
       logical :: has_bias = .true.
    contains
       procedure, nopass :: reads_y => no
+      procedure, nopass :: reads_x_first => yes
       procedure :: read => transpose_read
       procedure :: find_shape => transpose_shape
       procedure :: forward => transpose_forward
@@ -50,6 +52,7 @@ module cnn_operations_products
       logical :: has_bias = .true.
    contains
       procedure, nopass :: reads_y => no
+      procedure, nopass :: reads_x_first => yes
       procedure :: read => linear_read
       procedure :: find_shape => linear_shape
       procedure :: forward => linear_forward
