@@ -307,6 +307,7 @@ contains
       associate (node => self%nodes(i))
          shared = j == 1 .and. in_place_at(self, i)
          number = 2*n + (j - 1)*n + i
+         if (node%inputs(j) == 0 .and. node%operation%leaves_out_dx()) return
          if (node%adds(j)) then
             ! It is added to the gradient at once
             plan%parts(i, j) = merge(plan%gradient(i), number, shared)

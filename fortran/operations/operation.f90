@@ -58,6 +58,7 @@ module cnn_operations_operation
       procedure, nopass :: works_in_place => no
       procedure, nopass :: is_light => no
       procedure, nopass :: joins_channels => no
+      procedure, nopass :: leaves_out_dx => no
       procedure :: read => read_nothing
       procedure :: find_shape => same_as_input
       procedure(pass_), deferred :: forward
@@ -98,7 +99,8 @@ contains
    !> Whether it takes a mask; whether its backward pass reads the inputs, and the output, and the inputs for the last
    !> time before it writes their gradients; whether the output may lie where the first input does, and the gradient of
    !> the first input where that of the output does; whether it does little beside moving numbers, image by image, so
-   !> that the output is rather found again than kept; whether that is the inputs one behind the other in each image
+   !> that the output is rather found again than kept; whether that is the inputs one behind the other in each image;
+   !> whether its backward pass leaves out the gradient of an input for which there is no memory
    pure logical function no()
       no = .false.
    end function no

@@ -23,6 +23,7 @@ module cnn_operations_products
    contains
       procedure, nopass :: reads_y => no
       procedure, nopass :: reads_x_first => yes
+      procedure, nopass :: leaves_out_dx => yes
       procedure :: read => conv_read
       procedure :: find_shape => conv_shape
       procedure :: forward => conv_forward
@@ -40,6 +41,7 @@ module cnn_operations_products
    contains
       procedure, nopass :: reads_y => no
       procedure, nopass :: reads_x_first => yes
+      procedure, nopass :: leaves_out_dx => yes
       procedure :: read => transpose_read
       procedure :: find_shape => transpose_shape
       procedure :: forward => transpose_forward
@@ -53,6 +55,7 @@ module cnn_operations_products
    contains
       procedure, nopass :: reads_y => no
       procedure, nopass :: reads_x_first => yes
+      procedure, nopass :: leaves_out_dx => yes
       procedure :: read => linear_read
       procedure :: find_shape => linear_shape
       procedure :: forward => linear_forward
@@ -198,7 +201,9 @@ contains
       associate (to => operands)
          call backend%conv_backward_filter(self%conv, to%x(1), to%dy, to%dw(1), error)
          if (.not. allocated(error) .and. self%has_bias) call backend%conv_backward_bias(to%dy, to%dw(2), error)
-         if (.not. allocated(error)) call backend%conv_backward_data(self%conv, to%w(1), to%dy, to%dx(1), error)
+         if (.not. allocated(error) .and. to%dx(1)%is_allocated()) then
+            call backend%conv_backward_data(self%conv, to%w(1), to%dy, to%dx(1), error)
+         end if
       end associate
       call self%name_node(error)
    end subroutine conv_backward
@@ -280,7 +285,7 @@ contains
       if (.not. allocated(error) .and. self%has_bias) then
          call backend%conv_backward_bias(operands%dy, operands%dw(2), error)
       end if
-      if (.not. allocated(error)) call backend%conv_forward(step, error)
+      if (.not. allocated(error) .and. step%y%is_allocated()) call backend%conv_forward(step, error)
       call self%name_node(error)
    end subroutine transpose_backward
 
@@ -353,8 +358,9 @@ contains
       associate (to => operands)
          call backend%conv_backward_filter(conv_type(), as_pixels(to%x(1)), dy, as_kernels(to%dw(1)), error)
          if (.not. allocated(error) .and. self%has_bias) call backend%conv_backward_bias(dy, to%dw(2), error)
-         if (.not. allocated(error)) call backend%conv_backward_data(conv_type(), as_kernels(to%w(1)), dy, &
-            & as_pixels(to%dx(1)), error)
+         if (.not. allocated(error) .and. to%dx(1)%is_allocated()) then
+            call backend%conv_backward_data(conv_type(), as_kernels(to%w(1)), dy, as_pixels(to%dx(1)), error)
+         end if
       end associate
       call self%name_node(error)
    end subroutine linear_backward

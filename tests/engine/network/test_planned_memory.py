@@ -222,6 +222,18 @@ def test_a_concatenation_is_not_kept() -> None:
     assert growth(JOIN) < 6.8 * 8 * 2 * 512 * 512 * 4
 
 
+FIRST = """
+from torch import nn
+module = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.LeakyReLU(0.1))
+net = bridge.Network.from_torch(module, keep_activations=False)
+"""
+
+
+def test_nobody_computes_the_gradient_of_the_input() -> None:
+    """The output and its gradient, and no gradient of the image."""
+    assert growth(FIRST, 2048) < 2.5 * 2 * 2048 * 2048 * 4
+
+
 @pytest.mark.parametrize("size", [512, 4000])
 def test_an_input_without_memory_leaves_the_network_as_it_was(size: int) -> None:
     """17 TB of outputs, more than the offsets of a plan have; 1 PB, more than they are added up for."""
