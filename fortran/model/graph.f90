@@ -41,6 +41,11 @@ module cnn_model_graph
       integer :: again_before = 0
       !> Bytes from image to image of output and gradient, where these are part of another's; else 0
       integer(i8) :: apart = 0_i8
+      !> The ReLU behind it that is computed with its output, and the one before it whose gradient is computed with that
+      !> of its input; 0 where there is none
+      integer :: relu_behind = 0, relu_before = 0
+      !> Whether it is such a ReLU, in the forward pass and in the backward pass
+      logical :: is_done(2) = .false.
    end type node_type
 
    type, extends(network_type), public :: graph_type
@@ -278,6 +283,7 @@ contains
       !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       type(operands_type) :: operands
+      if (self%nodes(i)%is_done(merge(2, 1, backward))) return
       call self%operands_of(i, operands)
       associate (node => self%nodes(i))
          if (node%apart > 0) then
@@ -366,6 +372,8 @@ contains
          if (node%inputs(1) > 0) operands%rank = self%nodes(node%inputs(1))%shape%rank
          operands%y = node%output
          operands%dy = node%output_gradient
+         if (node%relu_behind > 0) operands%slope = self%nodes(node%relu_behind)%operation%relu_slope
+         if (node%relu_before > 0) operands%input_slope = self%nodes(node%relu_before)%operation%relu_slope
       end associate
    end subroutine operands_of
 

@@ -13,6 +13,8 @@
 !>              C. Guestrin, Training deep nets with sublinear memory cost, arXiv:1604.06174 (2016).
 !> Parts.       Such an output that only a concatenation takes is written into that one's memory, where its images do
 !>              not lie one behind the other, and its gradient is read there; in host memory alone.
+!> ReLUs.       Where the backend can, a convolution computes the ReLU behind it, and with the gradient of its input
+!>              that of the ReLU before it, which then lies where that ReLU's output did.
 submodule(cnn_model_graph) cnn_model_graph_memory
    use cnn_core_kinds, only : bytes_of
    use cnn_core_tensor, only : aligned, part_of
@@ -30,6 +32,8 @@ submodule(cnn_model_graph) cnn_model_graph_memory
       integer, allocatable :: again_before(:)
       !> The concatenation that an output is part of; 0 where there is none
       integer, allocatable :: whole(:)
+      !> As of a node
+      integer, allocatable :: relu_behind(:), relu_before(:)
    end type plan_type
 
    !> Bytes of a tensor for which no machine has memory; offsets of some thousand of them still fit their integers
@@ -102,6 +106,9 @@ contains
       do i = 1, size(self%nodes)
          associate (node => self%nodes(i))
             node%again_before = plan%again_before(i)
+            node%relu_behind = plan%relu_behind(i)
+            node%relu_before = plan%relu_before(i)
+            node%is_done = [any(plan%relu_behind == i), any(plan%relu_before == i)]
             node%apart = 0_i8
             if (plan%whole(i) > 0) node%apart = bytes_of_image(self, plan%whole(i))
             bytes = offset_in_whole(self, plan, i)
@@ -143,6 +150,8 @@ contains
       plan%gradient = [(n + i, i=1, n)]
       plan%parts = 0
       plan%again_before = [(0, i=1, n)]
+      plan%relu_behind = [(0, i=1, n)]
+      plan%relu_before = [(0, i=1, n)]
       plan%whole = [(whole_of(self, i), i=1, n)]
       ! A part of a part would be one of another whole
       do i = n, 1, -1
@@ -152,6 +161,7 @@ contains
       call plan_outputs(self, plan)
       call plan_again(self, plan)
       call share_outputs(self, plan)
+      if (self%backend%has_slopes) call plan_relus(self, plan)
       do i = n, 1, -1
          do j = 1, size(self%nodes(i)%inputs)
             call plan_gradient(self, i, j, plan)
@@ -277,6 +287,45 @@ contains
          end associate
       end do
    end subroutine share_outputs
+
+   !> ReLUs that convolutions compute: of what only the ReLU takes, and the gradient of what only the convolution does,
+   !> which then lies where the output of the ReLU did
+   pure subroutine plan_relus(self, plan)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Outputs are set, and share their memory
+      type(plan_type), intent(inout) :: plan
+      integer :: i, k, n
+      n = size(self%nodes)
+      do i = 1, n
+         if (self%nodes(i)%operation%relu_slope < 0.0_dp) cycle
+         k = self%nodes(i)%inputs(1)
+         if (k > 0) then
+            if (self%nodes(k)%operation%takes_relu() .and. plan%output(k) == plan%output(i) .and. &
+               & consumers_of(self, k) == 1) plan%relu_behind(k) = i
+         end if
+         do k = i + 1, n
+            if (any(self%nodes(k)%inputs == i)) exit
+         end do
+         if (k > n) cycle
+         if (.not. self%nodes(k)%operation%takes_relu() .or. consumers_of(self, i) > 1) cycle
+         ! What is found again in that place may be read while the gradient is there
+         if (plan%again_before(plan%output(i)) > 0) cycle
+         plan%relu_before(k) = i
+         call plan%buffers(plan%output(i))%cover(plan%buffers(n + i))
+         plan%gradient(i) = plan%output(i)
+      end do
+   end subroutine plan_relus
+
+   !> How many nodes take an output, each as often as it does
+   pure integer function consumers_of(self, i)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Number of the node
+      integer, intent(in) :: i
+      integer :: j
+      consumers_of = sum([(count(self%nodes(j)%inputs == i), j=1, size(self%nodes))])
+   end function consumers_of
 
    !> Whether a node can work where its first input is, which has as many elements as its output
    pure logical function in_place_at(self, i)

@@ -24,6 +24,7 @@ module cnn_operations_products
       procedure, nopass :: reads_y => no
       procedure, nopass :: reads_x_first => yes
       procedure, nopass :: leaves_out_dx => yes
+      procedure, nopass :: takes_relu => yes
       procedure :: read => conv_read
       procedure :: find_shape => conv_shape
       procedure :: forward => conv_forward
@@ -185,6 +186,8 @@ contains
       step%w = operands%w(1)
       if (self%has_bias) step%bias = operands%w(2)
       step%y = operands%y
+      step%relu = operands%slope >= 0.0_dp
+      step%slope = max(operands%slope, 0.0_dp)
       call backend%conv_forward(step, error)
       call self%name_node(error)
    end subroutine conv_forward
@@ -201,7 +204,9 @@ contains
       associate (to => operands)
          call backend%conv_backward_filter(self%conv, to%x(1), to%dy, to%dw(1), error)
          if (.not. allocated(error) .and. self%has_bias) call backend%conv_backward_bias(to%dy, to%dw(2), error)
-         if (.not. allocated(error) .and. to%dx(1)%is_allocated()) then
+         if (.not. allocated(error) .and. to%input_slope >= 0.0_dp) then
+            call backend%conv_backward_leaky(self%conv, to%w(1), to%dy, to%dx(1), to%input_slope, error)
+         else if (.not. allocated(error) .and. to%dx(1)%is_allocated()) then
             call backend%conv_backward_data(self%conv, to%w(1), to%dy, to%dx(1), error)
          end if
       end associate

@@ -50,7 +50,7 @@ class Joined(nn.Module):
         self.first, self.low = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
         self.twice, self.outer = nn.Conv2d(8, 4, 1), nn.Conv2d(13, 4, 3, padding=1)
         self.a, self.b, self.c = nn.Conv2d(8, 3, 1), nn.Conv2d(8, 3, 3, padding=1), nn.Conv2d(8, 4, 3)
-        self.last = nn.Conv2d(19, 1, 1)
+        self.d, self.last = nn.Conv2d(8, 2, 1), nn.Conv2d(13, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         first = _leaky(self.first(x))
@@ -63,7 +63,28 @@ class Joined(nn.Module):
         read = torch.cat((up, outer), 1)
         padded = functional.pad(torch.cat((outer, up), 1), (1, 1, 1, 1), "reflect")
         behind = torch.relu(torch.cat((_larger(low), self.a(read) + self.b(read)), 1))
-        return self.last(torch.cat((behind, self.c(padded), torch.relu(read)), 1))
+        return self.last(torch.cat((behind, self.c(padded), self.d(torch.relu(read))), 1))
+
+
+class Rectified(nn.Module):
+    """ReLUs that convolutions of every kind compute, behind them and before them, and ReLUs that they must not: of what
+    two take, before what two take, behind a sum and a concatenation, and without a slope."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.point = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 64, 1)
+        self.lanes, self.depth = nn.Conv2d(64, 64, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1, groups=64)
+        self.second, self.fifth = nn.Conv2d(64, 16, 3, 2, padding=1, bias=False), nn.Conv2d(16, 16, 5, 5, padding=4)
+        self.a, self.b, self.c = nn.Conv2d(16, 8, 1), nn.Conv2d(8, 8, 1), nn.Conv2d(24, 4, 3, padding=2, dilation=2)
+        self.d, self.e, self.last = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1), nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.point(_leaky(self.first(x))))
+        x = _leaky(self.second(_leaky(self.depth(_leaky(self.lanes(x))))))
+        a = self.a(torch.relu(self.fifth(x)))
+        b = torch.relu(functional.avg_pool2d(a, 1) + self.b(torch.relu(a)))
+        both = torch.relu(torch.cat((b, self.d(b), self.e(functional.leaky_relu(b, 0.1))), 1))
+        return functional.leaky_relu(self.last(functional.leaky_relu(self.c(both), 1.5)), 0.0)
 
 
 def _leaky(x: Tensor) -> Tensor:
@@ -97,16 +118,22 @@ def assert_same(plain: bridge.Network, planned: bridge.Network, shape: tuple[int
     rng = np.random.default_rng(seed)
     x = to_device(rng.normal(size=shape).astype(np.float32), plain.device)
     y, other = plain.forward(x), planned.forward(x)
-    np.testing.assert_array_equal(to_host(y), to_host(other))
+    assert_bits(to_host(y), to_host(other))
     target = to_device(rng.normal(size=y.shape).astype(np.float32), plain.device)
     assert plain.step(x, target, lr=0.01, momentum=0.9) == planned.step(x, target, lr=0.01, momentum=0.9)
     for kept, found in ((plain.gradients, planned.gradients), (plain.parameters, planned.parameters),
                         (plain.buffers, planned.buffers)):
         for name in kept:
-            np.testing.assert_array_equal(to_host(kept[name]), to_host(found[name]), name)
+            assert_bits(to_host(kept[name]), to_host(found[name]), name)
 
 
-NETWORKS = (Twisted, Joined, Classifier, Unet, Resnet, Denoiser)
+def assert_bits(one: np.ndarray, other: np.ndarray, name: str = "") -> None:
+    """Also the signs of zeros are the same."""
+    np.testing.assert_array_equal(one, other, name)
+    assert one.tobytes() == other.tobytes(), name
+
+
+NETWORKS = (Twisted, Joined, Rectified, Classifier, Unet, Resnet, Denoiser)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -117,6 +144,27 @@ def test_steps_are_those_of_a_network_that_keeps_everything(network: Callable[[]
     shapes = [SHAPE, SHAPE, (3, *SHAPE[1:])] + ([] if network is Classifier else [(1, 1, 16, 14), SHAPE])
     for seed, shape in enumerate(shapes):
         assert_same(plain, planned, shape, seed)
+
+
+def test_infinities_and_nan() -> None:
+    torch.manual_seed(0)
+    plain, planned = both(Rectified())
+    x = np.ones(SHAPE, np.float32)
+    # Sums overflow, and further on infinities are subtracted
+    x[0, 0, 3, 4], x[1, 0, 2, 7] = 3e38, -3e38
+    plain.parameters["first.weight"][...] *= 10
+    planned.parameters["first.weight"][...] *= 10
+    y = plain.forward(x)
+    assert np.isinf(plain.output("first")).any() and np.isnan(y).any()
+    np.testing.assert_array_equal(y, planned.forward(x))
+
+
+def test_large_images() -> None:
+    """Whose tensors are written past the caches, where they are not overwritten."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 32, 3, padding=1), nn.LeakyReLU(0.2), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()]
+    plain, planned = both(nn.Sequential(*layers, nn.Conv2d(32, 1, 1)))
+    assert_same(plain, planned, (1, 1, 256, 256), 0)
 
 
 @pytest.mark.parametrize("network", few(NETWORKS, 1))
