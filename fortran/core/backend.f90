@@ -39,11 +39,14 @@ module cnn_core_backend
       logical :: in_host_memory = .false.
       !> Whether it has `conv_backward_relu`
       logical :: works_in_place = .false.
+      !> Whether it has `conv_backward_leaky`, and `conv_forward` takes slopes
+      logical :: has_slopes = .false.
    contains
       procedure, non_overridable :: require
       procedure, non_overridable :: math_mode
       procedure, non_overridable :: supports
       procedure :: conv_backward_relu
+      procedure :: conv_backward_leaky
       procedure :: compute
       procedure :: other_loss
       procedure :: forward_sequence => forward_step_by_step
@@ -368,6 +371,31 @@ contains
          & shape_text(dy%extent)//" through weight "//shape_text(w%extent)//", groups = "//to_text(conv%groups)// &
          & ", and bias "//shape_text(db%extent)//" into the memory of the output "//shape_text(a%extent))
    end subroutine conv_backward_relu
+
+   !> The same of one convolution by itself, and where the ReLU may be leaky: with a slope that is positive the gradient
+   !> is that times the one with respect to a where a is not positive
+   subroutine conv_backward_leaky(self, conv, w, dy, a, slope, error)
+      !> The device
+      class(backend_type), intent(in) :: self
+      !> Stride, padding, dilation and groups
+      type(conv_type), intent(in) :: conv
+      !> Filters (s, r, c/groups, k)
+      type(tensor_type), intent(in) :: w
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Output of the ReLU and input of the convolution (w, h, c, n); becomes the gradient with respect to the ReLU's
+      !> input
+      type(tensor_type), intent(in) :: a
+      !> Of the ReLU
+      real(dp), intent(in) :: slope
+      !> Why the device could not do it; unallocated when it could
+      type(error_type), allocatable, intent(out) :: error
+      call self%require(a, error)
+      if (allocated(error)) return
+      call fail(error, "device "//self%name//": cannot put the gradient of "//shape_text(dy%extent)// &
+         & " through weight "//shape_text(w%extent)//", groups = "//to_text(conv%groups)//", and slope "// &
+         & to_text(slope)//" into the memory of the output "//shape_text(a%extent))
+   end subroutine conv_backward_leaky
 
    !> Run a primitive of fortran/operations by its name. Only where tensors are not in host memory, where loops do it
    subroutine compute(self, name, tensors, integers, reals, error)

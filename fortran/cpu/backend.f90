@@ -50,6 +50,7 @@ module cnn_cpu_backend
       procedure :: conv_backward_filter => cpu_conv_backward_filter
       procedure :: conv_backward_bias => cpu_conv_backward_bias
       procedure :: conv_backward_relu => cpu_conv_backward_relu
+      procedure :: conv_backward_leaky => cpu_conv_backward_leaky
       procedure :: forward_sequence => cpu_forward_sequence
       procedure :: backward_sequence => cpu_backward_sequence
       procedure :: sequence_algorithm => cpu_sequence_algorithm
@@ -74,6 +75,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer :: level
       self%works_in_place = .true.
+      self%has_slopes = .true.
       self%in_host_memory = .true.
       call choose_level(level, error)
       if (allocated(error)) return
@@ -184,11 +186,11 @@ contains
       call choose_forward(step%conv, step%x, step%w, step%y, self%lanes_wanted, grid, direct)
       if (direct) then
          call kernels%convolve(grid, forward_task(step%conv%groups, step%x, step%w, step%y, &
-            & epilogue_type(bias=step%bias, relu=step%relu)), error)
+            & epilogue_type(bias=step%bias, relu=step%relu, slope=step%slope)), error)
       else
          call kernels%im2col_forward(step%conv, step%x, step%w, step%bias, step%y, error)
          if (allocated(error)) return
-         if (step%relu) call kernels%relu_forward(step%y, step%y)
+         if (step%relu) call kernels%relu_forward(step%y, step%slope, step%y)
       end if
    end subroutine cpu_conv_forward
 
@@ -271,6 +273,45 @@ contains
       if (.not. allocated(error)) call self%relu_backward(a, da, a, db, error)
       call self%release(da)
    end subroutine backward_relu_apart
+
+   subroutine cpu_conv_backward_leaky(self, conv, w, dy, a, slope, error)
+      !> The device
+      class(cpu_type), intent(in) :: self
+      !> Stride, padding, dilation and groups
+      type(conv_type), intent(in) :: conv
+      !> Filters (s, r, c/groups, k)
+      type(tensor_type), intent(in) :: w
+      !> Gradient with respect to the output (q, p, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Output of the ReLU and input of the convolution (w, h, c, n); becomes the gradient with respect to the ReLU's
+      !> input
+      type(tensor_type), intent(in) :: a
+      !> Of the ReLU
+      real(dp), intent(in) :: slope
+      !> Why the device could not do it; unallocated when it could
+      type(error_type), allocatable, intent(out) :: error
+      type(kernels_type) :: kernels
+      type(grid_type) :: grid
+      type(tensor_type) :: da
+      logical :: direct
+      call self%choose(dy, kernels, error)
+      if (allocated(error)) return
+      call choose_backward(conv, w, dy, a, self%lanes_wanted, grid, direct)
+      if (direct) then
+         call kernels%convolve(grid, data_gradient_task(conv%groups, w, dy, a, &
+            & epilogue_type(relu_mask=.true., slope=slope)), error)
+         return
+      end if
+      da = a
+      da%address = allocate_aligned(a%bytes())
+      if (da%is_allocated()) then
+         call kernels%im2col_backward_data(conv, w, dy, da, error)
+         if (.not. allocated(error)) call kernels%relu_backward(a, da, slope, a)
+         call c_free(da%address)
+      else
+         call fail(error, "no host memory for a gradient "//shape_text(a%extent))
+      end if
+   end subroutine cpu_conv_backward_leaky
 
    subroutine cpu_conv_backward_filter(self, conv, x, dy, dw, error)
       !> The device
@@ -382,7 +423,7 @@ contains
       type(kernels_type) :: kernels
       call self%choose(z, kernels, error)
       if (allocated(error)) return
-      call kernels%relu_forward(z, a)
+      call kernels%relu_forward(z, 0.0_dp, a)
    end subroutine cpu_relu_forward
 
    subroutine cpu_relu_backward(self, z, da, dz, db, error)
@@ -401,7 +442,7 @@ contains
       type(kernels_type) :: kernels
       call self%choose(z, kernels, error)
       if (allocated(error)) return
-      call kernels%relu_backward(z, da, dz)
+      call kernels%relu_backward(z, da, 0.0_dp, dz)
       if (db%is_allocated()) call kernels%bias_gradient(dz, db)
    end subroutine cpu_relu_backward
 

@@ -14,6 +14,7 @@ module cnn_model_graph
    use cnn_model_network, only : keep_needed, layer_view_type, network_type
    use cnn_model_parameters, only : parameter_type
    use cnn_model_resize, only : resize
+   use cnn_operations_by_image, only : run_by_image
    use cnn_operations_losses, only : criterion_type
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_primitives, only : compute
@@ -36,6 +37,15 @@ module cnn_model_graph
       logical, allocatable :: adds(:)
       !> What it adds to these; empty for the rest
       type(tensor_type), allocatable :: parts(:)
+      !> Node before whose backward pass its output, which is not kept, is found again; 0 where there is none
+      integer :: again_before = 0
+      !> Bytes from image to image of output and gradient, where these are part of another's; else 0
+      integer(i8) :: apart = 0_i8
+      !> The ReLU behind it that is computed with its output, and the one before it whose gradient is computed with that
+      !> of its input; 0 where there is none
+      integer :: relu_behind = 0, relu_before = 0
+      !> Whether it is such a ReLU, in the forward pass and in the backward pass
+      logical :: is_done(2) = .false.
    end type node_type
 
    type, extends(network_type), public :: graph_type
@@ -60,7 +70,7 @@ module cnn_model_graph
       procedure :: in_place
       procedure :: switch_training
       procedure, private :: add_node, find_inputs, mark_sums, allocate_parameters, find_shapes, allocate_tensors
-      procedure, private :: extent_of, bytes_of_output, operands_of
+      procedure, private :: extent_of, bytes_of_output, operands_of, run
       final :: destroy
    end type graph_type
 
@@ -250,7 +260,6 @@ contains
       logical, intent(out) :: moved
       !> Input that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      type(operands_type) :: operands
       integer :: i
       moved = .false.
       call self%find_shapes(shape_type(self%input_rank, self%input%extent), error)
@@ -258,11 +267,34 @@ contains
       call self%allocate_tensors(moved, error)
       if (allocated(error)) return
       do i = 1, size(self%nodes)
-         call self%operands_of(i, operands)
-         call self%nodes(i)%operation%forward(self%backend, operands, error)
+         call self%run(i, .false., error)
          if (allocated(error)) return
       end do
    end subroutine find_outputs
+
+   !> A pass of one node
+   subroutine run(self, i, backward, error)
+      !> The graph, with what the pass reads
+      class(graph_type), intent(in) :: self
+      !> Number of the node
+      integer, intent(in) :: i
+      !> Which pass
+      logical, intent(in) :: backward
+      !> An error of the device
+      type(error_type), allocatable, intent(out) :: error
+      type(operands_type) :: operands
+      if (self%nodes(i)%is_done(merge(2, 1, backward))) return
+      call self%operands_of(i, operands)
+      associate (node => self%nodes(i))
+         if (node%apart > 0) then
+            call run_by_image(node%operation, self%backend, operands, node%apart, backward, error)
+         else if (backward) then
+            call node%operation%backward(self%backend, operands, error)
+         else
+            call node%operation%forward(self%backend, operands, error)
+         end if
+      end associate
+   end subroutine run
 
    !> Shapes of all outputs
    subroutine find_shapes(self, input, error)
@@ -340,6 +372,8 @@ contains
          if (node%inputs(1) > 0) operands%rank = self%nodes(node%inputs(1))%shape%rank
          operands%y = node%output
          operands%dy = node%output_gradient
+         if (node%relu_behind > 0) operands%slope = self%nodes(node%relu_behind)%operation%relu_slope
+         if (node%relu_before > 0) operands%input_slope = self%nodes(node%relu_before)%operation%relu_slope
       end associate
    end subroutine operands_of
 
@@ -378,19 +412,21 @@ contains
       class(graph_type), intent(inout) :: self
       !> An error of the device
       type(error_type), allocatable, intent(out) :: error
-      type(operands_type) :: operands
       integer :: i, j
       do i = size(self%nodes), 1, -1
-         call self%operands_of(i, operands)
-         call self%nodes(i)%operation%backward(self%backend, operands, error)
+         do j = 1, i - 1
+            if (self%nodes(j)%again_before == i) call self%run(j, .false., error)
+            if (allocated(error)) return
+         end do
+         call self%run(i, .true., error)
          if (allocated(error)) return
-         do j = 1, size(operands%dx)
+         do j = 1, size(self%nodes(i)%inputs)
             if (.not. self%nodes(i)%adds(j)) cycle
             if (self%nodes(i)%inputs(j) == 0) then
                if (self%keep_activations == keep_needed) cycle
-               call compute(self%backend, "accumulate", [operands%dx(j), self%input_gradient], error)
+               call compute(self%backend, "accumulate", [self%nodes(i)%parts(j), self%input_gradient], error)
             else
-               call compute(self%backend, "accumulate", [operands%dx(j), &
+               call compute(self%backend, "accumulate", [self%nodes(i)%parts(j), &
                   & self%nodes(self%nodes(i)%inputs(j))%output_gradient], error)
             end if
             if (allocated(error)) return

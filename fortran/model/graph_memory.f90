@@ -4,9 +4,17 @@
 !> Kept all.    Each has its own.
 !> Kept what training needs. All lie in one piece of memory, and those that are not needed at the same time may share
 !>              it. The forward pass of node i of n happens at the time i, the loss at n + 1, and the backward pass of
-!>              node i at 2n + 2 - i. Where an operation works in place its output takes the memory of its first input,
-!>              if that is not needed any more, and the gradient of that input the memory of the output's; in host
-!>              memory alone, because kernels of a GPU take their arrays to lie apart.
+!>              node i at 3n + 2 - 2i and at the time after that, to which it may leave the gradients of its inputs.
+!> In place.    Where an operation works in place its output takes the memory of its first input, if that is not needed
+!>              any more, and the gradient of that input the memory of the output's; in host memory alone, because
+!>              kernels of a GPU take their arrays to lie apart.
+!> Again.       What little work makes of outputs that are there anyway, concatenations above all, is not kept for the
+!>              backward pass but found again before the first node that reads it: see T. Chen, B. Xu, C. Zhang and
+!>              C. Guestrin, Training deep nets with sublinear memory cost, arXiv:1604.06174 (2016).
+!> Parts.       Such an output that only a concatenation takes is written into that one's memory, where its images do
+!>              not lie one behind the other, and its gradient is read there; in host memory alone.
+!> ReLUs.       Where the backend can, a convolution computes the ReLU behind it, and with the gradient of its input
+!>              that of the ReLU before it, which then lies where that ReLU's output did.
 submodule(cnn_model_graph) cnn_model_graph_memory
    use cnn_core_kinds, only : bytes_of
    use cnn_core_tensor, only : aligned, part_of
@@ -20,6 +28,12 @@ submodule(cnn_model_graph) cnn_model_graph_memory
       integer, allocatable :: output(:), gradient(:)
       !> Of `parts`, by node and input; 0 where there is none
       integer, allocatable :: parts(:, :)
+      !> Before the backward pass of which node an output is found again; 0 where it is not
+      integer, allocatable :: again_before(:)
+      !> The concatenation that an output is part of; 0 where there is none
+      integer, allocatable :: whole(:)
+      !> As of a node
+      integer, allocatable :: relu_behind(:), relu_before(:)
    end type plan_type
 
    !> Bytes of a tensor for which no machine has memory; offsets of some thousand of them still fit their integers
@@ -91,8 +105,16 @@ contains
       self%planned_for = [self%input%extent, self%input_rank]
       do i = 1, size(self%nodes)
          associate (node => self%nodes(i))
-            node%output = part_of(self%memory, plan%buffers(plan%output(i))%offset, node%shape%extent)
-            node%output_gradient = part_of(self%memory, plan%buffers(plan%gradient(i))%offset, node%shape%extent)
+            node%again_before = plan%again_before(i)
+            node%relu_behind = plan%relu_behind(i)
+            node%relu_before = plan%relu_before(i)
+            node%is_done = [any(plan%relu_behind == i), any(plan%relu_before == i)]
+            node%apart = 0_i8
+            if (plan%whole(i) > 0) node%apart = bytes_of_image(self, plan%whole(i))
+            bytes = offset_in_whole(self, plan, i)
+            node%output = part_of(self%memory, plan%buffers(plan%output(i))%offset + bytes, node%shape%extent)
+            node%output_gradient = part_of(self%memory, plan%buffers(plan%gradient(i))%offset + bytes, &
+               & node%shape%extent)
             do j = 1, size(node%inputs)
                if (plan%parts(i, j) > 0) node%parts(j) = part_of(self%memory, plan%buffers(plan%parts(i, j))%offset, &
                   & self%extent_of(node%inputs(j)))
@@ -127,14 +149,35 @@ contains
       plan%output = [(i, i=1, n)]
       plan%gradient = [(n + i, i=1, n)]
       plan%parts = 0
+      plan%again_before = [(0, i=1, n)]
+      plan%relu_behind = [(0, i=1, n)]
+      plan%relu_before = [(0, i=1, n)]
+      plan%whole = [(whole_of(self, i), i=1, n)]
+      ! A part of a part would be one of another whole
+      do i = n, 1, -1
+         if (plan%whole(i) == 0) cycle
+         if (plan%whole(plan%whole(i)) > 0) plan%whole(i) = 0
+      end do
       call plan_outputs(self, plan)
+      call plan_again(self, plan)
       call share_outputs(self, plan)
+      if (self%backend%has_slopes) call plan_relus(self, plan)
       do i = n, 1, -1
          do j = 1, size(self%nodes(i)%inputs)
             call plan_gradient(self, i, j, plan)
          end do
       end do
+      call plan_parts(plan)
    end subroutine plan_memory
+
+   !> When the backward pass of a node begins; a time later it ends
+   pure integer function backward_of(self, i)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Number of the node
+      integer, intent(in) :: i
+      backward_of = 3*size(self%nodes) + 2 - 2*i
+   end function backward_of
 
    !> Outputs are needed from their forward pass to the last pass that reads them; that of the last node to the end
    pure subroutine plan_outputs(self, plan)
@@ -145,23 +188,85 @@ contains
       integer :: i, j, n, backward
       n = size(self%nodes)
       do i = 1, n
-         backward = 2*n + 2 - i
+         backward = backward_of(self, i)
          associate (node => self%nodes(i), own => plan%buffers(i))
             own%bytes = self%bytes_of_output(i)
             plan%buffers(n + i)%bytes = own%bytes
             call own%extend(i)
-            if (node%operation%reads_y()) call own%extend(backward)
-            call plan%buffers(n + i)%extend(backward)
+            if (node%operation%reads_y()) call own%extend(backward + 1)
+            call plan%buffers(n + i)%extend(backward + 1)
             do j = 1, size(node%inputs)
                if (node%inputs(j) == 0) cycle
                call plan%buffers(node%inputs(j))%extend(i)
-               if (node%operation%reads_x()) call plan%buffers(node%inputs(j))%extend(backward)
+               if (.not. node%operation%reads_x()) cycle
+               call plan%buffers(node%inputs(j))%extend(backward + merge(0, 1, node%operation%reads_x_first()))
             end do
          end associate
       end do
-      call plan%buffers(n)%extend(2*n + 2)
+      call plan%buffers(n)%extend(backward_of(self, 1) + 1)
       call plan%buffers(2*n)%extend(n + 1)
    end subroutine plan_outputs
+
+   !> Outputs that are found again
+   pure subroutine plan_again(self, plan)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Outputs are set
+      type(plan_type), intent(inout) :: plan
+      integer :: i, j, k, n
+      n = size(self%nodes)
+      do i = 1, n - 1
+         if (plan%buffers(i)%last(1) <= n .or. .not. self%nodes(i)%operation%is_light()) cycle
+         do k = n, i + 1, -1
+            if (any(self%nodes(k)%inputs == i) .and. self%nodes(k)%operation%reads_x()) exit
+         end do
+         associate (inputs => self%nodes(i)%inputs)
+            if (all([(is_at_hand(self, plan, inputs(j), k), j=1, size(inputs))])) call find_again(self, i, k, plan)
+         end associate
+      end do
+   end subroutine plan_again
+
+   !> Whether there is an output before the backward pass of a node, or all that it can be found from
+   pure recursive logical function is_at_hand(self, plan, i, k) result(at_hand)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> With the times of outputs
+      type(plan_type), intent(in) :: plan
+      !> Whose output; 0 is the network's input
+      integer, intent(in) :: i
+      !> Before the backward pass of which node
+      integer, intent(in) :: k
+      integer :: j
+      at_hand = i == 0
+      if (at_hand) return
+      at_hand = plan%buffers(i)%covers(backward_of(self, k))
+      if (at_hand .or. plan%again_before(i) > 0 .or. .not. self%nodes(i)%operation%is_light()) return
+      at_hand = all([(is_at_hand(self, plan, self%nodes(i)%inputs(j), k), j=1, size(self%nodes(i)%inputs))])
+   end function is_at_hand
+
+   !> An output that is found again, with those of its inputs that are not there any more
+   pure recursive subroutine find_again(self, i, k, plan)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Number of the node
+      integer, intent(in) :: i
+      !> Before the backward pass of which node
+      integer, intent(in) :: k
+      !> Outputs are set
+      type(plan_type), intent(inout) :: plan
+      integer :: j, time
+      time = backward_of(self, k)
+      associate (own => plan%buffers(i), inputs => self%nodes(i)%inputs)
+         plan%again_before(i) = k
+         own%first(2) = time
+         own%last(2) = max(time, own%last(1))
+         own%last(1) = maxval([(merge(j, i, any(self%nodes(j)%inputs == i)), j=i, size(self%nodes))])
+         do j = 1, size(inputs)
+            if (inputs(j) == 0) cycle
+            if (.not. plan%buffers(inputs(j))%covers(time)) call find_again(self, inputs(j), k, plan)
+         end do
+      end associate
+   end subroutine find_again
 
    !> Outputs that take the memory of their node's first input: it is not needed after that pass, nor is anything else
    !> that lies where it does
@@ -175,13 +280,52 @@ contains
          associate (node => self%nodes(i))
             if (node%inputs(1) == 0 .or. .not. in_place_at(self, i)) cycle
             taken = plan%output(node%inputs(1))
-            if (plan%buffers(taken)%last /= i) cycle
-            call plan%buffers(taken)%extend(plan%buffers(i)%last)
+            if (plan%buffers(taken)%last(1) /= i) cycle
+            call plan%buffers(taken)%extend(plan%buffers(i)%last(1))
             plan%buffers(i)%bytes = 0_i8
             plan%output(i) = taken
          end associate
       end do
    end subroutine share_outputs
+
+   !> ReLUs that convolutions compute: of what only the ReLU takes, and the gradient of what only the convolution does,
+   !> which then lies where the output of the ReLU did
+   pure subroutine plan_relus(self, plan)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Outputs are set, and share their memory
+      type(plan_type), intent(inout) :: plan
+      integer :: i, k, n
+      n = size(self%nodes)
+      do i = 1, n
+         if (self%nodes(i)%operation%relu_slope < 0.0_dp) cycle
+         k = self%nodes(i)%inputs(1)
+         if (k > 0) then
+            if (self%nodes(k)%operation%takes_relu() .and. plan%output(k) == plan%output(i) .and. &
+               & consumers_of(self, k) == 1) plan%relu_behind(k) = i
+         end if
+         do k = i + 1, n
+            if (any(self%nodes(k)%inputs == i)) exit
+         end do
+         if (k > n) cycle
+         if (.not. self%nodes(k)%operation%takes_relu() .or. consumers_of(self, i) > 1) cycle
+         ! What is found again in that place may be read while the gradient is there
+         if (plan%again_before(plan%output(i)) > 0) cycle
+         plan%relu_before(k) = i
+         call plan%buffers(plan%output(i))%cover(plan%buffers(n + i))
+         plan%gradient(i) = plan%output(i)
+      end do
+   end subroutine plan_relus
+
+   !> How many nodes take an output, each as often as it does
+   pure integer function consumers_of(self, i)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Number of the node
+      integer, intent(in) :: i
+      integer :: j
+      consumers_of = sum([(count(self%nodes(j)%inputs == i), j=1, size(self%nodes))])
+   end function consumers_of
 
    !> Whether a node can work where its first input is, which has as many elements as its output
    pure logical function in_place_at(self, i)
@@ -208,10 +352,11 @@ contains
       integer :: n, backward, number
       logical :: shared
       n = size(self%nodes)
-      backward = 2*n + 2 - i
+      backward = backward_of(self, i) + 1
       associate (node => self%nodes(i))
          shared = j == 1 .and. in_place_at(self, i)
          number = 2*n + (j - 1)*n + i
+         if (node%inputs(j) == 0 .and. node%operation%leaves_out_dx()) return
          if (node%adds(j)) then
             ! It is added to the gradient at once
             plan%parts(i, j) = merge(plan%gradient(i), number, shared)
@@ -222,11 +367,78 @@ contains
          else if (shared) then
             plan%buffers(n + node%inputs(j))%bytes = 0_i8
             plan%gradient(node%inputs(j)) = plan%gradient(i)
-            call plan%buffers(plan%gradient(i))%extend(plan%buffers(n + node%inputs(j))%last)
+            call plan%buffers(plan%gradient(i))%extend(plan%buffers(n + node%inputs(j))%last(1))
          else
             call plan%buffers(plan%gradient(node%inputs(j)))%extend(backward)
          end if
       end associate
    end subroutine plan_gradient
+
+   !> The concatenation that the output of a node may be part of; 0 where there is none
+   pure integer function whole_of(self, i) result(whole)
+      !> The graph, with all shapes
+      class(graph_type), intent(in) :: self
+      !> Number of the node
+      integer, intent(in) :: i
+      integer :: k
+      whole = 0
+      if (.not. (self%backend%in_host_memory .and. self%nodes(i)%operation%is_light())) return
+      if (self%nodes(i)%shape%rank /= 4) return
+      do k = i + 1, size(self%nodes)
+         associate (node => self%nodes(k))
+            if (.not. any(node%inputs == i)) cycle
+            if (whole > 0 .or. count(node%inputs == i) > 1 .or. .not. node%operation%joins_channels()) then
+               whole = 0
+               return
+            end if
+            whole = k
+         end associate
+      end do
+   end function whole_of
+
+   !> Outputs and gradients that lie in the memory of others
+   pure subroutine plan_parts(plan)
+      !> All buffers are set
+      type(plan_type), intent(inout) :: plan
+      integer :: i
+      do i = 1, size(plan%whole)
+         associate (whole => plan%whole(i))
+            if (whole == 0) cycle
+            call plan%buffers(plan%output(whole))%cover(plan%buffers(plan%output(i)))
+            call plan%buffers(plan%gradient(whole))%cover(plan%buffers(plan%gradient(i)))
+            plan%output(i) = plan%output(whole)
+            plan%gradient(i) = plan%gradient(whole)
+         end associate
+      end do
+   end subroutine plan_parts
+
+   !> Bytes before the output of a node in that which it is part of; 0 where there is none
+   pure integer(i8) function offset_in_whole(self, plan, i) result(bytes)
+      !> The graph, with all shapes
+      class(graph_type), intent(in) :: self
+      !> With wholes
+      type(plan_type), intent(in) :: plan
+      !> Number of the node
+      integer, intent(in) :: i
+      integer :: j
+      bytes = 0_i8
+      if (plan%whole(i) == 0) return
+      associate (inputs => self%nodes(plan%whole(i))%inputs)
+         do j = 1, findloc(inputs, i, 1) - 1
+            bytes = bytes + bytes_of_image(self, inputs(j))
+         end do
+      end associate
+   end function offset_in_whole
+
+   !> Memory of one image of a node's output, or of the input
+   pure integer(i8) function bytes_of_image(self, i)
+      !> The graph, with all shapes
+      class(graph_type), intent(in) :: self
+      !> Number of the node; 0 is the input
+      integer, intent(in) :: i
+      integer :: extent(4)
+      extent = self%extent_of(i)
+      bytes_of_image = self%bytes_of_output(i)/extent(4)
+   end function bytes_of_image
 
 end submodule cnn_model_graph_memory

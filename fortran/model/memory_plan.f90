@@ -8,14 +8,16 @@ module cnn_model_memory_plan
 
    public :: place
 
-   !> Memory that is needed from one time to another, both included
+   !> Memory that is needed from one time to another, both included, and perhaps once more later
    type, public :: buffer_type
       integer(i8) :: bytes = 0_i8
-      integer :: first = huge(1), last = -huge(1)
+      integer :: first(2) = huge(1), last(2) = -huge(1)
       !> Where it lies, in bytes from the start
       integer(i8) :: offset = 0_i8
    contains
       procedure :: extend
+      procedure :: covers
+      procedure :: cover
    end type buffer_type
 
 contains
@@ -26,9 +28,29 @@ contains
       class(buffer_type), intent(inout) :: self
       !> When it is needed, too
       integer, intent(in) :: time
-      self%first = min(self%first, time)
-      self%last = max(self%last, time)
+      self%first(1) = min(self%first(1), time)
+      self%last(1) = max(self%last(1), time)
    end subroutine extend
+
+   !> Whether a buffer is needed at a time
+   pure logical function covers(self, time)
+      !> The buffer
+      class(buffer_type), intent(in) :: self
+      !> Any
+      integer, intent(in) :: time
+      covers = any(self%first <= time .and. time <= self%last)
+   end function covers
+
+   !> Make a buffer last as long as another, which is part of it
+   pure subroutine cover(self, part)
+      !> The buffer
+      class(buffer_type), intent(inout) :: self
+      !> The other, which needs no bytes of its own any more
+      type(buffer_type), intent(inout) :: part
+      self%first = min(self%first, part%first)
+      self%last = max(self%last, part%last)
+      part%bytes = 0_i8
+   end subroutine cover
 
    !> Offsets of buffers, of which those that are needed at the same time do not overlap: the largest first, each as far
    !> down as it fits. That is "greedy by size" of Y. Pisarchyk and J. Lee, Efficient memory management for deep neural
@@ -76,8 +98,9 @@ contains
       type(buffer_type), intent(in) :: a
       !> The other
       type(buffer_type), intent(in) :: b
-      collide = a%first <= b%last .and. b%first <= a%last .and. a%offset < b%offset + aligned(b%bytes) .and. &
-         & b%offset < a%offset + aligned(a%bytes)
+      integer :: i
+      collide = any([(a%first(i) <= b%last .and. b%first <= a%last(i), i=1, 2)]) .and. &
+         & a%offset < b%offset + aligned(b%bytes) .and. b%offset < a%offset + aligned(a%bytes)
    end function collide
 
    !> Numbers of buffers, the largest first, of equal ones the first (insertion sort: there are few)

@@ -17,6 +17,7 @@ module cnn_naive_backend
 
    type, extends(cpu_type), public :: naive_type
    contains
+      procedure :: open => naive_open
       procedure :: conv_forward => naive_conv_forward
       procedure :: conv_backward_data => naive_conv_backward_data
       procedure :: conv_backward_filter => naive_conv_backward_filter
@@ -27,6 +28,16 @@ module cnn_naive_backend
    end type naive_type
 
 contains
+
+   !> As the CPU does, but nothing is fused
+   subroutine naive_open(self, error)
+      !> The device
+      class(naive_type), intent(inout) :: self
+      !> Says that the environment asks for kernels, or lanes, that do not exist
+      type(error_type), allocatable, intent(out) :: error
+      call self%cpu_type%open(error)
+      self%has_slopes = .false.
+   end subroutine naive_open
 
    subroutine naive_conv_forward(self, step, error)
       !> The device

@@ -3,8 +3,8 @@
 module cnn_operations_joins
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp
-   use cnn_core_tensor, only : same_memory
+   use cnn_core_kinds, only : bytes_of, dp, i8
+   use cnn_core_tensor, only : part_of, same_memory, tensor_type
    use cnn_operations_operation, only : no, operands_type, operation_type, two, yes
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
@@ -28,6 +28,8 @@ module cnn_operations_joins
    contains
       procedure, nopass :: reads_x => no
       procedure, nopass :: reads_y => no
+      procedure, nopass :: is_light => yes
+      procedure, nopass :: joins_channels => yes
       procedure, nopass :: arity => any_number
       procedure :: find_shape => concat_shape
       procedure :: forward => concat_forward
@@ -139,8 +141,10 @@ contains
       axis = channel_axis(operands)
       first = 0
       do i = 1, size(operands%x)
-         call self%run(backend, "to_channels", [operands%x(i), operands%y], error, [axis, first])
-         if (allocated(error)) return
+         if (.not. lies_in(operands%x(i), operands%y, axis, first)) then
+            call self%run(backend, "to_channels", [operands%x(i), operands%y], error, [axis, first])
+            if (allocated(error)) return
+         end if
          first = first + operands%x(i)%extent(axis)
       end do
    end subroutine concat_forward
@@ -159,11 +163,28 @@ contains
       axis = channel_axis(operands)
       first = 0
       do i = 1, size(operands%dx)
-         call self%run(backend, "from_channels", [operands%dy, operands%dx(i)], error, [axis, first])
-         if (allocated(error)) return
+         if (.not. lies_in(operands%dx(i), operands%dy, axis, first)) then
+            call self%run(backend, "from_channels", [operands%dy, operands%dx(i)], error, [axis, first])
+            if (allocated(error)) return
+         end if
          first = first + operands%dx(i)%extent(axis)
       end do
    end subroutine concat_backward
+
+   !> Whether channels are in their place in the whole already
+   logical function lies_in(part, whole, axis, first)
+      !> Some channels
+      type(tensor_type), intent(in) :: part
+      !> All of them
+      type(tensor_type), intent(in) :: whole
+      !> Of the channels, in Fortran order
+      integer, intent(in) :: axis
+      !> Number of channels before those of the part
+      integer, intent(in) :: first
+      integer(i8) :: before
+      before = product(int(whole%extent(:axis - 1), i8))*first*bytes_of(whole%dtype)
+      lies_in = same_memory(part, part_of(whole, before, part%extent))
+   end function lies_in
 
    !> Fortran's axis along which the inputs add up to the output
    pure integer function channel_axis(operands)

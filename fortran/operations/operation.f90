@@ -17,6 +17,10 @@ module cnn_operations_operation
 
    public :: no, two, yes
 
+   !> In place of the slope of a ReLU, which is not negative
+   real(dp), parameter, public :: no_slope = -1.0_dp
+
+
    !> The name of a parameter, or of state, in an exchange file, and its shape
    type, public :: parameter_shape_type
       character(len=12) :: name = ""
@@ -32,6 +36,11 @@ module cnn_operations_operation
       type(tensor_type) :: mask
       !> Number of dimensions of the first input
       integer :: rank = 0
+      !> Of a ReLU behind the operation that is computed with it: y is that one's output; negative: there is none
+      real(dp) :: slope = no_slope
+      !> Of a ReLU before it whose gradient is computed with it: the first dx is that of its input, and where x is;
+      !> negative: there is none
+      real(dp) :: input_slope = no_slope
    end type operands_type
 
    type, abstract, public :: operation_type
@@ -49,12 +58,19 @@ module cnn_operations_operation
       logical :: changes_state = .false.
       !> Whether it computes as it does after training, though it was made for training
       logical :: evaluates = .false.
+      !> The factor of negative numbers, where it is a ReLU
+      real(dp) :: relu_slope = no_slope
    contains
       procedure, nopass :: arity => one
       procedure, nopass :: has_mask => no
       procedure, nopass :: reads_x => yes
       procedure, nopass :: reads_y => yes
+      procedure, nopass :: reads_x_first => no
       procedure, nopass :: works_in_place => no
+      procedure, nopass :: is_light => no
+      procedure, nopass :: joins_channels => no
+      procedure, nopass :: leaves_out_dx => no
+      procedure, nopass :: takes_relu => no
       procedure :: read => read_nothing
       procedure :: find_shape => same_as_input
       procedure(pass_), deferred :: forward
@@ -92,8 +108,12 @@ contains
       two = 2
    end function two
 
-   !> Whether it takes a mask; whether its backward pass reads the inputs, and the output; whether the output may lie
-   !> where the first input does, and the gradient of the first input where that of the output does
+   !> Whether it takes a mask; whether its backward pass reads the inputs, and the output, and the inputs for the last
+   !> time before it writes their gradients; whether the output may lie where the first input does, and the gradient of
+   !> the first input where that of the output does; whether it does little beside moving numbers, image by image, so
+   !> that the output is rather found again than kept; whether that is the inputs one behind the other in each image;
+   !> whether its backward pass leaves out the gradient of an input for which there is no memory; whether it computes a
+   !> ReLU with it, see `operands_type`
    pure logical function no()
       no = .false.
    end function no

@@ -3,7 +3,7 @@
 module cnn_operations_pointwise
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp
+   use cnn_core_kinds, only : dp, sp
    use cnn_core_tensor, only : same_memory, same_shape, shape_text, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
@@ -16,6 +16,7 @@ module cnn_operations_pointwise
    contains
       procedure, nopass :: reads_x => no
       procedure, nopass :: works_in_place => yes
+      procedure :: read => relu_read
       procedure :: forward => relu_forward
       procedure :: backward => relu_backward
    end type relu_type
@@ -122,6 +123,18 @@ contains
       end if
    end subroutine drop
 
+   subroutine relu_read(self, given, error)
+      !> With its name
+      class(relu_type), intent(inout) :: self
+      !> Nothing
+      type(attributes_type), intent(inout) :: given
+      !> Any is unknown
+      type(error_type), allocatable, intent(out) :: error
+      self%relu_slope = 0.0_dp
+      given%node = self%name
+      call given%check_known(error)
+   end subroutine relu_read
+
    subroutine relu_forward(self, backend, operands, error)
       !> The node
       class(relu_type), intent(in) :: self
@@ -156,6 +169,8 @@ contains
       !> Out of its range
       type(error_type), allocatable, intent(out) :: error
       call given%get_real("negative_slope", self%negative_slope, error, 0.01_dp)
+      ! With a slope of 0, in either precision, it is a ReLU, but for the sign of 0 and for infinities
+      if (self%negative_slope > tiny(1.0_sp)) self%relu_slope = self%negative_slope
    end subroutine leaky_read
 
    subroutine leaky_forward(self, backend, operands, error)

@@ -22,6 +22,9 @@ module cnn_operations_products
       logical :: has_bias = .true.
    contains
       procedure, nopass :: reads_y => no
+      procedure, nopass :: reads_x_first => yes
+      procedure, nopass :: leaves_out_dx => yes
+      procedure, nopass :: takes_relu => yes
       procedure :: read => conv_read
       procedure :: find_shape => conv_shape
       procedure :: forward => conv_forward
@@ -38,6 +41,8 @@ module cnn_operations_products
       logical :: has_bias = .true.
    contains
       procedure, nopass :: reads_y => no
+      procedure, nopass :: reads_x_first => yes
+      procedure, nopass :: leaves_out_dx => yes
       procedure :: read => transpose_read
       procedure :: find_shape => transpose_shape
       procedure :: forward => transpose_forward
@@ -50,6 +55,8 @@ module cnn_operations_products
       logical :: has_bias = .true.
    contains
       procedure, nopass :: reads_y => no
+      procedure, nopass :: reads_x_first => yes
+      procedure, nopass :: leaves_out_dx => yes
       procedure :: read => linear_read
       procedure :: find_shape => linear_shape
       procedure :: forward => linear_forward
@@ -179,6 +186,8 @@ contains
       step%w = operands%w(1)
       if (self%has_bias) step%bias = operands%w(2)
       step%y = operands%y
+      step%relu = operands%slope >= 0.0_dp
+      step%slope = max(operands%slope, 0.0_dp)
       call backend%conv_forward(step, error)
       call self%name_node(error)
    end subroutine conv_forward
@@ -195,7 +204,11 @@ contains
       associate (to => operands)
          call backend%conv_backward_filter(self%conv, to%x(1), to%dy, to%dw(1), error)
          if (.not. allocated(error) .and. self%has_bias) call backend%conv_backward_bias(to%dy, to%dw(2), error)
-         if (.not. allocated(error)) call backend%conv_backward_data(self%conv, to%w(1), to%dy, to%dx(1), error)
+         if (.not. allocated(error) .and. to%input_slope >= 0.0_dp) then
+            call backend%conv_backward_leaky(self%conv, to%w(1), to%dy, to%dx(1), to%input_slope, error)
+         else if (.not. allocated(error) .and. to%dx(1)%is_allocated()) then
+            call backend%conv_backward_data(self%conv, to%w(1), to%dy, to%dx(1), error)
+         end if
       end associate
       call self%name_node(error)
    end subroutine conv_backward
@@ -277,7 +290,7 @@ contains
       if (.not. allocated(error) .and. self%has_bias) then
          call backend%conv_backward_bias(operands%dy, operands%dw(2), error)
       end if
-      if (.not. allocated(error)) call backend%conv_forward(step, error)
+      if (.not. allocated(error) .and. step%y%is_allocated()) call backend%conv_forward(step, error)
       call self%name_node(error)
    end subroutine transpose_backward
 
@@ -350,8 +363,9 @@ contains
       associate (to => operands)
          call backend%conv_backward_filter(conv_type(), as_pixels(to%x(1)), dy, as_kernels(to%dw(1)), error)
          if (.not. allocated(error) .and. self%has_bias) call backend%conv_backward_bias(dy, to%dw(2), error)
-         if (.not. allocated(error)) call backend%conv_backward_data(conv_type(), as_kernels(to%w(1)), dy, &
-            & as_pixels(to%dx(1)), error)
+         if (.not. allocated(error) .and. to%dx(1)%is_allocated()) then
+            call backend%conv_backward_data(conv_type(), as_kernels(to%w(1)), dy, as_pixels(to%dx(1)), error)
+         end if
       end associate
       call self%name_node(error)
    end subroutine linear_backward

@@ -7,7 +7,7 @@ module cnn_operations_resizing
    use cnn_core_kinds, only : dp
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_operation, only : no, operands_type, operation_type
+   use cnn_operations_operation, only : no, operands_type, operation_type, yes
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
@@ -17,6 +17,7 @@ module cnn_operations_resizing
    contains
       procedure, nopass :: reads_x => no
       procedure, nopass :: reads_y => no
+      procedure, nopass :: is_light => yes
       procedure :: find_shape => resizing_shape
       procedure :: forward => resizing_forward
       procedure :: backward => resizing_backward

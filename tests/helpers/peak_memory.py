@@ -18,7 +18,7 @@ def most():
 {network}
 small = np.ones((1, 1, 8, 8), np.float32)
 net.step(small, small, lr=0.1)
-x = np.ones((2, 1, 512, 512), np.float32)
+x = np.ones((2, 1, {size}, {size}), np.float32)
 before = most()
 for _ in range(2):
     net.step(x, x, lr=0.0)
@@ -26,16 +26,17 @@ print(most() - before)
 """
 
 
-def growth(network: str) -> int:
-    """Bytes, for two images of 512 x 512.
+def growth(network: str, size: int = 512) -> int:
+    """Bytes, for two images.
 
     Parameters
     ----------
     network : lines of Python that make ``net``, of which input and target have one shape
+    size : pixels of a row and of a column
     """
     if not sys.platform.startswith("linux"):
         pytest.skip("the peak is read from /proc, which is Linux's")
-    command = [sys.executable, "-c", PROGRAM.format(network=network)]
+    command = [sys.executable, "-c", PROGRAM.format(network=network, size=size)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return int(done.stdout)

@@ -118,22 +118,26 @@ module cnn_cpu_kernels_table
          type(tensor_type), intent(in) :: db
       end subroutine bias_gradient_
 
-      subroutine relu_forward_(z, a)
-         import :: tensor_type
+      subroutine relu_forward_(z, slope, a)
+         import :: dp, tensor_type
          implicit none
          !> Input of the ReLU
          type(tensor_type), intent(in) :: z
+         !> Where it is positive, negative numbers become this times what they are
+         real(dp), intent(in) :: slope
          !> Output of the ReLU, is overwritten; may be z
          type(tensor_type), intent(in) :: a
       end subroutine relu_forward_
 
-      subroutine relu_backward_(z, da, dz)
-         import :: tensor_type
+      subroutine relu_backward_(z, da, slope, dz)
+         import :: dp, tensor_type
          implicit none
          !> Input of the ReLU, or its output: both are positive at the same places
          type(tensor_type), intent(in) :: z
          !> Gradient with respect to the output
          type(tensor_type), intent(in) :: da
+         !> Where it is positive, the gradient is this times da where z is not positive
+         real(dp), intent(in) :: slope
          !> Gradient with respect to the input, is overwritten; may be z or da
          type(tensor_type), intent(in) :: dz
       end subroutine relu_backward_

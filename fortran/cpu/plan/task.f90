@@ -5,6 +5,7 @@
 !> functions here, whose arguments have the names of the formulas, so that no call hands over a row of tensors and
 !> logicals.
 module cnn_cpu_plan_task
+   use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : tensor_type
    implicit none
    private
@@ -19,6 +20,8 @@ module cnn_cpu_plan_task
       logical :: relu = .false.
       !> The gradient of a ReLU: the result overwrites the ReLU's output, and is 0 where that is not positive
       logical :: relu_mask = .false.
+      !> Where it is positive both are those of a leaky ReLU: not 0, but results times this
+      real(dp) :: slope = 0.0_dp
       !> Receives the sums of the result over all but its channels, (c, 1, 1, 1): the gradient with respect to the bias
       !> before that ReLU; empty: not wanted
       type(tensor_type) :: bias_gradient = tensor_type()

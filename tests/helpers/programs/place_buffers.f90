@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> Reads buffers, a line of bytes, first and last time each, and writes their offsets, and then the bytes of all together.
+!> Reads buffers, a line of bytes, two first times and two last times each, and writes their offsets, and then the bytes of all together.
 program place_buffers
    use, intrinsic :: iso_fortran_env, only : int64
    use cnn_model_memory_plan, only : buffer_type, place
