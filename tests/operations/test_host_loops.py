@@ -165,3 +165,20 @@ def test_borders_are_torchs(padding: tuple[int, int, int, int], dtype: str, leve
                 assert_torchs(f"{kind}_pad2d", {"padding": padding},
                               lambda x, mode=mode: torch.nn.functional.pad(x, padding, mode), (2, 2, *size), dtype,
                               monkeypatch)
+
+
+@DTYPES
+@pytest.mark.parametrize("shape", [(3, 7, 30, 41), (2, 3, 1, 513), (5, 40, 1, 1), (1, 1, 2, 3)])
+def test_probabilities_are_torchs(shape: tuple[int, ...], dtype: str, level: str, monkeypatch: pytest.MonkeyPatch
+                                  ) -> None:
+    """Of more pixels than are gone through together, and of one."""
+    rng = np.random.default_rng(8)
+    x, dy = (rng.normal(size=shape).astype(dtype) for _ in range(2))
+    for kind in ("softmax", "log_softmax"):
+        inputs = torch.from_numpy(x.astype("float64")).requires_grad_()
+        y = getattr(torch, kind)(inputs, 1)
+        # Both passes of ours begin with the input
+        found, gradient = passes_of(kind, {}, x, dy, monkeypatch)
+        (dx,) = torch.autograd.grad(y, inputs, torch.from_numpy(dy.astype("float64")))
+        for one, right in ((found, y.detach().numpy()), (gradient, dx.numpy())):
+            assert (np.abs(one - right) <= 40 * np.finfo(dtype).eps * np.abs(right).max()).all()
