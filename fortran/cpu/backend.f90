@@ -1,8 +1,8 @@
 ! SPDX-License-Identifier: MIT
 !> The CPU: host memory, OpenMP, and the kernels of the best instruction set that the processor has.
 !>
-!> Convolution.  Directly, on packed rows (cpu/kernels/direct.inc); as im2col and BLAS where cnn_cpu_plan_choice finds
-!>               that these would not fit.
+!> Convolution.  Directly, on packed rows (cpu/kernels/direct.inc); of images of one pixel as the matrix product that it
+!>               is; as im2col and BLAS where cnn_cpu_plan_choice finds that packed rows would not fit.
 !> Precision.    Products of one output pixel are summed in the tensor's own precision; sums over pixels (filter
 !>               gradient, bias gradient, loss) are blocked, with float64 totals.
 !> Determinism.  Results do not depend on the number of threads.
@@ -26,6 +26,7 @@ module cnn_cpu_backend
       & filter_im2col, filter_shifts_dy, read_lanes
    use cnn_cpu_plan_fused, only : sequence_type
    use cnn_cpu_plan_grid, only : grid_type
+   use cnn_cpu_plan_product, only : data_gradient_product, filter_gradient_product, forward_product, is_product
    use cnn_cpu_plan_task, only : data_gradient_task, epilogue_type, filter_gradient_task, forward_task
    implicit none
    private
@@ -183,6 +184,12 @@ contains
       logical :: direct
       call self%choose(step%x, kernels, error)
       if (allocated(error)) return
+      if (is_product(step%conv, step%x, step%w, self%lanes_wanted)) then
+         call kernels%multiply_matrices(forward_product(step%x, step%w, step%bias, step%y), error)
+         if (allocated(error)) return
+         if (step%relu) call kernels%relu_forward(step%y, step%slope, step%y)
+         return
+      end if
       call choose_forward(step%conv, step%x, step%w, step%y, self%lanes_wanted, grid, direct)
       if (direct) then
          call kernels%convolve(grid, forward_task(step%conv%groups, step%x, step%w, step%y, &
@@ -212,6 +219,10 @@ contains
       logical :: direct
       call self%choose(dy, kernels, error)
       if (allocated(error)) return
+      if (is_product(conv, dx, w, self%lanes_wanted)) then
+         call kernels%multiply_matrices(data_gradient_product(w, dy, dx), error)
+         return
+      end if
       call choose_backward(conv, w, dy, dx, self%lanes_wanted, grid, direct)
       if (direct) then
          call kernels%convolve(grid, data_gradient_task(conv%groups, w, dy, dx, epilogue_type()), error)
@@ -332,6 +343,10 @@ contains
       integer :: algorithm
       call self%choose(x, kernels, error)
       if (allocated(error)) return
+      if (is_product(conv, x, dw, self%lanes_wanted)) then
+         call kernels%multiply_matrices(filter_gradient_product(x, dy, dw), error)
+         return
+      end if
       call choose_filter(conv, x, dy, dw, self%lanes_wanted, algorithm, grid, plan)
       select case (algorithm)
        case (filter_channel_lanes)

@@ -10,6 +10,7 @@ module cnn_cpu_info
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, direct_text, filter_text, &
       & read_lanes
    use cnn_cpu_plan_grid, only : grid_type
+   use cnn_cpu_plan_product, only : is_product
    !$ use omp_lib, only : omp_get_max_threads
    implicit none
    private
@@ -53,6 +54,7 @@ contains
       type(outer_type) :: plan
       integer :: wanted, algorithm
       logical :: direct
+      character(len=*), parameter :: product_text = "as a matrix product, packed"
 
       text = ""
       x%dtype = dtype
@@ -64,6 +66,10 @@ contains
       if (allocated(error)) return
       call read_lanes(wanted, error)
       if (allocated(error)) return
+      if (is_product(conv, x, w, wanted)) then
+         text = product_text//"; "//product_text//"; "//product_text
+         return
+      end if
       call choose_forward(conv, x, w, y, wanted, grid, direct)
       text = direct_text(grid, direct)
       call choose_backward(conv, w, y, x, wanted, grid, direct)

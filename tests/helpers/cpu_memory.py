@@ -48,7 +48,8 @@ def compute_between_fences() -> None:
     """All groups, with every input between pages that cannot be read."""
     for case in (*PICTURES, *GROUPS["widths"], *GROUPS["points"], *GROUPS["strides"],
                  *GROUPS["whole vectors"], *GROUPS["depthwise"], *GROUPS["split columns"],
-                 *GROUPS["lanes"], *GROUPS["lanes in bands"], *GROUPS["lanes in steps"]):
+                 *GROUPS["lanes"], *GROUPS["lanes in bands"], *GROUPS["lanes in steps"],
+                 *GROUPS["matrix products"]):
         fenced = Fenced()
         for dtype, at_end in (("float32", True), ("float64", False), ("float64", True)):
             t = integers(case, dtype)
@@ -70,7 +71,8 @@ def digests(*names: str) -> str:
         text = hashlib.sha256()
         for case in (*PICTURES, *GROUPS["heights"], *GROUPS["channel groups"], *GROUPS["batch"],
                      *GROUPS["whole vectors"], *GROUPS["many pixels"], *GROUPS["many filters"], *GROUPS["depthwise"],
-                     *GROUPS["split columns"], *GROUPS["lanes"], *GROUPS["lanes in bands"], *GROUPS["lanes in steps"]):
+                     *GROUPS["split columns"], *GROUPS["lanes"], *GROUPS["lanes in bands"], *GROUPS["lanes in steps"],
+                     *GROUPS["matrix products"]):
             for dtype in ("float32", "float64"):
                 for _, array in sorted(fortran_convolution(case, tensors(case, dtype)).items()):
                     text.update(array.tobytes())

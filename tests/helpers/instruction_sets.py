@@ -149,8 +149,6 @@ GROUPS: dict[str, tuple[Case, ...]] = {
         *(Case(f"{k} of {c} channels", (2, c, 5, 7), (k, c, 3, 2), padding=(1, 1))
           for c, k in ((5, 8), (6, 15), (9, 16), (2, 17), (7, 31), (13, 33), (8, 48), (3, 63), (4, 66), (1, 80),
                        (11, 129), (33, 9), (70, 12))),
-        Case("1x1 images", (70, 30, 1, 1), (21, 30, 1, 1)),
-        Case("1x1 images, many filters", (5, 9, 1, 1), (40, 9, 1, 1)),
         Case("one stretch", (1, 12, 1, 96), (20, 12, 1, 1)), Case("two stretches", (1, 5, 1, 97), (20, 5, 1, 3)),
         Case("many pairs", (3, 700, 2, 3), (750, 700, 1, 1))),
     # Bands of several images, and of rows of one
@@ -168,6 +166,12 @@ GROUPS: dict[str, tuple[Case, ...]] = {
         Case("padding within the kernel", (2, 20, 4, 9), (8, 20, 4, 4), dilation=(1, 2)),
         Case("in groups", (2, 12, 6, 7), (51, 4, 3, 3), padding=(1, 1), groups=3),
         Case("in groups, from many", (2, 54, 6, 7), (27, 18, 3, 3), padding=(1, 1), groups=3)),
+    # Images of one pixel: panels of rows and columns, blocks and units of them, sums of several blocks, float64 totals
+    "matrix products": (
+        *(Case(f"{n} times {k} of {c}", (n, c, 1, 1), (k, c, 1, 1)) for n, c, k in (
+            (1, 1, 1), (1, 7, 49), (7, 97, 3), (8, 48, 16), (9, 257, 33), (64, 255, 193), (65, 512, 25), (3, 769, 385),
+            (70, 30, 21), (5, 9, 40), (513, 10, 9), (1030, 3, 70), (257, 2, 600), (4097, 5, 9), (70001, 3, 2))),
+        Case("a stride", (9, 20, 1, 1), (12, 20, 1, 1), (3, 2)),),
     "batch": tuple(Case(f"batch {n}", (n, 3, 9, 26), (10, 3, 3, 3), padding=(1, 1)) for n in range(1, 6)),
 }
 

@@ -100,3 +100,85 @@ def test_maxima_are_torchs_to_the_bit(size: tuple[int, int], kernel: tuple[int, 
     for backward, expected in ((False, y.detach()), (True, dx)):
         work = OperationPass("max_pool2d", backward, (x.shape,), dy.shape, options=options, dtype=dtype)
         assert np.array_equal(bridge_cpu.operation("", work)(), expected.numpy(), equal_nan=True), backward
+
+
+#: Of windows that overlap, meet and leave pixels out, and of images in which no two columns go together
+SIZES = [(37, 41), (8, 50), (3, 5), (4, 4), (1, 33)]
+
+
+def passes_of(kind: str, options: dict[str, object], x: Array, dy: Array, monkeypatch: pytest.MonkeyPatch
+              ) -> tuple[Array, Array]:
+    """Output and gradient of the input."""
+    monkeypatch.setattr(data, "pass_operands", lambda _: {"x": [x], "dy": [dy], "mask": [dy], "parameters": []})
+    found = [bridge_cpu.operation("", OperationPass(kind, backward, (x.shape,), dy.shape, options=options,
+                                                    dtype=x.dtype.name))() for backward in (False, True)]
+    assert isinstance(found[0], np.ndarray) and isinstance(found[1], np.ndarray)
+    return found[0], found[1]
+
+
+def assert_torchs(kind: str, options: dict[str, object], function: Callable[[torch.Tensor], torch.Tensor],
+                  shape: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both passes, as torch in float64: places between pixels are rounded, the further from the first the more."""
+    rng = np.random.default_rng(7)
+    x = rng.uniform(0.5, 2, shape).astype(dtype)
+    image = torch.from_numpy(x.astype("float64")).requires_grad_()
+    y = function(image)
+    dy = rng.uniform(0.5, 2, tuple(y.shape)).astype(dtype)
+    (dx,) = torch.autograd.grad(y, image, torch.from_numpy(dy.astype("float64")))
+    for found, expected in zip(passes_of(kind, options, x, dy, monkeypatch), (y.detach(), dx), strict=True):
+        np.testing.assert_allclose(found, expected.numpy(), rtol=64 * np.finfo(dtype).eps)
+
+
+@DTYPES
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [
+    ((2, 2), (2, 2), (0, 0)), ((3, 3), (2, 2), (1, 1)), ((1, 5), (1, 1), (0, 2)), ((1, 4), (3, 3), (0, 2)),
+    ((1, 2), (4, 5), (0, 0)), ((3, 4), (1, 4), (1, 2)),
+])
+def test_means_are_torchs(kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int], dtype: str,
+                          level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"kernel_size": kernel, "stride": stride, "padding": padding}
+    for size in SIZES:
+        if all(n + 2 * pad >= k for n, pad, k in zip(size, padding, kernel, strict=True)):
+            assert_torchs("avg_pool2d", options, lambda x: torch.nn.functional.avg_pool2d(x, kernel, stride, padding),
+                          (2, 3, *size), dtype, monkeypatch)
+
+
+@DTYPES
+@pytest.mark.parametrize("factor", [(1, 1), (2, 2), (3, 2), (2, 3), (1, 5)])
+def test_larger_images_are_torchs(factor: tuple[int, int], dtype: str, level: str, monkeypatch: pytest.MonkeyPatch
+                                  ) -> None:
+    for size in SIZES:
+        for kind, options in (("nearest", {}), ("bilinear", {"align_corners": False}),
+                              ("bilinear", {"align_corners": True})):
+            assert_torchs(f"upsample_{kind}2d", {"scale_factor": factor, **options},
+                          lambda x, kind=kind, options=options: torch.nn.functional.interpolate(
+                              x, scale_factor=factor, mode=kind, **options), (2, 2, *size), dtype, monkeypatch)
+
+
+@DTYPES
+@pytest.mark.parametrize("padding", [(1, 1, 1, 1), (0, 3, 2, 0), (3, 2, 0, 0), (0, 0, 0, 0)])
+def test_borders_are_torchs(padding: tuple[int, int, int, int], dtype: str, level: str,
+                            monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in SIZES[:4]:
+        for kind, mode in (("zero", "constant"), ("reflection", "reflect"), ("replication", "replicate")):
+            if kind != "reflection" or min(size) > max(padding):
+                assert_torchs(f"{kind}_pad2d", {"padding": padding},
+                              lambda x, mode=mode: torch.nn.functional.pad(x, padding, mode), (2, 2, *size), dtype,
+                              monkeypatch)
+
+
+@DTYPES
+@pytest.mark.parametrize("shape", [(3, 7, 30, 41), (2, 3, 1, 513), (5, 40, 1, 1), (1, 1, 2, 3)])
+def test_probabilities_are_torchs(shape: tuple[int, ...], dtype: str, level: str, monkeypatch: pytest.MonkeyPatch
+                                  ) -> None:
+    """Of more pixels than are gone through together, and of one."""
+    rng = np.random.default_rng(8)
+    x, dy = (rng.normal(size=shape).astype(dtype) for _ in range(2))
+    for kind in ("softmax", "log_softmax"):
+        inputs = torch.from_numpy(x.astype("float64")).requires_grad_()
+        y = getattr(torch, kind)(inputs, 1)
+        # Both passes of ours begin with the input
+        found, gradient = passes_of(kind, {}, x, dy, monkeypatch)
+        (dx,) = torch.autograd.grad(y, inputs, torch.from_numpy(dy.astype("float64")))
+        for one, right in ((found, y.detach().numpy()), (gradient, dx.numpy())):
+            assert (np.abs(one - right) <= 40 * np.finfo(dtype).eps * np.abs(right).max()).all()

@@ -9,17 +9,19 @@ module cnn_cpu_kernels_table
    use cnn_cpu_plan_channel_lanes, only : outer_type
    use cnn_cpu_plan_fused, only : sequence_type
    use cnn_cpu_plan_grid, only : grid_type
+   use cnn_cpu_plan_product, only : product_type
    use cnn_cpu_plan_task, only : conv_task_type, filter_task_type
    implicit none
    private
 
-   !> See direct.inc, filter_direct.inc, filter_channel_lanes.inc, fused.inc, im2col.inc and
+   !> See direct.inc, filter_direct.inc, filter_channel_lanes.inc, fused.inc, product.inc, im2col.inc and
    !> pointwise.inc for what they compute
    type, public :: kernels_type
       procedure(convolve_), pointer, nopass :: convolve => null()
       procedure(correlate_), pointer, nopass :: correlate => null()
       procedure(correlate_outer_), pointer, nopass :: correlate_outer => null()
       procedure(run_sequence_), pointer, nopass :: run_sequence => null()
+      procedure(multiply_matrices_), pointer, nopass :: multiply_matrices => null()
       procedure(im2col_forward_), pointer, nopass :: im2col_forward => null()
       procedure(im2col_gradient_), pointer, nopass :: im2col_backward_data => null(), im2col_backward_filter => null()
       procedure(bias_gradient_), pointer, nopass :: bias_gradient => null()
@@ -75,6 +77,15 @@ module cnn_cpu_kernels_table
          !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine run_sequence_
+
+      subroutine multiply_matrices_(task, error)
+         import :: error_type, product_type
+         implicit none
+         !> The matrices, and how they are summed
+         type(product_type), intent(in) :: task
+         !> Says that there is no memory for scratch space or sums
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine multiply_matrices_
 
       subroutine im2col_forward_(conv, x, w, bias, y, error)
          import :: conv_type, error_type, tensor_type
