@@ -67,13 +67,13 @@ contains
       call read_lanes(wanted, error)
       if (allocated(error)) return
       if (is_product(conv, x, w, wanted)) then
-         text = product_text//"; "//product_text//"; "//product_text
-         return
+         text = product_text//"; "//product_text
+      else
+         call choose_forward(conv, x, w, y, wanted, grid, direct)
+         text = direct_text(grid, direct)
+         call choose_backward(conv, w, y, x, wanted, grid, direct)
+         text = text//"; "//direct_text(grid, direct)
       end if
-      call choose_forward(conv, x, w, y, wanted, grid, direct)
-      text = direct_text(grid, direct)
-      call choose_backward(conv, w, y, x, wanted, grid, direct)
-      text = text//"; "//direct_text(grid, direct)
       call choose_filter(conv, x, y, w, wanted, algorithm, grid, plan)
       text = text//"; "//filter_text(algorithm, grid, plan)
    end subroutine describe_algorithms
