@@ -19,6 +19,7 @@ from bridge.judge.diagnosis.evidence.describe import describe
 from bridge.judge.diagnosis.evidence.extent import extent
 from bridge.judge.diagnosis.evidence.reach import is_beyond
 from bridge.judge.diagnosis.evidence.view import AXES
+from bridge.judge.diagnosis.formulas import Formula
 from bridge.judge.diagnosis.operations import Bounded, Given
 from bridge.judge.diagnosis.output_faults import axis_names, changed_numbers, permuted, read_wrongly
 from bridge.judge.diagnosis.pattern import pattern
@@ -31,6 +32,7 @@ from bridge.judge.diagnosis.update_faults import LATE
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.operation_names import operation
+from bridge.judge.measure.pooled_sums import SUMS
 from bridge.operations.pointwise import Dropout
 
 Array = np.ndarray
@@ -196,6 +198,8 @@ class _Doctor:
         if layer is not None and judged.step > self.stale.get(layer.name, judged.step) and not judged.of_parameter:
             # The weights that it follows from are known to be others than the file's
             return None
+        if judged.note == SUMS and isinstance(case.right, Formula):
+            case = replace(case, right=replace(case.right, decided=True))
         search = Search(case, self.deadline)
         if (same := self._damaged_alike(judged, case, search.t > 1)) is not None:
             return same

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import add
 
@@ -33,6 +33,7 @@ class Formula(Operation):
     dy : gradient of its output; None forward
     gradient : of an input by its position, of a parameter by its name; None forward
     state : name of what it keeps, where that is wanted and not the output
+    decided : of equal numbers the first is the largest
     """
 
     node: Node
@@ -41,6 +42,7 @@ class Formula(Operation):
     dy: Bounded | None = None
     gradient: int | str | None = None
     state: str = ""
+    decided: bool = False
 
     def at(self, indices: Array) -> Array:
         return self._values.reshape(-1)[indices]
@@ -54,6 +56,7 @@ class Formula(Operation):
         return self._computed(Arithmetic(0.0)).value
 
     def _computed(self, arithmetic: Arithmetic) -> bounded.Bounded:
+        arithmetic = replace(arithmetic, decided=self.decided)
         inputs = [_number(one, arithmetic) for one in self.inputs]
         parameters = {name: bounded.Bounded(w, 0.0, arithmetic) for name, w in self.parameters.items()}
         if self.state:

@@ -21,6 +21,7 @@ from bridge.judge.measure.file_pair import FilePair, Parameters, refuse_copy
 from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged, bug_above, sharper
 from bridge.judge.measure.per_batch import BatchVisitor, visit_graph
 from bridge.judge.measure.per_image import ImageVisitor, reference_counts, visit_batch
+from bridge.judge.measure.pooled_sums import SUMS, pooled_sums
 from bridge.judge.measure.unjudged import list_unjudged, list_unknown
 from bridge.judge.measure.updates import WIDE, UpdateCheck
 from bridge.judge.oracle.error_model import total_roundoff
@@ -119,6 +120,7 @@ class _Comparer:
         """The same of a graph, whose operations may join the images of a batch."""
         self._masks(k)
         visitor = visit_graph(self.pair, k, weights)
+        sums = dict(pooled_sums(self.pair, k))
         for name in self.pair.shapes:
             if name not in visitor.candidate:
                 if not self.pair.candidate.has(f"steps/{k}/{name}"):
@@ -130,7 +132,10 @@ class _Comparer:
                                      "it: the inputs of its operation, which would show more, are not in the file",
                                      hidden=True, measured=True)
                 continue
-            self.comparison.judged.append(sharper(judged, visitor.local.get(name), MANY))
+            judged = sharper(judged, visitor.local.get(name), MANY)
+            if judged.passed and name in sums and not sums[name].t <= 1:
+                judged = Judged(name, k, sums[name], note=SUMS)
+            self.comparison.judged.append(judged)
         self._check_fixture("PyTorch's", visitor.reference, 1.0)
         self._check_twins(k, weights, visitor.twin)
         self.comparison.note_reference(visitor.reference.values())

@@ -383,6 +383,8 @@ class Bounded:
         flat = self.value.reshape(*self.shape[:-2], -1)
         first = np.zeros(flat.shape, bool)
         np.put_along_axis(first, flat.argmax(-1)[..., None], True, -1)
+        if self.arithmetic.decided:
+            return Choice(first.reshape(self.shape), np.zeros(self.shape, bool))
         low = (self.value - self.error).max((-2, -1), keepdims=True)
         possible = self.value + self.error >= low
         doubt = possible & (np.count_nonzero(possible, (-2, -1), keepdims=True) > 1)

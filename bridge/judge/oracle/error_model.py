@@ -63,6 +63,8 @@ class Arithmetic:
         The gradient of the loss is a difference of rounded products, c*y - c*t.
     bias : float
         Largest bias b of a gradient of the loss that is made of a rounded b - t; it cancels, too.
+    decided : bool
+        Of numbers that rounding cannot tell apart the first is the largest; else any of them may be.
     """
 
     u: float
@@ -71,6 +73,7 @@ class Arithmetic:
     flushes: bool = False
     cancels: bool = False
     bias: float = 0.0
+    decided: bool = False
 
     def factor(self, n: Array | float) -> Array:
         """Return s(n) of a sum of products; each product has two operands."""
