@@ -10,13 +10,14 @@ import numpy as np
 from bridge.judge.diagnosis.convolution_faults import data_faults, filter_faults, forward_faults, rare_faults
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
-from bridge.judge.diagnosis.formulas import Formula, Sum
+from bridge.judge.diagnosis.formulas import Criterion, Formula, Sum
 from bridge.judge.diagnosis.graph_faults import formula_faults, sum_faults
 from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
 from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded, Given, Operation
 from bridge.judge.diagnosis.other_faults import (
     bias_gradient_faults,
+    criterion_faults,
     loss_faults,
     loss_gradient_faults,
     previous_mask,
@@ -115,6 +116,9 @@ def operation_faults(case: Case) -> Hypotheses:
     elif isinstance(right, LossGradient):
         yield from loss_gradient_faults(right, case.found)
         yield from _earlier_target(case, right)
+    elif isinstance(right, Criterion):
+        yield from criterion_faults(right)
+        yield from _earlier_target(case, right)
 
 
 def rare_operation_faults(case: Case) -> Hypotheses:
@@ -186,7 +190,7 @@ def _some_images(right: Filter | BiasGradient, operand: str, old: Array) -> Hypo
                              right.replaced(**{operand: Bounded(mixed, error)}))
 
 
-def _earlier_target(case: Case, right: Loss | LossGradient) -> Hypotheses:
+def _earlier_target(case: Case, right: Loss | LossGradient | Criterion) -> Hypotheses:
     if case.before is not None:
         yield hypothesis("other_target", "the targets of the step before",
                          right.replaced(target=case.before.value(TARGET).value))

@@ -15,6 +15,7 @@ from bridge.judge.diagnosis.convolution_faults import (
     parts_of_batch,
 )
 from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.formulas import Criterion
 from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
 from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded
@@ -22,6 +23,7 @@ from bridge.judge.diagnosis.output_faults import axis_names, matching
 from bridge.judge.diagnosis.padding import window
 from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.value_faults import Kept
+from bridge.operations.losses import CrossEntropy
 
 Array = np.ndarray
 
@@ -81,12 +83,12 @@ def loss_faults(loss: Loss) -> Hypotheses:
         yield hypothesis("part_of_batch", part_detail(images), loss.replaced(images=images))
     yield hypothesis("naive_sum", "a sequential float32 sum", loss.replaced(sequential="plain"))
     yield hypothesis("naive_sum", "a sequential float32 sum of scaled terms", loss.replaced(sequential="scaled"))
-    yield from _targets(loss)
+    yield from other_targets(loss)
 
 
 def loss_gradient_faults(dy: LossGradient, found: Array) -> Hypotheses:
     """Yield what the gradient of the loss may be instead; factors are tried on what comes out."""
-    yield from _targets(dy)
+    yield from other_targets(dy)
     yield from _frames(dy)
     # Of many images each target is found by its likeness
     implied = dy.y.value - found.reshape(dy.shape) / (2 * dy.scale)
@@ -105,8 +107,8 @@ def _frames(dy: LossGradient) -> Hypotheses:
         yield hypothesis("padding_width", mean, Kept(dy.shape, dy, inside.reshape(-1), inside.size / inside.sum()))
 
 
-def _targets(right: Loss | LossGradient) -> Hypotheses:
-    """Targets of other images, moved, mirrored or transposed."""
+def other_targets(right: Loss | LossGradient | Criterion) -> Hypotheses:
+    """Yield targets of other images, moved, mirrored or transposed."""
     n, shape = len(right.target), right.target.shape
     orders = itertools.permutations(range(n)) if n <= FEW else [
         tuple(reversed(range(n))), *(tuple((i + off) % n for i in range(n)) for off in (-1, 1))]
@@ -124,7 +126,16 @@ def _targets(right: Loss | LossGradient) -> Hypotheses:
         yield hypothesis("padding_width", f"the target {moved_detail(shift)}, around the border", rolled)
 
 
-def _ordered(right: Loss | LossGradient, order: tuple[int, ...]) -> Hypothesis:
+def criterion_faults(right: Criterion) -> Hypotheses:
+    """Yield what a loss that is no mean squared error, or its gradient, may take for its targets."""
+    yield from other_targets(right)
+    if isinstance(right.loss, CrossEntropy):
+        for by, said in ((1, "the next class"), (-1, "the class before")):
+            yield hypothesis("other_target", f"{said} for each, around the end: classes counted from 0 and from 1",
+                             right.replaced(target=np.roll(right.target, by, 1)))
+
+
+def _ordered(right: Loss | LossGradient | Criterion, order: tuple[int, ...]) -> Hypothesis:
     other = right.replaced(target=right.target[list(order)])
     return hypothesis("other_target", f"targets of {order_detail('images', order)}", other)
 

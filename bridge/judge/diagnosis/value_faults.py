@@ -102,6 +102,9 @@ def _zeros(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
         said = f"what is smaller than about {smallest:.3g} is 0"
         yield base.then("underflow", said, Kept(shape, base.operation, kept), fitted=True)
         return
+    if isinstance(base.operation, LossGradient | Criterion):
+        # A loss draws no mask
+        return
     factor = float(np.median(found[used & kept] / right[used & kept]))
     if abs(factor - 1) < 1e-4:
         factor = 1.0

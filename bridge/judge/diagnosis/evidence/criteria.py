@@ -10,8 +10,8 @@ import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.elementwise import Loss
-from bridge.judge.diagnosis.evidence.view import Array, Seen, View
-from bridge.judge.diagnosis.evidence.words import factor
+from bridge.judge.diagnosis.evidence.view import AGREE, Array, Seen, View
+from bridge.judge.diagnosis.evidence.words import factor, listed
 from bridge.judge.diagnosis.formulas import Criterion
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.operations.losses import CrossEntropy
@@ -100,10 +100,52 @@ def cross_entropy_gradients(view: View, case: Case) -> Iterator[Seen]:
             if y.ndim == 4 and math.prod(y.shape[axis] for axis in axes) > 1:
                 others[f"the softmax over the {word}, not the channels"] = softmax(y, axes)
     total = t.sum(1, keepdims=True)
+    weights = class_weights(right, view.found)
+    if weights is not None:
+        times = sum(weight * t[:, k : k + 1] for k, weight in weights.items())
+        predicted = times * right.at(np.arange(t.size)).reshape(t.shape)
+        numbers = len(set(weights.values()))
+        yield Seen(f"it is the gradient {said_of_classes(right, weights)}",
+                   "what of the target the loss leaves out, and the weights of classes",
+                   view.rest(predicted.reshape(-1)[view.at], numbers), numbers)
     for said, shares in others.items():
         predicted = scale * (shares * total - t)
         yield Seen(f"it is the gradient by {said}", "over which axis the softmax is, and what is in its place",
                    view.rest(predicted.reshape(-1)[view.at]))
+
+
+def class_weights(right: Criterion, gradient: Array) -> dict[int, float] | None:
+    """Return how many times what belongs to each class counts in a gradient of a cross entropy; None where the targets
+    are no classes, or that explains nothing.
+    """
+    t, truth = right.target, right.replaced(gradient=True).at(np.arange(right.target.size)).reshape(right.target.shape)
+    if not (((t == 0) | (t == 1)).all() and (t.sum(1) == 1).all()):
+        return None
+    weights = {}
+    for k in range(t.shape[1]):
+        r, g = (np.moveaxis(one, 1, -1)[t[:, k] == 1] for one in (truth, gradient.reshape(t.shape)))
+        square = float((r * r).sum())
+        if square > 0:
+            weights[k] = float((r * g).sum()) / square
+            if np.linalg.norm(g - weights[k] * r) > AGREE * np.linalg.norm(r):
+                return None
+    return weights if len({factor(one) for one in weights.values()}) > 1 else None
+
+
+def said_of_classes(right: Criterion, weights: dict[int, float]) -> str:
+    """Return class weights in words."""
+    left_out = [k for k, weight in weights.items() if weight == 0]
+    others = [weight for weight in weights.values() if weight]
+    word = "pixels" if right.target.ndim > 2 else "images"
+    if left_out and others and np.ptp(others) <= 2 * AGREE * others[0]:
+        share = float(right.target[:, left_out].sum() / right.target.sum())
+        mean = ", and the mean is over the others" if abs(others[0] * (1 - share) - 1) <= 1e-5 else (
+            "" if abs(others[0] - 1) <= 1e-5 else f", the others {factor(others[0])} times")
+        return f"without the {word} of class {listed(left_out)} (ignore_index){mean}"
+    # Each batch has a sum of weights of its own
+    least = min(map(abs, others), default=1.0)
+    said = [f"{k} by {factor(weight / least)}" for k, weight in weights.items()]
+    return f"in which the {word} count by their class, in proportion: {listed(said)}"
 
 
 def target_of(right: Criterion, gradient: Array) -> Array:
@@ -134,5 +176,9 @@ def implied(case: Case, right: Loss | Criterion) -> dict[str, float]:
     if is_cross_entropy(right):
         scale = right.loss.scale(right.y.value.shape)
         logs = np.log(softmax(right.y.value, (1,)))
+        if (weights := class_weights(right, g)) is not None:
+            times = sum(weight * right.target[:, k : k + 1] for k, weight in weights.items())
+            return {f"the loss {said_of_classes(right, weights)}, as it is in {whose}":
+                    -scale * float((times * right.target * logs).sum())}
         return {f"the loss of the targets that follow from {whose}": -scale * float((target_of(right, g) * logs).sum())}
     return {counted: float((d * g).sum())}

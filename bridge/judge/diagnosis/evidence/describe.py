@@ -309,17 +309,17 @@ def _losses(case: Case, right: Loss | Criterion, steps: int) -> Iterator[Seen]:
     others |= with_penalty(expected, graph.weights, graph.pair.optimizer.weight_decay)
     others |= _of_other_times(graph, expected)
     found = float(case.found.reshape(-1)[0])
-    yield from agreeing(found, implied(case, right), "what is said of the gradient of the loss")
     if isinstance(right, Criterion):
         others |= {f"the loss by {name}": float(right.replaced(target=t).at(np.zeros(1, int))[0])
                    for name, t in targets.items()}
         others |= cross_entropies(right) if is_cross_entropy(right) else (
             other_losses(right) if right.y.value.ndim == 4 else {})
         yield from agreeing(found, others | of_parts(right))
-        return
-    yield from losses(right, found, others, targets)
-    if steps >= STEPS:
-        yield from losses_at_several_steps(right, found)
+    else:
+        yield from losses(right, found, others, targets)
+        if steps >= STEPS:
+            yield from losses_at_several_steps(right, found)
+    yield from agreeing(found, implied(case, right), "what is said of the gradient of the loss")
 
 
 def _of_other_times(graph: StepGraph, loss: float) -> dict[str, float]:

@@ -8,13 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.elementwise import Loss, LossGradient
-from bridge.judge.diagnosis.evidence.view import Array, Seen
+from bridge.judge.diagnosis.evidence.view import AGREE, Array, Seen
 from bridge.judge.diagnosis.evidence.words import factor
 from bridge.judge.diagnosis.formulas import Criterion
 from bridge.judge.oracle.reduced_precision import round_fraction, truncate_fraction
 
-#: A single number agrees with another by chance, unless to nearly all of its digits
-AGREE = 3e-6
 #: Wrong steps from which on a loss is said to be one of many, at each of them
 STEPS = 3
 #: Numbers in a run of memory that one part of a program sums

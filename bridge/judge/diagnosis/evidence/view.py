@@ -12,8 +12,10 @@ from bridge.judge.diagnosis.records import EXACT, Seen
 
 Array = np.ndarray
 
-__all__ = ["AXES", "EXACT", "PER_NUMBER", "Array", "Seen", "View"]
+__all__ = ["AGREE", "AXES", "EXACT", "PER_NUMBER", "Array", "Seen", "View"]
 
+#: A single number agrees with another by chance, unless to nearly all of its digits
+AGREE = 3e-6
 #: Elements that are looked at: of larger tensors some at random
 MOST = 20000
 #: Elements for each number that is fitted, at least; as many again decide. Twice as many where what is left is more
