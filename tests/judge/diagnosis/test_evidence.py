@@ -479,6 +479,35 @@ def test_another_input_is_solved_for(tmp_path: Path) -> None:
     assert noise is None
 
 
+def test_a_copy_that_has_not_arrived(lab: Lab, tmp_path: Path) -> None:
+    """The lower half of the last image of step 1 is that of step 0, or a part of the first one another image's."""
+    fixture, right = make(tmp_path)
+    x, old = (lab.graph(step).value("input").value for step in (1, 0))
+    late = Bounded(at(x, np.s_[3, :, 5:], old[3, :, 5:]))
+    wrong = {name: lab.graph(1).operation(name).replaced(x=late).values() for name in ("forward/one", FIRST)}
+    spoilt = Lab(fixture, plant(right, tmp_path / "wrong.h5", {
+        f"steps/1/{name}": lambda _, new=new: new.astype(np.float32) for name, new in wrong.items()}))
+    for name in wrong:
+        found = seen(spoilt, name, spoilt.right(name, 1), 1)
+        assert found is not None and found.exact, name
+        assert "if in the last image (3 of 4), rows 5 to 8 of 9 it is that of the step before" in found.said, found
+    spoilt.close()
+    mixed = at(lab.right(A), np.s_[0, :, 2:6, 3:7], lab.right(A)[2, :, 2:6, 3:7])
+    found = seen(lab, Z, with_operand(lab, Z, x=Bounded(mixed)))
+    assert found is not None and found.exact
+    assert "if in the first image (0 of 4), rows 2 to 5 of 9, columns 3 to 6 of 12 it is that of image 2" in found.said
+
+
+def test_padded_memory_that_is_copied_as_dense(lab: Lab) -> None:
+    for block, pitch, said in ((12, 16, "rows of 12 numbers begin 16"), (540, 544, "images of 540 numbers begin 544")):
+        a = lab.right(A)
+        padded = np.zeros((a.size // block, pitch))
+        padded[:, :block] = a.reshape(-1, block)
+        found = seen(lab, A, padded.reshape(-1)[: a.size].reshape(a.shape))
+        assert found is not None and found.exact and said in found.said, found
+        assert f"the last {pitch - block} of each {pitch} are 0" in found.said
+
+
 def test_old_contents_are_seen_with_their_factor(lab: Lab) -> None:
     found = seen(lab, DW, 0.25 * lab.right(DW, 1) + 0.75 * lab.right(DW), 1)
     assert found is not None and "0.25*(the right value) + 0.75*(grads/two/weight of the step before)" in found.said

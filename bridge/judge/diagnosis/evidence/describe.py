@@ -25,6 +25,7 @@ from bridge.judge.diagnosis.evidence.derivatives import derivatives, is_of_diffe
 from bridge.judge.diagnosis.evidence.frames import frames
 from bridge.judge.diagnosis.evidence.groups import across_groups
 from bridge.judge.diagnosis.evidence.images import image_strides, of_other_batches
+from bridge.judge.diagnosis.evidence.input_parts import input_parts
 from bridge.judge.diagnosis.evidence.losses import (
     STEPS,
     agreeing,
@@ -35,7 +36,7 @@ from bridge.judge.diagnosis.evidence.losses import (
     with_penalty,
 )
 from bridge.judge.diagnosis.evidence.masks import masks
-from bridge.judge.diagnosis.evidence.memory import running_sums, strides, taps
+from bridge.judge.diagnosis.evidence.memory import pitches, running_sums, strides, taps
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned, untested
 from bridge.judge.diagnosis.evidence.operands import changed, padded, proportional, recovered, swapped, terms, wider
 from bridge.judge.diagnosis.evidence.orders import blocked, orders
@@ -66,8 +67,8 @@ LEVELS = 300
 RUNNING = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
 #: What is tried of every tensor, the simple first
 MATCHERS: tuple[Matcher, ...] = (
-    constants, functions, levels, proportions, copies, moved, running_sums, strides, taps, turned, mixtures, neighbours,
-    unnamed)
+    constants, functions, levels, proportions, copies, moved, running_sums, strides, pitches, taps, turned, mixtures,
+    neighbours, unnamed)
 #: The same of elements that were chosen because they are wrong, where one of two numbers is (masks, what is masked):
 #: that it is the other is no news
 OF_TWO = (constants, moved)
@@ -123,8 +124,8 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
         return known[0]
     direct += [] if case.updating is not None else _seen(view, late)
     makers = (derivatives, residuals, cross_entropy_gradients, changed, proportional,
-              partial(swapped, tensors=tensors), terms, frames, image_strides, of_other_batches, padded, borders, tiles,
-              reach, counted, folded, without_images, across_groups, untested, wider)
+              partial(swapped, tensors=tensors), input_parts, terms, frames, image_strides, of_other_batches, padded,
+              borders, tiles, reach, counted, folded, without_images, across_groups, untested, wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)

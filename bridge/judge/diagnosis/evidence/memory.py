@@ -13,6 +13,8 @@ from bridge.judge.diagnosis.evidence.words import summed
 
 #: Numbers of a tensor whose memory is read with other strides, and elements by which one is rejected
 LARGE, PROBES = 2**16, 256
+#: Padded memory has a multiple of so many numbers
+MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 #: Distance over norm up to which slices are equal
 SAME = 1e-3
 #: Taps of a kernel that are given in words
@@ -67,6 +69,30 @@ def strides(view: View) -> Iterator[Seen]:
                 yield Seen(f"it is the right memory, read with strides {tuple(used)} in place of {tuple(right)}: the "
                            f"{view.axes[axis]}s are {stride} numbers apart, not {right[axis]}{beyond}",
                            f"the index into memory: the stride of the {view.axes[axis]}", view.rest(predicted))
+
+
+def pitches(view: View) -> Iterator[Seen]:
+    """Yield memory with gaps that is read as if it had none: rows, planes or images were padded to a multiple."""
+    shape, flat = view.right.shape, view.right.reshape(-1)
+    index = np.arange(flat.size)
+    for axis in range(1, view.right.ndim):
+        block = math.prod(shape[axis:])
+        for pitch in sorted({-(-block // multiple) * multiple for multiple in MULTIPLES}):
+            if not block < pitch <= 2 * block or flat.size <= pitch:
+                continue
+            there = index % pitch < block
+            source = np.where(there, index // pitch * block + index % pitch, 0)
+            predicted = np.where(there, flat[source], 0.0)
+            few = view.at[there[view.at]][:PROBES]
+            if not _near(view.found.reshape(-1)[few], predicted[few]):
+                continue
+            gap = view.found.reshape(-1)[~there]
+            predicted[~there] = gap
+            yield Seen("it is the right memory with gaps, read as if it had none: "
+                       f"the {view.axes[axis - 1]}s of {block} numbers begin {pitch} numbers apart, "
+                       f"and the last {pitch - block} of each {pitch} are {'something else' if gap.any() else '0'}",
+                       "the pitch of padded memory (a leading dimension) when the tensor is copied",
+                       view.rest(predicted.reshape(-1)[view.at]))
 
 
 def _near(found: Array, other: Array) -> bool:
