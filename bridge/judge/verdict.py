@@ -93,6 +93,8 @@ ENOUGH = 4
 #: T of a filter gradient from which on operands of a lower precision would show in most elements, and a share that
 #: is far below that
 FAR, FEW = 20.0, 0.25
+#: Explanations that are factors
+FACTORS = {"scale", "count", "factor_two", "learning_rate", "update_sign"}
 #: Explanations that are no bugs: legal arithmetic, if not what was declared
 LEGAL = {"precision", "naive_sum"}
 
@@ -102,7 +104,7 @@ def named(verdict: Verdict, comparison: Comparison, diagnosis: Diagnosis) -> Ver
 
     It must have been predicted: that errors live in one place does not tell what they are.
     """
-    verdict = replace(verdict, diagnosis=diagnosis)
+    verdict = replace(verdict, diagnosis=diagnosis, hints=_besides(verdict.hints, comparison, diagnosis))
     if verdict.outcome is not Outcome.CANNOT_TELL:
         return verdict
     elements = {(judged.name, judged.step): judged.statistic.elements for judged in comparison.judged}
@@ -124,6 +126,15 @@ def named(verdict: Verdict, comparison: Comparison, diagnosis: Diagnosis) -> Ver
             )
             return replace(verdict, outcome=Outcome.BUG, words=words, hints=[verdict.words])
     return verdict
+
+
+def _besides(hints: list[str], comparison: Comparison, diagnosis: Diagnosis) -> list[str]:
+    """The hints without the factor of a tensor that is explained otherwise: numbers of one size have one anyway."""
+    first = diagnosis.findings[0] if diagnosis.findings else None
+    kinds = {kind.key for one in first.explanations[:1] for kind in one.kinds} if first is not None else set()
+    explained = first is not None and (kinds or (first.seen is not None and first.seen.exact))
+    factors = {_factor(judged) for judged in comparison.failures} if explained and not kinds & FACTORS else set()
+    return [hint for hint in hints if hint not in factors]
 
 
 def _spares_most(finding: Finding) -> bool:
@@ -264,7 +275,7 @@ def _factor(judged: Judged) -> str | None:
     slope = s.dot / s.norm_expected
     residual = s.norm_found - slope * s.dot
     # The factor must explain the tensor and nearly all of its error
-    if slope == 0 or not (residual <= 1e-6 * s.norm_found and residual <= 1e-3 * s.norm_error):
+    if slope == 0 or abs(slope - 1) < 1e-6 or not (residual <= 1e-6 * s.norm_found and residual <= 1e-3 * s.norm_error):
         return None
     what = "The step that was taken" if judged.name.startswith("update/") else judged.name
     fraction = f" = 1/{1 / slope:.6g}" if 0 < abs(slope) < 0.999 else ""

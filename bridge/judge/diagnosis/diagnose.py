@@ -119,6 +119,15 @@ def _is_activation(name: str) -> bool:
     return name.startswith("forward/") or name.endswith("/output") or name == "grads/input"
 
 
+def _confirmed(finding: Finding, every: list[Finding]) -> Finding:
+    """Of explanations that one tensor cannot tell apart those that hold for all others with the first of them."""
+    said = [{(one.kinds, one.detail) for one in other.explanations} for other in every if other is not finding]
+    first = finding.explanations[0] if finding.explanations else None
+    with_first = [other for other in said if first is not None and (first.kinds, first.detail) in other]
+    kept = [one for one in finding.explanations if all((one.kinds, one.detail) in other for other in with_first)]
+    return replace(finding, explanations=tuple(kept))
+
+
 def _at(step: int, one: Explanation) -> Explanation:
     """An explanation that some later step at which the tensor is wrong does not confirm."""
     return replace(one, detail=f"at step {step}, but not at each later one: {one.detail}")
@@ -164,6 +173,7 @@ class _Doctor:
             if finding is not None:
                 self.found[judged.name] = judged.step
                 diagnosis.findings.append(self._with_state(finding))
+        diagnosis.findings = [_confirmed(one, diagnosis.findings) for one in diagnosis.findings]
         diagnosis.complete = diagnosis.complete and not diagnosis.not_searched
         diagnosis.pattern = pattern(diagnosis.findings)
         return diagnosis

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
+from bridge.validate.self_test.edits import plant
 from bridge.validate.self_test.graph_candidate import replaced, train_graph
 from reference.export import export
 from reference.settings import ExportSettings
@@ -69,3 +70,17 @@ def test_the_loss_and_its_gradient_say_the_same(
             assert not finding.explanations and finding.seen is not None and said in finding.seen.said, finding
         else:
             assert said in [one.detail for one in finding.explanations], finding
+
+
+def test_other_tensors_tell_printed_numbers_from_scaled_ones(fixtures: dict[str, Path], tmp_path: Path) -> None:
+    """The gradient of L1 has one size: to print it with few digits is to scale it."""
+    right = train_graph(fixtures["l1"], tmp_path / "result.h5")
+    wrong = plant(right, tmp_path / "wrong.h5", {
+        f"steps/{k}/grads/{name}": lambda g: g.round(5) for k in (0, 1)
+        for name in ("2/output", "1/output", "0/output", "input")})
+    verdict = judge(fixtures["l1"], wrong).verdict
+    assert verdict.outcome is Outcome.BUG and verdict.diagnosis is not None
+    first = verdict.diagnosis.findings[0]
+    assert first.name == "grads/2/output"
+    assert [one.detail for one in first.explanations] == ["printed as %.5f"]
+    assert not any("is the right one times" in hint for hint in verdict.hints)

@@ -51,3 +51,12 @@ def test_a_sigmoid_may_be_0_where_its_exponential_overflows() -> None:
         y = Bounded(given.double().numpy(), 0.0, arithmetic).sigmoid()
         assert (np.abs(given.sigmoid().numpy() - y.value) <= y.error).all()
         assert (y.error < 1e-36).all()
+
+
+def test_a_tanh_may_be_made_of_an_exponential() -> None:
+    """1 - 2 / (e**2x + 1) and 2 * sigmoid(2x) - 1 lose digits near 0, where the bound is no more than that."""
+    x = torch.cat([torch.linspace(-12, 12, 4001), torch.logspace(-9, 0, 2000), torch.zeros(1)])
+    y = Bounded(x.double().numpy(), 0.0, Arithmetic(total_roundoff("float32"))).tanh()
+    for found in (x.tanh(), 1 - 2 / ((2 * x).exp() + 1), 2 * (2 * x).sigmoid() - 1):
+        assert (np.abs(found.double().numpy() - y.value) <= y.error).all()
+    assert y.error.max() < 2e-6 and y.error[-1] == 0
