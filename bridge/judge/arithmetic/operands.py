@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Recognise single operands of a lower precision: weights, activations or gradients that were rounded, and others not.
 
-`precision.py` asks whether both operands of a forward convolution are rounded. Here every tensor that
+`precision.py` asks whether both operands of the first product of the forward pass are rounded. Here every tensor that
 fails is computed again from the candidate's own inputs of its operation, with one of its operands (x, w, dz), or both,
 rounded to TF32, fp16 or bf16. All failures of all steps must be explained by one type, to the float32 bound, or be what
 the right operation gives.
@@ -18,16 +18,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bridge.common.number_format import short
-from bridge.exchange.model import Conv2d
+from bridge.exchange.model import Conv2d, Model
 from bridge.judge.arithmetic.own_inputs import are_known, graph_of
 from bridge.judge.arithmetic.recognised import LowerPrecision, Recognised
-from bridge.judge.diagnosis.convolution_faults import OPERANDS
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
-from bridge.judge.diagnosis.elementwise import BiasGradient, LossGradient
-from bridge.judge.diagnosis.hypothesis import with_operand
+from bridge.judge.diagnosis.convolutions import Forward
+from bridge.judge.diagnosis.formulas import PRODUCTS, Sum
+from bridge.judge.diagnosis.hypothesis import Passed
+from bridge.judge.diagnosis.lowered import kept_in, lowered, operands_of
 from bridge.judge.diagnosis.operations import Operation
 from bridge.judge.diagnosis.step_graph import StepGraph
-from bridge.judge.diagnosis.stored_16_bit import compared, rounded_results
+from bridge.judge.diagnosis.stored_16_bit import compared
 from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
@@ -36,8 +36,9 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle.reduced_precision import HALF, HYPOTHESES, ReducedPrecision
 
 Array = np.ndarray
-Product = Forward | Data | Filter
 
+#: Layers of whose operands a library may lower the precision
+LAYERS = (Conv2d, *PRODUCTS)
 #: The types, those that tensors are stored in first: TF32 and fp16 have as many digits
 TYPES = sorted((one for one in HYPOTHESES["float32"].values() if one.results is None),
                key=lambda one: one.name.startswith("TF32"))
@@ -120,7 +121,7 @@ def _is_other(pair: FilePair, judged: Judged) -> bool:
     graph = graph_of(pair, judged.step) if judged.name.startswith(("forward/", "grads/")) else None
     if graph is None or not are_known(graph, judged.name):
         return False
-    if not isinstance(graph.operation(judged.name), Product) or _right(graph, judged.name).t <= 1:
+    if not operands_of(graph.operation(judged.name)) or _right(graph, judged.name).t <= 1:
         return False
     return all(_rounded(graph, judged.name, one) is None for one in TYPES)
 
@@ -165,34 +166,37 @@ def _right(graph: StepGraph, name: str) -> Statistic:
 def _rounded(graph: StepGraph, name: str, one: ReducedPrecision) -> Rounded | None:
     """What of an operation that fails is rounded to a type; the result alone comes first."""
     right, found = graph.operation(name), graph.found(name)
-    if not isinstance(right, Product | BiasGradient | LossGradient):
-        return None
-    stored = [half for half in HALF.values() if half.type == one.name]
-    for half in stored:
-        statistic = compared(found, _kept_in(right, half).full(graph.arithmetic))
-        if statistic.t <= 1:
-            return Rounded((), True, statistic) if _all_kept(graph, name, half) else None
-    if not isinstance(right, Product):
-        return None
+    names, stored = operands_of(right), [half for half in HALF.values() if half.type == one.name]
+    kept_alone = [compared(found, _kept(right, half, found).full(graph.arithmetic)) for half in stored]
+    if any(one.t <= 1 for one in kept_alone):
+        if all(_all_kept(graph, name, half) for half in stored[:1]):
+            return Rounded((), True, min(kept_alone, key=lambda one: one.t))
+        # It may have been damaged when it was stored: its operands alone are asked
+        stored = []
     limit = right.full(graph.arithmetic).error
-    assert limit is not None
-    first, second = OPERANDS[type(right)]
-    for operands in ((first,), (second,), (first, second)):
-        changed: Operation = right
-        for operand in operands:
-            changed = with_operand(changed, operand, one.widened)
-        for storage in (None, *stored):
-            kept = changed if storage is None else _kept_in(changed, storage)
+    if not names or limit is None:
+        return None
+    # A result that is stored in the type is made of its numbers, but for what is added to it
+    kept_so = isinstance(right, Forward | Sum) or np.array_equal(one.widened(found), found)
+    for storage in (None, *(stored if kept_so else ())):
+        ways = []
+        for which in ((0,), (1,), (0, 1))[: 2 * len(names) - 1]:
+            changed, operands = lowered(right, which, one.widened), tuple(names[i] for i in which)
+            kept = changed if storage is None else _kept(changed, storage, found)
             if _near(kept, found, np.broadcast_to(limit, right.shape)):
                 statistic = compared(found, kept.full(graph.arithmetic))
-                if statistic.t <= 1:
-                    return Rounded(operands, storage is not None, statistic)
+                ways += [Rounded(operands, storage is not None, statistic)] if statistic.t <= 1 else []
+        if ways:
+            return min(ways, key=lambda way: way.statistic.t)
     return None
 
 
-def _kept_in(right: Operation, half: ReducedPrecision) -> Operation:
-    """The operation with its result stored in 16 bits."""
-    return right.replaced(reduced=half) if isinstance(right, Product) else rounded_results(right, half)
+def _kept(operation: Operation, half: ReducedPrecision, found: Array) -> Operation:
+    """An operation with its result stored; a sum of several, too, where what was found is made of such numbers."""
+    kept = kept_in(operation, half)
+    if isinstance(kept, Sum) and np.array_equal(half.widened(found), found):
+        return Passed(kept.shape, kept, half.widened, half.relative, half.absolute)
+    return kept
 
 
 def _near(changed: Operation, found: Array, limit: Array) -> bool:
@@ -204,23 +208,35 @@ def _near(changed: Operation, found: Array, limit: Array) -> bool:
 
 
 def _all_kept(graph: StepGraph, name: str, half: ReducedPrecision) -> bool:
-    """Whether all results of this sort in the step hold numbers of the type, and are not lost.
+    """Whether all results of this sort in the step hold numbers of the type, and are not lost: in networks that are no
+    chains, where some operations keep float32 beside others, all sums of products and this one.
 
     One alone proves nothing.
     """
-    sort = _sort(graph, name)
-    names = [other for other in graph.pair.shapes if sort is not None and _sort(graph, other) == sort]
+    model, sort = graph.model, _sort(name)
+    names = [other for other in graph.pair.shapes if sort is not None and _sort(other) == sort and (
+        other == name or is_product(model, other) or (model.is_chain and sort == "images"))]
     kept = [graph.own(other) for other in names if graph.given(other)]
     return len(kept) > 1 and all(
         one is not None and one.any() and np.array_equal(half.widened(one), one) for one in kept)
 
 
-def _sort(graph: StepGraph, name: str) -> str | None:
-    """Products of the forward pass, gradients of weights, of biases, or of images; None of all else."""
+def _sort(name: str) -> str | None:
+    """Results of the forward pass, gradients of weights, of biases, or of images; None of all else."""
     sort, _, rest = name.partition("/")
     if sort == "forward":
-        convolutions = {layer.name for layer in graph.model.layers if isinstance(layer, Conv2d)}
-        return "forward" if rest in convolutions else None
+        return "forward"
     if sort != "grads":
         return None
     return rest.rpartition("/")[2] if rest.endswith(("/weight", "/bias")) else "images"
+
+
+def is_product(model: Model, name: str) -> bool:
+    """Return whether a tensor is a sum of products of what a layer takes, of its weights, or of a gradient; or a bias
+    gradient.
+    """
+    sort, _, rest = name.partition("/")
+    layer, _, what = rest.partition("/")
+    if sort == "forward" or what in ("weight", "bias"):
+        return any(isinstance(node, LAYERS) for node in model.graph.nodes if node.name == layer)
+    return sort == "grads" and any(isinstance(node, LAYERS) for node in model.graph.nodes if layer in node.inputs)

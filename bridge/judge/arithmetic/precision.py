@@ -2,9 +2,9 @@
 """Recognise arithmetic of a lower precision by recomputing it, not by a threshold.
 
 A convolution sums few products (9 in the first of the default model), so it still shows the precision of its
-operands. The first one that fails is computed again in float64, from the candidate's own input, with operands rounded
-as a lower precision rounds them; the one that brings the candidate inside the float32 bound is its precision. Where
-results are stored in 16 bits, they are rounded in the prediction as well, see `bridge.judge.oracle.reduced_precision`.
+operands; so do linear layers, products of matrices and transposed convolutions. The first one that fails is computed
+again in float64, from the candidate's own input, with operands rounded as a lower precision rounds them; the one that
+brings the candidate inside the float32 bound is its precision. Where results are stored in 16 bits, they are rounded in the prediction as well, see `bridge.judge.oracle.reduced_precision`.
 
 Source: NVIDIA, cuDNN documentation (DEFAULT math lets float32 data use TF32: 10 bits of fraction).
 """
@@ -18,9 +18,12 @@ import numpy as np
 from bridge.common.number_format import count, short
 from bridge.common.progress import Report
 from bridge.exchange.model import Conv2d
+from bridge.exchange.model import Operation as Layer
 from bridge.judge.arithmetic import operands
+from bridge.judge.arithmetic.own_inputs import graph_of
 from bridge.judge.arithmetic.recognised import LowerPrecision, Recognised
-from bridge.judge.diagnosis.stored_16_bit import replay
+from bridge.judge.diagnosis.lowered import in_precision
+from bridge.judge.diagnosis.stored_16_bit import compared, replay
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair
@@ -35,16 +38,14 @@ from bridge.operations.graph import INPUT
 Array = np.ndarray
 
 
-#: Operations of whose operands a library may lower the precision
-PRODUCTS = ("the convolution", "the filter gradient", "the data gradient")
 #: In the Euclidean norm; a fault of layout, sign or scale leaves far more
 LARGEST_RELATIVE_ERROR = {"TF32": 4 * 2.0**-11, "bf16": 4 * 2.0**-8}
 
 
 def recognise(pair: FilePair, comparison: Comparison, progress: Report | None = None) -> Recognised | None:
-    """Return the lower precision of the first convolution of step 0 that fails; None where that shows none.
+    """Return the lower precision of the first sum of products of step 0 that fails; None where that shows none.
 
-    A convolution after the first is computed from the candidate's own input, where both are in the file.
+    One after the first is computed from the candidate's own input, where both are in the file.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def recognise(pair: FilePair, comparison: Comparison, progress: Report | None = 
             continue
         # Products of rounded operands are exact in float32; a float64 candidate in float32 sums in float32
         u = total_roundoff("float32") if reduced.results is None else CUT_OFF
-        found = _statistic(pair, failing.layer, failing.source, reduced, u)
+        found = _statistic(pair, failing.layer, reduced, u)
         if found.t <= 1:
             lower = LowerPrecision(name, tensor, found.t, comparison.t(tensor, 0), words(name))
             below = pair.reduced_to(name)
@@ -102,7 +103,7 @@ def consistent(pair: FilePair, comparison: Comparison) -> Recognised | None:
     failures = comparison.failures
     if pair.candidate.precision != "float32" or pair.algorithm is not None or not failures:
         return None
-    if not operation(comparison.model, failures[0].name).startswith(PRODUCTS):
+    if failures[0].name.endswith("/bias") or not operands.is_product(comparison.model, failures[0].name):
         return None
     first = failures[0].statistic
     if not first.error**2 < first.norm_error / 4:
@@ -146,32 +147,37 @@ def _unproven(lower: LowerPrecision, pair: FilePair, judged: Comparison, failed:
 
 
 class Failing(NamedTuple):
-    """A convolution of step 0 that is wrong by the candidate's own input: the layer, that input's name, and by what."""
+    """A layer of step 0 whose output is wrong by the candidate's own input, and by what."""
 
-    layer: Conv2d
-    source: str | None
+    layer: Layer
     statistic: Statistic
 
 
 def _failing(pair: FilePair) -> Failing | None:
-    """The first convolution of step 0 that fails, of those that can be computed again."""
+    """The first sum of products of the forward pass of step 0 that fails, of those that can be computed again."""
     for layer in pair.model.graph.nodes:
-        source = None if layer.inputs[0] == INPUT else f"forward/{layer.inputs[0]}"
-        needed = [f"forward/{layer.name}", *([source] if source else [])]
-        if isinstance(layer, Conv2d) and all(pair.candidate.has(f"steps/0/{name}") for name in needed):
-            declared = _statistic(pair, layer, source, None, pair.u)
+        names = [layer.name, *(name for name in layer.inputs if name != INPUT)]
+        if isinstance(layer, operands.LAYERS) and all(pair.candidate.has(f"steps/0/forward/{name}") for name in names):
+            declared = _statistic(pair, layer, None, pair.u)
             if not declared.t <= 1:
-                return Failing(layer, source, declared)
+                return Failing(layer, declared)
     return None
 
 
-def _statistic(
-    pair: FilePair, layer: Conv2d, source: str | None, reduced: ReducedPrecision | None, u: float
-) -> Statistic:
-    """T of the candidate's convolution against that of a lower precision, summed with unit roundoff u.
+def _statistic(pair: FilePair, layer: Layer, reduced: ReducedPrecision | None, u: float) -> Statistic:
+    """T of the candidate's sums against those of a lower precision, summed with unit roundoff u."""
+    if isinstance(layer, Conv2d):
+        return _of_convolution(pair, layer, reduced, u)
+    graph, name = graph_of(pair, 0), f"forward/{layer.name}"
+    assert graph is not None
+    right = graph.operation(name)
+    right = right if reduced is None else in_precision(right, reduced)
+    return compared(graph.found(name), right.full(Arithmetic(u)))
 
-    `source` is the candidate's tensor that it takes; None is the network's input.
-    """
+
+def _of_convolution(pair: FilePair, layer: Conv2d, reduced: ReducedPrecision | None, u: float) -> Statistic:
+    """The same, image by image."""
+    source = None if layer.inputs[0] == INPUT else f"forward/{layer.inputs[0]}"
     w = _widened(reduced, pair.start[f"{layer.name}/weight"])
     bias = np.zeros((layer.out_channels, 1, 1))
     if layer.bias:

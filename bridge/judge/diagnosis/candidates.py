@@ -14,6 +14,7 @@ from bridge.judge.diagnosis.formulas import Criterion, Formula, Sum
 from bridge.judge.diagnosis.graph_faults import formula_faults, sum_faults
 from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
 from bridge.judge.diagnosis.layouts import layouts
+from bridge.judge.diagnosis.lowered import in_lower_precision
 from bridge.judge.diagnosis.operations import Bounded, Given, Operation
 from bridge.judge.diagnosis.other_faults import (
     bias_gradient_faults,
@@ -83,6 +84,7 @@ def operation_faults(case: Case) -> Hypotheses:
         yield from update_faults(case.updating)
     elif isinstance(right, Formula):
         yield from formula_faults(right)
+        yield from in_lower_precision(right)
         yield from _other_dropout(case, right)
         yield from _earlier_inputs(case, right)
     elif isinstance(right, Sum):

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import add
@@ -17,8 +17,12 @@ from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.oracle import bounded
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.operations.losses import Loss
+from bridge.operations.products import ConvTranspose2d, Linear, Matmul
 
 Array = np.ndarray
+
+#: Layers that sum products, beside convolutions
+PRODUCTS = (Linear, Matmul, ConvTranspose2d)
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,31 @@ class Formula(Operation):
     gradient: int | str | None = None
     state: str = ""
     decided: bool = False
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """Return the names of the operands of a sum of products, two, or of a bias gradient, one; of all else none."""
+        if not isinstance(self.node, PRODUCTS) or self.state:
+            return ()
+        if self.gradient == "bias":
+            return ("dy",)
+        given = ("x", "y") if isinstance(self.node, Matmul) else ("x", "weight")
+        if self.dy is None:
+            return given
+        if self.gradient == "weight":
+            return "x", "dy"
+        return "dy", given[1 - int(self.gradient or 0)]
+
+    def with_operand(self, name: str, change: Callable[[Array], Array]) -> Formula:
+        """Return the same with one operand, a parameter or by a name of `factors`, changed."""
+        if name in self.parameters:
+            return replace(self, parameters={**self.parameters, name: change(self.parameters[name])})
+        if name == "dy":
+            assert self.dy is not None
+            return replace(self, dy=_changed(self.dy, change))
+        which = ("x", "y").index(name)
+        return replace(self, inputs=tuple(
+            _changed(one, change) if i == which else one for i, one in enumerate(self.inputs)))
 
     def at(self, indices: Array) -> Array:
         return self._values.reshape(-1)[indices]
@@ -120,6 +149,11 @@ class Sum(Operation):
         found = [_number(one.full(arithmetic), arithmetic) for one in self.parts]
         total: bounded.Bounded = reduce(add, found)
         return Bounded(total.value, total.error)
+
+
+def _changed(one: Bounded, change: Callable[[Array], Array]) -> Bounded:
+    error = None if one.error is None else change(np.broadcast_to(one.error, one.value.shape))
+    return Bounded(change(one.value), error)
 
 
 def _number(one: Bounded, arithmetic: Arithmetic) -> bounded.Bounded:

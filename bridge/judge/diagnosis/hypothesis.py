@@ -219,6 +219,9 @@ class Within(Operation):
 
 def with_operand(operation: Operation, name: str, change: object) -> Operation:
     """Return the operation with one operand, a `Bounded` or an array, changed by a function of arrays."""
+    if hasattr(operation, "with_operand"):
+        changed: Operation = operation.with_operand(name, change)
+        return changed
     operand = getattr(operation, name)
     if isinstance(operand, Bounded):
         error = None if operand.error is None else change(np.broadcast_to(operand.error, operand.value.shape))  # type: ignore[operator]

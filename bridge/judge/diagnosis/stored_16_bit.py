@@ -18,7 +18,7 @@ from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.convolution_faults import in_reduced_precision
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, LossGradient
-from bridge.judge.diagnosis.hypothesis import Passed
+from bridge.judge.diagnosis.lowered import kept_in
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.records import Diagnosis, Explanation
 from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
@@ -26,7 +26,7 @@ from bridge.judge.diagnosis.update_cases import new_weights_case
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
-from bridge.judge.oracle.reduced_precision import HALF, HYPOTHESES, ReducedPrecision
+from bridge.judge.oracle.reduced_precision import HALF, HYPOTHESES
 
 Array = np.ndarray
 #: Operations whose results a program of 16 bits rounds
@@ -77,12 +77,6 @@ def _as_precision(one: Explanation, said: str) -> Explanation | None:
     return None
 
 
-def rounded_results(operation: Operation, reduced: ReducedPrecision) -> Operation:
-    """Return an operation that is no convolution, its result stored in 16 bits."""
-    assert reduced.results is not None
-    return Passed(operation.shape, operation, reduced.widened, reduced.relative, reduced.absolute)
-
-
 class _Replay:
     """Two files, and the steps of both precisions."""
 
@@ -127,7 +121,7 @@ class _Replay:
             alike = (one for one in HYPOTHESES["float32"].values() if one.type == self.reduced.type)
             yield from (in_reduced_precision(exact, one) for one in alike)
         elif isinstance(exact, BiasGradient | LossGradient):
-            yield rounded_results(exact, self.reduced)
+            yield kept_in(exact, self.reduced)
 
     def _unexplained(self, graph: StepGraph, name: str, found: Array) -> Statistic:
         """Beyond what the lower precision can give, T counts steps of its numbers: sums may be rounded otherwise."""
