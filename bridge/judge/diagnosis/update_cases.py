@@ -56,7 +56,7 @@ def new_weights_case(
     rates = {said: pair.optimizer_at(k).lr for said, k in around.items() if 0 <= k < pair.steps}
     settings = pair.optimizer_of(parameter, step)
     updating = Updating(settings, parameter, weights, gradients, errors, others, after, pair.u, trained, rates,
-                        _norms(pair, steps), pair.batch_shape[0],
+                        tuple(pair.optimizer_at(k).lr for k in steps), _norms(pair, steps), pair.batch_shape[0],
                         len(pair.start) - len(pair.frozen), _before(pair, [*others], steps[:-1]))
     right = updating.right()
     return Case(f"optimizer/{parameter}", graph, right, after, updating=updating)

@@ -23,6 +23,7 @@ Array = np.ndarray
 
 
 #: What also weights are that are written a step late
+NOT_UPDATED = "not updated"
 LATE = "updated with the gradient of the step before, and with none in the first step"
 
 
@@ -31,7 +32,7 @@ def update_faults(case: Updating) -> Hypotheses:
     if case.trained is not None:
         yield hypothesis("wrong_tensor", "updated, although it is frozen", case.by(case.trained))
         return
-    yield hypothesis("wrong_tensor", "not updated", Given(case.found.shape, case.weights[-1]))
+    yield hypothesis("wrong_tensor", NOT_UPDATED, Given(case.found.shape, case.weights[-1]))
     yield from _rates(case)
     if isinstance(case.settings, Adam):
         yield from adam_faults(case)
@@ -260,6 +261,13 @@ def _momenta(case: Updating, sgd: Sgd) -> Hypotheses:
     for said, other in variants:
         if other != sgd:
             yield hypothesis("momentum", said, case.by(other))
+    if len(set(case.own_rates)) > 1 and sgd.lr:
+        shares = [lr / sgd.lr for lr in case.own_rates]
+        inside = replace(case, errors=[share * e for share, e in zip(shares, case.errors, strict=True)])
+        stepped = [share * (g + sgd.weight_decay * w)
+                   for share, g, w in zip(shares, case.gradients, case.weights, strict=True)]
+        said = "the learning rate of each step is in the buffer: v = mu*v + lr*g, w = w - v: other once it has changed"
+        yield hypothesis("momentum", said, inside.by(replace(sgd, weight_decay=0.0), stepped))
     for name in case.before:
         yield hypothesis("momentum", f"the buffer is that of {name}", case.with_memory_of(name))
     if sgd.dampening:

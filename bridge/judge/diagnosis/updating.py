@@ -32,6 +32,7 @@ class Updating:
     u : unit roundoff
     trained : of a frozen parameter, the settings that all others are updated with
     rates : the learning rates of other steps, by words for them
+    own_rates : the learning rate of each step up to this one
     norms : Euclidean norms of the gradients of all parameters together, of each step; empty where one is not known
     images : in a batch
     parameters : how many are updated in each step
@@ -48,6 +49,7 @@ class Updating:
     u: float
     trained: Optimizer | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
+    own_rates: tuple[float, ...] = ()
     norms: tuple[float, ...] = ()
     images: int = 1
     parameters: int = 1

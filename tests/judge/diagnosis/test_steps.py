@@ -12,11 +12,15 @@ import numpy as np
 import pytest
 import torch
 
+from bridge.exchange.optimizers import Sgd
 from bridge.judge.diagnosis import Diagnosis, Explanation, Finding, kind
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.edits import plant
+from bridge.validate.self_test.graph_candidate import GraphOperations, replaced, train_graph
 from bridge.validate.self_test.operations import Operations, fed, only, replace
+from reference.export import export
+from reference.settings import ExportSettings
 from tests.helpers.candidates import keep
 from tests.helpers.diagnosed import keys, make
 from tests.helpers.opened import diagnosed
@@ -241,6 +245,24 @@ def test_momentum_of_another_parameter(tmp_path: Path) -> None:
     details = {one.name: one.explanations[0].detail for one in findings if one.explanations}
     assert details == {"optimizer/0/bias": "the buffer is that of 2/bias",
                        "optimizer/2/bias": "the buffer is that of 0/bias"}
+
+
+def test_a_learning_rate_inside_the_buffer_shows_when_it_changes(tmp_path: Path) -> None:
+    def inside(self: GraphOperations, name: str, w: torch.Tensor, g: torch.Tensor, sgd: Sgd) -> torch.Tensor:
+        g = sgd.lr * (g + sgd.weight_decay * w)
+        kept = self.memory.setdefault(name, {})
+        kept["v"] = sgd.momentum * kept["v"] + g if kept else g
+        return w - kept["v"]
+
+    fixture = export(tmp_path / "fixture.h5", ExportSettings(
+        height=9, width=11, batch=2, steps=3, momentum=0.9, weight_decay=0.01, lr=0.25,
+        schedule="StepLR(step_size=2, gamma=0.5)")).path
+    findings = said(fixture, train_graph(fixture, tmp_path / "result.h5", replaced(sgd=inside))).findings
+    assert [one.step for one in findings] == 6 * [2]
+    for finding in findings:
+        first = finding.explanations[0]
+        assert keys(first) == ["momentum"]
+        assert first.detail.startswith("the learning rate of each step is in the buffer")
 
 
 def test_a_learning_rate_needs_more_numbers_than_a_bias_of_one_channel(tmp_path: Path) -> None:

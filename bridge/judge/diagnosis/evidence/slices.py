@@ -48,7 +48,7 @@ def _sums(view: View, shown: dict[str, Array]) -> Iterator[Seen]:
             if rest < best[0]:
                 best = rest, [one, other], found
     if best[1]:
-        for third in set(columns) - set(best[1]):
+        for third in [name for name in columns if name not in best[1]]:
             names = [*best[1], third]
             found, rest = view.solve(np.stack([columns[name] for name in names], 1))
             if rest < 0.1 * best[0]:

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+"""What one step cannot tell: explanations that other steps of the same tensor confirm, or take back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bridge.judge.diagnosis.candidates import operation_faults
+from bridge.judge.diagnosis.cases import Cases
+from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.records import Explanation, Finding
+from bridge.judge.diagnosis.search import Search
+from bridge.judge.measure.findings import Judged
+
+#: Faults that have a memory of their own, and those that may strike at any step
+REMEMBERING = ("accumulated", "previous_step", "stale", "momentum", "mask_other", "other_target", "state",
+               "saved_weights", "storage")
+LOCAL = ("corrupted", "overwritten", "uninitialised")
+#: Kinds that are a number which was fitted to new weights, and those that keep what was there before
+FITTED, KEEPING = {"learning_rate", "clipped"}, {"stale", "previous_step", "accumulated"}
+#: Whose an operand is that is late by a step
+BEFORE = "the step before"
+#: Fewer numbers than this agree with a factor by chance
+ENOUGH = 4
+#: Seconds for the gradient that must agree with what is said of a loss
+GRADIENT = 6.0
+
+
+class OtherSteps:
+    """Asks the other steps of a tensor.
+
+    Parameters
+    ----------
+    cases : the tensors
+    """
+
+    def __init__(self, cases: Cases) -> None:
+        self._cases = cases
+
+    def also_later(self, judged: Judged, explanations: list[Explanation]) -> list[Explanation]:
+        """Return those explanations that the next wrong step confirms, if any; one step cannot tell them apart."""
+        for other in self._cases.later(judged):
+            case = self._cases.case_of(other)
+            if case is not None:
+                search = Search(case, self._cases.deadline)
+                later = {(one.kinds, one.detail) for one in search.run(search.place)[0]}
+                return [one for one in explanations if (one.kinds, one.detail) in later] or explanations
+        return explanations
+
+    def holding(self, judged: Judged, explanations: list[Explanation], size: int, said: Iterable[Finding]
+                ) -> list[Explanation]:
+        """Return those that hold at every step at which the tensor is wrong, if there are any.
+
+        A number that was fitted, and what is said of few numbers, holds everywhere or is a coincidence; of a learning
+        rate that is another one at each step many numbers are needed.
+
+        Parameters
+        ----------
+        size : numbers of the tensor
+        said : findings so far; what one of them says is no coincidence
+        """
+        later = [self._explained(other) for other in self._cases.later(judged)] if explanations else []
+        held = [one for one in explanations if all(_holds(one, step, size) for step in later)]
+        # One number for all steps comes before another one for each
+        held.sort(key=lambda one: not all(_is_same(one, step) for step in later))
+        if size < ENOUGH:
+            known = {(one.kinds, one.detail) for finding in said for one in finding.explanations}
+            held = [one for one in held if not _is_fitted(one) or (one.kinds, one.detail) in known]
+            return [one for one in held if self._is_of_gradient(judged, one)]
+        return held or [_at(judged.step, one) for one in explanations if not _is_fitted(one)]
+
+    def late(self, judged: Judged, one: Explanation) -> Explanation:
+        """Return what belongs to the step before: at every wrong step, or to step 0, or at this step alone."""
+        if BEFORE not in one.detail or "later" in one.detail:
+            return one
+        found = [self._explained(other) for other in self._cases.later(judged)]
+        if all(_is_same(one, step) for step in found):
+            return one
+        first = replace(one, detail=one.detail.replace(BEFORE, "step 0"))
+        if judged.step == 1 and all(_is_same(first, step) for step in found):
+            return replace(first, detail=f"{first.detail}, at each later step, too: never refreshed")
+        return _at(judged.step, one)
+
+    def is_late(self, judged: Judged) -> bool:
+        """Return whether a tensor holds at each later step at which it is wrong what was right at the step before."""
+        later = self._cases.later(judged)
+        for one in later:
+            now, before = self._cases.case(one.name, one.step), self._cases.case(one.name, one.step - 1)
+            if now is None or before is None or Search(replace(before, found=now.found), self._cases.deadline).t > 1:
+                return False
+        return bool(later)
+
+    def rates(self, judged: Judged, explanations: list[Explanation]) -> list[Explanation]:
+        """Return a rate that is wrong by another factor at each step, with all of them."""
+        found = [(judged.step, explanations[0])]
+        for other in self._cases.later(judged):
+            rates = [one for one in self._explained(other) if one.kinds == explanations[0].kinds]
+            if not rates:
+                break
+            found.append((other.step, rates[0]))
+        if len({one.detail for _, one in found}) == 1:
+            return explanations
+        said = "; ".join(f"step {step}: {one.detail}" for step, one in found[:4])
+        return [replace(explanations[0], detail=f"another one at each step: {said}"), *explanations[1:]]
+
+    def with_state(self, finding: Finding) -> Finding:
+        """Return a finding that is right in the first call only: something lives between calls, unless the fault has a
+        memory of its own.
+        """
+        own = [j for j in self._cases.comparison.judged if j.name == finding.name]
+        earlier = [j for j in own if j.step < finding.step and j.passed]
+        # What happens once, at a later step, is no matter of the first call
+        if not finding.explanations or [j.step for j in earlier] != [0] or any(j.passed for j in own if j.step > 0):
+            return finding
+        first = finding.explanations[0]
+        if {one.key for one in first.kinds} & {*REMEMBERING, *LOCAL}:
+            return finding
+        if finding.name.startswith("optimizer/") and self._is_right_by(first, earlier[0]):
+            return finding
+        if finding.name.startswith("optimizer/") and not all(
+                _holds(first, self._explained(j), ENOUGH) for j in own if j.step > finding.step):
+            return finding
+        detail = f"right at step {earlier[0].step}, then: {first.detail}"
+        said = Explanation((kind("state"), *first.kinds), detail, first.t, first.by_place)
+        return replace(finding, explanations=(said, *finding.explanations[1:]))
+
+    def _explained(self, judged: Judged) -> list[Explanation]:
+        """What explains a tensor of a later step; it is small, or new weights."""
+        case = self._cases.case_of(judged)
+        search = None if case is None else Search(case, self._cases.deadline)
+        return [] if search is None else search.run(search.place)[0]
+
+    def _is_of_gradient(self, judged: Judged, one: Explanation) -> bool:
+        """What is said of the target of a loss must explain its gradient, where that is wrong."""
+        cases = self._cases
+        if judged.name != "loss" or "target" not in one.detail:
+            return True
+        last = f"grads/{cases.comparison.model.layers[-1].name}/output"
+        wrong = any(other.step == judged.step and other.name == last for other in cases.comparison.failures)
+        case = cases.case(last, judged.step) if wrong else None
+        search = None if case is None else Search(case, min(cases.deadline, time.monotonic() + GRADIENT))
+        if search is None or search.t <= 1:
+            return True
+        return (one.kinds, one.detail) in {(also.kinds, also.detail) for also in search.run(search.place)[0]}
+
+    def _is_right_by(self, one: Explanation, judged: Judged) -> bool:
+        """Whether an update that is right is what a fault would make of it, too: a rule that shows later alone."""
+        case = self._cases.update_case(judged)
+        if case is None:
+            return False
+        alike = (other for other in operation_faults(case) if (other.kinds, other.detail) == (one.kinds, one.detail))
+        search = Search(case, self._cases.deadline)
+        return any(search.t_of(other.operation.full(case.graph.arithmetic)) <= 1 for other in alike)
+
+
+def confirmed(finding: Finding, every: list[Finding]) -> Finding:
+    """Return a finding with those of its explanations that hold for all others which share the first one.
+
+    One tensor cannot tell them apart: numbers of one size that were printed with few digits are scaled, too.
+    """
+    said = [{(one.kinds, one.detail) for one in other.explanations} for other in every if other is not finding]
+    first = finding.explanations[0] if finding.explanations else None
+    with_first = [other for other in said if first is not None and (first.kinds, first.detail) in other]
+    kept = [one for one in finding.explanations if all((one.kinds, one.detail) in other for other in with_first)]
+    return replace(finding, explanations=tuple(kept))
+
+
+def _is_fitted(one: Explanation) -> bool:
+    return bool(FITTED & {kind.key for kind in one.kinds})
+
+
+def _is_same(one: Explanation, step: list[Explanation]) -> bool:
+    """Whether a later step is explained in the same words."""
+    return any((other.kinds, other.detail) == (one.kinds, one.detail) for other in step)
+
+
+def _holds(one: Explanation, step: list[Explanation], size: int) -> bool:
+    """Whether an explanation is among those of a later step."""
+    keys = {kind.key for kind in one.kinds}
+    if _is_same(one, step):
+        return True
+    if keys == {"learning_rate"}:
+        return size >= ENOUGH and any(other.kinds == one.kinds for other in step)
+    # In the first step memory holds 0, later what was there before
+    return keys <= KEEPING and any({kind.key for kind in other.kinds} <= KEEPING for other in step)
+
+
+def _at(step: int, one: Explanation) -> Explanation:
+    """An explanation that some later step at which the tensor is wrong does not confirm."""
+    return replace(one, detail=f"at step {step}, but not at each later one: {one.detail}")
