@@ -52,6 +52,14 @@ def by_weights(t: Tensors, normal: Tensor) -> Tensor:
     return normal * t["weights/norm/weight"][:, None, None] + t["weights/norm/bias"][:, None, None]
 
 
+def of_one_image(dy: Tensor, normal: Tensor, t: Tensors) -> Tensor:
+    """Back through a batch normalisation, with the means of one image in place of the batch's."""
+    dy, normal = dy[None], normal[None]
+    mean, along = (one.mean((2, 3), keepdim=True) for one in (dy, dy * normal))
+    deviation = (t["forward/first"].var((0, 2, 3), unbiased=False, keepdim=True) + 0.01).sqrt()
+    return (dy - mean - normal * along) * t["weights/norm/weight"][:, None, None] / deviation
+
+
 #: A tensor, what a program with a mistake has there, and words of the finding
 MISTAKES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
     ("forward/norm", lambda t: by_weights(t, normalised(t["forward/first"], unbiased=True)),
@@ -63,6 +71,9 @@ MISTAKES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
     ("grads/first/output", lambda t: t["grads/norm/output"] * t["weights/norm/weight"][:, None, None] / (
         t["forward/first"].var((0, 2, 3), unbiased=False, keepdim=True) + 0.01).sqrt(),
      "the gradient takes mean and variance for constant"),
+    ("grads/first/output", lambda t: torch.cat([of_one_image(dy, z, t) for dy, z in zip(
+        t["grads/norm/output"], normalised(t["forward/first"]), strict=True)]),
+     "the gradient takes off both means of each image, not of the batch"),
     ("grads/norm/weight", lambda t: (t["grads/norm/output"] * t["forward/first"]).sum((0, 2, 3)),
      "the gradient of the weight is of the input, not the normalised one"),
     ("forward/leaky", lambda t: torch.minimum(t["forward/norm"], 0.2 * t["forward/norm"]),

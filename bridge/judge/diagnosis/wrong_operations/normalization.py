@@ -84,6 +84,10 @@ def _constant_statistics(node: BatchNorm2d) -> Wrong:
                                  (True, False, "the variance")):
         yield "statistics", f"the gradient takes {said} for constant", changed(
             node, backward=partial(_backward, node, mean, variance))
+    for first, second, said in ((True, True, "both means"), (True, False, "the mean of dy"),
+                                (False, True, "the mean of dy times the normalised input")):
+        yield "statistics", f"the gradient takes off {said} of each image, not of the batch", changed(
+            node, backward=partial(_backward_by_image, node, first, second))
 
 
 def _unbiased(variance: Number, count: int) -> Number:
@@ -109,6 +113,21 @@ def _backward(node: BatchNorm2d, mean: bool, variance: bool, dy: Number, xs: Num
     if variance:
         dy = dy - normal * _wide(of_weight / count)
     return [dy * (scale * _wide(w["weight"]))], {"weight": of_weight, "bias": of_bias}
+
+
+def _backward_by_image(node: BatchNorm2d, first: bool, second: bool, dy: Number, xs: Numbers, w: Parameters
+                       ) -> Gradients:
+    """Means of each image in the place of the batch's: of dy, of dy times the normalised input, or of both."""
+    normal, scale = node._normalised(xs[0], w)
+    of_parameters = node.backward(dy, xs, w)[1]
+    means = [_mean_of_images(one) if by_image else _wide(one.sum(OVER) / (one.size // node.num_features))
+             for one, by_image in ((dy, first), (dy * normal, second))]
+    return [(dy - means[0] - normal * means[1]) * (scale * _wide(w["weight"]))], of_parameters
+
+
+def _mean_of_images(one: Number) -> Number:
+    n, c, h, width = one.shape
+    return (one.sum((2, 3)) / (h * width)).reshape((n, c, 1, 1))
 
 
 def _weight_gradient(node: BatchNorm2d, of: Callable[[Number, Parameters], Number], dy: Number, xs: Numbers,
