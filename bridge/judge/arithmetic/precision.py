@@ -4,7 +4,8 @@
 A convolution sums few products (9 in the first of the default model), so it still shows the precision of its
 operands; so do linear layers, products of matrices and transposed convolutions. The first one that fails is computed
 again in float64, from the candidate's own input, with operands rounded as a lower precision rounds them; the one that
-brings the candidate inside the float32 bound is its precision. Where results are stored in 16 bits, they are rounded in the prediction as well, see `bridge.judge.oracle.reduced_precision`.
+brings the candidate inside the float32 bound is its precision. Where results are stored in 16 bits, they are rounded
+in the prediction as well, see `bridge.judge.oracle.reduced_precision`.
 
 Source: NVIDIA, cuDNN documentation (DEFAULT math lets float32 data use TF32: 10 bits of fraction).
 """

@@ -37,6 +37,7 @@ from bridge.judge.diagnosis.search import TRYING, TWO_FAULTS, Search
 from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.value_faults import value_faults
 from bridge.judge.oracle.reduced_precision import round_fraction
+from bridge.judge.oracle.winograd import matrices
 from bridge.report.facts import finding_lines
 from bridge.validate.self_test.edits import plant
 from tests.helpers.diagnosed import Lab, make
@@ -106,6 +107,33 @@ def run_on(x: Array) -> Array:
     padded[:, :, 2:-1, 0], padded[:, :, 1:-2, -1] = x[:, :, :-1, -1], x[:, :, 1:, 0]
     padded[:, :, 0, -1], padded[:, :, -1, 0] = x[:, :, 0, 0], x[:, :, -1, -1]
     return padded
+
+
+def beyond_one_side(lab: Lab) -> Array:
+    """A filter gradient that reads on in memory beyond the last column, and zeros beyond the other sides."""
+    x = lab.right(A)
+    padded, memory = around(x, (1, 1, 1, 1)), np.append(x.reshape(-1), 0)
+    padded[:, :, 1:-1, -1] = memory[np.arange(1, x.size // x.shape[3] + 1) * x.shape[3]].reshape(x.shape[:3])
+    right = lab.graph().operation(DW)
+    found: Array = with_layer(right, padding=(0, 0)).replaced(x=Bounded(padded)).values()
+    return found
+
+
+def by_winograd(lab: Lab, m: int, which: str, at: tuple[int, int], times: float) -> Array:
+    """The convolution by Winograd's algorithm, with one entry of a matrix multiplied."""
+    right = matrices(m, 3)
+    matrix = getattr(right, which).copy()
+    matrix[at] *= times
+    out, g, bt = right._replace(**{which: matrix})
+    x, w = around(lab.right(A), (1, 4, 1, 4)), lab.graph().weights["two/weight"]
+    z = np.zeros((len(x), len(w), 12, 12))
+    kernels = np.einsum("ir,js,kcrs->kcij", g, g, w)
+    for i in range(0, 9, m):
+        for j in range(0, 12, m):
+            d = np.einsum("ia,jb,ncab->ncij", bt, bt, x[:, :, i : i + m + 2, j : j + m + 2])
+            products = np.einsum("kcij,ncij->nkij", kernels, d)
+            z[:, :, i : i + m, j : j + m] = np.einsum("pi,qj,nkij->nkpq", out, out, products)
+    return z[:, :, :9] + lab.graph().weights["two/bias"][:, None, None]
 
 
 def of_the_image_before(x: Array) -> Array:
@@ -201,6 +229,12 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("tiles without a halo", Z, lambda lab, z: np.concatenate([
         of_image(lab, lambda x, at=at: around(x[..., at, :], (1, 1, 1, 1))) for at in (slice(0, 8), slice(8, 9))], 2),
      "it is what tiles of 8 rows give with zeros around each tile"),
+    ("a filter gradient that tests one side", DW, lambda lab, g: beyond_one_side(lab),
+     "goes on beyond its border at the right with what memory holds there, of other channels and images too"),
+    ("a sign in a filter transform", Z, lambda lab, z: by_winograd(lab, 2, "g", (2, 1), -1.0),
+     "Winograd's F(2x2, 3x3) gives whose matrix of the filter transform has its entry (2, 1) of the other sign"),
+    ("a number that is missing in an output transform", Z, lambda lab, z: by_winograd(lab, 4, "at", (1, 3), 0.0),
+     "Winograd's F(4x4, 3x3) gives whose matrix of the output transform has its entry (1, 3) 0"),
     ("divided by the taps inside", Z, lambda lab, z: of_image(lab, lambda x: around(x, (1, 1, 1, 1)), share=True),
      "it is the sum times all taps / those inside of the image, the bias apart"),
     ("corners that count twice", DB, lambda lab, g: g + lab.right(DZ)[:, :, ::8, ::11].sum((0, 2, 3)),
@@ -886,6 +920,16 @@ def strided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     lab = Lab(*make(tmp_path_factory.mktemp("strided"), model=model, height=16, width=18))
     yield lab
     lab.close()
+
+
+def test_groups_that_are_written_at_the_offsets_of_the_other_side(strided: Lab) -> None:
+    """Groups of 3 inputs and 2 outputs: the data gradient is written 2 channels apart, over what is there."""
+    right = strided.right("grads/0/output")
+    found = np.zeros_like(right)
+    found[:, :3], found[:, 2:5] = right[:, :3], right[:, 3:]
+    seen_there = seen(strided, "grads/0/output", found)
+    assert seen_there is not None and seen_there.exact
+    assert "each group is written over what is there, 2 channels after the group before it, not 3" in seen_there.said
 
 
 @pytest.mark.parametrize("name", ["forward/1", "grads/0/output"])

@@ -20,6 +20,9 @@ MANY, COSTLY = 2**21, 2**26
 #: Right elements by which a prediction is checked
 MOST_SPARED = 2000
 WORDS = ("row", "column")
+#: What stands in the place of an image's border where nobody tests for it
+OF_MEMORY = ("what memory holds there: the neighbouring row of the channel",
+             "what memory holds there, of other channels and images too")
 #: Sizes of tiles, the large first: small ones explain the borders of large ones, too
 TILES = (64, 32, 16, 8, 4)
 
@@ -35,7 +38,9 @@ def borders(view: View, case: Case) -> Iterator[Seen]:
     if isinstance(right, Filter) and right.products > COSTLY:
         return
     images = [("", *one) for one in _extended(right.x.value, right.layer.padding)]
-    for where, said, image in (*images, *_at_one_side(view, right)):
+    sides = _at_one_side(view, right) if isinstance(right, Forward) else _memory_at_sides(
+        right.x.value, right.layer.padding)
+    for where, said, image in (*images, *sides):
         other = with_layer(right, padding=(0, 0)).replaced(x=Bounded(image))
         rest = view.rest(other.at(view.at))
         if rest <= EXACT and not _spares(view, other):
@@ -66,10 +71,26 @@ def _of_gradients(view: View, right: Data) -> Iterator[Seen]:
     shape = (*right.shape[:2], *(n + 2 * more for n, more in zip(right.shape[2:], by, strict=True)))
     n, c, i, j = view.place
     at = np.ravel_multi_index((n, c, i + by[0], j + by[1]), shape)
-    for said, dz in _extended(right.dz.value, (reach[0], reach[1])):
-        yield Seen(f"it is what dz gives that goes on beyond its border with {said}, in place of 0",
+    around = (reach[0], reach[1])
+    images = [("", *one) for one in _extended(right.dz.value, around)]
+    for where, said, dz in (*images, *_memory_at_sides(right.dz.value, around)):
+        yield Seen(f"it is what dz gives that goes on beyond its border{where} with {said}, in place of 0",
                    "how outputs outside of the image are told from those inside: rows and columns each need a check",
                    view.rest(right.replaced(shape=shape, dz=Bounded(dz)).at(at)))
+
+
+def _memory_at_sides(x: Array, padding: tuple[int, int]) -> Iterator[tuple[str, str, Array]]:
+    """What memory holds beyond one side, which alone is not tested: the end of the next row, channel or image."""
+    (height, width), (p, q) = x.shape[2:], padding
+    i, j = np.meshgrid(np.arange(-p, height + p), np.arange(-q, width + q), indexing="ij")
+    rows, columns = (i >= 0) & (i < height), (j >= 0) & (j < width)
+    sides = {"at the right": rows & (j >= width), "at the left": rows & (j < 0),
+             "at the bottom": columns & (i >= height), "at the top": columns & (i < 0)}
+    for said, image in _extended(x, padding):
+        if said in OF_MEMORY:
+            for side, beyond in sides.items():
+                if beyond.any():
+                    yield f" {side}", said, image * ((rows & columns) | beyond)
 
 
 def _extended(x: Array, padding: tuple[int, int]) -> Iterator[tuple[str, Array]]:
@@ -79,13 +100,13 @@ def _extended(x: Array, padding: tuple[int, int]) -> Iterator[tuple[str, Array]]
     flat = i * width + j
     in_plane = (flat >= 0) & (flat < height * width)
     planes = x.reshape(n, c, -1)[:, :, np.where(in_plane, flat, 0)]
-    yield "what memory holds there: the neighbouring row of the channel", planes * in_plane
+    yield OF_MEMORY[0], planes * in_plane
     rows = (i >= 0) & (i < height)
     yield "the neighbouring row at its left and right", planes * (in_plane & rows)
     whole = np.arange(n * c)[:, None, None] * (height * width) + flat
     inside = (whole >= 0) & (whole < x.size)
     memory = np.where(inside, x.reshape(-1)[np.where(inside, whole, 0)], 0.0)
-    yield "what memory holds there, of other channels and images too", memory.reshape(n, c, *flat.shape)
+    yield OF_MEMORY[1], memory.reshape(n, c, *flat.shape)
 
     def pad(given: Array, sides: tuple[int, int, int, int], mode: str) -> Array:
         top, bottom, left, right = sides
@@ -111,12 +132,10 @@ def _extended(x: Array, padding: tuple[int, int]) -> Iterator[tuple[str, Array]]
                    np.where(inner, pad(x, (p, p, q, q), "constant"), pad(before, (p, p, q, q), "edge")))
 
 
-def _at_one_side(view: View, right: Forward | Filter) -> Iterator[tuple[str, str, Array]]:
+def _at_one_side(view: View, right: Forward) -> Iterator[tuple[str, str, Array]]:
     """The same at one side of the border alone, as far as the padding or by one pixel, where outputs are wrong that
     reach beyond this side only.
     """
-    if not isinstance(right, Forward):
-        return
     for axis, (used, size) in enumerate(zip(view.used()[2:], view.right.shape[2:], strict=True)):
         pad, length = right.layer.padding[axis], right.x.value.shape[2 + axis]
         if not 0 < pad < length or not used.size or used.size > size // 2:

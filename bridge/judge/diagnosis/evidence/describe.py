@@ -45,6 +45,7 @@ from bridge.judge.diagnosis.evidence.planes import planes
 from bridge.judge.diagnosis.evidence.proportions import proportions
 from bridge.judge.diagnosis.evidence.reach import reach
 from bridge.judge.diagnosis.evidence.slices import copies, mixtures, moved
+from bridge.judge.diagnosis.evidence.transforms import wrong_transforms
 from bridge.judge.diagnosis.evidence.values import constants, functions, levels, unnamed
 from bridge.judge.diagnosis.evidence.view import AXES, EXACT, MOST, Array, Seen, View
 from bridge.judge.diagnosis.formulas import Criterion
@@ -125,7 +126,8 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
     direct += [] if case.updating is not None else _seen(view, late)
     makers = (derivatives, residuals, cross_entropy_gradients, changed, proportional,
               partial(swapped, tensors=tensors), input_parts, terms, frames, image_strides, of_other_batches, padded,
-              borders, tiles, reach, counted, folded, without_images, across_groups, untested, wider)
+              borders, tiles, reach, counted, folded, without_images, across_groups, wrong_transforms, untested,
+              wider)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)

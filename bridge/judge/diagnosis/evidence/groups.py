@@ -28,6 +28,7 @@ def across_groups(view: View, case: Case) -> Iterator[Seen]:
     if not isinstance(right, Forward | Data) or right.layer.groups == 1:
         return
     yield from _filters_of_others(view, right)
+    yield from _written_elsewhere(view, right)
     layer = right.layer
     cg, kg = layer.in_channels // layer.groups, layer.out_channels // layer.groups
     w = np.zeros((layer.out_channels, layer.in_channels, *layer.kernel_size))
@@ -61,6 +62,29 @@ def _filters_of_others(view: View, right: Forward | Data) -> Iterator[Seen]:
     of_each = np.stack([right.replaced(w=np.concatenate([w] * groups)).at(view.at) for w in np.split(right.w, groups)])
     group = view.place[1] // (view.right.shape[1] // groups)
     yield from _chosen(view, of_each, group, "filters", "the offset of the filters of each group")
+
+
+def _written_elsewhere(view: View, right: Forward | Data) -> Iterator[Seen]:
+    """Groups that begin where those of the other side of the convolution do: further on, into the next image, or
+    nearer, one over the other.
+    """
+    layer, value = right.layer, view.right
+    count, what = (layer.in_channels, "input") if isinstance(right, Forward) else (layer.out_channels, "output")
+    own, apart = value.shape[1] // layer.groups, count // layer.groups
+    if apart == own:
+        return
+    groups = value.reshape(len(value), layer.groups, own, -1)
+    for over in (False, True):
+        memory = np.zeros((len(value) * value.shape[1] + layer.groups * max(apart, own), groups.shape[-1]))
+        for i, image in enumerate(groups):
+            for g, channels in enumerate(image):
+                first = i * value.shape[1] + g * apart
+                memory[first : first + own] = channels if over else memory[first : first + own] + channels
+        predicted = memory[: len(value) * value.shape[1]].reshape(value.shape)
+        how = "written over" if over else "added to"
+        yield Seen(f"each group is {how} what is there, {apart} channels after the group before it, not {own}: as many "
+                   f"as it has {what} channels",
+                   "the offset of each group's channels in what is written", view.rest(predicted.reshape(-1)[view.at]))
 
 
 def _operands_of_others(view: View, right: Filter) -> Iterator[Seen]:
