@@ -237,6 +237,8 @@ def is_product(model: Model, name: str) -> bool:
     """
     sort, _, rest = name.partition("/")
     layer, _, what = rest.partition("/")
-    if sort == "forward" or what in ("weight", "bias"):
-        return any(isinstance(node, LAYERS) for node in model.graph.nodes if node.name == layer)
-    return sort == "grads" and any(isinstance(node, LAYERS) for node in model.graph.nodes if layer in node.inputs)
+    if sort not in ("forward", "grads"):
+        return False
+    makes = sort == "forward" or what in ("weight", "bias")
+    return any(isinstance(node, LAYERS) for node in model.graph.nodes
+               if (node.name == layer if makes else layer in node.inputs))
