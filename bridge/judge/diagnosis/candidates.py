@@ -33,6 +33,9 @@ from bridge.judge.diagnosis.updating import Updating
 
 Array = np.ndarray
 
+#: Other layers whose outputs are tried, the nearest first
+MOST_OTHERS = 8
+
 #: Images of a batch up to which parts of it are tried
 MOST_IMAGES = 8
 
@@ -87,6 +90,7 @@ def operation_faults(case: Case) -> Hypotheses:
         yield from in_lower_precision(right)
         yield from _other_dropout(case, right)
         yield from _earlier_inputs(case, right)
+        yield from _inputs_of_others(case, right)
     elif isinstance(right, Sum):
         yield from sum_faults(right, lambda part: operation_faults(replace(case, right=part)))
     elif isinstance(right, Forward):
@@ -243,6 +247,23 @@ def _earlier_inputs(case: Case, right: Formula) -> Hypotheses:
         if old is not None:
             inputs = (*right.inputs[:i], Bounded(old), *right.inputs[i + 1 :])
             yield hypothesis("previous_step", f"{name} of the step before", right.replaced(inputs=inputs))
+
+
+def _inputs_of_others(case: Case, right: Formula) -> Hypotheses:
+    """An output of another layer in the place of an input."""
+    graph = case.graph
+    nodes = [node.name for node in graph.model.graph.nodes]
+    near = sorted((name for name in nodes if graph.given(f"forward/{name}") and name not in right.node.inputs),
+                  key=lambda name: abs(nodes.index(name) - nodes.index(right.node.name)))[:MOST_OTHERS]
+    for i, own in enumerate(right.inputs):
+        for name in near:
+            tensor = f"forward/{name}"
+            # Forward nothing is known yet of what comes after
+            if graph.pair.shapes[tensor] == own.value.shape and (
+                    right.dy is not None or nodes.index(name) < nodes.index(right.node.name)):
+                inputs = (*right.inputs[:i], graph.value(tensor), *right.inputs[i + 1 :])
+                yield hypothesis("other_layer", f"{tensor} in place of {right.node.inputs[i]}",
+                                 right.replaced(inputs=inputs))
 
 
 def _previous_mask(case: Case, right: ReluBackward) -> Hypotheses:

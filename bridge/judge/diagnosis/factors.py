@@ -17,6 +17,9 @@ SMALL = (1.0, 2.0, 0.5, 4.0, 0.25, 3.0, 1 / 3)
 #: Largest denominator of a fraction that is short
 SHORT = 16
 
+#: Numbers to whose multiples rows of memory are padded
+PITCHES = (4, 8, 16, 32, 64, 128)
+
 #: Elements of a tensor that are proportional to another by chance
 FEW = 4
 
@@ -73,7 +76,7 @@ def factor_detail(factor: float, dimensions: dict[str, int]) -> str:
     if said == "times 1":
         said = f"times 1 {'+' if factor > 1 else '-'} {abs(factor - 1):.2g}"
     if is_count(factor, dimensions):
-        return f"{said} (N/{dimensions['N'] / factor:.6g}, N = {dimensions['N']})"
+        return f"{said} (N/{dimensions['N'] / factor:.6g}, N = {dimensions['N']}{_rows(factor, dimensions)})"
     short = Fraction(factor).limit_denominator(SHORT)
     for sign, text in ((1, ""), (-1, "-")):
         for small, power in _combinations(dimensions):
@@ -86,6 +89,13 @@ def factor_detail(factor: float, dimensions: dict[str, int]) -> str:
                 read = f"{text}{_text(small, power)}{', ' + sizes if sizes else ''}"
                 return f"{said} ({read})"
     return f"{said} (no product of the dimensions)"
+
+
+def _rows(factor: float, dimensions: dict[str, int]) -> str:
+    """The length to which rows are padded, where they are counted so."""
+    w = dimensions.get("W", 0)
+    padded = [-(-w // multiple) * multiple for multiple in PITCHES if w % multiple]
+    return next((f": rows of W = {w} counted as {one}" for one in padded if abs(w / one - factor) <= 1e-5 * factor), "")
 
 
 def _text(small: float, power: tuple[tuple[str, int], ...]) -> str:
@@ -131,6 +141,9 @@ def _counts(dimensions: dict[str, int]) -> list[float]:
     if not n:
         return []
     wrong = {n + off for off in (-2, -1, 1, 2)}
+    if w and n % w == 0:
+        # Rows that are counted with what pads them to a multiple
+        wrong |= {n // w * -(-w // multiple) * multiple for multiple in PITCHES}
     if h and w and n % (h * w) == 0:
         wrong |= {n // (h * w) * (h + off) * (w + off) for off in (-4, -2, -1, 1, 2, 4)}
     return [n / one for one in wrong if one > 0 and one != n]

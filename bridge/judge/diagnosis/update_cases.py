@@ -57,9 +57,16 @@ def new_weights_case(
     settings = pair.optimizer_of(parameter, step)
     updating = Updating(settings, parameter, weights, gradients, errors, others, after, pair.u, trained, rates,
                         tuple(pair.optimizer_at(k).lr for k in steps), _norms(pair, steps), pair.batch_shape[0],
-                        len(pair.start) - len(pair.frozen), _before(pair, [*others], steps[:-1]))
+                        len(pair.start) - len(pair.frozen), _before(pair, [*others], steps[:-1]),
+                        _weights(pair, [*others], step))
     right = updating.right()
     return Case(f"optimizer/{parameter}", graph, right, after, updating=updating)
+
+
+def _weights(pair: FilePair, names: list[str], step: int) -> dict[str, Array]:
+    """Weights of other parameters before this step; empty where the file lacks them."""
+    known = pair.start if step == 0 else pair.parameters(pair.candidate, step)
+    return {} if known is None else {name: known[name].astype(np.float64) for name in names}
 
 
 def _before(pair: FilePair, others: list[str], steps: list[int]) -> dict[str, list[tuple[Array, Array]]]:

@@ -270,6 +270,11 @@ def _momenta(case: Updating, sgd: Sgd) -> Hypotheses:
         yield hypothesis("momentum", said, inside.by(replace(sgd, weight_decay=0.0), stepped))
     for name in case.before:
         yield hypothesis("momentum", f"the buffer is that of {name}", case.with_memory_of(name))
+    for name in case.others_weights:
+        if len(case.before.get(name, ())) == len(case.weights) - 1:
+            for after in (True, False):
+                said = f"one buffer with {name}, which is updated {'before' if after else 'after'} it"
+                yield hypothesis("momentum", said, case.sharing_memory_with(name, after=after))
     if sgd.dampening:
         damped = case.by(sgd, first=1 - sgd.dampening)
         yield hypothesis("momentum", "dampening in the first step too", damped)

@@ -36,7 +36,9 @@ class Updating:
     norms : Euclidean norms of the gradients of all parameters together, of each step; empty where one is not known
     images : in a batch
     parameters : how many are updated in each step
-    before : weights and gradients of other parameters of the same shape at the steps before this one, by name
+    before : weights and gradients of other parameters of the same shape at the steps before this one, by name; as many
+        as of this parameter, or none
+    others_weights : weights of this step of the parameters in `others`
     """
 
     settings: Optimizer
@@ -54,6 +56,7 @@ class Updating:
     images: int = 1
     parameters: int = 1
     before: Mapping[str, list[tuple[Array, Array]]] = field(default_factory=dict)
+    others_weights: Mapping[str, Array] = field(default_factory=dict)
 
     def right(self) -> Given:
         """Return the new weights by the right rule."""
@@ -103,6 +106,25 @@ class Updating:
                 w, rounded = update.new_weights(self.settings, w, direction, self.u)
                 error = error + rounded
         return Given(w.shape, w, error)
+
+    def sharing_memory_with(self, other: str, *, after: bool) -> Given:
+        """Return the new weights if both parameters use one momentum buffer.
+
+        Parameters
+        ----------
+        after : this one is updated after the other
+        """
+        memory, taken = Momentum(), (np.zeros(1), np.zeros(1))
+        theirs = [*self.before.get(other, []), (self.others_weights[other], self.others[other])]
+        own = list(zip(self.weights, self.gradients, self.errors, strict=True))
+        for (w, gradient, error), (w_other, g_other) in zip(own, theirs, strict=True):
+            if after:
+                memory.direction(self.settings, self.name, w_other, (g_other, np.zeros(1)), self.u)
+            taken = memory.direction(self.settings, self.name, w, (gradient, error), self.u)
+            if not after:
+                memory.direction(self.settings, self.name, w_other, (g_other, np.zeros(1)), self.u)
+        value, bound = update.new_weights(self.settings, self.weights[-1], taken, self.u)
+        return Given(value.shape, value, bound)
 
     def with_memory_of(self, other: str) -> Given:
         """Return the new weights if the optimiser finds what it remembers of another parameter; it is momentum."""

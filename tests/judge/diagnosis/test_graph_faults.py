@@ -101,6 +101,9 @@ MISTAKES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
         1 - t["forward/tanh"] ** 2 + t["forward/sigmoid"]), "the factor 1 - y is missing"),
     ("grads/square/output", lambda t: t["grads/add/output"] * (
         1 - t["forward/tanh"] + t["forward/sigmoid"] * (1 - t["forward/sigmoid"])), "1 - y, without the square"),
+    ("forward/tanh", lambda t: 2 * t["forward/square"].sigmoid() - 1, "tanh of x/2, as 2*sigmoid(x) - 1 is"),
+    ("grads/norm/output", lambda t: torch.where(t["forward/first"] > 0, 1.0, 0.2) * t["grads/leaky/output"],
+     "forward/first in place of norm"),
     ("forward/add", lambda t: t["forward/tanh"] - t["forward/sigmoid"], "the difference of its inputs"),
     ("forward/add", lambda t: t["forward/tanh"], "the first input alone"),
     ("forward/flatten", lambda t: t["forward/add"].permute(0, 2, 3, 1).flatten(1),
@@ -194,6 +197,8 @@ OF_STATE: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
      "running statistics with momentum 0.1"),
     ("state/moving/running_var", lambda t: torch.ones(4), "running statistics as before, without this batch"),
     ("state/moving/running_var", variance, "running statistics of this batch alone"),
+    ("state/moving/running_var", lambda t: 1 / (variance(t, unbiased=False) + 1e-5).sqrt(),
+     "mean and inverse deviation of this batch, as they are kept for the backward pass"),
     ("state/moving/running_var", lambda t: running(running(torch.ones(4), variance(t)), variance(t)),
      "running statistics that take in the batch twice"),
     ("state/moving/running_var", lambda t: torch.ones(4) + 0.25 * variance(t), "without the factor 1 - momentum"),

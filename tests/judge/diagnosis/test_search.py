@@ -70,6 +70,13 @@ class TestFactors:
         assert is_count(factor, dimensions)
         assert factor_detail(factor, dimensions) == "times 0.839161 (N/1716, N = 1440)"
 
+    def test_rows_that_are_counted_with_their_padding(self) -> None:
+        dimensions = {"N": 3 * 24 * 28, "H": 24, "W": 28}
+        x = np.arange(1.0, 100)
+        factor = fitted(x, 0.875 * x, dimensions)
+        assert factor is not None and is_count(factor, dimensions)
+        assert factor_detail(factor, dimensions) == "times 0.875 (N/2304, N = 2016: rows of W = 28 counted as 32)"
+
     def test_one_number_is_proportional_to_everything(self) -> None:
         right, dimensions = np.array([0.3]), {"N": 1536}
         assert fitted(right, 0.7773 * right, dimensions) is None

@@ -247,6 +247,37 @@ def test_momentum_of_another_parameter(tmp_path: Path) -> None:
                        "optimizer/2/bias": "the buffer is that of 0/bias"}
 
 
+def test_one_momentum_buffer_for_two_parameters(tmp_path: Path) -> None:
+    """A cache that is keyed by the size gives both biases the same buffer."""
+    def two() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Conv2d(1, 5, 3), torch.nn.ReLU(), torch.nn.Conv2d(5, 5, 3))
+
+    def shared(self: GraphOperations, name: str, w: torch.Tensor, g: torch.Tensor, sgd: Sgd) -> torch.Tensor:
+        kept = self.memory.setdefault(name if w.ndim > 1 else "bias", {})
+        kept["v"] = sgd.momentum * kept["v"] + g if kept else g
+        return w - sgd.lr * kept["v"]
+
+    fixture, _ = make(tmp_path, model=two, momentum=0.9)
+    findings = said(fixture, train_graph(fixture, tmp_path / "result.h5", replaced(sgd=shared))).findings
+    details = {one.name: one.explanations[0].detail for one in findings if one.explanations}
+    assert details == {"optimizer/2/bias": "one buffer with 0/bias, which is updated before it",
+                       "optimizer/0/bias": "one buffer with 2/bias, which is updated after it"}
+
+
+def test_elements_behind_the_last_block_are_not_updated(tmp_path: Path) -> None:
+    """A grid of whole blocks of 32: nearly all of the channels that hold the rest are wrong."""
+    fixture, _ = make(tmp_path, momentum=0.9, weight_decay=0.01)
+
+    def blocks(self: Operations, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        new, full = Operations.update(self, name, w, g), w.numel() // 32 * 32
+        return torch.cat([new.reshape(-1)[:full], w.reshape(-1)[full:]]).reshape(w.shape)
+
+    found = {one.name: one for one in said(fixture, train(fixture, tmp_path / "blocks.h5", update(blocks))).findings}
+    seen = found["optimizer/two/weight"].seen
+    assert seen is not None
+    assert "right but for the step (w - w')/lr: in the last 20 elements in memory it is 0" in seen.said
+
+
 def test_a_learning_rate_inside_the_buffer_shows_when_it_changes(tmp_path: Path) -> None:
     def inside(self: GraphOperations, name: str, w: torch.Tensor, g: torch.Tensor, sgd: Sgd) -> torch.Tensor:
         g = sgd.lr * (g + sgd.weight_decay * w)

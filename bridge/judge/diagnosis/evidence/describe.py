@@ -232,13 +232,15 @@ def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Se
     """What is seen of an operand."""
     where = place(operand)
     best = chosen(_seen(operand, late)) if operand.error > 0 else None
-    if best is None:
-        wrong = np.flatnonzero(operand.wrong)
-        if 8 <= wrong.size < 0.9 * operand.at.size:
-            part = View(operand.found, operand.right, operand.bound, operand.axes, operand.others, operand.operands,
-                        operand.dimensions, wrong[:MOST])
-            best = chosen(_seen(part, late, _of_wrong(part)))
-            where = _among(operand)
+    wrong = np.flatnonzero(operand.wrong)
+    if (best is None or not best.exact) and 8 <= wrong.size < operand.at.size:
+        part = View(operand.found, operand.right, operand.bound, operand.axes, operand.others, operand.operands,
+                    operand.dimensions, wrong[:MOST])
+        # Of few that are spared only zeros are told from what is said of all
+        few = wrong.size < 0.9 * operand.at.size
+        of_part = chosen(_seen(part, late, _of_wrong(part) if few else (constants,)))
+        if (of_part is not None and of_part.exact) or (best is None and few):
+            best, where = of_part, _among(operand)
     if best is not None:
         said = f"right but for {words}: {where}{' ' if where else ''}{best.said}"
         # A factor of the kernel is one of what it meets

@@ -73,6 +73,10 @@ def _running(node: BatchNorm2d) -> Wrong:
             yield "statistics", f"running statistics with momentum {momentum:g}", replace(node, momentum=momentum)
     yield "statistics", "running statistics as before, without this batch", kept(lambda old, new: old)
     yield "statistics", "running statistics of this batch alone", kept(lambda old, new: new)
+    yield "statistics", "mean and inverse deviation of this batch, as they are kept for the backward pass", changed(
+        node, new_state=lambda xs, w: {
+            "running_mean": node.batch_statistics(xs[0], w)["running_mean"],
+            "running_var": node._normalised(xs[0], w)[1].reshape((node.num_features,))})
     yield "statistics", "running statistics that take in the batch twice", kept(
         lambda old, new: (old * (1 - m) + new * m) * (1 - m) + new * m)
     yield "statistics", "running statistics to which the batch's part is added, without the factor 1 - momentum", kept(

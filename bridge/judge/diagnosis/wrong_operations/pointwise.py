@@ -60,6 +60,7 @@ def sigmoid(node: Sigmoid) -> Wrong:
     yield "activation", "the derivative at y in place of z", backward_only(
         node, lambda dy, y: dy * (y.sigmoid() * (1.0 - y.sigmoid())))
     yield "activation", "tanh", changed(node, forward=lambda xs, w: xs[0].tanh())
+    yield from _of_other_argument(node, {"2x": 2.0, "x/2": 0.5, "-x": -1.0})
 
 
 def tanh(node: Tanh) -> Wrong:
@@ -71,3 +72,16 @@ def tanh(node: Tanh) -> Wrong:
     yield "activation", "the derivative at y in place of z", backward_only(
         node, lambda dy, y: dy * (1.0 - y.tanh() * y.tanh()))
     yield "activation", "the sigmoid", changed(node, forward=lambda xs, w: xs[0].sigmoid())
+    yield from _of_other_argument(node, {"x/2, as 2*sigmoid(x) - 1 is": 0.5, "2x": 2.0, "-x": -1.0})
+
+
+def _of_other_argument(node: Sigmoid | Tanh, arguments: dict[str, float]) -> Wrong:
+    """The function of x times a number, and its derivative."""
+    for said, times in arguments.items():
+        def forward(xs: Numbers, w: Parameters, times: float = times) -> Number:
+            return node.forward([xs[0] * times], w)
+
+        def backward(dy: Number, xs: Numbers, w: Parameters, times: float = times) -> Gradients:
+            return [node.backward(dy, [xs[0] * times], w)[0][0] * times], {}
+
+        yield "activation", f"{node.kind} of {said}", changed(node, forward=forward, backward=backward)
