@@ -532,6 +532,23 @@ def test_a_copy_that_has_not_arrived(lab: Lab, tmp_path: Path) -> None:
     assert "if in the first image (0 of 4), rows 2 to 5 of 9, columns 3 to 6 of 12 it is that of image 2" in found.said
 
 
+def test_an_input_that_the_output_betrays(tmp_path: Path) -> None:
+    """An input of 8 bits makes the output, which shows its pixels, and the filter gradient, which does not."""
+    fixture, right = make(tmp_path, model=lambda: torch.nn.Sequential(torch.nn.Conv2d(1, 6, 3, padding=1)))
+    lab = Lab(fixture, right)
+    x = lab.graph().value("input").value
+    coarse = Bounded(x.min() + np.rint((x - x.min()) * 255 / np.ptp(x)) * np.ptp(x) / 255)
+    names = ("forward/0", "grads/0/weight")
+    wrong = {name: lab.graph().operation(name).replaced(x=coarse).values() for name in names}
+    lab.close()
+    spoilt = Lab(fixture, plant(right, tmp_path / "wrong.h5", {
+        f"steps/0/{name}": lambda _, new=new: new.astype(np.float32) for name, new in wrong.items()}))
+    found = seen(spoilt, names[1], spoilt.right(names[1]))
+    spoilt.close()
+    assert found is not None and found.exact
+    assert "from the input that forward/0 shows to be in use" in found.said
+
+
 def test_padded_memory_that_is_copied_as_dense(lab: Lab) -> None:
     for block, pitch, said in ((12, 16, "rows of 12 numbers begin 16"), (540, 544, "images of 540 numbers begin 544")):
         a = lab.right(A)

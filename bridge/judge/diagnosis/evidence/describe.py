@@ -38,7 +38,16 @@ from bridge.judge.diagnosis.evidence.losses import (
 from bridge.judge.diagnosis.evidence.masks import masks
 from bridge.judge.diagnosis.evidence.memory import pitches, running_sums, strides, taps
 from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned, untested
-from bridge.judge.diagnosis.evidence.operands import changed, padded, proportional, recovered, swapped, terms, wider
+from bridge.judge.diagnosis.evidence.operands import (
+    changed,
+    input_in_use,
+    padded,
+    proportional,
+    recovered,
+    swapped,
+    terms,
+    wider,
+)
 from bridge.judge.diagnosis.evidence.orders import blocked, orders
 from bridge.judge.diagnosis.evidence.places import place
 from bridge.judge.diagnosis.evidence.planes import planes
@@ -127,7 +136,7 @@ def _best(case: Case, view: View, tensors: dict[str, Array], late: Callable[[], 
     makers = (derivatives, residuals, cross_entropy_gradients, changed, proportional,
               partial(swapped, tensors=tensors), input_parts, terms, frames, image_strides, of_other_batches, padded,
               borders, tiles, reach, counted, folded, without_images, across_groups, wrong_transforms, untested,
-              wider)
+              wider, input_in_use)
     for maker in makers:
         for one in maker(view, case):
             direct.append(one)

@@ -240,6 +240,27 @@ def _inputs(view: View, right: Forward, tensors: dict[str, Array]) -> Iterator[t
         yield "the input", View(used, x, np.full(1, 2e-5 * size), AXES["nchw"], _same(tensors, x))
 
 
+def input_in_use(view: View, case: Case) -> Iterator[Seen]:
+    """Yield a filter gradient by the input that the layer's own output betrays, where that is another one."""
+    right, graph = case.right, case.graph
+    name = f"forward/{right.layer.name}" if isinstance(right, Filter) else ""
+    z = graph.own(name) if name and graph.given(name) else None
+    if z is None or not isinstance(right, Filter) or _costly(right):
+        return
+    made, x, layer = graph.operation(name), right.x.value, replace(right.layer, bias=False)
+    if not isinstance(made, Forward) or z.size < 2 * x.size or x.size * layer.out_channels > PIXELS_OF_INPUT:
+        return
+    truth, error = made.full(graph.arithmetic), float(np.linalg.norm(z - made.values()))
+    if (np.abs(z - truth.value) <= (0 if truth.error is None else truth.error)).all():
+        return
+    z = z if made.b is None else z - made.b[:, None, None]
+    forward = made.replaced(layer=layer, b=None)
+    used = _least_squares(forward, Data(x.shape, layer, Bounded(np.zeros(z.shape)), made.w), z, x)
+    if np.linalg.norm(forward.replaced(x=Bounded(used)).values() - z) <= LEFT * error:
+        yield Seen(f"it follows from the input that {name} shows to be in use, which is another one: one cause makes "
+                   "both wrong", f"what is said of {name}", view.rest(right.replaced(x=Bounded(used)).at(view.at)))
+
+
 def _least_squares(forward: Forward, back: Data, z: Array, start: Array) -> Array:
     """The x of the least |forward(x) - z|, by conjugate gradients on the normal equations."""
     x = start.copy()
