@@ -35,13 +35,13 @@ HEADINGS = ("layer", "step", FORWARD, FILTER, DATA, "gap / C", "T", "wrong")
 
 
 def cells(one: Adjoint) -> list[str]:
-    """Return the cells of a row of the table, a convolution of a step."""
+    """Return the cells of a row of the table, a layer of a step."""
     shown = [f"{one.sides[name].value:.7g}" if name in one.sides else "" for name in MADE_BY]
     return [one.layer, str(one.step), *shown, f"{one.gap:.1e}", short(one.largest), one.implicated]
 
 
 def table(found: list[Adjoint]) -> Table:
-    """Return a table with a row for each convolution and step."""
+    """Return a table with a row for each layer and step."""
     rows = Table(box=None, header_style="bold", pad_edge=False)
     for heading in HEADINGS:
         rows.add_column(heading, justify="left" if heading in ("layer", "wrong") else "right", overflow="fold")
@@ -55,8 +55,8 @@ def series(found: list[Adjoint]) -> Series:
     answers = [Answer(f"{one.layer}, step {one.step}", one.outcome,
                       f"T = {short(one.largest)}{f': {one.implicated}' if one.implicated else ''}") for one in found]
     outcome = worst(one.outcome for one in found)
-    return Series("identities", "<dz, z - b> = <w, dw> = <x, dx>, for every convolution", outcome, conclusion(found),
-                  answers, HEADINGS, [cells(one) for one in found])
+    identity = "<dz, z - b> = <w, dw> = <x, dx>, for every convolution and linear layer"
+    return Series("identities", identity, outcome, conclusion(found), answers, HEADINGS, [cells(one) for one in found])
 
 
 def to_dict(one: Adjoint) -> dict[str, Any]:
@@ -71,9 +71,10 @@ def parser() -> argparse.ArgumentParser:
     p = new_parser(
         "bridge.identities",
         "Check the tensors of RESULT against each other; no right values are needed.\n\n"
-        "For every convolution z = w * x + b, with the gradients dz, dw and dx of the loss, the three scalar products "
-        "<dz, z - b> = <w, dw> = <x, dx> are equal up to rounding: they are computed by the forward pass, the filter "
-        "gradient and the data gradient. If two agree, the third pass is wrong.\n\n"
+        "For every convolution (also transposed) and linear layer z = w * x + b, with the gradients dz, dw and dx of "
+        "the loss, the three scalar products <dz, z - b> = <w, dw> = <x, dx> are equal up to rounding: they are "
+        "computed by the forward pass, the filter gradient and the data gradient. If two agree, the third pass is "
+        "wrong.\n\n"
         "Only one projection of each tensor is seen: a consistent result may still be wrong. python -m bridge.compare "
         "decides that.", EXIT_CODES)
     p.add_argument("fixture", metavar="FIXTURE", help="file of the reference; its batches and first weights are read")

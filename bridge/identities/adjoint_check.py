@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Do the candidate's own tensors agree with each other? The adjoint identity of every convolution.
+"""Do the candidate's own tensors agree with each other? The adjoint identity of every convolution and linear layer.
+
+A transposed convolution is one whose output and input have changed places, a linear layer one of a single tap.
 
 A convolution ``z = conv(x, w) + b`` is linear in x and in w, so for right tensors
 
@@ -34,9 +36,12 @@ from bridge.judge.measure.outcome import Outcome, worst
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle.error_model import rounding_factor
 from bridge.operations.graph import INPUT
+from bridge.operations.products import ConvTranspose2d, Linear
 
 Array = np.ndarray
 
+#: Layers that are linear in their input and in their weights
+Layer = Conv2d | ConvTranspose2d | Linear
 #: Relative error of one of our own float64 sums: numpy adds pairwise
 OWN_SUM = 32 * 2.0**-53
 
@@ -44,22 +49,22 @@ OWN_SUM = 32 * 2.0**-53
 def adjoint_identities(
     fixture: str | os.PathLike[str], result: str | os.PathLike[str], progress: Report | None = None
 ) -> list[Adjoint]:
-    """Return the identity of every convolution in every step for which the files hold enough.
+    """Return the identity of every such layer in every step for which the files hold enough.
 
     Parameters
     ----------
     fixture : gives the batches and the first weights
     result : the candidate's file
-    progress : called as ``progress(done, total)`` after every convolution
+    progress : called as ``progress(done, total)`` after every layer
 
     Raises
     ------
     FileError
-        If a file is unreadable, the two do not belong together, or there is no convolution to check.
+        If a file is unreadable, the two do not belong together, or there is no layer to check.
     """
     with ExchangeFile(fixture) as reference, ExchangeFile(result) as candidate, np.errstate(all="ignore"):
         pair = FilePair(reference, candidate)
-        work = [(k, layer) for k in range(pair.steps) for layer in pair.model.graph.nodes if isinstance(layer, Conv2d)]
+        work = [(k, layer) for k in range(pair.steps) for layer in pair.model.graph.nodes if isinstance(layer, Layer)]
         found = []
         for done, (k, layer) in enumerate(work):
             weights = pair.start if k == 0 else pair.parameters(candidate, k)
@@ -69,18 +74,20 @@ def adjoint_identities(
                 progress(done + 1, len(work))
     if not found:
         raise FileError(
-            f"{os.fspath(result)}: the adjoint identity needs a convolution's dz (grads/<layer>/output), its input and "
-            "two of its output, weight gradient and input gradient: no layer has them"
+            f"{os.fspath(result)}: the adjoint identity needs a layer's dz (grads/<layer>/output), its input and two "
+            "of its output, weight gradient and input gradient: no convolution or linear layer has them"
         )
     return found
 
 
 class _Layer:
-    """One convolution of one step: its tensors, image by image."""
+    """One layer of one step: its tensors, image by image."""
 
-    def __init__(self, pair: FilePair, step: int, layer: Conv2d, weights: Parameters) -> None:
+    def __init__(self, pair: FilePair, step: int, layer: Layer, weights: Parameters) -> None:
         self.pair, self.layer, self.step = pair, layer, step
-        self.w = weights[f"{layer.name}/weight"].astype(np.float64)
+        self.turned = isinstance(layer, ConvTranspose2d)
+        self.conv = _convolution(layer)
+        self.w = weights[f"{layer.name}/weight"].astype(np.float64).reshape(self.conv.weight_shape)
         self.b = weights[f"{layer.name}/bias"].astype(np.float64)[:, None, None] if layer.bias else np.zeros((1, 1, 1))
         (before,) = layer.inputs
         self.first = before == INPUT
@@ -100,32 +107,39 @@ class _Layer:
         absolute, scale = np.zeros_like(self.w), 0.0
         for image in range(self.pair.batch_shape[0]):
             x, dz = self._input(image), self._read(f"grads/{name}/output", image)
-            c = convolution.backward_filter(np.abs(x), [np.abs(dz)], self.layer)[0]
+            c = self._absolute_products(x, dz)
             absolute, scale = absolute + c, scale + _sum(np.abs(self.w) * c)
             if FORWARD in sides:
-                sides[FORWARD].add(self._forward(image, x, dz))
+                z = self._read(wanted[FORWARD], image)
+                c, n = (self._back if self.turned else self._through)(x, (z.shape[1], z.shape[2]))
+                sides[FORWARD].add(self._projection(dz, z - self.b, c + np.abs(self.b), n + self.layer.bias))
             if DATA in sides:
-                sides[DATA].add(self._data(image, x, dz))
+                dx = self._read(self.input_gradient, image)
+                c, n = (self._through if self.turned else self._back)(dz, (x.shape[1], x.shape[2]))
+                sides[DATA].add(self._projection(x, dx, c, n))
         if FILTER in sides:
-            sides[FILTER] = self._filter(absolute, x.shape[1:], dz.shape[1:])
+            sides[FILTER] = self._filter(absolute, *((dz, x) if self.turned else (x, dz)))
         return Adjoint(name, self.step, sides, scale)
 
-    def _forward(self, image: int, x: Array, dz: Array) -> Projection:
-        z = self._read(f"forward/{self.layer.name}", image)
-        c = convolution.forward(np.abs(x), [np.abs(self.w)], self.layer)[0] + np.abs(self.b)
-        n = convolution.products_forward(self.layer, x.shape[1:], z.shape[1:]) + self.layer.bias
-        return self._projection(dz, z - self.b, c, n)
+    def _through(self, x: Array, size: tuple[int, int]) -> tuple[Array, Array]:
+        """Sums of absolute products of the convolution of an image, and how many products each has."""
+        c = convolution.forward(np.abs(x), [np.abs(self.w)], self.conv)[0]
+        return c, convolution.products_forward(self.conv, x.shape[1:], size)
 
-    def _data(self, image: int, x: Array, dz: Array) -> Projection:
-        dx = self._read(self.input_gradient, image)
-        size = (x.shape[1], x.shape[2])
-        c = convolution.backward_data(np.abs(dz), np.abs(self.w), self.layer, size)
-        return self._projection(x, dx, c, convolution.products_data(self.layer, size, dz.shape[1:]))
+    def _back(self, dz: Array, size: tuple[int, int]) -> tuple[Array, Array]:
+        """The same of its data gradient."""
+        c = convolution.backward_data(np.abs(dz), np.abs(self.w), self.conv, size)
+        return c, convolution.products_data(self.conv, size, dz.shape[1:])
 
-    def _filter(self, c: Array, size_in: tuple[int, int], size_out: tuple[int, int]) -> Projection:
-        path = f"steps/{self.step}/grads/{self.layer.name}/weight"
-        dw = self.pair.candidate.read(path, self.w.shape).astype(np.float64)
-        n = convolution.products_filter(self.layer, size_in, size_out) * self.pair.batch_shape[0]
+    def _absolute_products(self, x: Array, dz: Array) -> Array:
+        """The same of its filter gradient."""
+        x, dz = (np.abs(one) for one in ((dz, x) if self.turned else (x, dz)))
+        return convolution.backward_filter(x, [dz], self.conv)[0]
+
+    def _filter(self, c: Array, x: Array, dz: Array) -> Projection:
+        path, shape = f"steps/{self.step}/grads/{self.layer.name}/weight", self.layer.parameter_shapes()["weight"]
+        dw = self.pair.candidate.read(path, shape).astype(np.float64).reshape(self.w.shape)
+        n = convolution.products_filter(self.conv, x.shape[1:], dz.shape[1:]) * self.pair.batch_shape[0]
         return self._projection(self.w, dw, c, n)
 
     def _projection(self, a: Array, b: Array, c: Array, n: Array) -> Projection:
@@ -145,10 +159,23 @@ class _Layer:
 
     def _read(self, name: str, image: int) -> Array:
         path = f"steps/{self.step}/{name}"
-        return self.pair.candidate.read(path, self.pair.shapes[name], image).astype(np.float64)
+        return self._image(self.pair.candidate.read(path, self.pair.shapes[name], image).astype(np.float64))
 
     def _input(self, image: int) -> Array:
-        return self.pair.batch(self.step, "input", image) if self.first else self._read(self.input, image)
+        if not self.first:
+            return self._read(self.input, image)
+        return self._image(self.pair.batch(self.step, "input", image).astype(np.float64))
+
+    def _image(self, one: Array) -> Array:
+        """Features, the last axis of what a linear layer takes, as channels of pixels."""
+        return one.reshape(-1, one.shape[-1]).T[..., None] if isinstance(self.layer, Linear) else one
+
+
+def _convolution(layer: Layer) -> Conv2d:
+    """The convolution that a layer is; of a transposed one from its output to its input."""
+    if isinstance(layer, Linear):
+        return Conv2d(layer.name, layer.in_features, layer.out_features, (1, 1), bias=False)
+    return layer.convolution if isinstance(layer, ConvTranspose2d) else layer
 
 
 def _sum(values: Array) -> float:
@@ -160,7 +187,7 @@ def conclusion(found: list[Adjoint]) -> str:
     outcome = worst(one.outcome for one in found)
     if outcome is Outcome.ROUNDING:
         largest = max(one.largest for one in found)
-        return f"CONSISTENT: the adjoint identity holds in all {len(found)} convolutions; largest T = {short(largest)}."
+        return f"CONSISTENT: the adjoint identity holds in all {len(found)} layers; largest T = {short(largest)}."
     first = next(one for one in found if one.outcome is outcome)
     word = "BUG" if outcome is Outcome.BUG else "CANNOT TELL"
     lower = "" if outcome is Outcome.BUG else " A lower precision than declared can do this, too."

@@ -11,6 +11,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from bridge.common.errors import FileError
 from bridge.engine.library import extension
@@ -19,6 +21,7 @@ from bridge.identities import self_checks
 from bridge.identities.adjoint import MADE_BY
 from bridge.identities.adjoint_check import adjoint_identities, conclusion
 from bridge.judge.measure.outcome import Outcome, worst
+from bridge.validate.self_test.graph_candidate import train_graph
 from reference.export import export
 from reference.model import VariedCNN
 from reference.settings import ExportSettings
@@ -79,6 +82,47 @@ def test_the_odd_one_of_three_is_named(fixture: Path, result: Path, name: str, e
     assert conclusion(found).startswith("BUG: the adjoint identity fails in step 1")
 
 
+class Enlarged(nn.Module):
+    """Transposed convolutions with stride, groups and output padding, and a linear layer over the rows of images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 6, 3)
+        self.up = nn.ConvTranspose2d(6, 4, (3, 2), stride=(2, 1), padding=1, output_padding=(1, 0), groups=2)
+        self.last = nn.ConvTranspose2d(4, 2, 2, bias=False)
+        self.rows = nn.Linear(10, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rows(self.last(torch.relu(self.up(self.conv(x)))))
+
+
+@pytest.fixture(scope="module")
+def enlarged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    path = tmp_path_factory.mktemp("enlarged") / "fixture.h5"
+    export(path, ExportSettings(model=Enlarged, height=9, width=12, batch=2, steps=2, threads=1))
+    return path, train_graph(path, path.with_name("result.h5"))
+
+
+def test_transposed_convolutions_and_linear_layers_are_consistent(enlarged: tuple[Path, Path]) -> None:
+    found = adjoint_identities(*enlarged)
+    assert [one.layer for one in found] == 2 * ["conv", "up", "last", "rows"]
+    assert all(len(one.sides) == 3 and one.largest < 0.1 for one in found)
+
+
+@pytest.mark.parametrize(("name", "edit", "layer", "side"), [
+    ("grads/up/weight", lambda g: g[..., ::-1, :], "up", "<w, dw>"),
+    ("forward/up", lambda z: np.roll(z, 1, 2), "up", "<dz, z - b>"),
+    ("grads/conv/output", lambda g: g[..., ::-1], "up", "<x, dx>"),
+    ("grads/rows/weight", lambda g: g[::-1], "rows", "<w, dw>"),
+    ("grads/last/output", lambda g: g[..., ::-1], "rows", "<x, dx>"),
+])
+def test_the_odd_one_of_other_layers(enlarged: tuple[Path, Path], name: str, edit: Callable, layer: str, side: str,
+                                     tmp_path: Path) -> None:
+    found = adjoint_identities(enlarged[0], plant(enlarged[1], tmp_path / "wrong.h5", {f"steps/1/{name}": edit}))
+    said = {one.layer: one.implicated for one in found if one.outcome is Outcome.BUG}
+    assert said[layer] == f"{MADE_BY[side]} of {layer}: the other two agree"
+
+
 def test_nan_is_a_bug(fixture: Path, result: Path, tmp_path: Path) -> None:
     for name in ("grads/conv2/weight", "forward/conv2", "grads/relu1/output", "grads/conv2/output"):
         planted = plant(result, tmp_path / "nan.h5", {f"steps/0/{name}": wrong.element(np.nan)})
@@ -113,7 +157,7 @@ def test_a_lower_precision_is_no_bug(fixture: Path, bits: int, tmp_path: Path) -
 
 def test_the_command(fixture: Path, result: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert identities.main([str(fixture), str(result)]) == 0
-    assert "CONSISTENT: the adjoint identity holds in all 6 convolutions" in capsys.readouterr().out
+    assert "CONSISTENT: the adjoint identity holds in all 6 layers" in capsys.readouterr().out
     planted = plant(result, tmp_path / "w.h5", {"steps/0/grads/conv2/weight": np.negative})
     assert identities.main([str(fixture), str(planted)]) == 1
     assert "implicated is the filter gradient of conv2" in " ".join(capsys.readouterr().out.split())
