@@ -193,9 +193,7 @@ class _Doctor:
             explanations = self.steps.also_later(judged, explanations)
         if explanations and not updating:
             explanations = [self.steps.late(judged, explanations[0]), *explanations[1:]]
-        if explanations and explanations[0].kinds == (kind("learning_rate"),):
-            explanations = self.steps.rates(judged, explanations)
-        return explanations, runner_up
+        return self.steps.numbers(judged, explanations) if updating else explanations, runner_up
 
     def _described(self, search: Search, later: tuple[Case, ...] = ()) -> Seen | None:
         until = time.monotonic() + min(DESCRIBING, max(0.0, self.end - time.monotonic()))

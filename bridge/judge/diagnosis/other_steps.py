@@ -53,8 +53,8 @@ class OtherSteps:
                 ) -> list[Explanation]:
         """Return those that hold at every step at which the tensor is wrong, if there are any.
 
-        A number that was fitted, and what is said of few numbers, holds everywhere or is a coincidence; of a learning
-        rate that is another one at each step many numbers are needed.
+        A number that was fitted, and what is said of few numbers, holds everywhere or is a coincidence; of one that is
+        another one at each step many numbers are needed.
 
         Parameters
         ----------
@@ -92,14 +92,16 @@ class OtherSteps:
                 return False
         return bool(later)
 
-    def rates(self, judged: Judged, explanations: list[Explanation]) -> list[Explanation]:
-        """Return a rate that is wrong by another factor at each step, with all of them."""
+    def numbers(self, judged: Judged, explanations: list[Explanation]) -> list[Explanation]:
+        """Return a fitted number, a rate or a limit, that is another one at each step with all of them."""
+        if not (explanations and len(explanations[0].kinds) == 1 and _is_fitted(explanations[0])):
+            return explanations
         found = [(judged.step, explanations[0])]
         for other in self._cases.later(judged):
-            rates = [one for one in self._explained(other) if one.kinds == explanations[0].kinds]
-            if not rates:
+            numbers = [one for one in self._explained(other) if one.kinds == explanations[0].kinds]
+            if not numbers:
                 break
-            found.append((other.step, rates[0]))
+            found.append((other.step, numbers[0]))
         if len({one.detail for _, one in found}) == 1:
             return explanations
         said = "; ".join(f"step {step}: {one.detail}" for step, one in found[:4])
@@ -181,7 +183,7 @@ def _holds(one: Explanation, step: list[Explanation], size: int) -> bool:
     keys = {kind.key for kind in one.kinds}
     if _is_same(one, step):
         return True
-    if keys == {"learning_rate"}:
+    if len(keys) == 1 and keys <= FITTED:
         return size >= ENOUGH and any(other.kinds == one.kinds for other in step)
     # In the first step memory holds 0, later what was there before
     return keys <= KEEPING and any({kind.key for kind in other.kinds} <= KEEPING for other in step)

@@ -300,7 +300,9 @@ def _gradients(case: Updating) -> Hypotheses:
         yield hypothesis("precision", f"updated with the gradient rounded to {said}", case.by(settings, rounded))
     late = [np.zeros_like(own[0]), *own[:-1]]
     yield hypothesis("previous_step", LATE, case.by(settings, late))
-    for times, why in {2: "", case.images: ", once for each image of the batch"}.items():
+    # Without a memory and decay it is a learning rate
+    alone = isinstance(settings, Sgd) and not (settings.momentum or settings.weight_decay)
+    for times, why in {} if alone else {2: "", case.images: ", once for each image of the batch"}.items():
         if times > 1:
             yield hypothesis("wrong_tensor", f"updated {times} times in each step{why}", case.repeated(times))
     if len(own) > 1:

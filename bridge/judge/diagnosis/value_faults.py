@@ -111,8 +111,9 @@ def _zeros(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
     signs = [right, *_operands(base.operation)]
     regular = not _at_random(lost[used]) or any(
         _by_limit(lost[used], one[used]) or _by_sign(lost[used], one[used]) for one in signs)
-    if _frames(lost.reshape(shape)) or (factor == 1.0 and (
-            isinstance(base.operation, ReluBackward) or regular or _along_an_axis(lost.reshape(shape)))):
+    lost, there = lost.reshape(shape), used.reshape(shape)
+    if _frames(lost, there) or (factor == 1.0 and (
+            isinstance(base.operation, ReluBackward) or regular or _along_an_axis(lost, there))):
         return
     # Kept numbers are divided by the share that is kept, of a mask or of what it was drawn from
     probability = 1 - 1 / factor if factor != 1 else share
@@ -123,22 +124,29 @@ def _zeros(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
         yield base.then("dropout", said, Kept(shape, base.operation, kept, factor), fitted=True)
 
 
-def _along_an_axis(lost: Array) -> bool:
+def _along_an_axis(lost: Array, used: Array) -> bool:
     """So many whole rows, channels or taps are spared that chance did not do it."""
-    shares = (lost.mean(tuple(i for i in range(lost.ndim) if i != axis)) for axis in range(lost.ndim))
-    return any((1 - lost.mean()) ** ((share == 0).mean() * lost.size) < BY_CHANCE for share in shares)
+    share = np.count_nonzero(lost) / np.count_nonzero(used)
+    for axis in range(lost.ndim):
+        others = tuple(i for i in range(lost.ndim) if i != axis)
+        spared = used.sum(others)[~lost.any(others)]
+        if (1 - share) ** int(spared.sum()) < BY_CHANCE:
+            return True
+    return False
 
 
-def _frames(lost: Array) -> bool:
-    """What is kept is a rectangle of every image: the border is lost."""
+def _frames(lost: Array, used: Array) -> bool:
+    """What is kept is a rectangle of every image, and chance did not do it: the border is lost."""
     if lost.ndim != 4:
         return False
     some: Array = np.asarray(lost.any((0, 1)))
     rows, columns = (np.flatnonzero(~some.all(axis)) for axis in (1, 0))
     if not rows.size:
         return False
-    inside = some[rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1]
-    return inside.size < some.size and not inside.any()
+    part = np.s_[..., rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1]
+    spared, share = int(np.count_nonzero(used[part])), np.count_nonzero(lost) / np.count_nonzero(used)
+    framed = some[part].size < some.size and not some[part].any()
+    return bool(framed and some.size * (1 - share) ** spared < BY_CHANCE)
 
 
 def _at_random(lost: Array) -> bool:
