@@ -50,11 +50,9 @@ def test_the_shapes_take_the_paths_that_they_are_for() -> None:
     for case in UNFOLDED:
         assert set(ways(case, "float32")) == {"im2col and BLAS"}, case
     for group, dtype in itertools.product(GROUPS, DTYPES):
-        for case in GROUPS[group]:
-            product = group == "matrix products"
-            begins = [product, product, product and min(case.w[:2]) >= 8]
-            assert [way.startswith("as a matrix product") for way in ways(case, dtype)] == begins, case
-            assert all(way.startswith(("direct", "as a matrix product")) for way in ways(case, dtype)), case
+        begins = ("as a matrix product",)*2 + ("direct",) if group == "matrix products" else ("direct",)*3
+        assert all(way.startswith(begin) for case in GROUPS[group]
+                   for way, begin in zip(ways(case, dtype), begins, strict=True)), group
 
 
 @ALL_DTYPES

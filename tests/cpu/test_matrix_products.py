@@ -24,10 +24,10 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 @pytest.mark.parametrize("case", few(CASES, 5), ids=lambda case: case.name)
 @ALL_DTYPES
 def test_products_are_added_in_their_order(case: Case, dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the bit what the kernels of other convolutions give, whose sums of pixels are in other blocks."""
+    """To the bit what the kernels of other convolutions give; their filter gradients are sums of images."""
     t = tensors(case, dtype)
     monkeypatch.delenv(LANES_VARIABLE, raising=False)
-    assert ["matrix product" in way for way in ways(case, dtype)] == [True, True, min(case.w[:2]) >= 8]
+    assert ["matrix product" in way for way in ways(case, dtype)] == [True, True, False]
     found = fortran_convolution(case, t)
     monkeypatch.setenv(LANES_VARIABLE, "pixels")
     assert not any("matrix product" in way for way in ways(case, dtype))
@@ -38,11 +38,9 @@ def test_products_are_added_in_their_order(case: Case, dtype: str, level: str, m
         assert (np.abs(found[name] - right) <= bound).all(), name
 
 
-@pytest.mark.parametrize("channels", [(3, 2), (9, 8)])
-def test_sums_of_many_images_lose_no_digits(channels: tuple[int, int], level: str) -> None:
+def test_sums_of_many_images_lose_no_digits(level: str) -> None:
     """Of numbers of one sign, which a sum in one precision would round the same way again and again."""
-    c, k = channels
-    case = Case("many images", (300_000, c, 1, 1), (k, c, 1, 1), bias=False)
+    case = Case("many images", (300_000, 3, 1, 1), (2, 3, 1, 1), bias=False)
     rng = np.random.default_rng(5)
     t = {name: rng.uniform(0.5, 1.5, shape).astype("float32") for name, shape in
          (("x", case.x), ("w", case.w), ("dy", case.y))}

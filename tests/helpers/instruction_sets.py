@@ -166,7 +166,7 @@ GROUPS: dict[str, tuple[Case, ...]] = {
         Case("padding within the kernel", (2, 20, 4, 9), (8, 20, 4, 4), dilation=(1, 2)),
         Case("in groups", (2, 12, 6, 7), (51, 4, 3, 3), padding=(1, 1), groups=3),
         Case("in groups, from many", (2, 54, 6, 7), (27, 18, 3, 3), padding=(1, 1), groups=3)),
-    # Images of one pixel: panels of rows and columns, blocks and units of them, sums of several blocks, float64 totals
+    # Images of one pixel: panels of rows and columns, blocks and units of them
     "matrix products": (
         *(Case(f"{n} times {k} of {c}", (n, c, 1, 1), (k, c, 1, 1)) for n, c, k in (
             (1, 1, 1), (1, 7, 49), (7, 97, 3), (8, 48, 16), (9, 257, 33), (64, 255, 193), (65, 512, 25), (3, 769, 385),

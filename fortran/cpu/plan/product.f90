@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: MIT
-!> Convolutions of images of one pixel with kernels of one tap, which are matrix products: the passes of linear layers,
-!> and products of two matrices.
+!> Convolutions of images of one pixel with kernels of one tap, which are matrix products: forward passes and data
+!> gradients of linear layers, and products of two matrices. Filter gradients are sums of images with float64 totals,
+!> which filter_direct.inc and filter_channel_lanes.inc compute.
 module cnn_cpu_plan_product
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_tensor, only : tensor_type
@@ -8,10 +9,7 @@ module cnn_cpu_plan_product
    implicit none
    private
 
-   public :: data_gradient_product, filter_gradient_product, forward_product, is_filter_product, is_product
-
-   !> Channels of each side below which a filter gradient is no product: a tile would be mostly empty
-   integer, parameter :: least_channels = 8
+   public :: data_gradient_product, forward_product, is_product
 
    !> c(row, column) = sum over m of a(row, m)*b(m, column)
    type, public :: product_type
@@ -23,8 +21,6 @@ module cnn_cpu_plan_product
       integer :: depth = 0
       !> Whether what is multiplied for one sum lies one behind the other in memory; else what is for one product does
       logical :: a_along = .false., b_along = .false.
-      !> Sums of many images, in blocks with float64 totals; else products are added in their order
-      logical :: in_blocks = .false.
    end type product_type
 
 contains
@@ -42,19 +38,6 @@ contains
       is_product = wanted == lanes_cheaper .and. all(x%extent(1:2) == 1) .and. all(w%extent(1:2) == 1) .and. &
          & conv%groups == 1 .and. conv%pad_h == 0 .and. conv%pad_w == 0
    end function is_product
-
-   !> Whether the filter gradient is to be computed as one: the sum over images is long, the matrix may be small
-   pure logical function is_filter_product(conv, x, dw, wanted)
-      !> Stride, padding, dilation and groups
-      type(conv_type), intent(in) :: conv
-      !> Input, of which only the extents matter
-      type(tensor_type), intent(in) :: x
-      !> Gradient with respect to the filters, of which only the extents matter
-      type(tensor_type), intent(in) :: dw
-      !> What is in the vector lanes: `lanes_cheaper`, else it is computed as other convolutions are
-      integer, intent(in) :: wanted
-      is_filter_product = is_product(conv, x, dw, wanted) .and. all(dw%extent(3:4) >= least_channels)
-   end function is_filter_product
 
    !> y(k, n) = sum over c of w(c, k)*x(c, n), and the bias
    pure type(product_type) function forward_product(x, w, bias, y) result(product)
@@ -79,16 +62,5 @@ contains
       type(tensor_type), intent(in) :: dx
       product = product_type(w, dy, dx, tensor_type(), dx%extent(3), dx%extent(4), dy%extent(3), b_along=.true.)
    end function data_gradient_product
-
-   !> dw(c, k) = sum over n of x(c, n)*dy(k, n)
-   pure type(product_type) function filter_gradient_product(x, dy, dw) result(product)
-      !> Input (1, 1, c, n)
-      type(tensor_type), intent(in) :: x
-      !> Gradient with respect to the output (1, 1, k, n)
-      type(tensor_type), intent(in) :: dy
-      !> Gradient with respect to the filters (1, 1, c, k)
-      type(tensor_type), intent(in) :: dw
-      product = product_type(x, dy, dw, tensor_type(), dw%extent(3), dw%extent(4), x%extent(4), in_blocks=.true.)
-   end function filter_gradient_product
 
 end module cnn_cpu_plan_product
