@@ -26,7 +26,8 @@ module cnn_cpu_backend
       & filter_im2col, filter_shifts_dy, read_lanes
    use cnn_cpu_plan_fused, only : sequence_type
    use cnn_cpu_plan_grid, only : grid_type
-   use cnn_cpu_plan_product, only : data_gradient_product, forward_product, is_product
+   use cnn_cpu_plan_product, only : data_gradient_product, filter_gradient_product, forward_product, &
+      & is_filter_product, is_product
    use cnn_cpu_plan_task, only : data_gradient_task, epilogue_type, filter_gradient_task, forward_task
    implicit none
    private
@@ -343,6 +344,10 @@ contains
       integer :: algorithm
       call self%choose(x, kernels, error)
       if (allocated(error)) return
+      if (is_filter_product(conv, x, dw, self%lanes_wanted)) then
+         call kernels%multiply_matrices(filter_gradient_product(x, dy, dw), error)
+         return
+      end if
       call choose_filter(conv, x, dy, dw, self%lanes_wanted, algorithm, grid, plan)
       select case (algorithm)
        case (filter_channel_lanes)

@@ -10,7 +10,7 @@ module cnn_cpu_info
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, direct_text, filter_text, &
       & read_lanes
    use cnn_cpu_plan_grid, only : grid_type
-   use cnn_cpu_plan_product, only : is_product
+   use cnn_cpu_plan_product, only : is_filter_product, is_product
    !$ use omp_lib, only : omp_get_max_threads
    implicit none
    private
@@ -73,6 +73,10 @@ contains
          text = direct_text(grid, direct)
          call choose_backward(conv, w, y, x, wanted, grid, direct)
          text = text//"; "//direct_text(grid, direct)
+      end if
+      if (is_filter_product(conv, x, w, wanted)) then
+         text = text//"; "//product_text
+         return
       end if
       call choose_filter(conv, x, y, w, wanted, algorithm, grid, plan)
       text = text//"; "//filter_text(algorithm, grid, plan)

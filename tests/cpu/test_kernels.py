@@ -50,9 +50,9 @@ def test_the_shapes_take_the_paths_that_they_are_for() -> None:
     for case in UNFOLDED:
         assert set(ways(case, "float32")) == {"im2col and BLAS"}, case
     for group, dtype in itertools.product(GROUPS, DTYPES):
-        begins = ("as a matrix product",)*2 + ("direct",) if group == "matrix products" else ("direct",)*3
-        assert all(way.startswith(begin) for case in GROUPS[group]
-                   for way, begin in zip(ways(case, dtype), begins, strict=True)), group
+        # Their filter gradients are direct where channels are few: see test_matrix_products
+        begins = ("as a matrix product", "direct") if group == "matrix products" else ("direct",)
+        assert all(way.startswith(begins) for case in GROUPS[group] for way in ways(case, dtype)), group
 
 
 @ALL_DTYPES

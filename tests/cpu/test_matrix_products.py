@@ -24,10 +24,10 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 @pytest.mark.parametrize("case", few(CASES, 5), ids=lambda case: case.name)
 @ALL_DTYPES
 def test_products_are_added_in_their_order(case: Case, dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the bit what the kernels of other convolutions give; their filter gradients are sums of images."""
+    """To the bit what the kernels of other convolutions give, whose filter gradients are summed in other blocks."""
     t = tensors(case, dtype)
     monkeypatch.delenv(LANES_VARIABLE, raising=False)
-    assert ["matrix product" in way for way in ways(case, dtype)] == [True, True, False]
+    assert ["matrix product" in way for way in ways(case, dtype)] == [True, True, case.x[1] >= 16 and case.w[0] >= 8]
     found = fortran_convolution(case, t)
     monkeypatch.setenv(LANES_VARIABLE, "pixels")
     assert not any("matrix product" in way for way in ways(case, dtype))
@@ -47,6 +47,31 @@ def test_sums_of_many_images_lose_no_digits(level: str) -> None:
     right = t["dy"][:, :, 0, 0].astype("float64").T @ t["x"][:, :, 0, 0].astype("float64")
     found = fortran_convolution(case, t)["dw"][:, :, 0, 0]
     assert (np.abs(found - right) <= 4 * np.finfo("float32").eps * right).all()
+
+
+def test_long_sums_of_wide_layers_keep_float64_totals(level: str) -> None:
+    """One large term and 1999 ones: float32 would lose every one of them, blocks of 128 images only those beside it."""
+    case = Case("a large image", (2000, 16, 1, 1), (8, 16, 1, 1), bias=False)
+    assert ways(case, "float32")[2].startswith("as a matrix product")
+    t = {name: np.ones(shape, "float32") for name, shape in (("x", case.x), ("w", case.w), ("dy", case.y))}
+    t["x"][0] = 2**26
+    lost = 2**26 + 1999 - fortran_convolution(case, t)["dw"].astype("float64")
+    assert ((lost >= 0) & (lost < 128)).all()
+
+
+@ALL_DTYPES
+def test_vectors_of_another_length_give_the_same_bits(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks and chunks of images depend on the shapes alone: avx2 and avx512 agree, in filter gradients too."""
+    monkeypatch.delenv(LANES_VARIABLE, raising=False)
+    for case in CASES:
+        if not ways(case, dtype)[2].startswith("as a matrix product"):
+            continue
+        t, found = tensors(case, dtype), []
+        for one in ("avx2", "avx512"):
+            choose(one, monkeypatch)
+            found.append(fortran_convolution(case, t))
+        for name in ("y", "dx", "dw"):
+            assert found[0][name].tobytes() == found[1][name].tobytes(), (case, name)
 
 
 def test_what_is_no_product_of_matrices_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

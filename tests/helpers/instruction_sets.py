@@ -166,11 +166,12 @@ GROUPS: dict[str, tuple[Case, ...]] = {
         Case("padding within the kernel", (2, 20, 4, 9), (8, 20, 4, 4), dilation=(1, 2)),
         Case("in groups", (2, 12, 6, 7), (51, 4, 3, 3), padding=(1, 1), groups=3),
         Case("in groups, from many", (2, 54, 6, 7), (27, 18, 3, 3), padding=(1, 1), groups=3)),
-    # Images of one pixel: panels of rows and columns, blocks and units of them
+    # Images of one pixel: panels of rows and columns, blocks and units of them, blocks and chunks of images
     "matrix products": (
         *(Case(f"{n} times {k} of {c}", (n, c, 1, 1), (k, c, 1, 1)) for n, c, k in (
             (1, 1, 1), (1, 7, 49), (7, 97, 3), (8, 48, 16), (9, 257, 33), (64, 255, 193), (65, 512, 25), (3, 769, 385),
-            (70, 30, 21), (5, 9, 40), (513, 10, 9), (1030, 3, 70), (257, 2, 600), (4097, 5, 9), (70001, 3, 2))),
+            (70, 30, 21), (5, 9, 40), (513, 10, 9), (1030, 3, 70), (257, 2, 600), (4097, 5, 9), (70001, 3, 2),
+            (128, 16, 8), (129, 17, 9), (300, 50, 11), (2100, 260, 9))),
         Case("a stride", (9, 20, 1, 1), (12, 20, 1, 1), (3, 2)),),
     "batch": tuple(Case(f"batch {n}", (n, 3, 9, 26), (10, 3, 3, 3), padding=(1, 1)) for n in range(1, 6)),
 }

@@ -1,7 +1,6 @@
 ! SPDX-License-Identifier: MIT
-!> Convolutions of images of one pixel with kernels of one tap, which are matrix products: forward passes and data
-!> gradients of linear layers, and products of two matrices. Filter gradients are sums of images with float64 totals,
-!> which filter_direct.inc and filter_channel_lanes.inc compute.
+!> Convolutions of images of one pixel with kernels of one tap, which are matrix products: the passes of linear layers,
+!> and products of two matrices.
 module cnn_cpu_plan_product
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_tensor, only : tensor_type
@@ -9,7 +8,7 @@ module cnn_cpu_plan_product
    implicit none
    private
 
-   public :: data_gradient_product, forward_product, is_product
+   public :: data_gradient_product, filter_gradient_product, forward_product, is_filter_product, is_product
 
    !> c(row, column) = sum over m of a(row, m)*b(m, column)
    type, public :: product_type
@@ -21,6 +20,8 @@ module cnn_cpu_plan_product
       integer :: depth = 0
       !> Whether what is multiplied for one sum lies one behind the other in memory; else what is for one product does
       logical :: a_along = .false., b_along = .false.
+      !> Sums of many images: in blocks, with float64 totals
+      logical :: in_blocks = .false.
    end type product_type
 
 contains
@@ -62,5 +63,32 @@ contains
       type(tensor_type), intent(in) :: dx
       product = product_type(w, dy, dx, tensor_type(), dx%extent(3), dx%extent(4), dy%extent(3), b_along=.true.)
    end function data_gradient_product
+
+   !> Whether a filter gradient is one, and its tiles are filled: with few channels the other kernels are as fast, and
+   !> sum in float64 image by image
+   pure logical function is_filter_product(conv, x, w, wanted)
+      !> Stride, padding, dilation and groups
+      type(conv_type), intent(in) :: conv
+      !> Input, of which only the extents matter
+      type(tensor_type), intent(in) :: x
+      !> Filters, of which only the extents matter
+      type(tensor_type), intent(in) :: w
+      !> What is in the vector lanes: `lanes_cheaper`, else it is computed as other convolutions are
+      integer, intent(in) :: wanted
+      integer, parameter :: least_rows = 16, least_columns = 8
+      is_filter_product = is_product(conv, x, w, wanted) .and. w%extent(3) >= least_rows .and. &
+         & w%extent(4) >= least_columns
+   end function is_filter_product
+
+   !> dw(c, k) = sum over n of x(c, n)*dy(k, n)
+   pure type(product_type) function filter_gradient_product(x, dy, dw) result(product)
+      !> Input (1, 1, c, n)
+      type(tensor_type), intent(in) :: x
+      !> Gradient with respect to the output (1, 1, k, n)
+      type(tensor_type), intent(in) :: dy
+      !> Gradient with respect to the filters (1, 1, c, k)
+      type(tensor_type), intent(in) :: dw
+      product = product_type(x, dy, dw, tensor_type(), dw%extent(3), dw%extent(4), x%extent(4), in_blocks=.true.)
+   end function filter_gradient_product
 
 end module cnn_cpu_plan_product
