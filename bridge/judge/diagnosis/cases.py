@@ -37,8 +37,9 @@ class Cases:
         self._graphs: dict[int, StepGraph] = {}
 
     def later(self, judged: Judged) -> list[Judged]:
-        """Return the same tensor at the later steps at which it is wrong."""
-        return [one for one in self.comparison.failures if one.name == judged.name and one.step > judged.step]
+        """Return the same tensor at the later steps at which it is wrong; a run that diverges tells nothing more."""
+        return [one for one in self.comparison.failures
+                if one.name == judged.name and one.step > judged.step and not one.statistic.nonfinite]
 
     def case_of(self, judged: Judged) -> Case | None:
         """Return the case of a tensor of a step, or of new weights."""

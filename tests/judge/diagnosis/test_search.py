@@ -270,6 +270,19 @@ def test_few_numbers_prove_little(lab: Lab) -> None:
         assert runner_up is None or explanations
 
 
+@pytest.mark.parametrize("dead", [np.s_[:, 2], np.s_[:, :, 4, 5]], ids=["a channel", "a pixel"])
+def test_what_is_dead_beside_a_dropout_hides_it_not(lab: Lab, dead: tuple) -> None:
+    """Where a ReLU lets nothing through, nothing is dropped: that is no pattern."""
+    case = lab.case("forward/relu", lab.right("forward/relu"))
+    z = np.abs(case.right.z.value)
+    z[dead] = -1
+    right = case.right.replaced(z=Bounded(z))
+    kept = np.random.default_rng(3).random(z.shape) > 0.3
+    search = Search(replace(case, right=right, found=right.values() * kept))
+    explanations, _ = search.run(search.place)
+    assert explanations and keys(explanations[0]) == ["dropout"], explanations
+
+
 def test_one_tap_that_is_lost_is_no_dropout(lab: Lab) -> None:
     """Every ninth number of a filter's memory has about as many runs as of a coin."""
     wrong = lab.right(DW).copy()

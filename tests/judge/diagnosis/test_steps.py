@@ -247,6 +247,37 @@ def test_momentum_of_another_parameter(tmp_path: Path) -> None:
                        "optimizer/2/bias": "the buffer is that of 0/bias"}
 
 
+def test_gradients_that_are_clipped_at_another_limit_in_each_step(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path
+                                                                  ) -> None:
+    def clipped(self: Operations, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        limit = float(f"{0.4 * g.abs().max():.1g}")
+        return Operations.update(self, name, w, g.clamp(-limit, limit))
+
+    fixture = fixtures["plain"][0]
+    first = said(fixture, train(fixture, tmp_path / "clipped.h5", update(clipped))).findings[0]
+    assert keys(first.explanations[0]) == ["clipped"]
+    assert first.explanations[0].detail.startswith("another one at each step: step 0: updated with the gradient")
+
+
+def test_two_plain_updates_are_a_learning_rate(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    twice = update(lambda self, n, w, g: Operations.update(self, n, Operations.update(self, n, w, g), g))
+    fixture = fixtures["plain"][0]
+    first = said(fixture, train(fixture, tmp_path / "twice.h5", twice)).findings[0]
+    assert keys(first.explanations[0]) == ["learning_rate"]
+
+
+def test_a_later_infinite_loss_takes_nothing_back(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """The run diverges by other images' targets: what the first loss shows is not asked of the last one."""
+    fixture, right = fixtures["plain"]
+    with h5py.File(fixture) as file, h5py.File(right) as ours:
+        y, t = ours["steps/0/forward/three"][()], np.roll(file["batches/0/target"][()], 1, 0)
+    wrong = plant(right, tmp_path / "wrong.h5", {
+        "steps/0/loss": given_by(np.float32(((y - t) ** 2).mean())), "steps/1/loss": given_by(np.float32(np.inf)),
+        "steps/0/grads/three/output": given_by(((y - t) * (2 / y.size)).astype(np.float32))})
+    first = said(fixture, wrong).findings[0]
+    assert first.name == "loss" and keys(first.explanations[0]) == ["other_target"]
+
+
 def test_one_momentum_buffer_for_two_parameters(tmp_path: Path) -> None:
     """A cache that is keyed by the size gives both biases the same buffer."""
     def two() -> torch.nn.Module:
