@@ -8,11 +8,11 @@ module cnn_operations_loops_table
 
    !> See the files *.inc for what they compute
    type, public :: loops_type
-      procedure(one_), pointer, nopass :: accumulate => null(), add_bias => null(), copy => null(), sigmoid => null(), &
-         & sum_to => null(), tanh => null()
-      procedure(two_), pointer, nopass :: add => null(), sigmoid_backward => null(), tanh_backward => null()
-      procedure(scaled_), pointer, nopass :: leaky => null()
-      procedure(scaled_two_), pointer, nopass :: dropout => null(), leaky_backward => null()
+      procedure(one_), pointer, nopass :: accumulate => null(), add_bias => null(), copy => null(), sum_to => null()
+      procedure(two_), pointer, nopass :: add => null()
+      procedure(pointwise_), pointer, nopass :: pointwise => null()
+      procedure(pointwise_backward_), pointer, nopass :: pointwise_backward => null()
+      procedure(dropout_), pointer, nopass :: dropout => null()
       procedure(channels_), pointer, nopass :: from_channels => null(), to_channels => null()
       procedure(softmax_), pointer, nopass :: softmax => null()
       procedure(softmax_backward_), pointer, nopass :: softmax_backward => null()
@@ -38,37 +38,54 @@ module cnn_operations_loops_table
       subroutine two_(a, b, to)
          import :: tensor_type
          implicit none
-         !> The first of the two, or an output
+         !> The first of the two
          type(tensor_type), intent(in) :: a
-         !> The second, or the gradient with respect to the output
+         !> The second
          type(tensor_type), intent(in) :: b
          !> What is written
          type(tensor_type), intent(in) :: to
       end subroutine two_
 
-      subroutine scaled_(from, factor, to)
-         import :: dp, tensor_type
-         implicit none
-         !> What is read
-         type(tensor_type), intent(in) :: from
-         !> Of some or all elements
-         real(dp), intent(in) :: factor
-         !> What is written
-         type(tensor_type), intent(in) :: to
-      end subroutine scaled_
-
-      subroutine scaled_two_(a, b, factor, to)
+      subroutine pointwise_(x, f, settings, y)
          import :: dp, tensor_type
          implicit none
          !> Input
-         type(tensor_type), intent(in) :: a
-         !> A mask, or the gradient with respect to the output
-         type(tensor_type), intent(in) :: b
-         !> Of some or all elements
-         real(dp), intent(in) :: factor
-         !> What is written
-         type(tensor_type), intent(in) :: to
-      end subroutine scaled_two_
+         type(tensor_type), intent(in) :: x
+         !> Which function, see function_numbers.inc
+         integer, intent(in) :: f
+         !> Its two settings
+         real(dp), intent(in) :: settings(2)
+         !> Output, is overwritten; may be where the input is
+         type(tensor_type), intent(in) :: y
+      end subroutine pointwise_
+
+      subroutine pointwise_backward_(z, dy, f, settings, dx)
+         import :: dp, tensor_type
+         implicit none
+         !> Input of the function, or its output: see functions.inc
+         type(tensor_type), intent(in) :: z
+         !> Gradient with respect to the output
+         type(tensor_type), intent(in) :: dy
+         !> Which function, see function_numbers.inc
+         integer, intent(in) :: f
+         !> Its two settings
+         real(dp), intent(in) :: settings(2)
+         !> Gradient with respect to the input, is overwritten; may be where one of the others is
+         type(tensor_type), intent(in) :: dx
+      end subroutine pointwise_backward_
+
+      subroutine dropout_(x, mask, scale, y)
+         import :: dp, tensor_type
+         implicit none
+         !> What is dropped or kept
+         type(tensor_type), intent(in) :: x
+         !> 0 and 1, as many
+         type(tensor_type), intent(in) :: mask
+         !> Of what is kept
+         real(dp), intent(in) :: scale
+         !> As x, is overwritten
+         type(tensor_type), intent(in) :: y
+      end subroutine dropout_
 
       subroutine channels_(from, axis, first, to)
          import :: tensor_type

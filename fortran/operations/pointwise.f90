@@ -3,13 +3,15 @@
 module cnn_operations_pointwise
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp, sp
+   use cnn_core_kinds, only : dp, i8, sp
    use cnn_core_tensor, only : same_memory, same_shape, shape_text, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
    use cnn_operations_operation, only : no, operands_type, operation_type, yes
    implicit none
    private
+
+   include "function_numbers.inc"
 
    !> max(z, 0), by the device; the derivative at 0 is 0, as torch's
    type, extends(operation_type), public :: relu_type
@@ -21,34 +23,34 @@ module cnn_operations_pointwise
       procedure :: backward => relu_backward
    end type relu_type
 
-   !> z where it is positive, else negative_slope * z
-   type, extends(operation_type), public :: leaky_relu_type
-      real(dp) :: negative_slope = 0.01_dp
+   !> One of the functions of functions.inc; its derivative is found from the input
+   type, extends(operation_type), public :: function_type
+      !> Which: a number of function_numbers.inc
+      integer(i8) :: number = 0
+      !> Its hyperparameters, in the order of torch's arguments, and their values: torch's defaults until it is read
+      character(len=16) :: settings(2) = ""
+      real(dp) :: values(2) = 0.0_dp
+   contains
+      procedure, nopass :: reads_y => no
+      procedure, nopass :: works_in_place => yes
+      procedure :: read => function_read
+      procedure :: forward => function_forward
+      procedure :: backward => function_backward
+   end type function_type
+
+   !> The same, whose derivative is found from the output
+   type, extends(function_type), public :: function_of_output_type
    contains
       procedure, nopass :: reads_x => no
-      procedure, nopass :: works_in_place => yes
+      procedure, nopass :: reads_y => yes
+      procedure :: backward => output_backward
+   end type function_of_output_type
+
+   !> z where it is positive, else negative_slope * z, which devices compute with a convolution
+   type, extends(function_of_output_type), public :: leaky_relu_type
+   contains
       procedure :: read => leaky_read
-      procedure :: forward => leaky_forward
-      procedure :: backward => leaky_backward
    end type leaky_relu_type
-
-   !> 1 / (1 + exp(-z))
-   type, extends(operation_type), public :: sigmoid_type
-   contains
-      procedure, nopass :: reads_x => no
-      procedure, nopass :: works_in_place => yes
-      procedure :: forward => sigmoid_forward
-      procedure :: backward => sigmoid_backward
-   end type sigmoid_type
-
-   !> The hyperbolic tangent
-   type, extends(operation_type), public :: tanh_type
-   contains
-      procedure, nopass :: reads_x => no
-      procedure, nopass :: works_in_place => yes
-      procedure :: forward => tanh_forward
-      procedure :: backward => tanh_backward
-   end type tanh_type
 
    !> x / (1 - p) where the mask is 1, else 0; x after training
    type, extends(operation_type), public :: dropout_type
@@ -161,6 +163,24 @@ contains
       call self%name_node(error)
    end subroutine relu_backward
 
+   subroutine function_read(self, given, error)
+      !> With its name
+      class(function_type), intent(inout) :: self
+      !> Its settings
+      type(attributes_type), intent(inout) :: given
+      !> Unknown, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      real(dp) :: default
+      integer :: i
+      given%node = self%name
+      do i = 1, count(self%settings /= "")
+         default = self%values(i)
+         call given%get_real(trim(self%settings(i)), self%values(i), error, default)
+         if (allocated(error)) return
+      end do
+      call given%check_known(error)
+   end subroutine function_read
+
    subroutine leaky_read(self, given, error)
       !> With its name
       class(leaky_relu_type), intent(inout) :: self
@@ -168,82 +188,47 @@ contains
       type(attributes_type), intent(inout) :: given
       !> Out of its range
       type(error_type), allocatable, intent(out) :: error
-      call given%get_real("negative_slope", self%negative_slope, error, 0.01_dp)
+      call function_read(self, given, error)
       ! With a slope of 0, in either precision, it is a ReLU, but for the sign of 0 and for infinities
-      if (self%negative_slope > tiny(1.0_sp)) self%relu_slope = self%negative_slope
+      if (self%values(1) > tiny(1.0_sp)) self%relu_slope = self%values(1)
    end subroutine leaky_read
 
-   subroutine leaky_forward(self, backend, operands, error)
+   subroutine function_forward(self, backend, operands, error)
       !> The node
-      class(leaky_relu_type), intent(in) :: self
+      class(function_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "leaky_relu", [operands%x(1), operands%y], error, reals=[self%negative_slope])
-   end subroutine leaky_forward
+      call self%run(backend, "pointwise", [operands%x(1), operands%y], error, [int(self%number)], self%values)
+   end subroutine function_forward
 
-   subroutine leaky_backward(self, backend, operands, error)
+   subroutine function_backward(self, backend, operands, error)
       !> The node
-      class(leaky_relu_type), intent(in) :: self
+      class(function_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
-      !> dx from dy and y, which is positive where x is: the slope is not negative
+      !> dx from dy and x
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "leaky_relu_backward", [operands%y, operands%dy, operands%dx(1)], error, &
-         & reals=[self%negative_slope])
-   end subroutine leaky_backward
+      call self%run(backend, "pointwise_backward", [operands%x(1), operands%dy, operands%dx(1)], error, &
+         & [int(self%number)], self%values)
+   end subroutine function_backward
 
-   subroutine sigmoid_forward(self, backend, operands, error)
+   subroutine output_backward(self, backend, operands, error)
       !> The node
-      class(sigmoid_type), intent(in) :: self
-      !> The device
-      class(backend_type), intent(in) :: backend
-      !> y from x
-      type(operands_type), intent(in) :: operands
-      !> Tensors without memory
-      type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "sigmoid", [operands%x(1), operands%y], error)
-   end subroutine sigmoid_forward
-
-   subroutine sigmoid_backward(self, backend, operands, error)
-      !> The node
-      class(sigmoid_type), intent(in) :: self
+      class(function_of_output_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy and y
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "sigmoid_backward", [operands%y, operands%dy, operands%dx(1)], error)
-   end subroutine sigmoid_backward
-
-   subroutine tanh_forward(self, backend, operands, error)
-      !> The node
-      class(tanh_type), intent(in) :: self
-      !> The device
-      class(backend_type), intent(in) :: backend
-      !> y from x
-      type(operands_type), intent(in) :: operands
-      !> Tensors without memory
-      type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "tanh", [operands%x(1), operands%y], error)
-   end subroutine tanh_forward
-
-   subroutine tanh_backward(self, backend, operands, error)
-      !> The node
-      class(tanh_type), intent(in) :: self
-      !> The device
-      class(backend_type), intent(in) :: backend
-      !> dx from dy and y
-      type(operands_type), intent(in) :: operands
-      !> Tensors without memory
-      type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "tanh_backward", [operands%y, operands%dy, operands%dx(1)], error)
-   end subroutine tanh_backward
+      call self%run(backend, "pointwise_backward", [operands%y, operands%dy, operands%dx(1)], error, &
+         & [int(self%number)], self%values)
+   end subroutine output_backward
 
 end module cnn_operations_pointwise

@@ -2,11 +2,13 @@
 !> The operations by their names in exchange files: one row each.
 module cnn_operations_registry
    use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dp
    use cnn_operations_joins, only : add_type, concat_type, flatten_type
    use cnn_operations_matmul, only : matmul_type
    use cnn_operations_normalization, only : batch_norm2d_type
    use cnn_operations_operation, only : operation_type
-   use cnn_operations_pointwise, only : dropout_type, leaky_relu_type, relu_type, sigmoid_type, tanh_type
+   use cnn_operations_pointwise, only : &
+      & dropout_type, f_leaky_relu, f_sigmoid, f_tanh, function_of_output_type, leaky_relu_type, relu_type
    use cnn_operations_pooling, only : avg_pool2d_type, global_avg_pool2d_type, max_pool2d_type
    use cnn_operations_products, only : conv2d_type, conv_transpose2d_type, linear_type
    use cnn_operations_resizing, only : pad2d_type, reflected, replicated, upsample2d_type, zeros
@@ -48,7 +50,8 @@ contains
        case ("global_avg_pool2d")
          allocate (global_avg_pool2d_type :: operation)
        case ("leaky_relu")
-         allocate (leaky_relu_type :: operation)
+         allocate (operation, source=leaky_relu_type(number=f_leaky_relu, &
+            & settings=[character(len=16) :: "negative_slope", ""], values=[0.01_dp, 0.0_dp]))
        case ("linear")
          allocate (linear_type :: operation)
        case ("log_softmax")
@@ -64,11 +67,11 @@ contains
        case ("replication_pad2d")
          allocate (operation, source=pad2d_type(mode=replicated))
        case ("sigmoid")
-         allocate (sigmoid_type :: operation)
+         allocate (operation, source=function_of_output_type(number=f_sigmoid))
        case ("softmax")
          allocate (softmax_type :: operation)
        case ("tanh")
-         allocate (tanh_type :: operation)
+         allocate (operation, source=function_of_output_type(number=f_tanh))
        case ("upsample_bilinear2d")
          allocate (operation, source=upsample2d_type(is_linear=.true.))
        case ("upsample_nearest2d")

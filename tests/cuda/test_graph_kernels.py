@@ -7,6 +7,7 @@ torch computes in float64, from the same numbers; a result is right where it is 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests import ROOT
 from tests.helpers.cuda.kernel_memory import KINDS, Memory, special
 from tests.helpers.loops import looped
 from tests.helpers.tiers import few
@@ -64,12 +66,24 @@ def with_extremes(kind: str, largest: float, seed: int) -> np.ndarray:
     return np.concatenate([special(wp, 300, seed), steps.astype(wp), (steps*1e-9).astype(wp)])
 
 
-#: Name of the kernel: its formula in torch, whether its backward kernel takes the output, and its settings
+#: Of a function: its formula in torch, whether its gradient is found from the output, and its settings
 POINTWISE: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], bool, tuple[float, ...]]] = {
     "leaky_relu": (lambda z: functional.leaky_relu(z, 0.25), False, (0.25,)),
     "sigmoid": (torch.sigmoid, True, ()),
     "tanh": (torch.tanh, True, ()),
 }
+
+
+def function_numbers() -> dict[str, int]:
+    """The functions of functions.inc."""
+    declared = (ROOT / "fortran/operations/function_numbers.inc").read_text(encoding="utf-8")
+    return {name: int(number) for name, number in re.findall(r"f_(\w+) = (\d+)", declared)}
+
+
+def test_every_function_is_tried() -> None:
+    numbers = function_numbers()
+    assert numbers.keys() == POINTWISE.keys()
+    assert sorted(numbers.values()) == list(range(1, len(numbers) + 1))
 
 
 @looped("blocks", GRIDS)
@@ -78,10 +92,10 @@ POINTWISE: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], bool, tuple[f
 def test_functions_of_each_element(kernels: HostKernels, kind: str, name: str, blocks: int) -> None:
     """Forward over the whole range, with NaN and infinities as torch has them; backward at ordinary numbers."""
     formula, takes_output, settings = POINTWISE[name]
-    memory, given = Memory(), [np.float64(value) for value in settings]
+    memory, given = Memory(), [np.int64(function_numbers()[name]), *map(np.float64, (*settings, 0.0, 0.0)[:2])]
     z = memory.put(with_extremes(kind, 85.0 if kind == "f32" else 700.0, 3))
     y = memory.out(z.shape, z.dtype)
-    kernels.launch(f"cnn_{name}_{kind}", blocks, np.int64(z.size), z, y, *given)
+    kernels.launch(f"cnn_pointwise_{kind}", blocks, np.int64(z.size), z, y, *given)
     memory.check()
     right = formula(wide(z))
     # Two or three operations are rounded, and in float64 torch's are not exact either
@@ -93,7 +107,7 @@ def test_functions_of_each_element(kernels: HostKernels, kind: str, name: str, b
     assert x.grad is not None
     read = memory.put(formula(x).detach().numpy().astype(z.dtype) if takes_output else z)
     dx = memory.out(z.shape, z.dtype)
-    kernels.launch(f"cnn_{name}_backward_{kind}", blocks, np.int64(z.size), read, dy, dx, *given)
+    kernels.launch(f"cnn_pointwise_backward_{kind}", blocks, np.int64(z.size), read, dy, dx, *given)
     memory.check()
     # y is rounded: 1 - y has that error
     assert ulps(dx, x.grad, float(np.abs(dy).max())) <= 3

@@ -187,6 +187,8 @@ def function(name: str, parameters: str, body: str) -> str:
     """One entry as a C function of the same name and arguments."""
     types = re.findall(r"\.param (\.\w+)(?: \.ptr(?: \.global)? \.align \d+)? (\w+)", parameters)
     lines = [f"void {name}({', '.join(f'{PARAMETERS[kind]} {label}' for kind, label in types)}) {{"]
+    # A kernel need not read all that it is given
+    lines.extend(f"  (void){label};" for _, label in types)
     for raw in body.splitlines():
         line = re.sub(r"\s+", " ", raw.split("//")[0]).strip()
         if not line or line.startswith(".pragma"):

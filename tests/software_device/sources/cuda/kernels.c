@@ -411,8 +411,6 @@ static const struct kernel kernels[] = {
    BOTH("cross_entropy", "ippppiid", loss),
    BOTH("dropout", "ipppd", elements),
    BOTH("l1", "ippppd", loss),
-   BOTH("leaky_relu", "ippd", elements),
-   BOTH("leaky_relu_backward", "ipppd", elements),
    BOTH("matmul", "ipppiiiiiiiii", matmul),
    BOTH("max_pool", "ippiiiiiiiiii", windows),
    BOTH("max_pool_backward", "ipppiiiiiiiiii", windows_back),
@@ -420,15 +418,13 @@ static const struct kernel kernels[] = {
    BOTH("norm_products", "iiippppp", channel_moments),
    BOTH("normalize", "ippppppii", normalize),
    BOTH("normalize_backward", "ippppppppiiid", normalize_backward),
+   BOTH("pointwise", "ippidd", elements),
+   BOTH("pointwise_backward", "ipppidd", elements),
    BOTH("resample", "ippiiiiiii", windows),
    BOTH("resample_backward", "ippiiiiiii", windows_back),
-   BOTH("sigmoid", "ipp", elements),
-   BOTH("sigmoid_backward", "ippp", elements),
    BOTH("softmax", "ippiii", softmax),
    BOTH("softmax_backward", "ipppiii", softmax),
    BOTH("statistics", "ippppppiiddd", statistics),
-   BOTH("tanh", "ipp", elements),
-   BOTH("tanh_backward", "ippp", elements),
 };
 
 const struct kernel *find_kernel(const char *name)
