@@ -20,6 +20,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
+from reference import pointwise
 from reference.chain import NAME, Layers, check_parameters, padding_of
 from reference.errors import InputError, one_line
 
@@ -343,10 +344,7 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.Conv2d: _conv,
     nn.ConvTranspose2d: _conv_transpose,
     nn.Linear: _linear,
-    nn.ReLU: lambda *_: ("relu", {}),
-    nn.LeakyReLU: lambda _, layer: ("leaky_relu", {"negative_slope": float(layer.negative_slope)}),
-    nn.Sigmoid: lambda *_: ("sigmoid", {}),
-    nn.Tanh: lambda *_: ("tanh", {}),
+    **{layer: pointwise.describing(kind) for kind, (layer, _) in pointwise.LAYERS.items()},
     nn.Softmax: _over_channels("softmax"),
     nn.LogSoftmax: _over_channels("log_softmax"),
     nn.Upsample: _upsample,
@@ -378,14 +376,6 @@ def _cat(tensors: Any, dim: int = 0) -> Made:
     if dim != 1:
         raise TypeError(f"dim={dim}, 1 (the channels) is supported")
     return Concat(), list(tensors)
-
-
-def _rectified(x: Any, inplace: bool = False) -> Made:
-    return nn.ReLU(), [x]
-
-
-def _leaky(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Made:
-    return nn.LeakyReLU(negative_slope), [input]
 
 
 def _flattened(x: Any, start_dim: int = 0, end_dim: int = -1) -> Made:
@@ -425,12 +415,7 @@ _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     **dict.fromkeys((operator.matmul, torch.matmul, torch.bmm, torch.Tensor.matmul, torch.Tensor.bmm),
                     lambda one, other: (Matmul(), [one, other])),
     torch.cat: _cat, torch.concat: _cat,
-    torch.relu: _rectified, functional.relu: _rectified, torch.Tensor.relu: _rectified,
-    functional.leaky_relu: _leaky,
-    torch.sigmoid: lambda x: (nn.Sigmoid(), [x]), torch.Tensor.sigmoid: lambda x: (nn.Sigmoid(), [x]),
-    functional.sigmoid: lambda x: (nn.Sigmoid(), [x]),
-    torch.tanh: lambda x: (nn.Tanh(), [x]), torch.Tensor.tanh: lambda x: (nn.Tanh(), [x]),
-    functional.tanh: lambda x: (nn.Tanh(), [x]),
+    **{call: pointwise.making(kind) for kind in pointwise.LAYERS for call in pointwise.calls(kind)},
     torch.softmax: _probabilities(nn.Softmax), functional.softmax: _probabilities(nn.Softmax),
     torch.Tensor.softmax: _probabilities(nn.Softmax),
     torch.log_softmax: _probabilities(nn.LogSoftmax), functional.log_softmax: _probabilities(nn.LogSoftmax),

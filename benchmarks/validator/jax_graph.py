@@ -14,6 +14,9 @@ from jax import numpy as jnp
 from jax.scipy.ndimage import map_coordinates
 
 from bridge.exchange.model import Operation
+from bridge.operations import OPERATIONS
+from bridge.operations.hyperparameters import fields
+from bridge.operations.pointwise import Pointwise
 from bridge.validate.self_test.graph_candidate import GraphOperations, Parameters
 
 Tensor = torch.Tensor
@@ -87,7 +90,15 @@ def _upsample_bilinear2d(node: Any, x: list[Array], _: Given) -> Array:
     return jax.vmap(jax.vmap(one))(x[0])
 
 
+def _pointwise(node: Pointwise, x: list[Array], _: Given) -> Array:
+    """JAX has torch's names, and the arguments in torch's order."""
+    function = getattr(jax.nn, node.kind, None) or getattr(jnp, node.kind)
+    found: Array = function(x[0], *(getattr(node, one.name) for one in fields(node)))
+    return found
+
+
 FORMULAS: dict[str, Formula] = {
+    **{kind: _pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
     "add": lambda node, x, given: x[0] + x[1],
     "avg_pool2d": _avg_pool2d,
     "batch_norm2d": _batch_norm2d,
@@ -97,17 +108,13 @@ FORMULAS: dict[str, Formula] = {
     "dropout": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
     "flatten": lambda node, x, given: x[0].reshape((x[0].shape[0], -1)),
     "global_avg_pool2d": lambda node, x, given: x[0].mean((2, 3), keepdims=True),
-    "leaky_relu": lambda node, x, given: jax.nn.leaky_relu(x[0], node.negative_slope),
     "linear": _linear,
     "log_softmax": lambda node, x, given: jax.nn.log_softmax(x[0], 1),
     "matmul": lambda node, x, given: x[0] @ x[1],
     "max_pool2d": lambda node, x, given: _windows(node, x[0], -jnp.inf, jax.lax.max),
     "reflection_pad2d": partial(_padded, mode="reflect"),
-    "relu": lambda node, x, given: jax.nn.relu(x[0]),
     "replication_pad2d": partial(_padded, mode="edge"),
-    "sigmoid": lambda node, x, given: jax.nn.sigmoid(x[0]),
     "softmax": lambda node, x, given: jax.nn.softmax(x[0], 1),
-    "tanh": lambda node, x, given: jnp.tanh(x[0]),
     "upsample_bilinear2d": _upsample_bilinear2d,
     "upsample_nearest2d": _upsample_nearest2d,
     "zero_pad2d": partial(_padded, mode="constant"),

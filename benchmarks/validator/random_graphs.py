@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from reference import pointwise
+
 #: Operations of a network before those are left out whose outputs nobody takes; numbers of an output
 MOST_LAYERS, MOST_NUMBERS = 12, 20000
 #: Outputs that the next operation may take, the last ones
@@ -103,8 +105,8 @@ def _layer(rng: np.random.Generator, known: list[torch.Tensor]) -> Layer:
     if rng.random() < 0.3:
         return Layer(str(rng.choice(list(JOINS))), {}, (i, j))
     flat: list[tuple[str, dict[str, Any]]] = [
-        ("ReLU", {}), ("LeakyReLU", {"negative_slope": 0.2}), ("Sigmoid", {}), ("Tanh", {}), ("Softmax", {"dim": 1}),
-        ("LogSoftmax", {"dim": 1}), ("Dropout", {"p": 0.4}),
+        *((layer.__name__, {}) for layer, _ in pointwise.LAYERS.values()),
+        ("Softmax", {"dim": 1}), ("LogSoftmax", {"dim": 1}), ("Dropout", {"p": 0.4}),
         ("Linear", {"in_features": x.shape[-1], "out_features": int(rng.integers(1, 12))})]
     sides = {"padding": tuple(int(n) for n in rng.integers(0, 4, 4))}
     scale = {"scale_factor": _pair(rng, 1, 4)}

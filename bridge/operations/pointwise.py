@@ -7,56 +7,75 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from bridge.operations.hyperparameters import fields
 from bridge.operations.operation import Gradients, Number, Operation, Shape
 
 
 @dataclass(frozen=True)
-class Relu(Operation):
-    """A rectifier, ``max(z, 0)``; the derivative at 0 is 0, as torch's."""
+class Pointwise(Operation):
+    """A function of each element by itself; its kind is torch's name of it, its hyperparameters torch's arguments.
 
-    kind: ClassVar[str] = "relu"
+    >>> import torch
+    >>> Relu("a").torch_forward([torch.tensor([-1.0, 2.0])], {})
+    tensor([0., 2.])
+    """
+
     sample_rank: ClassVar[int | None] = 0
 
+    def value(self, z: Number) -> Number:
+        """Return the function of z."""
+        raise NotImplementedError
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return dy times the derivative at z; of several ways to write it the least exact, since all are right."""
+        raise NotImplementedError
+
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
-        """Return ``max(z, 0)``."""
-        (z,) = inputs
-        return (z > 0).choose(z, 0.0)
+        """Return the function of the only input."""
+        return self.value(inputs[0])
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
-        """Return dy where z > 0, else 0."""
-        (z,) = inputs
-        return [(z > 0).choose(dy, 0.0)], {}
+        """Return the gradient with respect to it."""
+        return [self.gradient(dy, inputs[0])], {}
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """Return ``torch.relu(z)``."""
+        """Return torch's function of that name."""
+        import torch
         from torch.nn import functional
 
-        return functional.relu(inputs[0])
+        function = getattr(functional, self.kind, None) or getattr(torch, self.kind)
+        return function(inputs[0], *(getattr(self, one.name) for one in fields(self)))
 
 
 @dataclass(frozen=True)
-class LeakyRelu(Operation):
+class Relu(Pointwise):
+    """A rectifier, ``max(z, 0)``; the derivative at 0 is 0, as torch's."""
+
+    kind: ClassVar[str] = "relu"
+
+    def value(self, z: Number) -> Number:
+        """Return ``max(z, 0)``."""
+        return (z > 0).choose(z, 0.0)
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return dy where z > 0, else 0."""
+        return (z > 0).choose(dy, 0.0)
+
+
+@dataclass(frozen=True)
+class LeakyRelu(Pointwise):
     """``z`` where it is positive, else ``negative_slope * z``."""
 
     negative_slope: float = 0.01
     kind: ClassVar[str] = "leaky_relu"
-    sample_rank: ClassVar[int | None] = 0
 
-    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+    def value(self, z: Number) -> Number:
         """Return ``z`` or ``negative_slope * z``."""
-        (z,) = inputs
         return (z > 0).choose(z, z * self.negative_slope)
 
-    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+    def gradient(self, dy: Number, z: Number) -> Number:
         """Return ``dy`` or ``negative_slope * dy``."""
-        (z,) = inputs
-        return [(z > 0).choose(dy, dy * self.negative_slope)], {}
-
-    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """Return ``torch.nn.functional.leaky_relu(z, negative_slope)``."""
-        from torch.nn import functional
-
-        return functional.leaky_relu(inputs[0], self.negative_slope)
+        return (z > 0).choose(dy, dy * self.negative_slope)
 
 
 def _bell(z: Number) -> Number:
@@ -66,45 +85,35 @@ def _bell(z: Number) -> Number:
 
 
 @dataclass(frozen=True)
-class Sigmoid(Operation):
+class Sigmoid(Pointwise):
     """``1 / (1 + exp(-z))``."""
 
     kind: ClassVar[str] = "sigmoid"
-    sample_rank: ClassVar[int | None] = 0
 
-    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+    def value(self, z: Number) -> Number:
         """Return the logistic function of z."""
-        return inputs[0].sigmoid()
+        return z.sigmoid()
 
-    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
-        """Return ``dy * y * (1 - y)`` from the output y, or the same from z: whichever way is the least exact."""
-        y = inputs[0].sigmoid()
-        return [dy * (y * (1.0 - y)).or_as(y - y * y).or_as(_bell(inputs[0]))], {}
-
-    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """Return ``torch.sigmoid(z)``."""
-        return inputs[0].sigmoid()
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return ``dy * y * (1 - y)`` from the output y, or the same from z."""
+        y = z.sigmoid()
+        return dy * (y * (1.0 - y)).or_as(y - y * y).or_as(_bell(z))
 
 
 @dataclass(frozen=True)
-class Tanh(Operation):
+class Tanh(Pointwise):
     """The hyperbolic tangent."""
 
     kind: ClassVar[str] = "tanh"
-    sample_rank: ClassVar[int | None] = 0
 
-    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+    def value(self, z: Number) -> Number:
         """Return ``tanh(z)``."""
-        return inputs[0].tanh()
+        return z.tanh()
 
-    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
-        """Return ``dy * (1 - y*y)`` from the output y, or ``dy / cosh(z)**2``: whichever way is the least exact."""
-        y = inputs[0].tanh()
-        return [dy * (1.0 - y * y).or_as((1.0 - y) * (1.0 + y)).or_as(_bell(inputs[0] * 2.0) * 4.0)], {}
-
-    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """Return ``torch.tanh(z)``."""
-        return inputs[0].tanh()
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return ``dy * (1 - y*y)`` from the output y, or ``dy / cosh(z)**2``."""
+        y = z.tanh()
+        return dy * (1.0 - y * y).or_as((1.0 - y) * (1.0 + y)).or_as(_bell(z * 2.0) * 4.0)
 
 
 @dataclass(frozen=True)

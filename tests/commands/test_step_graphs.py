@@ -22,7 +22,18 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Denoiser, Dropped, Evaluated, Everything, Mlp, Resized, Resnet, Segmenter, Unet
+from tests.helpers.torch_graphs import (
+    Activations,
+    Denoiser,
+    Dropped,
+    Evaluated,
+    Everything,
+    Mlp,
+    Resized,
+    Resnet,
+    Segmenter,
+    Unet,
+)
 
 SETTINGS = {"height": 12, "width": 10, "batch": 3, "steps": 2, "momentum": 0.5}
 
@@ -89,7 +100,7 @@ def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path) 
         model=network, **SETTINGS | {"steps": 1, "height": height})).path for network, height in (
             (Resnet, 12), (Unet, 12), (Mlp, 12), (Segmenter, 12), (Resized, 8)))]
     fixtures += [export(tmp_path / f"{network.__name__}.h5", ExportSettings(model=network, **SETTINGS)).path
-                 for network in (Evaluated, Dropped)]
+                 for network in (Evaluated, Dropped, Activations)]
     assert {kind for fixture in fixtures for kind in kinds(fixture)} == set(OPERATIONS)
     for fixture in fixtures:
         for precision in ("float32", "float64"):

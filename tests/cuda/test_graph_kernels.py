@@ -15,6 +15,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from bridge.operations import OPERATIONS, Operation
+from bridge.operations.hyperparameters import fields
+from bridge.operations.hyperparameters import numbers as hyperparameters
+from bridge.operations.pointwise import Pointwise
 from tests import ROOT
 from tests.helpers.cuda.kernel_memory import KINDS, Memory, special
 from tests.helpers.loops import looped
@@ -66,24 +70,27 @@ def with_extremes(kind: str, largest: float, seed: int) -> np.ndarray:
     return np.concatenate([special(wp, 300, seed), steps.astype(wp), (steps*1e-9).astype(wp)])
 
 
-#: Of a function: its formula in torch, whether its gradient is found from the output, and its settings
-POINTWISE: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], bool, tuple[float, ...]]] = {
-    "leaky_relu": (lambda z: functional.leaky_relu(z, 0.25), False, (0.25,)),
-    "sigmoid": (torch.sigmoid, True, ()),
-    "tanh": (torch.tanh, True, ()),
-}
+#: Functions of each number, with settings that are exact in both precisions; ReLUs have a kernel of their own
+POINTWISE: dict[str, Operation] = {
+    kind: one("it", *(0.25, 0.5)[:len(fields(one))])
+    for kind, one in OPERATIONS.items() if issubclass(one, Pointwise) and kind != "relu"}
 
 
-def function_numbers() -> dict[str, int]:
-    """The functions of functions.inc."""
-    declared = (ROOT / "fortran/operations/function_numbers.inc").read_text(encoding="utf-8")
-    return {name: int(number) for name, number in re.findall(r"f_(\w+) = (\d+)", declared)}
+def declared(path: str, pattern: str) -> list[tuple[str, str]]:
+    """What the Fortran sources say of functions."""
+    return re.findall(pattern, (ROOT / "fortran/operations" / path).read_text(encoding="utf-8"))
 
 
-def test_every_function_is_tried() -> None:
-    numbers = function_numbers()
-    assert numbers.keys() == POINTWISE.keys()
-    assert sorted(numbers.values()) == list(range(1, len(numbers) + 1))
+#: Their numbers, and those whose gradients are found from their outputs
+NUMBERS = {name: int(number) for name, number in declared("function_numbers.inc", r"f_(\w+) = (\d+)")}
+OF_OUTPUT = {name for kind, name in declared("registry.f90", r"source=(\w+)\(number=f_(\w+)")
+             if kind == "function_of_output_type"}
+
+
+def test_every_function_has_a_number() -> None:
+    assert NUMBERS.keys() == POINTWISE.keys()
+    assert sorted(NUMBERS.values()) == list(range(1, len(NUMBERS) + 1))
+    assert OF_OUTPUT
 
 
 @looped("blocks", GRIDS)
@@ -91,8 +98,13 @@ def test_every_function_is_tried() -> None:
 @looped("kind", KINDS)
 def test_functions_of_each_element(kernels: HostKernels, kind: str, name: str, blocks: int) -> None:
     """Forward over the whole range, with NaN and infinities as torch has them; backward at ordinary numbers."""
-    formula, takes_output, settings = POINTWISE[name]
-    memory, given = Memory(), [np.int64(function_numbers()[name]), *map(np.float64, (*settings, 0.0, 0.0)[:2])]
+    memory, settings = Memory(), [value for (value,) in hyperparameters(POINTWISE[name]).values()]
+    given = [np.int64(NUMBERS[name]), *map(np.float64, (*settings, 0.0, 0.0)[:2])]
+
+    def formula(z: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = POINTWISE[name].torch_forward([z], {})
+        return found
+
     z = memory.put(with_extremes(kind, 85.0 if kind == "f32" else 700.0, 3))
     y = memory.out(z.shape, z.dtype)
     kernels.launch(f"cnn_pointwise_{kind}", blocks, np.int64(z.size), z, y, *given)
@@ -105,7 +117,7 @@ def test_functions_of_each_element(kernels: HostKernels, kind: str, name: str, b
     x = wide(z)
     formula(x).backward(torch.tensor(dy.astype(np.float64)))
     assert x.grad is not None
-    read = memory.put(formula(x).detach().numpy().astype(z.dtype) if takes_output else z)
+    read = memory.put(formula(x).detach().numpy().astype(z.dtype) if name in OF_OUTPUT else z)
     dx = memory.out(z.shape, z.dtype)
     kernels.launch(f"cnn_pointwise_backward_{kind}", blocks, np.int64(z.size), read, dy, dx, *given)
     memory.check()

@@ -19,6 +19,7 @@ from reference.settings import ExportSettings
 from tests.helpers.cuda.children import environment
 from tests.helpers.loops import looped
 from tests.helpers.torch_graphs import (
+    Activations,
     Denoiser,
     Dropped,
     Evaluated,
@@ -36,7 +37,8 @@ OPTIMIZERS = {"sgd": {"momentum": 0.5}, "adam": {"optimizer": "adam", "weight_de
 #: Networks, and what of the settings is theirs
 NETWORKS: dict[type[nn.Module], dict[str, object]] = {
     Denoiser: {}, Unet: {}, Resnet: {"height": 12, "loss": "cross_entropy"}, Mlp: {"height": 12, "loss": "l1"},
-    Segmenter: {"loss": "cross_entropy", "reduction": "sum"}, Everything: {}, Resized: {}, Evaluated: {}, Dropped: {}}
+    Segmenter: {"loss": "cross_entropy", "reduction": "sum"}, Everything: {}, Resized: {}, Evaluated: {}, Dropped: {},
+    Activations: {}}
 
 
 def rows() -> nn.Module:

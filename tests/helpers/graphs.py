@@ -14,6 +14,7 @@ from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.judge.oracle.graph_step import GraphStep
 from bridge.operations import (
+    OPERATIONS,
     Add,
     AvgPool2d,
     BatchNorm2d,
@@ -23,7 +24,6 @@ from bridge.operations import (
     Dropout,
     Flatten,
     GlobalAvgPool2d,
-    LeakyRelu,
     Linear,
     LogSoftmax,
     Matmul,
@@ -32,15 +32,14 @@ from bridge.operations import (
     ReflectionPad2d,
     Relu,
     ReplicationPad2d,
-    Sigmoid,
     Softmax,
-    Tanh,
     UpsampleBilinear2d,
     UpsampleNearest2d,
     ZeroPad2d,
 )
 from bridge.operations.graph import INPUT, Graph
 from bridge.operations.losses import MeanSquaredError
+from bridge.operations.pointwise import Pointwise
 
 Array = np.ndarray
 Tensors = dict[str, Array]
@@ -155,8 +154,8 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
     one = str(rng.choice(names))
     shape, two = shapes[one], (one, str(rng.choice(names)))
     takes, pair = {"inputs": (one,)}, lambda low, high: tuple(int(n) for n in rng.integers(low, high, 2))
-    flat: list[Operation] = [Relu(name, **takes), LeakyRelu(name, 0.2, **takes), Sigmoid(name, **takes),
-                             Tanh(name, **takes), Softmax(name, **takes), LogSoftmax(name, **takes),
+    flat: list[Operation] = [*(one(name, **takes) for one in OPERATIONS.values() if issubclass(one, Pointwise)),
+                             Softmax(name, **takes), LogSoftmax(name, **takes),
                              Dropout(name, 0.4, **takes), Add(name, inputs=two), Matmul(name, inputs=two),
                              Linear(name, shape[-1], int(rng.integers(1, 9)), **takes)]
     if len(shape) != 4:

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from reference import pointwise
+
 
 class Unet(nn.Module):
     """One level: down by pooling, up by a concatenation with what was before; leaky ReLUs, no upsampling."""
@@ -92,6 +94,14 @@ class Everything(nn.Module):
         x = self.square(self.mean(x))
         x = self.tanh(x) + self.sigmoid(x)
         return self.last(self.flatten(x))
+
+
+class Activations(nn.Sequential):
+    """Every function of each number, each behind a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(1, 4, 3), *(
+            one for layer, _ in pointwise.LAYERS.values() for one in (layer(), nn.Conv2d(4, 4, 1))))
 
 
 class Segmenter(nn.Module):

@@ -13,6 +13,7 @@ from bridge.common.errors import ArgumentError, FileError
 from bridge.exchange.model import Conv2d, Model
 from bridge.operations import OPERATIONS, Operation
 from bridge.operations.hyperparameters import described
+from bridge.operations.pointwise import Pointwise
 from bridge.operations.products import ConvTranspose2d, Linear
 
 if TYPE_CHECKING:
@@ -151,6 +152,13 @@ def _batch_norm(a: Any) -> nn.Module:
     return made
 
 
+def _pointwise(a: Pointwise) -> nn.Module:
+    from reference.pointwise import LAYERS
+
+    layer, names = LAYERS[a.kind]
+    return layer(*(getattr(a, name) for name in names))
+
+
 #: How torch calls each operation
 _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "add": _joined, "concat": _joined, "matmul": _joined,
@@ -160,18 +168,15 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "dropout": lambda a: _nn().Dropout(a.p),
     "flatten": lambda a: _nn().Flatten(),
     "global_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(1),
-    "leaky_relu": lambda a: _nn().LeakyReLU(a.negative_slope),
     "linear": lambda a: _nn().Linear(a.in_features, a.out_features, a.bias),
     "log_softmax": lambda a: _nn().LogSoftmax(1),
     "max_pool2d": lambda a: _nn().MaxPool2d(a.kernel_size, a.stride, a.padding),
     "reflection_pad2d": lambda a: _nn().ReflectionPad2d(a.padding),
-    "relu": lambda a: _nn().ReLU(),
     "replication_pad2d": lambda a: _nn().ReplicationPad2d(a.padding),
-    "sigmoid": lambda a: _nn().Sigmoid(),
     "softmax": lambda a: _nn().Softmax(1),
-    "tanh": lambda a: _nn().Tanh(),
     "upsample_bilinear2d": lambda a: _nn().Upsample(scale_factor=a.scale_factor, mode="bilinear",
                                                     align_corners=a.align_corners),
     "upsample_nearest2d": lambda a: _nn().Upsample(scale_factor=a.scale_factor),
     "zero_pad2d": lambda a: _nn().ZeroPad2d(a.padding),
+    **{kind: _pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
 }

@@ -12,15 +12,18 @@ from typing import Any
 from bridge.judge.diagnosis.wrong_operations.change import Wrong
 from bridge.judge.diagnosis.wrong_operations.joins import add, concat, flatten
 from bridge.judge.diagnosis.wrong_operations.normalization import batch_norm
-from bridge.judge.diagnosis.wrong_operations.pointwise import dropout, leaky_relu, sigmoid, tanh
+from bridge.judge.diagnosis.wrong_operations.pointwise import dropout, leaky_relu, pointwise, sigmoid, tanh
 from bridge.judge.diagnosis.wrong_operations.pooling import avg_pool, max_pool
 from bridge.judge.diagnosis.wrong_operations.products import conv_transpose, linear, matmul
 from bridge.judge.diagnosis.wrong_operations.resizing import padding, upsample
 from bridge.judge.diagnosis.wrong_operations.softmax import over_channels
+from bridge.operations import OPERATIONS
 from bridge.operations.operation import Operation
+from bridge.operations.pointwise import Pointwise
 
 #: By the type of the operation in an exchange file
 _WRONG: dict[str, Callable[[Any], Wrong]] = {
+    **{kind: pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise) and kind != "relu"},
     "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm, "concat": concat,
     "conv_transpose2d": conv_transpose, "dropout": dropout, "flatten": flatten,
     "leaky_relu": leaky_relu, "linear": linear, "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool,

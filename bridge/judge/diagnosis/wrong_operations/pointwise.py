@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, backward_only, changed
+from bridge.operations import OPERATIONS
 from bridge.operations.operation import Gradients, Number
-from bridge.operations.pointwise import Dropout, LeakyRelu, Sigmoid, Tanh
+from bridge.operations.pointwise import Dropout, LeakyRelu, Pointwise, Sigmoid, Tanh
 
 #: What is kept of an array, by the mask among the parameters
 Dropped = Callable[[Number, Parameters], Number]
@@ -50,38 +51,48 @@ def leaky_relu(node: LeakyRelu) -> Wrong:
                         (inverse, f"slope {inverse:.4g}, its inverse")):
         if other != slope:
             yield "leaky", said, replace(node, negative_slope=other)
+    yield from others(node, ["relu"])
 
 
 def sigmoid(node: Sigmoid) -> Wrong:
     """Yield other derivatives."""
-    yield "activation", "the derivative is missing", backward_only(node, lambda dy, y: dy)
     yield "activation", "the factor 1 - y is missing", backward_only(node, lambda dy, y: dy * y)
     yield "activation", "1 - y*y, the derivative of tanh", backward_only(node, lambda dy, y: dy * (1.0 - y * y))
-    yield "activation", "the derivative at y in place of z", backward_only(
-        node, lambda dy, y: dy * (y.sigmoid() * (1.0 - y.sigmoid())))
-    yield "activation", "tanh", changed(node, forward=lambda xs, w: xs[0].tanh())
-    yield from _of_other_argument(node, {"2x": 2.0, "x/2": 0.5, "-x": -1.0})
+    yield from pointwise(node)
 
 
 def tanh(node: Tanh) -> Wrong:
     """Yield other derivatives."""
-    yield "activation", "the derivative is missing", backward_only(node, lambda dy, y: dy)
     yield "activation", "1 - y, without the square", backward_only(node, lambda dy, y: dy * (1.0 - y))
     yield "activation", "y*(1 - y), the derivative of the sigmoid", backward_only(
         node, lambda dy, y: dy * (y * (1.0 - y)))
-    yield "activation", "the derivative at y in place of z", backward_only(
-        node, lambda dy, y: dy * (1.0 - y.tanh() * y.tanh()))
-    yield "activation", "the sigmoid", changed(node, forward=lambda xs, w: xs[0].sigmoid())
-    yield from _of_other_argument(node, {"x/2, as 2*sigmoid(x) - 1 is": 0.5, "2x": 2.0, "-x": -1.0})
+    yield from pointwise(node, half="x/2, as 2*sigmoid(x) - 1 is")
 
 
-def _of_other_argument(node: Sigmoid | Tanh, arguments: dict[str, float]) -> Wrong:
+def pointwise(node: Pointwise, half: str = "x/2") -> Wrong:
+    """Yield what any function of each number may do instead: no derivative, one at another place, another function."""
+    yield "activation", "no activation", changed(node, forward=lambda xs, w: xs[0])
+    yield "activation", "the derivative is missing", backward_only(node, lambda dy, y: dy)
+    yield "activation", "the derivative at y in place of z", backward_only(node, node.gradient)
+    yield from others(node, [])
+    yield from _of_other_argument(node, {half: 0.5, "2x": 2.0, "-x": -1.0})
+
+
+def others(node: Pointwise, known: list[str]) -> Wrong:
+    """Yield every other function, with torch's defaults, but those that are known by other names."""
+    for kind, other in OPERATIONS.items():
+        if issubclass(other, Pointwise) and kind not in (node.kind, *known):
+            made = other(node.name, inputs=node.inputs)
+            yield "activation", f"{kind} in its place", changed(node, forward=made.forward, backward=made.backward)
+
+
+def _of_other_argument(node: Pointwise, arguments: dict[str, float]) -> Wrong:
     """The function of x times a number, and its derivative."""
     for said, times in arguments.items():
         def forward(xs: Numbers, w: Parameters, times: float = times) -> Number:
-            return node.forward([xs[0] * times], w)
+            return node.value(xs[0] * times)
 
         def backward(dy: Number, xs: Numbers, w: Parameters, times: float = times) -> Gradients:
-            return [node.backward(dy, [xs[0] * times], w)[0][0] * times], {}
+            return [node.gradient(dy, xs[0] * times) * times], {}
 
         yield "activation", f"{node.kind} of {said}", changed(node, forward=forward, backward=backward)
