@@ -18,6 +18,7 @@ LAYERS: Mapping[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "leaky_relu": (nn.LeakyReLU, ("negative_slope",)),
     "relu": (nn.ReLU, ()),
     "sigmoid": (nn.Sigmoid, ()),
+    "silu": (nn.SiLU, ()),
     "tanh": (nn.Tanh, ()),
 }
 

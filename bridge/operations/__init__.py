@@ -6,7 +6,7 @@ from __future__ import annotations
 from bridge.operations.joins import Add, Concat, Flatten
 from bridge.operations.normalization import BatchNorm2d
 from bridge.operations.operation import Operation as Operation
-from bridge.operations.pointwise import Dropout, LeakyRelu, Relu, Sigmoid, Tanh
+from bridge.operations.pointwise import Dropout, LeakyRelu, Relu, Sigmoid, Silu, Tanh
 from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
 from bridge.operations.resizing import (
@@ -20,6 +20,6 @@ from bridge.operations.softmax import LogSoftmax, Softmax
 
 OPERATIONS: dict[str, type[Operation]] = {one.kind: one for one in (
     Add, AvgPool2d, BatchNorm2d, Concat, Conv2d, ConvTranspose2d, Dropout, Flatten, GlobalAvgPool2d, LeakyRelu, Linear,
-    LogSoftmax, Matmul, MaxPool2d, ReflectionPad2d, Relu, ReplicationPad2d, Sigmoid, Softmax, Tanh, UpsampleBilinear2d,
-    UpsampleNearest2d, ZeroPad2d,
+    LogSoftmax, Matmul, MaxPool2d, ReflectionPad2d, Relu, ReplicationPad2d, Sigmoid, Silu, Softmax, Tanh,
+    UpsampleBilinear2d, UpsampleNearest2d, ZeroPad2d,
 )}

@@ -101,6 +101,25 @@ class Sigmoid(Pointwise):
 
 
 @dataclass(frozen=True)
+class Silu(Pointwise):
+    """``z * sigmoid(z)``, also called swish.
+
+    Source: S. Elfwing, E. Uchibe and K. Doya, Neural Networks 107 (2018), https://arxiv.org/abs/1702.03118
+    """
+
+    kind: ClassVar[str] = "silu"
+
+    def value(self, z: Number) -> Number:
+        """Return ``z * sigmoid(z)``."""
+        return z * z.sigmoid()
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return ``dy * s * (1 + z * (1 - s))`` of the sigmoid s, or the same multiplied out."""
+        s = z.sigmoid()
+        return dy * (s * (1.0 + z * (1.0 - s))).or_as(s + z * (s - s * s)).or_as(s + z * _bell(z))
+
+
+@dataclass(frozen=True)
 class Tanh(Pointwise):
     """The hyperbolic tangent."""
 

@@ -8,7 +8,8 @@ module cnn_operations_registry
    use cnn_operations_normalization, only : batch_norm2d_type
    use cnn_operations_operation, only : operation_type
    use cnn_operations_pointwise, only : &
-      & dropout_type, f_leaky_relu, f_sigmoid, f_tanh, function_of_output_type, leaky_relu_type, relu_type
+      & dropout_type, f_leaky_relu, f_sigmoid, f_silu, f_tanh, function_of_output_type, &
+      & function_type, leaky_relu_type, relu_type
    use cnn_operations_pooling, only : avg_pool2d_type, global_avg_pool2d_type, max_pool2d_type
    use cnn_operations_products, only : conv2d_type, conv_transpose2d_type, linear_type
    use cnn_operations_resizing, only : pad2d_type, reflected, replicated, upsample2d_type, zeros
@@ -68,6 +69,8 @@ contains
          allocate (operation, source=pad2d_type(mode=replicated))
        case ("sigmoid")
          allocate (operation, source=function_of_output_type(number=f_sigmoid))
+       case ("silu")
+         allocate (operation, source=function_type(number=f_silu))
        case ("softmax")
          allocate (softmax_type :: operation)
        case ("tanh")

@@ -16,6 +16,7 @@ import pytest
 from bridge.judge.diagnosis.catalogue import KINDS
 from bridge.judge.judge import judge
 from bridge.judge.verdict import Outcome
+from bridge.operations import OPERATIONS
 from tests import ROOT
 
 
@@ -46,6 +47,11 @@ def test_the_document_shows_the_examples(root: Path) -> None:
     text = (root / "docs" / "exchange-file.md").read_text(encoding="utf-8")
     for name in ("write_result.f90", "write_result.py"):
         assert (root / "docs" / "examples" / name).read_text(encoding="utf-8") in text
+
+
+def test_the_document_has_every_operation(root: Path) -> None:
+    rows = re.findall(r"^\| (`.*?) \|", (root / "docs" / "exchange-file.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {kind for row in rows for kind in re.findall(r"`(\w+)`", row)} >= set(OPERATIONS)
 
 
 def test_nothing_is_left_to_be_filled_in(root: Path) -> None:

@@ -110,8 +110,8 @@ def test_functions_of_each_element(kernels: HostKernels, kind: str, name: str, b
     kernels.launch(f"cnn_pointwise_{kind}", blocks, np.int64(z.size), z, y, *given)
     memory.check()
     right = formula(wide(z))
-    # Two or three operations are rounded, and in float64 torch's are not exact either
-    assert ulps(y, right, np.finfo(z.dtype).tiny) <= (2 if kind == "f32" else 4)
+    # An exponential, a sum, a quotient and perhaps a product are rounded, and in float64 torch's are not exact either
+    assert ulps(y, right, np.finfo(z.dtype).tiny) <= (3 if kind == "f32" else 4)
 
     z, dy = numbers(kind, 500, 4), memory.put(numbers(kind, 500, 5))
     x = wide(z)

@@ -36,6 +36,7 @@ from bridge.operations import (
     Relu,
     ReplicationPad2d,
     Sigmoid,
+    Silu,
     Softmax,
     Tanh,
     UpsampleBilinear2d,
@@ -200,8 +201,14 @@ def test_a_batch_norm_may_be_multiplied_out() -> None:
     assert 0.3 < worst <= 1, worst
 
 
-#: Ways to write a derivative in float32, from z, dy, and y where that is known
 ONE = np.float32(1)
+
+
+def sigmoid(z: np.ndarray) -> np.ndarray:
+    return ONE / (ONE + np.exp(-z))
+
+
+#: Ways to write a derivative in float32, from z, dy, and y where that is known
 WAYS: dict[str, tuple[Operation, Callable[..., Any]]] = {
     "1 - y*y": (Tanh("it"), lambda z, dy, y: dy * (ONE - y * y)),
     "(1 - y)*(1 + y)": (Tanh("it"), lambda z, dy, y: dy * ((ONE - y) * (ONE + y))),
@@ -212,6 +219,9 @@ WAYS: dict[str, tuple[Operation, Callable[..., Any]]] = {
     "y - y*y": (Sigmoid("it"), lambda z, dy, y: dy * (y - y * y)),
     "(dy*y)*(1 - y)": (Sigmoid("it"), lambda z, dy, y: (dy * y) * (ONE - y)),
     "e/(1 + e)**2": (Sigmoid("it"), lambda z, dy, y: dy * (np.exp(-np.abs(z)) / (ONE + np.exp(-np.abs(z))) ** 2)),
+    "s*(1 + z*(1 - s))": (Silu("it"), lambda z, dy, y: dy * (sigmoid(z) * (ONE + z * (ONE - sigmoid(z))))),
+    "s + y*(1 - s)": (Silu("it"), lambda z, dy, y: dy * (sigmoid(z) + y * (ONE - sigmoid(z)))),
+    "s + z*s*(1 - s)": (Silu("it"), lambda z, dy, y: dy * (sigmoid(z) + z * (sigmoid(z) * (ONE - sigmoid(z))))),
     "y*(dy - sum)": (Softmax("it"), lambda z, dy, y: y * (dy - (y * dy).sum(1, keepdims=True))),
     "y*dy - y*sum": (Softmax("it"), lambda z, dy, y: y * dy - y * (y * dy).sum(1, keepdims=True)),
     "dy - exp(y)*sum": (LogSoftmax("it"), lambda z, dy, y: dy - np.exp(y) * dy.sum(1, keepdims=True)),

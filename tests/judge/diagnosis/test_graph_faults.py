@@ -27,9 +27,10 @@ from bridge.judge.judge import judge
 from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
+from reference import pointwise
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Dropped, Evaluated, Everything, Resized, Segmenter
+from tests.helpers.torch_graphs import Activations, Dropped, Evaluated, Everything, Resized, Segmenter
 
 
 @pytest.fixture(scope="module")
@@ -229,6 +230,27 @@ OF_DROPOUT: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
 ]
 
 
+def of_functions() -> list[tuple[str, Callable[[Tensors], Tensor], str]]:
+    """The same of every function of each number, but ReLUs, whose mistakes are tests of their own."""
+    found: list[tuple[str, Callable[[Tensors], Tensor], str]] = []
+    kinds = list(pointwise.LAYERS)
+    for i, kind in enumerate(kinds):
+        if kind.endswith("relu"):
+            continue
+        other = kinds[i - 1]
+        function, another = (pointwise.calls(one)[0] for one in (kind, other))
+        before, at = f"{2 * i}", f"{2 * i + 1}"
+        found += [
+            (f"forward/{at}", lambda t, at=before, f=another: f(t[f"forward/{at}"]),
+             f"{other} in its place"),
+            (f"forward/{at}", lambda t, at=before, f=function: f(2 * t[f"forward/{at}"]), f"{kind} of 2x"),
+            (f"grads/{before}/output", lambda t, at=at: t[f"grads/{at}/output"], "the derivative is missing"),
+            (f"grads/{before}/output", lambda t, at=at, f=function: gradient(
+                f, t[f"grads/{at}/output"], t[f"forward/{at}"]), "the derivative at y in place of z"),
+        ]
+    return found
+
+
 def tensors(path: Path) -> Tensors:
     found: Tensors = {}
     with h5py.File(path) as file:
@@ -259,7 +281,7 @@ def test_mistakes_of_operations_are_named(
 
 @pytest.mark.parametrize(("network", "height", "width", "mistakes"), [
     (Segmenter, 4, 5, OF_CLASSES), (Resized, 8, 10, OF_SIZES), (Evaluated, 8, 10, OF_STATE),
-    (Dropped, 8, 10, OF_DROPOUT),
+    (Dropped, 8, 10, OF_DROPOUT), (Activations, 8, 10, of_functions()),
 ], ids=lambda one: getattr(one, "__name__", ""))
 def test_mistakes_of_further_operations_are_named(
     network: type[nn.Module], height: int, width: int, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]],

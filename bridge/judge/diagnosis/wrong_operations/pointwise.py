@@ -9,7 +9,7 @@ from dataclasses import replace
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, backward_only, changed
 from bridge.operations import OPERATIONS
 from bridge.operations.operation import Gradients, Number
-from bridge.operations.pointwise import Dropout, LeakyRelu, Pointwise, Sigmoid, Tanh
+from bridge.operations.pointwise import Dropout, LeakyRelu, Pointwise, Sigmoid, Silu, Tanh
 
 #: What is kept of an array, by the mask among the parameters
 Dropped = Callable[[Number, Parameters], Number]
@@ -58,6 +58,13 @@ def sigmoid(node: Sigmoid) -> Wrong:
     """Yield other derivatives."""
     yield "activation", "the factor 1 - y is missing", backward_only(node, lambda dy, y: dy * y)
     yield "activation", "1 - y*y, the derivative of tanh", backward_only(node, lambda dy, y: dy * (1.0 - y * y))
+    yield from pointwise(node)
+
+
+def silu(node: Silu) -> Wrong:
+    """Yield other derivatives."""
+    yield "activation", "sigmoid(z), its derivative for a constant sigmoid", changed(
+        node, backward=lambda dy, xs, w: ([dy * xs[0].sigmoid()], {}))
     yield from pointwise(node)
 
 
