@@ -24,6 +24,9 @@ module cnn_core_kinds
    integer, parameter, public :: dtype_float16 = 3
    integer, parameter, public :: dtype_bfloat16 = 4
 
+   !> By the codes
+   character(len=8), parameter :: names(0:4) = [character(len=8) :: "none", "float32", "float64", "float16", "bfloat16"]
+
 contains
 
    !> Bytes of one element; 0 for `dtype_none`
@@ -60,19 +63,16 @@ contains
    pure function dtype_name(dtype) result(name)
       !> `dtype_float32` and so on
       integer, intent(in) :: dtype
-      character(len=:), allocatable :: name
-      select case (dtype)
-       case (dtype_float32)
-         name = "float32"
-       case (dtype_float64)
-         name = "float64"
-       case (dtype_float16)
-         name = "float16"
-       case (dtype_bfloat16)
-         name = "bfloat16"
-       case default
-         name = "none"
-      end select
+      !> Its length is an expression, see cnn_core_text
+      character(len=name_length(dtype)) :: name
+      name = names(merge(dtype, dtype_none, dtype >= 0 .and. dtype <= ubound(names, 1)))
    end function dtype_name
+
+   !> Characters of the name
+   pure integer function name_length(dtype)
+      !> `dtype_float32` and so on
+      integer, intent(in) :: dtype
+      name_length = len_trim(names(merge(dtype, dtype_none, dtype >= 0 .and. dtype <= ubound(names, 1))))
+   end function name_length
 
 end module cnn_core_kinds

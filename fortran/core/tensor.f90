@@ -8,7 +8,7 @@
 module cnn_core_tensor
    use, intrinsic :: iso_c_binding, only : c_associated, c_f_pointer, c_intptr_t, c_null_ptr, c_ptr
    use cnn_core_kinds, only : bytes_of, dp, dtype_float32, dtype_none, i8, sp
-   use cnn_core_text, only : to_text
+   use cnn_core_text, only : list_length, to_text
    implicit none
    private
 
@@ -179,7 +179,7 @@ contains
    pure function shape_text(extent) result(text)
       !> Extents in Fortran order (w, h, c, n)
       integer, intent(in) :: extent(4)
-      character(len=:), allocatable :: text
+      character(len=list_length(extent)) :: text
       text = to_text(extent(4:1:-1))
    end function shape_text
 

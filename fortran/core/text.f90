@@ -1,11 +1,14 @@
 ! SPDX-License-Identifier: MIT
 !> Names, and numbers and shapes as text for messages.
+!>
+!> Lengths.  Of a function whose result has a deferred length, gfortran keeps the length in one place for all threads,
+!>           which may have it from another by then; so the lengths of these results are expressions.
 module cnn_core_text
    use cnn_core_kinds, only : dp, i8
    implicit none
    private
 
-   public :: to_text
+   public :: list_length, to_text
 
    !> A name; only a type makes an array of names of different lengths
    type, public :: name_type
@@ -25,50 +28,81 @@ contains
    pure function int_to_text(value) result(text)
       !> An integer
       integer, intent(in) :: value
-      character(len=:), allocatable :: text
-      text = long_to_text(int(value, i8))
+      character(len=digits_of(int(value, i8))) :: text
+      write (text, "(i0)") value
    end function int_to_text
 
    pure function long_to_text(value) result(text)
       !> An integer of 64 bits
       integer(i8), intent(in) :: value
-      character(len=:), allocatable :: text
-      character(len=24) :: buffer
-      write (buffer, "(i0)") value
-      text = trim(buffer)
+      character(len=digits_of(value)) :: text
+      write (text, "(i0)") value
    end function long_to_text
 
    pure function list_to_text(values) result(text)
       !> Integers, or none
       integer, intent(in) :: values(:)
-      character(len=:), allocatable :: text
-      integer :: i
+      character(len=list_length(values)) :: text
+      integer :: i, at
       text = "("
+      at = 1
       do i = 1, size(values)
-         if (i > 1) text = text//", "
-         text = text//to_text(values(i))
+         if (i > 1) then
+            text(at + 1:) = ", "
+            at = at + 2
+         end if
+         text(at + 1:) = int_to_text(values(i))
+         at = at + digits_of(int(values(i), i8))
       end do
-      text = text//")"
+      text(at + 1:) = ")"
    end function list_to_text
 
    pure function real_to_text(value) result(text)
       !> The number
       real(dp), intent(in) :: value
       !> Without blanks, and without zeros at the end
-      character(len=:), allocatable :: text
+      character(len=len_trim(formatted(value))) :: text
+      text = formatted(value)
+   end function real_to_text
+
+   !> Characters of an integer
+   pure integer function digits_of(value)
+      !> The integer
+      integer(i8), intent(in) :: value
       character(len=24) :: buffer
+      write (buffer, "(i0)") value
+      digits_of = len_trim(buffer)
+   end function digits_of
+
+   !> Characters of a list
+   pure integer function list_length(values)
+      !> Integers, or none
+      integer, intent(in) :: values(:)
+      integer :: i
+      list_length = 2 + 2*max(size(values) - 1, 0)
+      do i = 1, size(values)
+         list_length = list_length + digits_of(int(values(i), i8))
+      end do
+   end function list_length
+
+   pure function formatted(value) result(buffer)
+      !> A number
+      real(dp), intent(in) :: value
+      !> Its text, with blanks behind it
+      character(len=24) :: buffer
+      integer :: last
       if (abs(value) <= 0.0_dp .or. (abs(value) >= 1.0e-3_dp .and. abs(value) < 1.0e6_dp)) then
          write (buffer, "(f0.6)") value
       else
          write (buffer, "(es12.5)") value
       end if
-      text = trim(adjustl(buffer))
-      if (index(text, "E") > 0 .or. index(text, ".") == 0) return
-      text = text(:verify(text, "0", back=.true.))
-      if (text(len(text):) == ".") text = text//"0"
+      buffer = adjustl(buffer)
+      if (index(buffer, "E") > 0 .or. index(buffer, ".") == 0) return
+      last = verify(trim(buffer), "0", back=.true.)
+      buffer(last + 1:) = merge("0", " ", buffer(last:last) == ".")
       ! Compilers differ in whether f0 writes the zero before the point
-      if (text(1:1) == ".") text = "0"//text
-      if (index(text, "-.") == 1) text = "-0"//text(2:)
-   end function real_to_text
+      if (buffer(1:1) == ".") buffer = "0"//buffer(:23)
+      if (buffer(1:2) == "-.") buffer = "-0"//buffer(2:23)
+   end function formatted
 
 end module cnn_core_text

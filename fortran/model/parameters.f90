@@ -203,7 +203,7 @@ contains
       class(parameters_type), intent(in) :: self
       !> Which, from 1
       integer, intent(in) :: i
-      character(len=:), allocatable :: name
+      character(len=len(self%names(i)%text)) :: name
       name = self%names(i)%text
    end function memory_name
 

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> The shape of a tensor of a graph: up to four extents, and how many of them there are.
 module cnn_operations_shape
-   use cnn_core_text, only : to_text
+   use cnn_core_text, only : list_length, to_text
    implicit none
    private
 
@@ -29,7 +29,7 @@ contains
    pure function text(self)
       !> The shape
       class(shape_type), intent(in) :: self
-      character(len=:), allocatable :: text
+      character(len=list_length(self%extent(:self%rank))) :: text
       text = to_text(self%extent(self%rank:1:-1))
    end function text
 

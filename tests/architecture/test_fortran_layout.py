@@ -183,6 +183,23 @@ def changed(root: Path, folder: Path, name: str, old: str, new: str) -> Path:
     return folder
 
 
+#: Functions whose results have a deferred length, where several threads may be: none is called by what computes
+DEFERRED = {"target_of", "one_after_the_other", "math_mode", "kind_", "adam_kind", "sgd_kind"}
+
+
+def test_no_length_is_shared_by_threads(root: Path) -> None:
+    """gfortran keeps the length of such a result in static memory, where a thread may find that of another."""
+    found = set()
+    for name in ("core", "operations", "optimizers", "model"):
+        for path in (root / "fortran" / name).glob("*.f90"):
+            text = path.read_text(encoding="utf-8")
+            for function, result, body in re.findall(
+                    r"function (\w+)\([^)]*\)(?: result\((\w+)\))?\n(.*?)end function", text, re.DOTALL):
+                if re.search(rf"character\(len=:\), allocatable :: {result or function}$", body, re.MULTILINE):
+                    found.add(function)
+    assert found == DEFERRED
+
+
 def test_alternatives_of_a_module_have_the_same_face(root: Path) -> None:
     """Whichever of them is built, the rest finds what it uses."""
     files: dict[str, list[Path]] = {}
