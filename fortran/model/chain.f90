@@ -29,6 +29,7 @@ module cnn_model_chain
       procedure :: build
       procedure :: find_outputs
       procedure :: find_loss
+      procedure :: place_output_gradient
       procedure :: find_gradients
       procedure :: layer_count
       procedure :: view
@@ -163,6 +164,20 @@ contains
       if (self%mean) scale = 1.0_dp/real(y%count(), dp)
       call self%backend%mse(y, target, scale, self%layers(size(self%layers))%output_gradient, error)
    end subroutine find_loss
+
+   !> A gradient with respect to the output that is no loss's
+   subroutine place_output_gradient(self, dy, moved, error)
+      !> The chain, after its forward pass
+      class(chain_type), intent(inout) :: self
+      !> Of the output's shape; is copied
+      type(tensor_type), intent(in) :: dy
+      !> Whether a tensor has another address than before
+      logical, intent(out) :: moved
+      !> No memory, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call allocate_gradients(self, moved, error)
+      if (.not. allocated(error)) call self%backend%convert(dy, self%layers(size(self%layers))%output_gradient, error)
+   end subroutine place_output_gradient
 
    subroutine find_gradients(self, error)
       !> The chain, with the gradient of the loss

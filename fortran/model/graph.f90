@@ -61,6 +61,7 @@ module cnn_model_graph
       procedure :: find_outputs
       procedure :: find_loss
       procedure :: fetch_loss
+      procedure :: place_output_gradient
       procedure :: find_gradients
       procedure :: output
       procedure :: layer_count
@@ -69,7 +70,8 @@ module cnn_model_graph
       procedure :: set_mask
       procedure :: in_place
       procedure :: switch_training
-      procedure, private :: add_node, find_inputs, mark_sums, allocate_parameters, find_shapes, allocate_tensors
+      procedure :: find_shapes
+      procedure, private :: add_node, find_inputs, mark_sums, allocate_parameters, allocate_tensors
       procedure, private :: extent_of, bytes_of_output, operands_of, run
       final :: destroy
    end type graph_type
@@ -393,6 +395,20 @@ contains
             & self%loss, error)
       end associate
    end subroutine find_loss
+
+   !> A gradient with respect to the output that is no loss's
+   subroutine place_output_gradient(self, dy, moved, error)
+      !> The graph, after its forward pass
+      class(graph_type), intent(inout) :: self
+      !> Of the output's shape; is copied
+      type(tensor_type), intent(in) :: dy
+      !> False: tensors are allocated by the forward pass
+      logical, intent(out) :: moved
+      !> An error of the device
+      type(error_type), allocatable, intent(out) :: error
+      moved = .false.
+      call self%backend%convert(dy, self%nodes(size(self%nodes))%output_gradient, error)
+   end subroutine place_output_gradient
 
    !> The value of the last loss that was found
    subroutine fetch_loss(self, loss, error)

@@ -94,6 +94,7 @@ module cnn_model_network
    contains
       procedure(find_outputs_), deferred :: find_outputs
       procedure(find_loss_), deferred :: find_loss
+      procedure(place_output_gradient_), deferred :: place_output_gradient
       procedure(find_gradients_), deferred :: find_gradients
       procedure(output_), deferred :: output
       procedure(layer_count_), deferred :: layer_count
@@ -101,6 +102,7 @@ module cnn_model_network
       procedure(criterion_), deferred :: criterion
       procedure :: forward
       procedure :: compute_loss
+      procedure :: take_output_gradient
       procedure :: backward
       procedure :: update
       procedure :: feed, step, step_fed, read_loss, is_captured
@@ -136,6 +138,20 @@ module cnn_model_network
          !> An error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine find_loss_
+
+      !> A gradient with respect to the output that is no loss's
+      subroutine place_output_gradient_(self, dy, moved, error)
+         import :: error_type, network_type, tensor_type
+         implicit none
+         !> The network, after its forward pass
+         class(network_type), intent(inout) :: self
+         !> Of the output's shape, in the network's memory; is copied
+         type(tensor_type), intent(in) :: dy
+         !> Whether a tensor has another address than before
+         logical, intent(out) :: moved
+         !> An error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine place_output_gradient_
 
       !> Gradients of all parameters, outputs and of the input
       subroutine find_gradients_(self, error)
@@ -211,6 +227,17 @@ module cnn_model_network
          !> Call out of order, target that does not fit, or an error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine compute_loss
+
+      !> A gradient with respect to the output, in place of a loss's: `backward` then gives those of sum(dy*y)
+      module subroutine take_output_gradient(self, dy, error)
+         implicit none
+         !> The network
+         class(network_type), intent(inout) :: self
+         !> Of the output's shape, in the network's memory; is copied
+         type(tensor_type), intent(in) :: dy
+         !> Call out of order, another shape, or an error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine take_output_gradient
 
       !> `compute_loss` without waiting for its value
       module subroutine queue_loss(self, target, error)

@@ -31,23 +31,48 @@ contains
       if (allocated(error) .and. self%stage == stage_loss) self%stage = stage_forward
    end procedure compute_loss
 
-   module procedure queue_loss
-      type(tensor_type) :: y
+   module procedure take_output_gradient
       logical :: moved
+      call prepare_for(self, "backward", "output gradient", dy, error)
+      if (allocated(error)) return
+      call self%place_output_gradient(dy, moved, error)
+      if (moved) self%capture%state = capture_none
+      if (allocated(error)) return
+      self%stage = stage_loss
+   end procedure take_output_gradient
 
+   !> After a forward pass: what has the output's shape may come
+   subroutine prepare_for(self, call, name, tensor, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Who asks, for messages
+      character(len=*), intent(in) :: call
+      !> Of the tensor, for messages
+      character(len=*), intent(in) :: name
+      !> What must have the output's shape
+      type(tensor_type), intent(in) :: tensor
+      !> Call out of order, or another shape
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: y
       if (self%stage < stage_forward .or. self%outputs_released()) then
-         call fail(error, "loss: no output yet, call forward first")
+         call fail(error, call//": no output yet, call forward first")
          return
       end if
       y = self%output()
-      if (.not. same_shape(y, target)) then
-         call fail(error, "target: "//dtype_name(target%dtype)//" "//shape_text(target%extent)// &
+      if (.not. same_shape(y, tensor)) then
+         call fail(error, name//": "//dtype_name(tensor%dtype)//" "//shape_text(tensor%extent)// &
             & ", expected the output's "//dtype_name(y%dtype)//" "//shape_text(y%extent))
          return
       end if
       self%stage = stage_forward
       self%has_loss = .false.
       self%unseen = .false.
+   end subroutine prepare_for
+
+   module procedure queue_loss
+      logical :: moved
+      call prepare_for(self, "loss", "target", target, error)
+      if (allocated(error)) return
       call self%find_loss(target, moved, error)
       if (moved) self%capture%state = capture_none
       if (allocated(error)) return
