@@ -8,8 +8,7 @@ module cnn_api_network
    use cnn_api_values, only : hand_over, optimizer_of
    use cnn_core_error, only : error_type, fail
    use cnn_core_version, only : version
-   use cnn_io_fixture, only : fixture_type
-   use cnn_io_result, only : result_type
+   use cnn_io_saved_network, only : read_training, save_network
    use cnn_model_build_network, only : build_network
    use cnn_model_chain, only : chain_type
    use cnn_model_chain_plan, only : describe_plan
@@ -140,11 +139,9 @@ contains
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
       class(network_type), pointer :: network
-      type(fixture_type) :: fixture
       type(error_type), allocatable :: error
       call find_network(handle, network, error)
-      if (.not. allocated(error)) call read_file(path, step, network, fixture, error)
-      call fixture%close()
+      if (.not. allocated(error)) call read_training(path, int(step), network, error)
       call hand_over(error, ierr, errmsg)
    end subroutine network_read_weights
 
@@ -166,12 +163,10 @@ contains
       character(len=512), intent(out) :: errmsg
       class(network_type), pointer :: network
       class(optimizer_type), allocatable :: optimizer
-      type(result_type) :: file
       type(error_type), allocatable :: error
       call find_network(handle, network, error)
       if (.not. allocated(error)) call optimizer_of(kind, settings, optimizer, error)
-      if (.not. allocated(error)) call write_file(path, network, optimizer, file, error)
-      if (allocated(error)) call file%abandon()
+      if (.not. allocated(error)) call save_network(path, "bridge.Network "//version, network, optimizer, error)
       call hand_over(error, ierr, errmsg)
    end subroutine network_save
 
@@ -222,46 +217,5 @@ contains
       if (.not. allocated(error)) text = plan
       call hand_over(error, ierr, errmsg)
    end subroutine network_plan
-
-   !> Weights, momenta and the number of the step from a file
-   subroutine read_file(path, step, network, fixture, error)
-      !> Name of the file
-      character(len=*), intent(in) :: path
-      !> Number of the step in the file, from 0
-      integer(c_int), intent(in) :: step
-      !> Of the same model
-      class(network_type), intent(inout) :: network
-      !> The file, to be closed in any case
-      type(fixture_type), intent(inout) :: fixture
-      !> Of the file
-      type(error_type), allocatable, intent(out) :: error
-      call fixture%open(path, error)
-      if (allocated(error)) return
-      call fixture%read_weights(step, network, error)
-      if (allocated(error)) return
-      call fixture%read_training(step, network, error)
-   end subroutine read_file
-
-   !> A file with a network, whole where there is no error
-   subroutine write_file(path, network, optimizer, file, error)
-      !> Name of the file
-      character(len=*), intent(in) :: path
-      !> Whose training can go on from the file
-      class(network_type), intent(in) :: network
-      !> Its settings are written
-      class(optimizer_type), intent(in) :: optimizer
-      !> The file, to be abandoned after an error
-      type(result_type), intent(inout) :: file
-      !> Of the file; a weight or momentum that is NaN or infinite
-      type(error_type), allocatable, intent(out) :: error
-      file%finite_only = .true.
-      call file%begin(path, "bridge.Network "//version, network, optimizer, error)
-      if (allocated(error)) return
-      call file%write_weights(0, network, error)
-      if (allocated(error)) return
-      call file%write_training(network, error)
-      if (allocated(error)) return
-      call file%commit(error)
-   end subroutine write_file
 
 end module cnn_api_network

@@ -10,7 +10,7 @@ module cnn_api_operations
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : name_type
    use cnn_devices, only : open_device
-   use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_attributes, only : attributes_from, attributes_type
    use cnn_operations_loops, only : loops_of
    use cnn_operations_loops_table, only : loops_type
    use cnn_operations_losses, only : criterion_type
@@ -135,21 +135,8 @@ contains
       !> What is missing, unknown, or out of its range
       type(error_type), allocatable, intent(out) :: error
       type(attributes_type) :: given
-      integer :: i, first, last, equals, count
+      given = attributes_from(text)
       given%node = operation%name
-      count = 0
-      do i = 1, len(text)
-         if (text(i:i) == "=") count = count + 1
-      end do
-      allocate (given%items(count))
-      first = 1
-      do i = 1, count
-         last = first + index(text(first:)//" ", " ") - 2
-         equals = first + index(text(first:last), "=") - 1
-         given%items(i)%name = text(first:equals - 1)
-         given%items(i)%numbers = numbers_of(text(equals + 1:last))
-         first = last + 2
-      end do
       allocate (operation%inputs(inputs), source=name_type("input"))
       call operation%read(given, error)
       if (allocated(error)) return
@@ -157,17 +144,6 @@ contains
       if (.not. allocated(operation%parameters)) allocate (operation%parameters(0))
       if (.not. allocated(operation%state)) allocate (operation%state(0))
    end subroutine prepare
-
-   !> Numbers with commas between them
-   function numbers_of(text) result(numbers)
-      !> One or more
-      character(len=*), intent(in) :: text
-      real(c_double), allocatable :: numbers(:)
-      integer :: i, stat
-      allocate (numbers(count([(text(i:i) == ",", i=1, len(text))]) + 1))
-      read (text, *, iostat=stat) numbers
-      if (stat /= 0) numbers = -1.0_c_double
-   end function numbers_of
 
    !> The tensors of a table
    subroutine find_operands(operation, dtype, inputs, rows, table, operands, error)

@@ -7,6 +7,8 @@ module cnn_operations_attributes
    implicit none
    private
 
+   public :: attributes_from
+
    !> Largest integer of a hyperparameter
    integer, parameter :: largest = 65536
 
@@ -33,6 +35,36 @@ module cnn_operations_attributes
    end type attributes_type
 
 contains
+
+   !> The hyperparameters that a text says: `kernel_size=3,3 padding=1,1`
+   type(attributes_type) function attributes_from(text) result(given)
+      !> A name, `=` and numbers with commas between them, each; blanks between them
+      character(len=*), intent(in) :: text
+      type(attribute_type) :: item
+      integer :: first, last, equals
+      allocate (given%items(0))
+      last = 0
+      do
+         first = last + verify(text(last + 1:), " ")
+         if (first == last) return
+         last = first + index(text(first:)//" ", " ") - 2
+         equals = first + index(text(first:last)//"=", "=") - 1
+         item%name = text(first:equals - 1)
+         item%numbers = numbers_of(text(min(equals, last) + 1:last))
+         given%items = [given%items, item]
+      end do
+   end function attributes_from
+
+   !> Numbers with commas between them; what is none is -1, which no hyperparameter may be
+   function numbers_of(text) result(numbers)
+      !> One or more
+      character(len=*), intent(in) :: text
+      real(dp), allocatable :: numbers(:)
+      integer :: i, stat
+      allocate (numbers(count([(text(i:i) == ",", i=1, len(text))]) + 1))
+      read (text, *, iostat=stat) numbers
+      if (stat /= 0) numbers = -1.0_dp
+   end function numbers_of
 
    !> An integer from 1 to 65536
    subroutine get_integer(self, name, value, error, default)
