@@ -2,8 +2,8 @@
 """The code blocks of a document, run in order in one folder.
 
 Blocks of the shell are given to bash line by line as they stand, Python's share one namespace, a test of the reader's
-own is given to pytest, Fortran is compiled against HDF5. A line that cannot run here is named in `LEFT_OUT`, with the
-reason; every other line runs, so that a new one is either right or decided on.
+own is given to pytest, Fortran is compiled against our library or HDF5. A line that cannot run here is named in
+`LEFT_OUT`, with the reason; every other line runs, so that a new one is either right or decided on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.engine.library.programs import program_path
+from tests.helpers.cnn_library import compiled
 
 #: Lines of the shell that do not run here, by how they begin, and why
 LEFT_OUT = {
@@ -107,8 +108,12 @@ class Reader:
             exec(compile(block.text, f"line {block.line}", "exec"), self.names)
 
     def _fortran(self, block: Block) -> None:
-        (self.folder / "shown.f90").write_text(block.text, encoding="utf-8")
-        self._start("h5fc", "shown.f90", "-o", "shown")
+        source = self.folder / "shown.f90"
+        source.write_text(block.text, encoding="utf-8")
+        if "use cnn" in block.text:
+            compiled(source, self.folder)
+        else:
+            self._start("h5fc", "shown.f90", "-o", "shown")
         self._start("./shown")
 
     def _json(self, block: Block) -> None:

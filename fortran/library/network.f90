@@ -1,0 +1,251 @@
+! SPDX-License-Identifier: MIT
+!> Networks on the caller's arrays.
+!>
+!> Arrays.   Of `real(sp)` in a network of float32, of `real(dp)` in one of float64, with one to four dimensions: images
+!>           are x(w, h, c, n), the bytes of torch's (n, c, h, w), features x(k, n). In host memory they are read where
+!>           they are; what is not contiguous the compiler copies. For arrays on a GPU see `device_array`.
+!> Errors.   Every call may give one in its last argument. What is wrong with a layer is said by `build`.
+!> Copies.   `a = b` makes a copy that learns by itself. What a network has is given back when it goes out of scope.
+!> Threads.  Several threads may work at once, each with networks of its own.
+module cnn_library_network
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : dp, sp
+   use cnn_library_array_network, only : array_network_type
+   use cnn_library_arrays, only : array_of
+   use cnn_optimizers_optimizer, only : optimizer_type
+   implicit none
+   private
+
+   type, extends(array_network_type), public :: network_type
+   contains
+      !> y of x
+      generic, public :: forward => forward_sp, forward_dp
+      !> The loss of x and target
+      generic, public :: evaluate => evaluate_sp, evaluate_dp
+      !> A step of training
+      generic, public :: step => step_sp, step_dp
+      !> Gradients of sum(dy*y), as an adjoint needs them
+      generic, public :: pull_back => pull_back_sp, pull_back_dp
+      !> Copies of a parameter or of what a layer keeps, of an output, of a gradient
+      generic, public :: get => get_sp, get_dp
+      generic, public :: get_output => get_output_sp, get_output_dp
+      generic, public :: get_gradient => get_gradient_sp, get_gradient_dp
+      !> Values for a parameter, or for what a layer keeps
+      generic, public :: set => set_sp, set_dp
+      procedure, private :: forward_sp, forward_dp, evaluate_sp, evaluate_dp, step_sp, step_dp
+      procedure, private :: pull_back_sp, pull_back_dp, get_sp, get_dp, get_output_sp, get_output_dp
+      procedure, private :: get_gradient_sp, get_gradient_dp, set_sp, set_dp
+   end type network_type
+
+contains
+
+   subroutine forward_sp(self, x, y, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Input
+      real(sp), contiguous, intent(in) :: x(..)
+      !> Output, is overwritten
+      real(sp), contiguous, intent(inout) :: y(..)
+      !> An array that does not fit, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%forward_array(array_of(x), array_of(y), error)
+   end subroutine forward_sp
+
+   subroutine forward_dp(self, x, y, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Input
+      real(dp), contiguous, intent(in) :: x(..)
+      !> Output, is overwritten
+      real(dp), contiguous, intent(inout) :: y(..)
+      !> An array that does not fit, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%forward_array(array_of(x), array_of(y), error)
+   end subroutine forward_dp
+
+   subroutine evaluate_sp(self, x, target, loss, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Input
+      real(sp), contiguous, intent(in) :: x(..)
+      !> What the output should be
+      real(sp), contiguous, intent(in) :: target(..)
+      !> The loss
+      real(dp), intent(out) :: loss
+      !> An array that does not fit, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%evaluate_array(array_of(x), array_of(target), loss, error)
+   end subroutine evaluate_sp
+
+   subroutine evaluate_dp(self, x, target, loss, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Input
+      real(dp), contiguous, intent(in) :: x(..)
+      !> What the output should be
+      real(dp), contiguous, intent(in) :: target(..)
+      !> The loss
+      real(dp), intent(out) :: loss
+      !> An array that does not fit, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%evaluate_array(array_of(x), array_of(target), loss, error)
+   end subroutine evaluate_dp
+
+   subroutine step_sp(self, x, target, optimizer, loss, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Input
+      real(sp), contiguous, intent(in) :: x(..)
+      !> What the output should be
+      real(sp), contiguous, intent(in) :: target(..)
+      !> With the learning rate of this step
+      class(optimizer_type), intent(in) :: optimizer
+      !> Of the parameters before the step
+      real(dp), intent(out) :: loss
+      !> An array that does not fit, a setting out of its range, a loss that is not finite (`error%diverged`; the
+      !> parameters stay as they were), or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%step_array(array_of(x), array_of(target), optimizer, loss, error)
+   end subroutine step_sp
+
+   subroutine step_dp(self, x, target, optimizer, loss, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Input
+      real(dp), contiguous, intent(in) :: x(..)
+      !> What the output should be
+      real(dp), contiguous, intent(in) :: target(..)
+      !> With the learning rate of this step
+      class(optimizer_type), intent(in) :: optimizer
+      !> Of the parameters before the step
+      real(dp), intent(out) :: loss
+      !> As of `step_sp`
+      type(error_type), allocatable, intent(out) :: error
+      call self%step_array(array_of(x), array_of(target), optimizer, loss, error)
+   end subroutine step_dp
+
+   subroutine pull_back_sp(self, x, dy, dx, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Input
+      real(sp), contiguous, intent(in) :: x(..)
+      !> Gradient of what is wanted with respect to the output
+      real(sp), contiguous, intent(in) :: dy(..)
+      !> Gradient with respect to the input, is overwritten; those of parameters: `get_gradient`
+      real(sp), contiguous, intent(inout) :: dx(..)
+      !> An array that does not fit, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%pull_back_array(array_of(x), array_of(dy), array_of(dx), error)
+   end subroutine pull_back_sp
+
+   subroutine pull_back_dp(self, x, dy, dx, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Input
+      real(dp), contiguous, intent(in) :: x(..)
+      !> Gradient of what is wanted with respect to the output
+      real(dp), contiguous, intent(in) :: dy(..)
+      !> Gradient with respect to the input, is overwritten; those of parameters: `get_gradient`
+      real(dp), contiguous, intent(inout) :: dx(..)
+      !> An array that does not fit, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%pull_back_array(array_of(x), array_of(dy), array_of(dx), error)
+   end subroutine pull_back_dp
+
+   subroutine get_sp(self, name, values, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> layer.weight, layer.bias, layer.running_mean, ...
+      character(len=*), intent(in) :: name
+      !> Is overwritten
+      real(sp), contiguous, intent(inout) :: values(..)
+      !> No such name, another shape, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%get_array(name, array_of(values), error)
+   end subroutine get_sp
+
+   subroutine get_dp(self, name, values, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> layer.weight, layer.bias, layer.running_mean, ...
+      character(len=*), intent(in) :: name
+      !> Is overwritten
+      real(dp), contiguous, intent(inout) :: values(..)
+      !> No such name, another shape, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%get_array(name, array_of(values), error)
+   end subroutine get_dp
+
+   subroutine get_output_sp(self, layer, values, error)
+      !> The network, after `forward`
+      class(network_type), intent(inout) :: self
+      !> Name of the layer
+      character(len=*), intent(in) :: layer
+      !> Is overwritten
+      real(sp), contiguous, intent(inout) :: values(..)
+      !> No such layer, an output that is not kept, another shape, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%get_output_array(layer, array_of(values), error)
+   end subroutine get_output_sp
+
+   subroutine get_output_dp(self, layer, values, error)
+      !> The network, after `forward`
+      class(network_type), intent(inout) :: self
+      !> Name of the layer
+      character(len=*), intent(in) :: layer
+      !> Is overwritten
+      real(dp), contiguous, intent(inout) :: values(..)
+      !> As of `get_output_sp`
+      type(error_type), allocatable, intent(out) :: error
+      call self%get_output_array(layer, array_of(values), error)
+   end subroutine get_output_dp
+
+   subroutine get_gradient_sp(self, name, values, error)
+      !> The network, after `step` or `pull_back`
+      class(network_type), intent(inout) :: self
+      !> layer.weight or layer.bias, layer for its output, input for the network's input
+      character(len=*), intent(in) :: name
+      !> Gradient with respect to that, is overwritten
+      real(sp), contiguous, intent(inout) :: values(..)
+      !> No such name, a gradient that is not kept, another shape, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%get_gradient_array(name, array_of(values), error)
+   end subroutine get_gradient_sp
+
+   subroutine get_gradient_dp(self, name, values, error)
+      !> The network, after `step` or `pull_back`
+      class(network_type), intent(inout) :: self
+      !> layer.weight or layer.bias, layer for its output, input for the network's input
+      character(len=*), intent(in) :: name
+      !> Gradient with respect to that, is overwritten
+      real(dp), contiguous, intent(inout) :: values(..)
+      !> As of `get_gradient_sp`
+      type(error_type), allocatable, intent(out) :: error
+      call self%get_gradient_array(name, array_of(values), error)
+   end subroutine get_gradient_dp
+
+   subroutine set_sp(self, name, values, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> layer.weight, layer.bias, layer.running_mean, ...
+      character(len=*), intent(in) :: name
+      !> Its new values
+      real(sp), contiguous, intent(in) :: values(..)
+      !> No such name, another shape, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%set_array(name, array_of(values), error)
+   end subroutine set_sp
+
+   subroutine set_dp(self, name, values, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> layer.weight, layer.bias, layer.running_mean, ...
+      character(len=*), intent(in) :: name
+      !> Its new values
+      real(dp), contiguous, intent(in) :: values(..)
+      !> No such name, another shape, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%set_array(name, array_of(values), error)
+   end subroutine set_dp
+
+end module cnn_library_network

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+"""The library as it is installed: programs outside the project find it, and the examples do what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+# Builds everything once more
+pytestmark = pytest.mark.deep
+
+EXAMPLES = ROOT / "examples"
+NAMES = {path.stem: path for path in EXAMPLES.glob("*/*.f90")}
+#: Where meson and ninja are
+PATH = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
+
+
+def run(*command: str | Path, folder: Path, **environment: str) -> str:
+    """What it prints; it must end well."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False,
+                          env=os.environ | {"PATH": PATH} | environment)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Moved after it was installed, as a package is."""
+    for program in ("meson", "gfortran", "pkg-config"):
+        if shutil.which(program, path=PATH) is None:
+            pytest.skip(f"skipped, because {program} is not on the search path")
+    folder = tmp_path_factory.mktemp("library")
+    run("meson", "setup", folder / "build", ROOT, "-Dpython=false", "--libdir=lib", f"--prefix={folder / 'first'}",
+        folder=folder)
+    run("meson", "install", "-C", folder / "build", "--destdir", folder / "stage", folder=folder)
+    shutil.copytree(folder / "stage" / (folder / "first").relative_to("/"), folder / "prefix", symlinks=True)
+    return folder / "prefix"
+
+
+def by_pkg_config(prefix: Path, folder: Path) -> Callable[[str], Path]:
+    """As docs/fortran.md has it, with every warning."""
+    path = {"PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")}
+    flags = run("pkg-config", f"--define-variable=prefix={prefix}", "--cflags", "--libs", "cnn", folder=folder, **path)
+    for name, source in NAMES.items():
+        run("gfortran", "-std=f2018", "-Wall", "-Wextra", "-Werror", source, *flags.split(), "-o", name, folder=folder)
+    return lambda name: folder / name
+
+
+def by_cmake(prefix: Path, folder: Path) -> Callable[[str], Path]:
+    run("cmake", "-S", EXAMPLES, "-B", "build", f"-DCMAKE_PREFIX_PATH={prefix}", folder=folder)
+    run("cmake", "--build", "build", folder=folder)
+    return lambda name: folder / "build" / name
+
+
+def by_meson(prefix: Path, folder: Path) -> Callable[[str], Path]:
+    shutil.copytree(EXAMPLES, folder / "examples")
+    written = (prefix / "lib/pkgconfig/cnn.pc").read_text(encoding="utf-8")
+    (folder / "cnn.pc").write_text(re.sub(r"^prefix=.*", f"prefix={prefix}", written, flags=re.MULTILINE), "utf-8")
+    run("meson", "setup", "build", "examples", f"--pkg-config-path={folder}", folder=folder)
+    run("meson", "compile", "-C", "build", folder=folder)
+    return lambda name: folder / "build" / name
+
+
+BUILDS = {"pkg-config": by_pkg_config, "cmake": by_cmake, "meson": by_meson}
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_examples(build: str, prefix: Path, tmp_path: Path) -> None:
+    """Compiled in an empty folder; each prints what the Python program beside it prints, where that does not draw."""
+    if shutil.which(build, path=PATH) is None:
+        pytest.skip(f"skipped, because {build} is not on the search path")
+    program = BUILDS[build](prefix, tmp_path)
+    assert set(NAMES) == {"inference", "training", "adjoint", "checkpoint"}
+    python = {name: run(sys.executable, path.with_suffix(".py"), folder=tmp_path, PYTHONPATH=str(ROOT))
+              for name, path in NAMES.items()}
+    fortran = {name: run(program(name), folder=tmp_path, LD_LIBRARY_PATH=str(prefix / "lib")) for name in NAMES}
+    assert fortran["inference"].split() == python["inference"].split()
+    for said in (fortran["training"], python["training"]):
+        losses = [float(line.split()[-1]) for line in said.splitlines()]
+        assert len(losses) == 4 and losses[-1] < 0.05 * losses[0]
+    for said in (fortran["adjoint"], python["adjoint"]):
+        assert float(said.split()[-1]) < 1e-7
+    for said in (fortran["checkpoint"], python["checkpoint"]):
+        assert re.fullmatch(r"step 40, loss 0\.\d+, the same to the bit: T", said.strip())
+
+
+def test_what_is_installed(prefix: Path) -> None:
+    """A library that finds its own libraries and no others, one module, and programs that run."""
+    assert [path.name for path in (prefix / "include/cnn").iterdir()] == ["cnn.mod"]
+    assert (prefix / "lib/libcnn.a").stat().st_size > 1_000_000
+    needed = re.findall(r"NEEDED.*\[(.*?)\.so", run("readelf", "-d", prefix / "lib/libcnn.so", folder=prefix))
+    assert {name for name in needed if not name.startswith(("libc", "libm", "libgfortran", "libgomp", "libquadmath",
+                                                            "libhdf5", "libopenblas", "libgcc", "libdl"))} == set()
+    assert "usage" in run(prefix / "bin/cnn_step", "--help", folder=prefix).lower()

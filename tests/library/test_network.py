@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: MIT
+"""The library as Fortran programs use it: wrong calls, copies, threads, and every number beside `bridge.Network`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from bridge import DeviceArray, Network, Sgd
+from bridge.operations import OPERATIONS
+from tests.helpers.cnn_library import compiled, printed
+
+PROGRAMS = Path(__file__).with_name("programs")
+SANITIZED = ("-fsanitize=address",)
+
+#: What each call says, without what it was
+MESSAGES = {
+    "not built": ["network: it is not built, expected build or load first"] * 5,
+    "no layers": ["model: no layers, expected one or more"],
+    "kernel of 0": ["model: layer conv has kernel_size 0.0, 0.0, expected (height, width), integers from 1 to 65536",
+                    ] * 2,
+    "unknown layer": ["model: layer a has type nothing, which is no operation that is known here"],
+    "unknown device": ["device tpu: unknown, expected cpu or cuda"],
+    "unknown precision": ["precision float16: unknown, expected float32 or float64"],
+    "unknown loss": [
+        "model: loss is hinge with the reduction mean, expected mse, l1 or cross_entropy with mean or sum"],
+    "unknown initialization": ["initialization zeros: unknown, expected torch, he or xavier"],
+    "good": ["no error"] * 3,
+    "another kind": ["x: float64, expected the network's float32", "conv.weight: float64, expected float32"],
+    "five dimensions": ["x: a scalar or more than 4 dimensions, expected 1 to 4"],
+    "no images": ["layer conv: conv2d: empty tensor, input (0, 1, 8, 8), weight (2, 1, 3, 3)"],
+    "three dimensions": ["input: 3 dimensions, expected 4"],
+    "another shape": ["y: the shape (3, 3, 1, 2), expected (8, 8, 1, 2)",
+                      "conv.weight: the shape (8, 8, 1, 2), expected (3, 3, 1, 2)"],
+    "another target": ["target: float32 (2, 1, 3, 3), expected the output's float32 (2, 1, 8, 8)"],
+    "negative rate": ["sgd: lr is -0.10000000000000001, expected a finite value >= 0"],
+    "device array": ["x: an array on a device, expected one in host memory, where the network is"],
+    "no parameter": [
+        f"network: it has no {name}, expected the name of a layer, a dot, and weight, bias or what it keeps"
+        for name in ("conv.weigth", "last")],
+    "no layer": ["network: it has no layer relu"],
+    "no gradient yet": ["gradient of conv: there is none yet, or the network does not keep it"],
+    "no file": ["none.h5: no such file"],
+    "no folder": ["/none/none.h5: the file cannot be created, there is no such folder"],
+    "diverges": ["step 1: the loss is NaN, lr = 0.1: the training diverges (a smaller lr?), and weights and momenta "
+                 "stay as they were before this step"],
+    "late layer": ["network: the layer late is added after build, expected before"],
+}
+
+
+def test_a_wrong_call_is_one_clear_error(tmp_path: Path) -> None:
+    """And the network is as good as before."""
+    found: dict[str, list[str]] = {}
+    for line in printed(compiled(PROGRAMS / "wrong_calls.f90", tmp_path, *SANITIZED)):
+        what, _, message = line.partition(": ")
+        found.setdefault(what, []).append(message)
+    assert found == MESSAGES
+
+
+def test_networks_are_values(tmp_path: Path) -> None:
+    """Nothing is lost or freed twice, by the address sanitizer, and threads do not disturb each other."""
+    said = printed(compiled(PROGRAMS / "copies.f90", tmp_path, *SANITIZED), OMP_NUM_THREADS="4")
+    assert said == [
+        "untouched  0.00E+00", "copy  0.00E+00 steps 0", "weights  0.00E+00",
+        "network: it is not built, expected build or load first", "built twice  0.00E+00",
+        "network: a copy that no assignment has made (allocate with source, an array constructor), expected an "
+        "assignment",
+        "of its own  0.00E+00", "learns T",
+        "masks  0.00E+00", "evaluation  0.00E+00", "state T",
+        "c1.weight n1.weight n1.bias u.weight u.bias l.weight l.bias", "threads  0.00E+00"]
+
+
+@pytest.fixture(scope="module")
+def beside_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(PROGRAMS / "beside_python.f90", tmp_path_factory.mktemp("library"))
+
+
+def host(array: Any) -> np.ndarray:
+    """A copy of an array on a device, or the array."""
+    return array.numpy() if isinstance(array, DeviceArray) else np.asarray(array)
+
+
+def compare(program: Path, device: str, **environment: str) -> None:
+    """Every number of the program is that of `bridge.Network` on the same device."""
+    losses = [float(line.split()[1]) for line in printed(program, device, **environment)]
+    count = 3 * 8 * 10
+    x, target = (((np.arange(1, count + 1) * a % b - c) / 8).astype(np.float32).reshape(3, 1, 8, 10)
+                 for a, b, c in ((7, 23, 11), (5, 19, 9)))
+    net = Network.from_file(program.parent / "before.h5", device=device)
+    x, target = (one if device == "cpu" else DeviceArray.from_numpy(one, device) for one in (x, target))
+    assert losses[:3] == [net.step(x, target, Sgd(0.125, momentum=0.5)) for _ in range(3)]
+    folder = program.parent
+    assert (folder / "gradient.bin").read_bytes() == host(net.gradients["conv1.weight"]).tobytes()
+    net.save(folder / "again.h5")
+    with h5py.File(folder / "after.h5") as ours, h5py.File(folder / "again.h5") as theirs:
+        names: list[str] = []
+        ours["steps"].visititems(lambda name, one: names.append(name) if isinstance(one, h5py.Dataset) else None)
+        assert len(names) == 8 and all(
+            ours["steps"][name][()].tobytes() == theirs["steps"][name][()].tobytes() for name in names)
+    y = net.forward(x)
+    for name, array in (("y", y), ("act", net.output("act"))):
+        assert (folder / f"{name}.bin").read_bytes() == host(array).tobytes()
+    assert losses[3] == net.loss(target)
+    gradient = np.fromfile(folder / "dx.bin", np.float32).reshape(x.shape)
+    module = Network.from_file(folder / "after.h5").to_torch().double()
+    leaf = torch.tensor(host(x), dtype=torch.float64, requires_grad=True)
+    module(leaf).backward(torch.tensor(host(target), dtype=torch.float64))
+    assert leaf.grad is not None and np.abs(gradient - leaf.grad.numpy()).max() < 1e-5
+
+
+def test_every_number_is_that_of_python(beside_python: Path) -> None:
+    compare(beside_python, "cpu")
+
+
+def test_every_number_is_that_of_python_on_cuda(beside_python: Path, cuda: str) -> None:
+    """Host arrays are copied there and back."""
+    compare(beside_python, cuda)
+
+
+def test_first_values(tmp_path: Path) -> None:
+    """Of 250,000 numbers: mean, deviation and largest are those of their distribution; another seed, other numbers."""
+    source = tmp_path / "first.f90"
+    source.write_text(FIRST, encoding="utf-8")
+    rows = {line.split()[0]: [float(one) for one in line.split()[1:]] for line in printed(compiled(source, tmp_path))}
+    fan_in, fan_out = 100 * 9, 280 * 9
+    for name, deviation, most in (
+            ("torch", (1 / 3 / fan_in) ** 0.5, fan_in**-0.5), ("he", (2 / fan_in) ** 0.5, np.inf),
+            ("xavier", (2 / (fan_in + fan_out)) ** 0.5, (6 / (fan_in + fan_out)) ** 0.5)):
+        mean, found, largest, bias, other = rows[name]
+        assert abs(mean) < 5 * deviation / 252000**0.5 and found == pytest.approx(deviation, rel=0.01)
+        assert 0.99 * min(most, 4 * deviation) < largest <= most
+        assert (0 < bias <= fan_in**-0.5) if name == "torch" else bias == 0
+        assert other > deviation
+
+
+FIRST = """
+program first
+   use cnn
+   implicit none
+   character(len=6), parameter :: names(3) = [character(len=6) :: "torch", "he", "xavier"]
+   type(network_type) :: net
+   type(error_type), allocatable :: error
+   real(dp), allocatable :: w(:, :, :, :), other(:, :, :, :), b(:)
+   integer :: i
+   allocate (w(3, 3, 100, 280), other(3, 3, 100, 280), b(280))
+   call net%add("c", conv2d(100, 280, kernel_size=3))
+   do i = 1, 3
+      call net%build(error, precision="float64", initialization=trim(names(i)), seed=int(i, i8))
+      call net%get("c.weight", w, error)
+      call net%get("c.bias", b, error)
+      call net%build(error, precision="float64", initialization=trim(names(i)), seed=int(i + 1, i8))
+      call net%get("c.weight", other, error)
+      print "(a, 5es24.16)", names(i), sum(w)/size(w), sqrt(sum(w**2)/size(w)), maxval(abs(w)), maxval(abs(b)), &
+         & sqrt(sum((w - other)**2)/size(w))
+   end do
+end program first
+"""
+
+
+def test_every_operation_can_be_a_layer(tmp_path: Path) -> None:
+    """By its type and the hyperparameters of a file, with what it learns drawn or 1 and 0."""
+    settings = {
+        "avg_pool2d": "kernel_size=2,2 stride=2,2", "batch_norm2d": "num_features=2", "dropout": "p=0.5",
+        "conv2d": "in_channels=2 out_channels=3 kernel_size=2,3", "linear": "in_features=6 out_features=4 bias=0",
+        "conv_transpose2d": "in_channels=2 out_channels=3 kernel_size=2,3", "leaky_relu": "negative_slope=0.5",
+        "max_pool2d": "kernel_size=2,2 stride=2,2", "reflection_pad2d": "padding=1,0,0,1",
+        "replication_pad2d": "padding=1,0,0,1", "upsample_bilinear2d": "scale_factor=2,2 align_corners=1",
+        "upsample_nearest2d": "scale_factor=2,2", "zero_pad2d": "padding=1,0,0,1"}
+    source = tmp_path / "layers.f90"
+    calls = "\n".join(f'   call try("{kind}", "{settings.get(kind, "")}")' for kind in OPERATIONS)
+    source.write_text(LAYERS.replace("   ! calls", calls), encoding="utf-8")
+    assert printed(compiled(source, tmp_path)) == [f"{kind} good" for kind in OPERATIONS]
+
+
+LAYERS = """
+program layers
+   use cnn
+   implicit none
+   real(sp) :: x(6, 6, 2, 3)
+   call random_number(x)
+   ! calls
+contains
+   subroutine try(kind, settings)
+      character(len=*), intent(in) :: kind
+      character(len=*), intent(in) :: settings
+      type(network_type) :: net
+      type(error_type), allocatable :: error
+      real(dp) :: loss
+      real(sp) :: none(1)
+      if (kind == "add" .or. kind == "concat" .or. kind == "matmul") then
+         call net%add("it", layer(kind), inputs="input,input")
+      else
+         call net%add("it", layer(kind, settings))
+      end if
+      call net%build(error)
+      if (.not. allocated(error)) call net%evaluate(x, none, loss, error)
+      if (allocated(error)) then
+         ! Its output has another shape than one number: the layer has computed it
+         if (index(error%message, "target: float32 (1, 1, 1, 1), expected the output's") == 1) deallocate (error)
+      end if
+      if (allocated(error)) then
+         print "(a)", kind//" "//error%message
+      else
+         print "(a)", kind//" good"
+      end if
+   end subroutine try
+end program layers
+"""
