@@ -24,7 +24,7 @@ def compile_example(root: Path, folder: Path) -> list[str]:
     h5fc = shutil.which("h5fc")
     if h5fc is None:
         pytest.skip("h5fc, HDF5's compiler wrapper, is not on the search path")
-    subprocess.run([h5fc, root / "docs" / "examples" / "write_result.f90", "-o", folder / "write_result"], cwd=folder,
+    subprocess.run([h5fc, root / "examples" / "3_judge" / "write_result.f90", "-o", folder / "write_result"], cwd=folder,
                    check=True, capture_output=True)
     return [str(folder / "write_result")]
 
@@ -35,7 +35,7 @@ def test_the_examples_write_results_that_are_judged_right(root: Path, small_fixt
     if language == "fortran":
         command = compile_example(root, tmp_path)
     else:
-        command = [sys.executable, str(root / "docs" / "examples" / "write_result.py")]
+        command = [sys.executable, str(root / "examples" / "3_judge" / "write_result.py")]
     shutil.copy(small_fixture, tmp_path / "fixture.h5")
     subprocess.run(command, cwd=tmp_path, check=True)
     comparison, verdict = judge(tmp_path / "fixture.h5", tmp_path / "result.h5")
@@ -46,7 +46,7 @@ def test_the_examples_write_results_that_are_judged_right(root: Path, small_fixt
 def test_the_document_shows_the_examples(root: Path) -> None:
     text = (root / "docs" / "exchange-file.md").read_text(encoding="utf-8")
     for name in ("write_result.f90", "write_result.py"):
-        assert (root / "docs" / "examples" / name).read_text(encoding="utf-8") in text
+        assert (root / "examples" / "3_judge" / name).read_text(encoding="utf-8") in text
 
 
 def test_the_document_has_every_operation(root: Path) -> None:

@@ -28,7 +28,7 @@ def compiled(source: Path, folder: Path, *flags: str) -> Path:
     # The module alone, as an installation has it
     (folder / "include").mkdir(exist_ok=True)
     shutil.copy(build / "fortran/libcnn.a.p/cnn.mod", folder / "include")
-    done = subprocess.run(["gfortran", *FLAGS, *flags, "-I", folder / "include", "-J", folder, source, "-o", executable,
+    done = subprocess.run(["gfortran", *FLAGS, "-I", folder / "include", "-J", folder, source, *flags, "-o", executable,
                            *found[1].split()], cwd=build, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return executable

@@ -20,7 +20,8 @@ from tests import ROOT
 pytestmark = pytest.mark.deep
 
 EXAMPLES = ROOT / "examples"
-NAMES = {path.stem: path for path in EXAMPLES.glob("*/*.f90")}
+#: Those that `use cnn`
+NAMES = {path.stem: path for path in EXAMPLES.glob("*/*.f90") if "use cnn" in path.read_text(encoding="utf-8")}
 #: Where meson and ninja are
 PATH = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
 
@@ -92,6 +93,17 @@ def test_examples(build: str, prefix: Path, tmp_path: Path) -> None:
         assert float(said.split()[-1]) < 1e-7
     for said in (fortran["checkpoint"], python["checkpoint"]):
         assert re.fullmatch(r"step 40, loss 0\.\d+, the same to the bit: T", said.strip())
+
+
+def test_the_example_for_ci(tmp_path: Path) -> None:
+    """It passes, and with a program that writes no result it fails."""
+    shutil.copy(EXAMPLES / "4_ci/test_step.py", tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_step.py"]
+    assert "1 passed" in run(*command, folder=tmp_path, PYTHONPATH=str(ROOT))
+    source = (tmp_path / "test_step.py").read_text(encoding="utf-8")
+    (tmp_path / "test_step.py").write_text(source.replace('"cnn_step"', '"true"'), encoding="utf-8")
+    with pytest.raises(AssertionError, match="1 failed"):
+        run(*command, folder=tmp_path, PYTHONPATH=str(ROOT))
 
 
 def test_what_is_installed(prefix: Path) -> None:

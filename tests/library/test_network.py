@@ -122,6 +122,16 @@ def test_every_number_is_that_of_python_on_cuda(beside_python: Path, cuda: str) 
     compare(beside_python, cuda)
 
 
+def test_arrays_on_the_device(tmp_path: Path, cuda: str, cuda_libraries: Any) -> None:
+    """They are worked on where they are, with the same bits as copies of host arrays."""
+    (runtime,) = Path(cuda_libraries.folder).glob("libcudart.so.*")
+    program = compiled(PROGRAMS / "device_arrays.f90", tmp_path, str(runtime))
+    said = printed(program, CNN_CUDA_PATH=cuda_libraries.folder, LD_LIBRARY_PATH=cuda_libraries.folder)
+    assert said == [*(f"{name}  0.00E+00" for name in ("loss", "output", "gradient", "weight")),
+                    "x: it has no memory, expected an array that is allocated",
+                    "x: float64, expected the network's float32"]
+
+
 def test_first_values(tmp_path: Path) -> None:
     """Of 250,000 numbers: mean, deviation and largest are those of their distribution; another seed, other numbers."""
     source = tmp_path / "first.f90"
