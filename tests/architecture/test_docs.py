@@ -24,8 +24,8 @@ def compile_example(root: Path, folder: Path) -> list[str]:
     h5fc = shutil.which("h5fc")
     if h5fc is None:
         pytest.skip("h5fc, HDF5's compiler wrapper, is not on the search path")
-    subprocess.run([h5fc, root / "examples" / "3_judge" / "write_result.f90", "-o", folder / "write_result"], cwd=folder,
-                   check=True, capture_output=True)
+    source = root / "examples/3_judge/write_result.f90"
+    subprocess.run([h5fc, source, "-o", folder / "write_result"], cwd=folder, check=True, capture_output=True)
     return [str(folder / "write_result")]
 
 
