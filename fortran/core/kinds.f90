@@ -59,6 +59,13 @@ contains
       end select
    end function dtype_from_name
 
+   !> Characters of the name
+   pure integer function name_length(dtype)
+      !> `dtype_float32` and so on
+      integer, intent(in) :: dtype
+      name_length = len_trim(names(merge(dtype, dtype_none, dtype >= 0 .and. dtype <= ubound(names, 1))))
+   end function name_length
+
    !> The name used in messages and in exchange files, as in numpy and torch
    pure function dtype_name(dtype) result(name)
       !> `dtype_float32` and so on
@@ -67,12 +74,5 @@ contains
       character(len=name_length(dtype)) :: name
       name = names(merge(dtype, dtype_none, dtype >= 0 .and. dtype <= ubound(names, 1)))
    end function dtype_name
-
-   !> Characters of the name
-   pure integer function name_length(dtype)
-      !> `dtype_float32` and so on
-      integer, intent(in) :: dtype
-      name_length = len_trim(names(merge(dtype, dtype_none, dtype >= 0 .and. dtype <= ubound(names, 1))))
-   end function name_length
 
 end module cnn_core_kinds

@@ -25,46 +25,6 @@ module cnn_core_text
 
 contains
 
-   pure function int_to_text(value) result(text)
-      !> An integer
-      integer, intent(in) :: value
-      character(len=digits_of(int(value, i8))) :: text
-      write (text, "(i0)") value
-   end function int_to_text
-
-   pure function long_to_text(value) result(text)
-      !> An integer of 64 bits
-      integer(i8), intent(in) :: value
-      character(len=digits_of(value)) :: text
-      write (text, "(i0)") value
-   end function long_to_text
-
-   pure function list_to_text(values) result(text)
-      !> Integers, or none
-      integer, intent(in) :: values(:)
-      character(len=list_length(values)) :: text
-      integer :: i, at
-      text = "("
-      at = 1
-      do i = 1, size(values)
-         if (i > 1) then
-            text(at + 1:) = ", "
-            at = at + 2
-         end if
-         text(at + 1:) = int_to_text(values(i))
-         at = at + digits_of(int(values(i), i8))
-      end do
-      text(at + 1:) = ")"
-   end function list_to_text
-
-   pure function real_to_text(value) result(text)
-      !> The number
-      real(dp), intent(in) :: value
-      !> Without blanks, and without zeros at the end
-      character(len=len_trim(formatted(value))) :: text
-      text = formatted(value)
-   end function real_to_text
-
    !> Characters of an integer
    pure integer function digits_of(value)
       !> The integer
@@ -104,5 +64,45 @@ contains
       if (buffer(1:1) == ".") buffer = "0"//buffer(:23)
       if (buffer(1:2) == "-.") buffer = "-0"//buffer(2:23)
    end function formatted
+
+   pure function int_to_text(value) result(text)
+      !> An integer
+      integer, intent(in) :: value
+      character(len=digits_of(int(value, i8))) :: text
+      write (text, "(i0)") value
+   end function int_to_text
+
+   pure function long_to_text(value) result(text)
+      !> An integer of 64 bits
+      integer(i8), intent(in) :: value
+      character(len=digits_of(value)) :: text
+      write (text, "(i0)") value
+   end function long_to_text
+
+   pure function list_to_text(values) result(text)
+      !> Integers, or none
+      integer, intent(in) :: values(:)
+      character(len=list_length(values)) :: text
+      integer :: i, at
+      text = "("
+      at = 1
+      do i = 1, size(values)
+         if (i > 1) then
+            text(at + 1:) = ", "
+            at = at + 2
+         end if
+         text(at + 1:) = int_to_text(values(i))
+         at = at + digits_of(int(values(i), i8))
+      end do
+      text(at + 1:) = ")"
+   end function list_to_text
+
+   pure function real_to_text(value) result(text)
+      !> The number
+      real(dp), intent(in) :: value
+      !> Without blanks, and without zeros at the end
+      character(len=len_trim(formatted(value))) :: text
+      text = formatted(value)
+   end function real_to_text
 
 end module cnn_core_text
