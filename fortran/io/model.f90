@@ -30,8 +30,11 @@ contains
       type(name_type), allocatable :: names(:)
       integer :: i
 
+      ! gfortran takes its bounds for uninitialised without
+      allocate (names(0))
       call read_loss(file, description, error)
-      if (.not. allocated(error)) call ordered_names(file, names, error)
+      if (allocated(error)) return
+      call ordered_names(file, names, error)
       if (allocated(error)) return
       do i = 1, size(names)
          call read_layer(file, names(i)%text, description, error)

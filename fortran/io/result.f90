@@ -258,6 +258,7 @@ contains
       !> Error of the file, or with `finite_only` a value that is NaN or infinite
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: staged
+      logical :: is_finite
       staged = tensor
       if (.not. backend%in_host_memory) then
          call self%staging%like(tensor, staged, error)
@@ -265,7 +266,9 @@ contains
          call backend%copy_out(tensor, staged%address, error)
          if (allocated(error)) return
       end if
-      if (self%finite_only .and. .not. all_finite(staged%address, staged%dtype, staged%count())) then
+      is_finite = .true.
+      if (self%finite_only) is_finite = all_finite(staged%address, staged%dtype, staged%count())
+      if (.not. is_finite) then
          call fail(error, self%path//": not written, as "//path//" holds NaN or infinity, expected finite values "// &
             & "(the training diverges: a smaller lr?)")
       else
