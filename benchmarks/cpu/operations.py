@@ -70,6 +70,7 @@ def cases(quick: bool) -> list[Case]:
     found = [
         *(Case(kind, moves, (large,), options) for kind, moves, options in (
             ("leaky_relu", ("xy", "xdg"), {}), ("sigmoid", ("xy", "ydg"), {}), ("tanh", ("xy", "ydg"), {}),
+            ("silu", ("xy", "xdg"), {}),
             ("dropout", ("xmy", "mdg"), {"p": 0.5}), ("batch_norm2d", ("xxy", "xxddg"), {"num_features": large[1]}),
             ("global_avg_pool2d", ("xy", "dg"), {}))),
         Case("add", ("xy", "dg"), (large, large)),

@@ -5,7 +5,7 @@ module cnn_library_array_network
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_from_name, dtype_name, dtype_none, i8
    use cnn_core_tensor, only : tensor_type
-   use cnn_core_text, only : name_type
+   use cnn_core_text, only : name_type, to_text
    use cnn_core_version, only : version
    use cnn_io_saved_network, only : open_network, save_network
    use cnn_library_arrays, only : array_type
@@ -17,7 +17,7 @@ module cnn_library_array_network
    use cnn_library_random, only : generator_type
    use cnn_model_build_network, only : build_network
    use cnn_model_description, only : description_type
-   use cnn_model_network, only : keep_all, keep_needed, model_type => network_type
+   use cnn_model_network, only : keep_after_relu, keep_all, keep_needed, model_type => network_type
    use cnn_model_parameters, only : parameter_type
    use cnn_operations_shape, only : shape_type
    use cnn_optimizers_optimizer, only : optimizer_type
@@ -41,7 +41,9 @@ module cnn_library_array_network
       type(error_type), allocatable :: failure
       !> Name of the device, with its options
       character(len=:), allocatable :: device
-      !> Draws masks
+      !> Of the masks of steps, which follow from it and the number of the step, so that a training that goes on from a
+      !> file has the same; and what draws those of other calls
+      integer(i8) :: seed = 0_i8
       type(generator_type) :: generator
       logical :: is_training = .true.
       !> On another device than the caller's arrays: copies of these
@@ -97,11 +99,11 @@ contains
       if (allocated(error)) call move_alloc(error, self%failure)
    end subroutine add
 
-   !> Make the network of the layers that were added. Once more: the same with new parameters
+   !> Make the network of the layers that were added, as for training. Once more: the same with new parameters
    subroutine build(self, error, loss, reduction, device, precision, keep_activations, seed, initialization)
       !> The network
       class(array_network_type), intent(inout) :: self
-      !> A layer that cannot be, layers that do not fit together, no such device, or no memory
+      !> A layer that cannot be, layers that do not fit together, no such device, or no memory: the network is not built
       type(error_type), allocatable, intent(out) :: error
       !> mse (the default), l1 or cross_entropy
       character(len=*), intent(in), optional :: loss
@@ -120,15 +122,15 @@ contains
       character(len=*), intent(in), optional :: initialization
       class(model_type), allocatable :: model
       character(len=:), allocatable :: text, other
-      integer(i8) :: number
       integer :: kept, dtype
       if (allocated(self%failure)) then
          error = self%failure
          return
       end if
       call self%release_model()
-      number = 0_i8
-      if (present(seed)) number = seed
+      self%is_training = .true.
+      self%seed = 0_i8
+      if (present(seed)) self%seed = seed
       kept = keep_all
       if (present(keep_activations)) kept = keep_activations
       call choose("cpu", device, self%device)
@@ -138,9 +140,11 @@ contains
       call choose("float32", precision, text)
       dtype = dtype_from_name(text)
       if (dtype == dtype_none) call fail(error, "precision "//text//": unknown, expected float32 or float64")
+      if (all(kept /= [keep_all, keep_after_relu, keep_needed])) call fail(error, "keep_activations "//to_text(kept)// &
+         & ": unknown, expected keep_all, keep_after_relu or keep_needed")
       call choose("torch", initialization, text)
       if (.not. allocated(error)) call build_network(self%description, dtype, self%device, kept, model, error)
-      call self%generator%seed(number)
+      call self%generator%seed(self%seed)
       if (.not. allocated(error)) call initialize(model, text, self%generator, error)
       if (allocated(error)) then
          if (allocated(model)) deallocate (model)
@@ -200,8 +204,9 @@ contains
       self%description = description
       self%device = place
       self%is_training = .true.
-      call self%generator%seed(0_i8)
-      if (present(seed)) call self%generator%seed(seed)
+      self%seed = 0_i8
+      if (present(seed)) self%seed = seed
+      call self%generator%seed(self%seed)
    end subroutine load
 
    !> An exchange file from which `load`, `bridge.Network.from_file` and a training go on
@@ -322,12 +327,17 @@ contains
       !> As of `step_sp` of cnn_library_network
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: placed(2)
+      type(generator_type) :: generator
       loss = 0.0_dp
       call self%check_built(error)
       if (.not. allocated(error)) call self%place(1, "x", x, placed(1), error)
       if (.not. allocated(error)) call self%place(2, "target", target, placed(2), error)
-      if (.not. allocated(error) .and. self%is_training) call draw_masks(self%owned%model, x, self%generator, error)
-      if (.not. allocated(error)) call self%owned%model%step(placed(1), placed(2), optimizer, .true., loss, error, x%rank)
+      call generator%seed(self%seed, self%steps() + 1_i8)
+      if (.not. allocated(error) .and. self%is_training) then
+         call draw_masks(self%owned%model, x, generator, error)
+      end if
+      if (allocated(error)) return
+      call self%owned%model%step(placed(1), placed(2), optimizer, .true., loss, error, x%rank)
    end subroutine step_array
 
    subroutine pull_back_array(self, x, dy, dx, error)
@@ -436,8 +446,8 @@ contains
       else if (.not. associated(self%owned)) then
          call fail(error, "network: it is not built, expected build or load first")
       else if (self%owner /= self%address()) then
-         call fail(error, "network: a copy that no assignment has made (allocate with source, an array constructor), "// &
-            & "expected an assignment")
+         call fail(error, "network: a copy that no assignment has made (allocate with source, an array "// &
+            & "constructor), expected an assignment")
       end if
    end subroutine check_built
 
@@ -557,6 +567,7 @@ contains
       if (associated(other%owned)) call copy_network(other%owned%model, other%description, other%device, model, error)
       call self%release_model()
       self%description = other%description
+      self%seed = other%seed
       self%generator = other%generator
       self%is_training = other%is_training
       if (allocated(self%failure)) deallocate (self%failure)

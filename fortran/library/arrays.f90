@@ -8,7 +8,7 @@ module cnn_library_arrays
    implicit none
    private
 
-   public :: array_of, device_array
+   public :: array_at, array_of, device_array
 
    !> Dimensions that a tensor may have
    integer, parameter :: most = 4
@@ -34,13 +34,13 @@ contains
    type(array_type) function array_of_sp(x) result(array)
       !> Of one to four dimensions
       real(sp), contiguous, target, intent(in) :: x(..)
-      array = described(c_loc(x), dtype_float32, shape(x))
+      array = array_at(c_loc(x), dtype_float32, shape(x))
    end function array_of_sp
 
    type(array_type) function array_of_dp(x) result(array)
       !> Of one to four dimensions
       real(dp), contiguous, target, intent(in) :: x(..)
-      array = described(c_loc(x), dtype_float64, shape(x))
+      array = array_at(c_loc(x), dtype_float64, shape(x))
    end function array_of_dp
 
    !> An array in the memory of a GPU, of CUDA Fortran (`c_devloc(x)`) or OpenACC (`host_data use_device`). It must stay
@@ -56,11 +56,12 @@ contains
       dtype = dtype_none
       if (kind == sp) dtype = dtype_float32
       if (kind == dp) dtype = dtype_float64
-      array = described(address, dtype, extents)
+      array = array_at(address, dtype, extents)
       array%on_device = .true.
    end function device_array
 
-   type(array_type) function described(address, dtype, extents) result(array)
+   !> An array of any element type, in any memory
+   type(array_type) function array_at(address, dtype, extents) result(array)
       !> Of the first element
       type(c_ptr), intent(in) :: address
       !> Element type, of cnn_core_kinds
@@ -72,7 +73,7 @@ contains
       array%tensor%extent = 1
       array%tensor%extent(:min(array%rank, most)) = extents(:min(array%rank, most))
       if (array%rank >= 1 .and. array%rank <= most) array%tensor%dtype = dtype
-   end function described
+   end function array_at
 
    !> As Fortran prints it: (w, h, c, n)
    pure function shape_text(self) result(text)

@@ -25,21 +25,23 @@ module cnn_library_random
 contains
 
    !> Begin anew
-   pure subroutine seed(self, number)
+   pure subroutine seed(self, number, stream)
       !> The generator
       class(generator_type), intent(inout) :: self
       !> Any; another one gives other numbers
       integer(i8), intent(in) :: number
+      !> Any; of the same number other numbers; 0 where it is not given
+      integer(i8), intent(in), optional :: stream
       integer(i8), parameter :: lehmer = 2147483647_i8
-      integer(i8) :: x
+      integer(i8) :: x(2)
       real(dp) :: unused
-      integer :: i, j
-      x = modulo(number, lehmer - 1_i8) + 1_i8
-      do j = 1, 2
-         do i = 1, 3
-            x = modulo(48271_i8*x, lehmer)
-            self%last(i, j) = x
-         end do
+      integer :: i
+      x = [number, 0_i8]
+      if (present(stream)) x(2) = stream
+      x = modulo(x, lehmer - 1_i8) + 1_i8
+      do i = 1, 3
+         x = modulo(48271_i8*x, lehmer)
+         self%last(i, :) = x
       end do
       ! Seeds that are near each other begin alike
       do i = 1, 20

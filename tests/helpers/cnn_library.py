@@ -13,7 +13,9 @@ import pytest
 
 from tests import ROOT
 
-FLAGS = ["-std=f2018", "-Wall", "-Wextra", "-Werror", "-fcheck=bounds", "-fopenmp", "-g", "-O1"]
+WARNINGS = ["-Wall", "-Wextra", "-Werror", "-fopenmp", "-g", "-O1"]
+#: By the ending of a source
+FLAGS = {".f90": ["-std=f2018", "-fcheck=bounds", *WARNINGS], ".c": ["-std=c99", "-pedantic", *WARNINGS]}
 
 
 def compiled(source: Path, folder: Path, *flags: str) -> Path:
@@ -28,9 +30,14 @@ def compiled(source: Path, folder: Path, *flags: str) -> Path:
     # The module alone, as an installation has it
     (folder / "include").mkdir(exist_ok=True)
     shutil.copy(build / "fortran/libcnn.a.p/cnn.mod", folder / "include")
-    done = subprocess.run(["gfortran", *FLAGS, "-I", folder / "include", "-J", folder, source, *flags, "-o", executable,
-                           *found[1].split()], cwd=build, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    shutil.copy(ROOT / "fortran/installed/cnn.h", folder / "include")
+    made = folder / f"{source.stem}.o"
+    compiler = "cc" if source.suffix == ".c" else "gfortran"
+    for command in ([compiler, *FLAGS[source.suffix], "-I", folder / "include", "-c", source, "-o", made,
+                     *(flag for flag in flags if flag.startswith("-"))],
+                    ["gfortran", "-fopenmp", made, *flags, "-o", executable, *found[1].split()]):
+        done = subprocess.run(command, cwd=build, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
     return executable
 
 

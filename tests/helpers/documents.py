@@ -116,6 +116,11 @@ class Reader:
             self._start("h5fc", "shown.f90", "-o", "shown")
         self._start("./shown")
 
+    def _c(self, block: Block) -> None:
+        source = self.folder / "shown.c"
+        source.write_text(block.text, encoding="utf-8")
+        self._start(str(compiled(source, self.folder)))
+
     def _json(self, block: Block) -> None:
         self.names["shown"] = json.loads(block.text)
 

@@ -80,11 +80,11 @@ contains
 
    !> Branches, state, masks, an array of networks, and no input that is contiguous
    subroutine learn_everything()
-      type(network_type) :: nets(2)
+      type(network_type) :: nets(2), resumed
       type(error_type), allocatable :: error
       type(name_type), allocatable :: names(:)
       real(sp) :: x(16, 16, 2, 6), t(3, 3), y(3, 3), mean(8)
-      real(dp) :: loss, first, loss_copy
+      real(dp) :: loss, first, loss_copy, resumed_loss
       integer :: k
       call fill(x)
       t = 0.0_sp
@@ -110,8 +110,12 @@ contains
          end do
       end associate
       print "(a, l1)", "learns ", loss < 0.7_dp*first
+      call nets(1)%save("dropout.h5", adamw(lr=0.003_dp), error)
       nets(2) = nets(1)
+      call resumed%load("dropout.h5", error, keep_activations=keep_needed)
+      call resumed%step(x(:, :, :, ::2), t, adamw(lr=0.003_dp), resumed_loss, error)
       call nets(1)%step(x(:, :, :, ::2), t, adamw(lr=0.003_dp), loss, error)
+      print "(a, es9.2)", "resumed ", abs(loss - resumed_loss)
       call nets(2)%step(x(:, :, :, ::2), t, adamw(lr=0.003_dp), loss_copy, error)
       print "(a, es9.2)", "masks ", abs(loss - loss_copy)
       call nets(1)%set_training(.false., error)

@@ -38,6 +38,8 @@ program wrong_calls
    call say("unknown device")
    call net%build(error, precision="float16")
    call say("unknown precision")
+   call net%build(error, keep_activations=7)
+   call say("unknown memory")
    call net%build(error, loss="hinge")
    call say("unknown loss")
    call net%build(error, initialization="zeros")

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* The same steps as beside_python.f90 through cnn.h: saved before and after, and what the network computes. */
+#include "cnn.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static char message[CNN_MESSAGE];
+
+static void check(int status)
+{
+   if (status == 0) return;
+   fprintf(stderr, "%s\n", message);
+   exit(1);
+}
+
+static void write_numbers(const char *path, const cnn_array *array, size_t count)
+{
+   FILE *file = fopen(path, "wb");
+   if (!file || fwrite(array->data, sizeof(float), count, file) != count || fclose(file) != 0) exit(1);
+}
+
+int main(int count, char **arguments)
+{
+   enum { N = 3 * 8 * 10 };
+   static float x[N], target[N], y[N], dx[N], weight[36], wrong[4];
+   const int images[] = {3, 1, 8, 10}, filters[] = {4, 1, 3, 3};
+   const cnn_array xs = {x, images, 4, CNN_FLOAT32, 0}, targets = {target, images, 4, CNN_FLOAT32, 0};
+   const cnn_array ys = {y, images, 4, CNN_FLOAT32, 0}, dxs = {dx, images, 4, CNN_FLOAT32, 0};
+   const cnn_array weights = {weight, filters, 4, CNN_FLOAT32, 0}, wrongs = {wrong, filters, 1, CNN_FLOAT32, 0};
+   const char *optimizer = "sgd lr=0.125 momentum=0.5";
+   double loss;
+   for (int i = 1; i <= N; i++) {
+      x[i - 1] = (float)(7 * i % 23 - 11) / 8;
+      target[i - 1] = (float)(5 * i % 19 - 9) / 8;
+   }
+   cnn_network *net = cnn_new(), *again = cnn_new();
+   const char *filter = "in_channels=1 out_channels=4 kernel_size=3,3 padding=1,1";
+   check(cnn_add(net, "conv1", "conv2d", filter, NULL, message));
+   check(cnn_add(net, "act", "silu", NULL, NULL, message));
+   check(cnn_add(net, "conv2", "conv2d", "in_channels=4 out_channels=1 kernel_size=3,3 padding=1,1", NULL, message));
+   check(cnn_add(net, "sum", "add", NULL, "conv2,input", message));
+   check(cnn_build(net, NULL, count > 1 ? arguments[1] : NULL, NULL, 11, message));
+   check(cnn_save(net, "before.h5", optimizer, message));
+   for (int i = 0; i < 3; i++) {
+      check(cnn_step(net, &xs, &targets, optimizer, &loss, message));
+      printf("loss %.16e\n", loss);
+   }
+   check(cnn_get_gradient(net, "conv1.weight", &weights, message));
+   write_numbers("gradient.bin", &weights, 36);
+   check(cnn_save(net, "after.h5", optimizer, message));
+   check(cnn_load(again, "after.h5", NULL, NULL, message));
+   check(cnn_pull_back(again, &xs, &targets, &dxs, message));
+   check(cnn_forward(again, &xs, &ys, message));
+   write_numbers("y.bin", &ys, N);
+   write_numbers("dx.bin", &dxs, N);
+   check(cnn_get(again, "conv1.weight", &weights, message));
+   weight[0] = 0;
+   check(cnn_set(again, "conv1.weight", &weights, message));
+   check(cnn_set_training(again, 0, message));
+   /* What is wrong is said, and nothing else happens */
+   printf("%d %s\n", cnn_forward(again, &xs, &wrongs, message), message);
+   printf("%d %s\n", cnn_forward(NULL, &xs, &ys, message), message);
+   printf("%d %s\n", cnn_step(net, &xs, &targets, "sgd rate=1", &loss, message), message);
+   printf("%d %s\n", cnn_load(again, "none.h5", NULL, NULL, message), message);
+   printf("%d\n", cnn_load(again, "none.h5", NULL, NULL, NULL));
+   cnn_free(net);
+   cnn_free(again);
+   cnn_free(NULL);
+   return 0;
+}
