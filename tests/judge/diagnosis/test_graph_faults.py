@@ -292,6 +292,19 @@ def test_mistakes_of_further_operations_are_named(
     assert not unnamed(fixture, mistakes)
 
 
+def rectified() -> nn.Module:
+    """Without a bias, and with padding: outputs that are exactly 0."""
+    return nn.Sequential(nn.Conv2d(1, 2, (1, 3), padding=1, bias=False), nn.LeakyReLU(0.25), nn.Conv2d(2, 1, 3))
+
+
+def test_the_derivative_at_0_is_torchs(tmp_path: Path) -> None:
+    fixture = tmp_path / "fixture.h5"
+    export(fixture, ExportSettings(model=rectified, height=8, width=10, batch=2, steps=2))
+    assert not unnamed(fixture, [(
+        "grads/0/output", lambda t: torch.where(t["forward/0"] >= 0, 1.0, 0.25) * t["grads/1/output"],
+        "elements that are exactly 0 pass (>= in place of >)")])
+
+
 def test_a_program_may_draw_its_own_mask(tmp_path: Path) -> None:
     """It is judged by it, and it must keep as many as it should; what is no mask is refused."""
     fixture = tmp_path / "fixture.h5"

@@ -51,6 +51,8 @@ def leaky_relu(node: LeakyRelu) -> Wrong:
                         (inverse, f"slope {inverse:.4g}, its inverse")):
         if other != slope:
             yield "leaky", said, replace(node, negative_slope=other)
+    yield "mask_other", "elements that are exactly 0 pass (>= in place of >)", changed(
+        node, backward=lambda dy, xs, w: ([(-xs[0] > 0).choose(dy * slope, dy)], {}))
     yield from others(node, ["relu"])
 
 
