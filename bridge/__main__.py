@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""``python -m bridge``: which commands there are, and what each is for."""
+"""``python -m bridge``: which commands there are, and what each is for; started by their last names, too.
+
+``python -m bridge compare a.h5 b.h5``, and where a wheel is installed ``cnn-bridge compare a.h5 b.h5``, are
+``python -m bridge.compare a.h5 b.h5``.
+"""
 
 from __future__ import annotations
 
+import runpy
 import sys
 from collections.abc import Sequence
 
@@ -19,6 +24,8 @@ COMMANDS = {
     "bridge.doctor": "What works here, and what is missing?",
     "reference.export": "Train in PyTorch; write every tensor.",
 }
+#: By their last names
+SHORT = {name.rpartition(".")[2]: name for name in COMMANDS}
 #: Programs without Python
 PROGRAMS = {
     "cnn_step": "Train in Fortran, as bridge.step does.",
@@ -43,13 +50,21 @@ def commands() -> str:
     width = max(map(len, COMMANDS)) + 2
     lines = [f"  python -m {name:<{width}}{text}" for name, text in COMMANDS.items()]
     lines += [f"  {name:<{width + len('python -m ')}}{text}" for name, text in PROGRAMS.items()]
-    return "\n".join(["commands, each with --help:", *lines])
+    return "\n".join(["commands, each with --help, also as cnn-bridge and the last name:", *lines])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the list."""
+    """Start a command, or print the list."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given and given[0] in SHORT:
+        sys.argv = [SHORT[given[0]], *given[1:]]
+        runpy.run_module(SHORT[given[0]], run_name="__main__", alter_sys=True)
+        return 0
     p = new_parser("bridge", ABOUT, commands() + EXAMPLES)
-    p.parse_args(arguments)
+    p.add_argument("command", nargs="?", metavar="COMMAND", help=f"{', '.join(SHORT)}, and its arguments")
+    a = p.parse_args(given)
+    if a.command:
+        p.error(f"COMMAND: {a.command!r:.60}, expected one of {', '.join(SHORT)}")
     p.print_help()
     return 0
 

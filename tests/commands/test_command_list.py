@@ -7,9 +7,11 @@ import importlib
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,20 @@ def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert re.search(rf"^  python -m {re.escape(name)} +{re.escape(text)}$", said, re.MULTILINE)
     for name in bridge.__main__.PROGRAMS:
         assert f"\n  {name} " in said and program_path(name)
+
+
+def test_commands_by_their_last_names() -> None:
+    """With their exit codes, and an unknown one is told which there are."""
+    assert len(bridge.__main__.SHORT) == len(bridge.__main__.COMMANDS)
+    script = Path(sysconfig.get_path("scripts")) / "cnn-bridge"
+    for command in ([sys.executable, "-m", "bridge"], [str(script)]):
+        for short, name in (("compare", "bridge.compare"), ("export", "reference.export")):
+            done = subprocess.run([*command, short, "--version"], capture_output=True, text=True, check=False, cwd=ROOT)
+            assert (done.returncode, done.stdout) == (0, f"{name} {version('fortran-torch-bridge')}\n"), done.stderr
+        for arguments in (["compare", "none.h5", "none.h5"], ["nothing"]):
+            done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+            assert done.returncode == 2 and ("none.h5: no such file" in done.stderr
+                                             or "expected one of validate, compare, identities" in done.stderr)
 
 
 @pytest.mark.parametrize("name", command_names())

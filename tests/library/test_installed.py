@@ -95,6 +95,45 @@ def test_examples(build: str, prefix: Path, tmp_path: Path) -> None:
         assert re.fullmatch(r"step 40, loss 0\.\d+, the same to the bit: T", said.strip())
 
 
+SUBPROJECT = """
+project('mine', 'fortran', 'c')
+cnn = dependency('cnn', fallback: ['fortran-torch-bridge', 'cnn_dep'], default_options: ['python=false'])
+executable('checkpoint', 'checkpoint.f90', dependencies: cnn)
+"""
+FETCHED = """
+cmake_minimum_required(VERSION 3.18)
+project(mine Fortran)
+include(FetchContent)
+FetchContent_Declare(cnn SOURCE_DIR "${CMAKE_SOURCE_DIR}/subprojects/fortran-torch-bridge"
+                     SOURCE_SUBDIR fortran/installed)
+FetchContent_MakeAvailable(cnn)
+add_executable(checkpoint checkpoint.f90)
+target_link_libraries(checkpoint PRIVATE cnn::cnn)
+"""
+
+
+@pytest.mark.parametrize("build", ["meson", "cmake"])
+def test_as_a_part_of_another_project(build: str, tmp_path: Path) -> None:
+    """Nothing is installed: a meson subproject, and CMake's FetchContent, which starts meson."""
+    for program in (build, "meson", "gfortran"):
+        if shutil.which(program, path=PATH) is None:
+            pytest.skip(f"skipped, because {program} is not on the search path")
+    copy = tmp_path / "subprojects/fortran-torch-bridge"
+    shutil.copytree(ROOT / "fortran", copy / "fortran")
+    for name in ("meson.build", "meson.options"):
+        shutil.copy(ROOT / name, copy)
+    shutil.copy(NAMES["checkpoint"], tmp_path)
+    if build == "meson":
+        (tmp_path / "meson.build").write_text(SUBPROJECT, encoding="utf-8")
+        run("meson", "setup", "build", folder=tmp_path)
+        run("meson", "compile", "-C", "build", folder=tmp_path)
+    else:
+        (tmp_path / "CMakeLists.txt").write_text(FETCHED, encoding="utf-8")
+        run("cmake", "-B", "build", folder=tmp_path)
+        run("cmake", "--build", "build", folder=tmp_path)
+    assert "the same to the bit: T" in run(tmp_path / "build/checkpoint", folder=tmp_path)
+
+
 def test_the_example_for_ci(tmp_path: Path) -> None:
     """It passes, and with a program that writes no result it fails."""
     shutil.copy(EXAMPLES / "4_ci/test_step.py", tmp_path)
