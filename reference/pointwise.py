@@ -6,6 +6,7 @@ Source: torch.nn, "Non-linear Activations", https://docs.pytorch.org/docs/stable
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,14 +14,74 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+
+class Function(nn.Module):
+    """A function of `torch` that has no layer there."""
+
+    kind: str
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = getattr(torch, self.kind)(x)
+        return found
+
+
+class Abs(Function):
+    """The absolute value."""
+
+    kind = "abs"
+
+
+class Exp(Function):
+    """The exponential."""
+
+    kind = "exp"
+
+
+class Sqrt(Function):
+    """The square root."""
+
+    kind = "sqrt"
+
+
+class Clip(nn.Module):
+    """`torch.clip` between numbers."""
+
+    def __init__(self, min: float | None = None, max: float | None = None) -> None:
+        super().__init__()
+        self.min = -math.inf if min is None else float(min)
+        self.max = math.inf if max is None else float(max)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.clip(x, self.min, self.max)
+
+
+class GeluTanh(nn.GELU):
+    """GELU by the hyperbolic tangent."""
+
+    def __init__(self) -> None:
+        super().__init__("tanh")
+
+
 #: Their layers, and the arguments of these that files have, in torch's order
 LAYERS: Mapping[str, tuple[type[nn.Module], tuple[str, ...]]] = {
+    "abs": (Abs, ()),
+    "clip": (Clip, ("min", "max")),
+    "elu": (nn.ELU, ("alpha",)),
+    "exp": (Exp, ()),
+    "gelu": (nn.GELU, ()),
+    "gelu_tanh": (GeluTanh, ()),
     "leaky_relu": (nn.LeakyReLU, ("negative_slope",)),
+    "mish": (nn.Mish, ()),
     "relu": (nn.ReLU, ()),
     "sigmoid": (nn.Sigmoid, ()),
     "silu": (nn.SiLU, ()),
+    "sqrt": (Sqrt, ()),
     "tanh": (nn.Tanh, ()),
 }
+#: Other names that torch has for them
+_ALSO = {"abs": ("absolute",), "clip": ("clamp",)}
+#: Those that are no activations: of large or negative numbers they are infinite or NaN
+ELEMENTARY = {"exp", "sqrt"}
 
 
 def describing(kind: str) -> Callable[[str, Any], tuple[str, dict[str, Any]]]:
@@ -30,7 +91,12 @@ def describing(kind: str) -> Callable[[str, Any], tuple[str, dict[str, Any]]]:
     ('leaky_relu', {'negative_slope': 0.5})
     """
     _, names = LAYERS[kind]
-    return lambda _, layer: (kind, {name: float(getattr(layer, name)) for name in names})
+
+    def describe(_: str, layer: Any) -> tuple[str, dict[str, Any]]:
+        is_tanh = getattr(layer, "approximate", "none") == "tanh"
+        return "gelu_tanh" if is_tanh else kind, {name: float(getattr(layer, name)) for name in names}
+
+    return describe
 
 
 def making(kind: str) -> Callable[..., tuple[nn.Module, list[Any]]]:
@@ -52,4 +118,5 @@ def making(kind: str) -> Callable[..., tuple[nn.Module, list[Any]]]:
 
 def calls(kind: str) -> list[Any]:
     """Return all ways to call a function: torch's, that of torch.nn.functional, and a tensor's."""
-    return [getattr(one, kind) for one in (torch, functional, torch.Tensor) if hasattr(one, kind)]
+    names = (kind, *_ALSO.get(kind, ()))
+    return [getattr(one, name) for one in (torch, functional, torch.Tensor) for name in names if hasattr(one, name)]

@@ -107,6 +107,8 @@ FORMULAS: dict[str, Formula] = {
     "conv_transpose2d": _conv_transpose2d,
     "dropout": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
     "flatten": lambda node, x, given: x[0].reshape((x[0].shape[0], -1)),
+    "gelu": lambda node, x, given: jax.nn.gelu(x[0], approximate=False),
+    "gelu_tanh": lambda node, x, given: jax.nn.gelu(x[0], approximate=True),
     "global_avg_pool2d": lambda node, x, given: x[0].mean((2, 3), keepdims=True),
     # At 0 the derivative of jax.nn.leaky_relu is 1, torch's is the slope
     "leaky_relu": lambda node, x, given: jnp.where(x[0] > 0, x[0], node.negative_slope * x[0]),

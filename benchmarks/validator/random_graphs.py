@@ -25,15 +25,22 @@ JOINS: dict[str, Callable[..., torch.Tensor]] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One operation: its name in torch.nn or `JOINS`, arguments, and the outputs it takes; 0 is the network's input."""
+    """One operation: its name in torch.nn, `JOINS` or `reference.pointwise`, arguments, and the outputs it takes; 0 is
+    the network's input."""
 
     kind: str
     options: dict[str, Any]
     inputs: tuple[int, ...]
 
     def make(self) -> Callable[..., torch.Tensor]:
-        """A new module, or the function."""
-        return JOINS.get(self.kind) or getattr(nn, self.kind)(**self.options)
+        """A new module, or the function; what is no activation takes numbers between 0 and 1."""
+        if self.kind in JOINS:
+            return JOINS[self.kind]
+        if self.kind in pointwise.LAYERS:
+            layer, _ = pointwise.LAYERS[self.kind]
+            return nn.Sequential(nn.Sigmoid(), layer()) if self.kind in pointwise.ELEMENTARY else layer()
+        made: nn.Module = getattr(nn, self.kind)(**self.options)
+        return made
 
 
 class Network(nn.Module):
@@ -105,7 +112,7 @@ def _layer(rng: np.random.Generator, known: list[torch.Tensor]) -> Layer:
     if rng.random() < 0.3:
         return Layer(str(rng.choice(list(JOINS))), {}, (i, j))
     flat: list[tuple[str, dict[str, Any]]] = [
-        *((layer.__name__, {}) for layer, _ in pointwise.LAYERS.values()),
+        *((kind, {}) for kind in pointwise.LAYERS),
         ("Softmax", {"dim": 1}), ("LogSoftmax", {"dim": 1}), ("Dropout", {"p": 0.4}),
         ("Linear", {"in_features": x.shape[-1], "out_features": int(rng.integers(1, 12))})]
     sides = {"padding": tuple(int(n) for n in rng.integers(0, 4, 4))}

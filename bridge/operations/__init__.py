@@ -6,7 +6,22 @@ from __future__ import annotations
 from bridge.operations.joins import Add, Concat, Flatten
 from bridge.operations.normalization import BatchNorm2d
 from bridge.operations.operation import Operation as Operation
-from bridge.operations.pointwise import Dropout, LeakyRelu, Relu, Sigmoid, Silu, Tanh
+from bridge.operations.pointwise import (
+    Abs,
+    Clip,
+    Dropout,
+    Elu,
+    Exp,
+    Gelu,
+    GeluTanh,
+    LeakyRelu,
+    Mish,
+    Relu,
+    Sigmoid,
+    Silu,
+    Sqrt,
+    Tanh,
+)
 from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
 from bridge.operations.resizing import (
@@ -19,7 +34,8 @@ from bridge.operations.resizing import (
 from bridge.operations.softmax import LogSoftmax, Softmax
 
 OPERATIONS: dict[str, type[Operation]] = {one.kind: one for one in (
-    Add, AvgPool2d, BatchNorm2d, Concat, Conv2d, ConvTranspose2d, Dropout, Flatten, GlobalAvgPool2d, LeakyRelu, Linear,
-    LogSoftmax, Matmul, MaxPool2d, ReflectionPad2d, Relu, ReplicationPad2d, Sigmoid, Silu, Softmax, Tanh,
-    UpsampleBilinear2d, UpsampleNearest2d, ZeroPad2d,
+    Abs, Add, AvgPool2d, BatchNorm2d, Clip, Concat, Conv2d, ConvTranspose2d, Dropout, Elu, Exp, Flatten, Gelu,
+    GeluTanh, GlobalAvgPool2d, LeakyRelu, Linear, LogSoftmax, Matmul, MaxPool2d, Mish,
+    ReflectionPad2d, Relu, ReplicationPad2d, Sigmoid, Silu, Softmax, Sqrt, Tanh, UpsampleBilinear2d,
+    UpsampleNearest2d, ZeroPad2d,
 )}

@@ -112,9 +112,11 @@ def check_value(layer: str, field: dataclasses.Field[Any], value: Any) -> Any:
             return int(value)
         expected = f"an integer from {lowest} to {LARGEST}"
     else:
-        if isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value) and value >= 0:
+        is_real = kind == "Real"
+        if isinstance(value, (int, float, np.integer, np.floating)) and (
+                not math.isnan(value) if is_real else 0 <= value < math.inf):
             return float(value)
-        expected = "a number from 0 on"
+        expected = "a number" if is_real else "a number from 0 on"
     raise FileError(f"model: layer {layer} has {name} {value!r:.60}, expected {expected}")
 
 

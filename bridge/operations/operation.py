@@ -17,6 +17,8 @@ from bridge.common.errors import FileError
 Shape = tuple[int, ...]
 #: `bridge.judge.oracle.bounded.Bounded`; formulas use nothing of it but its operators and methods
 Number = Any
+#: A hyperparameter of either sign, or infinite; a `float` is from 0 on
+Real = float
 #: Gradients with respect to the inputs, in their order, and to the parameters by name
 Gradients = tuple[list[Number], dict[str, Number]]
 

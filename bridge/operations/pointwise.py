@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bridge.operations.hyperparameters import fields
-from bridge.operations.operation import Gradients, Number, Operation, Shape
+from bridge.operations.operation import Gradients, Number, Operation, Real, Shape
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,241 @@ def _bell(z: Number) -> Number:
     """The derivative of the sigmoid, ``e / (1 + e)**2`` with ``e = exp(-|z|)``; that of tanh(z/2), times 2."""
     e = (z > 0).choose(-z, z).exp()
     return e / ((1.0 + e) * (1.0 + e))
+
+
+@dataclass(frozen=True)
+class Elu(Pointwise):
+    """``z`` where it is positive, else ``alpha * (exp(z) - 1)``.
+
+    Source: D.-A. Clevert, T. Unterthiner and S. Hochreiter, ICLR 2016, https://arxiv.org/abs/1511.07289
+    """
+
+    alpha: float = 1.0
+    kind: ClassVar[str] = "elu"
+
+    def value(self, z: Number) -> Number:
+        """Return ``z`` or ``alpha * expm1(z)``, which many write as ``alpha * (exp(z) - 1)``."""
+        below = (z > 0).choose(0.0, z)
+        return (z > 0).choose(z, below.expm1().or_as(below.exp() - 1.0) * self.alpha)
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return ``dy`` or ``dy * alpha * exp(z)``, which from the output y is ``dy * (y + alpha)``."""
+        below = (z > 0).choose(0.0, z)
+        slope = (below.exp() * self.alpha).or_as(self.value(below) + self.alpha)
+        return (z > 0).choose(dy, dy * slope)
+
+
+@dataclass(frozen=True)
+class Gelu(Pointwise):
+    """``z`` times the probability that a normally distributed number is smaller.
+
+    Source: D. Hendrycks and K. Gimpel, Gaussian Error Linear Units (2016), https://arxiv.org/abs/1606.08415
+    """
+
+    kind: ClassVar[str] = "gelu"
+
+    def value(self, z: Number) -> Number:
+        """Return ``z * (1 + erf(z / sqrt(2))) / 2``."""
+        return z * self._share(z)
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return dy times that share and ``z * exp(-z*z/2) / sqrt(2 pi)``."""
+        density = (z.squared() * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
+        return dy * (self._share(z) + z * density)
+
+    def _share(self, z: Number) -> Number:
+        return ((z * math.sqrt(0.5)).erf() + 1.0) * 0.5
+
+
+@dataclass(frozen=True)
+class GeluTanh(Pointwise):
+    """The same by the hyperbolic tangent, ``approximate="tanh"`` in torch.
+
+    Source: D. Hendrycks and K. Gimpel, Gaussian Error Linear Units (2016), https://arxiv.org/abs/1606.08415
+    """
+
+    kind: ClassVar[str] = "gelu_tanh"
+
+    def value(self, z: Number) -> Number:
+        """Return ``z * (1 + tanh(sqrt(2/pi) * (z + 0.044715 * z**3))) / 2``."""
+        return z * 0.5 * (self._tanh(z) + 1.0)
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return its derivative by the product rule."""
+        t = self._tanh(z)
+        inner = (z.squared() * (3 * 0.044715) + 1.0) * math.sqrt(2 / math.pi)
+        return dy * ((t + 1.0) * 0.5 + z * 0.5 * (1.0 - t * t) * inner)
+
+    def _tanh(self, z: Number) -> Number:
+        return ((z + z * z * z * 0.044715) * math.sqrt(2 / math.pi)).tanh()
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.gelu`` by the tangent."""
+        from torch.nn import functional
+
+        return functional.gelu(inputs[0], approximate="tanh")
+
+
+@dataclass(frozen=True)
+class Mish(Pointwise):
+    """``z * tanh(log(1 + exp(z)))``.
+
+    Source: D. Misra, Mish (2019), https://arxiv.org/abs/1908.08681
+    """
+
+    kind: ClassVar[str] = "mish"
+
+    def value(self, z: Number) -> Number:
+        """Return ``z * tanh(softplus(z))``."""
+        return z * _softplus(z).tanh()
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return ``dy * (t + z * s * (1 - t*t))`` of that tangent t and the sigmoid s."""
+        t = _softplus(z).tanh()
+        return dy * (t + z * z.sigmoid() * (1.0 - t * t))
+
+
+def _softplus(z: Number) -> Number:
+    """The logarithm of ``1 + exp(z)``, z itself where that rounds to it."""
+    bounded = (z > 40).choose(40.0, z)
+    return (z > 40).choose(z, bounded.exp().log1p().or_as((bounded.exp() + 1.0).log()))
+
+
+@dataclass(frozen=True)
+class Softplus(Pointwise):
+    """``log(1 + exp(beta * z)) / beta``, z itself where ``beta * z`` is above the threshold."""
+
+    beta: float = 1.0
+    threshold: float = 20.0
+    kind: ClassVar[str] = "softplus"
+
+    def check(self) -> None:
+        """Refuse a beta of 0."""
+        if not self.beta:
+            raise self.refuse("beta 0", "a number above 0")
+
+    def value(self, z: Number) -> Number:
+        """Return z or ``log(1 + exp(beta * z)) / beta``."""
+        inner = z * self.beta
+        return (inner > self.threshold).choose(z, _softplus(inner) / self.beta)
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return dy or ``dy * sigmoid(beta * z)``, which from the output y is ``dy * (1 - exp(-beta * y))``."""
+        inner = z * self.beta
+        slope = inner.sigmoid().or_as(1.0 - (-_softplus(inner)).exp())
+        return (inner > self.threshold).choose(dy, dy * slope)
+
+
+@dataclass(frozen=True)
+class Exp(Pointwise):
+    """The exponential."""
+
+    kind: ClassVar[str] = "exp"
+
+    def value(self, z: Number) -> Number:
+        """Return ``exp(z)``."""
+        return z.exp()
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return ``dy * exp(z)``."""
+        return dy * z.exp()
+
+
+@dataclass(frozen=True)
+class Log(Pointwise):
+    """The natural logarithm."""
+
+    kind: ClassVar[str] = "log"
+
+    def value(self, z: Number) -> Number:
+        """Return ``log(z)``."""
+        return z.log()
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return ``dy / z``."""
+        return (dy / z).or_as(dy * (1.0 / z))
+
+
+@dataclass(frozen=True)
+class Log2(Pointwise):
+    """The logarithm to base 2."""
+
+    kind: ClassVar[str] = "log2"
+
+    def value(self, z: Number) -> Number:
+        """Return ``log(z) / log(2)``."""
+        return z.log() / math.log(2)
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return ``dy / (z * log(2))``."""
+        return (dy / (z * math.log(2))).or_as(dy / z / math.log(2))
+
+
+@dataclass(frozen=True)
+class Log10(Pointwise):
+    """The logarithm to base 10."""
+
+    kind: ClassVar[str] = "log10"
+
+    def value(self, z: Number) -> Number:
+        """Return ``log(z) / log(10)``."""
+        return z.log() / math.log(10)
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return ``dy / (z * log(10))``."""
+        return (dy / (z * math.log(10))).or_as(dy / z / math.log(10))
+
+
+@dataclass(frozen=True)
+class Sqrt(Pointwise):
+    """The square root."""
+
+    kind: ClassVar[str] = "sqrt"
+
+    def value(self, z: Number) -> Number:
+        """Return ``sqrt(z)``."""
+        return z.sqrt()
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return ``dy / (2 * sqrt(z))``."""
+        return (dy / (z.sqrt() * 2.0)).or_as(dy * (0.5 / z.sqrt()))
+
+
+@dataclass(frozen=True)
+class Abs(Pointwise):
+    """The absolute value; the derivative at 0 is 0, as torch's."""
+
+    kind: ClassVar[str] = "abs"
+
+    def value(self, z: Number) -> Number:
+        """Return ``|z|``."""
+        return (z > 0).choose(z, -z)
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return dy with the sign of z."""
+        return (z > 0).choose(dy, (-z > 0).choose(-dy, 0.0))
+
+
+@dataclass(frozen=True)
+class Clip(Pointwise):
+    """``min`` or ``max`` where z is beyond it; they themselves let the gradient pass, as torch's do."""
+
+    min: Real = -math.inf
+    max: Real = math.inf
+    kind: ClassVar[str] = "clip"
+
+    def check(self) -> None:
+        """Refuse a smallest number that is larger than the largest."""
+        if self.min > self.max:
+            raise self.refuse(f"min {self.min:g} above max {self.max:g}", "min at most max")
+
+    def value(self, z: Number) -> Number:
+        """Return z, or the bound that it is beyond."""
+        return (z > self.max).choose(z.constant(self.max), (-z > -self.min).choose(z.constant(self.min), z))
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return dy between them, else 0."""
+        return (z > self.max).choose(0.0, (-z > -self.min).choose(0.0, dy))
 
 
 @dataclass(frozen=True)

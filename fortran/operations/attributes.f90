@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> The hyperparameters of a node, as an exchange file of version 2 has them: names with numbers.
 module cnn_operations_attributes
+   use, intrinsic :: ieee_arithmetic, only : ieee_is_nan, ieee_quiet_nan, ieee_value
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
    use cnn_core_text, only : to_text
@@ -55,7 +56,7 @@ contains
       end do
    end function attributes_from
 
-   !> Numbers with commas between them; what is none is -1, which no hyperparameter may be
+   !> Numbers with commas between them; what is none is NaN, which no hyperparameter may be
    function numbers_of(text) result(numbers)
       !> One or more
       character(len=*), intent(in) :: text
@@ -63,7 +64,7 @@ contains
       integer :: i, stat
       allocate (numbers(count([(text(i:i) == ",", i=1, len(text))]) + 1))
       read (text, *, iostat=stat) numbers
-      if (stat /= 0) numbers = -1.0_dp
+      if (stat /= 0) numbers = ieee_value(0.0_dp, ieee_quiet_nan)
    end function numbers_of
 
    !> An integer from 1 to 65536
@@ -144,8 +145,8 @@ contains
       end if
    end subroutine get_integers
 
-   !> A finite number from 0 on
-   subroutine get_real(self, name, value, error, default)
+   !> A finite number from 0 on; with `signed` any number
+   subroutine get_real(self, name, value, error, default, signed)
       !> The node's
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
@@ -156,7 +157,12 @@ contains
       type(error_type), allocatable, intent(out) :: error
       !> Value where it is not there
       real(dp), intent(in), optional :: default
+      !> Whether it may be negative or infinite
+      logical, intent(in), optional :: signed
+      logical :: any_number
       integer :: i
+      any_number = .false.
+      if (present(signed)) any_number = signed
       value = 0.0_dp
       if (present(default)) value = default
       call self%find(name, present(default), i, error)
@@ -164,8 +170,9 @@ contains
       if (size(self%items(i)%numbers) == 1) then
          value = self%items(i)%numbers(1)
          if (value >= 0.0_dp .and. value <= huge(value)) return
+         if (any_number .and. .not. ieee_is_nan(value)) return
       end if
-      call refuse(self, i, "a number from 0 on", error)
+      call refuse(self, i, trim(merge("a number          ", "a number from 0 on", any_number)), error)
    end subroutine get_real
 
    !> An attribute for which no operation has asked might change what it computes: it is refused

@@ -30,6 +30,8 @@ module cnn_operations_pointwise
       !> Its hyperparameters, in the order of torch's arguments, and their values: torch's defaults until it is read
       character(len=16) :: settings(2) = ""
       real(dp) :: values(2) = 0.0_dp
+      !> Whether these may be negative or infinite
+      logical :: signed = .false.
    contains
       procedure, nopass :: reads_y => no
       procedure, nopass :: works_in_place => yes
@@ -175,7 +177,7 @@ contains
       given%node = self%name
       do i = 1, count(self%settings /= "")
          default = self%values(i)
-         call given%get_real(trim(self%settings(i)), self%values(i), error, default)
+         call given%get_real(trim(self%settings(i)), self%values(i), error, default, self%signed)
          if (allocated(error)) return
       end do
       call given%check_known(error)

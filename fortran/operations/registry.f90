@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> The operations by their names in exchange files: one row each.
 module cnn_operations_registry
+   use, intrinsic :: ieee_arithmetic, only : ieee_positive_inf, ieee_value
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
    use cnn_operations_joins, only : add_type, concat_type, flatten_type
@@ -8,8 +9,8 @@ module cnn_operations_registry
    use cnn_operations_normalization, only : batch_norm2d_type
    use cnn_operations_operation, only : operation_type
    use cnn_operations_pointwise, only : &
-      & dropout_type, f_leaky_relu, f_sigmoid, f_silu, f_tanh, function_of_output_type, &
-      & function_type, leaky_relu_type, relu_type
+      & dropout_type, f_abs, f_clip, f_elu, f_exp, f_gelu, f_gelu_tanh, f_leaky_relu, f_mish, f_sigmoid, f_silu, &
+      & f_sqrt, f_tanh, function_of_output_type, function_type, leaky_relu_type, relu_type
    use cnn_operations_pooling, only : avg_pool2d_type, global_avg_pool2d_type, max_pool2d_type
    use cnn_operations_products, only : conv2d_type, conv_transpose2d_type, linear_type
    use cnn_operations_resizing, only : pad2d_type, reflected, replicated, upsample2d_type, zeros
@@ -31,13 +32,20 @@ contains
       class(operation_type), allocatable, intent(out) :: operation
       !> No such operation here
       type(error_type), allocatable, intent(out) :: error
+      real(dp) :: infinity
+      infinity = ieee_value(1.0_dp, ieee_positive_inf)
       select case (kind)
+       case ("abs")
+         allocate (operation, source=function_type(number=f_abs))
        case ("add")
          allocate (add_type :: operation)
        case ("avg_pool2d")
          allocate (avg_pool2d_type :: operation)
        case ("batch_norm2d")
          allocate (batch_norm2d_type :: operation)
+       case ("clip")
+         allocate (operation, source=function_type(number=f_clip, signed=.true., &
+            & settings=[character(len=16) :: "min", "max"], values=[-infinity, infinity]))
        case ("concat")
          allocate (concat_type :: operation)
        case ("conv2d")
@@ -46,8 +54,17 @@ contains
          allocate (conv_transpose2d_type :: operation)
        case ("dropout")
          allocate (dropout_type :: operation)
+       case ("elu")
+         allocate (operation, source=function_type(number=f_elu, &
+            & settings=[character(len=16) :: "alpha", ""], values=[1.0_dp, 0.0_dp]))
+       case ("exp")
+         allocate (operation, source=function_of_output_type(number=f_exp))
        case ("flatten")
          allocate (flatten_type :: operation)
+       case ("gelu")
+         allocate (operation, source=function_type(number=f_gelu))
+       case ("gelu_tanh")
+         allocate (operation, source=function_type(number=f_gelu_tanh))
        case ("global_avg_pool2d")
          allocate (global_avg_pool2d_type :: operation)
        case ("leaky_relu")
@@ -61,6 +78,8 @@ contains
          allocate (matmul_type :: operation)
        case ("max_pool2d")
          allocate (max_pool2d_type :: operation)
+       case ("mish")
+         allocate (operation, source=function_type(number=f_mish))
        case ("reflection_pad2d")
          allocate (operation, source=pad2d_type(mode=reflected))
        case ("relu")
@@ -73,6 +92,8 @@ contains
          allocate (operation, source=function_type(number=f_silu))
        case ("softmax")
          allocate (softmax_type :: operation)
+       case ("sqrt")
+         allocate (operation, source=function_of_output_type(number=f_sqrt))
        case ("tanh")
          allocate (operation, source=function_of_output_type(number=f_tanh))
        case ("upsample_bilinear2d")

@@ -32,6 +32,7 @@ from bridge.operations import (
     ReflectionPad2d,
     Relu,
     ReplicationPad2d,
+    Sigmoid,
     Softmax,
     UpsampleBilinear2d,
     UpsampleNearest2d,
@@ -40,6 +41,7 @@ from bridge.operations import (
 from bridge.operations.graph import INPUT, Graph
 from bridge.operations.losses import MeanSquaredError
 from bridge.operations.pointwise import Pointwise
+from reference.pointwise import ELEMENTARY
 
 Array = np.ndarray
 Tensors = dict[str, Array]
@@ -131,7 +133,7 @@ def random_graph(rng: np.random.Generator, shape: tuple[int, ...]) -> Graph:
     nodes: list[Operation] = []
     shapes = {INPUT: shape}
     for i in range(int(rng.integers(2, 11))):
-        node = _random_node(rng, f"n{i}", shapes)
+        node = _random_node(rng, f"n{i}", shapes, {one.name for one in nodes if isinstance(one, (Sigmoid, Softmax))})
         try:
             output = node.output_shape(*(shapes[name] for name in node.inputs))
         except FileError:
@@ -149,12 +151,15 @@ def random_graph(rng: np.random.Generator, shape: tuple[int, ...]) -> Graph:
     return Graph(kept or [Relu("n0")])
 
 
-def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[int, ...]]) -> Operation:
+def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[int, ...]], positive: set[str]
+                 ) -> Operation:
+    """Any operation; functions that are no activations only behind what is `positive`."""
     names = list(shapes)[-4:]
     one = str(rng.choice(names))
     shape, two = shapes[one], (one, str(rng.choice(names)))
     takes, pair = {"inputs": (one,)}, lambda low, high: tuple(int(n) for n in rng.integers(low, high, 2))
-    flat: list[Operation] = [*(one(name, **takes) for one in OPERATIONS.values() if issubclass(one, Pointwise)),
+    flat: list[Operation] = [*(made(name, **takes) for kind, made in OPERATIONS.items()
+                               if issubclass(made, Pointwise) and (one in positive or kind not in ELEMENTARY)),
                              Softmax(name, **takes), LogSoftmax(name, **takes),
                              Dropout(name, 0.4, **takes), Add(name, inputs=two), Matmul(name, inputs=two),
                              Linear(name, shape[-1], int(rng.integers(1, 9)), **takes)]

@@ -97,11 +97,17 @@ class Everything(nn.Module):
 
 
 class Activations(nn.Sequential):
-    """Every function of each number, each behind a convolution."""
+    """Every function of each number, each behind a convolution; what is no activation, of numbers between 0 and 1."""
 
     def __init__(self) -> None:
         super().__init__(nn.Conv2d(1, 4, 3), *(
-            one for layer, _ in pointwise.LAYERS.values() for one in (layer(), nn.Conv2d(4, 4, 1))))
+            one for kind in pointwise.LAYERS for one in (*self.function(kind), nn.Conv2d(4, 4, 1))))
+
+    @staticmethod
+    def function(kind: str) -> list[nn.Module]:
+        """What stands for a function; without settings clip would do nothing."""
+        layer, _ = pointwise.LAYERS[kind]
+        return [nn.Sigmoid()] * (kind in pointwise.ELEMENTARY) + [layer(*[-0.3, 0.3] if kind == "clip" else [])]
 
 
 class Segmenter(nn.Module):

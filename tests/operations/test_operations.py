@@ -21,6 +21,7 @@ from bridge.operations import (
     Add,
     AvgPool2d,
     BatchNorm2d,
+    Clip,
     Concat,
     Conv2d,
     ConvTranspose2d,
@@ -46,15 +47,18 @@ from bridge.operations import (
 from bridge.operations.graph import Graph
 from bridge.operations.losses import MeanSquaredError
 from bridge.operations.pointwise import Pointwise
+from reference.pointwise import ELEMENTARY
 from tests.helpers.graphs import judge_step, make_case, torch_step
 
 #: One network for each operation, which is the node "it" behind a convolution, so that gradients flow through it
 BEFORE = Conv2d("first", 2, 4, (3, 3), padding=(1, 1))
 CASES: dict[str, list[Operation]] = {
-    **{kind: [one("it")] for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
+    **{kind: [*[Sigmoid("other")][:kind in ELEMENTARY], one("it")]
+       for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
     "add": [Relu("other"), Add("it", inputs=("first", "other"))],
     "avg_pool2d": [AvgPool2d("it", (3, 2), (2, 2), (1, 0))],
     "batch_norm2d": [BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True)],
+    "clip": [Clip("it", -0.3, 0.7)],
     "concat": [Relu("other"), Concat("it", inputs=("first", "other"))],
     "conv2d": [Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2)],
     "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 3), (1, 0), (1, 2), (1, 2), 2)],
@@ -81,6 +85,7 @@ POINTWISE: list[Mistake] = [
 ]
 MISTAKES: dict[str, list[Mistake]] = {
     **{kind: POINTWISE for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
+    "abs": [lambda it, x, p: 1.001 * x[0].abs(), lambda it, x, p: (x[0] > 0) * x[0]],
     "add": [lambda it, x, p: x[0] + x[0], lambda it, x, p: x[0] + x[1].detach()],
     "avg_pool2d": [lambda it, x, p: functional.avg_pool2d(x[0], it.kernel_size, it.stride, it.padding,
                                                           count_include_pad=False)],
@@ -90,6 +95,8 @@ MISTAKES: dict[str, list[Mistake]] = {
         lambda it, x, p: functional.batch_norm(x[0], x[0].mean((0, 2, 3)).detach(), x[0].var((0, 2, 3)).detach(),
                                                p["weight"], p["bias"]),
     ],
+    "clip": [lambda it, x, p: x[0].clip(it.min, 1.001 * it.max), lambda it, x, p: x[0].clip(it.min),
+             lambda it, x, p: it.torch_forward([x[0].detach()], p) + x[0] - x[0].detach()],
     "concat": [lambda it, x, p: torch.cat(x[::-1], 1), lambda it, x, p: torch.cat([x[0], x[1].detach()], 1)],
     "conv2d": [lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].flip(2)}),
                lambda it, x, p: it.torch_forward(x, {**p, "bias": p["bias"].detach()})],
@@ -115,6 +122,8 @@ MISTAKES: dict[str, list[Mistake]] = {
     "replication_pad2d": [lambda it, x, p: functional.pad(x[0], (3, 1, 20, 0), "replicate"),
                           lambda it, x, p: functional.pad(x[0], it.padding)],
     "softmax": [lambda it, x, p: x[0].softmax(3), lambda it, x, p: x[0].exp() / x[0].exp().sum(1, True).detach()],
+    # Of negative numbers it is NaN, and so is all that follows
+    "sqrt": POINTWISE[1:],
     "upsample_bilinear2d": [
         lambda it, x, p: functional.interpolate(x[0], scale_factor=(2.0, 3.0), mode="nearest"),
         lambda it, x, p: functional.interpolate(x[0], scale_factor=(2.0, 3.0), mode="bilinear", align_corners=True)],

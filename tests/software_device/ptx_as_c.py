@@ -110,8 +110,8 @@ def expression(opcode: str, sources: list[str]) -> str:
         case ("abs" | "neg"), [("f32" | "f64")]:
             sign = f"(UINT64_C(1) << {int(kind[1:]) - 1})"
             return f"{operand(sources[0])} {f'& ~{sign}' if name == 'abs' else f'^ {sign}'}"
-        case "sqrt", ["rn", "f64"]:
-            return f"of_f64(sqrt({value(sources[0], kind)}))"
+        case "sqrt", ["rn", ("f32" | "f64")]:
+            return f"of_{kind}(sqrt{'f' if kind == 'f32' else ''}({value(sources[0], kind)}))"
         case "rcp", ["rn", "f64"]:
             return f"of_f64(1.0/{value(sources[0], kind)})"
         case "mov" | "cvta", _:

@@ -75,6 +75,11 @@ class Bounded:
         """Return numbers without error, in the same arithmetic."""
         return Bounded(array, 0.0, self.arithmetic)
 
+    def constant(self, number: float) -> Bounded:
+        """Return a constant of the formula, in this shape, rounded to the candidate's precision."""
+        one = self._operand(number)
+        return Bounded(np.full(self.shape, one.value), one.error, self.arithmetic)
+
     # What only moves numbers
 
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
@@ -336,9 +341,26 @@ class Bounded:
         """Return the exponential."""
         return self._function(np.exp)
 
+    def expm1(self) -> Bounded:
+        """Return ``exp(x) - 1``."""
+        return self._function(np.expm1)
+
     def log(self) -> Bounded:
         """Return the natural logarithm."""
         return self._function(np.log)
+
+    def log1p(self) -> Bounded:
+        """Return ``log(1 + x)``."""
+        return self._function(np.log1p)
+
+    def erf(self) -> Bounded:
+        """Return the error function.
+
+        PyTorch's has in float32 an absolute error of 1.5e-7, and that of its roundings (M. Abramowitz and I. A. Stegun,
+        Handbook of Mathematical Functions, 7.1.26).
+        """
+        found = self._function(_erf)
+        return Bounded(found.value, found.error + 6 * self.arithmetic.u * (found.value != 0), self.arithmetic)
 
     def sqrt(self) -> Bounded:
         """Return the square root."""
@@ -373,7 +395,8 @@ class Bounded:
 
     def __gt__(self, threshold: float) -> Choice:
         """Return where the numbers are larger, and where rounding may have decided that."""
-        doubt = (np.abs(self.value - threshold) <= self.error) & (self.error > 0)
+        room = self.error + self._operand(threshold).error
+        doubt = (np.abs(self.value - threshold) <= room) & (room > 0)
         return Choice(self.value > threshold, doubt)
 
     def max(self, axes: tuple[int, ...]) -> Bounded:
@@ -437,3 +460,8 @@ def _sigmoid(x: Array) -> Array:
     """Without cancellation on either side of 0."""
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1.0, small) / (1 + small)
+
+
+def _erf(x: Array) -> Array:
+    """By the C library."""
+    return np.frompyfunc(math.erf, 1, 1)(x).astype(np.float64)

@@ -78,7 +78,7 @@ def test_a_relu_in_two_places_is_two_layers() -> None:
 
 
 @pytest.mark.parametrize(("module", "message"), [
-    (nn.Sequential(nn.Conv2d(1, 1, 1), nn.GELU()), "module: layer '1' is GELU; supported are "),
+    (nn.Sequential(nn.Conv2d(1, 1, 1), nn.Hardswish()), "module: layer '1' is Hardswish; supported are "),
     (nn.Sequential(nn.Conv2d(1, 1, 4, padding="same")), "module: layer '0' has padding 'same'.*expected numbers"),
     (nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular")), "mode 'circular', expected numbers"),
     (nn.Conv2d(1, 1, 1), "model: layer name ''"),

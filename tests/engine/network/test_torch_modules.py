@@ -80,7 +80,7 @@ CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
     "nan": (lambda: replaced(bias=torch.tensor([1, torch.nan])), "bias of layer 'first' holds NaN"),
     "two types": (lambda: replaced(bias=torch.ones(2).double()), "float32 .layer 'first'. and float64 .layer 'first'"),
     "twice": (lambda: Around(lambda m, x, y: m.a(y)), "its forward is not the chain of its layers .a, b."),
-    "clamp": (lambda: Around(lambda m, x, y: y.clamp(max=50)), "its forward is not the chain"),
+    "where": (lambda: Around(lambda m, x, y: torch.where(y > 50, 50.0, y)), "its forward is not the chain"),
     "values": (lambda: Around(lambda m, x, y: y if x.sum() > 0 else x), "is not the chain"),
     "patched": (lambda: chain(lambda c: setattr(c, "forward", lambda x: x[:, :, 1:-1, 1:-1])), "is not the chain"),
     "crash": (lambda: Around(lambda m, x, y: 1 / 0), "it cannot be run on an input of the shape"),

@@ -233,21 +233,24 @@ OF_DROPOUT: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
 def of_functions() -> list[tuple[str, Callable[[Tensors], Tensor], str]]:
     """The same of every function of each number, but ReLUs, whose mistakes are tests of their own."""
     found: list[tuple[str, Callable[[Tensors], Tensor], str]] = []
-    kinds = list(pointwise.LAYERS)
-    for i, kind in enumerate(kinds):
+    at = 0
+    for kind in pointwise.LAYERS:
+        at += len(Activations.function(kind))
+        before, name, layer = f"{at - 1}", f"{at}", Activations.function(kind)[-1]
+        at += 1
         if kind.endswith("relu"):
             continue
-        other = kinds[i - 1]
-        function, another = (pointwise.calls(one)[0] for one in (kind, other))
-        before, at = f"{2 * i}", f"{2 * i + 1}"
+        other = "tanh" if kind == "sigmoid" else "sigmoid"
+        another = getattr(torch, other)
         found += [
-            (f"forward/{at}", lambda t, at=before, f=another: f(t[f"forward/{at}"]),
+            (f"forward/{name}", lambda t, at=before, f=another: f(t[f"forward/{at}"]),
              f"{other} in its place"),
-            (f"forward/{at}", lambda t, at=before, f=function: f(2 * t[f"forward/{at}"]), f"{kind} of 2x"),
-            (f"grads/{before}/output", lambda t, at=at: t[f"grads/{at}/output"], "the derivative is missing"),
-            (f"grads/{before}/output", lambda t, at=at, f=function: gradient(
-                f, t[f"grads/{at}/output"], t[f"forward/{at}"]), "the derivative at y in place of z"),
+            (f"forward/{name}", lambda t, at=before, f=layer: f(2 * t[f"forward/{at}"]), f"{kind} of 2x"),
+            (f"grads/{before}/output", lambda t, at=name: t[f"grads/{at}/output"], "the derivative is missing"),
         ]
+        if kind not in ("abs", "clip"):  # where theirs is 1
+            found.append((f"grads/{before}/output", lambda t, at=name, f=layer: gradient(
+                f, t[f"grads/{at}/output"], t[f"forward/{at}"]), "the derivative at y in place of z"))
     return found
 
 

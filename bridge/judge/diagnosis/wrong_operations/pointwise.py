@@ -9,7 +9,7 @@ from dataclasses import replace
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, backward_only, changed
 from bridge.operations import OPERATIONS
 from bridge.operations.operation import Gradients, Number
-from bridge.operations.pointwise import Dropout, LeakyRelu, Pointwise, Sigmoid, Silu, Tanh
+from bridge.operations.pointwise import Dropout, Elu, LeakyRelu, Pointwise, Sigmoid, Silu, Tanh
 
 #: What is kept of an array, by the mask among the parameters
 Dropped = Callable[[Number, Parameters], Number]
@@ -63,6 +63,15 @@ def sigmoid(node: Sigmoid) -> Wrong:
     yield from pointwise(node)
 
 
+def elu(node: Elu) -> Wrong:
+    """Yield another alpha, and other derivatives."""
+    if node.alpha != 1:
+        yield "activation", "alpha 1, the default", replace(node, alpha=1.0)
+    yield "activation", "y in place of y + alpha below 0", changed(
+        node, backward=lambda dy, xs, w: ([(xs[0] > 0).choose(dy, dy * node.value(xs[0]))], {}))
+    yield from pointwise(node)
+
+
 def silu(node: Silu) -> Wrong:
     """Yield other derivatives."""
     yield "activation", "sigmoid(z), its derivative for a constant sigmoid", changed(
@@ -90,7 +99,8 @@ def pointwise(node: Pointwise, half: str = "x/2") -> Wrong:
 def others(node: Pointwise, known: list[str]) -> Wrong:
     """Yield every other function, with torch's defaults, but those that are known by other names."""
     for kind, other in OPERATIONS.items():
-        if issubclass(other, Pointwise) and kind not in (node.kind, *known):
+        # Without bounds, clip is no function at all
+        if issubclass(other, Pointwise) and kind not in (node.kind, "clip", *known):
             made = other(node.name, inputs=node.inputs)
             yield "activation", f"{kind} in its place", changed(node, forward=made.forward, backward=made.backward)
 
