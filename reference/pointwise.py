@@ -37,6 +37,24 @@ class Exp(Function):
     kind = "exp"
 
 
+class Log(Function):
+    """The natural logarithm."""
+
+    kind = "log"
+
+
+class Log2(Function):
+    """The logarithm to base 2."""
+
+    kind = "log2"
+
+
+class Log10(Function):
+    """The logarithm to base 10."""
+
+    kind = "log10"
+
+
 class Sqrt(Function):
     """The square root."""
 
@@ -71,17 +89,21 @@ LAYERS: Mapping[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "gelu": (nn.GELU, ()),
     "gelu_tanh": (GeluTanh, ()),
     "leaky_relu": (nn.LeakyReLU, ("negative_slope",)),
+    "log": (Log, ()),
+    "log10": (Log10, ()),
+    "log2": (Log2, ()),
     "mish": (nn.Mish, ()),
     "relu": (nn.ReLU, ()),
     "sigmoid": (nn.Sigmoid, ()),
     "silu": (nn.SiLU, ()),
+    "softplus": (nn.Softplus, ("beta", "threshold")),
     "sqrt": (Sqrt, ()),
     "tanh": (nn.Tanh, ()),
 }
 #: Other names that torch has for them
 _ALSO = {"abs": ("absolute",), "clip": ("clamp",)}
 #: Those that are no activations: of large or negative numbers they are infinite or NaN
-ELEMENTARY = {"exp", "sqrt"}
+ELEMENTARY = {"exp", "log", "log10", "log2", "sqrt"}
 
 
 def describing(kind: str) -> Callable[[str, Any], tuple[str, dict[str, Any]]]:

@@ -15,10 +15,14 @@ from bridge.operations.pointwise import (
     Gelu,
     GeluTanh,
     LeakyRelu,
+    Log,
+    Log2,
+    Log10,
     Mish,
     Relu,
     Sigmoid,
     Silu,
+    Softplus,
     Sqrt,
     Tanh,
 )
@@ -35,7 +39,7 @@ from bridge.operations.softmax import LogSoftmax, Softmax
 
 OPERATIONS: dict[str, type[Operation]] = {one.kind: one for one in (
     Abs, Add, AvgPool2d, BatchNorm2d, Clip, Concat, Conv2d, ConvTranspose2d, Dropout, Elu, Exp, Flatten, Gelu,
-    GeluTanh, GlobalAvgPool2d, LeakyRelu, Linear, LogSoftmax, Matmul, MaxPool2d, Mish,
-    ReflectionPad2d, Relu, ReplicationPad2d, Sigmoid, Silu, Softmax, Sqrt, Tanh, UpsampleBilinear2d,
+    GeluTanh, GlobalAvgPool2d, LeakyRelu, Linear, Log, Log10, Log2, LogSoftmax, Matmul, MaxPool2d, Mish,
+    ReflectionPad2d, Relu, ReplicationPad2d, Sigmoid, Silu, Softmax, Softplus, Sqrt, Tanh, UpsampleBilinear2d,
     UpsampleNearest2d, ZeroPad2d,
 )}

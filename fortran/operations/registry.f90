@@ -9,8 +9,8 @@ module cnn_operations_registry
    use cnn_operations_normalization, only : batch_norm2d_type
    use cnn_operations_operation, only : operation_type
    use cnn_operations_pointwise, only : &
-      & dropout_type, f_abs, f_clip, f_elu, f_exp, f_gelu, f_gelu_tanh, f_leaky_relu, f_mish, f_sigmoid, f_silu, &
-      & f_sqrt, f_tanh, function_of_output_type, function_type, leaky_relu_type, relu_type
+      & dropout_type, f_abs, f_clip, f_elu, f_exp, f_gelu, f_gelu_tanh, f_leaky_relu, f_log, f_log10, f_log2, f_mish, &
+      & f_sigmoid, f_silu, f_softplus, f_sqrt, f_tanh, function_of_output_type, function_type, leaky_relu_type, relu_type
    use cnn_operations_pooling, only : avg_pool2d_type, global_avg_pool2d_type, max_pool2d_type
    use cnn_operations_products, only : conv2d_type, conv_transpose2d_type, linear_type
    use cnn_operations_resizing, only : pad2d_type, reflected, replicated, upsample2d_type, zeros
@@ -72,6 +72,12 @@ contains
             & settings=[character(len=16) :: "negative_slope", ""], values=[0.01_dp, 0.0_dp]))
        case ("linear")
          allocate (linear_type :: operation)
+       case ("log")
+         allocate (operation, source=function_type(number=f_log))
+       case ("log10")
+         allocate (operation, source=function_type(number=f_log10))
+       case ("log2")
+         allocate (operation, source=function_type(number=f_log2))
        case ("log_softmax")
          allocate (operation, source=softmax_type(logarithm=.true.))
        case ("matmul")
@@ -92,6 +98,9 @@ contains
          allocate (operation, source=function_type(number=f_silu))
        case ("softmax")
          allocate (softmax_type :: operation)
+       case ("softplus")
+         allocate (operation, source=function_type(number=f_softplus, &
+            & settings=[character(len=16) :: "beta", "threshold"], values=[1.0_dp, 20.0_dp]))
        case ("sqrt")
          allocate (operation, source=function_of_output_type(number=f_sqrt))
        case ("tanh")

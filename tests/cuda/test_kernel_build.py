@@ -98,8 +98,8 @@ MORE_REGISTERS = {
     "cnn_max_pool_backward": 112,
     # 8 sizes of 64 bits, the rule's amounts, and weights in float64 along both axes
     "cnn_resample_backward": 80,
-    # A dozen functions, each with its own constants in float64
-    "cnn_pointwise_backward": 80,
+    # Over a dozen functions, each with its own constants in float64
+    "cnn_pointwise": 80, "cnn_pointwise_backward": 80,
     # The logarithm of the sum and the exponentials, each with its own constants in float64
     "cnn_cross_entropy": 80,
 }

@@ -109,6 +109,8 @@ MISTAKES: dict[str, list[Mistake]] = {
     "leaky_relu": [*POINTWISE, lambda it, x, p: functional.leaky_relu(x[0], 2 * it.negative_slope)],
     "linear": [lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].flip(0)}),
                lambda it, x, p: it.torch_forward([x[0].detach()], p) + 0 * x[0].sum()],
+    # Of negative numbers it is NaN, and so is all that follows
+    **dict.fromkeys(("log", "log2", "log10", "sqrt"), POINTWISE[1:]),
     "log_softmax": [lambda it, x, p: x[0].log_softmax(2),
                     lambda it, x, p: x[0] - x[0].exp().sum(1, True).log().detach()],
     "matmul": [lambda it, x, p: x[0].mT @ x[1], lambda it, x, p: x[0] @ x[1].detach(), lambda it, x, p: x[1] @ x[0]],
@@ -122,8 +124,6 @@ MISTAKES: dict[str, list[Mistake]] = {
     "replication_pad2d": [lambda it, x, p: functional.pad(x[0], (3, 1, 20, 0), "replicate"),
                           lambda it, x, p: functional.pad(x[0], it.padding)],
     "softmax": [lambda it, x, p: x[0].softmax(3), lambda it, x, p: x[0].exp() / x[0].exp().sum(1, True).detach()],
-    # Of negative numbers it is NaN, and so is all that follows
-    "sqrt": POINTWISE[1:],
     "upsample_bilinear2d": [
         lambda it, x, p: functional.interpolate(x[0], scale_factor=(2.0, 3.0), mode="nearest"),
         lambda it, x, p: functional.interpolate(x[0], scale_factor=(2.0, 3.0), mode="bilinear", align_corners=True)],

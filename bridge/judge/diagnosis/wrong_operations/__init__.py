@@ -12,7 +12,16 @@ from typing import Any
 from bridge.judge.diagnosis.wrong_operations.change import Wrong
 from bridge.judge.diagnosis.wrong_operations.joins import add, concat, flatten
 from bridge.judge.diagnosis.wrong_operations.normalization import batch_norm
-from bridge.judge.diagnosis.wrong_operations.pointwise import dropout, elu, leaky_relu, pointwise, sigmoid, silu, tanh
+from bridge.judge.diagnosis.wrong_operations.pointwise import (
+    dropout,
+    elu,
+    leaky_relu,
+    pointwise,
+    sigmoid,
+    silu,
+    softplus,
+    tanh,
+)
 from bridge.judge.diagnosis.wrong_operations.pooling import avg_pool, max_pool
 from bridge.judge.diagnosis.wrong_operations.products import conv_transpose, linear, matmul
 from bridge.judge.diagnosis.wrong_operations.resizing import padding, upsample
@@ -28,8 +37,8 @@ _WRONG: dict[str, Callable[[Any], Wrong]] = {
     "conv_transpose2d": conv_transpose, "dropout": dropout, "elu": elu, "flatten": flatten,
     "leaky_relu": leaky_relu, "linear": linear, "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool,
     "reflection_pad2d": padding, "replication_pad2d": padding, "sigmoid": sigmoid, "silu": silu,
-    "softmax": over_channels, "tanh": tanh, "upsample_bilinear2d": upsample, "upsample_nearest2d": upsample,
-    "zero_pad2d": padding,
+    "softmax": over_channels, "softplus": softplus, "tanh": tanh, "upsample_bilinear2d": upsample,
+    "upsample_nearest2d": upsample, "zero_pad2d": padding,
 }
 
 

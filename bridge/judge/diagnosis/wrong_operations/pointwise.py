@@ -9,7 +9,7 @@ from dataclasses import replace
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, backward_only, changed
 from bridge.operations import OPERATIONS
 from bridge.operations.operation import Gradients, Number
-from bridge.operations.pointwise import Dropout, Elu, LeakyRelu, Pointwise, Sigmoid, Silu, Tanh
+from bridge.operations.pointwise import Dropout, Elu, LeakyRelu, Pointwise, Sigmoid, Silu, Softplus, Tanh
 
 #: What is kept of an array, by the mask among the parameters
 Dropped = Callable[[Number, Parameters], Number]
@@ -76,6 +76,17 @@ def silu(node: Silu) -> Wrong:
     """Yield other derivatives."""
     yield "activation", "sigmoid(z), its derivative for a constant sigmoid", changed(
         node, backward=lambda dy, xs, w: ([dy * xs[0].sigmoid()], {}))
+    yield from pointwise(node)
+
+
+def softplus(node: Softplus) -> Wrong:
+    """Yield other settings."""
+    beta = node.beta
+    if beta != 1:
+        yield "activation", "beta 1, the default", replace(node, beta=1.0)
+        yield "activation", "not divided by beta", changed(
+            node, forward=lambda xs, w: node.value(xs[0]) * beta, backward=lambda dy, xs, w: (
+                [node.gradient(dy, xs[0]) * beta], {}))
     yield from pointwise(node)
 
 
