@@ -36,6 +36,27 @@ class Add(nn.Module):
         return one + other
 
 
+class Subtract(nn.Module):
+    """The difference of two tensors."""
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one - other
+
+
+class Multiply(nn.Module):
+    """The product of each two elements."""
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one * other
+
+
+class Divide(nn.Module):
+    """The quotient of each two elements."""
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one / other
+
+
 class Concat(nn.Module):
     """Tensors one behind the other along the channels."""
 
@@ -359,6 +380,10 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.BatchNorm2d: _batch_norm,
     nn.Flatten: _flatten,
     Add: lambda *_: ("add", {}),
+    Subtract: lambda *_: ("subtract", {}),
+    Multiply: lambda *_: ("multiply", {}),
+    Divide: lambda *_: ("divide", {}),
+    nn.PReLU: lambda _, layer: ("prelu", {"num_parameters": layer.num_parameters}),
     Concat: lambda *_: ("concat", {}),
     Matmul: lambda *_: ("matmul", {}),
     nn.Dropout: _dropout,
@@ -368,8 +393,8 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
 Made = tuple[nn.Module, list[Any]]
 
 
-def _add(one: Any, other: Any) -> Made:
-    return Add(), [one, other]
+def _joining(layer: type[nn.Module]) -> Callable[..., Made]:
+    return lambda one, other: (layer(), [one, other])
 
 
 def _cat(tensors: Any, dim: int = 0) -> Made:
@@ -411,9 +436,15 @@ def _padded(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> 
 
 
 _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
-    operator.add: _add, operator.iadd: _add, torch.add: _add, torch.Tensor.add: _add,
+    **dict.fromkeys((operator.add, operator.iadd, torch.add, torch.Tensor.add), _joining(Add)),
+    **dict.fromkeys((operator.sub, operator.isub, torch.sub, torch.subtract, torch.Tensor.sub, torch.Tensor.subtract),
+                    _joining(Subtract)),
+    **dict.fromkeys((operator.mul, operator.imul, torch.mul, torch.multiply, torch.Tensor.mul, torch.Tensor.multiply),
+                    _joining(Multiply)),
+    **dict.fromkeys((operator.truediv, operator.itruediv, torch.div, torch.divide, torch.true_divide, torch.Tensor.div,
+                     torch.Tensor.divide), _joining(Divide)),
     **dict.fromkeys((operator.matmul, torch.matmul, torch.bmm, torch.Tensor.matmul, torch.Tensor.bmm),
-                    lambda one, other: (Matmul(), [one, other])),
+                    _joining(Matmul)),
     torch.cat: _cat, torch.concat: _cat,
     **{call: pointwise.making(kind) for kind in pointwise.LAYERS for call in pointwise.calls(kind)},
     torch.softmax: _probabilities(nn.Softmax), functional.softmax: _probabilities(nn.Softmax),

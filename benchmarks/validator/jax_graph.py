@@ -97,9 +97,19 @@ def _pointwise(node: Pointwise, x: list[Array], _: Given) -> Array:
     return found
 
 
+def _prelu(node: Any, x: list[Array], given: Given) -> Array:
+    weight = given["weight"].reshape((-1, *[1] * (x[0].ndim - 2)))
+    found: Array = jnp.where(x[0] > 0, x[0], weight * x[0])
+    return found
+
+
 FORMULAS: dict[str, Formula] = {
     **{kind: _pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
     "add": lambda node, x, given: x[0] + x[1],
+    "subtract": lambda node, x, given: x[0] - x[1],
+    "multiply": lambda node, x, given: x[0] * x[1],
+    "divide": lambda node, x, given: x[0] / x[1],
+    "prelu": _prelu,
     "avg_pool2d": _avg_pool2d,
     "batch_norm2d": _batch_norm2d,
     "concat": lambda node, x, given: jnp.concatenate(x, 1),

@@ -20,7 +20,9 @@ MOST_LAYERS, MOST_NUMBERS = 12, 20000
 RECENT = 4
 #: Functions of two outputs; all others are modules of torch.nn
 JOINS: dict[str, Callable[..., torch.Tensor]] = {
-    "add": operator.add, "matmul": operator.matmul, "cat": lambda *given: torch.cat(given, 1)}
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "matmul": operator.matmul,
+    # By numbers from 1 on
+    "divide": lambda one, other: one / other.sigmoid().exp(), "cat": lambda *given: torch.cat(given, 1)}
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def _layer(rng: np.random.Generator, known: list[torch.Tensor]) -> Layer:
         return Layer(str(rng.choice(list(JOINS))), {}, (i, j))
     flat: list[tuple[str, dict[str, Any]]] = [
         *((kind, {}) for kind in pointwise.LAYERS),
-        ("Softmax", {"dim": 1}), ("LogSoftmax", {"dim": 1}), ("Dropout", {"p": 0.4}),
+        ("PReLU", {"num_parameters": int(rng.choice([1, x.shape[1]]))}), ("Softmax", {"dim": 1}),
+        ("LogSoftmax", {"dim": 1}), ("Dropout", {"p": 0.4}),
         ("Linear", {"in_features": x.shape[-1], "out_features": int(rng.integers(1, 12))})]
     sides = {"padding": tuple(int(n) for n in rng.integers(0, 4, 4))}
     scale = {"scale_factor": _pair(rng, 1, 4)}

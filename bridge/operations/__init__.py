@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from bridge.operations.joins import Add, Concat, Flatten
+from bridge.operations.arithmetic import Add, Divide, Multiply, Prelu, Subtract
+from bridge.operations.joins import Concat, Flatten
 from bridge.operations.normalization import BatchNorm2d
 from bridge.operations.operation import Operation as Operation
 from bridge.operations.pointwise import (
@@ -38,8 +39,8 @@ from bridge.operations.resizing import (
 from bridge.operations.softmax import LogSoftmax, Softmax
 
 OPERATIONS: dict[str, type[Operation]] = {one.kind: one for one in (
-    Abs, Add, AvgPool2d, BatchNorm2d, Clip, Concat, Conv2d, ConvTranspose2d, Dropout, Elu, Exp, Flatten, Gelu,
-    GeluTanh, GlobalAvgPool2d, LeakyRelu, Linear, Log, Log10, Log2, LogSoftmax, Matmul, MaxPool2d, Mish,
-    ReflectionPad2d, Relu, ReplicationPad2d, Sigmoid, Silu, Softmax, Softplus, Sqrt, Tanh, UpsampleBilinear2d,
-    UpsampleNearest2d, ZeroPad2d,
+    Abs, Add, AvgPool2d, BatchNorm2d, Clip, Concat, Conv2d, ConvTranspose2d, Divide, Dropout, Elu, Exp, Flatten, Gelu,
+    GeluTanh, GlobalAvgPool2d, LeakyRelu, Linear, Log, Log10, Log2, LogSoftmax, Matmul, MaxPool2d, Mish, Multiply,
+    Prelu, ReflectionPad2d, Relu, ReplicationPad2d, Sigmoid, Silu, Softmax, Softplus, Sqrt, Subtract, Tanh,
+    UpsampleBilinear2d, UpsampleNearest2d, ZeroPad2d,
 )}

@@ -13,36 +13,6 @@ from bridge.operations.operation import Gradients, Number, Operation, Shape
 
 
 @dataclass(frozen=True)
-class Add(Operation):
-    """The sum of two inputs, which are broadcast as numpy and torch do."""
-
-    kind: ClassVar[str] = "add"
-    sample_rank: ClassVar[int | None] = 0
-    arity: ClassVar[int] = 2
-
-    def output_shape(self, *shapes: Shape) -> Shape:
-        """Return the shape to which both are broadcast."""
-        pairs = list(itertools.zip_longest(reversed(shapes[0]), reversed(shapes[1]), fillvalue=1))
-        if any(a != b and 1 not in (a, b) for a, b in pairs):
-            raise self.refuse(f"the shapes {shapes[0]} of {self.inputs[0]} and {shapes[1]} of {self.inputs[1]}",
-                              "shapes that can be broadcast to one")
-        return tuple(max(a, b) for a, b in reversed(pairs))
-
-    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
-        """Return the sum."""
-        one, other = inputs
-        return one + other
-
-    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
-        """Return dy for each input, summed over the axes along which it was broadcast."""
-        return [dy.summed_to(one.shape) for one in inputs], {}
-
-    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """Return ``a + b``."""
-        return inputs[0] + inputs[1]
-
-
-@dataclass(frozen=True)
 class Concat(Operation):
     """Inputs one behind the other along the channels, torch's ``cat(..., dim=1)``."""
 

@@ -9,7 +9,8 @@ module cnn_operations_loops_table
    !> See the files *.inc for what they compute
    type, public :: loops_type
       procedure(one_), pointer, nopass :: accumulate => null(), add_bias => null(), copy => null(), sum_to => null()
-      procedure(two_), pointer, nopass :: add => null()
+      procedure(combine_), pointer, nopass :: combine => null()
+      procedure(combine_backward_), pointer, nopass :: combine_backward => null()
       procedure(pointwise_), pointer, nopass :: pointwise => null()
       procedure(pointwise_backward_), pointer, nopass :: pointwise_backward => null()
       procedure(dropout_), pointer, nopass :: dropout => null()
@@ -35,16 +36,35 @@ module cnn_operations_loops_table
          type(tensor_type), intent(in) :: to
       end subroutine one_
 
-      subroutine two_(a, b, to)
+      subroutine combine_(a, b, f, y)
          import :: tensor_type
          implicit none
-         !> The first of the two
+         !> Extents of y, or 1
          type(tensor_type), intent(in) :: a
-         !> The second
+         !> Extents of y, or 1
          type(tensor_type), intent(in) :: b
-         !> What is written
-         type(tensor_type), intent(in) :: to
-      end subroutine two_
+         !> Which function, see binary_numbers.inc
+         integer, intent(in) :: f
+         !> Is overwritten
+         type(tensor_type), intent(in) :: y
+      end subroutine combine_
+
+      subroutine combine_backward_(a, b, dy, f, operand, dx)
+         import :: tensor_type
+         implicit none
+         !> Extents of dy, or 1
+         type(tensor_type), intent(in) :: a
+         !> Extents of dy, or 1
+         type(tensor_type), intent(in) :: b
+         !> Gradient with respect to y
+         type(tensor_type), intent(in) :: dy
+         !> Which function, see binary_numbers.inc
+         integer, intent(in) :: f
+         !> 1 or 2
+         integer, intent(in) :: operand
+         !> Gradient with respect to that operand, of its extents; is overwritten, may be where dy is
+         type(tensor_type), intent(in) :: dx
+      end subroutine combine_backward_
 
       subroutine pointwise_(x, f, settings, y)
          import :: dp, tensor_type

@@ -4,13 +4,15 @@ module cnn_operations_registry
    use, intrinsic :: ieee_arithmetic, only : ieee_positive_inf, ieee_value
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
-   use cnn_operations_joins, only : add_type, concat_type, flatten_type
+   use cnn_operations_arithmetic, only : b_add, b_divide, b_multiply, b_subtract, prelu_type, product_type, sum_type
+   use cnn_operations_joins, only : concat_type, flatten_type
    use cnn_operations_matmul, only : matmul_type
    use cnn_operations_normalization, only : batch_norm2d_type
    use cnn_operations_operation, only : operation_type
    use cnn_operations_pointwise, only : &
       & dropout_type, f_abs, f_clip, f_elu, f_exp, f_gelu, f_gelu_tanh, f_leaky_relu, f_log, f_log10, f_log2, f_mish, &
-      & f_sigmoid, f_silu, f_softplus, f_sqrt, f_tanh, function_of_output_type, function_type, leaky_relu_type, relu_type
+      & f_sigmoid, f_silu, f_softplus, f_sqrt, f_tanh, function_of_output_type, function_type, leaky_relu_type, &
+      & relu_type
    use cnn_operations_pooling, only : avg_pool2d_type, global_avg_pool2d_type, max_pool2d_type
    use cnn_operations_products, only : conv2d_type, conv_transpose2d_type, linear_type
    use cnn_operations_resizing, only : pad2d_type, reflected, replicated, upsample2d_type, zeros
@@ -38,7 +40,7 @@ contains
        case ("abs")
          allocate (operation, source=function_type(number=f_abs))
        case ("add")
-         allocate (add_type :: operation)
+         allocate (operation, source=sum_type(number=b_add))
        case ("avg_pool2d")
          allocate (avg_pool2d_type :: operation)
        case ("batch_norm2d")
@@ -52,6 +54,8 @@ contains
          allocate (conv2d_type :: operation)
        case ("conv_transpose2d")
          allocate (conv_transpose2d_type :: operation)
+       case ("divide")
+         allocate (operation, source=product_type(number=b_divide))
        case ("dropout")
          allocate (dropout_type :: operation)
        case ("elu")
@@ -86,6 +90,10 @@ contains
          allocate (max_pool2d_type :: operation)
        case ("mish")
          allocate (operation, source=function_type(number=f_mish))
+       case ("multiply")
+         allocate (operation, source=product_type(number=b_multiply))
+       case ("prelu")
+         allocate (prelu_type :: operation)
        case ("reflection_pad2d")
          allocate (operation, source=pad2d_type(mode=reflected))
        case ("relu")
@@ -103,6 +111,8 @@ contains
             & settings=[character(len=16) :: "beta", "threshold"], values=[1.0_dp, 20.0_dp]))
        case ("sqrt")
          allocate (operation, source=function_of_output_type(number=f_sqrt))
+       case ("subtract")
+         allocate (operation, source=sum_type(number=b_subtract))
        case ("tanh")
          allocate (operation, source=function_of_output_type(number=f_tanh))
        case ("upsample_bilinear2d")

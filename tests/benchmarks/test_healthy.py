@@ -23,7 +23,7 @@ from bridge.validate.self_test.operations import only
 from bridge.validate.self_test.run_case import Healthily
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Activations, Everything
+from tests.helpers.torch_graphs import Activations, Everything, Gated
 
 
 def test_a_configuration_depends_on_its_number_alone() -> None:
@@ -109,7 +109,7 @@ def test_jax_has_every_operation(tmp_path: Path) -> None:
 
     assert set(FORMULAS) == set(OPERATIONS) and set(LOSSES) == set(KNOWN_LOSSES)
     fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
-    for network in (Everything, Activations):
+    for network in (Everything, Activations, Gated):
         fixture.unlink(missing_ok=True)
         export(fixture, ExportSettings(model=network, height=8, width=10, batch=3, steps=2))
         verdict = judge(fixture, train_graph(fixture, result, JaxGraph), diagnosing=False).verdict

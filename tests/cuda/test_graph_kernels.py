@@ -137,8 +137,6 @@ def test_sums_copies_and_masks(kernels: HostKernels, kind: str) -> None:
     y, total, kept = memory.out(size, a.dtype), memory.inout(b), memory.out(size, a.dtype)
     mask = memory.put((np.arange(size) % 3 > 0).astype(a.dtype))
     with np.errstate(over="ignore", invalid="ignore"):
-        kernels.launch(f"cnn_add_{kind}", 2, np.int64(size), a, b, y)
-        np.testing.assert_array_equal(y, a + b)
         kernels.launch(f"cnn_accumulate_{kind}", 2, np.int64(size), a, total)
         np.testing.assert_array_equal(total, b + a)
         kernels.launch(f"cnn_dropout_{kind}", 2, np.int64(size), a, mask, kept, np.float64(2))
@@ -186,15 +184,10 @@ SHAPES = [((2, 3, 4, 5), (1, 3, 1, 1)), ((2, 3, 4, 5), (2, 1, 4, 1)), ((1, 1, 4,
 @looped("blocks", GRIDS)
 @looped("shapes", SHAPES)
 @looped("kind", KINDS)
-def test_broadcasting_and_its_sums(kernels: HostKernels, kind: str, shapes: tuple[tuple[int, ...], tuple[int, ...]],
+def test_sums_of_boxes(kernels: HostKernels, kind: str, shapes: tuple[tuple[int, ...], tuple[int, ...]],
                                    blocks: int) -> None:
     memory = Memory()
-    a, b = (memory.put(numbers(kind, shape, seed)) for seed, shape in enumerate(shapes))
-    whole = np.broadcast_shapes(*shapes)
-    y = memory.out(whole, a.dtype)
-    kernels.launch(f"cnn_add_broadcast_{kind}", blocks, np.int64(y.size), a, b, y, *i8(*whole[:0:-1]),
-                   *strides(a.shape, whole), *strides(b.shape, whole))
-    np.testing.assert_array_equal(y, a + b)
+    b, whole = np.empty(shapes[1], KINDS[kind]), np.broadcast_shapes(*shapes)
     dy = memory.put(numbers(kind, whole, 7))
     for parts in (1, 4):
         partial = memory.out((b.size, parts), np.float64)
@@ -204,6 +197,50 @@ def test_broadcasting_and_its_sums(kernels: HostKernels, kind: str, shapes: tupl
         axes = tuple(i for i in range(4) if b.shape[i] == 1)
         right = dy.astype(np.float64).sum(axis=axes, keepdims=True)/2
         np.testing.assert_allclose(partial.sum(axis=1).reshape(b.shape), right, rtol=0, atol=1e-14)
+    memory.check()
+
+
+#: torch's functions of two numbers, by their numbers in binary_numbers.inc
+BINARY: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
+    torch.add, torch.subtract, torch.multiply, torch.divide, lambda a, b: torch.where(a > 0, a, a*b)]
+
+
+@looped("blocks", GRIDS)
+@looped("shapes", [*SHAPES, ((2, 3, 4, 5), (2, 3, 4, 5))])
+@looped("f", range(1, len(BINARY) + 1))
+@looped("kind", KINDS)
+def test_functions_of_two_tensors(kernels: HostKernels, kind: str, f: int,
+                                  shapes: tuple[tuple[int, ...], tuple[int, ...]], blocks: int) -> None:
+    """Outputs to the bit; gradients of both, and their sums over what was broadcast."""
+    memory = Memory()
+    a, b = (memory.put(numbers(kind, shape, seed)) for seed, shape in enumerate(shapes))
+    whole = np.broadcast_shapes(*shapes)
+    y, dy = memory.out(whole, a.dtype), memory.put(numbers(kind, whole, 7))
+    steps = [*i8(*whole[:0:-1]), *strides(a.shape, whole), *strides(b.shape, whole)]
+    kernels.launch(f"cnn_combine_broadcast_{kind}", blocks, np.int64(y.size), a, b, y, *steps, np.int64(f))
+    np.testing.assert_array_equal(y, BINARY[f - 1](torch.from_numpy(a), torch.from_numpy(b)).numpy())
+    if a.shape == b.shape:
+        y[...] = 0
+        kernels.launch(f"cnn_combine_{kind}", blocks, np.int64(y.size), a, b, y, np.int64(f))
+        np.testing.assert_array_equal(y, BINARY[f - 1](torch.from_numpy(a), torch.from_numpy(b)).numpy())
+    pair = [wide(a), wide(b)]
+    (BINARY[f - 1](*pair)*torch.from_numpy(dy.astype(np.float64))).sum().backward()
+    for operand, one in enumerate(pair, 1):
+        assert one.grad is not None
+        right, extents = one.grad.numpy(), one.shape
+        if tuple(extents) == whole:
+            dx = memory.out(whole, a.dtype)
+            kernels.launch(f"cnn_combine_backward_{kind}", blocks, np.int64(dy.size), a, b, dy, dx, *steps,
+                           *i8(f, operand))
+            assert ulps(dx, right) <= 2
+        for parts in (1, 4):
+            partial = memory.out((right.size, parts), np.float64)
+            box = [big if small == 1 else 1 for big, small in zip(whole, extents, strict=True)]
+            kernels.launch(f"cnn_combine_sums_{kind}", blocks, np.int64(partial.size), a, b, dy, partial, *i8(
+                parts, math.prod(box), *extents[:0:-1], *box[:0:-1]), *strides(whole, whole), *steps[3:],
+                *i8(f, operand))
+            slack = 8*np.finfo(a.dtype).eps*np.abs(right).max() + 8*np.finfo(a.dtype).eps*math.prod(box)
+            np.testing.assert_allclose(partial.sum(axis=1).reshape(extents), right, rtol=0, atol=slack)
     memory.check()
 
 

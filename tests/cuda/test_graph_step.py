@@ -24,6 +24,7 @@ from tests.helpers.torch_graphs import (
     Dropped,
     Evaluated,
     Everything,
+    Gated,
     Mlp,
     Resized,
     Resnet,
@@ -38,7 +39,7 @@ OPTIMIZERS = {"sgd": {"momentum": 0.5}, "adam": {"optimizer": "adam", "weight_de
 NETWORKS: dict[type[nn.Module], dict[str, object]] = {
     Denoiser: {}, Unet: {}, Resnet: {"height": 12, "loss": "cross_entropy"}, Mlp: {"height": 12, "loss": "l1"},
     Segmenter: {"loss": "cross_entropy", "reduction": "sum"}, Everything: {}, Resized: {}, Evaluated: {}, Dropped: {},
-    Activations: {}}
+    Activations: {}, Gated: {}}
 
 
 def rows() -> nn.Module:

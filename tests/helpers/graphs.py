@@ -28,12 +28,15 @@ from bridge.operations import (
     LogSoftmax,
     Matmul,
     MaxPool2d,
+    Multiply,
     Operation,
+    Prelu,
     ReflectionPad2d,
     Relu,
     ReplicationPad2d,
     Sigmoid,
     Softmax,
+    Subtract,
     UpsampleBilinear2d,
     UpsampleNearest2d,
     ZeroPad2d,
@@ -161,7 +164,9 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
     flat: list[Operation] = [*(made(name, **takes) for kind, made in OPERATIONS.items()
                                if issubclass(made, Pointwise) and (one in positive or kind not in ELEMENTARY)),
                              Softmax(name, **takes), LogSoftmax(name, **takes),
-                             Dropout(name, 0.4, **takes), Add(name, inputs=two), Matmul(name, inputs=two),
+                             Dropout(name, 0.4, **takes), Matmul(name, inputs=two),
+                             Prelu(name, int(rng.choice([1, shape[1]])), **takes),
+                             (Add, Subtract, Multiply)[int(rng.integers(3))](name, inputs=two),
                              Linear(name, shape[-1], int(rng.integers(1, 9)), **takes)]
     if len(shape) != 4:
         return flat[int(rng.integers(len(flat)))]

@@ -110,6 +110,24 @@ class Activations(nn.Sequential):
         return [nn.Sigmoid()] * (kind in pointwise.ELEMENTARY) + [layer(*[-0.3, 0.3] if kind == "clip" else [])]
 
 
+class Gated(nn.Module):
+    """Products, quotients and differences of images and of one number for each channel; rectifiers that learn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 4, 3), nn.Conv2d(1, 4, 3)
+        self.channels, self.one = nn.PReLU(4), nn.PReLU()
+        self.pool, self.gate, self.exp = nn.AdaptiveAvgPool2d(1), nn.Sigmoid(), pointwise.Exp()
+        self.last = nn.Conv2d(4, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        image, other = self.channels(self.first(x)), self.second(x)
+        gate = self.gate(self.pool(other))
+        gated = image * gate - gate
+        quotient = other / self.exp(gate)
+        return self.last(self.one(gated * other - quotient / (gate + gate)))
+
+
 class Segmenter(nn.Module):
     """Probabilities of three classes at three times the width and twice the height, and their logarithms."""
 

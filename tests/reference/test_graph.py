@@ -146,7 +146,7 @@ def test_modules_that_are_refused() -> None:
     for module, message in (
         (shared, "share their weight"),
         (hooked, "layer '1' has hooks, or a forward() of its own"),
-        (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Softplus()), "layer '1' is Softplus; supported are"),
+        (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Hardswish()), "layer '1' is Hardswish; supported are"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1, momentum=None)), "momentum None found, a number is"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Dropout(1.0)), "layer '1' (Dropout): p 1.0 found, less than 1"),
         (nn.Sequential(nn.Conv2d(1, 1, 30), nn.Tanh()), "the model fails on images of 12x10 pixels"),

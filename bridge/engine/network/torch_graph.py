@@ -161,7 +161,7 @@ def _pointwise(a: Pointwise) -> nn.Module:
 
 #: How torch calls each operation
 _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
-    "add": _joined, "concat": _joined, "matmul": _joined,
+    **dict.fromkeys(("add", "concat", "divide", "matmul", "multiply", "subtract"), _joined),
     "avg_pool2d": lambda a: _nn().AvgPool2d(a.kernel_size, a.stride, a.padding),
     "batch_norm2d": _batch_norm,
     "conv2d": _convolution("Conv2d"), "conv_transpose2d": _convolution("ConvTranspose2d"),
@@ -171,6 +171,7 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "linear": lambda a: _nn().Linear(a.in_features, a.out_features, a.bias),
     "log_softmax": lambda a: _nn().LogSoftmax(1),
     "max_pool2d": lambda a: _nn().MaxPool2d(a.kernel_size, a.stride, a.padding),
+    "prelu": lambda a: _nn().PReLU(a.num_parameters),
     "reflection_pad2d": lambda a: _nn().ReflectionPad2d(a.padding),
     "replication_pad2d": lambda a: _nn().ReplicationPad2d(a.padding),
     "softmax": lambda a: _nn().Softmax(1),

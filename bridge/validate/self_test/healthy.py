@@ -15,7 +15,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d
 from bridge.exchange.optimizers import Adam, AdamW
-from bridge.operations.joins import Add, Concat
+from bridge.operations.arithmetic import Add
+from bridge.operations.joins import Concat
 from bridge.operations.normalization import BatchNorm2d
 from bridge.operations.operation import Operation as Node
 from bridge.operations.pointwise import LeakyRelu, Relu, Sigmoid

@@ -30,8 +30,9 @@ module cnn_cuda_device_kernels
       & "cnn_mse", "cnn_relu_backward", "cnn_relu_backward_bias", "cnn_bias_gradient", "cnn_narrow", "cnn_sgd"]
    !> What graphs are computed by, see fortran/operations; of both types, too
    character(len=*), parameter :: named(*) = [character(len=20) :: &
-      & "accumulate", "adam", "add", "add_bias", "add_broadcast", "avg_pool", "avg_pool_backward", "box_sums", &
-      & "copy", "copy_rows", "cross_entropy", "dropout", "l1", "matmul", &
+      & "accumulate", "adam", "add_bias", "avg_pool", "avg_pool_backward", "box_sums", &
+      & "combine", "combine_backward", "combine_broadcast", "combine_sums", "copy", "copy_rows", "cross_entropy", &
+      & "dropout", "l1", "matmul", &
       & "max_pool", "max_pool_backward", "moments", "norm_products", "normalize", "normalize_backward", &
       & "pointwise", "pointwise_backward", "resample", "resample_backward", "softmax", "softmax_backward", &
       & "statistics"]

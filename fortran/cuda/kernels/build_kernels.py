@@ -33,7 +33,8 @@ import tempfile
 from pathlib import Path
 
 TYPED = ("mse", "relu_backward", "relu_backward_bias", "bias_gradient", "narrow", "sgd",
-         "accumulate", "adam", "add", "add_bias", "add_broadcast", "avg_pool", "avg_pool_backward", "box_sums", "copy",
+         "accumulate", "adam", "add_bias", "avg_pool", "avg_pool_backward", "box_sums", "combine",
+         "combine_backward", "combine_broadcast", "combine_sums", "copy",
          "copy_rows", "cross_entropy", "dropout", "l1", "matmul", "max_pool", "max_pool_backward", "moments",
          "norm_products", "normalize", "normalize_backward", "pointwise", "pointwise_backward", "resample",
          "resample_backward", "softmax", "softmax_backward", "statistics")

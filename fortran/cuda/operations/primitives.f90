@@ -39,8 +39,6 @@ contains
       integer(i8) :: n
       n = t(size(t))%count()
       select case (name)
-       case ("add")
-         call add(device, t(1), t(2), t(3), error)
        case ("add_bias")
          call launch(device, name, n, t, channels_of(t(2)), reals, error)
        case ("avg_pool")
@@ -49,6 +47,10 @@ contains
          else
             call launch(device, name, n, t, [sizes_of(t(1), t(2)), int(integers, i8)], reals, error)
          end if
+       case ("combine")
+         call combine(device, t(1), t(2), int(integers(1), i8), t(3), error)
+       case ("combine_backward")
+         call combine_backward(device, t, int(integers, i8), error)
        case ("matmul")
          call multiply(device, t(1), t(2), t(3), integers(1) == 1, integers(2) == 1, error)
        case ("max_pool", "resample")
@@ -113,25 +115,47 @@ contains
       sizes_of = int([one%extent(:2), other%extent(:2)], i8)
    end function sizes_of
 
-   !> y = a + b, whose extents are those of y, or 1
-   subroutine add(device, a, b, y, error)
+   !> y = f(a, b), whose extents are those of y, or 1
+   subroutine combine(device, a, b, f, y, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> One, *device*
       type(tensor_type), intent(in) :: a
       !> The other, *device*
       type(tensor_type), intent(in) :: b
-      !> Their sum, *device*
+      !> Which function, see binary_numbers.inc
+      integer(i8), intent(in) :: f
+      !> Is overwritten, *device*
       type(tensor_type), intent(in) :: y
       !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       if (all(a%extent == y%extent) .and. all(b%extent == y%extent)) then
-         call launch(device, "add", y%count(), [a, b, y], [integer(i8) ::], [real(dp) ::], error)
+         call launch(device, "combine", y%count(), [a, b, y], [f], [real(dp) ::], error)
       else
-         call launch(device, "add_broadcast", y%count(), [a, b, y], [int(y%extent(:3), i8), strides_in(a, y), &
-            & strides_in(b, y)], [real(dp) ::], error)
+         call launch(device, "combine_broadcast", y%count(), [a, b, y], [int(y%extent(:3), i8), strides_in(a, y), &
+            & strides_in(b, y), f], [real(dp) ::], error)
       end if
-   end subroutine add
+   end subroutine combine
+
+   !> The gradient with respect to one operand, summed over the axes along which its only element stood for all
+   subroutine combine_backward(device, t, settings, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> a, b, dy and dx, *device*
+      type(tensor_type), intent(in) :: t(:)
+      !> Which function, and 1 or 2
+      integer(i8), intent(in) :: settings(:)
+      !> No device memory, or a kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      integer(i8) :: steps(8)
+      steps = [strides_in(t(1), t(3)), strides_in(t(2), t(3))]
+      if (all(t(4)%extent == t(3)%extent)) then
+         call launch(device, "combine_backward", t(3)%count(), t, [int(t(3)%extent(:3), i8), steps, settings], &
+            & [real(dp) ::], error)
+      else
+         call add_boxes(device, "combine_sums", t(:3), [steps, settings], [real(dp) ::], t(4), error)
+      end if
+   end subroutine combine_backward
 
    !> Strides of a tensor along the axes of another, 0 where its only element stands for all
    pure function strides_in(tensor, whole) result(strides)
@@ -159,25 +183,51 @@ contains
       real(dp), intent(in) :: divisor
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
-      type(c_ptr), target :: partial, address
-      integer(c_int64_t), target :: sums
-      integer(i8) :: boxes, length, parts
-      integer :: box(4)
-
       if (all(x%extent == y%extent)) then
          call launch(device, "copy", y%count(), [y, x], [integer(i8) ::], [real(dp) ::], error)
-         return
+      else
+         call add_boxes(device, "box_sums", [y], [integer(i8) ::], [divisor], x, error)
       end if
+   end subroutine sum_to
+
+   !> x = sums of what a kernel finds for the elements of its last tensor, over the axes along which x has only one
+   subroutine add_boxes(device, kernel, t, integers, reals, x, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Its name
+      character(len=*), intent(in) :: kernel
+      !> What it reads, *device*
+      type(tensor_type), intent(in) :: t(:)
+      !> Its last settings
+      integer(i8), intent(in) :: integers(:)
+      !> The same
+      real(dp), intent(in) :: reals(:)
+      !> Extents of the last tensor, or 1; is overwritten, *device*
+      type(tensor_type), intent(in) :: x
+      !> No device memory, or a kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: partial, address
+      type(c_ptr) :: addresses(size(t) + 1)
+      integer(c_int64_t), target :: sums
+      integer(i8) :: boxes, length, parts
+      integer :: box(4), i
+
       boxes = x%count()
-      length = y%count()/boxes
-      parts = max(1_i8, min(length, most_parts/boxes))
-      if (boxes > most_rows) parts = 1
-      box = merge(y%extent, 1, x%extent == 1)
-      call reserve_sums(device, parts, boxes, partial, error)
-      if (allocated(error)) return
-      call device%kernels%launch_named("box_sums", y%dtype, [blocks_for(boxes*parts, most_blocks), 1], [boxes*parts], &
-         & [y%address, partial], [parts, length, int(x%extent(:3), i8), int(box(:3), i8), strides_in(y, y)], &
-         & [divisor], device%stream, error)
+      associate (y => t(size(t)))
+         length = y%count()/boxes
+         parts = max(1_i8, min(length, most_parts/boxes))
+         if (boxes > most_rows) parts = 1
+         box = merge(y%extent, 1, x%extent == 1)
+         call reserve_sums(device, parts, boxes, partial, error)
+         if (allocated(error)) return
+         do i = 1, size(t)
+            addresses(i) = t(i)%address
+         end do
+         addresses(size(addresses)) = partial
+         call device%kernels%launch_named(kernel, y%dtype, [blocks_for(boxes*parts, most_blocks), 1], [boxes*parts], &
+            & addresses, [parts, length, int(x%extent(:3), i8), int(box(:3), i8), strides_in(y, y), integers], reals, &
+            & device%stream, error)
+      end associate
       if (allocated(error)) return
       if (parts > 1) then
          call sums_to_gradient(device, partial, parts, boxes, x, error)
@@ -187,7 +237,7 @@ contains
          call device%kernels%launch_typed(kernel_narrow, x%dtype, [blocks_for(boxes, most_blocks), 1], &
             & [c_loc(sums), c_loc(partial), c_loc(address)], device%stream, error)
       end if
-   end subroutine sum_to
+   end subroutine add_boxes
 
    !> y = a b of all matrices, torch's last two axes
    subroutine multiply(device, a, b, y, turn_a, turn_b, error)

@@ -30,7 +30,7 @@ from bridge.operations import OPERATIONS
 from reference import pointwise
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Activations, Dropped, Evaluated, Everything, Resized, Segmenter
+from tests.helpers.torch_graphs import Activations, Dropped, Evaluated, Everything, Gated, Resized, Segmenter
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +230,41 @@ OF_DROPOUT: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
 ]
 
 
+def sums(array: Tensor) -> Tensor:
+    """Of each image's channels."""
+    return array.sum((2, 3), keepdim=True)
+
+
+#: The same of products, quotients, differences and rectifiers that learn
+OF_ARITHMETIC: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/mul", lambda t: t["forward/channels"] + t["forward/gate"], "the sum of its inputs"),
+    ("forward/mul", lambda t: t["forward/channels"], "the first input alone"),
+    ("grads/channels/output", lambda t: t["grads/mul/output"], "the other input is missing in a gradient"),
+    ("grads/channels/output", lambda t: t["grads/mul/output"] * t["forward/channels"],
+     "its own input in place of the other as the factor of a gradient"),
+    ("forward/sub", lambda t: t["forward/gate"] - t["forward/mul"], "inputs in the order 1, 0"),
+    ("forward/sub", lambda t: t["forward/gate"] + t["forward/mul"], "the sum of its inputs"),
+    ("forward/truediv", lambda t: t["forward/second"] * t["forward/exp"], "the product of its inputs"),
+    ("forward/truediv", lambda t: t["forward/exp"] / t["forward/second"], "inputs in the order 1, 0"),
+    ("grads/exp/output", lambda t: sums(t["grads/truediv/output"] * t["forward/second"]) / t["forward/exp"] ** 2,
+     "the divisor's gradient without its sign"),
+    ("grads/exp/output", lambda t: -sums(t["grads/truediv/output"] * t["forward/second"]) / t["forward/exp"],
+     "the divisor is not squared in its gradient"),
+    ("grads/exp/output", lambda t: -(t["grads/truediv/output"] * t["forward/second"])[:, :, :1, :1]
+     / t["forward/exp"] ** 2, "the gradient of the first element alone, where one was broadcast"),
+    ("forward/channels", lambda t: torch.where(
+        t["forward/first"] > 0, t["weights/channels/weight"][:, None, None], 1.0) * t["forward/first"],
+     "the slope on the positive side"),
+    ("forward/one", lambda t: t["forward/sub_1"].relu(), "a ReLU"),
+    ("grads/channels/weight", lambda t: (t["grads/channels/output"] * t["forward/first"]).sum((0, 2, 3)),
+     "the weight's gradient of positive elements, too"),
+    ("grads/channels/weight", lambda t: (t["grads/channels/output"] * (t["forward/first"] <= 0)).sum((0, 2, 3)),
+     "the weight's gradient without the input"),
+    ("grads/one/weight", lambda t: (t["grads/one/output"] * t["forward/sub_1"].relu()).sum()[None],
+     "the weight's gradient of the positive elements"),
+]
+
+
 def of_functions() -> list[tuple[str, Callable[[Tensors], Tensor], str]]:
     """The same of every function of each number, but ReLUs, whose mistakes are tests of their own."""
     found: list[tuple[str, Callable[[Tensors], Tensor], str]] = []
@@ -284,7 +319,7 @@ def test_mistakes_of_operations_are_named(
 
 @pytest.mark.parametrize(("network", "height", "width", "mistakes"), [
     (Segmenter, 4, 5, OF_CLASSES), (Resized, 8, 10, OF_SIZES), (Evaluated, 8, 10, OF_STATE),
-    (Dropped, 8, 10, OF_DROPOUT), (Activations, 8, 10, of_functions()),
+    (Dropped, 8, 10, OF_DROPOUT), (Gated, 8, 10, OF_ARITHMETIC), (Activations, 8, 10, of_functions()),
 ], ids=lambda one: getattr(one, "__name__", ""))
 def test_mistakes_of_further_operations_are_named(
     network: type[nn.Module], height: int, width: int, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]],

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bridge.judge.diagnosis.wrong_operations.arithmetic import add, divide, multiply, prelu, subtract
 from bridge.judge.diagnosis.wrong_operations.change import Wrong
-from bridge.judge.diagnosis.wrong_operations.joins import add, concat, flatten
+from bridge.judge.diagnosis.wrong_operations.joins import concat, flatten
 from bridge.judge.diagnosis.wrong_operations.normalization import batch_norm
 from bridge.judge.diagnosis.wrong_operations.pointwise import (
     dropout,
@@ -34,7 +35,8 @@ from bridge.operations.pointwise import Pointwise
 _WRONG: dict[str, Callable[[Any], Wrong]] = {
     **{kind: pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise) and kind != "relu"},
     "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm, "concat": concat,
-    "conv_transpose2d": conv_transpose, "dropout": dropout, "elu": elu, "flatten": flatten,
+    "conv_transpose2d": conv_transpose, "divide": divide, "multiply": multiply, "prelu": prelu, "subtract": subtract,
+    "dropout": dropout, "elu": elu, "flatten": flatten,
     "leaky_relu": leaky_relu, "linear": linear, "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool,
     "reflection_pad2d": padding, "replication_pad2d": padding, "sigmoid": sigmoid, "silu": silu,
     "softmax": over_channels, "softplus": softplus, "tanh": tanh, "upsample_bilinear2d": upsample,

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Sums, concatenations and flattened images that are wrong."""
+"""Concatenations and flattened images that are wrong."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 
-import numpy as np
-
 from bridge.judge.diagnosis.convolution_faults import order_detail
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
-from bridge.operations.joins import Add, Concat, Flatten
+from bridge.operations.joins import Concat, Flatten
 from bridge.operations.operation import Gradients, Number
 
 #: Inputs that are tried in every order
@@ -30,32 +28,6 @@ def orders(count: int) -> Iterator[tuple[int, ...]]:
     yield right[::-1]
     for i, j in itertools.combinations(right, 2):
         yield tuple({i: j, j: i}.get(k, k) for k in right)
-
-
-def add(node: Add) -> Wrong:
-    """Yield sums of other things."""
-    for i, said in enumerate(("first", "second")):
-        def one(xs: Numbers, w: Parameters, i: int = i) -> Number:
-            return xs[i].broadcast(np.broadcast_shapes(*(x.shape for x in xs)))
-
-        yield "joined", f"the {said} input alone", changed(node, forward=one)
-
-        def rectified(xs: Numbers, w: Parameters, i: int = i) -> Number:
-            return (xs[i] > 0).choose(xs[i], 0.0) + xs[1 - i]
-
-        yield "relu", f"a ReLU of the {said} input before the sum", changed(node, forward=rectified)
-
-    def minus(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
-        return [dy.summed_to(xs[0].shape), -dy.summed_to(xs[1].shape)], {}
-
-    yield "joined", "the difference of its inputs", changed(
-        node, forward=lambda xs, w: xs[0] - xs[1], backward=minus)
-
-    def first(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
-        shapes = [(1,) * (len(dy.shape) - len(x.shape)) + x.shape for x in xs]
-        return [dy[tuple(slice(n) for n in shape)].reshape(x.shape) for x, shape in zip(xs, shapes, strict=True)], {}
-
-    yield "joined", "the gradient of the first element alone, where one was broadcast", changed(node, backward=first)
 
 
 def concat(node: Concat) -> Wrong:

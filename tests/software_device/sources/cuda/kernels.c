@@ -212,31 +212,34 @@ static int64_t reach(const int64_t extents[4], const union value *strides)
    return last + 1;
 }
 
-// (n, a, b, y, three extents, four strides of a, four of b)
-static int add_broadcast(const struct launch *l, struct range *r)
+// (n, a, b, y, three extents, four strides of a, four of b, f), or with dy and dx for y, and the operand
+static int combine(const struct launch *l, struct range *r)
 {
    const union value *v = l->v;
-   int n = 0;
-   int64_t image = v[4].i * v[5].i * v[6].i;
+   int n = 0, whole = l->kernel->arguments[4] == 'p' ? 4 : 3;
+   int64_t image = v[whole + 1].i * v[whole + 2].i * v[whole + 3].i;
    if (v[0].i < 1 || image < 1 || v[0].i % image || !flat(l)) return refuse(l, "no whole images, or a grid that is not flat");
-   const int64_t extents[4] = {v[4].i, v[5].i, v[6].i, v[0].i / image};
-   put(r, &n, v[1].p, reach(extents, v + 7), value_bytes(l), false);
-   put(r, &n, v[2].p, reach(extents, v + 11), value_bytes(l), false);
-   put(r, &n, v[3].p, v[0].i, value_bytes(l), true);
+   const int64_t extents[4] = {v[whole + 1].i, v[whole + 2].i, v[whole + 3].i, v[0].i / image};
+   put(r, &n, v[1].p, reach(extents, v + whole + 4), value_bytes(l), false);
+   put(r, &n, v[2].p, reach(extents, v + whole + 8), value_bytes(l), false);
+   for (int i = 3; i <= whole; i++) put(r, &n, v[i].p, v[0].i, value_bytes(l), i == whole);
    return n;
 }
 
-// (n, y, partial, parts, size, three extents, three of a box, four strides of y, divisor)
+// (n, tensors, partial, parts, size, three extents, three of a box, four strides of the last tensor, those of the others,
+// ...): one tensor, or three
 static int box_sums(const struct launch *l, struct range *r)
 {
    const union value *v = l->v;
-   int n = 0;
-   int64_t boxes = v[3].i > 0 ? v[0].i / v[3].i : 0, image = v[5].i * v[6].i * v[7].i, box = v[8].i * v[9].i * v[10].i;
-   if (boxes < 1 || image < 1 || box < 1 || boxes % image || v[4].i % box || v[0].i % v[3].i || !flat(l))
+   int n = 0, last = l->kernel->arguments[3] == 'p' ? 3 : 1;
+   const union value *s = v + last + 2;
+   int64_t boxes = s[0].i > 0 ? v[0].i / s[0].i : 0, image = s[2].i * s[3].i * s[4].i, box = s[5].i * s[6].i * s[7].i;
+   if (boxes < 1 || image < 1 || box < 1 || boxes % image || s[1].i % box || v[0].i % s[0].i || !flat(l))
       return refuse(l, "no whole boxes, or a grid that is not flat");
-   const int64_t extents[4] = {v[5].i * v[8].i, v[6].i * v[9].i, v[7].i * v[10].i, boxes / image * (v[4].i / box)};
-   put(r, &n, v[1].p, reach(extents, v + 11), value_bytes(l), false);
-   put(r, &n, v[2].p, v[0].i, 8, true);
+   const int64_t extents[4] = {s[2].i * s[5].i, s[3].i * s[6].i, s[4].i * s[7].i, boxes / image * (s[1].i / box)};
+   for (int i = 1; i <= last; i++)
+      put(r, &n, v[i].p, reach(extents, s + 8 + 4 * (i % last)), value_bytes(l), false);
+   put(r, &n, v[last + 1].p, v[0].i, 8, true);
    return n;
 }
 
@@ -400,12 +403,14 @@ static const struct kernel kernels[] = {
    {"cnn_bf16_to_f32", "ipp", from_16},
    BOTH("accumulate", "ipp", elements),
    BOTH("adam", "ippppdddddddd", adam),
-   BOTH("add", "ippp", elements),
    BOTH("add_bias", "ippii", add_bias),
-   BOTH("add_broadcast", "ipppiiiiiiiiiii", add_broadcast),
    BOTH("avg_pool", "ippiiiiiiiiii", windows),
    BOTH("avg_pool_backward", "ippiiiiiiiiii", windows_back),
    BOTH("box_sums", "ippiiiiiiiiiiiid", box_sums),
+   BOTH("combine", "ipppi", elements),
+   BOTH("combine_backward", "ippppiiiiiiiiiiiii", combine),
+   BOTH("combine_broadcast", "ipppiiiiiiiiiiii", combine),
+   BOTH("combine_sums", "ippppiiiiiiiiiiiiiiiiiiiiii", box_sums),
    BOTH("copy", "ipp", elements),
    BOTH("copy_rows", "ippiiiii", copy_rows),
    BOTH("cross_entropy", "ippppiid", loss),
