@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A second compiler's opinion of the Fortran sources: flang's semantic check, which writes no object.
 
-Modules come in the order in which they use each other. Left out, and counted, is what needs HDF5, whose Fortran
-modules are gfortran's. Files in CUDA Fortran (.cuf) are checked as such. Exit status 0 when flang has no word to say,
-or when there is no flang.
+Modules come in the order in which they use each other. What uses a module that does not compile is left out, and
+counted. Files in CUDA Fortran (.cuf) are checked as such. Exit status 0 when flang has no word to say, or when there is
+no flang.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 FORTRAN = Path(__file__).resolve().parents[1] / "fortran"
-STANDARD = ["-std=f2018", "-pedantic", "-Werror"]
+#: The address of a network is compared, and its target is not used afterwards
+STANDARD = ["-std=f2018", "-pedantic", "-Werror", "-Wno-non-target-passed-to-target"]
 #: What meson fills into the templates, for each precision
 PRECISIONS = {"f32": {"KIND": "sp", "GEMM": "sgemm"}, "f64": {"KIND": "dp", "GEMM": "dgemm"}}
 LEVELS = ("baseline", "avx2", "avx512")
@@ -86,7 +87,8 @@ def main() -> int:
     if flang is None:
         print("flang's check: skipped: no flang")
         return 0
-    failed, checked, absent, left_out = False, 0, {"hdf5"}, 0
+    failed, checked, left_out = False, 0, 0
+    absent: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
         paths = [*FORTRAN.rglob("*.f90"), *FORTRAN.rglob("*.cuf"), *configured(Path(folder))]
         for path in in_order({path: path.read_text(encoding="utf-8") for path in sorted(paths)}):
@@ -106,8 +108,8 @@ def main() -> int:
                 print(said)
             if done.returncode != 0:
                 absent |= modules(text)
-    print(f"flang's check: {checked} files {'with complaints' if failed else 'clean'}, {left_out} left out "
-          f"(HDF5{', or behind a complaint' if failed else ''})")
+    print(f"flang's check: {checked} files",
+          f"with complaints, {left_out} left out behind them" if failed else "clean")
     return int(failed)
 
 

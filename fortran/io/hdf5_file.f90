@@ -1,12 +1,16 @@
 ! SPDX-License-Identifier: MIT
 !> The part of HDF5 that an exchange file needs: real tensors, texts and numbers by name.
 module cnn_io_hdf5_file
-   use, intrinsic :: iso_c_binding, only : c_loc, c_ptr
+   use, intrinsic :: iso_c_binding, only : c_int, c_loc, c_null_char, c_null_ptr, c_ptr
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp
+   use cnn_io_hdf5_c_files, only : H5Gclose, H5Gcreate2, H5P_DEFAULT, H5Pclose, H5Pcreate, &
+      & H5Pset_create_intermediate_group, hdf5_link_create, hid_t, hsize_t
+   use cnn_io_hdf5_c_values, only : H5Aclose, H5Acreate_by_name, H5Aget_space, H5Aget_type, H5Aread, H5Awrite, &
+      & H5Sclose, H5Screate_simple, H5Sget_simple_extent_npoints, H5T_FLOAT, H5T_INTEGER, H5Tclose, H5Tget_class, &
+      & hdf5_native_double, hdf5_native_int
    use cnn_io_hdf5_tensors, only : hdf5_tensors_type
    use cnn_io_hdf5_texts, only : read_string, string_type
-   use hdf5
    implicit none
    private
 
@@ -35,13 +39,14 @@ contains
       !> Attribute that is missing, or no text
       type(error_type), allocatable, intent(out) :: error
       integer(hid_t) :: attribute, kind
-      integer :: status, ignored
+      integer :: status
+      integer(c_int) :: ignored
       call self%open_attribute(object, name, attribute, error)
       if (allocated(error)) return
-      call h5aget_type_f(attribute, kind, status)
-      if (status == 0) call read_string(attribute, kind, .true., text, status)
-      call h5tclose_f(kind, ignored)
-      call h5aclose_f(attribute, ignored)
+      kind = H5Aget_type(attribute)
+      call read_string(attribute, kind, .true., text, status)
+      ignored = H5Tclose(kind)
+      ignored = H5Aclose(attribute)
       if (status /= 0) call self%fail_with("attribute "//name//" of "//object//" is not one text", error)
    end subroutine read_text_attribute
 
@@ -58,12 +63,16 @@ contains
       !> What is wrong, with the file's name
       type(error_type), allocatable, intent(out) :: error
       character(len=len(text)), target :: copy
+      ! gfortran 12 hands over c_loc of letters with their length, as if it were letters
+      type(c_ptr) :: address
       integer(hid_t) :: kind
-      integer :: status, ignored
+      integer :: status
+      integer(c_int) :: ignored
       copy = text
+      address = c_loc(copy)
       call string_type(len(text), kind, status)
-      if (status == 0) call write_attribute(self, object, name, kind, 1, c_loc(copy), status)
-      call h5tclose_f(kind, ignored)
+      if (status == 0) call write_attribute(self, object, name, kind, 1, address, status)
+      ignored = H5Tclose(kind)
       if (status /= 0) call self%fail_with("attribute "//name//" of "//object//" could not be written", error)
    end subroutine write_text_attribute
 
@@ -115,29 +124,23 @@ contains
       !> Attribute that is missing, or holds no numbers or more of them
       type(error_type), allocatable, intent(out) :: error
       real(dp), target :: numbers(most_numbers)
-      type(c_ptr) :: address
       integer(hid_t) :: attribute, kind, space
       integer(hsize_t) :: points
-      integer :: class, status, ignored
+      integer(c_int) :: kind_class, status, ignored
       allocate (values(0))
       call self%open_attribute(object, name, attribute, error)
       if (allocated(error)) return
-      class = -1
-      points = 0
-      space = -1
-      kind = -1
-      call h5aget_type_f(attribute, kind, status)
-      if (status == 0) call h5tget_class_f(kind, class, status)
-      call h5tclose_f(kind, ignored)
-      if (status == 0) call h5aget_space_f(attribute, space, status)
-      if (status == 0) call h5sget_simple_extent_npoints_f(space, points, status)
-      call h5sclose_f(space, ignored)
-      if (.not. (class == H5T_FLOAT_F .or. class == H5T_INTEGER_F)) status = -1
-      if (points < 1 .or. points > most) status = -1
+      kind = H5Aget_type(attribute)
+      kind_class = H5Tget_class(kind)
+      ignored = H5Tclose(kind)
+      space = H5Aget_space(attribute)
+      points = H5Sget_simple_extent_npoints(space)
+      ignored = H5Sclose(space)
+      status = -1
       numbers = 0.0_dp
-      address = c_loc(numbers)
-      if (status == 0) call h5aread_f(attribute, H5T_NATIVE_DOUBLE, address, status)
-      call h5aclose_f(attribute, ignored)
+      if (kind_class /= H5T_FLOAT .and. kind_class /= H5T_INTEGER) points = 0
+      if (points >= 1 .and. points <= most) status = H5Aread(attribute, hdf5_native_double(), c_loc(numbers))
+      ignored = H5Aclose(attribute)
       if (status == 0) then
          values = numbers(:points)
       else if (most == 1) then
@@ -162,7 +165,7 @@ contains
       real(dp), target :: copy
       integer :: status
       copy = value
-      call write_attribute(self, object, name, H5T_NATIVE_DOUBLE, 1, c_loc(copy), status)
+      call write_attribute(self, object, name, hdf5_native_double(), 1, c_loc(copy), status)
       if (status /= 0) call self%fail_with("attribute "//name//" of "//object//" could not be written", error)
    end subroutine write_number
 
@@ -179,14 +182,14 @@ contains
       !> What is wrong, with the file's name
       type(error_type), allocatable, intent(out) :: error
       real(dp), target :: reals(size(values))
-      integer, target :: integers(size(values))
+      integer(c_int), target :: integers(size(values))
       integer :: status
       reals = values
       if (all(abs(values) <= huge(1) .and. abs(values - anint(values)) <= 0.0_dp)) then
-         integers = nint(values)
-         call write_attribute(self, object, name, H5T_NATIVE_INTEGER, size(values), c_loc(integers), status)
+         integers = nint(values, c_int)
+         call write_attribute(self, object, name, hdf5_native_int(), size(values), c_loc(integers), status)
       else
-         call write_attribute(self, object, name, H5T_NATIVE_DOUBLE, size(values), c_loc(reals), status)
+         call write_attribute(self, object, name, hdf5_native_double(), size(values), c_loc(reals), status)
       end if
       if (status /= 0) call self%fail_with("attribute "//name//" of "//object//" could not be written", error)
    end subroutine write_numbers
@@ -207,48 +210,38 @@ contains
       type(c_ptr), intent(in) :: address
       !> 0 where all went well
       integer, intent(out) :: status
-      integer(hid_t) :: owner, space, attribute
-      integer :: ignored
+      integer(hid_t) :: space, attribute
+      integer(c_int) :: ignored
       logical :: there
       there = object == "/"
       if (.not. there) there = self%has(object)
-      if (there) then
-         call h5oopen_f(self%id, object, owner, status)
-      else
-         call make_group(self%id, object, owner, status)
-      end if
+      status = 0
+      if (.not. there) call make_group(self%id, object, status)
       if (status /= 0) return
-      if (count == 1) then
-         call h5screate_f(H5S_SCALAR_F, space, status)
-      else
-         call h5screate_simple_f(1, [int(count, hsize_t)], space, status)
-      end if
-      if (status == 0) call h5acreate_f(owner, name, kind, space, attribute, status)
-      if (status == 0) then
-         call h5awrite_f(attribute, kind, address, status)
-         call h5aclose_f(attribute, ignored)
-      end if
-      call h5sclose_f(space, ignored)
-      call h5oclose_f(owner, ignored)
+      space = H5Screate_simple(merge(0_c_int, 1_c_int, count == 1), [int(count, hsize_t)], c_null_ptr)
+      attribute = H5Acreate_by_name(self%id, object//c_null_char, name//c_null_char, kind, space, H5P_DEFAULT, &
+         & H5P_DEFAULT, H5P_DEFAULT)
+      status = H5Awrite(attribute, kind, address)
+      ignored = H5Aclose(attribute)
+      ignored = H5Sclose(space)
    end subroutine write_attribute
 
    !> A group, with those that it lies in
-   subroutine make_group(file, path, group, status)
+   subroutine make_group(file, path, status)
       !> The library's number of the file
       integer(hid_t), intent(in) :: file
       !> From "/" on
       character(len=*), intent(in) :: path
-      !> The library's number of the group, to be closed
-      integer(hid_t), intent(out) :: group
       !> 0 where all went well
       integer, intent(out) :: status
-      integer(hid_t) :: links
-      integer :: ignored
-      group = -1
-      call h5pcreate_f(H5P_LINK_CREATE_F, links, status)
-      if (status == 0) call h5pset_create_inter_group_f(links, 1, status)
-      if (status == 0) call h5gcreate_f(file, path, group, status, lcpl_id=links)
-      call h5pclose_f(links, ignored)
+      integer(hid_t) :: links, group
+      integer(c_int) :: ignored
+      links = H5Pcreate(hdf5_link_create())
+      status = H5Pset_create_intermediate_group(links, 1_c_int)
+      group = H5Gcreate2(file, path//c_null_char, links, H5P_DEFAULT, H5P_DEFAULT)
+      if (group < 0) status = -1
+      ignored = H5Gclose(group)
+      ignored = H5Pclose(links)
    end subroutine make_group
 
 end module cnn_io_hdf5_file

@@ -1,12 +1,15 @@
 ! SPDX-License-Identifier: MIT
 !> An open HDF5 file, and whether and where something is in it. Every message starts with the file's name.
-!>
-!> Source.  HDF5 1.10 Fortran 2003 interface (module hdf5).
 module cnn_io_hdf5_handle
+   use, intrinsic :: iso_c_binding, only : c_char, c_int, c_null_char, c_null_funptr, c_null_ptr, c_size_t
    use cnn_core_atomic_file, only : may_read
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : i8
-   use hdf5
+   use cnn_core_text, only : to_text
+   use cnn_io_hdf5_c_files, only : H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS, H5dont_atexit, H5E_DEFAULT, H5Eset_auto2, &
+      & H5F_ACC_EXCL, H5F_ACC_RDONLY, H5Fclose, H5Fcreate, H5Fget_name, H5Fopen, H5get_libversion, H5Lexists, H5open, &
+      & H5P_DEFAULT, H5Pclose, H5Pget_external_count, H5Pget_layout, hid_t
+   use cnn_io_hdf5_c_values, only : H5Aexists_by_name, H5Aopen_by_name, H5Dclose, H5Dget_create_plist, H5Dopen2
    implicit none
    private
 
@@ -34,7 +37,6 @@ contains
       character(len=*), intent(in) :: path
       !> No such file, or one that cannot be read
       type(error_type), allocatable, intent(out) :: error
-      integer :: status
       integer(i8) :: bytes
       logical :: exists
       self%path = path
@@ -52,8 +54,8 @@ contains
          call self%fail_with("permission denied, expected a file that this user may read", error)
          return
       end if
-      call h5fopen_f(path, H5F_ACC_RDONLY_F, self%id, status)
-      if (status /= 0) then
+      self%id = H5Fopen(trim(path)//c_null_char, H5F_ACC_RDONLY, H5P_DEFAULT)
+      if (self%id < 0) then
          self%id = -1
          call self%fail_with("not a readable HDF5 file (another format, truncated, or still being written)", error)
       end if
@@ -67,12 +69,11 @@ contains
       character(len=*), intent(in) :: path
       !> File that cannot be created, or is there
       type(error_type), allocatable, intent(out) :: error
-      integer :: status
       self%path = path
       call start_library(error)
       if (allocated(error)) return
-      call h5fcreate_f(path, H5F_ACC_EXCL_F, self%id, status)
-      if (status /= 0) then
+      self%id = H5Fcreate(trim(path)//c_null_char, H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT)
+      if (self%id < 0) then
          self%id = -1
          call self%fail_with("the file cannot be created (no such folder, no permission, or no room)", error)
       end if
@@ -86,21 +87,28 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer :: status
       if (self%id < 0) return
-      call h5fclose_f(self%id, status)
+      status = H5Fclose(self%id)
       self%id = -1
       if (status /= 0) call self%fail_with("the file could not be closed (no room on the disk?)", error)
    end subroutine close
 
    !> The library once a process; its own error prints are replaced by our messages
    subroutine start_library(error)
-      !> Library that does not start
+      !> Library that does not start, or is too old
       type(error_type), allocatable, intent(out) :: error
-      integer :: status, ignored
+      integer(c_int) :: major, minor, release, status, ignored
       ! Files are closed here, and one that could not be (a full disk) would crash the library's cleanup at exit.
       ! The call reports a failure when the library has been started before: then it was made before, too.
-      call h5dont_atexit_f(ignored)
-      call h5open_f(status)
-      if (status == 0) call h5eset_auto_f(0, status)
+      ignored = H5dont_atexit()
+      status = H5get_libversion(major, minor, release)
+      if (status == 0 .and. (major < 1 .or. major == 1 .and. minor < 10)) then
+         ! Its numbers have 32 bits
+         call fail(error, "the HDF5 library is of version "//to_text(int(major))//"."//to_text(int(minor))//"."// &
+            & to_text(int(release))//", expected 1.10 or newer")
+         return
+      end if
+      if (status == 0) status = H5open()
+      if (status == 0) status = H5Eset_auto2(H5E_DEFAULT, c_null_funptr, c_null_ptr)
       if (status /= 0) call fail(error, "the HDF5 library could not be started")
    end subroutine start_library
 
@@ -110,14 +118,13 @@ contains
       class(hdf5_handle_type), intent(in) :: self
       !> Name of the object, from "/" on
       character(len=*), intent(in) :: name
-      integer :: last, status
+      integer :: last
       has = .false.
       do last = 2, len(name)
          if (last < len(name)) then
             if (name(last + 1:last + 1) /= "/") cycle
          end if
-         call h5lexists_f(self%id, name(:last), has, status)
-         if (status /= 0) has = .false.
+         has = H5Lexists(self%id, name(:last)//c_null_char, H5P_DEFAULT) > 0
          if (.not. has) return
       end do
    end function has
@@ -130,12 +137,10 @@ contains
       character(len=*), intent(in) :: object
       !> Name of the attribute
       character(len=*), intent(in) :: name
-      integer :: status
       has_attribute = object == "/"
       if (.not. has_attribute) has_attribute = self%has(object)
       if (.not. has_attribute) return
-      call h5aexists_by_name_f(self%id, object, name, has_attribute, status)
-      if (status /= 0) has_attribute = .false.
+      has_attribute = H5Aexists_by_name(self%id, object//c_null_char, name//c_null_char, H5P_DEFAULT) > 0
    end function has_attribute
 
    subroutine open_dataset(self, name, dataset, error)
@@ -147,20 +152,20 @@ contains
       integer(hid_t), intent(out) :: dataset
       !> Dataset that is missing, or whose values are in another file
       type(error_type), allocatable, intent(out) :: error
-      integer :: status
+      integer :: ignored
       dataset = -1
       if (.not. self%has(name)) then
          call self%fail_with(name//" is missing", error)
          return
       end if
-      call h5dopen_f(self%id, name, dataset, status)
-      if (status /= 0) then
+      dataset = H5Dopen2(self%id, name//c_null_char, H5P_DEFAULT)
+      if (dataset < 0) then
          call self%fail_with(name//" is not a dataset", error)
       else if (.not. self%owns(dataset)) then
-         call h5dclose_f(dataset, status)
+         ignored = H5Dclose(dataset)
          call self%fail_with(name//" is a link into another file", error)
       else if (.not. stored_here(dataset)) then
-         call h5dclose_f(dataset, status)
+         ignored = H5Dclose(dataset)
          call self%fail_with(name//" has its values in another file (a virtual or external dataset)", error)
       end if
    end subroutine open_dataset
@@ -170,15 +175,12 @@ contains
       !> The library's number of it
       integer(hid_t), intent(in) :: dataset
       integer(hid_t) :: properties
-      integer :: layout, files, status, ignored
-      layout = -1
-      files = -1
-      call h5dget_create_plist_f(dataset, properties, status)
-      if (status == 0) call h5pget_layout_f(properties, layout, status)
-      if (status == 0) call h5pget_external_count_f(properties, files, status)
-      call h5pclose_f(properties, ignored)
-      stored_here = files == 0 .and. (layout == H5D_CONTIGUOUS_F .or. layout == H5D_CHUNKED_F .or. &
-         & layout == H5D_COMPACT_F)
+      integer(c_int) :: layout, ignored
+      properties = H5Dget_create_plist(dataset)
+      layout = H5Pget_layout(properties)
+      stored_here = H5Pget_external_count(properties) == 0 .and. (layout == H5D_CONTIGUOUS .or. &
+         & layout == H5D_CHUNKED .or. layout == H5D_COMPACT)
+      ignored = H5Pclose(properties)
    end function stored_here
 
    !> Is an open object in this very file, and not behind a link into another one?
@@ -187,15 +189,13 @@ contains
       class(hdf5_handle_type), intent(in) :: self
       !> The library's number of it
       integer(hid_t), intent(in) :: object
-      integer(size_t), parameter :: longest_path = 4096
-      character(len=longest_path) :: mine, theirs
-      integer(size_t) :: length
-      integer :: status
+      integer(c_size_t), parameter :: room = 4097
+      character(kind=c_char, len=room) :: mine, theirs
+      integer(c_size_t) :: length
       owns = .false.
-      call h5fget_name_f(self%id, mine, length, status)
-      if (status /= 0 .or. length > longest_path) return
-      call h5fget_name_f(object, theirs, length, status)
-      owns = status == 0 .and. mine == theirs
+      length = H5Fget_name(self%id, mine, room)
+      if (length < 0 .or. length >= room) return
+      if (H5Fget_name(object, theirs, room) == length) owns = mine(:length) == theirs(:length)
    end function owns
 
    subroutine open_attribute(self, object, name, attribute, error)
@@ -209,11 +209,10 @@ contains
       integer(hid_t), intent(out) :: attribute
       !> Attribute that is missing
       type(error_type), allocatable, intent(out) :: error
-      integer :: status
       attribute = -1
       if (self%has_attribute(object, name)) then
-         call h5aopen_by_name_f(self%id, object, name, attribute, status)
-         if (status == 0) return
+         attribute = H5Aopen_by_name(self%id, object//c_null_char, name//c_null_char, H5P_DEFAULT, H5P_DEFAULT)
+         if (attribute >= 0) return
       end if
       call self%fail_with("attribute "//name//" of "//object//" is missing", error)
    end subroutine open_attribute

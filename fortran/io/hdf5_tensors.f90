@@ -1,17 +1,22 @@
 ! SPDX-License-Identifier: MIT
 !> Real tensors in an HDF5 file.
 !>
-!> Layout.  The Fortran library reverses dimensions, so a Fortran x(w,h,c,n) is the dataset (n,c,h,w) that h5py and
-!>          torch see: the same bytes, nothing to transpose.
+!> Layout.  Dimensions are reversed on their way to C, as HDF5's Fortran library does, so a Fortran x(w,h,c,n) is the
+!>          dataset (n,c,h,w) that h5py and torch see: the same bytes, nothing to transpose.
 !> Values are converted by the HDF5 library when the file's precision differs from the tensor's.
 module cnn_io_hdf5_tensors
-   use, intrinsic :: iso_c_binding, only : c_loc, c_ptr
+   use, intrinsic :: iso_c_binding, only : c_int, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, dtype_float32
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
+   use cnn_io_hdf5_c_files, only : H5P_DEFAULT, H5Pclose, H5Pcreate, H5Pset_create_intermediate_group, H5S_ALL, &
+      & hdf5_link_create, hid_t, hsize_t
+   use cnn_io_hdf5_c_values, only : H5D_SPACE_STATUS_NOT_ALLOCATED, H5Dclose, H5Dcreate2, H5Dget_space, &
+      & H5Dget_space_status, H5Dget_type, H5Dread, H5Dwrite, H5Sclose, H5Screate_simple, H5Sget_simple_extent_dims, &
+      & H5Sget_simple_extent_ndims, H5T_FLOAT, H5Tclose, H5Tget_class, H5Tget_size, hdf5_native_double, &
+      & hdf5_native_float
    use cnn_io_hdf5_handle, only : hdf5_handle_type
-   use hdf5
    implicit none
    private
 
@@ -42,33 +47,27 @@ contains
       !> Number of dimensions that it has; 0 after an error
       integer, intent(out), optional :: found_rank
       integer(hid_t) :: dataset, space, kind
-      integer(hsize_t) :: dims(4), limits(4)
-      integer(size_t) :: bytes
-      integer :: rank, class, place, status, ignored
+      integer(hsize_t) :: dims(4)
+      integer(c_size_t) :: bytes
+      integer(c_int) :: rank, kind_class, place, ignored
 
       found = 0
       if (present(found_rank)) found_rank = 0
       call self%open_dataset(name, dataset, error)
       if (allocated(error)) return
-      rank = -1
-      class = -1
       dims = 1
-      space = -1
-      kind = -1
-      call h5dget_space_f(dataset, space, status)
-      if (status == 0) call h5sget_simple_extent_ndims_f(space, rank, status)
-      if (status == 0 .and. rank >= 1 .and. rank <= 4) call h5sget_simple_extent_dims_f(space, dims, limits, status)
-      call h5sclose_f(space, ignored)
-      call h5dget_type_f(dataset, kind, status)
-      bytes = 0
-      if (status == 0) call h5tget_class_f(kind, class, status)
-      if (status == 0) call h5tget_size_f(kind, bytes, status)
-      call h5tclose_f(kind, ignored)
-      place = H5D_SPACE_STS_NOT_ALLOCATED_F
-      call h5dget_space_status_f(dataset, place, status)
-      call h5dclose_f(dataset, ignored)
+      space = H5Dget_space(dataset)
+      rank = H5Sget_simple_extent_ndims(space)
+      if (rank >= 1 .and. rank <= 4) ignored = H5Sget_simple_extent_dims(space, dims, c_null_ptr)
+      ignored = H5Sclose(space)
+      kind = H5Dget_type(dataset)
+      kind_class = H5Tget_class(kind)
+      bytes = H5Tget_size(kind)
+      ignored = H5Tclose(kind)
+      if (H5Dget_space_status(dataset, place) < 0) place = H5D_SPACE_STATUS_NOT_ALLOCATED
+      ignored = H5Dclose(dataset)
 
-      if (class /= H5T_FLOAT_F .or. .not. (bytes == 4 .or. bytes == 8)) then
+      if (kind_class /= H5T_FLOAT .or. .not. (bytes == 4 .or. bytes == 8)) then
          call self%fail_with(name//" does not hold float32 or float64", error)
       else if (rank < 0 .or. rank > 4) then
          call self%fail_with(name//" has "//to_text(rank)//" dimensions, expected at most 4", error)
@@ -76,10 +75,11 @@ contains
          call self%fail_with(name//" is empty", error)
       else if (any(dims > huge(1)) .or. product(real(dims, dp)) > 2.0_dp**40) then
          call self%fail_with(name//" declares an absurd shape", error)
-      else if (place == H5D_SPACE_STS_NOT_ALLOCATED_F) then
+      else if (place == H5D_SPACE_STATUS_NOT_ALLOCATED) then
          call self%fail_with(name//" declares a shape but holds no data", error)
       else
-         found = int(dims)
+         found = 1
+         found(:rank) = int(dims(rank:1:-1))
          if (present(found_rank)) found_rank = rank
       end if
       if (allocated(error) .or. .not. present(expected_rank)) return
@@ -117,9 +117,8 @@ contains
       !> Dataset that is missing, damaged, or of another shape
       type(error_type), allocatable, intent(out) :: error
       integer(hid_t) :: dataset
-      integer :: found(4), status, ignored
-      ! The library's interface wants a variable (intent inout)
-      type(c_ptr) :: address
+      integer :: found(4)
+      integer(c_int) :: status, ignored
 
       call self%extent(name, found, error)
       if (allocated(error)) return
@@ -132,9 +131,8 @@ contains
       end if
       call self%open_dataset(name, dataset, error)
       if (allocated(error)) return
-      address = tensor%address
-      call h5dread_f(dataset, memory_type(tensor%dtype), address, status)
-      call h5dclose_f(dataset, ignored)
+      status = H5Dread(dataset, memory_type(tensor%dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor%address)
+      ignored = H5Dclose(dataset)
       if (status /= 0) call self%fail_with(name//" could not be read (truncated file?)", error)
    end subroutine read_tensor
 
@@ -160,11 +158,12 @@ contains
       !> Name of the dataset, from "/" on
       character(len=*), intent(in) :: name
       !> Number that is written
-      real(dp), intent(in), target :: value
+      real(dp), intent(in) :: value
       !> What is wrong, with the file's name
       type(error_type), allocatable, intent(out) :: error
-      integer :: no_extent(0)
-      call self%write_values(name, H5T_NATIVE_DOUBLE, no_extent, c_loc(value), error)
+      real(dp), target :: copy
+      copy = value
+      call self%write_values(name, hdf5_native_double(), [integer ::], c_loc(copy), error)
    end subroutine write_scalar
 
    subroutine write_values(self, name, kind, extent, address, error)
@@ -181,41 +180,26 @@ contains
       !> What is wrong, with the file's name
       type(error_type), allocatable, intent(out) :: error
       integer(hid_t) :: links, space, dataset
-      integer :: status, ignored
+      integer(c_int) :: status, ignored
 
       dataset = -1
-      space = -1
-      links = -1
-      call h5pcreate_f(H5P_LINK_CREATE_F, links, status)
-      if (status == 0) call h5pset_create_inter_group_f(links, 1, status)
-      if (status == 0) call create_space(extent, space, status)
-      if (status == 0) call h5dcreate_f(self%id, name, kind, space, dataset, status, lcpl_id=links)
-      if (status == 0) call h5dwrite_f(dataset, kind, address, status)
-      if (dataset >= 0) call h5dclose_f(dataset, ignored)
-      call h5sclose_f(space, ignored)
-      call h5pclose_f(links, ignored)
+      links = H5Pcreate(hdf5_link_create())
+      status = H5Pset_create_intermediate_group(links, 1_c_int)
+      ! A scalar has no extents
+      space = H5Screate_simple(size(extent, kind=c_int), int(extent(size(extent):1:-1), hsize_t), c_null_ptr)
+      if (status == 0) dataset = H5Dcreate2(self%id, name//c_null_char, kind, space, links, H5P_DEFAULT, H5P_DEFAULT)
+      status = H5Dwrite(dataset, kind, H5S_ALL, H5S_ALL, H5P_DEFAULT, address)
+      if (dataset >= 0) ignored = H5Dclose(dataset)
+      ignored = H5Sclose(space)
+      ignored = H5Pclose(links)
       if (status /= 0) call self%fail_with(name//" could not be written (no room on the disk?)", error)
    end subroutine write_values
-
-   subroutine create_space(extent, space, status)
-      !> Lengths of the dimensions, in Fortran's order; none for a scalar
-      integer, intent(in) :: extent(:)
-      !> The library's number of the new data space
-      integer(hid_t), intent(out) :: space
-      !> 0 where all went well
-      integer, intent(out) :: status
-      if (size(extent) == 0) then
-         call h5screate_f(H5S_SCALAR_F, space, status)
-      else
-         call h5screate_simple_f(size(extent), int(extent, hsize_t), space, status)
-      end if
-   end subroutine create_space
 
    integer(hid_t) function memory_type(dtype)
       !> Element type, float32 or float64 of cnn_core_kinds
       integer, intent(in) :: dtype
-      memory_type = H5T_NATIVE_DOUBLE
-      if (dtype == dtype_float32) memory_type = H5T_NATIVE_REAL
+      memory_type = hdf5_native_double()
+      if (dtype == dtype_float32) memory_type = hdf5_native_float()
    end function memory_type
 
 end module cnn_io_hdf5_tensors

@@ -1,16 +1,19 @@
 ! SPDX-License-Identifier: MIT
 !> Texts of an HDF5 file, of fixed or variable length.
 module cnn_io_hdf5_texts
-   use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_f_pointer, c_loc, c_null_char, c_null_ptr, c_ptr, &
-      & c_size_t
-   use hdf5
+   use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_f_pointer, c_int, c_loc, c_null_char, c_null_ptr, &
+      & c_ptr, c_size_t
+   use cnn_io_hdf5_c_files, only : H5free_memory, H5P_DEFAULT, H5S_ALL, hid_t, hsize_t
+   use cnn_io_hdf5_c_values, only : H5Aget_space, H5Aread, H5Dget_space, H5Dread, H5Sclose, &
+      & H5Sget_simple_extent_npoints, H5T_STR_NULLPAD, H5T_STRING, H5Tcopy, H5Tget_class, H5Tget_size, &
+      & H5Tis_variable_str, H5Tset_size, H5Tset_strpad, hdf5_c_string
    implicit none
    private
 
    public :: read_string, string_type
 
    !> Longest text that is read, in bytes
-   integer(size_t), parameter :: longest_text = 1048576
+   integer(c_size_t), parameter :: longest_text = 1048576
 
    interface
       function c_strlen(text) result(length) bind(C, name="strlen")
@@ -39,47 +42,39 @@ contains
       integer, intent(out) :: status
       character(kind=c_char), allocatable, target :: fixed(:)
       type(c_ptr), target :: variable
+      ! gfortran 12 hands over c_loc of letters with their length, as if it were letters
       type(c_ptr) :: address
       integer(hid_t) :: space
-      integer(size_t) :: length
+      integer(c_size_t) :: length
       integer(hsize_t) :: points
-      integer :: class, ignored
-      logical :: is_variable
+      integer(c_int) :: is_variable, ignored
 
       text = ""
-      points = 0
-      length = 0
-      call h5tget_class_f(kind, class, status)
-      if (status /= 0) return
       status = -1
-      if (class /= H5T_STRING_F) return
+      if (H5Tget_class(kind) /= H5T_STRING) return
       if (is_attribute) then
-         call h5aget_space_f(id, space, status)
+         space = H5Aget_space(id)
       else
-         call h5dget_space_f(id, space, status)
+         space = H5Dget_space(id)
       end if
-      if (status /= 0) return
-      call h5sget_simple_extent_npoints_f(space, points, status)
-      if (points /= 1) status = -1
-      if (status == 0) call h5tis_variable_str_f(kind, is_variable, status)
-      if (status == 0 .and. is_variable) then
+      points = H5Sget_simple_extent_npoints(space)
+      ignored = H5Sclose(space)
+      is_variable = H5Tis_variable_str(kind)
+      if (points /= 1 .or. is_variable < 0) return
+      if (is_variable > 0) then
          variable = c_null_ptr
-         address = c_loc(variable)
-         call read_raw(id, kind, is_attribute, address, status)
+         call read_raw(id, kind, is_attribute, c_loc(variable), status)
          if (status == 0 .and. c_associated(variable)) call copy_text(variable, text)
-         call h5dvlen_reclaim_f(kind, space, H5P_DEFAULT_F, address, ignored)
-      else if (status == 0) then
-         call h5tget_size_f(kind, length, status)
-         if (length > longest_text) status = -1
-         if (status == 0) then
-            allocate (fixed(length + 1))
-            fixed = c_null_char
-            address = c_loc(fixed)
-            call read_raw(id, kind, is_attribute, address, status)
-            if (status == 0) call copy_text(address, text)
-         end if
+         ignored = H5free_memory(variable)
+      else
+         length = H5Tget_size(kind)
+         if (length < 1 .or. length > longest_text) return
+         allocate (fixed(length + 1))
+         fixed = c_null_char
+         address = c_loc(fixed)
+         call read_raw(id, kind, is_attribute, address, status)
+         if (status == 0) call copy_text(address, text)
       end if
-      call h5sclose_f(space, ignored)
    end subroutine read_string
 
    subroutine read_raw(id, kind, is_attribute, address, status)
@@ -90,13 +85,13 @@ contains
       !> Whether it is an attribute
       logical, intent(in) :: is_attribute
       !> Address of the place for the values
-      type(c_ptr), intent(inout) :: address
+      type(c_ptr), intent(in) :: address
       !> 0 where all went well
       integer, intent(out) :: status
       if (is_attribute) then
-         call h5aread_f(id, kind, address, status)
+         status = H5Aread(id, kind, address)
       else
-         call h5dread_f(id, kind, address, status)
+         status = H5Dread(id, kind, H5S_ALL, H5S_ALL, H5P_DEFAULT, address)
       end if
    end subroutine read_raw
 
@@ -124,9 +119,9 @@ contains
       integer(hid_t), intent(out) :: kind
       !> 0 where all went well
       integer, intent(out) :: status
-      call h5tcopy_f(H5T_C_S1, kind, status)
-      if (status == 0) call h5tset_size_f(kind, int(max(1, length), size_t), status)
-      if (status == 0) call h5tset_strpad_f(kind, H5T_STR_NULLPAD_F, status)
+      kind = H5Tcopy(hdf5_c_string())
+      status = H5Tset_size(kind, int(max(1, length), c_size_t))
+      if (status == 0) status = H5Tset_strpad(kind, H5T_STR_NULLPAD)
    end subroutine string_type
 
 end module cnn_io_hdf5_texts
