@@ -21,7 +21,7 @@ FORTRAN = Path(__file__).resolve().parents[1] / "fortran"
 #: The address of a network is compared, and its target is not used afterwards
 STANDARD = ["-std=f2018", "-pedantic", "-Werror", "-Wno-non-target-passed-to-target"]
 #: What meson fills into the templates, for each precision
-PRECISIONS = {"f32": {"KIND": "sp", "GEMM": "sgemm"}, "f64": {"KIND": "dp", "GEMM": "dgemm"}}
+PRECISIONS = {"f32": {"KIND": "sp"}, "f64": {"KIND": "dp"}}
 LEVELS = ("baseline", "avx2", "avx512")
 
 

@@ -81,7 +81,7 @@ contains
       end if
    end subroutine output_extent
 
-   !> BLAS and our kernels count the pixels of one image, the weights, one unfolded row, and the rows of the batch
+   !> Our kernels count the pixels of one image, the weights, one unfolded row, and the rows of the batch
    !> in 32 bits
    pure logical function fits_32_bits(x, w, y, groups)
       !> Extents of the input (w, h, c, n)

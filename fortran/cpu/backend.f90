@@ -2,7 +2,7 @@
 !> The CPU: host memory, OpenMP, and the kernels of the best instruction set that the processor has.
 !>
 !> Convolution.  Directly, on packed rows (cpu/kernels/direct.inc); of images of one pixel as the matrix product that it
-!>               is; as im2col and BLAS where cnn_cpu_plan_choice finds that packed rows would not fit.
+!>               is; as im2col where cnn_cpu_plan_choice finds that packed rows would not fit.
 !> Precision.    Products of one output pixel are summed in the tensor's own precision; sums over pixels (filter
 !>               gradient, bias gradient, loss) are blocked, with float64 totals.
 !> Determinism.  Results do not depend on the number of threads.

@@ -36,8 +36,8 @@ ROOMS = {
     "api": "core cpu cuda/plans cuda/info . oracle operations optimizers model io",
 }
 
-#: Ends of the names of files that hold one module of two machines, or of a build with and without a library
-ALTERNATIVE = re.compile(r"_(openblas|none|x86|other)$")
+#: Ends of the names of files that hold one module of two machines
+ALTERNATIVE = re.compile(r"_(x86|other)$")
 
 #: What meson writes into the gaps of a template, see fortran/cpu/kernels/meson.build
 TEMPLATES = {"@PRECISION@": ["f32", "f64"], "@LEVEL@": ["baseline", "avx2", "avx512"]}
@@ -141,8 +141,8 @@ def test_an_included_file_lies_where_what_includes_it_says(root: Path) -> None:
      "cuda/backend.f90 uses cnn_cpu_backend, and cuda may not use cpu"),
     ("cuda/plans/graph.f90", "   implicit none", "   use cnn_cuda_device_plans, only : find\n   implicit none",
      "cuda/plans/graph.f90 uses cnn_cuda_device_plans, and cuda/plans may not use cuda/device"),
-    ("cpu/plan/grid.f90", "   implicit none", "   use cnn_cpu_kernels_blas, only : sgemm\n   implicit none",
-     "cpu/plan/grid.f90 uses cnn_cpu_kernels_blas, and cpu/plan may not use cpu/kernels"),
+    ("cpu/plan/grid.f90", "   implicit none", "   use cnn_cpu_kernels_memory, only : c_free\n   implicit none",
+     "cpu/plan/grid.f90 uses cnn_cpu_kernels_memory, and cpu/plan may not use cpu/kernels"),
     ("cpu/kernels/all.f90.in", "   implicit none", "   use cnn_cpu_backend, only : cpu_type\n   implicit none",
      "cpu/kernels/all.f90.in uses cnn_cpu_backend, and cpu/kernels may not use cpu"),
     ("api/another.f90", "", "module cnn_api_another\n   use cnn_app_progress\nend module cnn_api_another\n",
@@ -210,7 +210,7 @@ def test_alternatives_of_a_module_have_the_same_face(root: Path) -> None:
     for name, path in modules(root):
         files.setdefault(name, []).append(path)
     several = {name: paths for name, paths in files.items() if len(paths) > 1}
-    assert set(several) == {"cnn_cpu_kernels_blas_threads", "cnn_cpu_kernels_levels", "cnn_operations_loops",
+    assert set(several) == {"cnn_cpu_kernels_levels", "cnn_operations_loops",
                             "cnn_oracle_deviation_levels"}
     for name, paths in several.items():
         faces = {tuple(sorted(re.findall(r"^ {3}public :: (.*)|:: (\w+) =", path.read_text(encoding="utf-8"),

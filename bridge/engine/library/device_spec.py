@@ -2,7 +2,7 @@
 """The name of a device with its options, as one text: what a user writes after ``--device`` or as ``device=``.
 
 ======================= ==============================================================================================
-``cpu``                 threads and BLAS
+``cpu``                 kernels of ours, in threads
 ``naive``               plain loops, slow, for tests
 ``cuda``, ``cuda:1``    an NVIDIA GPU with cuDNN, and options after commas, as in ``cuda:1,math=tf32,workspace=512``:
 ``math``                fp32 (default; no tensor cores), tf32, fp16, bf16: how float32 operands are multiplied

@@ -15,7 +15,7 @@ module cnn_cpu_plan_choice
    public :: choose_backward, choose_filter, choose_forward, direct_text, filter_text, lay_backward, lay_forward, &
       & read_lanes
 
-   !> How a filter gradient is computed: im2col and BLAS; x packed and shifted, along the forward grid; dy packed and
+   !> How a filter gradient is computed: im2col; x packed and shifted, along the forward grid; dy packed and
    !> shifted, along the backward grid; with channels in the lanes, by a plan
    integer, parameter, public :: filter_im2col = 0, filter_shifts_x = 1, filter_shifts_dy = 2, filter_channel_lanes = 3
 
@@ -31,7 +31,7 @@ module cnn_cpu_plan_choice
 
 contains
 
-   !> How to compute y from x: `direct`, along `grid`, or as im2col and BLAS. By the shapes alone, unless what is
+   !> How to compute y from x: `direct`, along `grid`, or as im2col. By the shapes alone, unless what is
    !> in the lanes is `wanted`
    subroutine choose_forward(conv, x, w, y, wanted, grid, direct)
       !> Stride, padding, dilation and groups
@@ -46,7 +46,7 @@ contains
       integer, intent(in) :: wanted
       !> Grid of the direct kernel; undefined when there is none
       type(grid_type), intent(out) :: grid
-      !> Whether rows are packed and shifted; else im2col and BLAS
+      !> Whether rows are packed and shifted; else im2col
       logical, intent(out) :: direct
       call lay_forward(conv, x, w, y, grid, direct)
       if (direct) call choose_lanes(x%extent(3)/conv%groups, y%extent(3)/conv%groups, y%dtype, wanted, grid)
@@ -66,7 +66,7 @@ contains
       integer, intent(in) :: wanted
       !> Grid of the direct kernel; undefined when there is none
       type(grid_type), intent(out) :: grid
-      !> Whether rows are packed and shifted; else im2col and BLAS
+      !> Whether rows are packed and shifted; else im2col
       logical, intent(out) :: direct
       call lay_backward(conv, w, dy, dx, grid, direct)
       if (direct) call choose_lanes(dy%extent(3)/conv%groups, dx%extent(3)/conv%groups, dx%dtype, wanted, grid)
@@ -84,7 +84,7 @@ contains
       type(tensor_type), intent(in) :: y
       !> Grid of the direct kernel; undefined when there is none
       type(grid_type), intent(out) :: grid
-      !> Whether rows are packed and shifted; else im2col and BLAS
+      !> Whether rows are packed and shifted; else im2col
       logical, intent(out) :: direct
       direct = planes_are_few(conv)
       if (.not. direct) return
@@ -105,7 +105,7 @@ contains
       type(tensor_type), intent(in) :: dx
       !> Grid of the direct kernel; undefined when there is none
       type(grid_type), intent(out) :: grid
-      !> Whether rows are packed and shifted; else im2col and BLAS
+      !> Whether rows are packed and shifted; else im2col
       logical, intent(out) :: direct
       direct = planes_are_few(conv)
       if (.not. direct) return
@@ -272,7 +272,7 @@ contains
       !> Whether rows are packed and shifted
       logical, intent(in) :: direct
       character(len=:), allocatable :: text
-      text = "im2col and BLAS"
+      text = "im2col"
       if (direct) text = "direct, in bands of "//to_text(grid%band(2))//" rows of "//to_text(grid%band(1))//" pixels"
       if (grid%channels_in_lanes) text = "direct, channels in the lanes, in bands of "//to_text(grid%band(2))// &
          & " rows of "//to_text(grid%band(1))//" pixels"

@@ -22,6 +22,8 @@ module cnn_cpu_plan_product
       logical :: a_along = .false., b_along = .false.
       !> Sums of many images: in blocks, with float64 totals
       logical :: in_blocks = .false.
+      !> Elements from one column of b to the next, where it is a part of a larger one; 0 where it is all
+      integer :: b_stride = 0
    end type product_type
 
 contains
