@@ -46,8 +46,14 @@ bench: setup  ## speed and memory beside PyTorch, JAX and the machine's peak (AR
 gpu-bench:  ## a training step on a GPU beside PyTorch and its roofline; without one it says so (ARGS="--minutes 25" etc.)
 	@.ci/gpu "" benchmarks.gpu_bench $(ARGS)
 
+wheels: setup  ## wheels that need nothing beside, into dist/ (ARGS="python3.12 python3.13": for these, else for .venv's)
+	@$(PYTHON_ENV) distribution/wheels.py $(ARGS)
+
+sdist: setup  ## the sources of the last commit, into dist/: pip builds a wheel from them anywhere
+	@$(PYTHON_ENV) -c "import pathlib, mesonpy; pathlib.Path('dist').mkdir(exist_ok=True); mesonpy.build_sdist('dist')"
+
 clean:  ## remove what was built, not the virtual environment
 	rm -rf build
 
-.PHONY: help setup test-setup validate test test-deep lint kernels doctor gpu-check bench gpu-bench clean
+.PHONY: help setup test-setup validate test test-deep lint kernels doctor gpu-check bench gpu-bench wheels sdist clean
 .DEFAULT_GOAL := help

