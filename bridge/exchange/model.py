@@ -11,7 +11,7 @@ from typing import Any
 from bridge.common.errors import FileError
 from bridge.operations.graph import INPUT, Graph
 from bridge.operations.hyperparameters import NAME
-from bridge.operations.losses import LOSSES, CrossEntropy, Loss, MeanSquaredError
+from bridge.operations.losses import CrossEntropy, Loss, MeanSquaredError, loss_from
 from bridge.operations.operation import Operation as Operation
 from bridge.operations.operation import Shape as Shape
 from bridge.operations.pointwise import Relu as Relu
@@ -31,7 +31,7 @@ class Model:
     ----------
     layers : in an order of computation
     mean : the loss is a mean, else a sum
-    loss : its type, a key of `bridge.operations.losses.LOSSES`
+    loss : its type, a key of `bridge.operations.losses.LOSSES`, and perhaps settings: "huber delta=0.5"
 
     Examples
     --------
@@ -100,14 +100,14 @@ class Model:
         """
         found = {layer.sample_rank for layer in self.layers} - {0}
         # Of (c, h, w) torch's cross entropy takes c for the images and h for the classes
-        if (found == {3} and self.loss != CrossEntropy.kind) or found == {1}:
+        if (found == {3} and not isinstance(self.criterion, CrossEntropy)) or found == {1}:
             return found.pop()
         return None
 
-    @property
+    @cached_property
     def criterion(self) -> Loss:
-        """Return the loss."""
-        return LOSSES[self.loss](self.mean)
+        """Return the loss; raises `FileError` where there is none of that name or with these settings."""
+        return loss_from(self.loss, self.mean)
 
     @property
     def convolutions(self) -> tuple[Conv2d, ...]:

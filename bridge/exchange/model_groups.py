@@ -13,8 +13,8 @@ from bridge.exchange.hdf5_values import HDF5_ERRORS, one_line, plain, printable,
 from bridge.exchange.model import Model
 from bridge.operations import OPERATIONS, Operation
 from bridge.operations.graph import INPUT
-from bridge.operations.hyperparameters import NAME, described, fields
-from bridge.operations.losses import LOSSES
+from bridge.operations.hyperparameters import MOST, NAME, described, fields
+from bridge.operations.losses import LOSSES, described_loss
 
 #: Most layers that are read
 MOST_LAYERS = 10_000
@@ -56,8 +56,10 @@ def write_model(group: h5py.Group, model: Model) -> None:
         for one in fields(layer):
             value = getattr(layer, one.name)
             attributes[one.name] = int(value) if isinstance(value, bool) else value
-    loss = group.create_group("loss").attrs
-    loss["type"], loss["reduction"] = model.loss, "mean" if model.mean else "sum"
+    loss, criterion = group.create_group("loss").attrs, model.criterion
+    loss["type"], loss["reduction"] = criterion.kind, criterion.reduction
+    for name, value in criterion.given.items():
+        loss[name] = value
 
 
 def _layer(name: str, layers: h5py.Group) -> tuple[int, Operation]:
@@ -81,18 +83,21 @@ def _layer(name: str, layers: h5py.Group) -> tuple[int, Operation]:
     return index, described(OPERATIONS[kind], name, tuple(inputs.split(",")) if inputs else (), given)
 
 
-def _value(group: h5py.Group, name: str) -> Any:
-    """An attribute: a number, a text, or a few integers."""
+def _value(group: h5py.Group, name: str, most: int = 64) -> Any:
+    """An attribute: a number, a text, or a few numbers, of so many bytes."""
     value: Any = plain(group.attrs, name)
-    if value is None and group.attrs.get_id(name).get_storage_size() <= 64:
+    if value is None and group.attrs.get_id(name).get_storage_size() <= most:
         value = tuple(np.atleast_1d(group.attrs[name]).tolist())
     return value
 
 
 def _loss(group: h5py.Group) -> tuple[str, bool]:
-    """The type of the loss, and whether it is a mean."""
+    """The loss as a text, and whether it is a mean."""
     kind, reduction = plain(group.attrs, "type"), plain(group.attrs, "reduction")
     if kind not in LOSSES or reduction not in ("mean", "sum"):
         raise FileError(f"model: loss is {shortened(kind)} with the reduction {shortened(reduction)}, expected one of "
                         f"{', '.join(LOSSES)} with mean or sum")
-    return kind, reduction == "mean"
+    if len(group):
+        raise FileError(f"model: the loss has the member {printable(next(iter(group)))!r}, expected attributes alone")
+    given = {printable(one): _value(group, one, 8 * MOST) for one in group.attrs if one not in ("type", "reduction")}
+    return described_loss(kind, given, reduction == "mean").text, reduction == "mean"

@@ -21,7 +21,10 @@ LARGEST = 65536
 #: Hyperparameters of several integers, by the type that their classes declare
 SEVERAL = {"Pair": "(height, width)", "Sides": "(left, right, top, bottom)"}
 #: Hyperparameters that may be 0; all other integers are 1 or more
-FROM_ZERO = ("padding", "output_padding")
+FROM_ZERO = ("padding", "output_padding", "ignore_index")
+#: Most numbers of a hyperparameter that is a list of them
+MOST = 4096
+Weights = tuple[float, ...]
 
 
 def fields(operation: type[Operation] | Operation) -> list[dataclasses.Field[Any]]:
@@ -61,7 +64,7 @@ def described(
         if field.name in given:
             value = given[field.name]
             is_flag = str(field.type) == "bool" and isinstance(value, int) and value in (0, 1)
-            found[field.name] = check_value(name, field, bool(value) if is_flag else value)
+            found[field.name] = check_value(f"layer {name}", field, bool(value) if is_flag else value)
         elif field.default is dataclasses.MISSING:
             raise FileError(f"model: layer {name} has no {field.name}")
     if unknown := sorted(given.keys() - found.keys()):
@@ -82,14 +85,18 @@ def check_layer(layer: Operation) -> Operation:
     if not isinstance(layer.name, str) or not NAME.fullmatch(layer.name) or layer.name == "input":
         raise FileError(f"model: layer name {layer.name!r}, expected 1 to 64 letters, digits, '_', '.', '-', not "
                         "'input'")
-    given = {one.name: check_value(layer.name, one, getattr(layer, one.name)) for one in fields(layer)}
+    given = {one.name: check_value(f"layer {layer.name}", one, getattr(layer, one.name)) for one in fields(layer)}
     checked = dataclasses.replace(layer, **given)
     checked.check()
     return checked
 
 
-def check_value(layer: str, field: dataclasses.Field[Any], value: Any) -> Any:
+def check_value(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
     """Return the value of a hyperparameter, of the type that its class declares.
+
+    Parameters
+    ----------
+    owner : what has it, in words
 
     Raises
     ------
@@ -103,6 +110,11 @@ def check_value(layer: str, field: dataclasses.Field[Any], value: Any) -> Any:
                 and all(_is_integer(n, lowest) for n in value)):
             return tuple(int(n) for n in value)
         expected = f"{SEVERAL[kind]}, integers from {lowest} to {LARGEST}"
+    elif kind == "Weights":
+        listed = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+        if 1 <= len(listed) <= MOST and all(_is_number(one) for one in listed):
+            return tuple(float(one) for one in listed)
+        expected = f"1 to {MOST} numbers from 0 on"
     elif kind == "bool":
         if isinstance(value, (bool, np.bool_)):
             return bool(value)
@@ -112,12 +124,15 @@ def check_value(layer: str, field: dataclasses.Field[Any], value: Any) -> Any:
             return int(value)
         expected = f"an integer from {lowest} to {LARGEST}"
     else:
-        is_real = kind == "Real"
-        if isinstance(value, (int, float, np.integer, np.floating)) and (
-                not math.isnan(value) if is_real else 0 <= value < math.inf):
+        is_any = kind == "Real" and isinstance(value, (int, float, np.integer, np.floating)) and not math.isnan(value)
+        if is_any or _is_number(value):
             return float(value)
-        expected = "a number" if is_real else "a number from 0 on"
-    raise FileError(f"model: layer {layer} has {name} {value!r:.60}, expected {expected}")
+        expected = "a number" if kind == "Real" else "a number from 0 on"
+    raise FileError(f"model: {owner} has {name} {value!r:.60}, expected {expected}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and bool(math.isfinite(value) and value >= 0)
 
 
 def _is_integer(value: Any, lowest: int) -> bool:

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from bridge.common.errors import FileError
+from bridge.operations.hyperparameters import check_value
 from bridge.operations.operation import Number, Shape
 from bridge.operations.softmax import LogSoftmax
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A mean or a sum.
+    """A mean or a sum; settings are fields of its class, torch's names.
 
     Attributes
     ----------
@@ -24,14 +28,37 @@ class Loss:
     mean: bool = True
     kind: ClassVar[str]
 
-    def scale(self, shape: Shape) -> float:
-        """Return the factor of the sum, for an output of this shape."""
+    def check(self) -> None:
+        """Refuse settings that torch refuses.
+
+        Raises
+        ------
+        FileError
+        """
+
+    def scale(self, shape: Shape, target: Any = None) -> float:
+        """Return the factor of the sum, for an output of this shape; few losses look at the target for it."""
         return 1.0 / math.prod(shape) if self.mean else 1.0
 
     @property
     def reduction(self) -> str:
         """Return torch's name of it, "mean" or "sum"."""
         return "mean" if self.mean else "sum"
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Return the settings that are not torch's own, by name; flags are 0 or 1."""
+        found = {one.name: getattr(self, one.name) for one in settings(self) if getattr(self, one.name) != one.default}
+        return {name: int(value) if isinstance(value, bool) else value for name, value in found.items()}
+
+    @property
+    def text(self) -> str:
+        """Return its type and what is `given`, as `loss_from` reads it.
+
+        >>> Huber(delta=0.5).text, CrossEntropy(weight=(1.0, 2.5), class_indices=True).text
+        ('huber delta=0.5', 'cross_entropy weight=1.0,2.5 class_indices=1')
+        """
+        return " ".join([self.kind, *(f"{name}={_numbers(value)}" for name, value in self.given.items())])
 
     def forward(self, output: Number, target: Number) -> Number:
         """Return the loss."""
@@ -44,6 +71,26 @@ class Loss:
     def torch_forward(self, output: Any, target: Any) -> Any:
         """Return what PyTorch computes for it, from torch tensors."""
         raise NotImplementedError
+
+
+class PairLoss(Loss):
+    """A loss of each output and its target by themselves: a `value`, its `slope`, and torch's function."""
+
+    def value(self, y: Number, t: Number) -> Number:
+        """Return the losses of the elements."""
+        raise NotImplementedError
+
+    def slope(self, y: Number, t: Number) -> Number:
+        """Return their derivatives with respect to y."""
+        raise NotImplementedError
+
+    def forward(self, output: Number, target: Number) -> Number:
+        """Return the mean or the sum of the values."""
+        return self.value(output, target).sum(None) * self.scale(output.shape)
+
+    def backward(self, output: Number, target: Number) -> Number:
+        """Return the slopes times the scale."""
+        return self.slope(output, target) * self.scale(output.shape)
 
 
 @dataclass(frozen=True)
@@ -68,27 +115,147 @@ class MeanSquaredError(Loss):
 
 
 @dataclass(frozen=True)
-class MeanAbsoluteError(Loss):
+class MeanAbsoluteError(PairLoss):
     """``|output - target|``, over all elements; the derivative at 0 is 0, as torch's."""
 
     kind: ClassVar[str] = "l1"
 
-    def forward(self, output: Number, target: Number) -> Number:
-        """Return the mean or the sum of absolute differences."""
-        d = output - target
-        return (d > 0).choose(d, -d).sum(None) * self.scale(output.shape)
+    def value(self, y: Number, t: Number) -> Number:
+        """Return the absolute differences."""
+        return _size(y - t)
 
-    def backward(self, output: Number, target: Number) -> Number:
-        """Return the sign of the difference times the scale."""
-        d = output - target
-        one = d * 0.0 + self.scale(output.shape)
-        return (d > 0).choose(one, (-d > 0).choose(-one, 0.0))
+    def slope(self, y: Number, t: Number) -> Number:
+        """Return the sign of the difference."""
+        return _sign(y - t)
 
     def torch_forward(self, output: Any, target: Any) -> Any:
         """Return ``torch.nn.functional.l1_loss``."""
         from torch.nn import functional
 
         return functional.l1_loss(output, target, reduction=self.reduction)
+
+
+@dataclass(frozen=True)
+class SmoothL1(PairLoss):
+    """``|d|`` of differences d from `beta` on, less beta/2; ``d**2 / (2*beta)`` of smaller ones.
+
+    Source: R. Girshick, Fast R-CNN (2015), https://arxiv.org/abs/1504.08083
+    """
+
+    beta: float = 1.0
+    kind: ClassVar[str] = "smooth_l1"
+
+    def value(self, y: Number, t: Number) -> Number:
+        """Return the absolute differences, or halves of their squares."""
+        d = y - t
+        size = _size(d)
+        if not self.beta:
+            return size
+        return (size > self.beta).choose(size - 0.5 * self.beta, d.squared() * 0.5 / self.beta)
+
+    def slope(self, y: Number, t: Number) -> Number:
+        """Return the difference over beta, from -1 to 1; torch's of beta = 0 at 0 is 0."""
+        d = y - t
+        return (_size(d) > self.beta).choose(_sign(d), d / self.beta) if self.beta else _sign(d)
+
+    def torch_forward(self, output: Any, target: Any) -> Any:
+        """Return ``torch.nn.functional.smooth_l1_loss``."""
+        from torch.nn import functional
+
+        return functional.smooth_l1_loss(output, target, reduction=self.reduction, beta=self.beta)
+
+
+@dataclass(frozen=True)
+class Huber(PairLoss):
+    """``d**2 / 2`` of differences d up to `delta`, ``delta*(|d| - delta/2)`` of larger ones.
+
+    Source: P. J. Huber, Annals of Mathematical Statistics 35 (1964), https://doi.org/10.1214/aoms/1177703732
+    """
+
+    delta: float = 1.0
+    kind: ClassVar[str] = "huber"
+
+    def check(self) -> None:
+        """Refuse 0."""
+        if not self.delta > 0:
+            raise FileError("model: loss huber has delta 0, expected a number larger than 0")
+
+    def value(self, y: Number, t: Number) -> Number:
+        """Return halves of squares, or the lines that go on from there."""
+        d = y - t
+        size = _size(d)
+        return (size > self.delta).choose((size - 0.5 * self.delta) * self.delta, d.squared() * 0.5)
+
+    def slope(self, y: Number, t: Number) -> Number:
+        """Return the difference, from -delta to delta."""
+        d = y - t
+        return (_size(d) > self.delta).choose(_sign(d) * self.delta, d)
+
+    def torch_forward(self, output: Any, target: Any) -> Any:
+        """Return ``torch.nn.functional.huber_loss``."""
+        from torch.nn import functional
+
+        return functional.huber_loss(output, target, reduction=self.reduction, delta=self.delta)
+
+
+@dataclass(frozen=True)
+class BinaryCrossEntropy(PairLoss):
+    """``-t*log(y) - (1 - t)*log(1 - y)``, of probabilities y; a logarithm is -100 at least, as torch's.
+
+    Where y is no probability torch raises an error; here the loss is NaN.
+    """
+
+    kind: ClassVar[str] = "bce"
+    #: What torch divides by, at least: its 1e-12 is a float32
+    smallest: ClassVar[float] = 9.999999960041972e-13
+
+    def value(self, y: Number, t: Number) -> Number:
+        """Return the cross entropies; log(1 - y) by whichever way is the less exact."""
+        rest = (-y).log1p(-100.0).or_as((1.0 - y).log(-100.0))
+        return (t - 1.0) * rest - t * y.log(-100.0)
+
+    def slope(self, y: Number, t: Number) -> Number:
+        """Return ``(y - t) / (y*(1 - y))``, whose divisor is 1e-12 at least."""
+        divisor = (1.0 - y) * y
+        return (y - t) / (divisor > self.smallest).choose(divisor, self.smallest)
+
+    def torch_forward(self, output: Any, target: Any) -> Any:
+        """Return ``torch.nn.functional.binary_cross_entropy``."""
+        from torch.nn import functional
+
+        return functional.binary_cross_entropy(output, target, reduction=self.reduction)
+
+
+@dataclass(frozen=True)
+class BinaryCrossEntropyWithLogits(PairLoss):
+    """The binary cross entropy of ``sigmoid(y)``, without overflow; what is t counts `pos_weight` times."""
+
+    pos_weight: float = 1.0
+    kind: ClassVar[str] = "bce_with_logits"
+
+    def value(self, y: Number, t: Number) -> Number:
+        """Return ``(1 - t)*y - w*log(sigmoid(y))``, w the weight of both terms, or the same put together otherwise."""
+        positive = y > 0
+        less = (-positive.choose(y, -y)).exp().log1p()
+        weight = self._weight(t)
+        found = (1.0 - t) * y - weight * (positive.choose(0.0, y) - less)
+        return found.or_as(positive.choose(y, 0.0) * weight - y * t * self.pos_weight + weight * less)
+
+    def slope(self, y: Number, t: Number) -> Number:
+        """Return ``(1 - t) - w*sigmoid(-y)``, or ``w*sigmoid(y) - pos_weight*t``."""
+        weight = self._weight(t)
+        found = (1.0 - t) - weight * (-y).sigmoid()
+        return found.or_as(weight * y.sigmoid() - t * self.pos_weight)
+
+    def _weight(self, t: Number) -> Number:
+        return t * (self.pos_weight - 1.0) + 1.0
+
+    def torch_forward(self, output: Any, target: Any) -> Any:
+        """Return ``torch.nn.functional.binary_cross_entropy_with_logits``."""
+        from torch.nn import functional
+
+        weight = None if self.pos_weight == 1 else output.new_tensor(self.pos_weight)
+        return functional.binary_cross_entropy_with_logits(output, target, reduction=self.reduction, pos_weight=weight)
 
 
 @dataclass(frozen=True)
@@ -100,7 +267,7 @@ class CrossEntropy(Loss):
 
     kind: ClassVar[str] = "cross_entropy"
 
-    def scale(self, shape: Shape) -> float:
+    def scale(self, shape: Shape, target: Any = None) -> float:
         """Return the factor of the sum over images and pixels."""
         return shape[1] / math.prod(shape) if self.mean else 1.0
 
@@ -124,4 +291,81 @@ class CrossEntropy(Loss):
         return functional.cross_entropy(output, target, reduction=self.reduction)
 
 
-LOSSES: dict[str, type[Loss]] = {one.kind: one for one in (CrossEntropy, MeanAbsoluteError, MeanSquaredError)}
+LOSSES: dict[str, type[Loss]] = {one.kind: one for one in (
+    BinaryCrossEntropy, BinaryCrossEntropyWithLogits, CrossEntropy, Huber, MeanAbsoluteError, MeanSquaredError,
+    SmoothL1)}
+
+
+def settings(loss: type[Loss] | Loss) -> list[dataclasses.Field[Any]]:
+    """Return the settings of a loss: what its class declares besides the mean.
+
+    >>> [one.name for one in settings(Huber)]
+    ['delta']
+    """
+    return [one for one in dataclasses.fields(loss) if one.name != "mean"]
+
+
+def loss_from(text: str, mean: bool = True) -> Loss:
+    """Return the loss of a text: its type, and perhaps settings.
+
+    Raises
+    ------
+    FileError
+        If the type or a setting is unknown, or one is out of its range.
+
+    Examples
+    --------
+    >>> loss_from("smooth_l1 beta=0.5")
+    SmoothL1(mean=True, beta=0.5)
+    >>> loss_from("huber beta=0.5")
+    Traceback (most recent call last):
+    bridge.common.errors.FileError: model: loss huber has the unknown attribute 'beta'
+    """
+    kind, *words = text.split()[:100] if isinstance(text, str) and text.split() else [text]
+    if kind not in LOSSES:
+        raise FileError(f"model: loss {kind!r:.80}, expected one of {', '.join(LOSSES)}")
+    given: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        try:
+            numbers = [float(one) for one in value.split(",")]
+        except ValueError:
+            raise FileError(f"model: loss {kind} has {name:.80} {value!r:.60}, expected numbers") from None
+        found = tuple(int(one) if one.is_integer() else one for one in numbers)
+        given[name] = found[0] if len(found) == 1 else found
+    return described_loss(kind, given, mean)
+
+
+def described_loss(kind: str, given: Mapping[str, Any], mean: bool) -> Loss:
+    """Return a loss from its settings as files have them: flags are 0 or 1, and what is missing has its default.
+
+    Raises
+    ------
+    FileError
+        If one is unknown or out of its range.
+    """
+    found: dict[str, Any] = {}
+    for field in settings(LOSSES[kind]):
+        if field.name in given:
+            value = given[field.name]
+            is_flag = str(field.type) == "bool" and isinstance(value, int) and value in (0, 1)
+            found[field.name] = check_value(f"loss {kind}", field, bool(value) if is_flag else value)
+    if unknown := sorted(given.keys() - found.keys()):
+        raise FileError(f"model: loss {kind} has the unknown attribute {unknown[0]!r:.80}")
+    made = LOSSES[kind](mean, **found)
+    made.check()
+    return made
+
+
+def _size(d: Number) -> Number:
+    return (d > 0).choose(d, -d)
+
+
+def _sign(d: Number) -> Number:
+    """-1, 0 or 1; NaN stays what it is."""
+    return (d > 0).choose(1.0, (-d > 0).choose(-1.0, d * 0.0))
+
+
+def _numbers(value: Any) -> str:
+    """Of a setting, with commas between them."""
+    return ",".join(map(repr, value)) if isinstance(value, tuple) else repr(value)

@@ -102,7 +102,7 @@ contains
       character(len=*), intent(in) :: device
       !> 0, 1 or 2: see above
       integer(c_int), intent(in) :: kept
-      !> Type of the loss, as in exchange files
+      !> Type of the loss and its settings, as in exchange files: `huber delta=0.5`
       character(len=*), intent(in) :: loss
       !> mean or sum
       character(len=*), intent(in) :: reduction
@@ -114,7 +114,7 @@ contains
       type(error_type), allocatable :: error
       call find_draft(handle, draft, error)
       if (.not. allocated(error)) call draft%add_layer(error)
-      if (.not. allocated(error)) call draft%description%set_loss(loss, reduction, error)
+      if (.not. allocated(error)) call draft%description%criterion%set(loss, reduction, error)
       if (.not. allocated(error)) call build_network(draft%description, dtype, device, int(kept), draft%network, error)
       call hand_over(error, ierr, errmsg)
    end subroutine network_build

@@ -72,7 +72,7 @@ contains
    subroutine loss_pass(device, kind, dtype, rank, extent, output, target, gradient, loss, ierr, errmsg)
       !> Name of the device, with its options
       character(len=*), intent(in) :: device
-      !> Type of the loss in an exchange file
+      !> Type of the loss in an exchange file, with its settings
       character(len=*), intent(in) :: kind
       !> Element type, of cnn_core_kinds
       integer(c_int), intent(in) :: dtype
@@ -96,8 +96,8 @@ contains
       type(criterion_type) :: criterion
       type(error_type), allocatable :: error
       loss = 0.0_c_double
-      criterion%kind = kind
-      call open_device(device, backend, error)
+      call criterion%set(kind, "mean", error)
+      if (.not. allocated(error)) call open_device(device, backend, error)
       if (.not. allocated(error)) call criterion%compute(backend, tensor_at(output, dtype, extent), &
          & tensor_at(target, dtype, extent), int(rank), tensor_at(gradient, dtype, extent), loss, error)
       call hand_over(error, ierr, errmsg)

@@ -416,25 +416,25 @@ contains
    end subroutine compute
 
    !> As `mse`, another loss of fortran/operations by its name; the same holds
-   subroutine other_loss(self, name, y, target, axis, scale, dy, error)
+   subroutine other_loss(self, name, tensors, axis, integers, reals, dy, error)
       !> The device
       class(backend_type), intent(inout) :: self
       !> Of the loss
       character(len=*), intent(in) :: name
-      !> Output of the network
-      type(tensor_type), intent(in) :: y
-      !> Wanted output, of the same shape
-      type(tensor_type), intent(in) :: target
+      !> Output of the network, wanted output of the same shape, and perhaps more
+      type(tensor_type), intent(in) :: tensors(:)
       !> Of the channels, over which each pixel is one; 0: every element is
       integer, intent(in) :: axis
-      !> Weight of a pixel or of an element
-      real(dp), intent(in) :: scale
+      !> Settings
+      integer, intent(in) :: integers(:)
+      !> Weight of a pixel or of an element, and settings
+      real(dp), intent(in) :: reals(:)
       !> Gradient of the loss with respect to y, is overwritten
       type(tensor_type), intent(in) :: dy
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
-      call fail(error, "device "//self%name//": no loss "//name//" (axis "//to_text(axis)//", weight "// &
-         & to_text(scale)//") of "//shape_text(y%extent)//" beside "//shape_text(target%extent)//" into "// &
+      call fail(error, "device "//self%name//": no loss "//name//" (axis "//to_text(axis)//", "// &
+         & to_text(size(integers) + size(reals))//" settings) of "//to_text(size(tensors))//" tensors into "// &
          & shape_text(dy%extent))
    end subroutine other_loss
 

@@ -413,25 +413,26 @@ contains
       call self%device%leave(error)
    end subroutine cuda_mse
 
-   subroutine cuda_other_loss(self, name, y, target, axis, scale, dy, error)
+   subroutine cuda_other_loss(self, name, tensors, axis, integers, reals, dy, error)
       !> The device
       class(cuda_type), intent(inout) :: self
       !> Of the loss
       character(len=*), intent(in) :: name
-      !> Output of the network
-      type(tensor_type), intent(in) :: y
-      !> Wanted output, of the same shape
-      type(tensor_type), intent(in) :: target
+      !> Output of the network, wanted output of the same shape, and perhaps more
+      type(tensor_type), intent(in) :: tensors(:)
       !> Of the channels, over which each pixel is one; 0: every element is
       integer, intent(in) :: axis
-      !> Weight of a pixel or of an element
-      real(dp), intent(in) :: scale
+      !> Settings
+      integer, intent(in) :: integers(:)
+      !> Weight of a pixel or of an element, and settings
+      real(dp), intent(in) :: reals(:)
       !> Gradient of the loss with respect to y, is overwritten
       type(tensor_type), intent(in) :: dy
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
-      call self%begin_loss(y, scale, error)
-      if (.not. allocated(error)) call loss_of_graph(self%device, name, y, target, axis, scale, dy, self%total, error)
+      call self%begin_loss(dy, reals(1), error)
+      if (.not. allocated(error)) call loss_of_graph(self%device, name, tensors, axis, integers, reals, dy, &
+         & self%total, error)
       call self%device%leave(error)
    end subroutine cuda_other_loss
 

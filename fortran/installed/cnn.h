@@ -39,8 +39,8 @@ void cnn_free(cnn_network *network);
  * is said by cnn_build */
 int cnn_add(cnn_network *network, const char *name, const char *kind, const char *settings, const char *inputs,
             char *message);
-/* The network, with parameters as torch draws them. loss: mse (NULL), l1, cross_entropy; device: cpu (NULL), cuda, ...;
- * precision: float32 (NULL), float64 */
+/* The network, with parameters as torch draws them. loss: mse (NULL), l1, cross_entropy, ... with
+ * settings, "huber delta=0.5"; device: cpu (NULL), cuda, ...; precision: float32 (NULL), float64 */
 int cnn_build(cnn_network *network, const char *loss, const char *device, const char *precision, int64_t seed,
               char *message);
 /* From a file that PyTorch, Python or cnn_save has written; precision: the file's where it is NULL */

@@ -15,7 +15,7 @@ module cnn_io_hdf5_file
    private
 
    !> Most numbers of an attribute
-   integer, parameter :: most_numbers = 4
+   integer, parameter :: most_numbers = 4096
 
    type, extends(hdf5_tensors_type), public :: hdf5_file_type
    contains
@@ -169,7 +169,7 @@ contains
       if (status /= 0) call self%fail_with("attribute "//name//" of "//object//" could not be written", error)
    end subroutine write_number
 
-   !> One to four numbers of an attribute: integers where all of them are, else float64
+   !> The numbers of an attribute: integers where all of them are, else float64
    subroutine write_numbers(self, object, name, values, error)
       !> The file, open
       class(hdf5_file_type), intent(in) :: self

@@ -67,10 +67,16 @@ contains
          end do
          if (allocated(error)) return
       end do
-      criterion = network%criterion()
+      call network%find_criterion(criterion)
       call file%write_text_attribute(loss_path, "type", trim(criterion%kind), error)
       if (.not. allocated(error)) call file%write_text_attribute(loss_path, "reduction", &
          & trim(merge("mean", "sum ", criterion%mean)), error)
+      do i = 1, size(criterion%attributes%items)
+         if (allocated(error)) return
+         associate (item => criterion%attributes%items(i))
+            call file%write_numbers(loss_path, item%name, item%numbers, error)
+         end associate
+      end do
    end subroutine write_model
 
    !> Names of all layers in the order of their computation
@@ -184,7 +190,7 @@ contains
       allocate (given%items(size(names)))
       n = 0
       do i = 1, size(names)
-         if (any(names(i)%text == [character(len=6) :: "index", "type", "inputs"])) cycle
+         if (any(names(i)%text == [character(len=9) :: "index", "type", "inputs", "reduction"])) cycle
          n = n + 1
          given%items(n)%name = names(i)%text
          call file%read_numbers(path, names(i)%text, given%items(n)%numbers, error)
@@ -200,6 +206,7 @@ contains
       type(description_type), intent(inout) :: description
       !> What is missing or unknown
       type(error_type), allocatable, intent(out) :: error
+      type(attributes_type) :: given
       character(len=:), allocatable :: kind, reduction
       call expect_attributes_alone(file, loss_path, "loss", error)
       if (allocated(error)) return
@@ -207,7 +214,8 @@ contains
       if (allocated(error)) return
       call file%read_text_attribute(loss_path, "reduction", reduction, error)
       if (allocated(error)) return
-      call description%set_loss(kind, reduction, error)
+      call read_attributes(file, loss_path, kind, given, error)
+      if (.not. allocated(error)) call description%criterion%set(kind, reduction, error, given)
       if (allocated(error)) error%message = file%path//": "//error%message
    end subroutine read_loss
 

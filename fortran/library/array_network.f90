@@ -105,7 +105,7 @@ contains
       class(array_network_type), intent(inout) :: self
       !> A layer that cannot be, layers that do not fit together, no such device, or no memory: the network is not built
       type(error_type), allocatable, intent(out) :: error
-      !> mse (the default), l1 or cross_entropy
+      !> mse (the default), or another of exchange files with its settings, `huber delta=0.5`: see cnn_operations_losses
       character(len=*), intent(in), optional :: loss
       !> mean (the default) or sum
       character(len=*), intent(in), optional :: reduction
@@ -136,7 +136,7 @@ contains
       call choose("cpu", device, self%device)
       call choose("mse", loss, text)
       call choose("mean", reduction, other)
-      call self%description%set_loss(text, other, error)
+      call self%description%criterion%set(text, other, error)
       call choose("float32", precision, text)
       dtype = dtype_from_name(text)
       if (dtype == dtype_none) call fail(error, "precision "//text//": unknown, expected float32 or float64")

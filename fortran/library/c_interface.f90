@@ -84,7 +84,7 @@ contains
    integer(c_int) function cnn_build(network, loss, device, precision, seed, message) bind(C, name="cnn_build")
       !> With all its layers
       type(c_ptr), value :: network
-      !> mse, l1, cross_entropy; null: mse
+      !> Type of exchange files with its settings, "huber delta=0.5"; null: mse
       type(c_ptr), value :: loss
       !> Name with its options; null: cpu
       type(c_ptr), value :: device

@@ -33,7 +33,7 @@ module cnn_model_chain
       procedure :: find_gradients
       procedure :: layer_count
       procedure :: view
-      procedure :: criterion
+      procedure :: find_criterion
       final :: destroy
    end type chain_type
 
@@ -197,13 +197,15 @@ contains
       layer_count = size(self%layers)
    end function layer_count
 
-   function criterion(self)
+   subroutine find_criterion(self, criterion)
       !> The chain
       class(chain_type), intent(in) :: self
-      type(criterion_type) :: criterion
+      !> Its loss
+      type(criterion_type), intent(out) :: criterion
       criterion%kind = "mse"
+      allocate (criterion%attributes%items(0))
       criterion%mean = self%mean
-   end function criterion
+   end subroutine find_criterion
 
    !> What there is of a layer
    subroutine view(self, i, layer)

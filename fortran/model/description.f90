@@ -4,7 +4,7 @@ module cnn_model_description
    use cnn_core_error, only : error_type, fail
    use cnn_core_text, only : name_type
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_losses, only : criterion_type, loss_kinds
+   use cnn_operations_losses, only : criterion_type
    use cnn_operations_operation, only : operation_type
    use cnn_operations_pointwise, only : relu_type
    use cnn_operations_products, only : conv2d_type
@@ -29,7 +29,6 @@ module cnn_model_description
       type(criterion_type) :: criterion
    contains
       procedure :: add
-      procedure :: set_loss
       procedure :: is_chain
    end type description_type
 
@@ -77,22 +76,6 @@ contains
       call move_alloc(operation, larger(n + 1)%operation)
       call move_alloc(larger, self%nodes)
    end subroutine add
-
-   subroutine set_loss(self, kind, reduction, error)
-      !> The description
-      class(description_type), intent(inout) :: self
-      !> Type in an exchange file
-      character(len=*), intent(in) :: kind
-      !> mean or sum
-      character(len=*), intent(in) :: reduction
-      !> One that is unknown
-      type(error_type), allocatable, intent(out) :: error
-      self%criterion%kind = kind
-      self%criterion%mean = reduction == "mean"
-      if (.not. (any(loss_kinds == kind) .and. (self%criterion%mean .or. reduction == "sum"))) call fail(error, &
-         & "model: loss is "//kind//" with the reduction "//reduction// &
-         & ", expected mse, l1 or cross_entropy with mean or sum")
-   end subroutine set_loss
 
    !> Whether it is made of convolutions and ReLUs, each taking the output of the one before, with the mean squared
    !> error

@@ -66,7 +66,7 @@ module cnn_model_graph
       procedure :: output
       procedure :: layer_count
       procedure :: view
-      procedure :: criterion
+      procedure :: find_criterion
       procedure :: set_mask
       procedure :: in_place
       procedure :: switch_training
@@ -457,12 +457,13 @@ contains
       output = self%nodes(size(self%nodes))%output
    end function output
 
-   function criterion(self)
+   subroutine find_criterion(self, criterion)
       !> The graph
       class(graph_type), intent(in) :: self
-      type(criterion_type) :: criterion
+      !> Its loss
+      type(criterion_type), intent(out) :: criterion
       criterion = self%loss_kind
-   end function criterion
+   end subroutine find_criterion
 
    pure integer function layer_count(self)
       !> The graph

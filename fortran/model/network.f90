@@ -99,7 +99,7 @@ module cnn_model_network
       procedure(output_), deferred :: output
       procedure(layer_count_), deferred :: layer_count
       procedure(view_), deferred :: view
-      procedure(criterion_), deferred :: criterion
+      procedure(find_criterion_), deferred :: find_criterion
       procedure :: forward
       procedure :: compute_loss
       procedure :: take_output_gradient
@@ -172,13 +172,14 @@ module cnn_model_network
       end function output_
 
       !> Its loss
-      function criterion_(self) result(criterion)
+      subroutine find_criterion_(self, criterion)
          import :: criterion_type, network_type
          implicit none
          !> The network
          class(network_type), intent(in) :: self
-         type(criterion_type) :: criterion
-      end function criterion_
+         !> Which one, with its settings
+         type(criterion_type), intent(out) :: criterion
+      end subroutine find_criterion_
 
       !> How many layers it has
       pure integer function layer_count_(self)

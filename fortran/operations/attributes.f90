@@ -23,8 +23,9 @@ module cnn_operations_attributes
 
    !> All of one node
    type, public :: attributes_type
-      !> The node's name, for messages
+      !> The node's name, for messages, and what it is a name of
       character(len=:), allocatable :: node
+      character(len=5) :: what = "layer"
       type(attribute_type), allocatable :: items(:)
    contains
       procedure :: get_integer
@@ -184,7 +185,8 @@ contains
       integer :: i
       do i = 1, size(self%items)
          if (self%items(i)%is_known) cycle
-         call fail(error, "model: layer "//self%node//" has the unknown attribute '"//self%items(i)%name//"'")
+         call fail(error, "model: "//trim(self%what)//" "//self%node//" has the unknown attribute '"// &
+            & self%items(i)%name//"'")
          return
       end do
    end subroutine check_known
@@ -207,7 +209,7 @@ contains
          return
       end do
       i = 0
-      if (.not. optional) call fail(error, "model: layer "//self%node//" has no "//name)
+      if (.not. optional) call fail(error, "model: "//trim(self%what)//" "//self%node//" has no "//name)
    end subroutine find
 
    !> So many integers of that range
@@ -238,7 +240,8 @@ contains
          if (j > 1) found = found//", "
          found = found//to_text(self%items(i)%numbers(j))
       end do
-      call fail(error, "model: layer "//self%node//" has "//self%items(i)%name//" "//found//", expected "//expected)
+      call fail(error, "model: "//trim(self%what)//" "//self%node//" has "//self%items(i)%name//" "//found// &
+         & ", expected "//expected)
    end subroutine refuse
 
 end module cnn_operations_attributes

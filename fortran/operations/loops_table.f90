@@ -22,7 +22,7 @@ module cnn_operations_loops_table
       procedure(batch_norm_), pointer, nopass :: batch_norm => null()
       procedure(batch_norm_backward_), pointer, nopass :: batch_norm_backward => null()
       procedure(resample_), pointer, nopass :: resample => null(), resample_backward => null()
-      procedure(absolute_), pointer, nopass :: absolute => null()
+      procedure(pair_loss_), pointer, nopass :: pair_loss => null()
       procedure(cross_entropy_), pointer, nopass :: cross_entropy => null()
    end type loops_type
 
@@ -242,20 +242,24 @@ module cnn_operations_loops_table
          type(tensor_type), intent(in) :: to
       end subroutine resample_
 
-      subroutine absolute_(y, t, scale, dy, loss)
+      subroutine pair_loss_(y, t, f, setting, scale, dy, loss)
          import :: dp, tensor_type
          implicit none
          !> Output
          type(tensor_type), intent(in) :: y
          !> What it should be
          type(tensor_type), intent(in) :: t
+         !> Which loss, see loss_numbers.inc
+         integer, intent(in) :: f
+         !> Its setting
+         real(dp), intent(in) :: setting
          !> The factor
          real(dp), intent(in) :: scale
          !> Gradient with respect to y, is overwritten
          type(tensor_type), intent(in) :: dy
          !> The loss
          real(dp), intent(out) :: loss
-      end subroutine absolute_
+      end subroutine pair_loss_
 
       subroutine cross_entropy_(y, t, axis, scale, dy, loss)
          import :: dp, tensor_type

@@ -3,26 +3,104 @@
 module cnn_operations_losses
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : dp
+   use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : tensor_type
+   use cnn_operations_attributes, only : attributes_from, attributes_type
    use cnn_operations_loops, only : loops_of
    use cnn_operations_loops_table, only : loops_type
    implicit none
    private
 
-   !> Types of losses in exchange files, torch's names
-   character(len=*), parameter, public :: loss_kinds(3) = [character(len=13) :: "mse", "l1", "cross_entropy"]
+   include "loss_numbers.inc"
+
+   !> A loss of exchange files
+   type :: loss_type
+      !> Torch's name
+      character(len=15) :: kind
+      !> Of loss_functions.inc, the losses of each output and its target by themselves; 0: another
+      integer(i8) :: number = 0
+      !> Its setting, torch's name, and what that is where it is not given
+      character(len=10) :: setting = ""
+      real(dp) :: default = 0.0_dp
+   end type loss_type
+
+   type(loss_type), parameter :: losses(*) = [ &
+      & loss_type("bce", loss_bce), &
+      & loss_type("bce_with_logits", loss_bce_with_logits, "pos_weight", 1.0_dp), &
+      & loss_type("cross_entropy"), &
+      & loss_type("huber", loss_huber, "delta", 1.0_dp), &
+      & loss_type("l1", loss_l1), &
+      & loss_type("mse"), &
+      & loss_type("smooth_l1", loss_smooth_l1, "beta", 1.0_dp)]
 
    type, public :: criterion_type
-      !> One of `loss_kinds`
+      !> One of `losses`
       character(len=:), allocatable :: kind
       !> A mean over all elements (of the cross entropy over images and pixels), else a sum
       logical :: mean = .true.
+      !> Its settings, as exchange files have them
+      type(attributes_type) :: attributes
+      integer, private :: number = 0
+      real(dp), private :: setting = 0.0_dp
    contains
+      procedure :: set
       procedure :: compute
    end type criterion_type
 
 contains
+
+   !> A loss by its name
+   subroutine set(self, text, reduction, error, given)
+      !> Becomes that loss
+      class(criterion_type), intent(inout) :: self
+      !> Its type in an exchange file, and perhaps its settings: `huber delta=0.5`
+      character(len=*), intent(in) :: text
+      !> mean or sum
+      character(len=*), intent(in) :: reduction
+      !> A loss or a setting that is unknown, or one out of its range
+      type(error_type), allocatable, intent(out) :: error
+      !> Settings that are not in the text
+      type(attributes_type), intent(in), optional :: given
+      integer :: last, place
+      last = index(text//" ", " ") - 1
+      self%kind = text(:last)
+      self%mean = reduction == "mean"
+      place = findloc(losses%kind == self%kind, .true., 1)
+      if (place == 0 .or. .not. (self%mean .or. reduction == "sum")) then
+         call fail(error, "model: loss is "//self%kind//" with the reduction "//reduction//", expected one of "// &
+            & all_kinds()//" with mean or sum")
+         return
+      end if
+      self%attributes = attributes_from(text(last + 1:))
+      if (present(given)) self%attributes%items = [self%attributes%items, given%items]
+      self%attributes%what = "loss"
+      self%attributes%node = self%kind
+      self%number = int(losses(place)%number)
+      if (len_trim(losses(place)%setting) > 0) call self%attributes%get_real(trim(losses(place)%setting), &
+         & self%setting, error, losses(place)%default)
+      if (.not. allocated(error)) call self%attributes%check_known(error)
+      if (allocated(error)) return
+      if (self%kind == "huber" .and. .not. self%setting > 0.0_dp) then
+         call fail(error, "model: loss huber has delta 0, expected a number larger than 0")
+      else if (self%kind == "smooth_l1" .and. .not. self%setting > 0.0_dp) then
+         ! As torch, which would divide 0 by 0 where there is no difference
+         self%number = int(loss_l1)
+      end if
+   end subroutine set
+
+   !> Names of all losses, for messages
+   pure function all_kinds() result(text)
+      character(len=sum(len_trim(losses%kind)) + 2*(size(losses) - 1)) :: text
+      integer :: i, at
+      text = ""
+      at = 0
+      do i = 1, size(losses)
+         if (i > 1) at = at + 2
+         if (i > 1) text(at - 1:at) = ", "
+         text(at + 1:) = losses(i)%kind
+         at = at + len_trim(losses(i)%kind)
+      end do
+   end function all_kinds
 
    !> The loss, and its gradient with respect to the output
    subroutine compute(self, backend, output, target, rank, gradient, loss, error)
@@ -50,30 +128,32 @@ contains
       if (self%kind == "mse") then
          call backend%mse(output, target, scale, gradient, error)
          if (.not. allocated(error)) call backend%read_loss(loss, error)
-      else if (self%kind == "l1") then
-         call compute_other(backend, self%kind, output, target, 0, scale, gradient, loss, error)
+      else if (self%number > 0) then
+         call compute_other(backend, "pair_loss", [output, target], 0, [self%number], [scale, self%setting], &
+            & gradient, loss, error)
       else if (rank < 2) then
          call fail(error, "loss "//self%kind//": the output has no channels, expected two dimensions or more")
       else
          if (self%mean) scale = scale*output%extent(rank - 1)
-         call compute_other(backend, self%kind, output, target, rank - 1, scale, gradient, loss, error)
+         call compute_other(backend, "cross_entropy", [output, target], rank - 1, [integer ::], [scale], gradient, &
+            & loss, error)
       end if
    end subroutine compute
 
    !> A loss that is a loop over host tensors, or a kernel of the device
-   subroutine compute_other(backend, kind, output, target, axis, scale, gradient, loss, error)
+   subroutine compute_other(backend, name, tensors, axis, integers, reals, gradient, loss, error)
       !> The device
       class(backend_type), intent(inout) :: backend
-      !> Of the loss
-      character(len=*), intent(in) :: kind
-      !> Of the network
-      type(tensor_type), intent(in) :: output
-      !> What it should be
-      type(tensor_type), intent(in) :: target
+      !> Of the loop and the kernel
+      character(len=*), intent(in) :: name
+      !> Output of the network, what it should be, and perhaps more
+      type(tensor_type), intent(in) :: tensors(:)
       !> Of the channels, in Fortran order; 0 where they do not matter
       integer, intent(in) :: axis
-      !> The factor
-      real(dp), intent(in) :: scale
+      !> Settings
+      integer, intent(in) :: integers(:)
+      !> The factor, and settings
+      real(dp), intent(in) :: reals(:)
       !> With respect to the output, is overwritten
       type(tensor_type), intent(in) :: gradient
       !> Of all images
@@ -83,16 +163,17 @@ contains
       type(loops_type) :: loops
       loss = 0.0_dp
       if (.not. backend%in_host_memory) then
-         call backend%other_loss(kind, output, target, axis, scale, gradient, error)
+         call backend%other_loss(name, tensors, axis, integers, reals, gradient, error)
          if (.not. allocated(error)) call backend%read_loss(loss, error)
          return
       end if
-      loops = loops_of(output%dtype)
-      if (kind == "l1") then
-         call loops%absolute(output, target, scale, gradient, loss)
-      else
-         call loops%cross_entropy(output, target, axis, scale, gradient, loss)
-      end if
+      loops = loops_of(gradient%dtype)
+      select case (name)
+       case ("pair_loss")
+         call loops%pair_loss(tensors(1), tensors(2), integers(1), reals(2), reals(1), gradient, loss)
+       case default
+         call loops%cross_entropy(tensors(1), tensors(2), axis, reals(1), gradient, loss)
+      end select
    end subroutine compute_other
 
 end module cnn_operations_losses

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -283,25 +284,95 @@ def test_softmax(kernels: HostKernels, kind: str, logarithm: int, blocks: int) -
     memory.check()
 
 
-@looped("loss", ["l1", "cross_entropy"])
+#: Losses of each output and its target: torch's, and a setting that is exact in both precisions
+PAIRS: dict[str, tuple[Callable[..., torch.Tensor], float]] = {
+    "l1": (functional.l1_loss, 0.0),
+    "smooth_l1": (partial(functional.smooth_l1_loss, beta=0.75), 0.75),
+    "huber": (partial(functional.huber_loss, delta=1.5), 1.5),
+    "bce": (functional.binary_cross_entropy, 0.0),
+    "bce_with_logits": (partial(functional.binary_cross_entropy_with_logits, pos_weight=torch.tensor(2.5)), 2.5),
+}
+LOSS_NUMBERS = {name: int(number) for name, number in declared("loss_numbers.inc", r"loss_(\w+) = (\d+)")}
+
+
+def test_every_loss_has_a_number() -> None:
+    rows = declared("losses.f90", r'loss_type\("(\w+)", loss_(\w+)')
+    assert LOSS_NUMBERS.keys() == PAIRS.keys() == {kind for kind, _ in rows}
+    assert all(kind == number for kind, number in rows)
+    assert sorted(LOSS_NUMBERS.values()) == list(range(1, len(LOSS_NUMBERS) + 1))
+
+
+@looped("name", PAIRS)
 @looped("kind", KINDS)
-def test_losses(kernels: HostKernels, kind: str, loss: str) -> None:
+def test_losses_of_pairs(kernels: HostKernels, kind: str, name: str) -> None:
+    memory, blocks, (torchs, setting) = Memory(), 2, PAIRS[name]
+    rng = np.random.default_rng(1)
+    if name == "bce":
+        y = memory.put(rng.uniform(1e-3, 1 - 1e-3, (3, 4, 50)).astype(KINDS[kind]))
+    else:
+        y = memory.put(3*numbers(kind, (3, 4, 50), 1))
+    t = memory.put(rng.uniform(0, 1, y.shape).astype(y.dtype))
+    dy, partial_sums = memory.out(y.shape, y.dtype), memory.out(blocks*BLOCK, np.float64)
+    chosen = np.int64(LOSS_NUMBERS[name])
+    kernels.launch(f"cnn_pair_loss_{kind}", blocks, np.int64(y.size), y, t, dy, partial_sums, chosen, np.float64(0.5),
+                   np.float64(setting))
+    memory.check()
+    x, target = wide(y), wide(t).detach()
+    right = torchs(x, target, reduction="sum")
+    (0.5*right).backward()
+    # Differences, exponentials and logarithms are rounded in the tensors' own precision
+    assert abs(math.fsum(partial_sums) - right.item()) <= 1e-15*right.item()*(1 if kind == "f64" else 2.0**29)
+    assert x.grad is not None and ulps(dy, x.grad, 4.0) <= 2
+
+
+@looped("name", PAIRS)
+@looped("kind", KINDS)
+def test_special_numbers_of_losses(kernels: HostKernels, kind: str, name: str) -> None:
+    """What torch has, of each pair by itself; where it refuses what is no probability, NaN."""
+    torchs, setting = PAIRS[name]
+    largest = float(np.finfo(KINDS[kind]).max)
+    edges = [0.0, -0.0, 1.0, setting, -setting, 1 + setting, 1e-30, -1e-30, 90.0, -90.0, 1000.0, -1000.0, largest,
+             np.inf, -np.inf, np.nan]
+    for one in edges:
+        for target in (0.0, 1.0, 0.5):
+            memory = Memory()
+            y, t = (memory.put(np.array([number], KINDS[kind])) for number in (one, target))
+            dy, partial_sums = memory.out(y.shape, y.dtype), memory.out(BLOCK, np.float64)
+            kernels.launch(f"cnn_pair_loss_{kind}", 1, np.int64(1), y, t, dy, partial_sums,
+                           np.int64(LOSS_NUMBERS[name]), np.float64(1), np.float64(setting))
+            memory.check()
+            x = torch.tensor(y, requires_grad=True)
+            loss = partial_sums.sum()
+            if name == "bce" and not 0 <= one <= 1:
+                assert np.isnan(loss)
+                continue
+            right = torchs(x, torch.tensor(t), reduction="sum")
+            right.backward()
+            assert x.grad is not None
+            said, near = str((one, target)), 8*np.finfo(y.dtype).eps
+            with np.errstate(over="ignore"):
+                np.testing.assert_allclose(y.dtype.type(loss), right.item(), rtol=near, atol=near, err_msg=said)
+            if not (name == "l1" and np.isnan(one)):  # of which torch's sign is 0
+                np.testing.assert_allclose(dy, x.grad.numpy(), rtol=near, atol=near, err_msg=said)
+
+
+@looped("kind", KINDS)
+def test_cross_entropy(kernels: HostKernels, kind: str) -> None:
     memory, blocks = Memory(), 2
     y = memory.put(3*numbers(kind, (3, 4, 50), 1))
     t = memory.put(np.abs(numbers(kind, y.shape, 2)))
-    dy, partial = memory.out(y.shape, y.dtype), memory.out(blocks*BLOCK, np.float64)
-    channels = i8(50, 4) if loss == "cross_entropy" else []
-    n = y.size//4 if channels else y.size
-    kernels.launch(f"cnn_{loss}_{kind}", blocks, np.int64(n), y, t, dy, partial, *channels, np.float64(0.5))
+    dy, partial_sums = memory.out(y.shape, y.dtype), memory.out(blocks*BLOCK, np.float64)
+    n, channels = y.size//4, i8(50, 4)
+    kernels.launch(f"cnn_cross_entropy_{kind}", blocks, np.int64(n), y, t, dy, partial_sums, *channels, np.float64(0.5))
     memory.check()
     x, target = wide(y), wide(t).detach()
-    right = (functional.l1_loss if loss == "l1" else functional.cross_entropy)(x, target, reduction="sum")
+    right = functional.cross_entropy(x, target, reduction="sum")
     (0.5*right).backward()
     # Differences and exponentials are rounded in the tensors' own precision
-    assert abs(math.fsum(partial) - right.item()) <= 1e-15*right.item()*(1 if kind == "f64" else 2.0**29)
+    assert abs(math.fsum(partial_sums) - right.item()) <= 1e-15*right.item()*(1 if kind == "f64" else 2.0**29)
     assert x.grad is not None and ulps(dy, x.grad, 4.0) <= 2
     nothing = np.full_like(y, np.nan)
-    kernels.launch(f"cnn_{loss}_{kind}", 1, np.int64(n), nothing, t, dy, partial, *channels, np.float64(1))
+    kernels.launch(f"cnn_cross_entropy_{kind}", 1, np.int64(n), nothing, t, dy, partial_sums, *channels, np.float64(1))
     assert np.isnan(dy).all()
 
 

@@ -29,7 +29,8 @@ MESSAGES = {
     "unknown precision": ["precision float16: unknown, expected float32 or float64"],
     "unknown memory": ["keep_activations 7: unknown, expected keep_all, keep_after_relu or keep_needed"],
     "unknown loss": [
-        "model: loss is hinge with the reduction mean, expected mse, l1 or cross_entropy with mean or sum"],
+        "model: loss is hinge with the reduction mean, expected one of bce, bce_with_logits, cross_entropy, huber, l1, "
+        "mse, smooth_l1 with mean or sum"],
     "unknown initialization": ["initialization zeros: unknown, expected torch, he or xavier"],
     "good": ["no error"] * 3,
     "another kind": ["x: float64, expected the network's float32", "conv.weight: float64, expected float32"],

@@ -98,8 +98,9 @@ def expression(opcode: str, sources: list[str]) -> str:
         case ("max" | "min"), ["s64"]:
             a, b = (value(source, kind) for source in sources)
             return f"{a} {'>' if name == 'max' else '<'} {b} ? {a} : {b}"
-        case ("max" | "min"), ["f64"]:
-            return f"of_f64(f{name}({', '.join(value(source, kind) for source in sources)}))"
+        case ("max" | "min"), [("f32" | "f64")]:
+            # A number where one of the two is NaN, as C's
+            return f"of_{kind}(f{name}({', '.join(value(source, kind) for source in sources)}))"
         case "abs", [("s32" | "s64")]:
             unsigned = value(sources[0], f"u{kind[1:]}")
             return f"{value(sources[0], kind)} < 0 ? -{unsigned} : {unsigned}"

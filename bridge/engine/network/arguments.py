@@ -15,7 +15,6 @@ from bridge.exchange.model import Model
 from bridge.exchange.optimizers import KINDS, Adam, Optimizer, Sgd
 from bridge.operations import OPERATIONS
 from bridge.operations.hyperparameters import check_layer
-from bridge.operations.losses import LOSSES
 
 #: Largest numbers of the element types
 LARGEST = {name: float(np.finfo(name).max) for name in ("float32", "float64")}
@@ -37,14 +36,13 @@ def checked_model(model: object) -> Model:
         raise ArgumentTypeError(f"model: {type(model).__qualname__}, expected bridge.Model")
     if not isinstance(model.layers, (tuple, list)) or not isinstance(model.mean, bool):
         raise ArgumentTypeError(f"model: layers {model.layers!r} and mean {model.mean!r}, expected a tuple and a bool")
-    if model.loss not in LOSSES:
-        raise ArgumentError(f"model: loss {model.loss!r}, expected one of {', '.join(LOSSES)}")
     for number, layer in enumerate(model.layers):
         if type(layer) not in OPERATIONS.values():
             raise ArgumentTypeError(f"model: layer {number} is {layer!r}, expected an operation of bridge.operations, "
                                     "as bridge.Conv2d")
     try:
-        return replace(model, layers=tuple(check_layer(layer) for layer in model.layers)).joined()
+        return replace(model, layers=tuple(check_layer(layer) for layer in model.layers),
+                       loss=model.criterion.text).joined()
     except FileError as error:
         raise ArgumentError(str(error)) from None
 

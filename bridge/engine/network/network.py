@@ -36,7 +36,7 @@ from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.exchange.optimizers import Optimizer, Sgd
 from bridge.operations.hyperparameters import numbers
-from bridge.operations.losses import LOSSES
+from bridge.operations.losses import loss_from
 from bridge.operations.normalization import BatchNorm2d
 
 if TYPE_CHECKING:
@@ -198,7 +198,9 @@ class Network:
         ----------
         module : torch.nn.Module
         dtype : precision to compute in; None takes the module's
-        loss : "mse", "l1" or "cross_entropy", whose targets are probabilities of classes in the output's shape
+        loss : one of `bridge.operations.losses`, perhaps with settings: "mse", "l1", "smooth_l1 beta=0.5",
+            "huber delta=0.5", "bce", "bce_with_logits pos_weight=2", or "cross_entropy", whose targets are
+            probabilities of classes in the output's shape
         reduction : "mean" or "sum"
         example : the shape of an input, where the module takes no square images of a usual size
         device, keep_activations, fuse, lean : as of `Network`
@@ -211,8 +213,10 @@ class Network:
         """
         if reduction not in ("mean", "sum"):
             raise ArgumentError(f"reduction: {reduction!r}, expected 'mean' or 'sum'")
-        if loss not in LOSSES:
-            raise ArgumentError(f"loss: {loss!r}, expected one of {', '.join(LOSSES)}")
+        try:
+            loss = loss_from(loss).text
+        except FileError as error:
+            raise ArgumentError(str(error)) from None
         kept = keep_activations_of(keep_activations, fuse, lean)
         found = read_module(module, loss=loss, mean=reduction == "mean", shape=example)
         network = cls(found.model, found.dtype if dtype is None else dtype, device, keep_activations=kept)

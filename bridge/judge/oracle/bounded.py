@@ -345,13 +345,13 @@ class Bounded:
         """Return ``exp(x) - 1``."""
         return self._function(np.expm1)
 
-    def log(self) -> Bounded:
-        """Return the natural logarithm."""
-        return self._function(np.log)
+    def log(self, at_least: float = -math.inf) -> Bounded:
+        """Return the natural logarithm, or a number that it is at least."""
+        return self._function(lambda x: np.maximum(np.log(x), at_least), smallest=0.0)
 
-    def log1p(self) -> Bounded:
-        """Return ``log(1 + x)``."""
-        return self._function(np.log1p)
+    def log1p(self, at_least: float = -math.inf) -> Bounded:
+        """Return ``log(1 + x)``, or a number that it is at least."""
+        return self._function(lambda x: np.maximum(np.log1p(x), at_least), smallest=-1.0)
 
     def erf(self) -> Bounded:
         """Return the error function.

@@ -32,10 +32,10 @@ module cnn_cuda_device_kernels
    character(len=*), parameter :: named(*) = [character(len=20) :: &
       & "accumulate", "adam", "add_bias", "avg_pool", "avg_pool_backward", "box_sums", &
       & "combine", "combine_backward", "combine_broadcast", "combine_sums", "copy", "copy_rows", "cross_entropy", &
-      & "dropout", "l1", "matmul", &
+      & "dropout", "matmul", &
       & "max_pool", "max_pool_backward", "moments", "norm_products", "normalize", "normalize_backward", &
-      & "pointwise", "pointwise_backward", "resample", "resample_backward", "softmax", "softmax_backward", &
-      & "statistics"]
+      & "pair_loss", "pointwise", "pointwise_backward", "resample", "resample_backward", "softmax", &
+      & "softmax_backward", "statistics"]
    !> Kernels for tensors with channels last, of float32, float16 and bfloat16; their C names end in _f32, _f16, _bf16
    character(len=*), parameter :: stored_names(3) = [character(len=22) :: &
       & "cnn_relu_backward_nhwc", "cnn_channel_sums", "cnn_transpose"]

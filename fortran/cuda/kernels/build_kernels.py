@@ -35,8 +35,8 @@ from pathlib import Path
 TYPED = ("mse", "relu_backward", "relu_backward_bias", "bias_gradient", "narrow", "sgd",
          "accumulate", "adam", "add_bias", "avg_pool", "avg_pool_backward", "box_sums", "combine",
          "combine_backward", "combine_broadcast", "combine_sums", "copy",
-         "copy_rows", "cross_entropy", "dropout", "l1", "matmul", "max_pool", "max_pool_backward", "moments",
-         "norm_products", "normalize", "normalize_backward", "pointwise", "pointwise_backward", "resample",
+         "copy_rows", "cross_entropy", "dropout", "matmul", "max_pool", "max_pool_backward", "moments",
+         "norm_products", "normalize", "normalize_backward", "pair_loss", "pointwise", "pointwise_backward", "resample",
          "resample_backward", "softmax", "softmax_backward", "statistics")
 STORED = ("relu_backward_nhwc", "channel_sums", "transpose")
 ENTRIES = frozenset(

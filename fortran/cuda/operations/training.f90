@@ -69,20 +69,20 @@ contains
    end subroutine mse
 
    !> Another loss: its gradient, and in total what becomes the loss by the factor
-   subroutine loss_of_graph(device, name, y, target, axis, scale, dy, total, error)
+   subroutine loss_of_graph(device, name, tensors, axis, integers, reals, dy, total, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Of the kernel
       character(len=*), intent(in) :: name
-      !> Output of the network, *device*
-      type(tensor_type), intent(in) :: y
-      !> What it should be, *device*, of the same shape
-      type(tensor_type), intent(in) :: target
+      !> Output of the network, what it should be, of the same shape, and perhaps more, *device*
+      type(tensor_type), intent(in) :: tensors(:)
       !> Of the channels, over which each pixel is one; 0: every element is
       integer, intent(in) :: axis
-      !> Weight of a pixel or of an element
-      real(dp), intent(in) :: scale
-      !> Gradient of the loss with respect to y, *device*
+      !> Settings
+      integer, intent(in) :: integers(:)
+      !> Weight of a pixel or of an element, and settings
+      real(dp), intent(in) :: reals(:)
+      !> Gradient of the loss with respect to the output, *device*
       type(tensor_type), intent(in) :: dy
       !> One float64 number, *device*
       type(tensor_type), intent(in) :: total
@@ -93,17 +93,17 @@ contains
       integer(i8) :: n
       integer :: blocks
 
-      n = y%count()
+      n = dy%count()
       allocate (channels(0))
       if (axis > 0) then
-         channels = [product(int(y%extent(:axis - 1), i8)), int(y%extent(axis), i8)]
+         channels = [product(int(dy%extent(:axis - 1), i8)), int(dy%extent(axis), i8)]
          n = n/channels(2)
       end if
       blocks = blocks_for(n, most_blocks)
       call reserve_sums(device, int(blocks, i8)*threads_per_block, 1_i8, partial, error)
       if (allocated(error)) return
-      call device%kernels%launch_named(name, y%dtype, [blocks, 1], [n], [y%address, target%address, dy%address, &
-         & partial], channels, [scale], device%stream, error)
+      call device%kernels%launch_named(name, dy%dtype, [blocks, 1], [n], [tensors%address, dy%address, partial], &
+         & [channels, int(integers, i8)], reals, device%stream, error)
       if (allocated(error)) return
       call fold_sums(device, partial, int(blocks, i8)*threads_per_block, 1_i8, total%address, error)
    end subroutine loss_of_graph

@@ -201,7 +201,7 @@ def test_half_a_surrogate_is_no_file_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("model", "message"), [
     (bridge.Model((3,)), "^model: layer 0 is 3, expected an operation of bridge.operations"),  # type: ignore[arg-type]
     (bridge.Model(3), "^model: layers 3"),  # type: ignore[arg-type]
-    (bridge.Model((bridge.Conv2d("a", 1, 1, (1, 1)),), loss="l2"), "loss 'l2', expected one of cross_entropy"),
+    (bridge.Model((bridge.Conv2d("a", 1, 1, (1, 1)),), loss="l2"), "loss 'l2', expected one of bce"),
     (layers(bridge.Conv2d("a", "1", 1, (1, 1))), "has in_channels '1', expected an integer"),  # type: ignore[arg-type]
     (bridge.Model((bridge.Conv2d("a", 1, 1, (1, 1)),), "sum"), "mean 'sum', expected"),  # type: ignore[arg-type]
 ])

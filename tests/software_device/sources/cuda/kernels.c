@@ -260,7 +260,7 @@ static int loss(const struct launch *l, struct range *r)
 {
    const union value *v = l->v;
    int n = 0;
-   int64_t elements = v[0].i * (l->kernel->arguments[5] == 'i' ? v[6].i : 1);
+   int64_t elements = v[0].i * (l->kernel->arguments[6] == 'i' ? v[6].i : 1);
    if (v[0].i < 1 || elements < 1 || !flat(l)) return refuse(l, "negative or no size, or a grid that is not flat");
    for (int i = 1; i <= 3; i++) put(r, &n, v[i].p, elements, value_bytes(l), i == 3);
    put(r, &n, v[4].p, (int64_t)l->grid.x * THREADS, 8, true);
@@ -415,7 +415,6 @@ static const struct kernel kernels[] = {
    BOTH("copy_rows", "ippiiiii", copy_rows),
    BOTH("cross_entropy", "ippppiid", loss),
    BOTH("dropout", "ipppd", elements),
-   BOTH("l1", "ippppd", loss),
    BOTH("matmul", "ipppiiiiiiiii", matmul),
    BOTH("max_pool", "ippiiiiiiiiii", windows),
    BOTH("max_pool_backward", "ipppiiiiiiiiii", windows_back),
@@ -423,6 +422,7 @@ static const struct kernel kernels[] = {
    BOTH("norm_products", "iiippppp", channel_moments),
    BOTH("normalize", "ippppppii", normalize),
    BOTH("normalize_backward", "ippppppppiiid", normalize_backward),
+   BOTH("pair_loss", "ippppidd", loss),
    BOTH("pointwise", "ippidd", elements),
    BOTH("pointwise_backward", "ipppidd", elements),
    BOTH("resample", "ippiiiiiii", windows),
