@@ -290,6 +290,16 @@ def _batch_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
                                     "training": int(layer.training)}
 
 
+def _layer_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "layer_norm", {"normalized_shape": list(layer.normalized_shape), "eps": float(layer.eps),
+                          "elementwise_affine": int(layer.elementwise_affine), "bias": int(layer.bias is not None)}
+
+
+def _group_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "group_norm", {"num_groups": layer.num_groups, "num_channels": layer.num_channels, "eps": float(layer.eps),
+                          "affine": int(layer.affine)}
+
+
 def _dropout(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     if not layer.p < 1:
         raise InputError(f"layer '{name}' ({type(layer).__name__}): p {layer.p} found, less than 1 is supported")
@@ -357,6 +367,8 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.AvgPool2d: _pooling("avg_pool2d"),
     nn.AdaptiveAvgPool2d: _global_pool,
     nn.BatchNorm2d: _batch_norm,
+    nn.LayerNorm: _layer_norm,
+    nn.GroupNorm: _group_norm,
     nn.Flatten: _flatten,
     Add: lambda *_: ("add", {}),
     Concat: lambda *_: ("concat", {}),
@@ -398,6 +410,12 @@ def _interpolated(input: Any, size: Any = None, scale_factor: Any = None, mode: 
     return nn.Upsample(size, scale_factor, mode, align_corners), [input]
 
 
+def _by_rows(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Made:
+    if weight is not None or bias is not None:
+        raise TypeError("a weight or a bias, which are supported in nn.LayerNorm")
+    return nn.LayerNorm(normalized_shape, eps, elementwise_affine=False), [input]
+
+
 def _dropped(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Made:
     return nn.Dropout(p).train(training), [input]
 
@@ -422,6 +440,7 @@ _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     torch.Tensor.log_softmax: _probabilities(nn.LogSoftmax),
     functional.interpolate: _interpolated, functional.pad: _padded,
     functional.dropout: _dropped,
+    functional.layer_norm: _by_rows,
     torch.flatten: _flattened, torch.Tensor.flatten: _flattened,
     functional.max_pool2d: lambda x, *args, **options: (nn.MaxPool2d(*args, **options), [x]),
     functional.avg_pool2d: lambda x, *args, **options: (nn.AvgPool2d(*args, **options), [x]),

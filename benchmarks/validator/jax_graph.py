@@ -70,6 +70,14 @@ def _batch_norm2d(node: Any, x: list[Array], given: Given) -> Array:
     return (x[0] - mean) * jax.lax.rsqrt(variance + node.eps) * weight + bias
 
 
+def _row_norm(node: Any, x: list[Array], given: Given) -> Array:
+    rows = x[0].reshape(node._form(x[0].shape))
+    mean, variance = rows.mean((2, 3), keepdims=True), rows.var((2, 3), keepdims=True)
+    factor, shift = (given[name].reshape((1, rows.shape[1], -1, 1)) if name in given else default
+                     for name, default in (("weight", 1.0), ("bias", 0.0)))
+    return ((rows - mean) * jax.lax.rsqrt(variance + node.eps) * factor + shift).reshape(x[0].shape)
+
+
 def _padded(node: Any, x: list[Array], _: Given, mode: str) -> Array:
     left, right, top, bottom = node.padding
     return jnp.pad(x[0], ((0, 0), (0, 0), (top, bottom), (left, right)), mode=mode)
@@ -108,6 +116,8 @@ FORMULAS: dict[str, Formula] = {
     "dropout": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
     "flatten": lambda node, x, given: x[0].reshape((x[0].shape[0], -1)),
     "global_avg_pool2d": lambda node, x, given: x[0].mean((2, 3), keepdims=True),
+    "group_norm": _row_norm,
+    "layer_norm": _row_norm,
     # At 0 the derivative of jax.nn.leaky_relu is 1, torch's is the slope
     "leaky_relu": lambda node, x, given: jnp.where(x[0] > 0, x[0], node.negative_slope * x[0]),
     "linear": _linear,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bridge.operations.joins import Add, Concat, Flatten
-from bridge.operations.normalization import BatchNorm2d
+from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.operation import Operation as Operation
 from bridge.operations.pointwise import Dropout, LeakyRelu, Relu, Sigmoid, Silu, Tanh
 from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
@@ -19,7 +19,7 @@ from bridge.operations.resizing import (
 from bridge.operations.softmax import LogSoftmax, Softmax
 
 OPERATIONS: dict[str, type[Operation]] = {one.kind: one for one in (
-    Add, AvgPool2d, BatchNorm2d, Concat, Conv2d, ConvTranspose2d, Dropout, Flatten, GlobalAvgPool2d, LeakyRelu, Linear,
-    LogSoftmax, Matmul, MaxPool2d, ReflectionPad2d, Relu, ReplicationPad2d, Sigmoid, Silu, Softmax, Tanh,
-    UpsampleBilinear2d, UpsampleNearest2d, ZeroPad2d,
+    Add, AvgPool2d, BatchNorm2d, Concat, Conv2d, ConvTranspose2d, Dropout, Flatten, GlobalAvgPool2d, GroupNorm,
+    LayerNorm, LeakyRelu, Linear, LogSoftmax, Matmul, MaxPool2d, ReflectionPad2d, Relu, ReplicationPad2d, Sigmoid, Silu,
+    Softmax, Tanh, UpsampleBilinear2d, UpsampleNearest2d, ZeroPad2d,
 )}

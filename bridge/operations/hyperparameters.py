@@ -20,6 +20,8 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}")
 LARGEST = 65536
 #: Hyperparameters of several integers, by the type that their classes declare
 SEVERAL = {"Pair": "(height, width)", "Sides": "(left, right, top, bottom)"}
+#: Hyperparameters of up to so many integers
+UP_TO = {"Sizes": 3}
 #: Hyperparameters that may be 0; all other integers are 1 or more
 FROM_ZERO = ("padding", "output_padding")
 
@@ -103,6 +105,11 @@ def check_value(layer: str, field: dataclasses.Field[Any], value: Any) -> Any:
                 and all(_is_integer(n, lowest) for n in value)):
             return tuple(int(n) for n in value)
         expected = f"{SEVERAL[kind]}, integers from {lowest} to {LARGEST}"
+    elif kind in UP_TO:
+        found = value if isinstance(value, (tuple, list)) else (value,)
+        if 0 < len(found) <= UP_TO[kind] and all(_is_integer(n, lowest) for n in found):
+            return tuple(int(n) for n in found)
+        expected = f"1 to {UP_TO[kind]} integers from {lowest} to {LARGEST}"
     elif kind == "bool":
         if isinstance(value, (bool, np.bool_)):
             return bool(value)

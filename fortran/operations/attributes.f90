@@ -29,6 +29,7 @@ module cnn_operations_attributes
       procedure :: get_integer
       procedure :: get_flag
       procedure :: get_integers
+      procedure :: get_list
       procedure :: get_real
       procedure :: check_known
       procedure, private :: find
@@ -143,6 +144,30 @@ contains
          call refuse(self, i, sides//", integers from "//to_text(lowest)//" to "//to_text(largest), error)
       end if
    end subroutine get_integers
+
+   !> A few integers, as many as there are
+   subroutine get_list(self, name, value, error, most)
+      !> The node's
+      class(attributes_type), intent(inout) :: self
+      !> Of the hyperparameter
+      character(len=*), intent(in) :: name
+      !> What was found
+      integer, allocatable, intent(out) :: value(:)
+      !> Missing, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      !> Most integers
+      integer, intent(in) :: most
+      integer :: i
+      call self%find(name, .false., i, error)
+      if (allocated(error)) return
+      associate (numbers => self%items(i)%numbers)
+         if (size(numbers) <= most .and. are_integers(numbers, size(numbers), 1)) then
+            allocate (value, source=nint(numbers))
+         else
+            call refuse(self, i, "1 to "//to_text(most)//" integers from 1 to "//to_text(largest), error)
+         end if
+      end associate
+   end subroutine get_list
 
    !> A finite number from 0 on
    subroutine get_real(self, name, value, error, default)

@@ -20,6 +20,8 @@ module cnn_operations_loops_table
       procedure(max_backward_), pointer, nopass :: max_backward => null()
       procedure(batch_norm_), pointer, nopass :: batch_norm => null()
       procedure(batch_norm_backward_), pointer, nopass :: batch_norm_backward => null()
+      procedure(row_norm_), pointer, nopass :: row_norm => null()
+      procedure(row_norm_backward_), pointer, nopass :: row_norm_backward => null()
       procedure(resample_), pointer, nopass :: resample => null(), resample_backward => null()
       procedure(absolute_), pointer, nopass :: absolute => null()
       procedure(cross_entropy_), pointer, nopass :: cross_entropy => null()
@@ -208,6 +210,44 @@ module cnn_operations_loops_table
          !> Gradient with respect to x, is overwritten
          type(tensor_type), intent(in) :: dx
       end subroutine batch_norm_backward_
+
+      subroutine row_norm_(x, weight, bias, form, eps, y)
+         import :: dp, tensor_type
+         implicit none
+         !> Rows of inner * columns numbers
+         type(tensor_type), intent(in) :: x
+         !> Factors (column, group), or empty
+         type(tensor_type), intent(in) :: weight
+         !> Shifts (column, group), or empty
+         type(tensor_type), intent(in) :: bias
+         !> inner, columns, groups
+         integer, intent(in) :: form(3)
+         !> Added to the variance
+         real(dp), intent(in) :: eps
+         !> As x, is overwritten
+         type(tensor_type), intent(in) :: y
+      end subroutine row_norm_
+
+      subroutine row_norm_backward_(x, weight, dy, form, eps, dweight, dbias, dx)
+         import :: dp, tensor_type
+         implicit none
+         !> Rows of inner * columns numbers
+         type(tensor_type), intent(in) :: x
+         !> Factors (column, group), or empty
+         type(tensor_type), intent(in) :: weight
+         !> Gradient with respect to the output
+         type(tensor_type), intent(in) :: dy
+         !> inner, columns, groups
+         integer, intent(in) :: form(3)
+         !> Added to the variance
+         real(dp), intent(in) :: eps
+         !> Gradient with respect to the factors, is overwritten; or empty
+         type(tensor_type), intent(in) :: dweight
+         !> Gradient with respect to the shifts, is overwritten; or empty
+         type(tensor_type), intent(in) :: dbias
+         !> Gradient with respect to x, is overwritten
+         type(tensor_type), intent(in) :: dx
+      end subroutine row_norm_backward_
 
       subroutine resample_(from, rule, amounts, to)
          import :: tensor_type

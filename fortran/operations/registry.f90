@@ -5,7 +5,7 @@ module cnn_operations_registry
    use cnn_core_kinds, only : dp
    use cnn_operations_joins, only : add_type, concat_type, flatten_type
    use cnn_operations_matmul, only : matmul_type
-   use cnn_operations_normalization, only : batch_norm2d_type
+   use cnn_operations_normalization, only : batch_norm2d_type, group_norm_type, layer_norm_type
    use cnn_operations_operation, only : operation_type
    use cnn_operations_pointwise, only : &
       & dropout_type, f_leaky_relu, f_sigmoid, f_silu, f_tanh, function_of_output_type, &
@@ -50,6 +50,10 @@ contains
          allocate (flatten_type :: operation)
        case ("global_avg_pool2d")
          allocate (global_avg_pool2d_type :: operation)
+       case ("group_norm")
+         allocate (group_norm_type :: operation)
+       case ("layer_norm")
+         allocate (layer_norm_type :: operation)
        case ("leaky_relu")
          allocate (operation, source=leaky_relu_type(number=f_leaky_relu, &
             & settings=[character(len=16) :: "negative_slope", ""], values=[0.01_dp, 0.0_dp]))

@@ -384,3 +384,60 @@ def test_logarithms(kernels: HostKernels, channels: int) -> None:
     y = np.empty(channels)
     kernels.launch("cnn_softmax_f64", 1, np.int64(1), np.zeros(channels), y, *i8(1, channels, 1))
     assert ulps(y, np.full(channels, -math.log(channels))) <= 1
+
+
+#: Numbers of a column, columns of a row, groups, rows: of layers, and of groups of channels
+ROWS = [(1, 37, 1, 6), (20, 3, 2, 8), (60, 1, 1, 5)]
+
+
+@looped("parts", [1, 4])
+@looped("form", ROWS)
+@looped("kind", KINDS)
+def test_rows_are_normalised_as_torchs(kernels: HostKernels, kind: str, form: tuple[int, int, int, int],
+                                       parts: int) -> None:
+    """Sums, statistics, output and all gradients, with factors and shifts and without."""
+    inner, columns, groups, rows = form
+    memory, wp, shape = Memory(), KINDS[kind], (rows//groups, groups, columns, inner)
+    x, dy = memory.put(5 + numbers(kind, shape, 1)), memory.put(numbers(kind, shape, 2))
+    weight, bias = (memory.put(numbers(kind, (groups, columns), seed)) for seed in (3, 4))
+    settings, length = i8(inner, columns, groups), inner*columns
+
+    def sums(order: int, means: np.ndarray | None, scales: np.ndarray | None, weighted: int) -> np.ndarray:
+        partial = memory.out((rows, parts), np.float64)
+        kernels.launch(f"cnn_row_sums_{kind}", 2, np.int64(partial.size), x, weight if weighted else None,
+                       dy if order > 2 else None, means, scales, partial, np.int64(parts), *settings,
+                       *i8(order, weighted))
+        return memory.put(partial.sum(axis=1))
+
+    first = sums(1, None, None, 0)
+    second = sums(2, first, None, 0)
+    means, scales = memory.out(rows, np.float64), memory.out(rows, np.float64)
+    kernels.launch(f"cnn_statistics_{kind}", 1, np.int64(rows), first, second, None, None, means, scales, *i8(1, 0),
+                   *np.array([length, 0.01, 0]))
+    memory.put(means)
+    for weighted in (1, 0):
+        z, w, b = wide(x), wide(weight), wide(bias)
+        variance, mean = torch.var_mean(z, (2, 3), correction=0, keepdim=True)
+        right = (z - mean)/(variance + 0.01).sqrt()
+        if weighted:
+            right = right*w[..., None] + b[..., None]
+        right.backward(torch.tensor(dy.astype(np.float64)))
+        y, dx = memory.out(shape, wp), memory.out(shape, wp)
+        factors = (weight, bias) if weighted else (None, None)
+        kernels.launch(f"cnn_row_normalize_{kind}", 2, np.int64(x.size), x, *factors, means, scales, y,
+                       *settings, *i8(weighted, weighted))
+        totals, along = (sums(order, means, scales, weighted) for order in (3, 4))
+        kernels.launch(f"cnn_row_normalize_backward_{kind}", 2, np.int64(x.size), x, factors[0], dy, means,
+                       scales, totals, along, dx, *settings, np.int64(weighted))
+        assert z.grad is not None
+        assert ulps(y, right, 4.0) <= (0.51 if kind == "f32" else 16)
+        assert ulps(dx, z.grad, 4.0) <= (0.51 if kind == "f32" else 16)
+        for order, parameter in ((6, w), (5, b)):
+            partial = memory.out((groups*columns, parts), np.float64)
+            kernels.launch(f"cnn_column_sums_{kind}", 2, np.int64(partial.size), x, dy, means, scales, partial,
+                           np.int64(parts), *settings, *i8(rows, order))
+            if weighted:
+                assert parameter.grad is not None
+                found = partial.sum(axis=1).reshape(groups, columns)
+                np.testing.assert_allclose(found, parameter.grad, rtol=0, atol=1e-12)
+    memory.check()

@@ -25,6 +25,7 @@ from tests.helpers.torch_graphs import (
     Evaluated,
     Everything,
     Mlp,
+    Normalised,
     Resized,
     Resnet,
     Segmenter,
@@ -38,7 +39,7 @@ OPTIMIZERS = {"sgd": {"momentum": 0.5}, "adam": {"optimizer": "adam", "weight_de
 NETWORKS: dict[type[nn.Module], dict[str, object]] = {
     Denoiser: {}, Unet: {}, Resnet: {"height": 12, "loss": "cross_entropy"}, Mlp: {"height": 12, "loss": "l1"},
     Segmenter: {"loss": "cross_entropy", "reduction": "sum"}, Everything: {}, Resized: {}, Evaluated: {}, Dropped: {},
-    Activations: {}}
+    Activations: {}, Normalised: {}}
 
 
 def rows() -> nn.Module:

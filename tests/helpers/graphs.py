@@ -24,6 +24,8 @@ from bridge.operations import (
     Dropout,
     Flatten,
     GlobalAvgPool2d,
+    GroupNorm,
+    LayerNorm,
     Linear,
     LogSoftmax,
     Matmul,
@@ -156,6 +158,8 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
     takes, pair = {"inputs": (one,)}, lambda low, high: tuple(int(n) for n in rng.integers(low, high, 2))
     flat: list[Operation] = [*(one(name, **takes) for one in OPERATIONS.values() if issubclass(one, Pointwise)),
                              Softmax(name, **takes), LogSoftmax(name, **takes),
+                             LayerNorm(name, shape[int(rng.integers(1, len(shape))):], 1e-2, bool(rng.integers(2)),
+                                       bool(rng.integers(2)), **takes),
                              Dropout(name, 0.4, **takes), Add(name, inputs=two), Matmul(name, inputs=two),
                              Linear(name, shape[-1], int(rng.integers(1, 9)), **takes)]
     if len(shape) != 4:
@@ -168,6 +172,7 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
         Conv2d(name, c, int(rng.integers(1, 7)), (3, 3), padding=(1, 1), **takes),
         BatchNorm2d(name, c, 1e-3, 0.3, bool(rng.integers(2)), **takes),
         BatchNorm2d(name, c, 1e-3, 0.3, True, False, **takes),
+        GroupNorm(name, groups, c, 1e-2, bool(rng.integers(2)), **takes),
         Concat(name, inputs=two), MaxPool2d(name, kernel, pair(1, 4), **takes),
         AvgPool2d(name, kernel, pair(1, 4), (1, 1), **takes), GlobalAvgPool2d(name, **takes), Flatten(name, **takes),
         UpsampleNearest2d(name, pair(1, 4), **takes),

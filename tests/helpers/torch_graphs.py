@@ -164,3 +164,23 @@ class Dropped(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.last(self.drop(self.first(x)))
+
+
+class Normalised(nn.Module):
+    """Each image by itself: groups of channels, single channels without factors, all of a row, and the whole image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, padding=1)
+        self.groups = nn.GroupNorm(2, 4, eps=0.01)
+        self.rows = nn.LayerNorm(10, eps=0.1, bias=False)
+        self.whole = nn.LayerNorm((4, 8, 10))
+        self.channels = nn.GroupNorm(4, 4, affine=False)
+        self.last = nn.Conv2d(4, 1, 3)
+        for norm in (self.groups, self.rows, self.whole):
+            nn.init.normal_(norm.weight)
+        nn.init.normal_(self.groups.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.rows(functional.relu(self.groups(self.first(x))))
+        return self.last(functional.layer_norm(self.channels(self.whole(x)), (8, 10)))

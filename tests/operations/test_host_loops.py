@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import bridge
 from benchmarks.frameworks import bridge_cpu
 from benchmarks.harness import data
 from benchmarks.harness.workloads import OperationPass
@@ -106,10 +107,11 @@ def test_maxima_are_torchs_to_the_bit(size: tuple[int, int], kernel: tuple[int, 
 SIZES = [(37, 41), (8, 50), (3, 5), (4, 4), (1, 33)]
 
 
-def passes_of(kind: str, options: dict[str, object], x: Array, dy: Array, monkeypatch: pytest.MonkeyPatch
-              ) -> tuple[Array, Array]:
+def passes_of(kind: str, options: dict[str, object], x: Array, dy: Array, monkeypatch: pytest.MonkeyPatch,
+              parameters: tuple[Array, ...] = ()) -> tuple[Array, Array]:
     """Output and gradient of the input."""
-    monkeypatch.setattr(data, "pass_operands", lambda _: {"x": [x], "dy": [dy], "mask": [dy], "parameters": []})
+    monkeypatch.setattr(data, "pass_operands", lambda _: {"x": [x], "dy": [dy], "mask": [dy],
+                                                          "parameters": list(parameters)})
     found = [bridge_cpu.operation("", OperationPass(kind, backward, (x.shape,), dy.shape, options=options,
                                                     dtype=x.dtype.name))() for backward in (False, True)]
     assert isinstance(found[0], np.ndarray) and isinstance(found[1], np.ndarray)
@@ -182,3 +184,42 @@ def test_probabilities_are_torchs(shape: tuple[int, ...], dtype: str, level: str
         (dx,) = torch.autograd.grad(y, inputs, torch.from_numpy(dy.astype("float64")))
         for one, right in ((found, y.detach().numpy()), (gradient, dx.numpy())):
             assert (np.abs(one - right) <= 40 * np.finfo(dtype).eps * np.abs(right).max()).all()
+
+
+@DTYPES
+@pytest.mark.parametrize(("shape", "groups", "affine"), [
+    ((3, 7, 5, 9), 0, True), ((40, 1300), 0, True), ((2, 2, 70, 90), 0, True), ((5, 4, 3), 0, False),
+    ((3, 6, 9, 5), 2, True), ((2, 12, 1, 1), 3, True), ((2, 2, 70, 90), 1, False), ((4, 12), 2, True),
+])
+def test_rows_are_normalised_as_torchs(shape: tuple[int, ...], groups: int, affine: bool, dtype: str, level: str,
+                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of short rows and of long ones, about a mean that is far from 0 where torch has the digits; gradients of factors
+    by a network."""
+    rng = np.random.default_rng(9)
+    x, dy = (rng.normal(offset, 1, shape).astype(dtype) for offset in (10 * (dtype == "float32"), 0))
+    last = shape[1:] if len(shape) > 2 else shape[-1:]
+    layer = (torch.nn.GroupNorm(groups, shape[1], affine=affine) if groups else
+             torch.nn.LayerNorm(last, elementwise_affine=affine)).double()
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
+    inputs = torch.from_numpy(x.astype("float64")).requires_grad_()
+    y = layer(inputs)
+    y.backward(torch.from_numpy(dy.astype("float64")))
+    options: dict[str, object] = {"num_groups": groups, "num_channels": shape[1], "affine": affine} if groups else {
+        "normalized_shape": last, "elementwise_affine": affine}
+    given = tuple(one.detach().numpy().astype(dtype) for one in layer.parameters())
+    found = passes_of("group_norm" if groups else "layer_norm", options, x, dy, monkeypatch, given)
+    assert inputs.grad is not None
+    wanted = [y.detach().numpy(), inputs.grad.numpy()]
+    if affine and len(shape) == 4:
+        wanted += [one.grad.numpy() for one in layer.parameters() if one.grad is not None]
+        # The gradient of the loss is 2 * (output - target)
+        target = (wanted[0] - dy / 2).astype(dtype)
+        module = torch.nn.Sequential(layer.to(getattr(torch, dtype)))
+        net = bridge.Network.from_torch(module, reduction="sum", example=shape)
+        net.forward(x)
+        net.loss(target)
+        net.backward()
+        found += tuple(net.gradients.values())
+    for one, right in zip(found, wanted, strict=True):
+        assert (np.abs(one - right) <= 40 * np.finfo(dtype).eps * np.abs(right).max()).all()

@@ -27,6 +27,8 @@ from bridge.operations import (
     Dropout,
     Flatten,
     GlobalAvgPool2d,
+    GroupNorm,
+    LayerNorm,
     Linear,
     LogSoftmax,
     Matmul,
@@ -61,6 +63,8 @@ CASES: dict[str, list[Operation]] = {
     "dropout": [Dropout("it", 0.4)],
     "flatten": [Flatten("it"), Linear("last", 1024, 3)],
     "global_avg_pool2d": [GlobalAvgPool2d("it")],
+    "group_norm": [GroupNorm("it", 2, 4)],
+    "layer_norm": [LayerNorm("it", (16, 16), 1e-3)],
     "linear": [Linear("it", 16, 5)],
     "log_softmax": [LogSoftmax("it")],
     "matmul": [Relu("other"), Matmul("it", inputs=("first", "other"))],
@@ -99,6 +103,13 @@ MISTAKES: dict[str, list[Mistake]] = {
                 lambda it, x, p: it.torch_forward([x[0].detach()], p) + x[0] - x[0].detach()],
     "flatten": [lambda it, x, p: x[0].transpose(2, 3).flatten(1)],
     "global_avg_pool2d": [lambda it, x, p: x[0][:, :, 1:].mean((2, 3), keepdim=True)],
+    "group_norm": [lambda it, x, p: _layer_norm(it, x[0].unflatten(1, (2, 2)), p, ones=True),
+                   lambda it, x, p: functional.group_norm(x[0], 1, p["weight"], p["bias"]),
+                   lambda it, x, p: _swapped(it.torch_forward([_swapped(x[0])], p))],
+    "layer_norm": [lambda it, x, p: _layer_norm(it, x[0], p, unbiased=True),
+                   lambda it, x, p: _layer_norm(it, x[0], p, constant=True),
+                   lambda it, x, p: _layer_norm(it, x[0], p, over=(3,)),
+                   lambda it, x, p: it.torch_forward(x, p | {"weight": p["weight"].mT})],
     "leaky_relu": [*POINTWISE, lambda it, x, p: functional.leaky_relu(x[0], 2 * it.negative_slope)],
     "linear": [lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].flip(0)}),
                lambda it, x, p: it.torch_forward([x[0].detach()], p) + 0 * x[0].sum()],
@@ -132,6 +143,22 @@ def _batch_norm(x: torch.Tensor, p: dict[str, torch.Tensor], *, unbiased: bool =
         mean, variance = mean.detach(), variance.detach()
     normal = (x - mean) / (variance + 1e-5).sqrt()
     return normal * p["weight"][None, :, None, None] + p["bias"][None, :, None, None]
+
+
+def _layer_norm(it: Any, x: torch.Tensor, p: dict[str, torch.Tensor], *, unbiased: bool = False,
+                constant: bool = False, over: tuple[int, ...] = (-2, -1), ones: bool = False) -> torch.Tensor:
+    mean, variance = x.mean(over, keepdim=True), x.var(over, unbiased=unbiased, keepdim=True)
+    if constant:
+        mean, variance = mean.detach(), variance.detach()
+    normal = (x - mean) / (variance + it.eps).sqrt()
+    if ones:
+        return normal.flatten(1, 2) * p["weight"][:, None, None] + p["bias"][:, None, None]
+    return normal * p["weight"] + p["bias"]
+
+
+def _swapped(x: torch.Tensor) -> torch.Tensor:
+    """Channels of the groups 0 0 1 1 as 0 1 0 1."""
+    return x[:, [0, 2, 1, 3]]
 
 
 def _even_max(it: MaxPool2d, x: torch.Tensor) -> torch.Tensor:
@@ -332,6 +359,10 @@ def test_no_graph(nodes: list[Operation], message: str) -> None:
     ([BatchNorm2d("a", 2, training=False)],
      "layer a (batch_norm2d): training 0 without running statistics, expected track_running_stats 1"),
     ([Dropout("a", 1.0)], "layer a (dropout): p 1.0, expected a number from 0 on, below 1"),
+    ([LayerNorm("a", (8,))], "layer a (layer_norm): input (2, 2, 8, 6), expected (8,) behind another axis"),
+    ([Flatten("a"), LayerNorm("b", (2, 96))],
+     "layer b (layer_norm): input (2, 96), expected (2, 96) behind another axis"),
+    ([GroupNorm("a", 1, 3)], "layer a (group_norm): input (2, 2, 8, 6), expected 3 channels"),
     ([BatchNorm2d("a", 3)], "layer a (batch_norm2d): input (2, 2, 8, 6), expected a shape (n, 3, h, w)"),
     ([MaxPool2d("a", (2, 2), (2, 2)), Add("b", inputs=("a", "input"))],
      "layer b (add): the shapes (2, 2, 4, 3) of a and (2, 2, 8, 6) of input, expected shapes that can be broadcast to "

@@ -97,6 +97,10 @@ class Calls(nn.Module):
     (lambda _, x, y: functional.interpolate(y, scale_factor=2, mode="bilinear", align_corners=True),
      "upsample_bilinear2d", {"scale_factor": [2, 2], "align_corners": 1}),
     (lambda _, x, y: torch.matmul(y, y.relu()), "matmul", {}),
+    (lambda _, x, y: functional.layer_norm(y, (10,), eps=0.5), "layer_norm",
+     {"normalized_shape": [10], "eps": 0.5, "elementwise_affine": 0, "bias": 0}),
+    (lambda _, x, y: functional.layer_norm(y, (1, 10, 10)), "layer_norm",
+     {"normalized_shape": [1, 10, 10], "eps": 1e-5, "elementwise_affine": 0, "bias": 0}),
     (lambda self, x, y: functional.dropout(y, 0.25, self.training), "dropout", {"p": 0.25}),
 ])
 def test_functions_are_operations(what: object, kind: str, found: dict[str, object]) -> None:
@@ -116,6 +120,7 @@ def test_what_is_refused() -> None:
         (lambda _, x, y: (y, x + y)[0], "the model's output is not what its last layer gives"),
         (lambda _, x, y: functional.max_pool2d(y, 2, ceil_mode=True), "ceil_mode True found, False is supported"),
         (lambda _, x, y: functional.adaptive_avg_pool2d(y, 2), "output_size 2 found, 1 is supported"),
+        (lambda self, x, y: functional.layer_norm(y, (3,), self.conv.weight[0, 0, 0]), "uses its tensor 'conv.weight'"),
         (lambda _, x, y: functional.pad(y, (1, 1), "circular"), "mode=circular, value=None, pad=(1, 1); supported are"),
         (lambda _, x, y: functional.pad(y, (1, 1), value=2.0), "value=2.0"),
         (lambda _, x, y: functional.pad(y, (1, -1)), "padding (1, -1, 0, 0) found, four integers from 0 on are"),

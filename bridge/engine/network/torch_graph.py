@@ -168,6 +168,8 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "dropout": lambda a: _nn().Dropout(a.p),
     "flatten": lambda a: _nn().Flatten(),
     "global_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(1),
+    "group_norm": lambda a: _nn().GroupNorm(a.num_groups, a.num_channels, a.eps, a.affine),
+    "layer_norm": lambda a: _nn().LayerNorm(a.normalized_shape, a.eps, a.elementwise_affine, a.bias),
     "linear": lambda a: _nn().Linear(a.in_features, a.out_features, a.bias),
     "log_softmax": lambda a: _nn().LogSoftmax(1),
     "max_pool2d": lambda a: _nn().MaxPool2d(a.kernel_size, a.stride, a.padding),

@@ -9,6 +9,7 @@ module cnn_cuda_operations_primitives
    use cnn_cuda_device_kernels, only : blocks_for, kernel_narrow
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_normalization, only : batch_norm, batch_norm_backward
+   use cnn_cuda_operations_row_norms, only : row_norm, row_norm_backward
    use cnn_cuda_operations_sums, only : most_rows, reserve_sums, sums_to_gradient
    implicit none
    private
@@ -63,6 +64,10 @@ contains
          call copy_channels(device, t(1), t(2), integers, t(2), error)
        case ("to_channels")
          call copy_channels(device, t(1), t(2), integers, t(1), error)
+       case ("row_norm")
+         call row_norm(device, t, integers, reals(1), error)
+       case ("row_norm_backward")
+         call row_norm_backward(device, t, integers, reals(1), error)
        case ("softmax", "softmax_backward")
          associate (axis => integers(1), extent => t(1)%extent)
             call launch(device, name, n/extent(axis), t, [product(int(extent(:axis - 1), i8)), &

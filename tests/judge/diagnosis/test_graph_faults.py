@@ -30,7 +30,7 @@ from bridge.operations import OPERATIONS
 from reference import pointwise
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Activations, Dropped, Evaluated, Everything, Resized, Segmenter
+from tests.helpers.torch_graphs import Activations, Dropped, Evaluated, Everything, Normalised, Resized, Segmenter
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +230,54 @@ OF_DROPOUT: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
 ]
 
 
+def by_groups(x: Tensor, groups: int = 2, unbiased: bool = False, inside: float = 0.01, outside: float = 0.0) -> Tensor:
+    """Without factors and shifts."""
+    rows = x.reshape(len(x), groups, -1)
+    variance = rows.var(2, unbiased=unbiased, keepdim=True)
+    return ((rows - rows.mean(2, keepdim=True)) / ((variance + inside).sqrt() + outside)).reshape(x.shape)
+
+
+def scaled(t: Tensors, normal: Tensor) -> Tensor:
+    return normal * t["weights/groups/weight"][:, None, None] + t["weights/groups/bias"][:, None, None]
+
+
+def of_rows(t: Tensors, over: tuple[int, ...] = (3,), constant: bool = False) -> Callable[[Tensor], Tensor]:
+    """What the layer "rows" is, over other axes, or with statistics that gradients do not go through."""
+
+    def norm(x: Tensor) -> Tensor:
+        mean, variance = x.mean(over, keepdim=True), x.var(over, unbiased=False, keepdim=True)
+        if constant:
+            mean, variance = mean.detach(), variance.detach()
+        return (x - mean) / (variance + 0.1).sqrt() * t["weights/rows/weight"]
+    return norm
+
+
+#: The same of normalisations of each image by itself
+OF_ROWS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], unbiased=True)), "variance divided by n - 1"),
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], inside=0, outside=0.01)),
+     "eps outside the root"),
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], inside=1e-5)), "eps = 1e-05"),
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], 1)), "1 groups"),
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], 4)), "4 groups"),
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"][:, [0, 2, 1, 3]])[:, [0, 2, 1, 3]]),
+     "each group of channels that lie as many apart as there are groups"),
+    ("forward/groups", lambda t: by_groups(t["forward/first"]) * t["weights/groups/weight"][:, None, None], "no bias"),
+    ("grads/groups/weight", lambda t: (t["grads/groups/output"] * t["forward/first"]).sum((0, 2, 3)),
+     "the gradient of the weight is of the input, not the normalised one"),
+    ("forward/rows", lambda t: of_rows(t, (2, 3))(t["forward/relu"]), "over the axes 2, 3 of 4"),
+    ("forward/rows", lambda t: of_rows(t, (1,))(t["forward/relu"]), "over the axes 1 of 4"),
+    ("grads/relu/output", lambda t: gradient(of_rows(t, constant=True), t["grads/rows/output"], t["forward/relu"]),
+     "the gradient takes mean and variance for constant"),
+    ("grads/relu/output", lambda t: gradient(of_rows(t, (2,)), t["grads/rows/output"], t["forward/relu"]),
+     "over the axes 2 of 4"),
+    ("grads/relu/output", lambda t: gradient(lambda x: functional.layer_norm(x, (10,), eps=0.1), t["grads/rows/output"],
+                                             t["forward/relu"]), "the gradient of the input without the weight"),
+    ("forward/layer_norm", lambda t: functional.layer_norm(t["forward/channels"], (4, 8, 10)),
+     "over the axes 1, 2, 3 of 4"),
+]
+
+
 def of_functions() -> list[tuple[str, Callable[[Tensors], Tensor], str]]:
     """The same of every function of each number, but ReLUs, whose mistakes are tests of their own."""
     found: list[tuple[str, Callable[[Tensors], Tensor], str]] = []
@@ -281,7 +329,7 @@ def test_mistakes_of_operations_are_named(
 
 @pytest.mark.parametrize(("network", "height", "width", "mistakes"), [
     (Segmenter, 4, 5, OF_CLASSES), (Resized, 8, 10, OF_SIZES), (Evaluated, 8, 10, OF_STATE),
-    (Dropped, 8, 10, OF_DROPOUT), (Activations, 8, 10, of_functions()),
+    (Dropped, 8, 10, OF_DROPOUT), (Normalised, 8, 10, OF_ROWS), (Activations, 8, 10, of_functions()),
 ], ids=lambda one: getattr(one, "__name__", ""))
 def test_mistakes_of_further_operations_are_named(
     network: type[nn.Module], height: int, width: int, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]],
