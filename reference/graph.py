@@ -50,6 +50,28 @@ class Matmul(nn.Module):
         return one @ other
 
 
+class Reshape(nn.Module):
+    """The numbers of each image in another shape."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(x.shape[0], *self.shape)
+
+
+class Transpose(nn.Module):
+    """Two dimensions exchanged."""
+
+    def __init__(self, dim0: int, dim1: int) -> None:
+        super().__init__()
+        self.dims = dim0, dim1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(*self.dims)
+
+
 class MaskedDropout(nn.Module):
     """A dropout whose mask is given: 0 and 1, of the input's shape."""
 
@@ -139,6 +161,8 @@ class _Reader:
         self._layers: list[tuple[str, nn.Module]] = []
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._used: set[str] = set()
+        self._shapes: set[fx.Node] = set()
+        self._batches: set[fx.Node] = set()
 
     def read(self, graph: fx.Graph) -> Layers:
         for node in graph.nodes:
@@ -150,9 +174,19 @@ class _Reader:
                 self._check_output(node)
             elif node.op == "get_attr":
                 raise InputError(f"the model uses its tensor '{node.target}' outside of a layer{_line(node)}")
-            else:
+            elif not self._asks_for_size(node):
                 self._call(node)
         return Layers(self._layers, self._inputs)
+
+    def _asks_for_size(self, node: fx.Node) -> bool:
+        """Whether it is a shape, or the number of images in one; to reshape, the latter is what is left."""
+        asked, *rest = node.args or (None,)
+        if (node.target, rest) in ((getattr, ["shape"]), ("size", [])):
+            self._shapes.add(node)
+        elif (node.target, rest) == ("size", [0]) or (node.target is operator.getitem and rest == [0]
+                                                      and asked in self._shapes):
+            self._batches.add(node)
+        return node in self._shapes or node in self._batches
 
     def _check_output(self, node: fx.Node) -> None:
         (found,) = node.args
@@ -162,7 +196,7 @@ class _Reader:
             raise InputError("the model's output is not what its last layer gives: supported is one tensor")
 
     def _call(self, node: fx.Node) -> None:
-        layer, inputs = self._module(node) if node.op == "call_module" else _function(node)
+        layer, inputs = self._module(node) if node.op == "call_module" else _function(node, self._batches)
         if isinstance(layer, nn.Identity) or (isinstance(layer, nn.Dropout) and not (layer.training and layer.p)):
             self._names[node] = self._names[inputs[0]]
             return
@@ -186,15 +220,17 @@ class _Reader:
         return layer, _nodes(node, [*node.args, *node.kwargs.values()])
 
 
-def _function(node: fx.Node) -> tuple[nn.Module, list[fx.Node]]:
-    """A function or method of torch as a layer."""
+def _function(node: fx.Node, batches: set[fx.Node]) -> tuple[nn.Module, list[fx.Node]]:
+    """A function or method of torch as a layer; numbers of images are -1 to it."""
     target = node.target if node.op == "call_function" else getattr(torch.Tensor, str(node.target), None)
     make = _FUNCTIONS.get(target)
     if make is None:
         called = getattr(target, "__name__", node.target)
         raise InputError(f"the model calls {called}{_line(node)}, which is no operation of exchange files")
     try:
-        layer, given = make(*node.args, **node.kwargs)
+        given_args: Any = fx.node.map_arg((node.args, node.kwargs), lambda at: -1 if at in batches else at)
+        args, kwargs = given_args
+        layer, given = make(*args, **kwargs)
     except TypeError as error:
         raise InputError(f"the model calls {node.name} with other arguments than supported{_line(node)}: "
                          f"{one_line(error)}") from None
@@ -311,6 +347,19 @@ def _flatten(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     return "flatten", {}
 
 
+def _reshape(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    shape = layer.shape if isinstance(layer, Reshape) else tuple(layer.unflattened_size)
+    # How many dimensions there are is not known here: the last of two is what is usual
+    if getattr(layer, "dim", 1) not in (1, -1) or not 1 <= len(shape) <= 3:
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): {getattr(layer, 'dim', 1)} to {shape} found, "
+                         "dimension 1 to one of up to three is supported")
+    return "reshape", {"shape": list(shape)}
+
+
+def _transpose(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "transpose", {"dim0": layer.dims[0], "dim1": layer.dims[1]}
+
+
 def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     if layer.mode not in ("nearest", "bilinear"):
         _only(name, layer, mode="nearest or bilinear")
@@ -370,6 +419,9 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.LayerNorm: _layer_norm,
     nn.GroupNorm: _group_norm,
     nn.Flatten: _flatten,
+    nn.Unflatten: _reshape,
+    Reshape: _reshape,
+    Transpose: _transpose,
     Add: lambda *_: ("add", {}),
     Concat: lambda *_: ("concat", {}),
     Matmul: lambda *_: ("matmul", {}),
@@ -392,6 +444,18 @@ def _cat(tensors: Any, dim: int = 0) -> Made:
 
 def _flattened(x: Any, start_dim: int = 0, end_dim: int = -1) -> Made:
     return nn.Flatten(start_dim, end_dim), [x]
+
+
+def _reshaped(x: Any, *sizes: Any, shape: Any = ()) -> Made:
+    sizes = tuple(shape or sizes)
+    batch, *rest = sizes[0] if isinstance(sizes[0], (tuple, list)) else sizes
+    if not all(isinstance(one, int) for one in (batch, *rest)):
+        raise TypeError(f"shape={sizes}, numbers are supported, and for the first the number of images")
+    return Reshape(tuple(rest)), [x]
+
+
+def _exchanged(x: Any, dim0: int, dim1: int) -> Made:
+    return Transpose(dim0, dim1), [x]
 
 
 def _probabilities(layer: type[nn.Module]) -> Callable[..., Made]:
@@ -441,6 +505,9 @@ _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     functional.interpolate: _interpolated, functional.pad: _padded,
     functional.dropout: _dropped,
     functional.layer_norm: _by_rows,
+    torch.reshape: _reshaped, torch.Tensor.reshape: _reshaped, torch.Tensor.view: _reshaped,
+    **dict.fromkeys((torch.unflatten, torch.Tensor.unflatten), lambda x, dim, sizes: (nn.Unflatten(dim, sizes), [x])),
+    **dict.fromkeys((torch.transpose, torch.Tensor.transpose, torch.swapaxes, torch.Tensor.swapaxes), _exchanged),
     torch.flatten: _flattened, torch.Tensor.flatten: _flattened,
     functional.max_pool2d: lambda x, *args, **options: (nn.MaxPool2d(*args, **options), [x]),
     functional.avg_pool2d: lambda x, *args, **options: (nn.AvgPool2d(*args, **options), [x]),

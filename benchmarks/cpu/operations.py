@@ -75,6 +75,8 @@ def cases(quick: bool) -> list[Case]:
             ("dropout", ("xmy", "mdg"), {"p": 0.5}), ("batch_norm2d", ("xxy", "xxddg"), {"num_features": large[1]}),
             ("group_norm", ("xxy", "xxddg"), {"num_groups": 2, "num_channels": large[1]}),
             ("global_avg_pool2d", ("xy", "dg"), {}))),
+        *(Case("transpose", ("xy", "dg"), (large,), {"dim0": one, "dim1": other}, f"{one}, {other}")
+          for one, other in ((1, 2), (1, 3), (2, 3))),
         Case("layer_norm", ("xxy", "xxddg"), (words,), {"normalized_shape": words[-1:]}),
         Case("add", ("xy", "dg"), (large, large)),
         Case("add", ("xy", "dg"), (large, (1, large[1], 1, 1)), note="of channels"),

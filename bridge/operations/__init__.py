@@ -9,6 +9,7 @@ from bridge.operations.operation import Operation as Operation
 from bridge.operations.pointwise import Dropout, LeakyRelu, Relu, Sigmoid, Silu, Tanh
 from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
+from bridge.operations.rearrangement import Reshape, Transpose
 from bridge.operations.resizing import (
     ReflectionPad2d,
     ReplicationPad2d,
@@ -20,6 +21,6 @@ from bridge.operations.softmax import LogSoftmax, Softmax
 
 OPERATIONS: dict[str, type[Operation]] = {one.kind: one for one in (
     Add, AvgPool2d, BatchNorm2d, Concat, Conv2d, ConvTranspose2d, Dropout, Flatten, GlobalAvgPool2d, GroupNorm,
-    LayerNorm, LeakyRelu, Linear, LogSoftmax, Matmul, MaxPool2d, ReflectionPad2d, Relu, ReplicationPad2d, Sigmoid, Silu,
-    Softmax, Tanh, UpsampleBilinear2d, UpsampleNearest2d, ZeroPad2d,
+    LayerNorm, LeakyRelu, Linear, LogSoftmax, Matmul, MaxPool2d, ReflectionPad2d, Relu, ReplicationPad2d, Reshape,
+    Sigmoid, Silu, Softmax, Tanh, Transpose, UpsampleBilinear2d, UpsampleNearest2d, ZeroPad2d,
 )}

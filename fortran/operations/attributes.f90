@@ -56,7 +56,7 @@ contains
       end do
    end function attributes_from
 
-   !> Numbers with commas between them; what is none is -1, which no hyperparameter may be
+   !> Numbers with commas between them; what is none is a number that no hyperparameter may be
    function numbers_of(text) result(numbers)
       !> One or more
       character(len=*), intent(in) :: text
@@ -64,7 +64,7 @@ contains
       integer :: i, stat
       allocate (numbers(count([(text(i:i) == ",", i=1, len(text))]) + 1))
       read (text, *, iostat=stat) numbers
-      if (stat /= 0) numbers = -1.0_dp
+      if (stat /= 0) numbers = -huge(numbers)
    end function numbers_of
 
    !> An integer from 1 to 65536
@@ -146,7 +146,7 @@ contains
    end subroutine get_integers
 
    !> A few integers, as many as there are
-   subroutine get_list(self, name, value, error, most)
+   subroutine get_list(self, name, value, error, most, lowest, highest)
       !> The node's
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
@@ -157,14 +157,25 @@ contains
       type(error_type), allocatable, intent(out) :: error
       !> Most integers
       integer, intent(in) :: most
-      integer :: i
+      !> The smallest value that is allowed; 1
+      integer, intent(in), optional :: lowest
+      !> The largest; 65536
+      integer, intent(in), optional :: highest
+      character(len=:), allocatable :: integers
+      integer :: i, first, last
+      first = 1
+      if (present(lowest)) first = lowest
+      last = largest
+      if (present(highest)) last = highest
       call self%find(name, .false., i, error)
       if (allocated(error)) return
       associate (numbers => self%items(i)%numbers)
-         if (size(numbers) <= most .and. are_integers(numbers, size(numbers), 1)) then
+         if (size(numbers) <= most .and. all(numbers <= last) .and. are_integers(numbers, size(numbers), first)) then
             allocate (value, source=nint(numbers))
          else
-            call refuse(self, i, "1 to "//to_text(most)//" integers from 1 to "//to_text(largest), error)
+            integers = "1 to "//to_text(most)//" integers"
+            if (most == 1) integers = "an integer"
+            call refuse(self, i, integers//" from "//to_text(first)//" to "//to_text(last), error)
          end if
       end associate
    end subroutine get_list

@@ -23,6 +23,7 @@ module cnn_operations_loops_table
       procedure(row_norm_), pointer, nopass :: row_norm => null()
       procedure(row_norm_backward_), pointer, nopass :: row_norm_backward => null()
       procedure(resample_), pointer, nopass :: resample => null(), resample_backward => null()
+      procedure(transpose_), pointer, nopass :: transpose => null()
       procedure(absolute_), pointer, nopass :: absolute => null()
       procedure(cross_entropy_), pointer, nopass :: cross_entropy => null()
    end type loops_type
@@ -261,6 +262,17 @@ module cnn_operations_loops_table
          !> The output, or the gradient with respect to the images; is overwritten
          type(tensor_type), intent(in) :: to
       end subroutine resample_
+
+      subroutine transpose_(from, axes, to)
+         import :: tensor_type
+         implicit none
+         !> What is read
+         type(tensor_type), intent(in) :: from
+         !> Those that are exchanged, in Fortran order, the smaller first
+         integer, intent(in) :: axes(2)
+         !> What is written
+         type(tensor_type), intent(in) :: to
+      end subroutine transpose_
 
       subroutine absolute_(y, t, scale, dy, loss)
          import :: dp, tensor_type

@@ -110,6 +110,8 @@ contains
          call loops%sum_to(t(1), t(2))
        case ("to_channels")
          call loops%to_channels(t(1), i(1), i(2), t(2))
+       case ("transpose")
+         call loops%transpose(t(1), i(1:2), t(2))
        case default
          known = .false.
       end select

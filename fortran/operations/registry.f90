@@ -12,6 +12,7 @@ module cnn_operations_registry
       & function_type, leaky_relu_type, relu_type
    use cnn_operations_pooling, only : avg_pool2d_type, global_avg_pool2d_type, max_pool2d_type
    use cnn_operations_products, only : conv2d_type, conv_transpose2d_type, linear_type
+   use cnn_operations_rearrangement, only : reshape_type, transpose_type
    use cnn_operations_resizing, only : pad2d_type, reflected, replicated, upsample2d_type, zeros
    use cnn_operations_softmax, only : softmax_type
    implicit none
@@ -71,6 +72,8 @@ contains
          allocate (relu_type :: operation)
        case ("replication_pad2d")
          allocate (operation, source=pad2d_type(mode=replicated))
+       case ("reshape")
+         allocate (reshape_type :: operation)
        case ("sigmoid")
          allocate (operation, source=function_of_output_type(number=f_sigmoid))
        case ("silu")
@@ -79,6 +82,8 @@ contains
          allocate (softmax_type :: operation)
        case ("tanh")
          allocate (operation, source=function_of_output_type(number=f_tanh))
+       case ("transpose")
+         allocate (transpose_type :: operation)
        case ("upsample_bilinear2d")
          allocate (operation, source=upsample2d_type(is_linear=.true.))
        case ("upsample_nearest2d")

@@ -441,3 +441,24 @@ def test_rows_are_normalised_as_torchs(kernels: HostKernels, kind: str, form: tu
                 found = partial.sum(axis=1).reshape(groups, columns)
                 np.testing.assert_allclose(found, parameter.grad, rtol=0, atol=1e-12)
     memory.check()
+
+
+@looped("axes", [(2, 3), (1, 3), (1, 2)])
+@looped("kind", KINDS)
+def test_dimensions_are_exchanged(kernels: HostKernels, kind: str, axes: tuple[int, int]) -> None:
+    """And divided: the latter with 0 for a stride, as a number that stands for all."""
+    memory, shape = Memory(), (2, 3, 4, 5)
+    x = memory.put(numbers(kind, shape, 1))
+    steps = [math.prod(shape[i + 1:]) for i in range(4)]
+    steps[axes[0]], steps[axes[1]] = steps[axes[1]], steps[axes[0]]
+    right = np.swapaxes(x, *axes)
+    y = memory.out(right.shape, x.dtype)
+    kernels.launch(f"cnn_gather_{kind}", 2, np.int64(y.size), x, y, *i8(*right.shape[:0:-1], *steps[::-1]),
+                   np.float64(1))
+    np.testing.assert_array_equal(y, right)
+    mean = memory.put(numbers(kind, (2, 1, 4, 1), 2))
+    z = memory.out(shape, x.dtype)
+    kernels.launch(f"cnn_gather_{kind}", 2, np.int64(z.size), mean, z, *i8(*shape[:0:-1]), *strides(mean.shape, shape),
+                   np.float64(3))
+    assert ulps(z, np.broadcast_to(mean.astype(float)/3, shape)) <= 0.5
+    memory.check()

@@ -20,6 +20,7 @@ from tests.helpers.cuda.children import environment
 from tests.helpers.loops import looped
 from tests.helpers.torch_graphs import (
     Activations,
+    Attention,
     Denoiser,
     Dropped,
     Evaluated,
@@ -39,7 +40,7 @@ OPTIMIZERS = {"sgd": {"momentum": 0.5}, "adam": {"optimizer": "adam", "weight_de
 NETWORKS: dict[type[nn.Module], dict[str, object]] = {
     Denoiser: {}, Unet: {}, Resnet: {"height": 12, "loss": "cross_entropy"}, Mlp: {"height": 12, "loss": "l1"},
     Segmenter: {"loss": "cross_entropy", "reduction": "sum"}, Everything: {}, Resized: {}, Evaluated: {}, Dropped: {},
-    Activations: {}, Normalised: {}}
+    Activations: {}, Normalised: {}, Attention: {}}
 
 
 def rows() -> nn.Module:

@@ -34,7 +34,9 @@ from bridge.operations import (
     ReflectionPad2d,
     Relu,
     ReplicationPad2d,
+    Reshape,
     Softmax,
+    Transpose,
     UpsampleBilinear2d,
     UpsampleNearest2d,
     ZeroPad2d,
@@ -160,6 +162,8 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
                              Softmax(name, **takes), LogSoftmax(name, **takes),
                              LayerNorm(name, shape[int(rng.integers(1, len(shape))):], 1e-2, bool(rng.integers(2)),
                                        bool(rng.integers(2)), **takes),
+                             Reshape(name, ((-1, shape[-1]), (-1,), (1, -1))[int(rng.integers(3))], **takes),
+                             Transpose(name, int(rng.integers(1, len(shape))), -1, **takes),
                              Dropout(name, 0.4, **takes), Add(name, inputs=two), Matmul(name, inputs=two),
                              Linear(name, shape[-1], int(rng.integers(1, 9)), **takes)]
     if len(shape) != 4:

@@ -184,3 +184,22 @@ class Normalised(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.rows(functional.relu(self.groups(self.first(x))))
         return self.last(functional.layer_norm(self.channels(self.whole(x)), (8, 10)))
+
+
+class Attention(nn.Module):
+    """One head over the pixels of patches, in rows of 4; keys and queries have 4 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, 4, 2, stride=2)
+        self.norm = nn.LayerNorm(4)
+        self.query, self.key, self.value = (nn.Linear(4, 4) for _ in range(3))
+        self.back = nn.Unflatten(1, (4, -1, 4))
+        self.last = nn.Conv2d(4, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        patches = self.patches(x)
+        words = self.norm(patches.view(patches.size(0), 4, -1).transpose(1, 2))
+        scores = self.query(words) @ self.key(words).transpose(-2, -1)
+        found = scores.transpose(1, 2).softmax(1).transpose(1, 2) @ self.value(words)
+        return self.last(self.back((words + found).transpose(1, 2).flatten(1)).transpose(1, 3).transpose(1, 3))

@@ -101,6 +101,12 @@ class Calls(nn.Module):
      {"normalized_shape": [10], "eps": 0.5, "elementwise_affine": 0, "bias": 0}),
     (lambda _, x, y: functional.layer_norm(y, (1, 10, 10)), "layer_norm",
      {"normalized_shape": [1, 10, 10], "eps": 1e-5, "elementwise_affine": 0, "bias": 0}),
+    (lambda _, x, y: y.view(y.size(0), -1), "reshape", {"shape": [-1]}),
+    (lambda _, x, y: torch.reshape(y, (y.shape[0], 5, -1)), "reshape", {"shape": [5, -1]}),
+    (lambda _, x, y: y.reshape(-1, 4, 5, 5), "reshape", {"shape": [4, 5, 5]}),
+    (lambda _, x, y: y.flatten(1).unflatten(1, (4, -1)), "reshape", {"shape": [4, -1]}),
+    (lambda _, x, y: y.transpose(1, -1), "transpose", {"dim0": 1, "dim1": -1}),
+    (lambda _, x, y: torch.swapaxes(y, 2, 3), "transpose", {"dim0": 2, "dim1": 3}),
     (lambda self, x, y: functional.dropout(y, 0.25, self.training), "dropout", {"p": 0.25}),
 ])
 def test_functions_are_operations(what: object, kind: str, found: dict[str, object]) -> None:
@@ -121,6 +127,9 @@ def test_what_is_refused() -> None:
         (lambda _, x, y: functional.max_pool2d(y, 2, ceil_mode=True), "ceil_mode True found, False is supported"),
         (lambda _, x, y: functional.adaptive_avg_pool2d(y, 2), "output_size 2 found, 1 is supported"),
         (lambda self, x, y: functional.layer_norm(y, (3,), self.conv.weight[0, 0, 0]), "uses its tensor 'conv.weight'"),
+        (lambda _, x, y: y.reshape(y.size(0), y.size(1), -1), "the model calls size"),
+        (lambda _, x, y: y.view(4, -1), "do not give what the model gives"),
+        (lambda _, x, y: y.unflatten(2, (2, -1)), "2 to (2, -1) found, dimension 1 to one of up to three is supported"),
         (lambda _, x, y: functional.pad(y, (1, 1), "circular"), "mode=circular, value=None, pad=(1, 1); supported are"),
         (lambda _, x, y: functional.pad(y, (1, 1), value=2.0), "value=2.0"),
         (lambda _, x, y: functional.pad(y, (1, -1)), "padding (1, -1, 0, 0) found, four integers from 0 on are"),

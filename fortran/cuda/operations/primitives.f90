@@ -75,10 +75,30 @@ contains
          end associate
        case ("sum_to")
          call sum_to(device, t(1), t(2), 1.0_dp, error)
+       case ("transpose")
+         call exchange(device, t(1), t(2), integers, error)
        case default
          call launch(device, name, n, t, int(integers, i8), reals, error)
       end select
    end subroutine compute
+
+   !> y is x with two axes exchanged
+   subroutine exchange(device, x, y, axes, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(in) :: device
+      !> What is read, *device*
+      type(tensor_type), intent(in) :: x
+      !> What is written, *device*
+      type(tensor_type), intent(in) :: y
+      !> In Fortran order
+      integer, intent(in) :: axes(2)
+      !> A kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      integer(i8) :: strides(4)
+      strides = strides_in(x, x)
+      strides(axes) = strides(axes([2, 1]))
+      call launch(device, "gather", y%count(), [x, y], [int(y%extent(:3), i8), strides], [1.0_dp], error)
+   end subroutine exchange
 
    !> Queue a kernel with a thread for each of n elements
    subroutine launch(device, name, n, t, integers, reals, error)

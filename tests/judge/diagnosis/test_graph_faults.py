@@ -30,7 +30,16 @@ from bridge.operations import OPERATIONS
 from reference import pointwise
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Activations, Dropped, Evaluated, Everything, Normalised, Resized, Segmenter
+from tests.helpers.torch_graphs import (
+    Activations,
+    Attention,
+    Dropped,
+    Evaluated,
+    Everything,
+    Normalised,
+    Resized,
+    Segmenter,
+)
 
 
 @pytest.fixture(scope="module")
@@ -278,6 +287,19 @@ OF_ROWS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
 ]
 
 
+#: The same of numbers in another order
+OF_ORDER: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/view", lambda t: t["forward/patches"].permute(0, 3, 2, 1).reshape(2, 16, 4).mT,
+     "reshaped in column-major order"),
+    ("forward/transpose", lambda t: t["forward/view"].reshape(2, 16, 4),
+     "another shape, and the numbers in the same order"),
+    ("grads/view/output", lambda t: t["grads/transpose/output"].reshape(2, 4, 16),
+     "another shape, and the numbers in the same order"),
+    ("forward/transpose_5", lambda t: t["forward/back"].transpose(1, 2), "dimensions 1 and 2 exchanged"),
+    ("grads/back/output", lambda t: t["grads/transpose_5/output"].mT, "dimensions 2 and 3 exchanged"),
+]
+
+
 def of_functions() -> list[tuple[str, Callable[[Tensors], Tensor], str]]:
     """The same of every function of each number, but ReLUs, whose mistakes are tests of their own."""
     found: list[tuple[str, Callable[[Tensors], Tensor], str]] = []
@@ -329,7 +351,8 @@ def test_mistakes_of_operations_are_named(
 
 @pytest.mark.parametrize(("network", "height", "width", "mistakes"), [
     (Segmenter, 4, 5, OF_CLASSES), (Resized, 8, 10, OF_SIZES), (Evaluated, 8, 10, OF_STATE),
-    (Dropped, 8, 10, OF_DROPOUT), (Normalised, 8, 10, OF_ROWS), (Activations, 8, 10, of_functions()),
+    (Dropped, 8, 10, OF_DROPOUT), (Normalised, 8, 10, OF_ROWS), (Attention, 8, 8, OF_ORDER),
+    (Activations, 8, 10, of_functions()),
 ], ids=lambda one: getattr(one, "__name__", ""))
 def test_mistakes_of_further_operations_are_named(
     network: type[nn.Module], height: int, width: int, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]],

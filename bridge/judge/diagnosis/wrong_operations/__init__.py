@@ -15,6 +15,7 @@ from bridge.judge.diagnosis.wrong_operations.normalization import batch_norm, gr
 from bridge.judge.diagnosis.wrong_operations.pointwise import dropout, leaky_relu, pointwise, sigmoid, silu, tanh
 from bridge.judge.diagnosis.wrong_operations.pooling import avg_pool, max_pool
 from bridge.judge.diagnosis.wrong_operations.products import conv_transpose, linear, matmul
+from bridge.judge.diagnosis.wrong_operations.rearrangement import reshape, transpose
 from bridge.judge.diagnosis.wrong_operations.resizing import padding, upsample
 from bridge.judge.diagnosis.wrong_operations.softmax import over_channels
 from bridge.operations import OPERATIONS
@@ -25,12 +26,12 @@ from bridge.operations.pointwise import Pointwise
 _WRONG: dict[str, Callable[[Any], Wrong]] = {
     **{kind: pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise) and kind != "relu"},
     "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm, "concat": concat,
-    "conv_transpose2d": conv_transpose, "dropout": dropout, "flatten": flatten, "group_norm": group_norm,
-    "layer_norm": layer_norm, "leaky_relu": leaky_relu, "linear": linear, "log_softmax": over_channels,
-    "matmul": matmul, "max_pool2d": max_pool,
-    "reflection_pad2d": padding, "replication_pad2d": padding, "sigmoid": sigmoid, "silu": silu,
-    "softmax": over_channels, "tanh": tanh, "upsample_bilinear2d": upsample, "upsample_nearest2d": upsample,
-    "zero_pad2d": padding,
+    "conv_transpose2d": conv_transpose, "dropout": dropout, "flatten": flatten,
+    "group_norm": group_norm, "layer_norm": layer_norm, "leaky_relu": leaky_relu, "linear": linear,
+    "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool,
+    "reflection_pad2d": padding, "replication_pad2d": padding, "reshape": reshape, "sigmoid": sigmoid, "silu": silu,
+    "softmax": over_channels, "tanh": tanh, "transpose": transpose,
+    "upsample_bilinear2d": upsample, "upsample_nearest2d": upsample, "zero_pad2d": padding,
 }
 
 

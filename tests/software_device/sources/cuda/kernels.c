@@ -369,6 +369,19 @@ static int normalize_backward(const struct launch *l, struct range *r)
    return n;
 }
 
+// (n, x, y, three extents of y, four strides of x, divisor)
+static int gather(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t image = v[3].i * v[4].i * v[5].i;
+   if (v[0].i < 1 || image < 1 || v[0].i % image || !flat(l)) return refuse(l, "no whole images, or a grid that is not flat");
+   const int64_t extents[4] = {v[3].i, v[4].i, v[5].i, v[0].i / image};
+   put(r, &n, v[1].p, reach(extents, v + 6), value_bytes(l), false);
+   put(r, &n, v[2].p, v[0].i, value_bytes(l), true);
+   return n;
+}
+
 // Numbers of a row, from where the arguments (inner, columns, groups) are
 static int64_t row_of(const union value *form)
 {
@@ -478,6 +491,7 @@ static const struct kernel kernels[] = {
    BOTH("copy_rows", "ippiiiii", copy_rows),
    BOTH("cross_entropy", "ippppiid", loss),
    BOTH("dropout", "ipppd", elements),
+   BOTH("gather", "ippiiiiiiid", gather),
    BOTH("l1", "ippppd", loss),
    BOTH("matmul", "ipppiiiiiiiii", matmul),
    BOTH("max_pool", "ippiiiiiiiiii", windows),
