@@ -72,6 +72,20 @@ class Transpose(nn.Module):
         return x.transpose(*self.dims)
 
 
+class Reduce(nn.Module):
+    """One number of all along some dimensions: what a method of tensors gives, or of two things the first."""
+
+    def __init__(self, kind: str, dim: tuple[int, ...], keepdim: bool) -> None:
+        super().__init__()
+        self.kind, self.dim, self.keepdim = kind, dim, keepdim
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        method = getattr(x, self.kind)
+        found: torch.Tensor = (method(self.dim[0], self.keepdim).values if self.kind in ("max", "min") else
+                               method(self.dim, self.keepdim))
+        return found
+
+
 class MaskedDropout(nn.Module):
     """A dropout whose mask is given: 0 and 1, of the input's shape."""
 
@@ -163,6 +177,7 @@ class _Reader:
         self._used: set[str] = set()
         self._shapes: set[fx.Node] = set()
         self._batches: set[fx.Node] = set()
+        self._pairs: set[fx.Node] = set()
 
     def read(self, graph: fx.Graph) -> Layers:
         for node in graph.nodes:
@@ -174,9 +189,17 @@ class _Reader:
                 self._check_output(node)
             elif node.op == "get_attr":
                 raise InputError(f"the model uses its tensor '{node.target}' outside of a layer{_line(node)}")
+            elif self._is_values(node):
+                self._names[node] = self._names[node.args[0]]
             elif not self._asks_for_size(node):
                 self._call(node)
         return Layers(self._layers, self._inputs)
+
+    def _is_values(self, node: fx.Node) -> bool:
+        """Whether it is the first of two things that a call gives, of which we have that alone."""
+        of = node.args[0] if node.args else None
+        taken = (node.target, *node.args[1:]) in ((getattr, "values"), (operator.getitem, 0))
+        return taken and isinstance(of, fx.Node) and of in self._pairs
 
     def _asks_for_size(self, node: fx.Node) -> bool:
         """Whether it is a shape, or the number of images in one; to reshape, the latter is what is left."""
@@ -211,6 +234,8 @@ class _Reader:
         hyperparameters(name, layer)
         self._names[node] = name
         self._layers.append((name, layer))
+        if isinstance(layer, Reduce) and layer.kind in ("max", "min"):
+            self._pairs.add(node)
         self._inputs[name] = tuple(self._names[one] for one in inputs)
 
     def _module(self, node: fx.Node) -> tuple[nn.Module, list[fx.Node]]:
@@ -360,6 +385,10 @@ def _transpose(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     return "transpose", {"dim0": layer.dims[0], "dim1": layer.dims[1]}
 
 
+def _reduce(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return layer.kind, {"dim": list(layer.dim), "keepdim": int(layer.keepdim)}
+
+
 def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     if layer.mode not in ("nearest", "bilinear"):
         _only(name, layer, mode="nearest or bilinear")
@@ -422,6 +451,7 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.Unflatten: _reshape,
     Reshape: _reshape,
     Transpose: _transpose,
+    Reduce: _reduce,
     Add: lambda *_: ("add", {}),
     Concat: lambda *_: ("concat", {}),
     Matmul: lambda *_: ("matmul", {}),
@@ -452,6 +482,16 @@ def _reshaped(x: Any, *sizes: Any, shape: Any = ()) -> Made:
     if not all(isinstance(one, int) for one in (batch, *rest)):
         raise TypeError(f"shape={sizes}, numbers are supported, and for the first the number of images")
     return Reshape(tuple(rest)), [x]
+
+
+def _reduced(kind: str) -> Callable[..., Made]:
+    def make(input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Made:
+        dims = tuple(dim) if isinstance(dim, (tuple, list)) and kind not in ("max", "min") else (dim,)
+        if dtype is not None or not dims or not all(isinstance(one, int) for one in dims):
+            raise TypeError(f"dim={dim}, dtype={dtype}; supported are numbers, and no other type")
+        return Reduce(kind, dims, keepdim), [input]
+
+    return make
 
 
 def _exchanged(x: Any, dim0: int, dim1: int) -> Made:
@@ -508,6 +548,8 @@ _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     torch.reshape: _reshaped, torch.Tensor.reshape: _reshaped, torch.Tensor.view: _reshaped,
     **dict.fromkeys((torch.unflatten, torch.Tensor.unflatten), lambda x, dim, sizes: (nn.Unflatten(dim, sizes), [x])),
     **dict.fromkeys((torch.transpose, torch.Tensor.transpose, torch.swapaxes, torch.Tensor.swapaxes), _exchanged),
+    **{call: _reduced(kind) for kind in ("amax", "amin", "max", "mean", "min", "sum")
+       for call in (getattr(torch, kind), getattr(torch.Tensor, kind))},
     torch.flatten: _flattened, torch.Tensor.flatten: _flattened,
     functional.max_pool2d: lambda x, *args, **options: (nn.MaxPool2d(*args, **options), [x]),
     functional.avg_pool2d: lambda x, *args, **options: (nn.AvgPool2d(*args, **options), [x]),

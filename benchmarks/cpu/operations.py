@@ -77,6 +77,8 @@ def cases(quick: bool) -> list[Case]:
             ("global_avg_pool2d", ("xy", "dg"), {}))),
         *(Case("transpose", ("xy", "dg"), (large,), {"dim0": one, "dim1": other}, f"{one}, {other}")
           for one, other in ((1, 2), (1, 3), (2, 3))),
+        *(Case(kind, ("xy", moves), (large,), {"dim": dim}, f"over {', '.join(map(str, dim))}")
+          for kind, moves in (("sum", "dg"), ("amax", "xydg")) for dim in ((1,), (2, 3))),
         Case("layer_norm", ("xxy", "xxddg"), (words,), {"normalized_shape": words[-1:]}),
         Case("add", ("xy", "dg"), (large, large)),
         Case("add", ("xy", "dg"), (large, (1, large[1], 1, 1)), note="of channels"),

@@ -78,6 +78,13 @@ def _row_norm(node: Any, x: list[Array], given: Given) -> Array:
     return ((rows - mean) * jax.lax.rsqrt(variance + node.eps) * factor + shift).reshape(x[0].shape)
 
 
+def _first_extreme(node: Any, x: list[Array], _: Given) -> Array:
+    """JAX divides the gradient among equal ones; of one that is taken all goes to that."""
+    at = getattr(jnp, f"arg{node.kind}")(x[0], axis=node.dim[0], keepdims=True)
+    found = jnp.take_along_axis(x[0], at, node.dim[0])
+    return found if node.keepdim else found.squeeze(node.dim[0])
+
+
 def _padded(node: Any, x: list[Array], _: Given, mode: str) -> Array:
     left, right, top, bottom = node.padding
     return jnp.pad(x[0], ((0, 0), (0, 0), (top, bottom), (left, right)), mode=mode)
@@ -107,6 +114,8 @@ def _pointwise(node: Pointwise, x: list[Array], _: Given) -> Array:
 
 FORMULAS: dict[str, Formula] = {
     **{kind: _pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
+    **dict.fromkeys(("amax", "amin", "mean", "sum"), lambda node, x, given: getattr(jnp, node.kind)(
+        x[0], axis=node.dim, keepdims=node.keepdim)),
     "add": lambda node, x, given: x[0] + x[1],
     "avg_pool2d": _avg_pool2d,
     "batch_norm2d": _batch_norm2d,
@@ -123,6 +132,8 @@ FORMULAS: dict[str, Formula] = {
     "linear": _linear,
     "log_softmax": lambda node, x, given: jax.nn.log_softmax(x[0], 1),
     "matmul": lambda node, x, given: x[0] @ x[1],
+    "max": _first_extreme,
+    "min": _first_extreme,
     "max_pool2d": lambda node, x, given: _windows(node, x[0], -jnp.inf, jax.lax.max),
     "reflection_pad2d": partial(_padded, mode="reflect"),
     "replication_pad2d": partial(_padded, mode="edge"),

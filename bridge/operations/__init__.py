@@ -10,6 +10,7 @@ from bridge.operations.pointwise import Dropout, LeakyRelu, Relu, Sigmoid, Silu,
 from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
 from bridge.operations.rearrangement import Reshape, Transpose
+from bridge.operations.reductions import Amax, Amin, Max, Mean, Min, Sum
 from bridge.operations.resizing import (
     ReflectionPad2d,
     ReplicationPad2d,
@@ -20,7 +21,8 @@ from bridge.operations.resizing import (
 from bridge.operations.softmax import LogSoftmax, Softmax
 
 OPERATIONS: dict[str, type[Operation]] = {one.kind: one for one in (
-    Add, AvgPool2d, BatchNorm2d, Concat, Conv2d, ConvTranspose2d, Dropout, Flatten, GlobalAvgPool2d, GroupNorm,
-    LayerNorm, LeakyRelu, Linear, LogSoftmax, Matmul, MaxPool2d, ReflectionPad2d, Relu, ReplicationPad2d, Reshape,
-    Sigmoid, Silu, Softmax, Tanh, Transpose, UpsampleBilinear2d, UpsampleNearest2d, ZeroPad2d,
+    Add, Amax, Amin, AvgPool2d, BatchNorm2d, Concat, Conv2d, ConvTranspose2d, Dropout, Flatten, GlobalAvgPool2d,
+    GroupNorm, LayerNorm, LeakyRelu, Linear, LogSoftmax, Matmul, Max, MaxPool2d, Mean, Min, ReflectionPad2d, Relu,
+    ReplicationPad2d, Reshape, Sigmoid, Silu, Softmax, Sum, Tanh, Transpose, UpsampleBilinear2d, UpsampleNearest2d,
+    ZeroPad2d,
 )}

@@ -21,9 +21,9 @@ LARGEST = 65536
 #: Hyperparameters of several integers, by the type that their classes declare
 SEVERAL = {"Pair": "(height, width)", "Sides": "(left, right, top, bottom)"}
 #: Hyperparameters of up to so many integers
-UP_TO = {"Sizes": 3, "Extents": 3}
+UP_TO = {"Sizes": 3, "Extents": 3, "Axes": 4}
 #: Integers that are not from 1 to LARGEST: extents, of which -1 is what is left, and axes, from the last if negative
-RANGES = {"Extents": (-1, LARGEST), "Axis": (-4, 3)}
+RANGES = {"Extents": (-1, LARGEST), "Axis": (-4, 3), "Axes": (-4, 3)}
 #: Hyperparameters that may be 0; all other integers are 1 or more
 FROM_ZERO = ("padding", "output_padding")
 

@@ -94,7 +94,7 @@ contains
       integer :: i
       do i = 1, 2
          if (same_memory(operands%dy, operands%dx(i))) cycle
-         call self%run(backend, "sum_to", [operands%dy, operands%dx(i)], error)
+         call self%run(backend, "sum_to", [operands%dy, operands%dx(i)], error, reals=[1.0_dp])
          if (allocated(error)) return
       end do
    end subroutine add_backward

@@ -8,7 +8,7 @@ module cnn_operations_loops_table
 
    !> See the files *.inc for what they compute
    type, public :: loops_type
-      procedure(one_), pointer, nopass :: accumulate => null(), add_bias => null(), copy => null(), sum_to => null()
+      procedure(one_), pointer, nopass :: accumulate => null(), add_bias => null(), copy => null()
       procedure(two_), pointer, nopass :: add => null()
       procedure(pointwise_), pointer, nopass :: pointwise => null()
       procedure(pointwise_backward_), pointer, nopass :: pointwise_backward => null()
@@ -24,6 +24,9 @@ module cnn_operations_loops_table
       procedure(row_norm_backward_), pointer, nopass :: row_norm_backward => null()
       procedure(resample_), pointer, nopass :: resample => null(), resample_backward => null()
       procedure(transpose_), pointer, nopass :: transpose => null()
+      procedure(divided_), pointer, nopass :: spread => null(), sum_to => null()
+      procedure(extreme_), pointer, nopass :: extreme => null()
+      procedure(extreme_backward_), pointer, nopass :: extreme_backward => null()
       procedure(absolute_), pointer, nopass :: absolute => null()
       procedure(cross_entropy_), pointer, nopass :: cross_entropy => null()
    end type loops_type
@@ -273,6 +276,43 @@ module cnn_operations_loops_table
          !> What is written
          type(tensor_type), intent(in) :: to
       end subroutine transpose_
+
+      subroutine divided_(from, divisor, to)
+         import :: dp, tensor_type
+         implicit none
+         !> What is read
+         type(tensor_type), intent(in) :: from
+         !> Of all that is written
+         real(dp), intent(in) :: divisor
+         !> What is written
+         type(tensor_type), intent(in) :: to
+      end subroutine divided_
+
+      subroutine extreme_(x, sign, y)
+         import :: tensor_type
+         implicit none
+         !> What is looked through
+         type(tensor_type), intent(in) :: x
+         !> 1: the largest numbers, -1: the smallest
+         integer, intent(in) :: sign
+         !> Extents of x, or 1, is overwritten
+         type(tensor_type), intent(in) :: y
+      end subroutine extreme_
+
+      subroutine extreme_backward_(x, y, dy, to_first, dx)
+         import :: tensor_type
+         implicit none
+         !> What was looked through
+         type(tensor_type), intent(in) :: x
+         !> What was found, extents of x, or 1
+         type(tensor_type), intent(in) :: y
+         !> Gradient with respect to that
+         type(tensor_type), intent(in) :: dy
+         !> Whether it goes to the first of equal ones, not to all in equal parts
+         logical, intent(in) :: to_first
+         !> Gradient with respect to x, is overwritten
+         type(tensor_type), intent(in) :: dx
+      end subroutine extreme_backward_
 
       subroutine absolute_(y, t, scale, dy, loss)
          import :: dp, tensor_type

@@ -13,6 +13,7 @@ module cnn_operations_registry
    use cnn_operations_pooling, only : avg_pool2d_type, global_avg_pool2d_type, max_pool2d_type
    use cnn_operations_products, only : conv2d_type, conv_transpose2d_type, linear_type
    use cnn_operations_rearrangement, only : reshape_type, transpose_type
+   use cnn_operations_reductions, only : extreme_type, sum_type
    use cnn_operations_resizing, only : pad2d_type, reflected, replicated, upsample2d_type, zeros
    use cnn_operations_softmax, only : softmax_type
    implicit none
@@ -35,6 +36,10 @@ contains
       select case (kind)
        case ("add")
          allocate (add_type :: operation)
+       case ("amax")
+         allocate (extreme_type :: operation)
+       case ("amin")
+         allocate (operation, source=extreme_type(sign=-1))
        case ("avg_pool2d")
          allocate (avg_pool2d_type :: operation)
        case ("batch_norm2d")
@@ -64,8 +69,14 @@ contains
          allocate (operation, source=softmax_type(logarithm=.true.))
        case ("matmul")
          allocate (matmul_type :: operation)
+       case ("max")
+         allocate (operation, source=extreme_type(most=1, to_first=.true.))
        case ("max_pool2d")
          allocate (max_pool2d_type :: operation)
+       case ("mean")
+         allocate (operation, source=sum_type(divides=.true.))
+       case ("min")
+         allocate (operation, source=extreme_type(most=1, sign=-1, to_first=.true.))
        case ("reflection_pad2d")
          allocate (operation, source=pad2d_type(mode=reflected))
        case ("relu")
@@ -80,6 +91,8 @@ contains
          allocate (operation, source=function_type(number=f_silu))
        case ("softmax")
          allocate (softmax_type :: operation)
+       case ("sum")
+         allocate (sum_type :: operation)
        case ("tanh")
          allocate (operation, source=function_of_output_type(number=f_tanh))
        case ("transpose")

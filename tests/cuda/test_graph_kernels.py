@@ -462,3 +462,33 @@ def test_dimensions_are_exchanged(kernels: HostKernels, kind: str, axes: tuple[i
                    np.float64(3))
     assert ulps(z, np.broadcast_to(mean.astype(float)/3, shape)) <= 0.5
     memory.check()
+
+
+@looped("dims", [(3,), (1,), (0, 2), (1, 2, 3)])
+@looped("kind", KINDS)
+def test_extremes_and_their_gradients(kernels: HostKernels, kind: str, dims: tuple[int, ...]) -> None:
+    """Of many equal numbers, and of NaN."""
+    memory, shape = Memory(), (2, 3, 4, 5)
+    x = memory.put(np.round(2*numbers(kind, shape, 1)))
+    kept = tuple(1 if i in dims else n for i, n in enumerate(shape))
+    box = [n if i in dims else 1 for i, n in enumerate(shape)]
+    dy = memory.put(numbers(kind, kept, 2))
+    settings = [*i8(math.prod(box), *kept[:0:-1], *box[:0:-1]), *strides(shape, shape)]
+    for sign, to_first in ((1, 0), (-1, 0), (1, 1)):
+        y, dx = memory.out(kept, x.dtype), memory.out(shape, x.dtype)
+        kernels.launch(f"cnn_extreme_{kind}", 2, np.int64(y.size), x, y, *settings, np.int64(sign))
+        z = wide(x)
+        right = z.amax(dims, True) if sign > 0 else z.amin(dims, True)
+        if to_first and len(dims) == 1:
+            right = z.max(dims[0], True).values
+        right.backward(torch.tensor(dy.astype(np.float64)))
+        np.testing.assert_array_equal(y, right.detach().numpy())
+        if to_first and len(dims) > 1:
+            continue
+        kernels.launch(f"cnn_extreme_backward_{kind}", 2, np.int64(y.size), x, y, dy, dx, *settings, np.int64(to_first))
+        assert z.grad is not None and ulps(dx, z.grad) <= 0.5
+    odd = x.copy()
+    odd[0, 1, 2, 3] = np.nan
+    kernels.launch(f"cnn_extreme_{kind}", 2, np.int64(y.size), odd, y, *settings, np.int64(-1))
+    np.testing.assert_array_equal(y, torch.from_numpy(odd).amin(dims, True).numpy())
+    memory.check()

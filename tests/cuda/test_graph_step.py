@@ -27,6 +27,7 @@ from tests.helpers.torch_graphs import (
     Everything,
     Mlp,
     Normalised,
+    Reduced,
     Resized,
     Resnet,
     Segmenter,
@@ -40,7 +41,8 @@ OPTIMIZERS = {"sgd": {"momentum": 0.5}, "adam": {"optimizer": "adam", "weight_de
 NETWORKS: dict[type[nn.Module], dict[str, object]] = {
     Denoiser: {}, Unet: {}, Resnet: {"height": 12, "loss": "cross_entropy"}, Mlp: {"height": 12, "loss": "l1"},
     Segmenter: {"loss": "cross_entropy", "reduction": "sum"}, Everything: {}, Resized: {}, Evaluated: {}, Dropped: {},
-    Activations: {}, Normalised: {}, Attention: {}}
+    Activations: {}, Normalised: {}, Attention: {},
+    Reduced: {}}
 
 
 def rows() -> nn.Module:

@@ -16,6 +16,8 @@ from bridge.judge.oracle.graph_step import GraphStep
 from bridge.operations import (
     OPERATIONS,
     Add,
+    Amax,
+    Amin,
     AvgPool2d,
     BatchNorm2d,
     Concat,
@@ -29,13 +31,17 @@ from bridge.operations import (
     Linear,
     LogSoftmax,
     Matmul,
+    Max,
     MaxPool2d,
+    Mean,
+    Min,
     Operation,
     ReflectionPad2d,
     Relu,
     ReplicationPad2d,
     Reshape,
     Softmax,
+    Sum,
     Transpose,
     UpsampleBilinear2d,
     UpsampleNearest2d,
@@ -164,6 +170,8 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
                                        bool(rng.integers(2)), **takes),
                              Reshape(name, ((-1, shape[-1]), (-1,), (1, -1))[int(rng.integers(3))], **takes),
                              Transpose(name, int(rng.integers(1, len(shape))), -1, **takes),
+                             (Sum, Mean, Amax, Amin, Max, Min)[int(rng.integers(6))](
+                                 name, (int(rng.integers(1, len(shape))),), bool(rng.integers(2)), **takes),
                              Dropout(name, 0.4, **takes), Add(name, inputs=two), Matmul(name, inputs=two),
                              Linear(name, shape[-1], int(rng.integers(1, 9)), **takes)]
     if len(shape) != 4:

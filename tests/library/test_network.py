@@ -192,7 +192,9 @@ def test_every_operation_can_be_a_layer(tmp_path: Path) -> None:
         "conv_transpose2d": "in_channels=2 out_channels=3 kernel_size=2,3", "leaky_relu": "negative_slope=0.5",
         "group_norm": "num_groups=1 num_channels=2 eps=0.1", "layer_norm": "normalized_shape=6,6 bias=0",
         "max_pool2d": "kernel_size=2,2 stride=2,2", "reflection_pad2d": "padding=1,0,0,1",
-        "replication_pad2d": "padding=1,0,0,1", "reshape": "shape=3,-1", "transpose": "dim0=1 dim1=-1",
+        "replication_pad2d": "padding=1,0,0,1", "reshape": "shape=3,-1", "sum": "dim=1",
+        "mean": "dim=2,3 keepdim=1", "amax": "dim=-1", "amin": "dim=1,2,3", "max": "dim=1", "min": "dim=-2 keepdim=1",
+        "transpose": "dim0=1 dim1=-1",
         "upsample_bilinear2d": "scale_factor=2,2 align_corners=1",
         "upsample_nearest2d": "scale_factor=2,2", "zero_pad2d": "padding=1,0,0,1"}
     source = tmp_path / "layers.f90"

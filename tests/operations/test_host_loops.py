@@ -223,3 +223,52 @@ def test_rows_are_normalised_as_torchs(shape: tuple[int, ...], groups: int, affi
         found += tuple(net.gradients.values())
     for one, right in zip(found, wanted, strict=True):
         assert (np.abs(one - right) <= 40 * np.finfo(dtype).eps * np.abs(right).max()).all()
+
+
+@DTYPES
+@pytest.mark.parametrize("dims", [(1, 2), (1, 3), (2, 3), (3, 2), (2, 2)])
+def test_dimensions_are_exchanged_as_torchs(dims: tuple[int, int], dtype: str, level: str,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more and of fewer numbers than are exchanged together, to the bit."""
+    for shape in ((3, 17, 40, 23), (1, 2, 3, 5), (2, 33, 1, 16)):
+        x = np.random.default_rng(1).normal(size=shape).astype(dtype)
+        y = np.swapaxes(x, *dims)
+        found, back = passes_of("transpose", {"dim0": dims[0], "dim1": dims[1]}, x, y.copy(), monkeypatch)
+        assert np.array_equal(found, y) and np.array_equal(back, x)
+
+
+@DTYPES
+@pytest.mark.parametrize("dim", [(1,), (2,), (3,), (0,), (2, 3), (1, 2), (0, 2), (0, 1, 2, 3)])
+def test_reductions_are_torchs(dim: tuple[int, ...], dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more numbers than are gone through together; extremes to the bit, among many equal ones and NaN."""
+    for shape in ((2, 3, 19, 530), (3, 2, 1, 5), (1, 4, 33, 1)):
+        options: dict[str, object] = {"dim": dim, "keepdim": True}
+        for kind in ("sum", "mean"):
+            assert_torchs(kind, options, lambda x, kind=kind: getattr(x, kind)(dim, True), shape, dtype, monkeypatch)
+        rng = np.random.default_rng(2)
+        x = rng.integers(-3, 4, shape).astype(dtype)
+        for kind in ("amax", "amin", "max", "min"):
+            if kind in ("max", "min") and len(dim) > 1:
+                continue
+            image = torch.from_numpy(x).requires_grad_()
+            y = getattr(image, kind)(dim, True) if kind[0] == "a" else getattr(image, kind)(dim[0], True).values
+            dy = rng.integers(-9, 10, tuple(y.shape)).astype(dtype)
+            (dx,) = torch.autograd.grad(y, image, torch.from_numpy(dy))
+            found, back = passes_of(kind, options, x, dy, monkeypatch)
+            assert np.array_equal(found, y.detach().numpy()) and np.array_equal(back, dx.numpy()), kind
+            odd = np.where(rng.random(shape) < 0.1, np.array(np.nan, dtype), x)
+            found, _ = passes_of(kind, options, odd, dy, monkeypatch)
+            assert np.array_equal(found, np.max(odd, dim, keepdims=True) if "x" in kind else
+                                  np.min(odd, dim, keepdims=True), equal_nan=True), kind
+
+
+@DTYPES
+def test_sums_lose_no_digits(dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Along either kind of dimension, of numbers that cancel but for a last small one."""
+    x = np.ones((1, 3, 4, 6), dtype)
+    x[:, 0], x[:, 2] = 1e17, -1e17
+    found, _ = passes_of("sum", {"dim": (1,)}, x, np.ones((1, 4, 6), dtype), monkeypatch)
+    assert np.array_equal(found, np.ones((1, 4, 6)))
+    turned = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    found, _ = passes_of("sum", {"dim": (3,)}, turned, np.ones((1, 4, 6), dtype), monkeypatch)
+    assert np.array_equal(found, np.ones((1, 4, 6)))

@@ -107,6 +107,12 @@ class Calls(nn.Module):
     (lambda _, x, y: y.flatten(1).unflatten(1, (4, -1)), "reshape", {"shape": [4, -1]}),
     (lambda _, x, y: y.transpose(1, -1), "transpose", {"dim0": 1, "dim1": -1}),
     (lambda _, x, y: torch.swapaxes(y, 2, 3), "transpose", {"dim0": 2, "dim1": 3}),
+    (lambda _, x, y: y.sum((2, 3)), "sum", {"dim": [2, 3], "keepdim": 0}),
+    (lambda _, x, y: torch.mean(y, -1, keepdim=True), "mean", {"dim": [-1], "keepdim": 1}),
+    (lambda _, x, y: torch.amax(y, dim=(1, 2)), "amax", {"dim": [1, 2], "keepdim": 0}),
+    (lambda _, x, y: y.amin(1), "amin", {"dim": [1], "keepdim": 0}),
+    (lambda _, x, y: y.max(dim=3, keepdim=True)[0], "max", {"dim": [3], "keepdim": 1}),
+    (lambda _, x, y: torch.min(y, 2).values, "min", {"dim": [2], "keepdim": 0}),
     (lambda self, x, y: functional.dropout(y, 0.25, self.training), "dropout", {"p": 0.25}),
 ])
 def test_functions_are_operations(what: object, kind: str, found: dict[str, object]) -> None:
@@ -130,6 +136,9 @@ def test_what_is_refused() -> None:
         (lambda _, x, y: y.reshape(y.size(0), y.size(1), -1), "the model calls size"),
         (lambda _, x, y: y.view(4, -1), "do not give what the model gives"),
         (lambda _, x, y: y.unflatten(2, (2, -1)), "2 to (2, -1) found, dimension 1 to one of up to three is supported"),
+        (lambda _, x, y: y.sum(), "dim=None, dtype=None; supported are numbers, and no other type"),
+        (lambda _, x, y: torch.max(y, x)[0], "supported are numbers"),
+        (lambda _, x, y: y.max(1)[1], "the model calls getitem"),
         (lambda _, x, y: functional.pad(y, (1, 1), "circular"), "mode=circular, value=None, pad=(1, 1); supported are"),
         (lambda _, x, y: functional.pad(y, (1, 1), value=2.0), "value=2.0"),
         (lambda _, x, y: functional.pad(y, (1, -1)), "padding (1, -1, 0, 0) found, four integers from 0 on are"),

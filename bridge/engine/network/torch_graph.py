@@ -162,6 +162,7 @@ def _pointwise(a: Pointwise) -> nn.Module:
 #: How torch calls each operation
 _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "add": _joined, "concat": _joined, "matmul": _joined, "reshape": _joined, "transpose": _joined,
+    **dict.fromkeys(("amax", "amin", "max", "mean", "min", "sum"), _joined),
     "avg_pool2d": lambda a: _nn().AvgPool2d(a.kernel_size, a.stride, a.padding),
     "batch_norm2d": _batch_norm,
     "conv2d": _convolution("Conv2d"), "conv_transpose2d": _convolution("ConvTranspose2d"),

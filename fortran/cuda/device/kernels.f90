@@ -31,7 +31,8 @@ module cnn_cuda_device_kernels
    !> What graphs are computed by, see fortran/operations; of both types, too
    character(len=*), parameter :: named(*) = [character(len=22) :: &
       & "accumulate", "adam", "add", "add_bias", "add_broadcast", "avg_pool", "avg_pool_backward", "box_sums", &
-      & "column_sums", "copy", "copy_rows", "cross_entropy", "dropout", "gather", "l1", "matmul", &
+      & "column_sums", "copy", "copy_rows", "cross_entropy", "dropout", "extreme", "extreme_backward", &
+      & "gather", "l1", "matmul", &
       & "max_pool", "max_pool_backward", "moments", "norm_products", "normalize", "normalize_backward", &
       & "pointwise", "pointwise_backward", "resample", "resample_backward", "row_normalize", &
       & "row_normalize_backward", "row_sums", "softmax", "softmax_backward", "statistics"]

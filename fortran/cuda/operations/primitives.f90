@@ -60,6 +60,10 @@ contains
          call batch_norm(device, t, integers(1) == 1, reals, error)
        case ("batch_norm_backward")
          call batch_norm_backward(device, t, integers(1) == 1, reals, error)
+       case ("extreme")
+         call launch(device, name, n, t, [boxes_of(t(1), t(2)), int(integers, i8)], reals, error)
+       case ("extreme_backward")
+         call launch(device, name, t(2)%count(), t, [boxes_of(t(1), t(2)), int(integers, i8)], reals, error)
        case ("from_channels")
          call copy_channels(device, t(1), t(2), integers, t(2), error)
        case ("to_channels")
@@ -73,14 +77,28 @@ contains
             call launch(device, name, n/extent(axis), t, [product(int(extent(:axis - 1), i8)), &
                & int([extent(axis), integers(2)], i8)], reals, error)
          end associate
+       case ("spread")
+         call launch(device, "gather", n, t, [int(t(2)%extent(:3), i8), strides_in(t(1), t(2))], reals, error)
        case ("sum_to")
-         call sum_to(device, t(1), t(2), 1.0_dp, error)
+         call sum_to(device, t(1), t(2), reals(1), error)
        case ("transpose")
          call exchange(device, t(1), t(2), integers, error)
        case default
          call launch(device, name, n, t, int(integers, i8), reals, error)
       end select
    end subroutine compute
+
+   !> Of boxes that become one number: their elements, how many along three axes, their extents along these, and
+   !> the strides of what they are parts of
+   pure function boxes_of(x, y)
+      !> The whole
+      type(tensor_type), intent(in) :: x
+      !> What the boxes become
+      type(tensor_type), intent(in) :: y
+      integer(i8) :: boxes_of(11)
+      boxes_of = [x%count()/y%count(), int(y%extent(:3), i8), int(merge(x%extent(:3), 1, y%extent(:3) == 1), i8), &
+         & strides_in(x, x)]
+   end function boxes_of
 
    !> y is x with two axes exchanged
    subroutine exchange(device, x, y, axes, error)
@@ -190,6 +208,7 @@ contains
       integer :: box(4)
 
       if (all(x%extent == y%extent)) then
+         ! Of one number each: their divisor is 1
          call launch(device, "copy", y%count(), [y, x], [integer(i8) ::], [real(dp) ::], error)
          return
       end if

@@ -37,6 +37,7 @@ from tests.helpers.torch_graphs import (
     Evaluated,
     Everything,
     Normalised,
+    Reduced,
     Resized,
     Segmenter,
 )
@@ -250,6 +251,13 @@ def scaled(t: Tensors, normal: Tensor) -> Tensor:
     return normal * t["weights/groups/weight"][:, None, None] + t["weights/groups/bias"][:, None, None]
 
 
+def through_amin(t: Tensors, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """The gradient of a sum, in one of whose parts another function stands for the smallest of the channels."""
+    parts = [gradient(one, t["grads/amin/output"], t["forward/relu"])
+             for one in (lambda x: x.amin(1, keepdim=True), function)]
+    return t["grads/relu/output"] - parts[0] + parts[1]
+
+
 def of_rows(t: Tensors, over: tuple[int, ...] = (3,), constant: bool = False) -> Callable[[Tensor], Tensor]:
     """What the layer "rows" is, over other axes, or with statistics that gradients do not go through."""
 
@@ -297,6 +305,23 @@ OF_ORDER: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
      "another shape, and the numbers in the same order"),
     ("forward/transpose_5", lambda t: t["forward/back"].transpose(1, 2), "dimensions 1 and 2 exchanged"),
     ("grads/back/output", lambda t: t["grads/transpose_5/output"].mT, "dimensions 2 and 3 exchanged"),
+]
+
+
+#: The same of what makes one number of many
+OF_SUMS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/sum_1", lambda t: t["forward/add_4"].sum((1, 3)), "over the dimensions 1, 3 of 4"),
+    ("forward/mean_1", lambda t: t["forward/relu"].sum((1, 2), keepdim=True) / 39,
+     "divided by one less than there are"),
+    ("forward/mean_1", lambda t: t["forward/relu"].sum((1, 2), keepdim=True), "the sum, not the mean"),
+    ("forward/amax", lambda t: t["forward/relu"].amin((2, 3), keepdim=True), "the smallest number"),
+    ("forward/max_1", lambda t: t["forward/add_2"].mean(2, keepdim=True), "the mean in its place"),
+    ("grads/relu/output", lambda t: through_amin(t, lambda x: x.min(1, keepdim=True).values),
+     "through amin: the gradient goes to the first of equal ones"),
+    ("grads/relu/output", lambda t: through_amin(
+        t, lambda x: x.amin(1, keepdim=True) * (x == x.amin(1, keepdim=True)).sum(1, keepdim=True)),
+     "through amin: the gradient goes whole to all that are equal to the largest"),
+    ("grads/add_2/output", lambda t: t["grads/max_1/output"].expand(2, 4, 10, 10) / 10, "the mean in its place"),
 ]
 
 
@@ -351,7 +376,7 @@ def test_mistakes_of_operations_are_named(
 
 @pytest.mark.parametrize(("network", "height", "width", "mistakes"), [
     (Segmenter, 4, 5, OF_CLASSES), (Resized, 8, 10, OF_SIZES), (Evaluated, 8, 10, OF_STATE),
-    (Dropped, 8, 10, OF_DROPOUT), (Normalised, 8, 10, OF_ROWS), (Attention, 8, 8, OF_ORDER),
+    (Dropped, 8, 10, OF_DROPOUT), (Normalised, 8, 10, OF_ROWS), (Attention, 8, 8, OF_ORDER), (Reduced, 10, 10, OF_SUMS),
     (Activations, 8, 10, of_functions()),
 ], ids=lambda one: getattr(one, "__name__", ""))
 def test_mistakes_of_further_operations_are_named(

@@ -382,6 +382,19 @@ static int gather(const struct launch *l, struct range *r)
    return n;
 }
 
+// (n, x, y, size, ...), or (n, x, y, dy, dx, size, ...): n boxes of so many elements
+static int extreme(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0, arrays = l->kernel->arguments[3] == 'p' ? 4 : 2;
+   int64_t all = v[0].i * v[arrays + 1].i;
+   if (v[0].i < 1 || all < 1 || !flat(l)) return refuse(l, "no boxes, or a grid that is not flat");
+   put(r, &n, v[1].p, all, value_bytes(l), false);
+   for (int i = 2; i <= 3 && i < arrays; i++) put(r, &n, v[i].p, v[0].i, value_bytes(l), false);
+   put(r, &n, v[arrays].p, arrays == 4 ? all : v[0].i, value_bytes(l), true);
+   return n;
+}
+
 // Numbers of a row, from where the arguments (inner, columns, groups) are
 static int64_t row_of(const union value *form)
 {
@@ -491,6 +504,8 @@ static const struct kernel kernels[] = {
    BOTH("copy_rows", "ippiiiii", copy_rows),
    BOTH("cross_entropy", "ippppiid", loss),
    BOTH("dropout", "ipppd", elements),
+   BOTH("extreme", "ippiiiiiiiiiiii", extreme),
+   BOTH("extreme_backward", "ippppiiiiiiiiiiii", extreme),
    BOTH("gather", "ippiiiiiiid", gather),
    BOTH("l1", "ippppd", loss),
    BOTH("matmul", "ipppiiiiiiiii", matmul),
