@@ -87,11 +87,11 @@ class Reduce(nn.Module):
 
 
 class MaskedDropout(nn.Module):
-    """A dropout whose mask is given: 0 and 1, of the input's shape."""
+    """A dropout whose mask is given: 0 and 1, of the input's shape, of whole channels (n, c, 1, 1)."""
 
-    def __init__(self, p: float) -> None:
+    def __init__(self, p: float, of_channels: bool) -> None:
         super().__init__()
-        self.p = p
+        self.p, self.of_channels = p, of_channels
         self.mask = torch.ones(())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -220,7 +220,8 @@ class _Reader:
 
     def _call(self, node: fx.Node) -> None:
         layer, inputs = self._module(node) if node.op == "call_module" else _function(node, self._batches)
-        if isinstance(layer, nn.Identity) or (isinstance(layer, nn.Dropout) and not (layer.training and layer.p)):
+        if isinstance(layer, nn.Identity) or (isinstance(layer, (nn.Dropout, nn.Dropout2d)) and not (
+                layer.training and layer.p)):
             self._names[node] = self._names[inputs[0]]
             return
         name = str(node.target) if node.op == "call_module" else node.name
@@ -334,10 +335,11 @@ def _pooling(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
     return describe
 
 
-def _global_pool(name: str, layer: Any) -> tuple[str, Hyperparameters]:
-    if _pair(layer.output_size) != [1, 1]:
-        raise InputError(f"layer '{name}': output_size {layer.output_size} found, 1 is supported")
-    return "global_avg_pool2d", {}
+def _adaptive_pool(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    size = layer.output_size if isinstance(layer.output_size, (tuple, list)) else [layer.output_size] * 2
+    if None in size:
+        raise InputError(f"layer '{name}': output_size {layer.output_size} found, two integers are supported")
+    return ("global_avg_pool2d", {}) if list(size) == [1, 1] else ("adaptive_avg_pool2d", {"output_size": list(size)})
 
 
 def _batch_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -364,7 +366,8 @@ def _group_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
 def _dropout(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     if not layer.p < 1:
         raise InputError(f"layer '{name}' ({type(layer).__name__}): p {layer.p} found, less than 1 is supported")
-    return "dropout", {"p": float(layer.p)}
+    of_channels = layer.of_channels if isinstance(layer, MaskedDropout) else isinstance(layer, nn.Dropout2d)
+    return "dropout2d" if of_channels else "dropout", {"p": float(layer.p)}
 
 
 def _flatten(name: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -443,7 +446,7 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.ReplicationPad2d: _padding("replication_pad2d"),
     nn.MaxPool2d: _pooling("max_pool2d"),
     nn.AvgPool2d: _pooling("avg_pool2d"),
-    nn.AdaptiveAvgPool2d: _global_pool,
+    nn.AdaptiveAvgPool2d: _adaptive_pool,
     nn.BatchNorm2d: _batch_norm,
     nn.LayerNorm: _layer_norm,
     nn.GroupNorm: _group_norm,
@@ -456,6 +459,7 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     Concat: lambda *_: ("concat", {}),
     Matmul: lambda *_: ("matmul", {}),
     nn.Dropout: _dropout,
+    nn.Dropout2d: _dropout,
     MaskedDropout: _dropout,
 }
 
@@ -524,6 +528,10 @@ def _dropped(input: Any, p: float = 0.5, training: bool = True, inplace: bool = 
     return nn.Dropout(p).train(training), [input]
 
 
+def _dropped_channels(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Made:
+    return nn.Dropout2d(p).train(training), [input]
+
+
 def _padded(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Made:
     layers = {"constant": nn.ZeroPad2d, "reflect": nn.ReflectionPad2d, "replicate": nn.ReplicationPad2d}
     if mode not in layers or value or len(pad) not in (2, 4):
@@ -543,7 +551,7 @@ _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     torch.log_softmax: _probabilities(nn.LogSoftmax), functional.log_softmax: _probabilities(nn.LogSoftmax),
     torch.Tensor.log_softmax: _probabilities(nn.LogSoftmax),
     functional.interpolate: _interpolated, functional.pad: _padded,
-    functional.dropout: _dropped,
+    functional.dropout: _dropped, functional.dropout2d: _dropped_channels,
     functional.layer_norm: _by_rows,
     torch.reshape: _reshaped, torch.Tensor.reshape: _reshaped, torch.Tensor.view: _reshaped,
     **dict.fromkeys((torch.unflatten, torch.Tensor.unflatten), lambda x, dim, sizes: (nn.Unflatten(dim, sizes), [x])),

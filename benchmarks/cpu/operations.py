@@ -79,6 +79,7 @@ def cases(quick: bool) -> list[Case]:
           for one, other in ((1, 2), (1, 3), (2, 3))),
         *(Case(kind, ("xy", moves), (large,), {"dim": dim}, f"over {', '.join(map(str, dim))}")
           for kind, moves in (("sum", "dg"), ("amax", "xydg")) for dim in ((1,), (2, 3))),
+        Case("adaptive_avg_pool2d", ("xy", "dg"), (large,), {"output_size": (7, 7)}),
         Case("layer_norm", ("xxy", "xxddg"), (words,), {"normalized_shape": words[-1:]}),
         Case("add", ("xy", "dg"), (large, large)),
         Case("add", ("xy", "dg"), (large, (1, large[1], 1, 1)), note="of channels"),

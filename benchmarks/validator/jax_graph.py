@@ -116,6 +116,8 @@ FORMULAS: dict[str, Formula] = {
     **{kind: _pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
     **dict.fromkeys(("amax", "amin", "mean", "sum"), lambda node, x, given: getattr(jnp, node.kind)(
         x[0], axis=node.dim, keepdims=node.keepdim)),
+    "adaptive_avg_pool2d": lambda node, x, given: jnp.einsum(
+        "ph,nchw,qw->ncpq", node.weights(x[0].shape[2], 0), x[0], node.weights(x[0].shape[3], 1)),
     "add": lambda node, x, given: x[0] + x[1],
     "avg_pool2d": _avg_pool2d,
     "batch_norm2d": _batch_norm2d,
@@ -123,6 +125,7 @@ FORMULAS: dict[str, Formula] = {
     "conv2d": _conv2d,
     "conv_transpose2d": _conv_transpose2d,
     "dropout": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
+    "dropout2d": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
     "flatten": lambda node, x, given: x[0].reshape((x[0].shape[0], -1)),
     "global_avg_pool2d": lambda node, x, given: x[0].mean((2, 3), keepdims=True),
     "group_norm": _row_norm,

@@ -6,12 +6,13 @@ from __future__ import annotations
 from bridge.operations.joins import Add, Concat, Flatten
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.operation import Operation as Operation
-from bridge.operations.pointwise import Dropout, LeakyRelu, Relu, Sigmoid, Silu, Tanh
+from bridge.operations.pointwise import Dropout, Dropout2d, LeakyRelu, Relu, Sigmoid, Silu, Tanh
 from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
 from bridge.operations.rearrangement import Reshape, Transpose
 from bridge.operations.reductions import Amax, Amin, Max, Mean, Min, Sum
 from bridge.operations.resizing import (
+    AdaptiveAvgPool2d,
     ReflectionPad2d,
     ReplicationPad2d,
     UpsampleBilinear2d,
@@ -21,8 +22,8 @@ from bridge.operations.resizing import (
 from bridge.operations.softmax import LogSoftmax, Softmax
 
 OPERATIONS: dict[str, type[Operation]] = {one.kind: one for one in (
-    Add, Amax, Amin, AvgPool2d, BatchNorm2d, Concat, Conv2d, ConvTranspose2d, Dropout, Flatten, GlobalAvgPool2d,
-    GroupNorm, LayerNorm, LeakyRelu, Linear, LogSoftmax, Matmul, Max, MaxPool2d, Mean, Min, ReflectionPad2d, Relu,
-    ReplicationPad2d, Reshape, Sigmoid, Silu, Softmax, Sum, Tanh, Transpose, UpsampleBilinear2d, UpsampleNearest2d,
-    ZeroPad2d,
+    AdaptiveAvgPool2d, Add, Amax, Amin, AvgPool2d, BatchNorm2d, Concat, Conv2d, ConvTranspose2d, Dropout, Dropout2d,
+    Flatten, GlobalAvgPool2d, GroupNorm, LayerNorm, LeakyRelu, Linear, LogSoftmax, Matmul, Max, MaxPool2d, Mean, Min,
+    ReflectionPad2d, Relu, ReplicationPad2d, Reshape, Sigmoid, Silu, Softmax, Sum, Tanh, Transpose, UpsampleBilinear2d,
+    UpsampleNearest2d, ZeroPad2d,
 )}

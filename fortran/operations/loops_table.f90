@@ -80,13 +80,15 @@ module cnn_operations_loops_table
          type(tensor_type), intent(in) :: dx
       end subroutine pointwise_backward_
 
-      subroutine dropout_(x, mask, scale, y)
+      subroutine dropout_(x, mask, pixels, scale, y)
          import :: dp, tensor_type
          implicit none
          !> What is dropped or kept
          type(tensor_type), intent(in) :: x
-         !> 0 and 1, as many
+         !> 0 and 1
          type(tensor_type), intent(in) :: mask
+         !> Numbers that lie one behind the other and have one of the mask
+         integer, intent(in) :: pixels
          !> Of what is kept
          real(dp), intent(in) :: scale
          !> As x, is overwritten

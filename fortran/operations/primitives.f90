@@ -83,7 +83,7 @@ contains
        case ("copy")
          call loops%copy(t(1), t(2))
        case ("dropout")
-         call loops%dropout(t(1), t(2), r(1), t(3))
+         call loops%dropout(t(1), t(2), i(1), r(1), t(3))
        case ("extreme")
          call loops%extreme(t(1), i(1), t(2))
        case ("extreme_backward")

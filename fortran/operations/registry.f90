@@ -14,7 +14,8 @@ module cnn_operations_registry
    use cnn_operations_products, only : conv2d_type, conv_transpose2d_type, linear_type
    use cnn_operations_rearrangement, only : reshape_type, transpose_type
    use cnn_operations_reductions, only : extreme_type, sum_type
-   use cnn_operations_resizing, only : pad2d_type, reflected, replicated, upsample2d_type, zeros
+   use cnn_operations_resizing, only : &
+      & adaptive_avg_pool2d_type, pad2d_type, reflected, replicated, upsample2d_type, zeros
    use cnn_operations_softmax, only : softmax_type
    implicit none
    private
@@ -34,6 +35,8 @@ contains
       !> No such operation here
       type(error_type), allocatable, intent(out) :: error
       select case (kind)
+       case ("adaptive_avg_pool2d")
+         allocate (adaptive_avg_pool2d_type :: operation)
        case ("add")
          allocate (add_type :: operation)
        case ("amax")
@@ -52,6 +55,8 @@ contains
          allocate (conv_transpose2d_type :: operation)
        case ("dropout")
          allocate (dropout_type :: operation)
+       case ("dropout2d")
+         allocate (operation, source=dropout_type(of_channels=.true.))
        case ("flatten")
          allocate (flatten_type :: operation)
        case ("global_avg_pool2d")

@@ -137,8 +137,9 @@ def test_sums_copies_and_masks(kernels: HostKernels, kind: str) -> None:
         np.testing.assert_array_equal(y, a + b)
         kernels.launch(f"cnn_accumulate_{kind}", 2, np.int64(size), a, total)
         np.testing.assert_array_equal(total, b + a)
-        kernels.launch(f"cnn_dropout_{kind}", 2, np.int64(size), a, mask, kept, np.float64(2))
-        np.testing.assert_array_equal(kept, a*(mask*2))
+        for pixels in (1, 7):
+            kernels.launch(f"cnn_dropout_{kind}", 2, np.int64(size), a, mask, kept, np.int64(pixels), np.float64(2))
+            np.testing.assert_array_equal(kept, a*(mask*2)[np.arange(size)//pixels])
     kernels.launch(f"cnn_copy_{kind}", 2, np.int64(size), a, y)
     assert y.tobytes() == a.tobytes()
     images, bias = memory.inout(numbers(kind, (2, 3, 35), 5)), memory.put(numbers(kind, 3, 6))
@@ -304,6 +305,8 @@ RESIZED: list[tuple[Callable[[torch.Tensor], torch.Tensor], int, tuple[int, int]
     (lambda x: functional.pad(x, (1, 2, 4, 3), mode="replicate"), 5, (4, 1)),
     (lambda x: functional.pad(x, (1, 3, 3, 2), mode="reflect"), 6, (3, 1)),
     (lambda x: functional.pad(x, (4, 4, 3, 3), mode="reflect"), 6, (3, 4)),
+    (lambda x: functional.adaptive_avg_pool2d(x, (3, 4)), 7, (3, 4)),
+    (lambda x: functional.adaptive_avg_pool2d(x, (7, 2)), 7, (7, 2)),
 ]
 
 

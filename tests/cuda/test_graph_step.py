@@ -27,6 +27,7 @@ from tests.helpers.torch_graphs import (
     Everything,
     Mlp,
     Normalised,
+    Pooled,
     Reduced,
     Resized,
     Resnet,
@@ -42,7 +43,7 @@ NETWORKS: dict[type[nn.Module], dict[str, object]] = {
     Denoiser: {}, Unet: {}, Resnet: {"height": 12, "loss": "cross_entropy"}, Mlp: {"height": 12, "loss": "l1"},
     Segmenter: {"loss": "cross_entropy", "reduction": "sum"}, Everything: {}, Resized: {}, Evaluated: {}, Dropped: {},
     Activations: {}, Normalised: {}, Attention: {},
-    Reduced: {}}
+    Reduced: {}, Pooled: {}}
 
 
 def rows() -> nn.Module:

@@ -15,6 +15,7 @@ from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.judge.oracle.graph_step import GraphStep
 from bridge.operations import (
     OPERATIONS,
+    AdaptiveAvgPool2d,
     Add,
     Amax,
     Amin,
@@ -24,6 +25,7 @@ from bridge.operations import (
     Conv2d,
     ConvTranspose2d,
     Dropout,
+    Dropout2d,
     Flatten,
     GlobalAvgPool2d,
     GroupNorm,
@@ -77,8 +79,9 @@ def make_case(graph: Graph, shape: tuple[int, ...], rng: np.random.Generator, pr
     for name, extent in graph.state_shapes().items():
         parameters[name] = rng.uniform(0.5, 1.5, extent).astype(precision)
     shapes = graph.shapes(shape)
+    kept = {node.name: node.mask_shape(shapes[node.name]) for node in graph.nodes}
     for name in graph.masked():
-        parameters[f"{name}/mask"] = (rng.random(shapes[name]) > 0.4).astype(precision)
+        parameters[f"{name}/mask"] = (rng.random(kept[name]) > 0.4).astype(precision)
     x = rng.standard_normal(shape).astype(precision)
     output = shapes[graph.nodes[-1].name]
     return Case(graph, MeanSquaredError(mean), parameters, x, rng.standard_normal(output).astype(precision), precision)
@@ -186,7 +189,8 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
         BatchNorm2d(name, c, 1e-3, 0.3, True, False, **takes),
         GroupNorm(name, groups, c, 1e-2, bool(rng.integers(2)), **takes),
         Concat(name, inputs=two), MaxPool2d(name, kernel, pair(1, 4), **takes),
-        AvgPool2d(name, kernel, pair(1, 4), (1, 1), **takes), GlobalAvgPool2d(name, **takes), Flatten(name, **takes),
+        AvgPool2d(name, kernel, pair(1, 4), (1, 1), **takes), GlobalAvgPool2d(name, **takes),
+        AdaptiveAvgPool2d(name, pair(1, 6), **takes), Dropout2d(name, 0.4, **takes), Flatten(name, **takes),
         UpsampleNearest2d(name, pair(1, 4), **takes),
         UpsampleBilinear2d(name, pair(1, 4), bool(rng.integers(2)), **takes),
         (ReflectionPad2d, ReplicationPad2d, ZeroPad2d)[int(rng.integers(3))](name, sides, **takes),

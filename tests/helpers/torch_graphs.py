@@ -166,6 +166,20 @@ class Dropped(nn.Module):
         return self.last(self.drop(self.first(x)))
 
 
+class Pooled(nn.Module):
+    """A dropout of channels, and means of 3 x 4 windows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 16, 3, padding=1)
+        self.drop = nn.Dropout2d(0.3)
+        self.pool = nn.AdaptiveAvgPool2d((3, 4))
+        self.last = nn.Conv2d(16, 1, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.pool(self.drop(self.first(x))))
+
+
 class Normalised(nn.Module):
     """Each image by itself: groups of channels, single channels without factors, all of a row, and the whole image."""
 

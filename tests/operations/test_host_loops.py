@@ -158,6 +158,16 @@ def test_larger_images_are_torchs(factor: tuple[int, int], dtype: str, level: st
 
 
 @DTYPES
+@pytest.mark.parametrize("wanted", [(1, 2), (3, 5), (7, 7), (5, 41), (37, 1)])
+def test_adaptive_means_are_torchs(wanted: tuple[int, int], dtype: str, level: str, monkeypatch: pytest.MonkeyPatch
+                                   ) -> None:
+    """Windows of equal sizes and of two, that meet and that overlap, and of more windows than pixels."""
+    for size in (*SIZES, (14, 21)):
+        assert_torchs("adaptive_avg_pool2d", {"output_size": wanted},
+                      lambda x: torch.nn.functional.adaptive_avg_pool2d(x, wanted), (2, 3, *size), dtype, monkeypatch)
+
+
+@DTYPES
 @pytest.mark.parametrize("padding", [(1, 1, 1, 1), (0, 3, 2, 0), (3, 2, 0, 0), (0, 0, 0, 0)])
 def test_borders_are_torchs(padding: tuple[int, int, int, int], dtype: str, level: str,
                             monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.operations import (
     OPERATIONS,
+    AdaptiveAvgPool2d,
     Add,
     Amax,
     Amin,
@@ -27,6 +28,7 @@ from bridge.operations import (
     Conv2d,
     ConvTranspose2d,
     Dropout,
+    Dropout2d,
     Flatten,
     GlobalAvgPool2d,
     GroupNorm,
@@ -63,6 +65,7 @@ BEFORE = Conv2d("first", 2, 4, (3, 3), padding=(1, 1))
 CASES: dict[str, list[Operation]] = {
     **{kind: [one("it")] for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
     "add": [Relu("other"), Add("it", inputs=("first", "other"))],
+    "adaptive_avg_pool2d": [AdaptiveAvgPool2d("it", (5, 7))],
     "amax": [Amax("it", (1, -1), True)],
     "amin": [Relu("other"), Amin("it", (2,))],
     "avg_pool2d": [AvgPool2d("it", (3, 2), (2, 2), (1, 0))],
@@ -71,6 +74,7 @@ CASES: dict[str, list[Operation]] = {
     "conv2d": [Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2)],
     "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 3), (1, 0), (1, 2), (1, 2), 2)],
     "dropout": [Dropout("it", 0.4)],
+    "dropout2d": [Dropout2d("it", 0.4)],
     "flatten": [Flatten("it"), Linear("last", 1024, 3)],
     "global_avg_pool2d": [GlobalAvgPool2d("it")],
     "group_norm": [GroupNorm("it", 2, 4)],
@@ -102,6 +106,9 @@ POINTWISE: list[Mistake] = [
 MISTAKES: dict[str, list[Mistake]] = {
     **{kind: POINTWISE for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
     "add": [lambda it, x, p: x[0] + x[0], lambda it, x, p: x[0] + x[1].detach()],
+    "adaptive_avg_pool2d": [
+        lambda it, x, p: functional.adaptive_avg_pool2d(x[0], (7, 5)).mT,
+        lambda it, x, p: functional.avg_pool2d(x[0], (4, 4), (3, 2)), lambda it, x, p: _floor_floor(it, x[0])],
     "amax": [lambda it, x, p: x[0].amin(it.dim, True), lambda it, x, p: x[0].amax((1, 2), True).mT,
              lambda it, x, p: x[0].detach().amax(it.dim, True) + (x[0] - x[0].detach()).mean(it.dim, True)],
     "amin": [lambda it, x, p: x[0].amin(3), lambda it, x, p: x[0].min(2).values],
@@ -120,6 +127,8 @@ MISTAKES: dict[str, list[Mistake]] = {
                          lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].detach()})],
     "dropout": [lambda it, x, p: x[0] * p["mask"], lambda it, x, p: x[0] * (1 - p["mask"]) / (1 - it.p),
                 lambda it, x, p: it.torch_forward([x[0].detach()], p) + x[0] - x[0].detach()],
+    "dropout2d": [lambda it, x, p: x[0] * p["mask"], lambda it, x, p: x[0] * p["mask"].roll(1, 1) / (1 - it.p),
+                  lambda it, x, p: x[0] * p["mask"].flip(0) / (1 - it.p)],
     "flatten": [lambda it, x, p: x[0].transpose(2, 3).flatten(1)],
     "global_avg_pool2d": [lambda it, x, p: x[0][:, :, 1:].mean((2, 3), keepdim=True)],
     "group_norm": [lambda it, x, p: _layer_norm(it, x[0].unflatten(1, (2, 2)), p, ones=True),
@@ -188,6 +197,14 @@ def _layer_norm(it: Any, x: torch.Tensor, p: dict[str, torch.Tensor], *, unbiase
 def _swapped(x: torch.Tensor) -> torch.Tensor:
     """Channels of the groups 0 0 1 1 as 0 1 0 1."""
     return x[:, [0, 2, 1, 3]]
+
+
+def _floor_floor(it: AdaptiveAvgPool2d, x: torch.Tensor) -> torch.Tensor:
+    """Windows that end before floor((i + 1) * L / n)."""
+    h, w = x.shape[2:]
+    p, q = it.output_size
+    return torch.stack([torch.stack([x[:, :, i * h // p : (i + 1) * h // p, j * w // q : (j + 1) * w // q].mean((2, 3))
+                                     for j in range(q)], -1) for i in range(p)], -2)
 
 
 def _even_max(it: MaxPool2d, x: torch.Tensor) -> torch.Tensor:
@@ -400,6 +417,7 @@ def test_no_graph(nodes: list[Operation], message: str) -> None:
     ([Amax("a", (0, 1, 2, 3))],
      "layer a (amax): dimensions (0, 1, 2, 3) of 4, expected each once, and one that remains"),
     ([Flatten("a"), Mean("b", (2,))], "layer b (mean): dimension 2 of 2, expected one from -2 to 1"),
+    ([Flatten("a"), Dropout2d("b", 0.5)], "layer b (dropout2d): input (2, 96), expected a shape (n, c, h, w)"),
     ([BatchNorm2d("a", 3)], "layer a (batch_norm2d): input (2, 2, 8, 6), expected a shape (n, 3, h, w)"),
     ([MaxPool2d("a", (2, 2), (2, 2)), Add("b", inputs=("a", "input"))],
      "layer b (add): the shapes (2, 2, 4, 3) of a and (2, 2, 8, 6) of input, expected shapes that can be broadcast to "

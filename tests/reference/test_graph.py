@@ -113,6 +113,9 @@ class Calls(nn.Module):
     (lambda _, x, y: y.amin(1), "amin", {"dim": [1], "keepdim": 0}),
     (lambda _, x, y: y.max(dim=3, keepdim=True)[0], "max", {"dim": [3], "keepdim": 1}),
     (lambda _, x, y: torch.min(y, 2).values, "min", {"dim": [2], "keepdim": 0}),
+    (lambda _, x, y: functional.adaptive_avg_pool2d(y, (3, 2)), "adaptive_avg_pool2d", {"output_size": [3, 2]}),
+    (lambda _, x, y: functional.adaptive_avg_pool2d(y, (1, 1)), "global_avg_pool2d", {}),
+    (lambda self, x, y: functional.dropout2d(y, 0.25, self.training), "dropout2d", {"p": 0.25}),
     (lambda self, x, y: functional.dropout(y, 0.25, self.training), "dropout", {"p": 0.25}),
 ])
 def test_functions_are_operations(what: object, kind: str, found: dict[str, object]) -> None:
@@ -131,7 +134,7 @@ def test_what_is_refused() -> None:
         (lambda _, x, y: y if y.sum() > 0 else x, "cannot be traced by torch.fx"),
         (lambda _, x, y: (y, x + y)[0], "the model's output is not what its last layer gives"),
         (lambda _, x, y: functional.max_pool2d(y, 2, ceil_mode=True), "ceil_mode True found, False is supported"),
-        (lambda _, x, y: functional.adaptive_avg_pool2d(y, 2), "output_size 2 found, 1 is supported"),
+        (lambda _, x, y: functional.adaptive_avg_pool2d(y, (None, 2)), "output_size (None, 2) found, two integers are"),
         (lambda self, x, y: functional.layer_norm(y, (3,), self.conv.weight[0, 0, 0]), "uses its tensor 'conv.weight'"),
         (lambda _, x, y: y.reshape(y.size(0), y.size(1), -1), "the model calls size"),
         (lambda _, x, y: y.view(4, -1), "do not give what the model gives"),

@@ -37,6 +37,7 @@ from tests.helpers.torch_graphs import (
     Evaluated,
     Everything,
     Normalised,
+    Pooled,
     Reduced,
     Resized,
     Segmenter,
@@ -325,6 +326,24 @@ OF_SUMS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
 ]
 
 
+#: The same of a dropout of channels, and of windows of any number
+OF_WINDOWS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/drop", lambda t: t["forward/first"] * t["masks/drop"], "not scaled by 1/(1 - p)"),
+    ("grads/first/output", lambda t: t["grads/drop/output"] * t["masks/drop"].roll(1, 0) / 0.7,
+     "for each image the mask of the one"),
+    ("grads/first/output", lambda t: t["grads/drop/output"] * t["after/drop"] / 0.7, "the mask of the step after"),
+    ("forward/pool", lambda t: torch.stack([torch.stack([
+        t["forward/drop"][:, :, i * 8 // 3 : (i + 1) * 8 // 3, j * 10 // 4 : (j + 1) * 10 // 4].mean((2, 3))
+        for j in range(4)], -1) for i in range(3)], -2), "windows that end before floor((i + 1)*L/n)"),
+    ("forward/pool", lambda t: functional.avg_pool2d(t["forward/drop"], (4, 4), (2, 2)), "the last to the end"),
+    ("forward/pool", lambda t: t["forward/drop"][:, :, [0, 2, 5]][..., [0, 2, 5, 7]], "the first pixel of each window"),
+    ("grads/drop/output", lambda t: gradient(
+        lambda x: functional.adaptive_avg_pool2d(x, (3, 4)) * torch.tensor([9.0, 12.0, 9.0])[:, None],
+        t["grads/pool/output"], t["forward/drop"]),
+     "the sum of each window, not the mean"),
+]
+
+
 def of_functions() -> list[tuple[str, Callable[[Tensors], Tensor], str]]:
     """The same of every function of each number, but ReLUs, whose mistakes are tests of their own."""
     found: list[tuple[str, Callable[[Tensors], Tensor], str]] = []
@@ -376,7 +395,8 @@ def test_mistakes_of_operations_are_named(
 
 @pytest.mark.parametrize(("network", "height", "width", "mistakes"), [
     (Segmenter, 4, 5, OF_CLASSES), (Resized, 8, 10, OF_SIZES), (Evaluated, 8, 10, OF_STATE),
-    (Dropped, 8, 10, OF_DROPOUT), (Normalised, 8, 10, OF_ROWS), (Attention, 8, 8, OF_ORDER), (Reduced, 10, 10, OF_SUMS),
+    (Dropped, 8, 10, OF_DROPOUT), (Normalised, 8, 10, OF_ROWS), (Attention, 8, 8, OF_ORDER),
+    (Reduced, 10, 10, OF_SUMS), (Pooled, 8, 10, OF_WINDOWS),
     (Activations, 8, 10, of_functions()),
 ], ids=lambda one: getattr(one, "__name__", ""))
 def test_mistakes_of_further_operations_are_named(

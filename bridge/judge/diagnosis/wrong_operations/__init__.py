@@ -17,7 +17,7 @@ from bridge.judge.diagnosis.wrong_operations.pooling import avg_pool, max_pool
 from bridge.judge.diagnosis.wrong_operations.products import conv_transpose, linear, matmul
 from bridge.judge.diagnosis.wrong_operations.rearrangement import reshape, transpose
 from bridge.judge.diagnosis.wrong_operations.reductions import extreme, total
-from bridge.judge.diagnosis.wrong_operations.resizing import padding, upsample
+from bridge.judge.diagnosis.wrong_operations.resizing import adaptive, padding, upsample
 from bridge.judge.diagnosis.wrong_operations.softmax import over_channels
 from bridge.operations import OPERATIONS
 from bridge.operations.operation import Operation
@@ -27,6 +27,7 @@ from bridge.operations.pointwise import Pointwise
 _WRONG: dict[str, Callable[[Any], Wrong]] = {
     **{kind: pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise) and kind != "relu"},
     **dict.fromkeys(("amax", "amin", "max", "min"), extreme), "mean": total, "sum": total,
+    "adaptive_avg_pool2d": adaptive, "dropout2d": dropout,
     "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm, "concat": concat,
     "conv_transpose2d": conv_transpose, "dropout": dropout, "flatten": flatten,
     "group_norm": group_norm, "layer_norm": layer_norm, "leaky_relu": leaky_relu, "linear": linear,

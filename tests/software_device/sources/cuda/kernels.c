@@ -180,6 +180,18 @@ static int adam(const struct launch *l, struct range *r)
    return n;
 }
 
+// (n, x, mask(n / pixels), y, pixels, scale)
+static int dropout(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   if (v[0].i < 1 || v[4].i < 1 || v[0].i % v[4].i || !flat(l)) return refuse(l, "no whole channels, or a grid that is not flat");
+   put(r, &n, v[1].p, v[0].i, value_bytes(l), false);
+   put(r, &n, v[2].p, v[0].i / v[4].i, value_bytes(l), false);
+   put(r, &n, v[3].p, v[0].i, value_bytes(l), true);
+   return n;
+}
+
 // (n, bias(channels), y, pixels, channels)
 static int add_bias(const struct launch *l, struct range *r)
 {
@@ -503,7 +515,7 @@ static const struct kernel kernels[] = {
    BOTH("copy", "ipp", elements),
    BOTH("copy_rows", "ippiiiii", copy_rows),
    BOTH("cross_entropy", "ippppiid", loss),
-   BOTH("dropout", "ipppd", elements),
+   BOTH("dropout", "ipppid", dropout),
    BOTH("extreme", "ippiiiiiiiiiiii", extreme),
    BOTH("extreme_backward", "ippppiiiiiiiiiiii", extreme),
    BOTH("gather", "ippiiiiiiid", gather),
