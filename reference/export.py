@@ -125,7 +125,8 @@ class _Work:
         self.input_shape = (settings.batch, channels, *size)
         self.shapes = output_shapes(self.layers, self.input_shape)
         self.layers = self.layers.changed(
-            lambda _, layer: MaskedDropout(layer.p) if isinstance(layer, torch.nn.Dropout) else layer)
+            lambda _, layer: MaskedDropout(layer.p, isinstance(layer, torch.nn.Dropout2d))
+            if isinstance(layer, (torch.nn.Dropout, torch.nn.Dropout2d)) else layer)
         self.probe: Probe | None = None
         if settings.probe and self.layers.inputs is not None:
             raise InputError("a probe is made of a chain of convolutions and ReLUs, and this model is none")
@@ -193,7 +194,8 @@ class _Work:
         for index, (name, layer) in enumerate(self.layers):
             if isinstance(layer, MaskedDropout):
                 rng = np.random.default_rng([self.settings.seed, k, index])
-                layer.mask = torch.from_numpy(rng.random(self.shapes[name]) >= layer.p).to(self.dtype)
+                shape = (*self.shapes[name][:2], 1, 1) if layer.of_channels else self.shapes[name]
+                layer.mask = torch.from_numpy(rng.random(shape) >= layer.p).to(self.dtype)
                 write_tensor(file, f"steps/{k}/masks/{name}", layer.mask)
 
     def _write_step(

@@ -71,12 +71,48 @@ class Matmul(nn.Module):
         return one @ other
 
 
-class MaskedDropout(nn.Module):
-    """A dropout whose mask is given: 0 and 1, of the input's shape."""
+class Reshape(nn.Module):
+    """The numbers of each image in another shape."""
 
-    def __init__(self, p: float) -> None:
+    def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.p = p
+        self.shape = shape
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(x.shape[0], *self.shape)
+
+
+class Transpose(nn.Module):
+    """Two dimensions exchanged."""
+
+    def __init__(self, dim0: int, dim1: int) -> None:
+        super().__init__()
+        self.dims = dim0, dim1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(*self.dims)
+
+
+class Reduce(nn.Module):
+    """One number of all along some dimensions: what a method of tensors gives, or of two things the first."""
+
+    def __init__(self, kind: str, dim: tuple[int, ...], keepdim: bool) -> None:
+        super().__init__()
+        self.kind, self.dim, self.keepdim = kind, dim, keepdim
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        method = getattr(x, self.kind)
+        found: torch.Tensor = (method(self.dim[0], self.keepdim).values if self.kind in ("max", "min") else
+                               method(self.dim, self.keepdim))
+        return found
+
+
+class MaskedDropout(nn.Module):
+    """A dropout whose mask is given: 0 and 1, of the input's shape, of whole channels (n, c, 1, 1)."""
+
+    def __init__(self, p: float, of_channels: bool) -> None:
+        super().__init__()
+        self.p, self.of_channels = p, of_channels
         self.mask = torch.ones(())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -160,6 +196,9 @@ class _Reader:
         self._layers: list[tuple[str, nn.Module]] = []
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._used: set[str] = set()
+        self._shapes: set[fx.Node] = set()
+        self._batches: set[fx.Node] = set()
+        self._pairs: set[fx.Node] = set()
 
     def read(self, graph: fx.Graph) -> Layers:
         for node in graph.nodes:
@@ -171,9 +210,27 @@ class _Reader:
                 self._check_output(node)
             elif node.op == "get_attr":
                 raise InputError(f"the model uses its tensor '{node.target}' outside of a layer{_line(node)}")
-            else:
+            elif self._is_values(node):
+                self._names[node] = self._names[node.args[0]]
+            elif not self._asks_for_size(node):
                 self._call(node)
         return Layers(self._layers, self._inputs)
+
+    def _is_values(self, node: fx.Node) -> bool:
+        """Whether it is the first of two things that a call gives, of which we have that alone."""
+        of = node.args[0] if node.args else None
+        taken = (node.target, *node.args[1:]) in ((getattr, "values"), (operator.getitem, 0))
+        return taken and isinstance(of, fx.Node) and of in self._pairs
+
+    def _asks_for_size(self, node: fx.Node) -> bool:
+        """Whether it is a shape, or the number of images in one; to reshape, the latter is what is left."""
+        asked, *rest = node.args or (None,)
+        if (node.target, rest) in ((getattr, ["shape"]), ("size", [])):
+            self._shapes.add(node)
+        elif (node.target, rest) == ("size", [0]) or (node.target is operator.getitem and rest == [0]
+                                                      and asked in self._shapes):
+            self._batches.add(node)
+        return node in self._shapes or node in self._batches
 
     def _check_output(self, node: fx.Node) -> None:
         (found,) = node.args
@@ -183,8 +240,9 @@ class _Reader:
             raise InputError("the model's output is not what its last layer gives: supported is one tensor")
 
     def _call(self, node: fx.Node) -> None:
-        layer, inputs = self._module(node) if node.op == "call_module" else _function(node)
-        if isinstance(layer, nn.Identity) or (isinstance(layer, nn.Dropout) and not (layer.training and layer.p)):
+        layer, inputs = self._module(node) if node.op == "call_module" else _function(node, self._batches)
+        if isinstance(layer, nn.Identity) or (isinstance(layer, (nn.Dropout, nn.Dropout2d)) and not (
+                layer.training and layer.p)):
             self._names[node] = self._names[inputs[0]]
             return
         name = str(node.target) if node.op == "call_module" else node.name
@@ -198,6 +256,8 @@ class _Reader:
         hyperparameters(name, layer)
         self._names[node] = name
         self._layers.append((name, layer))
+        if isinstance(layer, Reduce) and layer.kind in ("max", "min"):
+            self._pairs.add(node)
         self._inputs[name] = tuple(self._names[one] for one in inputs)
 
     def _module(self, node: fx.Node) -> tuple[nn.Module, list[fx.Node]]:
@@ -207,15 +267,17 @@ class _Reader:
         return layer, _nodes(node, [*node.args, *node.kwargs.values()])
 
 
-def _function(node: fx.Node) -> tuple[nn.Module, list[fx.Node]]:
-    """A function or method of torch as a layer."""
+def _function(node: fx.Node, batches: set[fx.Node]) -> tuple[nn.Module, list[fx.Node]]:
+    """A function or method of torch as a layer; numbers of images are -1 to it."""
     target = node.target if node.op == "call_function" else getattr(torch.Tensor, str(node.target), None)
     make = _FUNCTIONS.get(target)
     if make is None:
         called = getattr(target, "__name__", node.target)
         raise InputError(f"the model calls {called}{_line(node)}, which is no operation of exchange files")
     try:
-        layer, given = make(*node.args, **node.kwargs)
+        given_args: Any = fx.node.map_arg((node.args, node.kwargs), lambda at: -1 if at in batches else at)
+        args, kwargs = given_args
+        layer, given = make(*args, **kwargs)
     except TypeError as error:
         raise InputError(f"the model calls {node.name} with other arguments than supported{_line(node)}: "
                          f"{one_line(error)}") from None
@@ -294,10 +356,11 @@ def _pooling(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
     return describe
 
 
-def _global_pool(name: str, layer: Any) -> tuple[str, Hyperparameters]:
-    if _pair(layer.output_size) != [1, 1]:
-        raise InputError(f"layer '{name}': output_size {layer.output_size} found, 1 is supported")
-    return "global_avg_pool2d", {}
+def _adaptive_pool(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    size = layer.output_size if isinstance(layer.output_size, (tuple, list)) else [layer.output_size] * 2
+    if None in size:
+        raise InputError(f"layer '{name}': output_size {layer.output_size} found, two integers are supported")
+    return ("global_avg_pool2d", {}) if list(size) == [1, 1] else ("adaptive_avg_pool2d", {"output_size": list(size)})
 
 
 def _batch_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -311,15 +374,43 @@ def _batch_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
                                     "training": int(layer.training)}
 
 
+def _layer_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "layer_norm", {"normalized_shape": list(layer.normalized_shape), "eps": float(layer.eps),
+                          "elementwise_affine": int(layer.elementwise_affine), "bias": int(layer.bias is not None)}
+
+
+def _group_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "group_norm", {"num_groups": layer.num_groups, "num_channels": layer.num_channels, "eps": float(layer.eps),
+                          "affine": int(layer.affine)}
+
+
 def _dropout(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     if not layer.p < 1:
         raise InputError(f"layer '{name}' ({type(layer).__name__}): p {layer.p} found, less than 1 is supported")
-    return "dropout", {"p": float(layer.p)}
+    of_channels = layer.of_channels if isinstance(layer, MaskedDropout) else isinstance(layer, nn.Dropout2d)
+    return "dropout2d" if of_channels else "dropout", {"p": float(layer.p)}
 
 
 def _flatten(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     _only(name, layer, start_dim=1, end_dim=-1)
     return "flatten", {}
+
+
+def _reshape(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    shape = layer.shape if isinstance(layer, Reshape) else tuple(layer.unflattened_size)
+    # How many dimensions there are is not known here: the last of two is what is usual
+    if getattr(layer, "dim", 1) not in (1, -1) or not 1 <= len(shape) <= 3:
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): {getattr(layer, 'dim', 1)} to {shape} found, "
+                         "dimension 1 to one of up to three is supported")
+    return "reshape", {"shape": list(shape)}
+
+
+def _transpose(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "transpose", {"dim0": layer.dims[0], "dim1": layer.dims[1]}
+
+
+def _reduce(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return layer.kind, {"dim": list(layer.dim), "keepdim": int(layer.keepdim)}
 
 
 def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -376,9 +467,15 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.ReplicationPad2d: _padding("replication_pad2d"),
     nn.MaxPool2d: _pooling("max_pool2d"),
     nn.AvgPool2d: _pooling("avg_pool2d"),
-    nn.AdaptiveAvgPool2d: _global_pool,
+    nn.AdaptiveAvgPool2d: _adaptive_pool,
     nn.BatchNorm2d: _batch_norm,
+    nn.LayerNorm: _layer_norm,
+    nn.GroupNorm: _group_norm,
     nn.Flatten: _flatten,
+    nn.Unflatten: _reshape,
+    Reshape: _reshape,
+    Transpose: _transpose,
+    Reduce: _reduce,
     Add: lambda *_: ("add", {}),
     Subtract: lambda *_: ("subtract", {}),
     Multiply: lambda *_: ("multiply", {}),
@@ -387,6 +484,7 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     Concat: lambda *_: ("concat", {}),
     Matmul: lambda *_: ("matmul", {}),
     nn.Dropout: _dropout,
+    nn.Dropout2d: _dropout,
     MaskedDropout: _dropout,
 }
 
@@ -407,6 +505,28 @@ def _flattened(x: Any, start_dim: int = 0, end_dim: int = -1) -> Made:
     return nn.Flatten(start_dim, end_dim), [x]
 
 
+def _reshaped(x: Any, *sizes: Any, shape: Any = ()) -> Made:
+    sizes = tuple(shape or sizes)
+    batch, *rest = sizes[0] if isinstance(sizes[0], (tuple, list)) else sizes
+    if not all(isinstance(one, int) for one in (batch, *rest)):
+        raise TypeError(f"shape={sizes}, numbers are supported, and for the first the number of images")
+    return Reshape(tuple(rest)), [x]
+
+
+def _reduced(kind: str) -> Callable[..., Made]:
+    def make(input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Made:
+        dims = tuple(dim) if isinstance(dim, (tuple, list)) and kind not in ("max", "min") else (dim,)
+        if dtype is not None or not dims or not all(isinstance(one, int) for one in dims):
+            raise TypeError(f"dim={dim}, dtype={dtype}; supported are numbers, and no other type")
+        return Reduce(kind, dims, keepdim), [input]
+
+    return make
+
+
+def _exchanged(x: Any, dim0: int, dim1: int) -> Made:
+    return Transpose(dim0, dim1), [x]
+
+
 def _probabilities(layer: type[nn.Module]) -> Callable[..., Made]:
     def make(input: Any, dim: int, dtype: Any = None, _stacklevel: int = 3) -> Made:
         if dtype is not None:
@@ -423,8 +543,18 @@ def _interpolated(input: Any, size: Any = None, scale_factor: Any = None, mode: 
     return nn.Upsample(size, scale_factor, mode, align_corners), [input]
 
 
+def _by_rows(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Made:
+    if weight is not None or bias is not None:
+        raise TypeError("a weight or a bias, which are supported in nn.LayerNorm")
+    return nn.LayerNorm(normalized_shape, eps, elementwise_affine=False), [input]
+
+
 def _dropped(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Made:
     return nn.Dropout(p).train(training), [input]
+
+
+def _dropped_channels(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Made:
+    return nn.Dropout2d(p).train(training), [input]
 
 
 def _padded(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Made:
@@ -452,7 +582,13 @@ _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     torch.log_softmax: _probabilities(nn.LogSoftmax), functional.log_softmax: _probabilities(nn.LogSoftmax),
     torch.Tensor.log_softmax: _probabilities(nn.LogSoftmax),
     functional.interpolate: _interpolated, functional.pad: _padded,
-    functional.dropout: _dropped,
+    functional.dropout: _dropped, functional.dropout2d: _dropped_channels,
+    functional.layer_norm: _by_rows,
+    torch.reshape: _reshaped, torch.Tensor.reshape: _reshaped, torch.Tensor.view: _reshaped,
+    **dict.fromkeys((torch.unflatten, torch.Tensor.unflatten), lambda x, dim, sizes: (nn.Unflatten(dim, sizes), [x])),
+    **dict.fromkeys((torch.transpose, torch.Tensor.transpose, torch.swapaxes, torch.Tensor.swapaxes), _exchanged),
+    **{call: _reduced(kind) for kind in ("amax", "amin", "max", "mean", "min", "sum")
+       for call in (getattr(torch, kind), getattr(torch.Tensor, kind))},
     torch.flatten: _flattened, torch.Tensor.flatten: _flattened,
     functional.max_pool2d: lambda x, *args, **options: (nn.MaxPool2d(*args, **options), [x]),
     functional.avg_pool2d: lambda x, *args, **options: (nn.AvgPool2d(*args, **options), [x]),

@@ -62,6 +62,7 @@ def cases(quick: bool) -> list[Case]:
     """Images larger than caches, as in the first level of a U-Net, and layers of networks for classes."""
     large = (1, 4, 16, 16) if quick else (8, 32, 256, 256)
     classes = (2, 10, 8, 8) if quick else (8, 20, 256, 256)
+    words = (2, 16, 24) if quick else (32, 512, 768)
     half = (*large[:2], large[2] // 2, large[3] // 2)
     two = {"kernel_size": (2, 2), "stride": (2, 2)}
     three = {"kernel_size": (3, 3), "stride": (2, 2), "padding": (1, 1)}
@@ -72,7 +73,14 @@ def cases(quick: bool) -> list[Case]:
             ("leaky_relu", ("xy", "xdg"), {}), ("sigmoid", ("xy", "ydg"), {}), ("tanh", ("xy", "ydg"), {}),
             ("silu", ("xy", "xdg"), {}),
             ("dropout", ("xmy", "mdg"), {"p": 0.5}), ("batch_norm2d", ("xxy", "xxddg"), {"num_features": large[1]}),
+            ("group_norm", ("xxy", "xxddg"), {"num_groups": 2, "num_channels": large[1]}),
             ("global_avg_pool2d", ("xy", "dg"), {}))),
+        *(Case("transpose", ("xy", "dg"), (large,), {"dim0": one, "dim1": other}, f"{one}, {other}")
+          for one, other in ((1, 2), (1, 3), (2, 3))),
+        *(Case(kind, ("xy", moves), (large,), {"dim": dim}, f"over {', '.join(map(str, dim))}")
+          for kind, moves in (("sum", "dg"), ("amax", "xydg")) for dim in ((1,), (2, 3))),
+        Case("adaptive_avg_pool2d", ("xy", "dg"), (large,), {"output_size": (7, 7)}),
+        Case("layer_norm", ("xxy", "xxddg"), (words,), {"normalized_shape": words[-1:]}),
         Case("add", ("xy", "dg"), (large, large)),
         Case("add", ("xy", "dg"), (large, (1, large[1], 1, 1)), note="of channels"),
         Case("accumulate", ("xy", ""), (large, large)),

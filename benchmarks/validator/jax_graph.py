@@ -70,6 +70,21 @@ def _batch_norm2d(node: Any, x: list[Array], given: Given) -> Array:
     return (x[0] - mean) * jax.lax.rsqrt(variance + node.eps) * weight + bias
 
 
+def _row_norm(node: Any, x: list[Array], given: Given) -> Array:
+    rows = x[0].reshape(node._form(x[0].shape))
+    mean, variance = rows.mean((2, 3), keepdims=True), rows.var((2, 3), keepdims=True)
+    factor, shift = (given[name].reshape((1, rows.shape[1], -1, 1)) if name in given else default
+                     for name, default in (("weight", 1.0), ("bias", 0.0)))
+    return ((rows - mean) * jax.lax.rsqrt(variance + node.eps) * factor + shift).reshape(x[0].shape)
+
+
+def _first_extreme(node: Any, x: list[Array], _: Given) -> Array:
+    """JAX divides the gradient among equal ones; of one that is taken all goes to that."""
+    at = getattr(jnp, f"arg{node.kind}")(x[0], axis=node.dim[0], keepdims=True)
+    found = jnp.take_along_axis(x[0], at, node.dim[0])
+    return found if node.keepdim else found.squeeze(node.dim[0])
+
+
 def _padded(node: Any, x: list[Array], _: Given, mode: str) -> Array:
     left, right, top, bottom = node.padding
     return jnp.pad(x[0], ((0, 0), (0, 0), (top, bottom), (left, right)), mode=mode)
@@ -105,6 +120,10 @@ def _prelu(node: Any, x: list[Array], given: Given) -> Array:
 
 FORMULAS: dict[str, Formula] = {
     **{kind: _pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
+    **dict.fromkeys(("amax", "amin", "mean", "sum"), lambda node, x, given: getattr(jnp, node.kind)(
+        x[0], axis=node.dim, keepdims=node.keepdim)),
+    "adaptive_avg_pool2d": lambda node, x, given: jnp.einsum(
+        "ph,nchw,qw->ncpq", node.weights(x[0].shape[2], 0), x[0], node.weights(x[0].shape[3], 1)),
     "add": lambda node, x, given: x[0] + x[1],
     "subtract": lambda node, x, given: x[0] - x[1],
     "multiply": lambda node, x, given: x[0] * x[1],
@@ -116,19 +135,26 @@ FORMULAS: dict[str, Formula] = {
     "conv2d": _conv2d,
     "conv_transpose2d": _conv_transpose2d,
     "dropout": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
+    "dropout2d": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
     "flatten": lambda node, x, given: x[0].reshape((x[0].shape[0], -1)),
     "gelu": lambda node, x, given: jax.nn.gelu(x[0], approximate=False),
     "gelu_tanh": lambda node, x, given: jax.nn.gelu(x[0], approximate=True),
     "global_avg_pool2d": lambda node, x, given: x[0].mean((2, 3), keepdims=True),
+    "group_norm": _row_norm,
+    "layer_norm": _row_norm,
     # At 0 the derivative of jax.nn.leaky_relu is 1, torch's is the slope
     "leaky_relu": lambda node, x, given: jnp.where(x[0] > 0, x[0], node.negative_slope * x[0]),
     "linear": _linear,
     "log_softmax": lambda node, x, given: jax.nn.log_softmax(x[0], 1),
     "matmul": lambda node, x, given: x[0] @ x[1],
+    "max": _first_extreme,
+    "min": _first_extreme,
     "max_pool2d": lambda node, x, given: _windows(node, x[0], -jnp.inf, jax.lax.max),
     "reflection_pad2d": partial(_padded, mode="reflect"),
     "replication_pad2d": partial(_padded, mode="edge"),
+    "reshape": lambda node, x, given: x[0].reshape((x[0].shape[0], *node.shape)),
     "softmax": lambda node, x, given: jax.nn.softmax(x[0], 1),
+    "transpose": lambda node, x, given: x[0].swapaxes(node.dim0, node.dim1),
     "upsample_bilinear2d": _upsample_bilinear2d,
     "upsample_nearest2d": _upsample_nearest2d,
     "zero_pad2d": partial(_padded, mode="constant"),

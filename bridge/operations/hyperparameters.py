@@ -20,6 +20,10 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}")
 LARGEST = 65536
 #: Hyperparameters of several integers, by the type that their classes declare
 SEVERAL = {"Pair": "(height, width)", "Sides": "(left, right, top, bottom)"}
+#: Hyperparameters of up to so many integers
+UP_TO = {"Sizes": 3, "Extents": 3, "Axes": 4}
+#: Integers that are not from 1 to LARGEST: extents, of which -1 is what is left, and axes, from the last if negative
+RANGES = {"Extents": (-1, LARGEST), "Axis": (-4, 3), "Axes": (-4, 3)}
 #: Hyperparameters that may be 0; all other integers are 1 or more
 FROM_ZERO = ("padding", "output_padding", "ignore_index")
 #: Most numbers of a hyperparameter that is a list of them
@@ -104,7 +108,7 @@ def check_value(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
         If it is of another type, or out of its range.
     """
     kind, name = str(field.type), field.name
-    lowest = 0 if name in FROM_ZERO else 1
+    lowest, highest = RANGES.get(kind, (0 if name in FROM_ZERO else 1, LARGEST))
     if kind in SEVERAL:
         if (isinstance(value, (tuple, list)) and len(value) == SEVERAL[kind].count(",") + 1
                 and all(_is_integer(n, lowest) for n in value)):
@@ -115,14 +119,19 @@ def check_value(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
         if 1 <= len(listed) <= MOST and all(_is_number(one) for one in listed):
             return tuple(float(one) for one in listed)
         expected = f"1 to {MOST} numbers from 0 on"
+    elif kind in UP_TO:
+        found = value if isinstance(value, (tuple, list)) else (value,)
+        if 0 < len(found) <= UP_TO[kind] and all(_is_integer(n, lowest, highest) for n in found):
+            return tuple(int(n) for n in found)
+        expected = f"1 to {UP_TO[kind]} integers from {lowest} to {highest}"
     elif kind == "bool":
         if isinstance(value, (bool, np.bool_)):
             return bool(value)
         expected = "0 or 1"
-    elif kind == "int":
-        if _is_integer(value, lowest):
+    elif kind in ("int", "Axis"):
+        if _is_integer(value, lowest, highest):
             return int(value)
-        expected = f"an integer from {lowest} to {LARGEST}"
+        expected = f"an integer from {lowest} to {highest}"
     else:
         is_any = kind == "Real" and isinstance(value, (int, float, np.integer, np.floating)) and not math.isnan(value)
         if is_any or _is_number(value):
@@ -135,5 +144,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and bool(math.isfinite(value) and value >= 0)
 
 
-def _is_integer(value: Any, lowest: int) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(lowest <= value <= LARGEST)
+def _is_integer(value: Any, lowest: int, highest: int = LARGEST) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(lowest <= value <= highest)

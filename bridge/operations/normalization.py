@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,6 +12,8 @@ from bridge.operations.operation import Gradients, Number, Operation, Shape
 
 #: Axes of an image batch (n, c, h, w) that a channel's statistics are taken over
 OVER = (0, 2, 3)
+#: Extents of the last axes
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -126,3 +129,159 @@ class BatchNorm2d(Operation):
 def _wide(channels: Number) -> Number:
     """A number for each channel, as images of one pixel."""
     return channels.reshape((1, -1, 1, 1))
+
+
+class RowNorm(Operation):
+    """Rows of numbers that lie one behind the other, each normalised by its own mean and variance (divided by n).
+
+    Its formulas see the input as (samples, groups, columns, inner): a row is the last two axes, and has one factor and
+    one shift for each column, others in each group.
+
+    Attributes
+    ----------
+    eps : of the classes that extend it
+    """
+
+    eps: float
+
+    def _form(self, shape: Shape) -> Shape:
+        """Those four extents of an input of this shape."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return ``weight * (x - mean) / sqrt(variance + eps) + bias``.
+
+        Many programs multiply out: one factor and one shift for each row, or for each number.
+        """
+        x = inputs[0].reshape(self._form(inputs[0].shape))
+        normal, scale = self._normalised(x)
+        factor = scale
+        if "weight" in parameters:
+            weight = _of_columns(x, parameters["weight"])
+            normal, factor = normal * weight, scale * weight
+        y = normal.or_as(x * factor - self._mean(x) * factor)
+        if "bias" in parameters:
+            bias = _of_columns(x, parameters["bias"])
+            y = (normal + bias).or_as(x * factor + (bias - self._mean(x) * factor))
+        return y.reshape(inputs[0].shape)
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return the gradients with respect to input, weight and bias."""
+        x = inputs[0].reshape(self._form(inputs[0].shape))
+        dy = dy.reshape(x.shape)
+        normal, scale = self._normalised(x)
+        found = {name: one.sum((0, 3)).reshape(parameters[name].shape)
+                 for name, one in (("weight", dy * normal), ("bias", dy)) if name in parameters}
+        if "weight" in parameters:
+            dy = dy * _of_columns(x, parameters["weight"])
+        return [(self._through(dy, normal) * scale).reshape(inputs[0].shape)], found
+
+    def _through(self, dy: Number, normal: Number) -> Number:
+        """Through mean and variance, too."""
+        return dy - mean_of_rows(dy) - normal * mean_of_rows(dy * normal)
+
+    def _mean(self, x: Number) -> Number:
+        return mean_of_rows(x)
+
+    def _normalised(self, x: Number) -> tuple[Number, Number]:
+        """Rows with mean 0 and variance 1, and the factor of each."""
+        distance = x - self._mean(x)
+        scale = self._scale(self._variance(distance))
+        return distance * scale, scale
+
+    def _variance(self, distance: Number) -> Number:
+        """Of rows, from the distances of their means."""
+        return mean_of_rows(distance.squared())
+
+    def _scale(self, variance: Number) -> Number:
+        return 1.0 / (variance + self.eps).sqrt()
+
+
+@dataclass(frozen=True)
+class LayerNorm(RowNorm):
+    """The last axes, of the extents `normalized_shape`, normalised together.
+
+    Source: J. L. Ba, J. R. Kiros and G. E. Hinton, Layer Normalization, https://arxiv.org/abs/1607.06450
+    """
+
+    normalized_shape: Sizes
+    eps: float = 1e-5
+    elementwise_affine: bool = True
+    bias: bool = True
+    kind: ClassVar[str] = "layer_norm"
+    sample_rank: ClassVar[int | None] = 0
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Return those of the factor and the shift of each number, `normalized_shape`, where there are any."""
+        names = ("weight", "bias")[:1 + self.bias] if self.elementwise_affine else ()
+        return dict.fromkeys(names, self.normalized_shape)
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return the shape of the input."""
+        (shape,) = shapes
+        rank = len(self.normalized_shape)
+        if len(shape) <= rank or shape[-rank:] != self.normalized_shape:
+            raise self.refuse(f"input {shape}", f"{self.normalized_shape} behind another axis")
+        return shape
+
+    def _form(self, shape: Shape) -> Shape:
+        length = math.prod(self.normalized_shape)
+        return math.prod(shape) // length, 1, length, 1
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.layer_norm``."""
+        from torch.nn import functional
+
+        return functional.layer_norm(inputs[0], self.normalized_shape, parameters.get("weight"), parameters.get("bias"),
+                                     self.eps)
+
+
+@dataclass(frozen=True)
+class GroupNorm(RowNorm):
+    """The channels of each group normalised together, of each image by itself; (n, c), or (n, c, h, w).
+
+    Source: Y. Wu and K. He, Group Normalization, ECCV 2018, https://arxiv.org/abs/1803.08494
+    """
+
+    num_groups: int
+    num_channels: int
+    eps: float = 1e-5
+    affine: bool = True
+    kind: ClassVar[str] = "group_norm"
+
+    def check(self) -> None:
+        """Refuse channels that the groups do not divide."""
+        if self.num_channels % self.num_groups:
+            raise self.refuse(f"{self.num_channels} channels in {self.num_groups} groups", "a multiple of the groups")
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Return those of the factor and the shift of each channel, (c,), where there are any."""
+        return dict.fromkeys(("weight", "bias") if self.affine else (), (self.num_channels,))
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return the shape of the input."""
+        (shape,) = shapes
+        if len(shape) < 2 or shape[1] != self.num_channels:
+            raise self.refuse(f"input {shape}", f"{self.num_channels} channels")
+        return shape
+
+    def _form(self, shape: Shape) -> Shape:
+        return shape[0], self.num_groups, self.num_channels // self.num_groups, math.prod(shape[2:])
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.group_norm``."""
+        from torch.nn import functional
+
+        return functional.group_norm(inputs[0], self.num_groups, parameters.get("weight"), parameters.get("bias"),
+                                     self.eps)
+
+
+def mean_of_rows(x: Number) -> Number:
+    """Return the means of rows (samples, groups, columns, inner), as rows of one number."""
+    samples, groups, columns, inner = x.shape
+    return (x.sum((2, 3)) / (columns * inner)).reshape((samples, groups, 1, 1))
+
+
+def _of_columns(x: Number, parameter: Number) -> Number:
+    """A number for each column, beside rows x."""
+    return parameter.reshape((1, x.shape[1], -1, 1))

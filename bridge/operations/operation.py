@@ -35,7 +35,7 @@ class Operation:
     arity : number of inputs; 0: two or more
     sample_rank : dimensions of one sample that torch's operation takes without a batch, and computes as in a batch of
         one: 3, an image (c, h, w); 1, a vector; 0, any. None: it takes none, or counts its dimensions otherwise
-    has_mask : it takes 0 and 1 of its output's shape with each batch, which the formulas find among the parameters as
+    has_mask : it takes 0 and 1 of `mask_shape` with each batch, which the formulas find among the parameters as
         ``mask``
     """
 
@@ -63,6 +63,10 @@ class Operation:
             If the operation cannot take them.
         """
         return shapes[0]
+
+    def mask_shape(self, shape: Shape) -> Shape:
+        """Return that of the mask, where it takes one, for an output of this shape."""
+        return shape
 
     def parameter_shapes(self) -> dict[str, Shape]:
         """Return the shapes of the parameters by name (``weight``, ``bias``)."""

@@ -399,8 +399,29 @@ class Dropout(Operation):
 
     def _kept(self, x: Number, parameters: Mapping[str, Number]) -> Number:
         # 1 - p is a difference of rounded numbers
-        return (parameters["mask"] > 0.5).choose(x / (x.exact(1.0) - self.p), 0.0)
+        return (parameters["mask"].broadcast(x.shape) > 0.5).choose(x / (x.exact(1.0) - self.p), 0.0)
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``x * mask / (1 - p)``."""
         return inputs[0] * (parameters["mask"] / (1 - self.p))
+
+
+@dataclass(frozen=True)
+class Dropout2d(Dropout):
+    """A dropout of whole channels of images: the mask has one number for each, (n, c, 1, 1).
+
+    Source: J. Tompson et al., Efficient Object Localization Using Convolutional Networks, CVPR 2015, section 3.2
+    """
+
+    kind: ClassVar[str] = "dropout2d"
+    sample_rank: ClassVar[int | None] = 3
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return the shape of the input."""
+        if len(shapes[0]) != 4:
+            raise self.refuse(f"input {shapes[0]}", "a shape (n, c, h, w)")
+        return super().output_shape(*shapes)
+
+    def mask_shape(self, shape: Shape) -> Shape:
+        """Return (n, c, 1, 1)."""
+        return (*shape[:2], 1, 1)

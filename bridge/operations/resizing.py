@@ -107,6 +107,50 @@ class UpsampleBilinear2d(_Resizing):
 
 
 @dataclass(frozen=True)
+class AdaptiveAvgPool2d(_Resizing):
+    """The means of as many windows as wanted, ``output_size`` = (height, width).
+
+    Window i of n along an axis of L pixels begins at ``floor(i*L/n)`` and ends before ``ceil((i + 1)*L/n)``.
+    """
+
+    output_size: Pair
+    kind: ClassVar[str] = "adaptive_avg_pool2d"
+    sample_rank: ClassVar[int | None] = 3
+
+    def _length(self, length: int, axis: int) -> int:
+        return self.output_size[axis]
+
+    def weights(self, length: int, axis: int) -> Array:
+        """Return an equal weight for each pixel of a window."""
+        return window_means(length, *self.windows(length, axis))
+
+    def windows(self, length: int, axis: int) -> tuple[Array, Array]:
+        """Return where the windows begin, and what they end before."""
+        size = self.output_size[axis]
+        i = np.arange(size)
+        return i * length // size, -(-(i + 1) * length // size)
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.adaptive_avg_pool2d``."""
+        from torch.nn import functional
+
+        return functional.adaptive_avg_pool2d(inputs[0], self.output_size)
+
+
+def window_means(length: int, begins: Array, ends: Array) -> Array:
+    """Return the weights (window, pixel) of means of windows.
+
+    >>> window_means(3, np.array([0, 1]), np.array([1, 3]))
+    array([[1. , 0. , 0. ],
+           [0. , 0.5, 0.5]])
+    """
+    pixel = np.arange(length)
+    inside = (pixel >= begins[:, None]) & (pixel < ends[:, None])
+    found: Array = inside / np.maximum(inside.sum(1, keepdims=True), 1)
+    return found
+
+
+@dataclass(frozen=True)
 class _Padding(_Resizing):
     """Pixels added on the sides (left, right, top, bottom) of an image."""
 

@@ -47,7 +47,7 @@ contains
          do j = 1, size(layer%parameters)
             associate (shapes => layer%parameter_shapes)
                call set_values(network%backend, layer%parameters(j)%value, drawn(shapes(j)%name, shapes(j)%shape, &
-                  & shapes(1)%shape, method, generator), error)
+                  & shapes(1)%shape, method, generator, index(layer%kind, "_norm") > 0), error)
             end associate
             if (allocated(error)) return
          end do
@@ -60,7 +60,7 @@ contains
    end subroutine initialize
 
    !> Values of a parameter
-   function drawn(name, shape, weight, method, generator) result(values)
+   function drawn(name, shape, weight, method, generator, normalises) result(values)
       !> weight or bias
       character(len=*), intent(in) :: name
       !> Of the parameter
@@ -71,6 +71,8 @@ contains
       character(len=*), intent(in) :: method
       !> Gives the numbers
       type(generator_type), intent(inout) :: generator
+      !> Whether it is of a normalisation
+      logical, intent(in) :: normalises
       real(dp), allocatable :: values(:)
       real(dp) :: fan_in, fan_out, most
       integer :: i
@@ -79,8 +81,7 @@ contains
          fan_in = product(extent(:weight%rank - 1))
          fan_out = product(extent(:weight%rank - 2))*extent(weight%rank)
       end associate
-      if (weight%rank < 2) then
-         ! Of a normalisation
+      if (normalises) then
          values = merge(1.0_dp, 0.0_dp, name == "weight")
       else if (name /= "weight" .and. method /= "torch") then
          values = 0.0_dp

@@ -64,6 +64,7 @@ contains
       call layer%attributes%get_real("p", p, error)
       if (allocated(error)) return
       mask%extent = network%nodes(i)%shape%extent
+      if (layer%kind == "dropout2d") mask%extent(:2) = 1
       mask%dtype = network%dtype
       allocate (kept(mask%count()))
       do j = 1, size(kept)

@@ -4,7 +4,7 @@
 module cnn_operations_arithmetic
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : i8
+   use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : same_memory, tensor_type
    use cnn_operations_attributes, only : attributes_type
    use cnn_operations_operation, only : no, operands_type, operation_type, two, yes
@@ -15,7 +15,7 @@ module cnn_operations_arithmetic
    include "binary_numbers.inc"
 
    !> A sum or a difference: its gradients do not depend on its inputs
-   type, extends(operation_type), public :: sum_type
+   type, extends(operation_type), public :: arithmetic_type
       !> Which: a number of binary_numbers.inc
       integer(i8) :: number = 0
    contains
@@ -26,10 +26,10 @@ module cnn_operations_arithmetic
       procedure :: find_shape => common_shape
       procedure :: forward => combine_forward
       procedure :: backward => combine_backward
-   end type sum_type
+   end type arithmetic_type
 
    !> A product or a quotient
-   type, extends(sum_type), public :: product_type
+   type, extends(arithmetic_type), public :: product_type
    contains
       procedure, nopass :: reads_x => yes
    end type product_type
@@ -50,7 +50,7 @@ contains
 
    subroutine common_shape(self, shapes, y, error)
       !> The node
-      class(sum_type), intent(in) :: self
+      class(arithmetic_type), intent(in) :: self
       !> Of its two inputs
       type(shape_type), intent(in) :: shapes(:)
       !> That to which both are broadcast
@@ -70,7 +70,7 @@ contains
 
    subroutine combine_forward(self, backend, operands, error)
       !> The node
-      class(sum_type), intent(in) :: self
+      class(arithmetic_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
@@ -83,7 +83,7 @@ contains
    !> For each input, the last first: the first one's may be where dy is
    subroutine combine_backward(self, backend, operands, error)
       !> The node
-      class(sum_type), intent(in) :: self
+      class(arithmetic_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy, and x where that is read
@@ -94,7 +94,7 @@ contains
       do i = 2, 1, -1
          if (self%number == b_add .or. (self%number == b_subtract .and. i == 1)) then
             if (same_memory(operands%dy, operands%dx(i))) cycle
-            call self%run(backend, "sum_to", [operands%dy, operands%dx(i)], error)
+            call self%run(backend, "sum_to", [operands%dy, operands%dx(i)], error, reals=[1.0_dp])
          else if (self%reads_x()) then
             call self%run(backend, "combine_backward", [operands%x, operands%dy, operands%dx(i)], error, &
                & [int(self%number), i])

@@ -31,6 +31,7 @@ module cnn_operations_attributes
       procedure :: get_integer
       procedure :: get_flag
       procedure :: get_integers
+      procedure :: get_list
       procedure :: get_real
       procedure :: check_known
       procedure, private :: find
@@ -145,6 +146,41 @@ contains
          call refuse(self, i, sides//", integers from "//to_text(lowest)//" to "//to_text(largest), error)
       end if
    end subroutine get_integers
+
+   !> A few integers, as many as there are
+   subroutine get_list(self, name, value, error, most, lowest, highest)
+      !> The node's
+      class(attributes_type), intent(inout) :: self
+      !> Of the hyperparameter
+      character(len=*), intent(in) :: name
+      !> What was found
+      integer, allocatable, intent(out) :: value(:)
+      !> Missing, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      !> Most integers
+      integer, intent(in) :: most
+      !> The smallest value that is allowed; 1
+      integer, intent(in), optional :: lowest
+      !> The largest; 65536
+      integer, intent(in), optional :: highest
+      character(len=:), allocatable :: integers
+      integer :: i, first, last
+      first = 1
+      if (present(lowest)) first = lowest
+      last = largest
+      if (present(highest)) last = highest
+      call self%find(name, .false., i, error)
+      if (allocated(error)) return
+      associate (numbers => self%items(i)%numbers)
+         if (size(numbers) <= most .and. all(numbers <= last) .and. are_integers(numbers, size(numbers), first)) then
+            allocate (value, source=nint(numbers))
+         else
+            integers = "1 to "//to_text(most)//" integers"
+            if (most == 1) integers = "an integer"
+            call refuse(self, i, integers//" from "//to_text(first)//" to "//to_text(last), error)
+         end if
+      end associate
+   end subroutine get_list
 
    !> A finite number from 0 on; with `signed` any number
    subroutine get_real(self, name, value, error, default, signed)

@@ -8,7 +8,7 @@ module cnn_operations_loops_table
 
    !> See the files *.inc for what they compute
    type, public :: loops_type
-      procedure(one_), pointer, nopass :: accumulate => null(), add_bias => null(), copy => null(), sum_to => null()
+      procedure(one_), pointer, nopass :: accumulate => null(), add_bias => null(), copy => null()
       procedure(combine_), pointer, nopass :: combine => null()
       procedure(combine_backward_), pointer, nopass :: combine_backward => null()
       procedure(pointwise_), pointer, nopass :: pointwise => null()
@@ -21,8 +21,14 @@ module cnn_operations_loops_table
       procedure(max_backward_), pointer, nopass :: max_backward => null()
       procedure(batch_norm_), pointer, nopass :: batch_norm => null()
       procedure(batch_norm_backward_), pointer, nopass :: batch_norm_backward => null()
+      procedure(row_norm_), pointer, nopass :: row_norm => null()
+      procedure(row_norm_backward_), pointer, nopass :: row_norm_backward => null()
       procedure(resample_), pointer, nopass :: resample => null(), resample_backward => null()
       procedure(pair_loss_), pointer, nopass :: pair_loss => null()
+      procedure(transpose_), pointer, nopass :: transpose => null()
+      procedure(divided_), pointer, nopass :: spread => null(), sum_to => null()
+      procedure(extreme_), pointer, nopass :: extreme => null()
+      procedure(extreme_backward_), pointer, nopass :: extreme_backward => null()
       procedure(cross_entropy_), pointer, nopass :: cross_entropy => null()
    end type loops_type
 
@@ -94,13 +100,15 @@ module cnn_operations_loops_table
          type(tensor_type), intent(in) :: dx
       end subroutine pointwise_backward_
 
-      subroutine dropout_(x, mask, scale, y)
+      subroutine dropout_(x, mask, pixels, scale, y)
          import :: dp, tensor_type
          implicit none
          !> What is dropped or kept
          type(tensor_type), intent(in) :: x
-         !> 0 and 1, as many
+         !> 0 and 1
          type(tensor_type), intent(in) :: mask
+         !> Numbers that lie one behind the other and have one of the mask
+         integer, intent(in) :: pixels
          !> Of what is kept
          real(dp), intent(in) :: scale
          !> As x, is overwritten
@@ -229,6 +237,44 @@ module cnn_operations_loops_table
          type(tensor_type), intent(in) :: dx
       end subroutine batch_norm_backward_
 
+      subroutine row_norm_(x, weight, bias, form, eps, y)
+         import :: dp, tensor_type
+         implicit none
+         !> Rows of inner * columns numbers
+         type(tensor_type), intent(in) :: x
+         !> Factors (column, group), or empty
+         type(tensor_type), intent(in) :: weight
+         !> Shifts (column, group), or empty
+         type(tensor_type), intent(in) :: bias
+         !> inner, columns, groups
+         integer, intent(in) :: form(3)
+         !> Added to the variance
+         real(dp), intent(in) :: eps
+         !> As x, is overwritten
+         type(tensor_type), intent(in) :: y
+      end subroutine row_norm_
+
+      subroutine row_norm_backward_(x, weight, dy, form, eps, dweight, dbias, dx)
+         import :: dp, tensor_type
+         implicit none
+         !> Rows of inner * columns numbers
+         type(tensor_type), intent(in) :: x
+         !> Factors (column, group), or empty
+         type(tensor_type), intent(in) :: weight
+         !> Gradient with respect to the output
+         type(tensor_type), intent(in) :: dy
+         !> inner, columns, groups
+         integer, intent(in) :: form(3)
+         !> Added to the variance
+         real(dp), intent(in) :: eps
+         !> Gradient with respect to the factors, is overwritten; or empty
+         type(tensor_type), intent(in) :: dweight
+         !> Gradient with respect to the shifts, is overwritten; or empty
+         type(tensor_type), intent(in) :: dbias
+         !> Gradient with respect to x, is overwritten
+         type(tensor_type), intent(in) :: dx
+      end subroutine row_norm_backward_
+
       subroutine resample_(from, rule, amounts, to)
          import :: tensor_type
          implicit none
@@ -241,6 +287,54 @@ module cnn_operations_loops_table
          !> The output, or the gradient with respect to the images; is overwritten
          type(tensor_type), intent(in) :: to
       end subroutine resample_
+
+      subroutine transpose_(from, axes, to)
+         import :: tensor_type
+         implicit none
+         !> What is read
+         type(tensor_type), intent(in) :: from
+         !> Those that are exchanged, in Fortran order, the smaller first
+         integer, intent(in) :: axes(2)
+         !> What is written
+         type(tensor_type), intent(in) :: to
+      end subroutine transpose_
+
+      subroutine divided_(from, divisor, to)
+         import :: dp, tensor_type
+         implicit none
+         !> What is read
+         type(tensor_type), intent(in) :: from
+         !> Of all that is written
+         real(dp), intent(in) :: divisor
+         !> What is written
+         type(tensor_type), intent(in) :: to
+      end subroutine divided_
+
+      subroutine extreme_(x, sign, y)
+         import :: tensor_type
+         implicit none
+         !> What is looked through
+         type(tensor_type), intent(in) :: x
+         !> 1: the largest numbers, -1: the smallest
+         integer, intent(in) :: sign
+         !> Extents of x, or 1, is overwritten
+         type(tensor_type), intent(in) :: y
+      end subroutine extreme_
+
+      subroutine extreme_backward_(x, y, dy, to_first, dx)
+         import :: tensor_type
+         implicit none
+         !> What was looked through
+         type(tensor_type), intent(in) :: x
+         !> What was found, extents of x, or 1
+         type(tensor_type), intent(in) :: y
+         !> Gradient with respect to that
+         type(tensor_type), intent(in) :: dy
+         !> Whether it goes to the first of equal ones, not to all in equal parts
+         logical, intent(in) :: to_first
+         !> Gradient with respect to x, is overwritten
+         type(tensor_type), intent(in) :: dx
+      end subroutine extreme_backward_
 
       subroutine pair_loss_(y, t, f, setting, scale, dy, loss)
          import :: dp, tensor_type

@@ -30,6 +30,53 @@ module cnn_operations_normalization
       procedure, private :: by_batch
    end type batch_norm2d_type
 
+   !> Rows of numbers that lie one behind the other, each by its own mean and variance (divided by n)
+   type, abstract, extends(operation_type) :: row_norm_type
+      real(dp) :: eps = 1.0e-5_dp
+      !> Whether there are factors and shifts
+      logical :: affine = .true.
+   contains
+      procedure, nopass :: reads_y => no
+      procedure(form_), deferred :: form
+      procedure :: forward => row_forward
+      procedure :: backward => row_backward
+   end type row_norm_type
+
+   !> The last of torch's axes together
+   type, extends(row_norm_type), public :: layer_norm_type
+      !> Their extents, in Fortran order
+      integer, allocatable :: lengths(:)
+   contains
+      procedure :: read => layer_read
+      procedure :: find_shape => layer_shape
+      procedure :: form => layer_form
+   end type layer_norm_type
+
+   !> The channels of each group, of each image by itself
+   type, extends(row_norm_type), public :: group_norm_type
+      integer :: num_groups = 1
+      integer :: num_channels = 1
+   contains
+      procedure :: read => group_read
+      procedure :: find_shape => group_shape
+      procedure :: form => group_form
+   end type group_norm_type
+
+   abstract interface
+      !> How many numbers of a row have one factor, how many factors a row has, and after how many rows these come again
+      pure function form_(self, x, rank) result(form)
+         import :: row_norm_type, tensor_type
+         implicit none
+         !> The node
+         class(row_norm_type), intent(in) :: self
+         !> Its input
+         type(tensor_type), intent(in) :: x
+         !> Number of its dimensions
+         integer, intent(in) :: rank
+         integer :: form(3)
+      end function form_
+   end interface
+
 contains
 
    subroutine norm_read(self, given, error)
@@ -113,6 +160,138 @@ contains
       class(batch_norm2d_type), intent(in) :: self
       by_batch = self%training .and. .not. (self%evaluates .and. self%changes_state)
    end function by_batch
+
+   subroutine row_forward(self, backend, operands, error)
+      !> The node
+      class(row_norm_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> y from x, weight and bias
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: w(2)
+      w(:size(operands%w)) = operands%w
+      call self%run(backend, "row_norm", [operands%x(1), w, operands%y], error, &
+         & self%form(operands%x(1), operands%rank), [self%eps])
+   end subroutine row_forward
+
+   subroutine row_backward(self, backend, operands, error)
+      !> The node
+      class(row_norm_type), intent(in) :: self
+      !> The device
+      class(backend_type), intent(in) :: backend
+      !> dx and dw from dy, x and w
+      type(operands_type), intent(in) :: operands
+      !> Tensors without memory
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: w(2), dw(2)
+      w(:size(operands%w)) = operands%w
+      dw(:size(operands%dw)) = operands%dw
+      call self%run(backend, "row_norm_backward", [operands%x(1), w(1), operands%dy, dw, operands%dx(1)], error, &
+         & self%form(operands%x(1), operands%rank), [self%eps])
+   end subroutine row_backward
+
+   subroutine layer_read(self, given, error)
+      !> With its name
+      class(layer_norm_type), intent(inout) :: self
+      !> normalized_shape, eps, elementwise_affine, bias
+      type(attributes_type), intent(inout) :: given
+      !> What is missing, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      type(parameter_shape_type) :: parameters(2)
+      logical :: bias
+      call given%get_list("normalized_shape", self%lengths, error, 3)
+      if (.not. allocated(error)) call given%get_real("eps", self%eps, error, 1.0e-5_dp)
+      if (.not. allocated(error)) call given%get_flag("elementwise_affine", self%affine, error, .true.)
+      if (.not. allocated(error)) call given%get_flag("bias", bias, error, .true.)
+      if (allocated(error)) return
+      self%lengths = self%lengths(size(self%lengths):1:-1)
+      if (.not. self%affine) return
+      parameters%name = [character(len=12) :: "weight", "bias"]
+      parameters%shape = shape_of(self%lengths)
+      allocate (self%parameters, source=parameters(:merge(2, 1, bias)))
+   end subroutine layer_read
+
+   subroutine layer_shape(self, shapes, y, error)
+      !> The node
+      class(layer_norm_type), intent(in) :: self
+      !> Of its input
+      type(shape_type), intent(in) :: shapes(:)
+      !> The same
+      type(shape_type), intent(out) :: y
+      !> Other last axes, or no axis before them
+      type(error_type), allocatable, intent(out) :: error
+      type(shape_type) :: last
+      y = shapes(1)
+      last = shape_of(self%lengths)
+      if (y%rank > last%rank .and. all(y%extent(:last%rank) == self%lengths)) return
+      call self%refuse("input "//y%text(), last%text()//" behind another axis", error)
+   end subroutine layer_shape
+
+   pure function layer_form(self, x, rank) result(form)
+      !> The node
+      class(layer_norm_type), intent(in) :: self
+      !> Its input
+      type(tensor_type), intent(in) :: x
+      !> Number of its dimensions
+      integer, intent(in) :: rank
+      integer :: form(3)
+      associate (unused => [rank, x%dtype])
+      end associate
+      form = [1, product(self%lengths), 1]
+      ! Without factors all of a row are treated alike
+      if (.not. self%affine) form = form([2, 1, 3])
+   end function layer_form
+
+   subroutine group_read(self, given, error)
+      !> With its name
+      class(group_norm_type), intent(inout) :: self
+      !> num_groups, num_channels, eps, affine
+      type(attributes_type), intent(inout) :: given
+      !> What is missing, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      call given%get_integer("num_groups", self%num_groups, error)
+      if (.not. allocated(error)) call given%get_integer("num_channels", self%num_channels, error)
+      if (.not. allocated(error)) call given%get_real("eps", self%eps, error, 1.0e-5_dp)
+      if (.not. allocated(error)) call given%get_flag("affine", self%affine, error, .true.)
+      if (allocated(error)) return
+      if (mod(self%num_channels, self%num_groups) /= 0) then
+         call self%refuse(to_text(self%num_channels)//" channels in "//to_text(self%num_groups)//" groups", &
+            & "a multiple of the groups", error)
+      else if (self%affine) then
+         allocate (self%parameters, source=[parameter_shape_type("weight", shape_of([self%num_channels])), &
+            & parameter_shape_type("bias", shape_of([self%num_channels]))])
+      end if
+   end subroutine group_read
+
+   subroutine group_shape(self, shapes, y, error)
+      !> The node
+      class(group_norm_type), intent(in) :: self
+      !> Of its input
+      type(shape_type), intent(in) :: shapes(:)
+      !> The same
+      type(shape_type), intent(out) :: y
+      !> Another number of channels
+      type(error_type), allocatable, intent(out) :: error
+      y = shapes(1)
+      if (y%rank >= 2) then
+         if (y%extent(y%rank - 1) == self%num_channels) return
+      end if
+      call self%refuse("input "//y%text(), to_text(self%num_channels)//" channels", error)
+   end subroutine group_shape
+
+   pure function group_form(self, x, rank) result(form)
+      !> The node
+      class(group_norm_type), intent(in) :: self
+      !> Its input
+      type(tensor_type), intent(in) :: x
+      !> Number of its dimensions
+      integer, intent(in) :: rank
+      integer :: form(3)
+      form = [product(x%extent(:rank - 2)), self%num_channels/self%num_groups, self%num_groups]
+      if (.not. self%affine) form = [form(1)*form(2), 1, 1]
+   end function group_form
 
    !> Running mean and variance; empty where there are none
    subroutine find_state(operands, state)

@@ -8,6 +8,7 @@ module cnn_operations_pointwise
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
    use cnn_operations_operation, only : no, operands_type, operation_type, yes
+   use cnn_operations_shape, only : shape_type
    implicit none
    private
 
@@ -57,12 +58,15 @@ module cnn_operations_pointwise
    !> x / (1 - p) where the mask is 1, else 0; x after training
    type, extends(operation_type), public :: dropout_type
       real(dp) :: p = 0.0_dp
+      !> Whether the mask has one number for each channel of an image
+      logical :: of_channels = .false.
    contains
       procedure, nopass :: reads_x => no
       procedure, nopass :: reads_y => no
       procedure, nopass :: works_in_place => yes
       procedure, nopass :: has_mask => yes
       procedure :: read => dropout_read
+      procedure :: find_shape => dropout_shape
       procedure :: forward => dropout_forward
       procedure :: backward => dropout_backward
    end type dropout_type
@@ -80,6 +84,23 @@ contains
       if (allocated(error)) return
       if (self%p >= 1.0_dp) call self%refuse("p "//to_text(self%p), "a number from 0 on, below 1", error)
    end subroutine dropout_read
+
+   subroutine dropout_shape(self, shapes, y, error)
+      !> The node
+      class(dropout_type), intent(in) :: self
+      !> Of its input
+      type(shape_type), intent(in) :: shapes(:)
+      !> The same
+      type(shape_type), intent(out) :: y
+      !> A scalar, or of whole channels no images
+      type(error_type), allocatable, intent(out) :: error
+      y = shapes(1)
+      if (self%of_channels .and. y%rank /= 4) then
+         call self%refuse("input "//y%text(), "a shape (n, c, h, w)", error)
+      else if (y%rank < 1) then
+         call self%refuse("a scalar", "one dimension or more", error)
+      end if
+   end subroutine dropout_shape
 
    subroutine dropout_forward(self, backend, operands, error)
       !> The node
@@ -118,12 +139,16 @@ contains
       type(tensor_type), intent(in) :: y
       !> Tensors without memory, or a mask of another shape
       type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: expected
+      expected = x
+      if (self%of_channels) expected%extent(:2) = 1
       if (self%evaluates) then
          if (.not. same_memory(x, y)) call self%run(backend, "copy", [x, y], error)
-      else if (same_shape(x, mask)) then
-         call self%run(backend, "dropout", [x, mask, y], error, reals=[1.0_dp/(1.0_dp - self%p)])
+      else if (same_shape(expected, mask)) then
+         call self%run(backend, "dropout", [x, mask, y], error, [merge(product(x%extent(:2)), 1, self%of_channels)], &
+            & [1.0_dp/(1.0_dp - self%p)])
       else
-         call self%refuse("mask "//shape_text(mask%extent), "the input's shape "//shape_text(x%extent), error)
+         call self%refuse("mask "//shape_text(mask%extent), "the shape "//shape_text(expected%extent), error)
       end if
    end subroutine drop
 

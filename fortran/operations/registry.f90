@@ -4,10 +4,10 @@ module cnn_operations_registry
    use, intrinsic :: ieee_arithmetic, only : ieee_positive_inf, ieee_value
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
-   use cnn_operations_arithmetic, only : b_add, b_divide, b_multiply, b_subtract, prelu_type, product_type, sum_type
+   use cnn_operations_arithmetic, only : b_add, b_divide, b_multiply, b_subtract, arithmetic_type, prelu_type, product_type
    use cnn_operations_joins, only : concat_type, flatten_type
    use cnn_operations_matmul, only : matmul_type
-   use cnn_operations_normalization, only : batch_norm2d_type
+   use cnn_operations_normalization, only : batch_norm2d_type, group_norm_type, layer_norm_type
    use cnn_operations_operation, only : operation_type
    use cnn_operations_pointwise, only : &
       & dropout_type, f_abs, f_clip, f_elu, f_exp, f_gelu, f_gelu_tanh, f_leaky_relu, f_log, f_log10, f_log2, f_mish, &
@@ -15,7 +15,10 @@ module cnn_operations_registry
       & relu_type
    use cnn_operations_pooling, only : avg_pool2d_type, global_avg_pool2d_type, max_pool2d_type
    use cnn_operations_products, only : conv2d_type, conv_transpose2d_type, linear_type
-   use cnn_operations_resizing, only : pad2d_type, reflected, replicated, upsample2d_type, zeros
+   use cnn_operations_rearrangement, only : reshape_type, transpose_type
+   use cnn_operations_reductions, only : extreme_type, sum_type
+   use cnn_operations_resizing, only : &
+      & adaptive_avg_pool2d_type, pad2d_type, reflected, replicated, upsample2d_type, zeros
    use cnn_operations_softmax, only : softmax_type
    implicit none
    private
@@ -39,8 +42,14 @@ contains
       select case (kind)
        case ("abs")
          allocate (operation, source=function_type(number=f_abs))
+       case ("adaptive_avg_pool2d")
+         allocate (adaptive_avg_pool2d_type :: operation)
        case ("add")
-         allocate (operation, source=sum_type(number=b_add))
+         allocate (operation, source=arithmetic_type(number=b_add))
+       case ("amax")
+         allocate (extreme_type :: operation)
+       case ("amin")
+         allocate (operation, source=extreme_type(sign=-1))
        case ("avg_pool2d")
          allocate (avg_pool2d_type :: operation)
        case ("batch_norm2d")
@@ -58,6 +67,8 @@ contains
          allocate (operation, source=product_type(number=b_divide))
        case ("dropout")
          allocate (dropout_type :: operation)
+       case ("dropout2d")
+         allocate (operation, source=dropout_type(of_channels=.true.))
        case ("elu")
          allocate (operation, source=function_type(number=f_elu, &
             & settings=[character(len=16) :: "alpha", ""], values=[1.0_dp, 0.0_dp]))
@@ -71,6 +82,10 @@ contains
          allocate (operation, source=function_type(number=f_gelu_tanh))
        case ("global_avg_pool2d")
          allocate (global_avg_pool2d_type :: operation)
+       case ("group_norm")
+         allocate (group_norm_type :: operation)
+       case ("layer_norm")
+         allocate (layer_norm_type :: operation)
        case ("leaky_relu")
          allocate (operation, source=leaky_relu_type(number=f_leaky_relu, &
             & settings=[character(len=16) :: "negative_slope", ""], values=[0.01_dp, 0.0_dp]))
@@ -86,8 +101,14 @@ contains
          allocate (operation, source=softmax_type(logarithm=.true.))
        case ("matmul")
          allocate (matmul_type :: operation)
+       case ("max")
+         allocate (operation, source=extreme_type(most=1, to_first=.true.))
        case ("max_pool2d")
          allocate (max_pool2d_type :: operation)
+       case ("mean")
+         allocate (operation, source=sum_type(divides=.true.))
+       case ("min")
+         allocate (operation, source=extreme_type(most=1, sign=-1, to_first=.true.))
        case ("mish")
          allocate (operation, source=function_type(number=f_mish))
        case ("multiply")
@@ -100,6 +121,8 @@ contains
          allocate (relu_type :: operation)
        case ("replication_pad2d")
          allocate (operation, source=pad2d_type(mode=replicated))
+       case ("reshape")
+         allocate (reshape_type :: operation)
        case ("sigmoid")
          allocate (operation, source=function_of_output_type(number=f_sigmoid))
        case ("silu")
@@ -112,9 +135,13 @@ contains
        case ("sqrt")
          allocate (operation, source=function_of_output_type(number=f_sqrt))
        case ("subtract")
-         allocate (operation, source=sum_type(number=b_subtract))
+         allocate (operation, source=arithmetic_type(number=b_subtract))
+       case ("sum")
+         allocate (sum_type :: operation)
        case ("tanh")
          allocate (operation, source=function_of_output_type(number=f_tanh))
+       case ("transpose")
+         allocate (transpose_type :: operation)
        case ("upsample_bilinear2d")
          allocate (operation, source=upsample2d_type(is_linear=.true.))
        case ("upsample_nearest2d")

@@ -38,8 +38,18 @@ module cnn_operations_resizing
       procedure, private :: rule => upsample_rule
    end type upsample2d_type
 
+   !> The means of as many windows as wanted
+   type, extends(resizing_type), public :: adaptive_avg_pool2d_type
+      !> How many: (height, width)
+      integer :: output_size(2) = 1
+   contains
+      procedure :: read => adaptive_read
+      procedure, private :: length => adaptive_length
+      procedure, private :: rule => adaptive_rule
+   end type adaptive_avg_pool2d_type
+
    !> The rules, of which those of paddings say what stands around an image
-   integer, parameter :: nearest = 1, linear = 2, linear_aligned = 3
+   integer, parameter :: nearest = 1, linear = 2, linear_aligned = 3, averaged = 7
    integer, parameter, public :: zeros = 4, replicated = 5, reflected = 6
 
    !> Pixels added on the sides of an image
@@ -164,6 +174,35 @@ contains
       rule = [nearest, self%factor]
       if (self%is_linear) rule(1) = merge(linear_aligned, linear, self%align_corners)
    end function upsample_rule
+
+   subroutine adaptive_read(self, given, error)
+      !> With its name
+      class(adaptive_avg_pool2d_type), intent(inout) :: self
+      !> output_size
+      type(attributes_type), intent(inout) :: given
+      !> Missing, or out of its range
+      type(error_type), allocatable, intent(out) :: error
+      call given%get_integers("output_size", self%output_size, error, 1)
+   end subroutine adaptive_read
+
+   pure real(dp) function adaptive_length(self, axis, length)
+      !> The node
+      class(adaptive_avg_pool2d_type), intent(in) :: self
+      !> 1: height, 2: width
+      integer, intent(in) :: axis
+      !> Of the input
+      integer, intent(in) :: length
+      associate (unused => length)
+      end associate
+      adaptive_length = self%output_size(axis)
+   end function adaptive_length
+
+   pure function adaptive_rule(self) result(rule)
+      !> The node
+      class(adaptive_avg_pool2d_type), intent(in) :: self
+      integer :: rule(3)
+      rule = [averaged, self%output_size]
+   end function adaptive_rule
 
    subroutine pad_read(self, given, error)
       !> With its name

@@ -24,11 +24,15 @@ from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.torch_graphs import (
     Activations,
+    Attention,
     Denoiser,
     Dropped,
     Evaluated,
     Everything,
     Mlp,
+    Normalised,
+    Pooled,
+    Reduced,
     Resized,
     Resnet,
     Segmenter,
@@ -98,9 +102,10 @@ def test_results_are_right(fixtures: list[Path], tmp_path: Path) -> None:
 def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path) -> None:
     fixtures = [everything, *(export(tmp_path / f"{network.__name__}.h5", ExportSettings(
         model=network, **SETTINGS | {"steps": 1, "height": height})).path for network, height in (
-            (Resnet, 12), (Unet, 12), (Mlp, 12), (Segmenter, 12), (Resized, 8)))]
+            (Resnet, 12), (Unet, 12), (Mlp, 12), (Segmenter, 12), (Normalised, 8), (Resized, 8), (Attention, 8),
+            (Reduced, 8)))]
     fixtures += [export(tmp_path / f"{network.__name__}.h5", ExportSettings(model=network, **SETTINGS)).path
-                 for network in (Evaluated, Dropped, Activations)]
+                 for network in (Evaluated, Dropped, Pooled, Activations)]
     assert {kind for fixture in fixtures for kind in kinds(fixture)} == set(OPERATIONS)
     for fixture in fixtures:
         for precision in ("float32", "float64"):

@@ -140,8 +140,9 @@ def test_sums_copies_and_masks(kernels: HostKernels, kind: str) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         kernels.launch(f"cnn_accumulate_{kind}", 2, np.int64(size), a, total)
         np.testing.assert_array_equal(total, b + a)
-        kernels.launch(f"cnn_dropout_{kind}", 2, np.int64(size), a, mask, kept, np.float64(2))
-        np.testing.assert_array_equal(kept, a*(mask*2))
+        for pixels in (1, 7):
+            kernels.launch(f"cnn_dropout_{kind}", 2, np.int64(size), a, mask, kept, np.int64(pixels), np.float64(2))
+            np.testing.assert_array_equal(kept, a*(mask*2)[np.arange(size)//pixels])
     kernels.launch(f"cnn_copy_{kind}", 2, np.int64(size), a, y)
     assert y.tobytes() == a.tobytes()
     images, bias = memory.inout(numbers(kind, (2, 3, 35), 5)), memory.put(numbers(kind, 3, 6))
@@ -416,6 +417,8 @@ RESIZED: list[tuple[Callable[[torch.Tensor], torch.Tensor], int, tuple[int, int]
     (lambda x: functional.pad(x, (1, 2, 4, 3), mode="replicate"), 5, (4, 1)),
     (lambda x: functional.pad(x, (1, 3, 3, 2), mode="reflect"), 6, (3, 1)),
     (lambda x: functional.pad(x, (4, 4, 3, 3), mode="reflect"), 6, (3, 4)),
+    (lambda x: functional.adaptive_avg_pool2d(x, (3, 4)), 7, (3, 4)),
+    (lambda x: functional.adaptive_avg_pool2d(x, (7, 2)), 7, (7, 2)),
 ]
 
 
@@ -496,3 +499,111 @@ def test_logarithms(kernels: HostKernels, channels: int) -> None:
     y = np.empty(channels)
     kernels.launch("cnn_softmax_f64", 1, np.int64(1), np.zeros(channels), y, *i8(1, channels, 1))
     assert ulps(y, np.full(channels, -math.log(channels))) <= 1
+
+
+#: Numbers of a column, columns of a row, groups, rows: of layers, and of groups of channels
+ROWS = [(1, 37, 1, 6), (20, 3, 2, 8), (60, 1, 1, 5)]
+
+
+@looped("parts", [1, 4])
+@looped("form", ROWS)
+@looped("kind", KINDS)
+def test_rows_are_normalised_as_torchs(kernels: HostKernels, kind: str, form: tuple[int, int, int, int],
+                                       parts: int) -> None:
+    """Sums, statistics, output and all gradients, with factors and shifts and without."""
+    inner, columns, groups, rows = form
+    memory, wp, shape = Memory(), KINDS[kind], (rows//groups, groups, columns, inner)
+    x, dy = memory.put(5 + numbers(kind, shape, 1)), memory.put(numbers(kind, shape, 2))
+    weight, bias = (memory.put(numbers(kind, (groups, columns), seed)) for seed in (3, 4))
+    settings, length = i8(inner, columns, groups), inner*columns
+
+    def sums(order: int, means: np.ndarray | None, scales: np.ndarray | None, weighted: int) -> np.ndarray:
+        partial = memory.out((rows, parts), np.float64)
+        kernels.launch(f"cnn_row_sums_{kind}", 2, np.int64(partial.size), x, weight if weighted else None,
+                       dy if order > 2 else None, means, scales, partial, np.int64(parts), *settings,
+                       *i8(order, weighted))
+        return memory.put(partial.sum(axis=1))
+
+    first = sums(1, None, None, 0)
+    second = sums(2, first, None, 0)
+    means, scales = memory.out(rows, np.float64), memory.out(rows, np.float64)
+    kernels.launch(f"cnn_statistics_{kind}", 1, np.int64(rows), first, second, None, None, means, scales, *i8(1, 0),
+                   *np.array([length, 0.01, 0]))
+    memory.put(means)
+    for weighted in (1, 0):
+        z, w, b = wide(x), wide(weight), wide(bias)
+        variance, mean = torch.var_mean(z, (2, 3), correction=0, keepdim=True)
+        right = (z - mean)/(variance + 0.01).sqrt()
+        if weighted:
+            right = right*w[..., None] + b[..., None]
+        right.backward(torch.tensor(dy.astype(np.float64)))
+        y, dx = memory.out(shape, wp), memory.out(shape, wp)
+        factors = (weight, bias) if weighted else (None, None)
+        kernels.launch(f"cnn_row_normalize_{kind}", 2, np.int64(x.size), x, *factors, means, scales, y,
+                       *settings, *i8(weighted, weighted))
+        totals, along = (sums(order, means, scales, weighted) for order in (3, 4))
+        kernels.launch(f"cnn_row_normalize_backward_{kind}", 2, np.int64(x.size), x, factors[0], dy, means,
+                       scales, totals, along, dx, *settings, np.int64(weighted))
+        assert z.grad is not None
+        assert ulps(y, right, 4.0) <= (0.51 if kind == "f32" else 16)
+        assert ulps(dx, z.grad, 4.0) <= (0.51 if kind == "f32" else 16)
+        for order, parameter in ((6, w), (5, b)):
+            partial = memory.out((groups*columns, parts), np.float64)
+            kernels.launch(f"cnn_column_sums_{kind}", 2, np.int64(partial.size), x, dy, means, scales, partial,
+                           np.int64(parts), *settings, *i8(rows, order))
+            if weighted:
+                assert parameter.grad is not None
+                found = partial.sum(axis=1).reshape(groups, columns)
+                np.testing.assert_allclose(found, parameter.grad, rtol=0, atol=1e-12)
+    memory.check()
+
+
+@looped("axes", [(2, 3), (1, 3), (1, 2)])
+@looped("kind", KINDS)
+def test_dimensions_are_exchanged(kernels: HostKernels, kind: str, axes: tuple[int, int]) -> None:
+    """And divided: the latter with 0 for a stride, as a number that stands for all."""
+    memory, shape = Memory(), (2, 3, 4, 5)
+    x = memory.put(numbers(kind, shape, 1))
+    steps = [math.prod(shape[i + 1:]) for i in range(4)]
+    steps[axes[0]], steps[axes[1]] = steps[axes[1]], steps[axes[0]]
+    right = np.swapaxes(x, *axes)
+    y = memory.out(right.shape, x.dtype)
+    kernels.launch(f"cnn_gather_{kind}", 2, np.int64(y.size), x, y, *i8(*right.shape[:0:-1], *steps[::-1]),
+                   np.float64(1))
+    np.testing.assert_array_equal(y, right)
+    mean = memory.put(numbers(kind, (2, 1, 4, 1), 2))
+    z = memory.out(shape, x.dtype)
+    kernels.launch(f"cnn_gather_{kind}", 2, np.int64(z.size), mean, z, *i8(*shape[:0:-1]), *strides(mean.shape, shape),
+                   np.float64(3))
+    assert ulps(z, np.broadcast_to(mean.astype(float)/3, shape)) <= 0.5
+    memory.check()
+
+
+@looped("dims", [(3,), (1,), (0, 2), (1, 2, 3)])
+@looped("kind", KINDS)
+def test_extremes_and_their_gradients(kernels: HostKernels, kind: str, dims: tuple[int, ...]) -> None:
+    """Of many equal numbers, and of NaN."""
+    memory, shape = Memory(), (2, 3, 4, 5)
+    x = memory.put(np.round(2*numbers(kind, shape, 1)))
+    kept = tuple(1 if i in dims else n for i, n in enumerate(shape))
+    box = [n if i in dims else 1 for i, n in enumerate(shape)]
+    dy = memory.put(numbers(kind, kept, 2))
+    settings = [*i8(math.prod(box), *kept[:0:-1], *box[:0:-1]), *strides(shape, shape)]
+    for sign, to_first in ((1, 0), (-1, 0), (1, 1)):
+        y, dx = memory.out(kept, x.dtype), memory.out(shape, x.dtype)
+        kernels.launch(f"cnn_extreme_{kind}", 2, np.int64(y.size), x, y, *settings, np.int64(sign))
+        z = wide(x)
+        right = z.amax(dims, True) if sign > 0 else z.amin(dims, True)
+        if to_first and len(dims) == 1:
+            right = z.max(dims[0], True).values
+        right.backward(torch.tensor(dy.astype(np.float64)))
+        np.testing.assert_array_equal(y, right.detach().numpy())
+        if to_first and len(dims) > 1:
+            continue
+        kernels.launch(f"cnn_extreme_backward_{kind}", 2, np.int64(y.size), x, y, dy, dx, *settings, np.int64(to_first))
+        assert z.grad is not None and ulps(dx, z.grad) <= 0.5
+    odd = x.copy()
+    odd[0, 1, 2, 3] = np.nan
+    kernels.launch(f"cnn_extreme_{kind}", 2, np.int64(y.size), odd, y, *settings, np.int64(-1))
+    np.testing.assert_array_equal(y, torch.from_numpy(odd).amin(dims, True).numpy())
+    memory.check()

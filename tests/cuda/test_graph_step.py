@@ -20,12 +20,16 @@ from tests.helpers.cuda.children import environment
 from tests.helpers.loops import looped
 from tests.helpers.torch_graphs import (
     Activations,
+    Attention,
     Denoiser,
     Dropped,
     Evaluated,
     Everything,
     Gated,
     Mlp,
+    Normalised,
+    Pooled,
+    Reduced,
     Resized,
     Resnet,
     Segmenter,
@@ -39,7 +43,7 @@ OPTIMIZERS = {"sgd": {"momentum": 0.5}, "adam": {"optimizer": "adam", "weight_de
 NETWORKS: dict[type[nn.Module], dict[str, object]] = {
     Denoiser: {}, Unet: {}, Resnet: {"height": 12, "loss": "cross_entropy"}, Mlp: {"height": 12, "loss": "l1"},
     Segmenter: {"loss": "cross_entropy", "reduction": "sum"}, Everything: {}, Resized: {}, Evaluated: {}, Dropped: {},
-    Activations: {}, Gated: {}}
+    Activations: {}, Gated: {}, Normalised: {}, Attention: {}, Reduced: {}, Pooled: {}}
 
 
 def rows() -> nn.Module:

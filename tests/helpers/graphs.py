@@ -15,28 +15,40 @@ from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.judge.oracle.graph_step import GraphStep
 from bridge.operations import (
     OPERATIONS,
+    AdaptiveAvgPool2d,
     Add,
+    Amax,
+    Amin,
     AvgPool2d,
     BatchNorm2d,
     Concat,
     Conv2d,
     ConvTranspose2d,
     Dropout,
+    Dropout2d,
     Flatten,
     GlobalAvgPool2d,
+    GroupNorm,
+    LayerNorm,
     Linear,
     LogSoftmax,
     Matmul,
+    Max,
     MaxPool2d,
+    Mean,
+    Min,
     Multiply,
     Operation,
     Prelu,
     ReflectionPad2d,
     Relu,
     ReplicationPad2d,
+    Reshape,
     Sigmoid,
     Softmax,
     Subtract,
+    Sum,
+    Transpose,
     UpsampleBilinear2d,
     UpsampleNearest2d,
     ZeroPad2d,
@@ -72,8 +84,9 @@ def make_case(graph: Graph, shape: tuple[int, ...], rng: np.random.Generator, pr
     for name, extent in graph.state_shapes().items():
         parameters[name] = rng.uniform(0.5, 1.5, extent).astype(precision)
     shapes = graph.shapes(shape)
+    kept = {node.name: node.mask_shape(shapes[node.name]) for node in graph.nodes}
     for name in graph.masked():
-        parameters[f"{name}/mask"] = (rng.random(shapes[name]) > 0.4).astype(precision)
+        parameters[f"{name}/mask"] = (rng.random(kept[name]) > 0.4).astype(precision)
     x = rng.standard_normal(shape).astype(precision)
     output = shapes[graph.nodes[-1].name]
     return Case(graph, MeanSquaredError(mean), parameters, x, rng.standard_normal(output).astype(precision), precision)
@@ -167,6 +180,12 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
                              Dropout(name, 0.4, **takes), Matmul(name, inputs=two),
                              Prelu(name, int(rng.choice([1, shape[1]])), **takes),
                              (Add, Subtract, Multiply)[int(rng.integers(3))](name, inputs=two),
+                             LayerNorm(name, shape[int(rng.integers(1, len(shape))):], 1e-2, bool(rng.integers(2)),
+                                       bool(rng.integers(2)), **takes),
+                             Reshape(name, ((-1, shape[-1]), (-1,), (1, -1))[int(rng.integers(3))], **takes),
+                             Transpose(name, int(rng.integers(1, len(shape))), -1, **takes),
+                             (Sum, Mean, Amax, Amin, Max, Min)[int(rng.integers(6))](
+                                 name, (int(rng.integers(1, len(shape))),), bool(rng.integers(2)), **takes),
                              Linear(name, shape[-1], int(rng.integers(1, 9)), **takes)]
     if len(shape) != 4:
         return flat[int(rng.integers(len(flat)))]
@@ -178,8 +197,10 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
         Conv2d(name, c, int(rng.integers(1, 7)), (3, 3), padding=(1, 1), **takes),
         BatchNorm2d(name, c, 1e-3, 0.3, bool(rng.integers(2)), **takes),
         BatchNorm2d(name, c, 1e-3, 0.3, True, False, **takes),
+        GroupNorm(name, groups, c, 1e-2, bool(rng.integers(2)), **takes),
         Concat(name, inputs=two), MaxPool2d(name, kernel, pair(1, 4), **takes),
-        AvgPool2d(name, kernel, pair(1, 4), (1, 1), **takes), GlobalAvgPool2d(name, **takes), Flatten(name, **takes),
+        AvgPool2d(name, kernel, pair(1, 4), (1, 1), **takes), GlobalAvgPool2d(name, **takes),
+        AdaptiveAvgPool2d(name, pair(1, 6), **takes), Dropout2d(name, 0.4, **takes), Flatten(name, **takes),
         UpsampleNearest2d(name, pair(1, 4), **takes),
         UpsampleBilinear2d(name, pair(1, 4), bool(rng.integers(2)), **takes),
         (ReflectionPad2d, ReplicationPad2d, ZeroPad2d)[int(rng.integers(3))](name, sides, **takes),

@@ -188,3 +188,72 @@ class Dropped(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.last(self.drop(self.first(x)))
+
+
+class Pooled(nn.Module):
+    """A dropout of channels, and means of 3 x 4 windows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 16, 3, padding=1)
+        self.drop = nn.Dropout2d(0.3)
+        self.pool = nn.AdaptiveAvgPool2d((3, 4))
+        self.last = nn.Conv2d(16, 1, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.pool(self.drop(self.first(x))))
+
+
+class Normalised(nn.Module):
+    """Each image by itself: groups of channels, single channels without factors, all of a row, and the whole image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, padding=1)
+        self.groups = nn.GroupNorm(2, 4, eps=0.01)
+        self.rows = nn.LayerNorm(10, eps=0.1, bias=False)
+        self.whole = nn.LayerNorm((4, 8, 10))
+        self.channels = nn.GroupNorm(4, 4, affine=False)
+        self.last = nn.Conv2d(4, 1, 3)
+        for norm in (self.groups, self.rows, self.whole):
+            nn.init.normal_(norm.weight)
+        nn.init.normal_(self.groups.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.rows(functional.relu(self.groups(self.first(x))))
+        return self.last(functional.layer_norm(self.channels(self.whole(x)), (8, 10)))
+
+
+class Attention(nn.Module):
+    """One head over the pixels of patches, in rows of 4; keys and queries have 4 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, 4, 2, stride=2)
+        self.norm = nn.LayerNorm(4)
+        self.query, self.key, self.value = (nn.Linear(4, 4) for _ in range(3))
+        self.back = nn.Unflatten(1, (4, -1, 4))
+        self.last = nn.Conv2d(4, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        patches = self.patches(x)
+        words = self.norm(patches.view(patches.size(0), 4, -1).transpose(1, 2))
+        scores = self.query(words) @ self.key(words).transpose(-2, -1)
+        found = scores.transpose(1, 2).softmax(1).transpose(1, 2) @ self.value(words)
+        return self.last(self.back((words + found).transpose(1, 2).flatten(1)).transpose(1, 3).transpose(1, 3))
+
+
+class Reduced(nn.Module):
+    """Sums, means and extremes along every dimension, of numbers many of which are equal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, padding=1)
+        self.last = nn.Linear(10, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.relu(self.first(x))
+        most, least = x.amax((2, 3), keepdim=True), x.amin(1, keepdim=True)
+        rows = (x + most + least + x.mean(0, keepdim=True)).max(2, keepdim=True)[0]
+        shared = x.min(-1, keepdim=True).values + x.mean((-2, 1), keepdim=True)
+        return self.last((rows + shared).sum((1, 2)))

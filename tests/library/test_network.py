@@ -189,10 +189,15 @@ def test_every_operation_can_be_a_layer(tmp_path: Path) -> None:
     """By its type and the hyperparameters of a file, with what it learns drawn or 1 and 0."""
     settings = {
         "avg_pool2d": "kernel_size=2,2 stride=2,2", "batch_norm2d": "num_features=2", "dropout": "p=0.5",
+        "dropout2d": "p=0.5", "adaptive_avg_pool2d": "output_size=4,5",
         "conv2d": "in_channels=2 out_channels=3 kernel_size=2,3", "linear": "in_features=6 out_features=4 bias=0",
         "conv_transpose2d": "in_channels=2 out_channels=3 kernel_size=2,3", "leaky_relu": "negative_slope=0.5",
+        "group_norm": "num_groups=1 num_channels=2 eps=0.1", "layer_norm": "normalized_shape=6,6 bias=0",
         "max_pool2d": "kernel_size=2,2 stride=2,2", "reflection_pad2d": "padding=1,0,0,1",
-        "replication_pad2d": "padding=1,0,0,1", "upsample_bilinear2d": "scale_factor=2,2 align_corners=1",
+        "replication_pad2d": "padding=1,0,0,1", "reshape": "shape=3,-1", "sum": "dim=1",
+        "mean": "dim=2,3 keepdim=1", "amax": "dim=-1", "amin": "dim=1,2,3", "max": "dim=1", "min": "dim=-2 keepdim=1",
+        "transpose": "dim0=1 dim1=-1",
+        "upsample_bilinear2d": "scale_factor=2,2 align_corners=1",
         "upsample_nearest2d": "scale_factor=2,2", "zero_pad2d": "padding=1,0,0,1"}
     source = tmp_path / "layers.f90"
     calls = "\n".join(f'   call try("{kind}", "{settings.get(kind, "")}")' for kind in OPERATIONS)

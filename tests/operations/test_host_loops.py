@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+import bridge
 from benchmarks.frameworks import bridge_cpu
 from benchmarks.harness import data
 from benchmarks.harness.workloads import OperationPass
@@ -116,10 +117,11 @@ def test_maxima_are_torchs_to_the_bit(size: tuple[int, int], kernel: tuple[int, 
 SIZES = [(37, 41), (8, 50), (3, 5), (4, 4), (1, 33)]
 
 
-def passes_of(kind: str, options: dict[str, object], x: Array, dy: Array, monkeypatch: pytest.MonkeyPatch
-              ) -> tuple[Array, Array]:
+def passes_of(kind: str, options: dict[str, object], x: Array, dy: Array, monkeypatch: pytest.MonkeyPatch,
+              parameters: tuple[Array, ...] = ()) -> tuple[Array, Array]:
     """Output and gradient of the input."""
-    monkeypatch.setattr(data, "pass_operands", lambda _: {"x": [x], "dy": [dy], "mask": [dy], "parameters": []})
+    monkeypatch.setattr(data, "pass_operands", lambda _: {"x": [x], "dy": [dy], "mask": [dy],
+                                                          "parameters": list(parameters)})
     found = [bridge_cpu.operation("", OperationPass(kind, backward, (x.shape,), dy.shape, options=options,
                                                     dtype=x.dtype.name))() for backward in (False, True)]
     assert isinstance(found[0], np.ndarray) and isinstance(found[1], np.ndarray)
@@ -166,6 +168,16 @@ def test_larger_images_are_torchs(factor: tuple[int, int], dtype: str, level: st
 
 
 @DTYPES
+@pytest.mark.parametrize("wanted", [(1, 2), (3, 5), (7, 7), (5, 41), (37, 1)])
+def test_adaptive_means_are_torchs(wanted: tuple[int, int], dtype: str, level: str, monkeypatch: pytest.MonkeyPatch
+                                   ) -> None:
+    """Windows of equal sizes and of two, that meet and that overlap, and of more windows than pixels."""
+    for size in (*SIZES, (14, 21)):
+        assert_torchs("adaptive_avg_pool2d", {"output_size": wanted},
+                      lambda x: torch.nn.functional.adaptive_avg_pool2d(x, wanted), (2, 3, *size), dtype, monkeypatch)
+
+
+@DTYPES
 @pytest.mark.parametrize("padding", [(1, 1, 1, 1), (0, 3, 2, 0), (3, 2, 0, 0), (0, 0, 0, 0)])
 def test_borders_are_torchs(padding: tuple[int, int, int, int], dtype: str, level: str,
                             monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,3 +204,91 @@ def test_probabilities_are_torchs(shape: tuple[int, ...], dtype: str, level: str
         (dx,) = torch.autograd.grad(y, inputs, torch.from_numpy(dy.astype("float64")))
         for one, right in ((found, y.detach().numpy()), (gradient, dx.numpy())):
             assert (np.abs(one - right) <= 40 * np.finfo(dtype).eps * np.abs(right).max()).all()
+
+
+@DTYPES
+@pytest.mark.parametrize(("shape", "groups", "affine"), [
+    ((3, 7, 5, 9), 0, True), ((40, 1300), 0, True), ((2, 2, 70, 90), 0, True), ((5, 4, 3), 0, False),
+    ((3, 6, 9, 5), 2, True), ((2, 12, 1, 1), 3, True), ((2, 2, 70, 90), 1, False), ((4, 12), 2, True),
+])
+def test_rows_are_normalised_as_torchs(shape: tuple[int, ...], groups: int, affine: bool, dtype: str, level: str,
+                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of short rows and of long ones, about a mean that is far from 0 where torch has the digits; gradients of factors
+    by a network."""
+    rng = np.random.default_rng(9)
+    x, dy = (rng.normal(offset, 1, shape).astype(dtype) for offset in (10 * (dtype == "float32"), 0))
+    last = shape[1:] if len(shape) > 2 else shape[-1:]
+    layer = (torch.nn.GroupNorm(groups, shape[1], affine=affine) if groups else
+             torch.nn.LayerNorm(last, elementwise_affine=affine)).double()
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
+    inputs = torch.from_numpy(x.astype("float64")).requires_grad_()
+    y = layer(inputs)
+    y.backward(torch.from_numpy(dy.astype("float64")))
+    options: dict[str, object] = {"num_groups": groups, "num_channels": shape[1], "affine": affine} if groups else {
+        "normalized_shape": last, "elementwise_affine": affine}
+    given = tuple(one.detach().numpy().astype(dtype) for one in layer.parameters())
+    found = passes_of("group_norm" if groups else "layer_norm", options, x, dy, monkeypatch, given)
+    assert inputs.grad is not None
+    wanted = [y.detach().numpy(), inputs.grad.numpy()]
+    if affine and len(shape) == 4:
+        wanted += [one.grad.numpy() for one in layer.parameters() if one.grad is not None]
+        # The gradient of the loss is 2 * (output - target)
+        target = (wanted[0] - dy / 2).astype(dtype)
+        module = torch.nn.Sequential(layer.to(getattr(torch, dtype)))
+        net = bridge.Network.from_torch(module, reduction="sum", example=shape)
+        net.forward(x)
+        net.loss(target)
+        net.backward()
+        found += tuple(net.gradients.values())
+    for one, right in zip(found, wanted, strict=True):
+        assert (np.abs(one - right) <= 40 * np.finfo(dtype).eps * np.abs(right).max()).all()
+
+
+@DTYPES
+@pytest.mark.parametrize("dims", [(1, 2), (1, 3), (2, 3), (3, 2), (2, 2)])
+def test_dimensions_are_exchanged_as_torchs(dims: tuple[int, int], dtype: str, level: str,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more and of fewer numbers than are exchanged together, to the bit."""
+    for shape in ((3, 17, 40, 23), (1, 2, 3, 5), (2, 33, 1, 16)):
+        x = np.random.default_rng(1).normal(size=shape).astype(dtype)
+        y = np.swapaxes(x, *dims)
+        found, back = passes_of("transpose", {"dim0": dims[0], "dim1": dims[1]}, x, y.copy(), monkeypatch)
+        assert np.array_equal(found, y) and np.array_equal(back, x)
+
+
+@DTYPES
+@pytest.mark.parametrize("dim", [(1,), (2,), (3,), (0,), (2, 3), (1, 2), (0, 2), (0, 1, 2, 3)])
+def test_reductions_are_torchs(dim: tuple[int, ...], dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more numbers than are gone through together; extremes to the bit, among many equal ones and NaN."""
+    for shape in ((2, 3, 19, 530), (3, 2, 1, 5), (1, 4, 33, 1)):
+        options: dict[str, object] = {"dim": dim, "keepdim": True}
+        for kind in ("sum", "mean"):
+            assert_torchs(kind, options, lambda x, kind=kind: getattr(x, kind)(dim, True), shape, dtype, monkeypatch)
+        rng = np.random.default_rng(2)
+        x = rng.integers(-3, 4, shape).astype(dtype)
+        for kind in ("amax", "amin", "max", "min"):
+            if kind in ("max", "min") and len(dim) > 1:
+                continue
+            image = torch.from_numpy(x).requires_grad_()
+            y = getattr(image, kind)(dim, True) if kind[0] == "a" else getattr(image, kind)(dim[0], True).values
+            dy = rng.integers(-9, 10, tuple(y.shape)).astype(dtype)
+            (dx,) = torch.autograd.grad(y, image, torch.from_numpy(dy))
+            found, back = passes_of(kind, options, x, dy, monkeypatch)
+            assert np.array_equal(found, y.detach().numpy()) and np.array_equal(back, dx.numpy()), kind
+            odd = np.where(rng.random(shape) < 0.1, np.array(np.nan, dtype), x)
+            found, _ = passes_of(kind, options, odd, dy, monkeypatch)
+            assert np.array_equal(found, np.max(odd, dim, keepdims=True) if "x" in kind else
+                                  np.min(odd, dim, keepdims=True), equal_nan=True), kind
+
+
+@DTYPES
+def test_sums_lose_no_digits(dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Along either kind of dimension, of numbers that cancel but for a last small one."""
+    x = np.ones((1, 3, 4, 6), dtype)
+    x[:, 0], x[:, 2] = 1e17, -1e17
+    found, _ = passes_of("sum", {"dim": (1,)}, x, np.ones((1, 4, 6), dtype), monkeypatch)
+    assert np.array_equal(found, np.ones((1, 4, 6)))
+    turned = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    found, _ = passes_of("sum", {"dim": (3,)}, turned, np.ones((1, 4, 6), dtype), monkeypatch)
+    assert np.array_equal(found, np.ones((1, 4, 6)))

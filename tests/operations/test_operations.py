@@ -18,7 +18,10 @@ from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.operations import (
     OPERATIONS,
+    AdaptiveAvgPool2d,
     Add,
+    Amax,
+    Amin,
     AvgPool2d,
     BatchNorm2d,
     Clip,
@@ -27,24 +30,33 @@ from bridge.operations import (
     ConvTranspose2d,
     Divide,
     Dropout,
+    Dropout2d,
     Exp,
     Flatten,
     GlobalAvgPool2d,
+    GroupNorm,
+    LayerNorm,
     Linear,
     LogSoftmax,
     Matmul,
+    Max,
     MaxPool2d,
+    Mean,
+    Min,
     Multiply,
     Operation,
     Prelu,
     ReflectionPad2d,
     Relu,
     ReplicationPad2d,
+    Reshape,
     Sigmoid,
     Silu,
     Softmax,
     Subtract,
+    Sum,
     Tanh,
+    Transpose,
     UpsampleBilinear2d,
     UpsampleNearest2d,
     ZeroPad2d,
@@ -61,6 +73,9 @@ CASES: dict[str, list[Operation]] = {
     **{kind: [*[Sigmoid("other")][:kind in ELEMENTARY], one("it")]
        for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
     "add": [Relu("other"), Add("it", inputs=("first", "other"))],
+    "adaptive_avg_pool2d": [AdaptiveAvgPool2d("it", (5, 7))],
+    "amax": [Amax("it", (1, -1), True)],
+    "amin": [Relu("other"), Amin("it", (2,))],
     "avg_pool2d": [AvgPool2d("it", (3, 2), (2, 2), (1, 0))],
     "batch_norm2d": [BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True)],
     "clip": [Clip("it", -0.3, 0.7)],
@@ -69,18 +84,27 @@ CASES: dict[str, list[Operation]] = {
     "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 3), (1, 0), (1, 2), (1, 2), 2)],
     "divide": [Exp("other"), Divide("it", inputs=("first", "other"))],
     "dropout": [Dropout("it", 0.4)],
+    "dropout2d": [Dropout2d("it", 0.4)],
     "flatten": [Flatten("it"), Linear("last", 1024, 3)],
     "global_avg_pool2d": [GlobalAvgPool2d("it")],
+    "group_norm": [GroupNorm("it", 2, 4)],
+    "layer_norm": [LayerNorm("it", (16, 16), 1e-3)],
     "linear": [Linear("it", 16, 5)],
     "log_softmax": [LogSoftmax("it")],
     "matmul": [Relu("other"), Matmul("it", inputs=("first", "other"))],
+    "max": [Relu("other"), Max("it", (-3,))],
+    "mean": [Mean("it", (0, 2), True)],
+    "min": [Min("it", (3,), True)],
     "max_pool2d": [MaxPool2d("it", (3, 2), (2, 2), (1, 0))],
     "multiply": [Relu("other"), Multiply("it", inputs=("first", "other"))],
     "prelu": [Prelu("it", 4)],
     "reflection_pad2d": [ReflectionPad2d("it", (3, 1, 0, 15))],
     "replication_pad2d": [ReplicationPad2d("it", (3, 1, 0, 20))],
+    "reshape": [Reshape("it", (8, -1, 4))],
     "softmax": [Softmax("it")],
     "subtract": [Relu("other"), Subtract("it", inputs=("first", "other"))],
+    "sum": [Sum("it", (-1, 1))],
+    "transpose": [Transpose("it", 1, -1)],
     "upsample_bilinear2d": [UpsampleBilinear2d("it", (2, 3))],
     "upsample_nearest2d": [UpsampleNearest2d("it", (2, 3))],
     "zero_pad2d": [ZeroPad2d("it", (3, 1, 0, 2))],
@@ -96,6 +120,12 @@ MISTAKES: dict[str, list[Mistake]] = {
     **{kind: POINTWISE for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
     "abs": [lambda it, x, p: 1.001 * x[0].abs(), lambda it, x, p: (x[0] > 0) * x[0]],
     "add": [lambda it, x, p: x[0] + x[0], lambda it, x, p: x[0] + x[1].detach()],
+    "adaptive_avg_pool2d": [
+        lambda it, x, p: functional.adaptive_avg_pool2d(x[0], (7, 5)).mT,
+        lambda it, x, p: functional.avg_pool2d(x[0], (4, 4), (3, 2)), lambda it, x, p: _floor_floor(it, x[0])],
+    "amax": [lambda it, x, p: x[0].amin(it.dim, True), lambda it, x, p: x[0].amax((1, 2), True).mT,
+             lambda it, x, p: x[0].detach().amax(it.dim, True) + (x[0] - x[0].detach()).mean(it.dim, True)],
+    "amin": [lambda it, x, p: x[0].amin(3), lambda it, x, p: x[0].min(2).values],
     "avg_pool2d": [lambda it, x, p: functional.avg_pool2d(x[0], it.kernel_size, it.stride, it.padding,
                                                           count_include_pad=False)],
     "batch_norm2d": [
@@ -114,8 +144,17 @@ MISTAKES: dict[str, list[Mistake]] = {
     "divide": [lambda it, x, p: x[1] / x[0], lambda it, x, p: x[0] / x[1].detach()],
     "dropout": [lambda it, x, p: x[0] * p["mask"], lambda it, x, p: x[0] * (1 - p["mask"]) / (1 - it.p),
                 lambda it, x, p: it.torch_forward([x[0].detach()], p) + x[0] - x[0].detach()],
+    "dropout2d": [lambda it, x, p: x[0] * p["mask"], lambda it, x, p: x[0] * p["mask"].roll(1, 1) / (1 - it.p),
+                  lambda it, x, p: x[0] * p["mask"].flip(0) / (1 - it.p)],
     "flatten": [lambda it, x, p: x[0].transpose(2, 3).flatten(1)],
     "global_avg_pool2d": [lambda it, x, p: x[0][:, :, 1:].mean((2, 3), keepdim=True)],
+    "group_norm": [lambda it, x, p: _layer_norm(it, x[0].unflatten(1, (2, 2)), p, ones=True),
+                   lambda it, x, p: functional.group_norm(x[0], 1, p["weight"], p["bias"]),
+                   lambda it, x, p: _swapped(it.torch_forward([_swapped(x[0])], p))],
+    "layer_norm": [lambda it, x, p: _layer_norm(it, x[0], p, unbiased=True),
+                   lambda it, x, p: _layer_norm(it, x[0], p, constant=True),
+                   lambda it, x, p: _layer_norm(it, x[0], p, over=(3,)),
+                   lambda it, x, p: it.torch_forward(x, p | {"weight": p["weight"].mT})],
     "leaky_relu": [*POINTWISE, lambda it, x, p: functional.leaky_relu(x[0], 2 * it.negative_slope)],
     "linear": [lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].flip(0)}),
                lambda it, x, p: it.torch_forward([x[0].detach()], p) + 0 * x[0].sum()],
@@ -124,6 +163,11 @@ MISTAKES: dict[str, list[Mistake]] = {
     "log_softmax": [lambda it, x, p: x[0].log_softmax(2),
                     lambda it, x, p: x[0] - x[0].exp().sum(1, True).log().detach()],
     "matmul": [lambda it, x, p: x[0].mT @ x[1], lambda it, x, p: x[0] @ x[1].detach(), lambda it, x, p: x[1] @ x[0]],
+    "max": [lambda it, x, p: x[0].flip(1).max(1).values.detach() + x[0].min(1).values - x[0].min(1).values.detach(),
+            lambda it, x, p: x[0].amin(1)],
+    "mean": [lambda it, x, p: x[0].sum(it.dim, True) / 16, lambda it, x, p: x[0].sum(it.dim, True) / 31,
+             lambda it, x, p: x[0].mean((0, 3), True).mT],
+    "min": [lambda it, x, p: x[0].amax(3, True), lambda it, x, p: x[0].amin(2, True).mT],
     "max_pool2d": [lambda it, x, p: _even_max(it, x[0])],
     "multiply": [lambda it, x, p: x[0] * x[0], lambda it, x, p: x[0].detach() * x[1]],
     "prelu": [lambda it, x, p: functional.prelu(x[0], 1.001 * p["weight"]),
@@ -136,8 +180,13 @@ MISTAKES: dict[str, list[Mistake]] = {
              lambda it, x, p: x[0] * (x[0].detach() > 0.1)],
     "replication_pad2d": [lambda it, x, p: functional.pad(x[0], (3, 1, 20, 0), "replicate"),
                           lambda it, x, p: functional.pad(x[0], it.padding)],
+    "reshape": [lambda it, x, p: x[0].mT.reshape(2, *it.shape), lambda it, x, p: it.torch_forward([x[0].flip(1)], p)],
     "softmax": [lambda it, x, p: x[0].softmax(3), lambda it, x, p: x[0].exp() / x[0].exp().sum(1, True).detach()],
     "subtract": [lambda it, x, p: x[1] - x[0], lambda it, x, p: x[0] - x[1].detach()],
+    "sum": [lambda it, x, p: x[0].mean(it.dim), lambda it, x, p: x[0].sum((1, 2)),
+            lambda it, x, p: x[0][:, :, :, 1:].sum(it.dim) + x[0][:, :, :, 0].detach().sum(1)],
+    "transpose": [lambda it, x, p: x[0].reshape(2, 16, 16, 4), lambda it, x, p: x[0].transpose(1, 3).mT.mT.roll(1, 2),
+                  lambda it, x, p: x[0].detach().transpose(1, 3) + (x[0] - x[0].detach()).reshape(2, 16, 16, 4)],
     "upsample_bilinear2d": [
         lambda it, x, p: functional.interpolate(x[0], scale_factor=(2.0, 3.0), mode="nearest"),
         lambda it, x, p: functional.interpolate(x[0], scale_factor=(2.0, 3.0), mode="bilinear", align_corners=True)],
@@ -155,6 +204,30 @@ def _batch_norm(x: torch.Tensor, p: dict[str, torch.Tensor], *, unbiased: bool =
         mean, variance = mean.detach(), variance.detach()
     normal = (x - mean) / (variance + 1e-5).sqrt()
     return normal * p["weight"][None, :, None, None] + p["bias"][None, :, None, None]
+
+
+def _layer_norm(it: Any, x: torch.Tensor, p: dict[str, torch.Tensor], *, unbiased: bool = False,
+                constant: bool = False, over: tuple[int, ...] = (-2, -1), ones: bool = False) -> torch.Tensor:
+    mean, variance = x.mean(over, keepdim=True), x.var(over, unbiased=unbiased, keepdim=True)
+    if constant:
+        mean, variance = mean.detach(), variance.detach()
+    normal = (x - mean) / (variance + it.eps).sqrt()
+    if ones:
+        return normal.flatten(1, 2) * p["weight"][:, None, None] + p["bias"][:, None, None]
+    return normal * p["weight"] + p["bias"]
+
+
+def _swapped(x: torch.Tensor) -> torch.Tensor:
+    """Channels of the groups 0 0 1 1 as 0 1 0 1."""
+    return x[:, [0, 2, 1, 3]]
+
+
+def _floor_floor(it: AdaptiveAvgPool2d, x: torch.Tensor) -> torch.Tensor:
+    """Windows that end before floor((i + 1) * L / n)."""
+    h, w = x.shape[2:]
+    p, q = it.output_size
+    return torch.stack([torch.stack([x[:, :, i * h // p : (i + 1) * h // p, j * w // q : (j + 1) * w // q].mean((2, 3))
+                                     for j in range(q)], -1) for i in range(p)], -2)
 
 
 def _even_max(it: MaxPool2d, x: torch.Tensor) -> torch.Tensor:
@@ -355,6 +428,19 @@ def test_no_graph(nodes: list[Operation], message: str) -> None:
     ([BatchNorm2d("a", 2, training=False)],
      "layer a (batch_norm2d): training 0 without running statistics, expected track_running_stats 1"),
     ([Dropout("a", 1.0)], "layer a (dropout): p 1.0, expected a number from 0 on, below 1"),
+    ([LayerNorm("a", (8,))], "layer a (layer_norm): input (2, 2, 8, 6), expected (8,) behind another axis"),
+    ([Flatten("a"), LayerNorm("b", (2, 96))],
+     "layer b (layer_norm): input (2, 96), expected (2, 96) behind another axis"),
+    ([GroupNorm("a", 1, 3)], "layer a (group_norm): input (2, 2, 8, 6), expected 3 channels"),
+    ([Reshape("a", (5, -1))], "layer a (reshape): input (2, 2, 8, 6), expected the elements of (5, -1) in each image"),
+    ([Reshape("a", (95,))], "layer a (reshape): input (2, 2, 8, 6), expected the elements of (95,) in each image"),
+    ([Transpose("a", 0, 2)], "layer a (transpose): dimensions 0 and 2 of 4, expected others than the batch"),
+    ([Flatten("a"), Transpose("b", 1, 2)], "layer b (transpose): dimension 2 of 2, expected one from -2 to 1"),
+    ([Sum("a", (1, -3))], "layer a (sum): dimensions (1, -3) of 4, expected each once, and one that remains"),
+    ([Amax("a", (0, 1, 2, 3))],
+     "layer a (amax): dimensions (0, 1, 2, 3) of 4, expected each once, and one that remains"),
+    ([Flatten("a"), Mean("b", (2,))], "layer b (mean): dimension 2 of 2, expected one from -2 to 1"),
+    ([Flatten("a"), Dropout2d("b", 0.5)], "layer b (dropout2d): input (2, 96), expected a shape (n, c, h, w)"),
     ([BatchNorm2d("a", 3)], "layer a (batch_norm2d): input (2, 2, 8, 6), expected a shape (n, 3, h, w)"),
     ([MaxPool2d("a", (2, 2), (2, 2)), Add("b", inputs=("a", "input"))],
      "layer b (add): the shapes (2, 2, 4, 3) of a and (2, 2, 8, 6) of input, expected shapes that can be broadcast to "

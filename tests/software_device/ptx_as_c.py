@@ -37,7 +37,7 @@ PARAMETERS = {".f32": "float", ".f64": "double", ".u64": "uint64_t", ".u32": "ui
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/", "rem": "%"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 #: True for NaN: the opposites of what they are not
-UNORDERED = {"ltu": ">=", "leu": ">", "gtu": "<=", "geu": "<"}
+UNORDERED = {"ltu": ">=", "leu": ">", "gtu": "<=", "geu": "<", "neu": "=="}
 AXES = {"x": 0, "y": 1, "z": 2}
 
 

@@ -16,7 +16,8 @@ Shape = tuple[int, ...]
 
 
 class Masks(Mapping[str, np.ndarray]):
-    """The masks of the last forward pass by the names of their layers, 0 and 1, of the shapes of the layers' outputs.
+    """The masks of the last forward pass by the names of their layers, 0 and 1, of the shapes of the layers' outputs;
+    of a dropout of channels (n, c, 1, 1).
 
     Each forward pass draws them anew, each element being kept with the probability 1 - p, by `generator`. Those that
     are given, ``net.masks.give({"drop": mask})``, are taken by the next forward pass in place of drawn ones.
@@ -80,7 +81,7 @@ class Masks(Mapping[str, np.ndarray]):
         Raises
         ------
         ArgumentError, FileError
-            If a mask that was given has another shape than the layer's output, or the network cannot take the input.
+            If a mask that was given has another shape than the layer's, or the network cannot take the input.
         """
         if not self._rates:
             return
@@ -90,10 +91,11 @@ class Masks(Mapping[str, np.ndarray]):
             if layer.name not in self._rates:
                 continue
             mask = given.get(layer.name)
+            wanted = layer.mask_shape(shapes[layer.name])
             if mask is None:
-                mask = (self.generator.random(shapes[layer.name]) >= self._rates[layer.name]).astype(self._dtype)
-            elif mask.shape != shapes[layer.name]:
-                raise ArgumentError(f"mask of {layer.name}: shape {mask.shape}, expected {shapes[layer.name]}")
+                mask = (self.generator.random(wanted) >= self._rates[layer.name]).astype(self._dtype)
+            elif mask.shape != wanted:
+                raise ArgumentError(f"mask of {layer.name}: shape {mask.shape}, expected {wanted}")
             self._last[layer.name] = mask
             extent = Operand(None, 0, mask.shape, self._dtype).extent
             extension.call("network_set_mask", self._handle, number, mask.ctypes.data, extent)

@@ -161,13 +161,17 @@ def _pointwise(a: Pointwise) -> nn.Module:
 
 #: How torch calls each operation
 _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
-    **dict.fromkeys(("add", "concat", "divide", "matmul", "multiply", "subtract"), _joined),
+    **dict.fromkeys(("add", "amax", "amin", "concat", "divide", "matmul", "max", "mean", "min", "multiply", "reshape",
+                     "subtract", "sum", "transpose"), _joined),
     "avg_pool2d": lambda a: _nn().AvgPool2d(a.kernel_size, a.stride, a.padding),
     "batch_norm2d": _batch_norm,
     "conv2d": _convolution("Conv2d"), "conv_transpose2d": _convolution("ConvTranspose2d"),
-    "dropout": lambda a: _nn().Dropout(a.p),
+    "adaptive_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(a.output_size),
+    "dropout": lambda a: _nn().Dropout(a.p), "dropout2d": lambda a: _nn().Dropout2d(a.p),
     "flatten": lambda a: _nn().Flatten(),
     "global_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(1),
+    "group_norm": lambda a: _nn().GroupNorm(a.num_groups, a.num_channels, a.eps, a.affine),
+    "layer_norm": lambda a: _nn().LayerNorm(a.normalized_shape, a.eps, a.elementwise_affine, a.bias),
     "linear": lambda a: _nn().Linear(a.in_features, a.out_features, a.bias),
     "log_softmax": lambda a: _nn().LogSoftmax(1),
     "max_pool2d": lambda a: _nn().MaxPool2d(a.kernel_size, a.stride, a.padding),

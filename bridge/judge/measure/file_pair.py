@@ -198,13 +198,15 @@ class FilePair:
             If one holds anything but 0 and 1.
         """
         found = {}
-        for name in self.model.graph.masked():
-            path = f"steps/{k}/masks/{name}"
+        for node in self.model.graph.nodes:
+            if not node.has_mask:
+                continue
+            path = f"steps/{k}/masks/{node.name}"
             file = self.candidate if self.candidate.has(path) else self.reference
-            mask = file.read(path, self.shapes[f"forward/{name}"]).astype(np.float64)
+            mask = file.read(path, node.mask_shape(self.shapes[f"forward/{node.name}"])).astype(np.float64)
             if len(wrong := mask[(mask != 0) & (mask != 1)]):
                 raise FileError(f"{file.path}: {path} holds {wrong[0]:g}, expected 0 and 1 alone")
-            found[f"{name}/mask"] = mask
+            found[f"{node.name}/mask"] = mask
         return found
 
     def has_own_masks(self, k: int) -> bool:

@@ -418,6 +418,21 @@ class Bounded:
         doubt = possible & (np.count_nonzero(possible, (-2, -1), keepdims=True) > 1)
         return Choice(first.reshape(self.shape), doubt)
 
+    def shares_of_max(self, axes: tuple[int, ...]) -> Bounded:
+        """Return 1 divided among the elements that are the largest along axes, and 0 elsewhere.
+
+        Where rounding may make others the largest, any share is inside the bound; the quotient is rounded.
+        """
+        equal = self.value == self.value.max(axes, keepdims=True)
+        shares = equal / equal.sum(axes, keepdims=True)
+        error = self.arithmetic.u * shares
+        if not self.arithmetic.decided:
+            possible = self.value + self.error >= (self.value - self.error).max(axes, keepdims=True)
+            unsure = (possible & (self.error > 0)).any(axes, keepdims=True)
+            doubt = possible & unsure & (possible.sum(axes, keepdims=True) > 1)
+            error = np.where(doubt, np.maximum(shares, 1 - shares), error)
+        return Bounded(shares, error, self.arithmetic)
+
 
 @dataclass(frozen=True)
 class Choice:

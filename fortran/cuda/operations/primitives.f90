@@ -9,6 +9,7 @@ module cnn_cuda_operations_primitives
    use cnn_cuda_device_kernels, only : blocks_for, kernel_narrow
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_normalization, only : batch_norm, batch_norm_backward
+   use cnn_cuda_operations_row_norms, only : row_norm, row_norm_backward
    use cnn_cuda_operations_sums, only : most_rows, reserve_sums, sums_to_gradient
    implicit none
    private
@@ -61,21 +62,63 @@ contains
          call batch_norm(device, t, integers(1) == 1, reals, error)
        case ("batch_norm_backward")
          call batch_norm_backward(device, t, integers(1) == 1, reals, error)
+       case ("extreme")
+         call launch(device, name, n, t, [boxes_of(t(1), t(2)), int(integers, i8)], reals, error)
+       case ("extreme_backward")
+         call launch(device, name, t(2)%count(), t, [boxes_of(t(1), t(2)), int(integers, i8)], reals, error)
        case ("from_channels")
          call copy_channels(device, t(1), t(2), integers, t(2), error)
        case ("to_channels")
          call copy_channels(device, t(1), t(2), integers, t(1), error)
+       case ("row_norm")
+         call row_norm(device, t, integers, reals(1), error)
+       case ("row_norm_backward")
+         call row_norm_backward(device, t, integers, reals(1), error)
        case ("softmax", "softmax_backward")
          associate (axis => integers(1), extent => t(1)%extent)
             call launch(device, name, n/extent(axis), t, [product(int(extent(:axis - 1), i8)), &
                & int([extent(axis), integers(2)], i8)], reals, error)
          end associate
+       case ("spread")
+         call launch(device, "gather", n, t, [int(t(2)%extent(:3), i8), strides_in(t(1), t(2))], reals, error)
        case ("sum_to")
-         call sum_to(device, t(1), t(2), 1.0_dp, error)
+         call sum_to(device, t(1), t(2), reals(1), error)
+       case ("transpose")
+         call exchange(device, t(1), t(2), integers, error)
        case default
          call launch(device, name, n, t, int(integers, i8), reals, error)
       end select
    end subroutine compute
+
+   !> Of boxes that become one number: their elements, how many along three axes, their extents along these, and
+   !> the strides of what they are parts of
+   pure function boxes_of(x, y)
+      !> The whole
+      type(tensor_type), intent(in) :: x
+      !> What the boxes become
+      type(tensor_type), intent(in) :: y
+      integer(i8) :: boxes_of(11)
+      boxes_of = [x%count()/y%count(), int(y%extent(:3), i8), int(merge(x%extent(:3), 1, y%extent(:3) == 1), i8), &
+         & strides_in(x, x)]
+   end function boxes_of
+
+   !> y is x with two axes exchanged
+   subroutine exchange(device, x, y, axes, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(in) :: device
+      !> What is read, *device*
+      type(tensor_type), intent(in) :: x
+      !> What is written, *device*
+      type(tensor_type), intent(in) :: y
+      !> In Fortran order
+      integer, intent(in) :: axes(2)
+      !> A kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      integer(i8) :: strides(4)
+      strides = strides_in(x, x)
+      strides(axes) = strides(axes([2, 1]))
+      call launch(device, "gather", y%count(), [x, y], [int(y%extent(:3), i8), strides], [1.0_dp], error)
+   end subroutine exchange
 
    !> Queue a kernel with a thread for each of n elements
    subroutine launch(device, name, n, t, integers, reals, error)
@@ -184,6 +227,7 @@ contains
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       if (all(x%extent == y%extent)) then
+         ! Of one number each: their divisor is 1
          call launch(device, "copy", y%count(), [y, x], [integer(i8) ::], [real(dp) ::], error)
       else
          call add_boxes(device, "box_sums", [y], [integer(i8) ::], [divisor], x, error)

@@ -11,7 +11,7 @@ module cnn_cuda_operations_sums
    implicit none
    private
 
-   public :: fold_sums, reserve_row_sums, reserve_sums, reserve_totals, sums_to_gradient
+   public :: fold_sums, reserve_row_sums, reserve_sums, reserve_totals, sums_bytes, sums_to_gradient
 
    !> Blocks: enough to fill a GPU, few enough that the partial sums of all threads are small
    integer, parameter, public :: most_blocks = 1024

@@ -25,7 +25,9 @@ NETWORKS: dict[str, tuple[type[nn.Module], tuple[int, ...]]] = {
         (nets.Unet, (2, 1, 12, 10)), (nets.Resnet, (3, 1, 12, 10)), (nets.Mlp, (4, 1, 12, 10)),
         (nets.Denoiser, (2, 1, 8, 9)), (nets.Everything, (2, 1, 8, 10)), (nets.Segmenter, (2, 1, 8, 10)),
         (nets.Resized, (2, 1, 8, 10)), (nets.Evaluated, (2, 1, 8, 10)), (nets.Dropped, (2, 1, 8, 10)),
-        (nets.Activations, (2, 1, 8, 10)), (nets.Gated, (2, 1, 8, 10)))}
+        (nets.Activations, (2, 1, 8, 10)), (nets.Gated, (2, 1, 8, 10)),
+        (nets.Normalised, (2, 1, 8, 10)), (nets.Attention, (2, 1, 8, 10)), (nets.Reduced, (2, 1, 8, 10)),
+        (nets.Pooled, (2, 1, 8, 10)))}
 OPTIMIZERS: dict[str, tuple[Any, Any]] = {
     "sgd": (Sgd(0.05, momentum=0.9), lambda p: torch.optim.SGD(p, 0.05, momentum=0.9)),
     "adam": (Adam(0.01), lambda p: torch.optim.Adam(p, 0.01)),
@@ -47,7 +49,7 @@ def state(net: Network) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "Dropped"])
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in ("Dropped", "Pooled")])
 def test_three_steps_beside_torch(name: str, optimizer: str) -> None:
     """In float64, where only rounding differs: losses, then parameters and running statistics."""
     module, net, x = made(name)

@@ -30,7 +30,19 @@ from bridge.operations import OPERATIONS
 from reference import pointwise
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Activations, Dropped, Evaluated, Everything, Gated, Resized, Segmenter
+from tests.helpers.torch_graphs import (
+    Activations,
+    Attention,
+    Dropped,
+    Evaluated,
+    Everything,
+    Gated,
+    Normalised,
+    Pooled,
+    Reduced,
+    Resized,
+    Segmenter,
+)
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +277,109 @@ OF_ARITHMETIC: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
 ]
 
 
+def by_groups(x: Tensor, groups: int = 2, unbiased: bool = False, inside: float = 0.01, outside: float = 0.0) -> Tensor:
+    """Without factors and shifts."""
+    rows = x.reshape(len(x), groups, -1)
+    variance = rows.var(2, unbiased=unbiased, keepdim=True)
+    return ((rows - rows.mean(2, keepdim=True)) / ((variance + inside).sqrt() + outside)).reshape(x.shape)
+
+
+def scaled(t: Tensors, normal: Tensor) -> Tensor:
+    return normal * t["weights/groups/weight"][:, None, None] + t["weights/groups/bias"][:, None, None]
+
+
+def through_amin(t: Tensors, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """The gradient of a sum, in one of whose parts another function stands for the smallest of the channels."""
+    parts = [gradient(one, t["grads/amin/output"], t["forward/relu"])
+             for one in (lambda x: x.amin(1, keepdim=True), function)]
+    return t["grads/relu/output"] - parts[0] + parts[1]
+
+
+def of_rows(t: Tensors, over: tuple[int, ...] = (3,), constant: bool = False) -> Callable[[Tensor], Tensor]:
+    """What the layer "rows" is, over other axes, or with statistics that gradients do not go through."""
+
+    def norm(x: Tensor) -> Tensor:
+        mean, variance = x.mean(over, keepdim=True), x.var(over, unbiased=False, keepdim=True)
+        if constant:
+            mean, variance = mean.detach(), variance.detach()
+        return (x - mean) / (variance + 0.1).sqrt() * t["weights/rows/weight"]
+    return norm
+
+
+#: The same of normalisations of each image by itself
+OF_ROWS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], unbiased=True)), "variance divided by n - 1"),
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], inside=0, outside=0.01)),
+     "eps outside the root"),
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], inside=1e-5)), "eps = 1e-05"),
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], 1)), "1 groups"),
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], 4)), "4 groups"),
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"][:, [0, 2, 1, 3]])[:, [0, 2, 1, 3]]),
+     "each group of channels that lie as many apart as there are groups"),
+    ("forward/groups", lambda t: by_groups(t["forward/first"]) * t["weights/groups/weight"][:, None, None], "no bias"),
+    ("grads/groups/weight", lambda t: (t["grads/groups/output"] * t["forward/first"]).sum((0, 2, 3)),
+     "the gradient of the weight is of the input, not the normalised one"),
+    ("forward/rows", lambda t: of_rows(t, (2, 3))(t["forward/relu"]), "over the axes 2, 3 of 4"),
+    ("forward/rows", lambda t: of_rows(t, (1,))(t["forward/relu"]), "over the axes 1 of 4"),
+    ("grads/relu/output", lambda t: gradient(of_rows(t, constant=True), t["grads/rows/output"], t["forward/relu"]),
+     "the gradient takes mean and variance for constant"),
+    ("grads/relu/output", lambda t: gradient(of_rows(t, (2,)), t["grads/rows/output"], t["forward/relu"]),
+     "over the axes 2 of 4"),
+    ("grads/relu/output", lambda t: gradient(lambda x: functional.layer_norm(x, (10,), eps=0.1), t["grads/rows/output"],
+                                             t["forward/relu"]), "the gradient of the input without the weight"),
+    ("forward/layer_norm", lambda t: functional.layer_norm(t["forward/channels"], (4, 8, 10)),
+     "over the axes 1, 2, 3 of 4"),
+]
+
+
+#: The same of numbers in another order
+OF_ORDER: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/view", lambda t: t["forward/patches"].permute(0, 3, 2, 1).reshape(2, 16, 4).mT,
+     "reshaped in column-major order"),
+    ("forward/transpose", lambda t: t["forward/view"].reshape(2, 16, 4),
+     "another shape, and the numbers in the same order"),
+    ("grads/view/output", lambda t: t["grads/transpose/output"].reshape(2, 4, 16),
+     "another shape, and the numbers in the same order"),
+    ("forward/transpose_5", lambda t: t["forward/back"].transpose(1, 2), "dimensions 1 and 2 exchanged"),
+    ("grads/back/output", lambda t: t["grads/transpose_5/output"].mT, "dimensions 2 and 3 exchanged"),
+]
+
+
+#: The same of what makes one number of many
+OF_SUMS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/sum_1", lambda t: t["forward/add_4"].sum((1, 3)), "over the dimensions 1, 3 of 4"),
+    ("forward/mean_1", lambda t: t["forward/relu"].sum((1, 2), keepdim=True) / 39,
+     "divided by one less than there are"),
+    ("forward/mean_1", lambda t: t["forward/relu"].sum((1, 2), keepdim=True), "the sum, not the mean"),
+    ("forward/amax", lambda t: t["forward/relu"].amin((2, 3), keepdim=True), "the smallest number"),
+    ("forward/max_1", lambda t: t["forward/add_2"].mean(2, keepdim=True), "the mean in its place"),
+    ("grads/relu/output", lambda t: through_amin(t, lambda x: x.min(1, keepdim=True).values),
+     "through amin: the gradient goes to the first of equal ones"),
+    ("grads/relu/output", lambda t: through_amin(
+        t, lambda x: x.amin(1, keepdim=True) * (x == x.amin(1, keepdim=True)).sum(1, keepdim=True)),
+     "through amin: the gradient goes whole to all that are equal to the largest"),
+    ("grads/add_2/output", lambda t: t["grads/max_1/output"].expand(2, 4, 10, 10) / 10, "the mean in its place"),
+]
+
+
+#: The same of a dropout of channels, and of windows of any number
+OF_WINDOWS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/drop", lambda t: t["forward/first"] * t["masks/drop"], "not scaled by 1/(1 - p)"),
+    ("grads/first/output", lambda t: t["grads/drop/output"] * t["masks/drop"].roll(1, 0) / 0.7,
+     "for each image the mask of the one"),
+    ("grads/first/output", lambda t: t["grads/drop/output"] * t["after/drop"] / 0.7, "the mask of the step after"),
+    ("forward/pool", lambda t: torch.stack([torch.stack([
+        t["forward/drop"][:, :, i * 8 // 3 : (i + 1) * 8 // 3, j * 10 // 4 : (j + 1) * 10 // 4].mean((2, 3))
+        for j in range(4)], -1) for i in range(3)], -2), "windows that end before floor((i + 1)*L/n)"),
+    ("forward/pool", lambda t: functional.avg_pool2d(t["forward/drop"], (4, 4), (2, 2)), "the last to the end"),
+    ("forward/pool", lambda t: t["forward/drop"][:, :, [0, 2, 5]][..., [0, 2, 5, 7]], "the first pixel of each window"),
+    ("grads/drop/output", lambda t: gradient(
+        lambda x: functional.adaptive_avg_pool2d(x, (3, 4)) * torch.tensor([9.0, 12.0, 9.0])[:, None],
+        t["grads/pool/output"], t["forward/drop"]),
+     "the sum of each window, not the mean"),
+]
+
+
 def of_functions() -> list[tuple[str, Callable[[Tensors], Tensor], str]]:
     """The same of every function of each number, but ReLUs, whose mistakes are tests of their own."""
     found: list[tuple[str, Callable[[Tensors], Tensor], str]] = []
@@ -319,7 +434,8 @@ def test_mistakes_of_operations_are_named(
 
 @pytest.mark.parametrize(("network", "height", "width", "mistakes"), [
     (Segmenter, 4, 5, OF_CLASSES), (Resized, 8, 10, OF_SIZES), (Evaluated, 8, 10, OF_STATE),
-    (Dropped, 8, 10, OF_DROPOUT), (Gated, 8, 10, OF_ARITHMETIC), (Activations, 8, 10, of_functions()),
+    (Dropped, 8, 10, OF_DROPOUT), (Gated, 8, 10, OF_ARITHMETIC), (Normalised, 8, 10, OF_ROWS),
+    (Attention, 8, 8, OF_ORDER), (Reduced, 10, 10, OF_SUMS), (Pooled, 8, 10, OF_WINDOWS), (Activations, 8, 10, of_functions()),
 ], ids=lambda one: getattr(one, "__name__", ""))
 def test_mistakes_of_further_operations_are_named(
     network: type[nn.Module], height: int, width: int, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]],

@@ -30,7 +30,7 @@ def masks(view: View, case: Case) -> Iterator[Seen]:
         what, but = "dy", "but not by the sign of x"
     elif isinstance(right, Formula) and isinstance(right.node, Dropout):
         of, what = (right.inputs[0], "x/(1 - p)") if right.dy is None else (right.dy, "dy/(1 - p)")
-        passed, known = of.value / (1 - right.node.p), right.parameters["mask"] > 0.5
+        passed, known = of.value / (1 - right.node.p), np.broadcast_to(right.parameters["mask"], of.value.shape) > 0.5
         but = f"by another mask than that of the {'file' if right.dy is None else 'forward pass'}"
     else:
         return

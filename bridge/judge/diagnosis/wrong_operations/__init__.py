@@ -12,7 +12,7 @@ from typing import Any
 from bridge.judge.diagnosis.wrong_operations.arithmetic import add, divide, multiply, prelu, subtract
 from bridge.judge.diagnosis.wrong_operations.change import Wrong
 from bridge.judge.diagnosis.wrong_operations.joins import concat, flatten
-from bridge.judge.diagnosis.wrong_operations.normalization import batch_norm
+from bridge.judge.diagnosis.wrong_operations.normalization import batch_norm, group_norm, layer_norm
 from bridge.judge.diagnosis.wrong_operations.pointwise import (
     dropout,
     elu,
@@ -25,7 +25,9 @@ from bridge.judge.diagnosis.wrong_operations.pointwise import (
 )
 from bridge.judge.diagnosis.wrong_operations.pooling import avg_pool, max_pool
 from bridge.judge.diagnosis.wrong_operations.products import conv_transpose, linear, matmul
-from bridge.judge.diagnosis.wrong_operations.resizing import padding, upsample
+from bridge.judge.diagnosis.wrong_operations.rearrangement import reshape, transpose
+from bridge.judge.diagnosis.wrong_operations.reductions import extreme, total
+from bridge.judge.diagnosis.wrong_operations.resizing import adaptive, padding, upsample
 from bridge.judge.diagnosis.wrong_operations.softmax import over_channels
 from bridge.operations import OPERATIONS
 from bridge.operations.operation import Operation
@@ -34,13 +36,15 @@ from bridge.operations.pointwise import Pointwise
 #: By the type of the operation in an exchange file
 _WRONG: dict[str, Callable[[Any], Wrong]] = {
     **{kind: pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise) and kind != "relu"},
+    **dict.fromkeys(("amax", "amin", "max", "min"), extreme), "mean": total, "sum": total,
+    "adaptive_avg_pool2d": adaptive, "dropout2d": dropout,
     "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm, "concat": concat,
-    "conv_transpose2d": conv_transpose, "divide": divide, "multiply": multiply, "prelu": prelu, "subtract": subtract,
-    "dropout": dropout, "elu": elu, "flatten": flatten,
-    "leaky_relu": leaky_relu, "linear": linear, "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool,
-    "reflection_pad2d": padding, "replication_pad2d": padding, "sigmoid": sigmoid, "silu": silu,
-    "softmax": over_channels, "softplus": softplus, "tanh": tanh, "upsample_bilinear2d": upsample,
-    "upsample_nearest2d": upsample, "zero_pad2d": padding,
+    "conv_transpose2d": conv_transpose, "divide": divide, "dropout": dropout, "elu": elu, "flatten": flatten,
+    "group_norm": group_norm, "layer_norm": layer_norm, "leaky_relu": leaky_relu, "linear": linear,
+    "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool, "multiply": multiply, "prelu": prelu,
+    "reflection_pad2d": padding, "replication_pad2d": padding, "reshape": reshape, "sigmoid": sigmoid, "silu": silu,
+    "softmax": over_channels, "softplus": softplus, "subtract": subtract, "tanh": tanh, "transpose": transpose,
+    "upsample_bilinear2d": upsample, "upsample_nearest2d": upsample, "zero_pad2d": padding,
 }
 
 

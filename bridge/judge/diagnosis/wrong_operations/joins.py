@@ -50,9 +50,13 @@ def flatten(node: Flatten) -> Wrong:
     """Yield elements in the order of other memory."""
     for key, axes, said in (("nhwc", (0, 2, 3, 1), "(n, h, w, c)"), ("column_major", (0, 3, 2, 1), "(n, w, h, c)")):
         def forward(xs: Numbers, w: Parameters, axes: tuple[int, ...] = axes) -> Number:
+            if len(xs[0].shape) != 4:
+                return node.forward(xs, w)
             return xs[0].transpose(axes).reshape(node.output_shape(xs[0].shape))
 
         def backward(dy: Number, xs: Numbers, w: Parameters, axes: tuple[int, ...] = axes) -> Gradients:
+            if len(xs[0].shape) != 4:
+                return node.backward(dy, xs, w)
             turned = dy.reshape(tuple(xs[0].shape[i] for i in axes))
             return [turned.transpose(tuple(axes.index(i) for i in range(4)))], {}
 

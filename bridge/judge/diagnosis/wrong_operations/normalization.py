@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
-from bridge.operations.normalization import OVER, BatchNorm2d
+from bridge.operations.normalization import OVER, BatchNorm2d, GroupNorm, LayerNorm, RowNorm, mean_of_rows
 from bridge.operations.operation import Gradients, Number, Operation
 
 #: Numbers that are often added to a variance
@@ -22,13 +23,7 @@ def batch_norm(node: BatchNorm2d) -> Wrong:
     if node.training:
         yield "statistics", "variance divided by n - 1", changed(node, _variance=lambda distance: _unbiased(
             node._variance(distance), distance.size // node.num_features))
-    yield "statistics", "eps outside the root", changed(node, _scale=lambda v: 1.0 / (v.sqrt() + node.eps))
-    yield "statistics", "without eps", changed(node, _scale=lambda v: 1.0 / v.sqrt())
-    yield "statistics", "divided by the variance, not by its root", changed(
-        node, _scale=lambda v: 1.0 / (v + node.eps))
-    for eps in USUAL:
-        if eps != node.eps:
-            yield "statistics", f"eps = {eps:g}", replace(node, eps=eps)
+    yield from _scales(node)
     if node.training:
         yield from _constant_statistics(node)
     for said, of in (("the input, not the normalised one", lambda x, w: x),
@@ -41,6 +36,16 @@ def batch_norm(node: BatchNorm2d) -> Wrong:
         replace(node, training=True), forward=partial(_forward_of_images, replace(node, training=True)),
         backward=partial(_backward_of_images, replace(node, training=True)))
     yield from _running(node)
+
+
+def _scales(node: BatchNorm2d | RowNorm) -> Wrong:
+    yield "statistics", "eps outside the root", changed(node, _scale=lambda v: 1.0 / (v.sqrt() + node.eps))
+    yield "statistics", "without eps", changed(node, _scale=lambda v: 1.0 / v.sqrt())
+    yield "statistics", "divided by the variance, not by its root", changed(
+        node, _scale=lambda v: 1.0 / (v + node.eps))
+    for eps in USUAL:
+        if eps != node.eps:
+            yield "statistics", f"eps = {eps:g}", changed(node, _scale=lambda v, eps=eps: 1.0 / (v + eps).sqrt())
 
 
 def _running(node: BatchNorm2d) -> Wrong:
@@ -154,3 +159,108 @@ def _backward_of_images(node: BatchNorm2d, dy: Number, xs: Numbers, w: Parameter
     first, *rest = [inputs[0] for inputs, _ in found]
     sums = {name: sum((one[name] for _, one in found[1:]), found[0][1][name]) for name in found[0][1]}
     return [first.concatenated(rest, axis=0)], sums
+
+
+def layer_norm(node: LayerNorm) -> Wrong:
+    """Yield statistics over other axes, and what rows may have instead."""
+    for rank in (2, 3, 4):
+        behind = range(1, rank)
+        for axes in itertools.chain.from_iterable(itertools.combinations(behind, n) for n in behind):
+            if axes != tuple(range(rank - len(node.normalized_shape), rank)):
+                yield "statistics", f"over the axes {', '.join(map(str, axes))} of {rank}", _over(node, axes, rank)
+    yield from _rows(node)
+
+
+def group_norm(node: GroupNorm) -> Wrong:
+    """Yield other groups, and what rows may have instead."""
+    for number in sorted({1, node.num_groups // 2, 2 * node.num_groups, node.num_channels} - {0, node.num_groups}):
+        if node.num_channels % number == 0:
+            yield "statistics", f"{number} groups", replace(node, num_groups=number)
+    if 1 < node.num_groups < node.num_channels:
+        yield "statistics", "each group of channels that lie as many apart as there are groups", _interleaved(node)
+    yield from _rows(node)
+
+
+def _rows(node: RowNorm) -> Wrong:
+    """Other statistics, forward and backward, of rows."""
+    yield "statistics", "variance divided by n - 1", changed(node, _variance=lambda distance: _unbiased(
+        node._variance(distance), distance.shape[2] * distance.shape[3]))
+    yield from _scales(node)
+    ways: dict[str, Callable[[Number, Number], Number]] = {
+        "mean and variance": lambda dy, normal: dy,
+        "the mean": lambda dy, normal: dy - normal * mean_of_rows(dy * normal),
+        "the variance": lambda dy, normal: dy - mean_of_rows(dy)}
+    for said, through in ways.items():
+        yield "statistics", f"the gradient takes {said} for constant", changed(node, _through=through)
+    if "weight" not in node.parameter_shapes():
+        return
+    yield "statistics", "no weight", changed(node, forward=lambda xs, w: node.forward(xs, _without(w, "weight")))
+    yield "statistics", "the gradient of the input without the weight", changed(node, backward=lambda dy, xs, w: (
+        node.backward(dy, xs, _without(w, "weight"))[0], node.backward(dy, xs, w)[1]))
+    if "bias" in node.parameter_shapes():
+        yield "bias", "no bias", changed(node, forward=lambda xs, w: node.forward(xs, _without(w, "bias")))
+
+    def of_weight(of: Callable[[Number, Parameters], Number]) -> Operation:
+        def backward(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
+            form = node._form(dy.shape)
+            inputs, parameters = node.backward(dy, xs, w)
+            products = dy.reshape(form) * of(xs[0], w).reshape(form)
+            return inputs, parameters | {"weight": products.sum((0, 3)).reshape(w["weight"].shape)}
+
+        return changed(node, backward=backward)
+
+    yield "statistics", "the gradient of the weight is of the input, not the normalised one", of_weight(lambda x, w: x)
+    yield "statistics", "the gradient of the weight is of the output", of_weight(lambda x, w: node.forward([x], w))
+
+
+def _without(w: Parameters, name: str) -> Parameters:
+    return {key: one for key, one in w.items() if key != name}
+
+
+def _over(node: LayerNorm, axes: tuple[int, ...], rank: int) -> Operation:
+    """Statistics over some axes of inputs of so many; of others it is the right one."""
+    order = (*(i for i in range(rank) if i not in axes), *axes)
+    back = tuple(order.index(i) for i in range(rank))
+
+    def bare(x: Number) -> LayerNorm:
+        return replace(node, normalized_shape=tuple(x.shape[i] for i in axes))
+
+    def forward(xs: Numbers, w: Parameters) -> Number:
+        if len(xs[0].shape) != rank:
+            return node.forward(xs, w)
+        y = bare(xs[0]).forward([xs[0].transpose(order)], {}).transpose(back)
+        y = y * w["weight"] if "weight" in w else y
+        return y + w["bias"] if "bias" in w else y
+
+    def backward(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
+        found = node.backward(dy, xs, w)
+        if len(xs[0].shape) != rank:
+            return found
+        normal = forward(xs, {})
+        of = {"weight": dy * normal} if "weight" in w else {}
+        dy = dy * w["weight"] if "weight" in w else dy
+        (dx,), _ = bare(xs[0]).backward(dy.transpose(order), [xs[0].transpose(order)], {})
+        return [dx.transpose(back)], found[1] | {name: one.summed_to(w[name].shape) for name, one in of.items()}
+
+    return changed(node, forward=forward, backward=backward)
+
+
+def _interleaved(node: GroupNorm) -> Operation:
+    """Channels 0, g, 2g, ... are the first group of g."""
+
+    def turned(one: Number, axis: int, back: bool = False) -> Number:
+        groups, columns = node.num_groups, node.num_channels // node.num_groups
+        extents = (groups, columns) if back else (columns, groups)
+        shape = (*one.shape[:axis], *extents, *one.shape[axis + 1:])
+        axes = tuple({axis: axis + 1, axis + 1: axis}.get(i, i) for i in range(len(shape)))
+        return one.reshape(shape).transpose(axes).reshape(one.shape)
+
+    def forward(xs: Numbers, w: Parameters) -> Number:
+        return turned(node.forward([turned(xs[0], 1)], {name: turned(one, 0) for name, one in w.items()}), 1, True)
+
+    def backward(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
+        (dx,), found = node.backward(turned(dy, 1), [turned(xs[0], 1)], {
+            name: turned(one, 0) for name, one in w.items()})
+        return [turned(dx, 1, True)], {name: turned(one, 0, True) for name, one in found.items()}
+
+    return changed(node, forward=forward, backward=backward)

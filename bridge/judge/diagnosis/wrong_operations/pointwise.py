@@ -20,7 +20,7 @@ def dropout(node: Dropout) -> Wrong:
 
     def kept(scale: float, inverted: bool = False) -> Dropped:
         def formula(x: Number, w: Parameters) -> Number:
-            keeps = w["mask"] > 0.5
+            keeps = w["mask"].broadcast(x.shape) > 0.5
             return keeps.choose(0.0, x * scale) if inverted else keeps.choose(x * scale, 0.0)
         return formula
 

@@ -28,10 +28,14 @@ def matmul(node: Matmul) -> Wrong:
     """Yield matrices that are transposed, or are not, and products of elements; where the shapes allow it."""
     for which, said in ((0, "the first"), (1, "the second")):
         def turned(xs: Numbers, w: Parameters, which: int = which) -> Number:
+            if not _square(xs[which]):
+                return node.forward(xs, w)
             one, other = (_transposed(x) if i == which else x for i, x in enumerate(xs))
             return one @ other
 
         def back(dy: Number, xs: Numbers, w: Parameters, which: int = which) -> Gradients:
+            if not _square(xs[which]):
+                return node.backward(dy, xs, w)
             first, second = (x if i == which else _transposed(x) for i, x in enumerate(xs))
             return [dy @ second, first @ dy], {}
 
@@ -39,8 +43,18 @@ def matmul(node: Matmul) -> Wrong:
         other = "second" if which == 0 else "first"
         yield "in_out_swapped", f"the gradient of the {other} takes {said} matrix without transposing it", changed(
             node, backward=back)
-    yield "joined", "the product of elements, not of matrices", changed(
-        node, forward=lambda xs, w: xs[0] * xs[1], backward=lambda dy, xs, w: ([dy * xs[1], dy * xs[0]], {}))
+
+    def elements(xs: Numbers, w: Parameters) -> Number:
+        return xs[0] * xs[1] if all(map(_square, xs)) else node.forward(xs, w)
+
+    def of_elements(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
+        return ([dy * xs[1], dy * xs[0]], {}) if all(map(_square, xs)) else node.backward(dy, xs, w)
+
+    yield "joined", "the product of elements, not of matrices", changed(node, forward=elements, backward=of_elements)
+
+
+def _square(x: Number) -> bool:
+    return bool(x.shape[-1] == x.shape[-2])
 
 
 def _transposed(x: Number) -> Number:

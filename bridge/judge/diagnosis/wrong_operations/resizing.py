@@ -11,12 +11,14 @@ import numpy as np
 from bridge.judge.diagnosis.wrong_operations.change import Wrong, changed
 from bridge.operations.operation import Operation
 from bridge.operations.resizing import (
+    AdaptiveAvgPool2d,
     ReflectionPad2d,
     ReplicationPad2d,
     UpsampleBilinear2d,
     UpsampleNearest2d,
     ZeroPad2d,
     _Padding,
+    window_means,
 )
 
 Array = np.ndarray
@@ -43,6 +45,39 @@ def upsample(node: UpsampleNearest2d | UpsampleBilinear2d) -> Wrong:
         return weights
 
     yield "pooling", "the gradient of the first copy alone", changed(node, backward=_with(node, first).backward)
+
+
+def adaptive(node: AdaptiveAvgPool2d) -> Wrong:
+    """Yield other windows, sums, and copies."""
+
+    def windows(begin: Callable[[Array, int, int], Array], end: Callable[[Array, int, int], Array]) -> Operation:
+        def weights(length: int, axis: int) -> Array:
+            i, size = np.arange(node.output_size[axis]), node.output_size[axis]
+            return window_means(length, begin(i, length, size), end(i, length, size))
+
+        return _with(node, weights)
+
+    def floor(i: Array, length: int, size: int) -> Array:
+        return i * length // size
+
+    def ceiling(i: Array, length: int, size: int) -> Array:
+        return -(-i * length // size)
+
+    yield "pooling", "windows that end before floor((i + 1)*L/n), not the ceiling", windows(
+        floor, lambda i, length, size: np.maximum(floor(i + 1, length, size), floor(i, length, size) + 1))
+    yield "pooling", "windows that begin at ceil(i*L/n), not the floor", windows(
+        lambda i, length, size: np.minimum(ceiling(i, length, size), length - 1),
+        lambda i, length, size: ceiling(i + 1, length, size))
+    yield "pooling", "windows of the size and at the distance floor(L/n)", windows(
+        lambda i, length, size: i * max(length // size, 1) % length,
+        lambda i, length, size: i * max(length // size, 1) % length + max(length // size, 1))
+    yield "pooling", "windows of one size at the distance floor(L/n), the last to the end", windows(
+        lambda i, length, size: i * (length // size),
+        lambda i, length, size: i * (length // size) + length - (size - 1) * (length // size))
+    yield "pooling", "the sum of each window, not the mean", _with(
+        node, lambda length, axis: (node.weights(length, axis) > 0) * 1.0)
+    yield "pooling", "the first pixel of each window", windows(
+        floor, lambda i, length, size: floor(i, length, size) + 1)
 
 
 def padding(node: _Padding) -> Wrong:

@@ -180,6 +180,18 @@ static int adam(const struct launch *l, struct range *r)
    return n;
 }
 
+// (n, x, mask(n / pixels), y, pixels, scale)
+static int dropout(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   if (v[0].i < 1 || v[4].i < 1 || v[0].i % v[4].i || !flat(l)) return refuse(l, "no whole channels, or a grid that is not flat");
+   put(r, &n, v[1].p, v[0].i, value_bytes(l), false);
+   put(r, &n, v[2].p, v[0].i / v[4].i, value_bytes(l), false);
+   put(r, &n, v[3].p, v[0].i, value_bytes(l), true);
+   return n;
+}
+
 // (n, bias(channels), y, pixels, channels)
 static int add_bias(const struct launch *l, struct range *r)
 {
@@ -372,6 +384,99 @@ static int normalize_backward(const struct launch *l, struct range *r)
    return n;
 }
 
+// (n, x, y, three extents of y, four strides of x, divisor)
+static int gather(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t image = v[3].i * v[4].i * v[5].i;
+   if (v[0].i < 1 || image < 1 || v[0].i % image || !flat(l)) return refuse(l, "no whole images, or a grid that is not flat");
+   const int64_t extents[4] = {v[3].i, v[4].i, v[5].i, v[0].i / image};
+   put(r, &n, v[1].p, reach(extents, v + 6), value_bytes(l), false);
+   put(r, &n, v[2].p, v[0].i, value_bytes(l), true);
+   return n;
+}
+
+// (n, x, y, size, ...), or (n, x, y, dy, dx, size, ...): n boxes of so many elements
+static int extreme(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0, arrays = l->kernel->arguments[3] == 'p' ? 4 : 2;
+   int64_t all = v[0].i * v[arrays + 1].i;
+   if (v[0].i < 1 || all < 1 || !flat(l)) return refuse(l, "no boxes, or a grid that is not flat");
+   put(r, &n, v[1].p, all, value_bytes(l), false);
+   for (int i = 2; i <= 3 && i < arrays; i++) put(r, &n, v[i].p, v[0].i, value_bytes(l), false);
+   put(r, &n, v[arrays].p, arrays == 4 ? all : v[0].i, value_bytes(l), true);
+   return n;
+}
+
+// Numbers of a row, from where the arguments (inner, columns, groups) are
+static int64_t row_of(const union value *form)
+{
+   return form[0].i > 0 && form[1].i > 0 && form[2].i > 0 ? form[0].i * form[1].i : 0;
+}
+
+// (n, x, weight, dy, means, scales, partial, parts, inner, columns, groups, order, weighted)
+static int row_sums(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t parts = v[7].i, row = row_of(v + 8), order = v[11].i;
+   if (parts < 1 || v[0].i < 1 || v[0].i % parts || row < 1 || order < 1 || order > 4 || !flat(l))
+      return refuse(l, "no whole rows, no such order, or a grid that is not flat");
+   put(r, &n, v[1].p, v[0].i / parts * row, value_bytes(l), false);
+   if (order >= 3 && v[12].i) put(r, &n, v[2].p, v[9].i * v[10].i, value_bytes(l), false);
+   if (order >= 3) put(r, &n, v[3].p, v[0].i / parts * row, value_bytes(l), false);
+   if (order == 2 || order == 4) put(r, &n, v[4].p, v[0].i / parts, 8, false);
+   if (order == 4) put(r, &n, v[5].p, v[0].i / parts, 8, false);
+   put(r, &n, v[6].p, v[0].i, 8, true);
+   return n;
+}
+
+// (n, x, dy, means, scales, partial, parts, inner, columns, groups, rows, order)
+static int column_sums(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t parts = v[6].i, row = row_of(v + 7), rows = v[10].i;
+   if (parts < 1 || row < 1 || rows < 1 || rows % v[9].i || v[0].i != parts * v[8].i * v[9].i || !flat(l))
+      return refuse(l, "no whole columns, or a grid that is not flat");
+   for (int i = 1; i <= 2; i++) put(r, &n, v[i].p, rows * row, value_bytes(l), false);
+   for (int i = 3; i <= 4; i++) put(r, &n, v[i].p, rows, 8, false);
+   put(r, &n, v[5].p, v[0].i, 8, true);
+   return n;
+}
+
+// (n, x, weight, bias, means, scales, y, inner, columns, groups, weighted, shifted)
+static int row_normalize(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t row = row_of(v + 7);
+   if (v[0].i < 1 || row < 1 || v[0].i % (row * v[9].i) || !flat(l)) return refuse(l, "no whole rows, or a grid that is not flat");
+   put(r, &n, v[1].p, v[0].i, value_bytes(l), false);
+   for (int i = 2; i <= 3; i++)
+      if (v[i + 8].i) put(r, &n, v[i].p, v[8].i * v[9].i, value_bytes(l), false);
+   for (int i = 4; i <= 5; i++) put(r, &n, v[i].p, v[0].i / row, 8, false);
+   put(r, &n, v[6].p, v[0].i, value_bytes(l), true);
+   return n;
+}
+
+// (n, x, weight, dy, means, scales, totals, along, dx, inner, columns, groups, weighted)
+static int row_normalize_backward(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t row = row_of(v + 9);
+   if (v[0].i < 1 || row < 1 || v[0].i % (row * v[11].i) || !flat(l)) return refuse(l, "no whole rows, or a grid that is not flat");
+   put(r, &n, v[1].p, v[0].i, value_bytes(l), false);
+   if (v[12].i) put(r, &n, v[2].p, v[10].i * v[11].i, value_bytes(l), false);
+   put(r, &n, v[3].p, v[0].i, value_bytes(l), false);
+   for (int i = 4; i <= 7; i++) put(r, &n, v[i].p, v[0].i / row, 8, false);
+   put(r, &n, v[8].p, v[0].i, value_bytes(l), true);
+   return n;
+}
+
 #define BOTH(name, arguments, ranges) {"cnn_" name "_f32", arguments, ranges}, {"cnn_" name "_f64", arguments, ranges}
 
 static const struct kernel kernels[] = {
@@ -411,10 +516,14 @@ static const struct kernel kernels[] = {
    BOTH("combine_backward", "ippppiiiiiiiiiiiii", combine),
    BOTH("combine_broadcast", "ipppiiiiiiiiiiii", combine),
    BOTH("combine_sums", "ippppiiiiiiiiiiiiiiiiiiiiii", box_sums),
+   BOTH("column_sums", "ipppppiiiiii", column_sums),
    BOTH("copy", "ipp", elements),
    BOTH("copy_rows", "ippiiiii", copy_rows),
    BOTH("cross_entropy", "ippppiid", loss),
-   BOTH("dropout", "ipppd", elements),
+   BOTH("dropout", "ipppid", dropout),
+   BOTH("extreme", "ippiiiiiiiiiiii", extreme),
+   BOTH("extreme_backward", "ippppiiiiiiiiiiii", extreme),
+   BOTH("gather", "ippiiiiiiid", gather),
    BOTH("matmul", "ipppiiiiiiiii", matmul),
    BOTH("max_pool", "ippiiiiiiiiii", windows),
    BOTH("max_pool_backward", "ipppiiiiiiiiii", windows_back),
@@ -427,6 +536,9 @@ static const struct kernel kernels[] = {
    BOTH("pointwise_backward", "ipppidd", elements),
    BOTH("resample", "ippiiiiiii", windows),
    BOTH("resample_backward", "ippiiiiiii", windows_back),
+   BOTH("row_normalize", "ippppppiiiii", row_normalize),
+   BOTH("row_normalize_backward", "ippppppppiiii", row_normalize_backward),
+   BOTH("row_sums", "ippppppiiiiii", row_sums),
    BOTH("softmax", "ippiii", softmax),
    BOTH("softmax_backward", "ipppiii", softmax),
    BOTH("statistics", "ippppppiiddd", statistics),
