@@ -12,7 +12,8 @@ from typing import NoReturn
 from reference.ending import Ended, end_by, signals_raise
 from reference.errors import InputError, one_line
 from reference.export import ExportReport, export
-from reference.settings import DEFAULT_LR, LOSSES, PRECISIONS, REDUCTIONS, ExportSettings
+from reference.losses import LOSSES
+from reference.settings import DEFAULT_LR, PRECISIONS, REDUCTIONS, ExportSettings
 from reference.version import add_version
 
 DESCRIPTION = """\
@@ -170,8 +171,8 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
         "into known operations (default: the three convolutions above)",
     )
     group.add_argument(
-        "--loss", choices=LOSSES, default="mse", help="squared differences of output and target, absolute ones, or the "
-        "cross entropy of classes (default mse); version 2 of the file has it"
+        "--loss", metavar="LOSS", default="mse", help=f"one of {', '.join(LOSSES)}, perhaps with settings, "
+        '"huber delta=0.5" (default mse, the squared differences of output and target, which version 1 of the file has)'
     )
     group.add_argument(
         "--reduction", choices=REDUCTIONS, default="mean", help="the loss is a mean or a sum "

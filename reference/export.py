@@ -25,7 +25,8 @@ from reference.disk import check_place, check_separate, size_text
 from reference.errors import InputError
 from reference.graph import MaskedDropout
 from reference.images import image_file
-from reference.micrograph import Source, classes_of, fit_target, make_source, target_text
+from reference.losses import LossText
+from reference.micrograph import Source, fit_target, make_source, target_text
 from reference.model import build_layers, model_file, output_shapes
 from reference.optimizer import Optimizer
 from reference.probe import Probe, ProbeSource, settled
@@ -183,8 +184,7 @@ class _Work:
         given, wanted = (torch.from_numpy(images) for images in self.source.batch(k))
         batch = given.to(self.dtype)
         target = self.probe.target(batch, wanted) if self.probe else fit_target(wanted, output_shape).to(self.dtype)
-        if self.settings.loss == "cross_entropy":
-            target = classes_of(target)
+        target = LossText.read(self.settings.loss).target(target)
         write_tensor(file, f"batches/{k}/input", batch)
         write_tensor(file, f"batches/{k}/target", target)
         return batch, target

@@ -178,16 +178,6 @@ def fit_target(target: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     return target if shape[1] == target.shape[1] else target[:, channels]
 
 
-def classes_of(target: torch.Tensor) -> torch.Tensor:
-    """Return a class for each image or pixel of a target (n, k, ...), as probabilities 0 and 1 of the k channels.
-
-    The brighter the first channel beside the rest of the batch, the higher the class.
-    """
-    k, first = target.shape[1], target[:, 0].double()
-    share = torch.special.ndtr((first - first.mean()) / (first.std() + 1e-30))
-    return torch.nn.functional.one_hot((share * k).long().clamp(0, k - 1), k).movedim(-1, 1).to(target.dtype)
-
-
 def target_text(source: Source, given: tuple[int, ...], shape: tuple[int, ...]) -> str:
     """Return what the target is, for a source of shape `given` and an output of `shape`, both (n, c, h, w)."""
     text, shape = source.target, (*shape, 1, 1) if len(shape) == 2 else shape

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reference.errors import InputError
+from reference.losses import LossText
 
 # Up to here a float64 step takes less than a second, so that every step gets its twin.
 ORACLE_PIXELS = 2**17
@@ -21,7 +22,6 @@ DEFAULT_LR = {"sgd": 0.0625, "adam": 2.0**-10, "adamw": 2.0**-10}
 DEFAULT_DECAY = {"sgd": 0.0, "adam": 0.0, "adamw": 0.01}
 
 PRECISIONS = ("float32", "float64")
-LOSSES = ("mse", "l1", "cross_entropy")
 REDUCTIONS = ("mean", "sum")
 
 
@@ -45,8 +45,8 @@ class ExportSettings:
         others, and in a probe the one that `reference.probe.settled` finds; the decay None means torch's.
     schedule : None, or a class of ``torch.optim.lr_scheduler`` as a call, "StepLR(step_size=2, gamma=0.5)"
         What changes the learning rate from step to step.
-    loss : "mse", "l1" or "cross_entropy"
-        The last takes classes as targets, one for each image or pixel.
+    loss : a loss of `reference.losses`, perhaps with settings, "huber delta=0.5"
+        A cross entropy takes classes as targets, one for each image or pixel; a binary one numbers from 0 to 1.
     reduction : "mean" or "sum"
         Over all elements of the output; of the cross entropy over images and pixels.
     image : path or None
@@ -121,7 +121,7 @@ class ExportSettings:
                 "nesterov needs momentum > 0 and dampening 0, found "
                 f"momentum {self.momentum} and dampening {self.dampening}"
             )
-        _one_of("loss", self.loss, LOSSES)
+        LossText.read(self.loss)
         _one_of("reduction", self.reduction, REDUCTIONS)
         _one_of("precision", self.precision, PRECISIONS)
         if self.probe:

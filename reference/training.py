@@ -9,16 +9,13 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from reference.chain import Layers
+from reference.losses import LossText
 
 # Takes a tensor's name in the file ("forward/conv1") and the tensor, at the moment when it exists. It must
 # not keep the tensor: at full size all of them together are gigabytes.
 Sink = Callable[[str, torch.Tensor], None]
-
-CRITERIA: dict[str, Callable[..., torch.Tensor]] = {
-    "mse": functional.mse_loss, "l1": functional.l1_loss, "cross_entropy": functional.cross_entropy}
 
 
 def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reduction: str, sink: Sink,
@@ -36,7 +33,7 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
         Gets ``forward/<layer>``, ``state/<layer>/<buffer>`` of layers in training, ``loss``,
         ``grads/<layer>/output``, ``grads/<layer>/weight``, ``grads/<layer>/bias`` and ``grads/input``; gradients of
         frozen parameters too.
-    loss : a key of `CRITERIA`
+    loss : as `reference.losses` reads it
 
     Returns
     -------
@@ -60,7 +57,7 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
                     sink(f"state/{name}/{part}", buffer.clone())
             # A hook, and not retain_grad(): the gradient is written and gone before the next one comes.
             value.register_hook(_shown(sink, f"grads/{name}/output"))
-        total = CRITERIA[loss](value, target, reduction=reduction)
+        total = LossText.read(loss).criterion(reduction, value.dtype)(value, target)
         del value, known
         sink("loss", total)
         total.backward()  # type: ignore[no-untyped-call]

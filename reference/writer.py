@@ -17,6 +17,7 @@ from reference.chain import Layers
 from reference.disk import check_place, disk_errors
 from reference.errors import InputError, one_line
 from reference.graph import hyperparameters
+from reference.losses import LossText
 from reference.part_file import PartFile
 from reference.settings import ExportSettings
 from reference.training import parameters, state
@@ -155,8 +156,10 @@ def _write_model(group: h5py.Group, layers: Layers, settings: ExportSettings) ->
         attributes["inputs"] = ",".join(layers.inputs_of(name))
         for key, value in found.items():
             attributes[key] = value
-    loss = group.create_group("loss").attrs
-    loss["type"], loss["reduction"] = settings.loss, settings.reduction
+    loss, said = group.create_group("loss").attrs, LossText.read(settings.loss)
+    loss["type"], loss["reduction"] = said.kind, settings.reduction
+    for key, value in said.given.items():
+        loss[key] = value
 
 
 def mark_probe(file: h5py.File, operand_bits: int) -> None:

@@ -160,10 +160,28 @@ FORMULAS: dict[str, Formula] = {
     "zero_pad2d": partial(_padded, mode="constant"),
 }
 
-LOSSES: dict[str, Callable[[Array, Array], Array]] = {
-    "mse": lambda y, t: (y - t) ** 2,
-    "l1": lambda y, t: jnp.abs(y - t),
-    "cross_entropy": lambda y, t: -(t * jax.nn.log_softmax(y, 1)).sum(1),
+def _cross_entropy(loss: Any, y: Array, t: Array) -> Array:
+    """Of probabilities; of each image or pixel."""
+    if loss.weight or loss.class_indices:
+        raise NotImplementedError(loss.text)
+    share = loss.label_smoothing / y.shape[1]
+    return -(((1 - loss.label_smoothing) * t + share) * jax.nn.log_softmax(y, 1)).sum(1)
+
+
+def _huber(d: Array, delta: float) -> Array:
+    return jnp.where(jnp.abs(d) <= delta, 0.5 * d * d, delta * (jnp.abs(d) - 0.5 * delta))
+
+
+#: Of the loss with its settings, output and target
+LOSSES: dict[str, Callable[[Any, Array, Array], Array]] = {
+    "bce": lambda loss, y, t: -(t * jnp.maximum(jnp.log(y), -100) + (1 - t) * jnp.maximum(jnp.log1p(-y), -100)),
+    "bce_with_logits": lambda loss, y, t: -(loss.pos_weight * t * jax.nn.log_sigmoid(y)
+                                            + (1 - t) * jax.nn.log_sigmoid(-y)),
+    "cross_entropy": _cross_entropy,
+    "huber": lambda loss, y, t: _huber(y - t, loss.delta),
+    "l1": lambda loss, y, t: jnp.abs(y - t),
+    "mse": lambda loss, y, t: (y - t) ** 2,
+    "smooth_l1": lambda loss, y, t: _huber(y - t, loss.beta) / loss.beta,
 }
 
 
@@ -197,4 +215,5 @@ class JaxGraph(GraphOperations):
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
         criterion = self.model.criterion
         each = LOSSES[criterion.kind]
-        return _call(lambda y, t: each(y, t).mean() if criterion.mean else each(y, t).sum(), y, target)
+        return _call(lambda y, t: each(criterion, y, t).mean() if criterion.mean else each(criterion, y, t).sum(), y,
+                     target)

@@ -139,6 +139,11 @@ def _layer(rng: np.random.Generator, known: list[torch.Tensor]) -> Layer:
     return Layer(kind, options, (i,))
 
 
+#: The squared differences more often than others; a binary cross entropy of logits, which any output may be
+LOSSES = ("mse", "mse", "mse", "l1", "smooth_l1 beta=0.5", "huber delta=0.25", "bce_with_logits",
+          "bce_with_logits pos_weight=2.5", "cross_entropy", "cross_entropy label_smoothing=0.1")
+
+
 def draw_settings(rng: np.random.Generator) -> dict[str, Any]:
     """Sizes, loss and optimiser, of `reference.settings.ExportSettings`."""
     optimizer = str(rng.choice(["sgd", "adam", "adamw"]))
@@ -147,5 +152,5 @@ def draw_settings(rng: np.random.Generator) -> dict[str, Any]:
         "height": int(rng.integers(4, 17)), "width": int(rng.integers(4, 17)), "batch": int(rng.integers(2, 5)),
         "steps": int(rng.integers(1, 4)), "seed": int(rng.integers(2**31)), "optimizer": optimizer, **momentum,
         "lr": float(2.0 ** -rng.integers(5, 10)), "weight_decay": float(rng.choice([0.0, 1e-2])),
-        "loss": str(rng.choice(["mse", "mse", "l1", "cross_entropy"])), "reduction": str(rng.choice(["mean", "sum"])),
+        "loss": str(rng.choice(LOSSES)), "reduction": str(rng.choice(["mean", "sum"])),
         "schedule": None if rng.random() < 0.7 else "StepLR(step_size=1, gamma=0.5)"}

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from bridge.common.errors import FileError
-from bridge.operations.hyperparameters import check_value
+from bridge.operations.hyperparameters import Weights, check_value
 from bridge.operations.operation import Number, Shape
 from bridge.operations.softmax import LogSoftmax
 
@@ -260,35 +262,112 @@ class BinaryCrossEntropyWithLogits(PairLoss):
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
-    """``-target * log_softmax(output)`` over the channels; the targets are probabilities of classes.
+    """``-q * log_softmax(output)`` over the channels, q what is `wanted` of each class; targets are probabilities.
 
-    The mean is over images and pixels, not over channels. A class is a probability 1 among zeros.
+    The mean is over images and pixels, not over channels, as torch's of probabilities. With `class_indices` it is
+    torch's of class indices: a target is the probability 1 of one class among zeros, or zeros where the pixel does not
+    count, and the mean is over the weights of those that count.
+
+    Attributes
+    ----------
+    weight : of each class; none: all 1
+    ignore_index : a class whose pixels do not count; negative, torch's -100: there is none
+    class_indices : see above
+    label_smoothing : part of the probability that all classes share
     """
 
+    weight: Weights = ()
+    ignore_index: int = -100
+    class_indices: bool = False
+    label_smoothing: float = 0.0
     kind: ClassVar[str] = "cross_entropy"
 
+    def check(self) -> None:
+        """Refuse too much smoothing, and a class to ignore among probabilities."""
+        if self.label_smoothing > 1:
+            raise FileError(f"model: loss cross_entropy has label_smoothing {self.label_smoothing}, expected 0 to 1")
+        if self.ignore_index >= 0 and not self.class_indices:
+            raise FileError(f"model: loss cross_entropy has ignore_index {self.ignore_index}, expected class_indices 1 "
+                            "beside it: probabilities have no class to ignore")
+
     def scale(self, shape: Shape, target: Any = None) -> float:
-        """Return the factor of the sum over images and pixels."""
-        return shape[1] / math.prod(shape) if self.mean else 1.0
+        """Return the factor of the sum over images and pixels; with `class_indices` the target decides it."""
+        if not (self.mean and self.class_indices):
+            return shape[1] / math.prod(shape) if self.mean else 1.0
+        count = float((self._counted(target) * self._of_classes(shape)).sum())
+        return 1.0 / count if count else math.nan
+
+    def wanted(self, target: Number) -> Number:
+        """Return q: the target, smoothed, of classes that are not ignored, times their weights."""
+        if not (self.weight or self.class_indices or self.label_smoothing):
+            return target
+        found, classes = target.moved(self._counted), target.shape[1]
+        if self.label_smoothing:
+            share = self.label_smoothing / classes
+            spread = self._given(found) * share if self.class_indices else share
+            found = found * (1.0 - self.label_smoothing) + spread
+        return found * target.constants(self._of_classes(target.shape)) if self.weight else found
 
     def forward(self, output: Number, target: Number) -> Number:
-        """Return the cross entropy of targets and the output's softmax."""
-        return -(target * LogSoftmax("").forward([output], {})).sum(None) * self.scale(output.shape)
+        """Return the cross entropy of what is wanted and the output's softmax."""
+        terms = self.wanted(target) * LogSoftmax("").forward([output], {})
+        if self.class_indices:
+            # What is no target is not looked at: its logarithm may be -infinity
+            found = target.moved(self._counted)
+            shared = self._given(found).broadcast(found.shape) if self.label_smoothing else found
+            terms = (shared > 0).choose(terms, 0.0)
+        return self._scaled(-terms.sum(None), output, target)
 
     def backward(self, output: Number, target: Number) -> Number:
-        """Return ``softmax(output) * sum(target) - target`` times the scale.
+        """Return ``softmax(output) * sum(q) - q`` times the scale.
 
         The softmax is the exponential of the rounded logarithm, as torch's: the least exact way there is.
         """
-        total = target.sum((1,)).reshape((target.shape[0], 1, *target.shape[2:]))
+        wanted = self.wanted(target)
         shares = LogSoftmax("").forward([output], {}).exp()
-        return (shares * total - target) * self.scale(output.shape)
+        return self._scaled(shares * self._given(wanted) - wanted, output, target)
+
+    def _scaled(self, found: Number, output: Number, target: Number) -> Number:
+        """Times the scale, which a program may have to add up."""
+        if not (self.mean and self.class_indices):
+            return found * self.scale(output.shape)
+        counted = target.moved(self._counted) * target.constants(self._of_classes(target.shape))
+        return found / counted.sum(None)
+
+    @staticmethod
+    def _given(found: Number) -> Number:
+        """The sum over the classes."""
+        return found.sum((1,)).reshape((found.shape[0], 1, *found.shape[2:]))
+
+    def _counted(self, target: Any) -> Any:
+        """The array with zeros for the class that is ignored."""
+        if not 0 <= self.ignore_index < target.shape[1]:
+            return target
+        kept = target.copy()
+        kept[:, self.ignore_index] = 0
+        return kept
+
+    def _of_classes(self, shape: Shape) -> Any:
+        """The weights along the axis of the classes, 1 where there are none.
+
+        Raises
+        ------
+        FileError
+            If there are weights of another number of classes.
+        """
+        if self.weight and len(self.weight) != shape[1]:
+            raise FileError(f"loss cross_entropy: {len(self.weight)} weights, and the output has {shape[1]} channels")
+        return np.array(self.weight or (1.0,) * shape[1]).reshape((-1, *(1,) * (len(shape) - 2)))
 
     def torch_forward(self, output: Any, target: Any) -> Any:
-        """Return ``torch.nn.functional.cross_entropy``."""
+        """Return ``torch.nn.functional.cross_entropy``, with `class_indices` of these."""
         from torch.nn import functional
 
-        return functional.cross_entropy(output, target, reduction=self.reduction)
+        if self.class_indices:
+            target = target.argmax(1).where(target.sum(1) > 0, self.ignore_index)
+        return functional.cross_entropy(
+            output, target, weight=output.new_tensor(self.weight) if self.weight else None, reduction=self.reduction,
+            ignore_index=self.ignore_index, label_smoothing=self.label_smoothing)
 
 
 LOSSES: dict[str, type[Loss]] = {one.kind: one for one in (

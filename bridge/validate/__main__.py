@@ -92,8 +92,8 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--model", metavar="PACKAGE.MODULE:FACTORY", help="function or class that returns "
                        "a torch module, a chain of Conv2d and ReLU or what torch.fx traces into known operations "
                        "(default: 1 -> 16 -> 16 -> 1 channels, 3x3)")
-    group.add_argument("--loss", choices=tuple(LOSSES), help="squared or absolute differences, or the cross entropy of "
-                       "classes (default mse)")
+    group.add_argument("--loss", metavar="LOSS", help=f"one of {', '.join(LOSSES)}, perhaps with settings, "
+                       '"huber delta=0.5" (default mse)')
     group.add_argument("--reduction", choices=("mean", "sum"), help="the loss is a mean or a sum (default mean)")
 
 

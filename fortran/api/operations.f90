@@ -100,6 +100,7 @@ contains
       if (.not. allocated(error)) call open_device(device, backend, error)
       if (.not. allocated(error)) call criterion%compute(backend, tensor_at(output, dtype, extent), &
          & tensor_at(target, dtype, extent), int(rank), tensor_at(gradient, dtype, extent), loss, error)
+      if (allocated(backend)) call criterion%release(backend)
       call hand_over(error, ierr, errmsg)
    end subroutine loss_pass
 

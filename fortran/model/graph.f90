@@ -554,6 +554,7 @@ contains
       call self%close()
       if (.not. allocated(self%nodes)) return
       call self%backend%release(self%memory)
+      call self%loss_kind%release(self%backend)
       do i = 1, size(self%nodes)
          associate (node => self%nodes(i))
             call self%backend%release(node%mask)

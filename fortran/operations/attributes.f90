@@ -33,6 +33,7 @@ module cnn_operations_attributes
       procedure :: get_integers
       procedure :: get_list
       procedure :: get_real
+      procedure :: get_reals
       procedure :: check_known
       procedure, private :: find
    end type attributes_type
@@ -117,7 +118,7 @@ contains
       call refuse(self, i, "0 or 1", error)
    end subroutine get_flag
 
-   !> Two integers (height, width), or four (left, right, top, bottom)
+   !> Two integers (height, width), four (left, right, top, bottom), or one that may be 0
    subroutine get_integers(self, name, value, error, lowest, default)
       !> The node's
       class(attributes_type), intent(inout) :: self
@@ -141,9 +142,10 @@ contains
       else if (are_integers(self%items(i)%numbers, size(value), lowest)) then
          value = nint(self%items(i)%numbers)
       else
-         sides = "(height, width)"
-         if (size(value) == 4) sides = "(left, right, top, bottom)"
-         call refuse(self, i, sides//", integers from "//to_text(lowest)//" to "//to_text(largest), error)
+         sides = "(height, width), integers"
+         if (size(value) == 1) sides = "an integer"
+         if (size(value) == 4) sides = "(left, right, top, bottom), integers"
+         call refuse(self, i, sides//" from "//to_text(lowest)//" to "//to_text(largest), error)
       end if
    end subroutine get_integers
 
@@ -211,6 +213,24 @@ contains
       end if
       call refuse(self, i, trim(merge("a number          ", "a number from 0 on", any_number)), error)
    end subroutine get_real
+
+   !> Finite numbers from 0 on, as many as there are
+   subroutine get_reals(self, name, values, error)
+      !> The node's
+      class(attributes_type), intent(inout) :: self
+      !> Of the hyperparameter
+      character(len=*), intent(in) :: name
+      !> None where it is not there
+      real(dp), allocatable, intent(out) :: values(:)
+      !> One that is negative, or not finite
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i
+      allocate (values(0))
+      call self%find(name, .true., i, error)
+      if (allocated(error) .or. i == 0) return
+      values = self%items(i)%numbers
+      if (.not. all(values >= 0.0_dp .and. values <= huge(values))) call refuse(self, i, "numbers from 0 on", error)
+   end subroutine get_reals
 
    !> An attribute for which no operation has asked might change what it computes: it is refused
    subroutine check_known(self, error)

@@ -30,6 +30,7 @@ module cnn_operations_loops_table
       procedure(extreme_), pointer, nopass :: extreme => null()
       procedure(extreme_backward_), pointer, nopass :: extreme_backward => null()
       procedure(cross_entropy_), pointer, nopass :: cross_entropy => null()
+      procedure(class_entropy_), pointer, nopass :: class_entropy => null()
    end type loops_type
 
    abstract interface
@@ -371,6 +372,31 @@ module cnn_operations_loops_table
          !> The loss
          real(dp), intent(out) :: loss
       end subroutine cross_entropy_
+
+      subroutine class_entropy_(y, t, weights, axis, classes, ignored, smoothing, scale, dy, loss)
+         import :: dp, tensor_type
+         implicit none
+         !> Output
+         type(tensor_type), intent(in) :: y
+         !> Probabilities of the classes
+         type(tensor_type), intent(in) :: t
+         !> One for each class
+         type(tensor_type), intent(in) :: weights
+         !> Of the channels, in Fortran order: torch's axis 1
+         integer, intent(in) :: axis
+         !> Whether a target is one class, or none where the pixel does not count
+         logical, intent(in) :: classes
+         !> A class, from 1, whose pixels do not count either; 0: there is none
+         integer, intent(in) :: ignored
+         !> Part of the probability that all classes share
+         real(dp), intent(in) :: smoothing
+         !> The factor
+         real(dp), intent(in) :: scale
+         !> Gradient with respect to y, is overwritten
+         type(tensor_type), intent(in) :: dy
+         !> The loss
+         real(dp), intent(out) :: loss
+      end subroutine class_entropy_
    end interface
 
 end module cnn_operations_loops_table

@@ -137,8 +137,28 @@ def test_a_mask_of_another_shape_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "r.h5").exists()
 
 
+def probabilities() -> nn.Module:
+    """Some are 0 and 1 but for rounding, where the logarithms are torch's -100."""
+    return nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3), nn.Sigmoid())
+
+
+def test_binary_cross_entropies_are_right(tmp_path: Path) -> None:
+    for reduction in ("mean", "sum"):
+        settings = SETTINGS | {"model": probabilities, "loss": "bce", "reduction": reduction}
+        fixture = export(tmp_path / "f.h5", ExportSettings(**settings)).path
+        assert run(fixture, tmp_path / "r.h5").returncode == 0
+        assert judge(fixture, tmp_path / "r.h5").verdict.outcome is Outcome.ROUNDING
+        fixture.unlink()
+
+
+LOSSES = ("l1", "smooth_l1 beta=0.25", "huber delta=0.3", "bce_with_logits pos_weight=2.5", "cross_entropy",
+          "cross_entropy label_smoothing=0.1",
+          "cross_entropy class_indices=1 ignore_index=1 label_smoothing=0.1",
+          "cross_entropy class_indices=1 ignore_index=99")
+
+
 def test_other_losses_are_right(tmp_path: Path) -> None:
-    for loss in ("l1", "cross_entropy"):
+    for loss in LOSSES:
         for network, reduction in ((Resnet, "mean"), (Segmenter, "sum")):
             given = {"model": network, "loss": loss, "reduction": reduction}
             fixture = export(tmp_path / "f.h5", ExportSettings(**SETTINGS | given)).path
@@ -261,7 +281,7 @@ def narrower(file: h5py.File) -> None:
     (attribute("layers/conv2", "stride", [2, 2]),
      "/batches/0: layer add (add): the shapes (3, 1, 12, 10) of input and (3, 1, 6, 5) of conv2, expected shapes"),
     (attribute("layers/conv1", "dilation", [99, 99]), "/batches/0: layer conv1 (conv2d): conv2d: the kernel of weight"),
-    (attribute("loss", "type", "hinge"), "model: loss is hinge with the reduction mean, expected mse, l1 or "),
+    (attribute("loss", "type", "hinge"), "model: loss is hinge with the reduction mean, expected one of bce, "),
     (removed("model/loss"), "/model/loss is missing"),
     (removed("model/layers"), "/model/layers is missing"),
     (removed("model"), "/model"),

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from torch.nn import functional
 from bridge.operations import OPERATIONS, Operation
 from bridge.operations.hyperparameters import fields
 from bridge.operations.hyperparameters import numbers as hyperparameters
+from bridge.operations.losses import CrossEntropy
 from bridge.operations.pointwise import Pointwise
 from tests import ROOT
 from tests.helpers.cuda.kernel_memory import KINDS, Memory, special
@@ -375,6 +377,33 @@ def test_cross_entropy(kernels: HostKernels, kind: str) -> None:
     nothing = np.full_like(y, np.nan)
     kernels.launch(f"cnn_cross_entropy_{kind}", 1, np.int64(n), nothing, t, dy, partial_sums, *channels, np.float64(1))
     assert np.isnan(dy).all()
+
+
+@looped("settings", [
+    {}, {"weight": (1.0, 0.0, 2.5, 0.5)}, {"class_indices": True}, {"class_indices": True, "ignore_index": 2},
+    {"class_indices": True, "ignore_index": 1, "weight": (1.0, 3.0, 2.5, 0.5), "label_smoothing": 0.25}])
+@looped("kind", KINDS)
+def test_cross_entropy_of_classes(kernels: HostKernels, kind: str, settings: dict[str, Any]) -> None:
+    memory, blocks, loss = Memory(), 2, CrossEntropy(mean=False, **settings)
+    values, t = 3*numbers(kind, (3, 4, 50), 1), np.abs(numbers(kind, (3, 4, 50), 2))
+    if loss.class_indices:
+        t = np.moveaxis(np.eye(4)[np.random.default_rng(3).integers(0, 4, (3, 50))], -1, 1).astype(t.dtype)
+        t[:, :, 7] = 0
+        values[:, :, 7] = np.inf
+        if not loss.label_smoothing:
+            values[(t == 0) & (np.random.default_rng(4).random(t.shape) < 0.1)] = -np.inf
+    y, t = memory.put(values), memory.put(t)
+    weights = memory.put(np.array(loss.weight or (1, 1, 1, 1), y.dtype))
+    dy, partial_sums = memory.out(y.shape, y.dtype), memory.out(blocks*BLOCK, np.float64)
+    flags = i8(int(loss.class_indices), max(loss.ignore_index, -1) + 1)
+    kernels.launch(f"cnn_class_entropy_{kind}", blocks, np.int64(150), y, t, weights, dy, partial_sums, *i8(50, 4),
+                   *flags, np.float64(0.5), np.float64(loss.label_smoothing))
+    memory.check()
+    x = wide(y)
+    right = loss.torch_forward(x, wide(t).detach())
+    (0.5*right).backward()
+    assert abs(math.fsum(partial_sums) - right.item()) <= 1e-15*right.item()*(1 if kind == "f64" else 2.0**29)
+    assert x.grad is not None and ulps(dy, x.grad, 4.0) <= 2
 
 
 WINDOWS = [((9, 7), (3, 2), (2, 1), (1, 0)), ((6, 6), (2, 2), (2, 2), (0, 0)), ((5, 8), (4, 3), (1, 2), (2, 1)),

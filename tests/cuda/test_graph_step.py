@@ -41,15 +41,21 @@ OPTIMIZERS = {"sgd": {"momentum": 0.5}, "adam": {"optimizer": "adam", "weight_de
               "adamw": {"optimizer": "adamw", "weight_decay": 0.01}}
 #: Networks, and what of the settings is theirs
 NETWORKS: dict[type[nn.Module], dict[str, object]] = {
-    Denoiser: {}, Unet: {}, Resnet: {"height": 12, "loss": "cross_entropy"}, Mlp: {"height": 12, "loss": "l1"},
-    Segmenter: {"loss": "cross_entropy", "reduction": "sum"}, Everything: {}, Resized: {}, Evaluated: {}, Dropped: {},
-    Activations: {}, Gated: {}, Normalised: {}, Attention: {}, Reduced: {}, Pooled: {}}
+    Denoiser: {}, Unet: {"loss": "smooth_l1 beta=0.25"}, Resnet: {"height": 12, "loss": "cross_entropy"},
+    Mlp: {"height": 12, "loss": "l1"}, Segmenter: {"loss": "cross_entropy", "reduction": "sum"}, Everything: {},
+    Resized: {"loss": "huber delta=0.3"}, Dropped: {},
+    Evaluated: {"loss": "cross_entropy class_indices=1 ignore_index=0 label_smoothing=0.1"},
+    Activations: {"loss": "bce_with_logits pos_weight=2.5"}, Gated: {}, Normalised: {}, Attention: {}, Reduced: {}, Pooled: {}}
 
 
 def rows() -> nn.Module:
     """Linear layers over the columns of each row."""
     return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Linear(10, 5), nn.ReLU(),
                          nn.Linear(5, 3, bias=False))
+
+
+def probabilities() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.Sigmoid())
 
 
 def run(fixture: Path, result: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -71,6 +77,14 @@ def check(folder: Path, optimizer: str, precision: str, **settings: object) -> N
 
 def test_linear_layers_are_right(tmp_path: Path) -> None:
     check(tmp_path, "sgd", "float32", model=rows)
+
+
+def test_losses_of_probabilities_and_weighted_classes_are_right(tmp_path: Path) -> None:
+    weighted = "cross_entropy weight=1,2.5,0.3,1 class_indices=1"
+    for precision in ("float32", "float64"):
+        check(tmp_path, "sgd", precision, model=probabilities, loss="bce")
+        check(tmp_path, "sgd", precision, model=rows, loss=weighted, reduction="mean")
+        check(tmp_path, "sgd", precision, model=rows, loss="cross_entropy weight=1,2.5,0.3,1", reduction="sum")
 
 
 @looped("network", NETWORKS)

@@ -102,6 +102,8 @@ MORE_REGISTERS = {
     "cnn_pointwise": 80, "cnn_pointwise_backward": 80,
     # The logarithm of the sum and the exponentials, each with its own constants in float64
     "cnn_cross_entropy": 80,
+    # The same, with the weights' address and settings besides: two blocks fit
+    "cnn_class_entropy": 96,
 }
 
 

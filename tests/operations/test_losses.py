@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -19,6 +21,11 @@ Array = np.ndarray
 #: Every loss of pairs, with settings that float32 has and has not
 TEXTS = ["l1", "mse", "smooth_l1", "smooth_l1 beta=0.3", "smooth_l1 beta=0", "huber", "huber delta=0.7", "bce",
          "bce_with_logits", "bce_with_logits pos_weight=2.3", "bce_with_logits pos_weight=0"]
+#: The cross entropy with all settings that go together: of 4 classes, one weight 0 and one that float32 has not
+ENTROPIES = [" ".join(filter(None, ("cross_entropy", *one))) for one in itertools.product(
+    ("", "weight=1,2.3,0,4"),
+    ("", "class_indices=1", "class_indices=1 ignore_index=2", "class_indices=1 ignore_index=9"),
+    ("", "label_smoothing=0.1", "label_smoothing=1"))]
 DTYPES = ("float32", "float64")
 
 
@@ -28,6 +35,10 @@ def drawn(text: str, dtype: str, seed: int) -> tuple[Array, Array]:
     y = 3 * rng.standard_normal((3, 4, 7, 5))
     if text == "bce":
         y = 1 / (1 + np.exp(-4 * y))
+    if "class_indices" in text:
+        t = np.moveaxis(np.eye(4)[rng.integers(0, 4, (3, 7, 5))], -1, 1)
+        t[:, :, 0] = 0
+        return y.astype(dtype), np.ascontiguousarray(t, dtype)
     t = rng.uniform(-0.5, 1.5, y.shape).clip(0, 1)
     return y.astype(dtype), t.astype(dtype)
 
@@ -64,7 +75,7 @@ def test_every_loss_is_tried() -> None:
 
 @looped("mean", [True, False])
 @looped("dtype", DTYPES)
-@looped("text", TEXTS)
+@looped("text", [*TEXTS, *ENTROPIES])
 def test_torch_is_inside_the_bounds(text: str, dtype: str, mean: bool) -> None:
     """They are no wider than they must be: a hundredth is used, and a few hundred roundings are outside."""
     most = 0.0
@@ -102,7 +113,7 @@ def test_special_numbers_are_torchs(text: str, dtype: str) -> None:
             assert worst(found[1], right[1]) <= 1 or (np.isnan(one) and text in ("l1", "smooth_l1 beta=0")), said
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@looped("text", [*TEXTS, *ENTROPIES])
 def test_a_text_comes_back(text: str) -> None:
     found = loss_from(text, False)
     assert loss_from(found.text, False) == found and not found.mean
@@ -118,6 +129,14 @@ def test_a_text_comes_back(text: str) -> None:
     ("huber delta", "model: loss huber has delta '', expected numbers"),
     ("huber beta=1", "model: loss huber has the unknown attribute 'beta'"),
     ("mse delta=1", "model: loss mse has the unknown attribute 'delta'"),
+    ("cross_entropy weight=1,-2", "model: loss cross_entropy has weight (1, -2), expected 1 to 4096 numbers from 0 on"),
+    ("cross_entropy label_smoothing=1.5",
+     "model: loss cross_entropy has label_smoothing 1.5, expected 0 to 1"),
+    ("cross_entropy ignore_index=2",
+     "model: loss cross_entropy has ignore_index 2, expected class_indices 1 beside it: probabilities have no class"),
+    ("cross_entropy class_indices=1 ignore_index=1.5",
+     "model: loss cross_entropy has ignore_index 1.5, expected an integer from 0 to 65536"),
+    ("cross_entropy class_indices=2", "model: loss cross_entropy has class_indices 2, expected 0 or 1"),
 ])
 def test_what_is_no_loss(text: str, message: str) -> None:
     with pytest.raises(FileError) as error:
@@ -136,7 +155,7 @@ def computed(device: str, text: str, y: Array, t: Array) -> tuple[Array, Array]:
 
 @looped("device", ["cpu", "naive"])
 @looped("dtype", DTYPES)
-@looped("text", TEXTS)
+@looped("text", [*TEXTS, *ENTROPIES])
 def test_fortran_is_inside_the_bounds(text: str, dtype: str, device: str) -> None:
     for seed in range(3):
         y, t = drawn(text, dtype, seed)
@@ -183,6 +202,35 @@ def test_fortran_has_torchs_special_numbers(text: str, dtype: str) -> None:
                 np.testing.assert_allclose(gradient, slope, rtol=rtol, atol=rtol, err_msg=said)
 
 
+@looped("dtype", DTYPES)
+@looped("text", [one for one in ENTROPIES if "class_indices" in one])
+def test_a_class_that_is_ruled_out_may_be_minus_infinity(text: str, dtype: str) -> None:
+    """As torch has it of indices: what is no target is not looked at, and what is ignored does not count."""
+    for seed in range(3):
+        y, t = drawn(text, dtype, seed)
+        y[(t == 0) & (np.random.default_rng(seed).random(t.shape) < 0.2)] = -np.inf
+        # An ignored pixel whose numbers are none
+        y[:, :, 0, 1] = np.nan
+        expected = torchs(text, y, t, True)
+        assert np.isinf(expected[0]) == ("smoothing" in text and "weight" not in text) or np.isnan(expected[0])
+        for loss, gradient in (computed("cpu", text, y, t), [one.value for one in bounded(text, y, t, True)]):
+            near = 1e-5 if dtype == "float32" else 1e-13
+            np.testing.assert_allclose(loss, expected[0], rtol=near, err_msg=text)
+            np.testing.assert_allclose(gradient, expected[1], rtol=near, atol=near)
+
+
+@looped("text", ["class_indices=1", "class_indices=1 ignore_index=1", "class_indices=1 weight=1,0,2,1"])
+def test_a_mean_over_nothing_is_torchs(text: str) -> None:
+    """0 by 0: the gradient is 0 where pixels are ignored, and NaN where only their weights are 0."""
+    y, t = drawn("l1", "float64", 1)
+    t = np.zeros_like(t)
+    t[:, 1] = len(text) > len("class_indices=1")
+    loss, gradient = computed("cpu", f"cross_entropy {text}", y, t)
+    expected = torchs(f"cross_entropy {text}", y, t, True)
+    assert np.isnan(loss) and np.isnan(expected[0])
+    np.testing.assert_array_equal(gradient, expected[1])
+
+
 @pytest.mark.parametrize(("text", "message"), [
     ("hinge", "model: loss is hinge with the reduction mean, expected one of bce, bce_with_logits, cross_entropy, "
      "huber, l1, mse, smooth_l1 with mean or sum"),
@@ -190,6 +238,15 @@ def test_fortran_has_torchs_special_numbers(text: str, dtype: str) -> None:
     ("huber delta=-1", "model: loss huber has delta -1.0, expected a number from 0 on"),
     ("huber delta=1,2", "model: loss huber has delta 1.0, 2.0, expected a number from 0 on"),
     ("mse delta=1", "model: loss mse has the unknown attribute 'delta'"),
+    ("cross_entropy weight=1,-2", "model: loss cross_entropy has weight 1.0, -2.0, expected numbers from 0 on"),
+    ("cross_entropy label_smoothing=1.5",
+     "model: loss cross_entropy has label_smoothing 1.5, expected 0 to 1"),
+    ("cross_entropy ignore_index=2",
+     "model: loss cross_entropy has ignore_index 2, expected class_indices 1 beside it: probabilities have no class"),
+    ("cross_entropy class_indices=1 ignore_index=1.5",
+     "model: loss cross_entropy has ignore_index 1.5, expected an integer from 0 to 65536"),
+    ("cross_entropy class_indices=2", "model: loss cross_entropy has class_indices 2.0, expected 0 or 1"),
+    ("cross_entropy weight=1,2,3", "loss cross_entropy: 3 weights, and the output has 2 channels"),
 ])
 def test_fortran_refuses_the_same(text: str, message: str) -> None:
     y = np.ones((1, 2), np.float32)

@@ -115,6 +115,11 @@ class Criterion(Operation):
     target: Array
     gradient: bool = False
 
+    @property
+    def scale(self) -> float:
+        """Return the factor of the loss's sum."""
+        return self.loss.scale(self.y.value.shape, self.target)
+
     def at(self, indices: Array) -> Array:
         return self._computed(Arithmetic(0.0)).value.reshape(-1)[indices]
 

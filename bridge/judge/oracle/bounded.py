@@ -80,6 +80,12 @@ class Bounded:
         one = self._operand(number)
         return Bounded(np.full(self.shape, one.value), one.error, self.arithmetic)
 
+    def constants(self, array: Array) -> Bounded:
+        """Return constants of a formula, rounded to the candidate's precision where they are none of its numbers."""
+        single = self.arithmetic.u > UNIT_ROUNDOFF["float64"] * 4
+        inexact = single & (array.astype(np.float32) != array)
+        return Bounded(array, self.arithmetic.u * np.abs(array) * inexact, self.arithmetic)
+
     # What only moves numbers
 
     def moved(self, move: Callable[[Array], Array]) -> Bounded:

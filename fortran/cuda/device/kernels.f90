@@ -30,11 +30,12 @@ module cnn_cuda_device_kernels
       & "cnn_mse", "cnn_relu_backward", "cnn_relu_backward_bias", "cnn_bias_gradient", "cnn_narrow", "cnn_sgd"]
    !> What graphs are computed by, see fortran/operations; of both types, too
    character(len=*), parameter :: named(*) = [character(len=22) :: &
-      & "accumulate", "adam", "add_bias", "avg_pool", "avg_pool_backward", "box_sums", "column_sums", "combine", &
-      & "combine_backward", "combine_broadcast", "combine_sums", "copy", "copy_rows", "cross_entropy", "dropout", &
-      & "extreme", "extreme_backward", "gather", "matmul", "max_pool", "max_pool_backward", "moments", &
-      & "norm_products", "normalize", "normalize_backward", "pair_loss", "pointwise", "pointwise_backward", &
-      & "resample", "resample_backward", "row_normalize", "row_normalize_backward", "row_sums", "softmax", &
+      & "accumulate", "adam", "add_bias", "avg_pool", "avg_pool_backward", "box_sums", "class_entropy", &
+      & "column_sums", "combine", "combine_backward", "combine_broadcast", "combine_sums", "copy", "copy_rows", &
+      & "cross_entropy", "dropout", "extreme", "extreme_backward", "gather", "matmul", "max_pool", &
+      & "max_pool_backward", "moments", "norm_products", "normalize", "normalize_backward", "pair_loss", &
+      & "pointwise", "pointwise_backward", "resample", "resample_backward", "row_normalize", &
+      & "row_normalize_backward", "row_sums", "softmax", &
       & "softmax_backward", "statistics"]
    !> Kernels for tensors with channels last, of float32, float16 and bfloat16; their C names end in _f32, _f16, _bf16
    character(len=*), parameter :: stored_names(3) = [character(len=22) :: &

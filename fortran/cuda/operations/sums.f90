@@ -76,7 +76,7 @@ contains
       integer(c_size_t) :: bytes, vector
       integer :: i
       call find_rows(extent, blocks, n)
-      bytes = aligned(sums_bytes(n, int(extent(3), i8)))
+      bytes = sums_bytes(n, int(extent(3), i8))
       vector = aligned(extent(3)*sum_bytes)
       call device%reserve(bytes + size(totals)*vector, partial, error)
       do i = 1, size(totals)
@@ -96,12 +96,13 @@ contains
       n = int(blocks, i8)*threads_per_block
    end subroutine find_rows
 
+   !> Both memories between which sums are folded begin where any array may
    pure integer(c_size_t) function sums_bytes(n, rows)
       !> Partial sums of each row
       integer(i8), intent(in) :: n
       !> How many sums are wanted
       integer(i8), intent(in) :: rows
-      sums_bytes = int((n + folded(n))*rows, c_size_t)*sum_bytes
+      sums_bytes = aligned(int(n*rows, c_size_t)*sum_bytes) + aligned(int(folded(n)*rows, c_size_t)*sum_bytes)
    end function sums_bytes
 
    !> How many sums are left after one pass
@@ -129,7 +130,7 @@ contains
       integer(c_int64_t), target :: left, next
 
       from = partial
-      other = address_after(partial, int(n*rows, c_size_t)*sum_bytes)
+      other = address_after(partial, aligned(int(n*rows, c_size_t)*sum_bytes))
       left = n
       do
          next = folded(left)

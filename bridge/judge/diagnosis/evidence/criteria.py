@@ -21,13 +21,13 @@ SMOOTHED, ADDED = (0.05, 0.1, 0.2), (1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5,
 
 
 def is_cross_entropy(right: object) -> bool:
-    """Return whether an operation is a cross entropy, or its gradient."""
-    return isinstance(right, Criterion) and isinstance(right.loss, CrossEntropy)
+    """Return whether an operation is a cross entropy without settings, or its gradient."""
+    return isinstance(right, Criterion) and right.loss.text == CrossEntropy.kind
 
 
 def cross_entropies(right: Criterion) -> dict[str, float]:
     """Return what may stand in the place of a cross entropy, by description."""
-    y, t, scale = right.y.value, right.target, right.loss.scale(right.y.value.shape)
+    y, t, scale = right.y.value, right.target, right.scale
     shares = softmax(y, (1,))
     classes = y.shape[1]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -86,7 +86,7 @@ def cross_entropy_gradients(view: View, case: Case) -> Iterator[Seen]:
     right = case.right
     if not (isinstance(right, Criterion) and right.gradient and is_cross_entropy(right)):
         return
-    y, t, scale = right.y.value, right.target, right.loss.scale(right.y.value.shape)
+    y, t, scale = right.y.value, right.target, right.scale
     column = (scale * (t - 1 / t.shape[1])).reshape(-1)[view.at]
     square = float(column[view.fitted] @ column[view.fitted])
     if square > 0:
@@ -151,7 +151,7 @@ def said_of_classes(right: Criterion, weights: dict[int, float]) -> str:
 def target_of(right: Criterion, gradient: Array) -> Array:
     """Return the target by which a gradient of a cross entropy is what it is."""
     shares = softmax(right.y.value, (1,))
-    target: Array = shares * right.target.sum(1, keepdims=True) - gradient / right.loss.scale(right.y.value.shape)
+    target: Array = shares * right.target.sum(1, keepdims=True) - gradient / right.scale
     return target
 
 
@@ -174,7 +174,7 @@ def implied(case: Case, right: Loss | Criterion) -> dict[str, float]:
         return {f"the loss of the differences that follow from {whose}": right.scale * float((other * other).sum()),
                 counted: 0.5 * float((d * g).sum())}
     if is_cross_entropy(right):
-        scale = right.loss.scale(right.y.value.shape)
+        scale = right.scale
         logs = np.log(softmax(right.y.value, (1,)))
         if (weights := class_weights(right, g)) is not None:
             times = sum(weight * right.target[:, k : k + 1] for k, weight in weights.items())

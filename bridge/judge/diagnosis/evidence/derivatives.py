@@ -13,7 +13,7 @@ from bridge.judge.diagnosis.evidence.view import Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import factor
 from bridge.judge.diagnosis.formulas import Criterion, Formula
 from bridge.judge.diagnosis.operations import Bounded
-from bridge.operations.losses import CrossEntropy
+from bridge.operations.losses import Huber, MeanAbsoluteError, SmoothL1
 
 #: Elements by which a function is told from chance, and numbers that it counts as
 ENOUGH, FUNCTION = 200, 8
@@ -90,10 +90,8 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 def residuals(view: View, case: Case) -> Iterator[Seen]:
     """Yield gradients of other losses, as functions of the difference d = y - t; each has one number."""
     right = case.right
-    if isinstance(right, LossGradient):
+    if isinstance(right, LossGradient) or (isinstance(right, Criterion) and is_of_difference(right)):
         scale = right.scale
-    elif isinstance(right, Criterion) and is_of_difference(right):
-        scale = right.loss.scale(right.shape)
     else:
         return
     d = (right.y.value - right.target).reshape(-1)[view.at]
@@ -117,7 +115,7 @@ def residuals(view: View, case: Case) -> Iterator[Seen]:
 
 def is_of_difference(right: Criterion) -> bool:
     """Return whether it is the gradient of a loss that takes the difference of output and target."""
-    return right.gradient and not isinstance(right.loss, CrossEntropy)
+    return right.gradient and isinstance(right.loss, (MeanAbsoluteError, SmoothL1, Huber))
 
 
 #: Losses whose derivative is a sign far from 0: in words, their number from d and the derivative, the derivative

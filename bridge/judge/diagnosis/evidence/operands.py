@@ -58,7 +58,7 @@ def recovered(view: View, case: Case, tensors: dict[str, Array]) -> Iterator[tup
         yield "the target", View(used, right.target, error, axes, _same(tensors, right.target))
     elif isinstance(right, Criterion) and right.gradient and is_cross_entropy(right):
         used = target_of(right, view.found)
-        error = 1e-6 + view.bound / right.loss.scale(right.y.value.shape)
+        error = 1e-6 + view.bound / right.scale
         axes = AXES[axis_names(used.shape, case.name)]
         yield "the target", View(used, right.target, error, axes, _same(tensors, right.target))
     elif isinstance(right, ReluBackward):

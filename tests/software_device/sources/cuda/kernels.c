@@ -279,6 +279,18 @@ static int loss(const struct launch *l, struct range *r)
    return n;
 }
 
+// (n, y, t, weights, dy, partial, inner, channels, ...): n pixels of channels
+static int class_loss(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t channels = v[7].i, elements = v[0].i * channels;
+   if (v[0].i < 1 || elements < 1 || !flat(l)) return refuse(l, "negative or no size, or a grid that is not flat");
+   for (int i = 1; i <= 4; i++) put(r, &n, v[i].p, i == 3 ? channels : elements, value_bytes(l), i == 4);
+   put(r, &n, v[5].p, (int64_t)l->grid.x * THREADS, 8, true);
+   return n;
+}
+
 // (n, arrays, w, h, q, p, ...): n elements of the last array, which is of one of the two sizes, as the others are
 static int images(const struct launch *l, struct range *r, bool back)
 {
@@ -512,6 +524,7 @@ static const struct kernel kernels[] = {
    BOTH("avg_pool", "ippiiiiiiiiii", windows),
    BOTH("avg_pool_backward", "ippiiiiiiiiii", windows_back),
    BOTH("box_sums", "ippiiiiiiiiiiiid", box_sums),
+   BOTH("class_entropy", "ipppppiiiidd", class_loss),
    BOTH("combine", "ipppi", elements),
    BOTH("combine_backward", "ippppiiiiiiiiiiiii", combine),
    BOTH("combine_broadcast", "ipppiiiiiiiiiiii", combine),
