@@ -23,6 +23,7 @@ from bridge.judge.diagnosis.output_faults import axis_names, matching
 from bridge.judge.diagnosis.padding import window
 from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.value_faults import Kept
+from bridge.judge.diagnosis.wrong_operations.losses import wrong_losses
 from bridge.operations.losses import CrossEntropy
 
 Array = np.ndarray
@@ -127,7 +128,9 @@ def other_targets(right: Loss | LossGradient | Criterion) -> Hypotheses:
 
 
 def criterion_faults(right: Criterion) -> Hypotheses:
-    """Yield what a loss that is no mean squared error, or its gradient, may take for its targets."""
+    """Yield what a loss that is no mean squared error, or its gradient, may be instead, and take for its targets."""
+    for said, loss in wrong_losses(right.loss):
+        yield hypothesis("activation", said, right.replaced(loss=loss))
     yield from other_targets(right)
     if isinstance(right.loss, CrossEntropy):
         for by, said in ((1, "the next class"), (-1, "the class before")):

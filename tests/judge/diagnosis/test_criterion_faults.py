@@ -84,3 +84,75 @@ def test_other_tensors_tell_printed_numbers_from_scaled_ones(fixtures: dict[str,
     assert first.name == "grads/2/output"
     assert [one.detail for one in first.explanations] == ["printed as %.5f"]
     assert not any("is the right one times" in hint for hint in verdict.hints)
+
+
+def probabilities() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Sigmoid())
+
+
+def sharp(t: Tensor, y: Tensor, beta: float) -> Tensor:
+    """The smooth L1 loss with beta where 1/beta should be."""
+    d = (y - t).abs()
+    return torch.where(d < beta, 0.5 * d * d * beta, d - 0.5 * beta).mean()
+
+
+def indices(t: Tensor) -> Tensor:
+    return t.argmax(1)
+
+
+BETA, DELTA, LOGITS = "smooth_l1 beta=0.25", "huber delta=0.3", "bce_with_logits pos_weight=3"
+CLASSES = "cross_entropy class_indices=1"
+WEIGHTS = torch.tensor([1.0, 2.0, 4.0])
+#: The right loss, the wrong one, and how it is named
+WRONG: list[tuple[str, Loss, str]] = [
+    (BETA, lambda y, t: functional.smooth_l1_loss(y, t), "beta is 1, torch's own"),
+    (BETA, lambda y, t: functional.huber_loss(y, t, delta=0.25),
+     "the Huber loss with delta = beta, which is beta times as large"),
+    (BETA, lambda y, t: sharp(t, y, 0.25), "beta in the place of 1/beta"),
+    (BETA, lambda y, t: functional.l1_loss(y, t), "l1 in its place"),
+    (DELTA, lambda y, t: functional.huber_loss(y, t), "delta is 1, torch's own"),
+    (DELTA, lambda y, t: functional.smooth_l1_loss(y, t, beta=0.3),
+     "the smooth L1 loss with beta = delta, of which it is delta times"),
+    (DELTA, lambda y, t: functional.mse_loss(y, t), "mse in its place"),
+    ("bce", lambda y, t: functional.binary_cross_entropy_with_logits(y, t),
+     "the outputs are taken for logits, whose sigmoid is taken once more"),
+    ("bce", lambda y, t: -(t * (y + 1e-4).log() + (1 - t) * (1 - y + 1e-4).log()).mean(),
+     "log(y + 0.0001) in the place of log(y)"),
+    ("bce", lambda y, t: -(t * y.log()).mean(), "the part of the target 1 alone, -t*log(y)"),
+    (LOGITS, lambda y, t: functional.binary_cross_entropy_with_logits(y, t), "pos_weight is left out"),
+    (LOGITS, lambda y, t: 3 * functional.binary_cross_entropy_with_logits(y, t), "pos_weight is of the target 0, too"),
+    (LOGITS, lambda y, t: functional.binary_cross_entropy_with_logits(y.sigmoid(), t, pos_weight=torch.tensor(3.0)),
+     "logits are taken through the sigmoid twice"),
+    (f"{CLASSES} weight=1,2,4", lambda y, t: functional.cross_entropy(y, indices(t)),
+     "weights of the classes are left out"),
+    (f"{CLASSES} weight=1,2,4", lambda y, t: functional.cross_entropy(y, t, weight=WEIGHTS),
+     "a mean over all pixels, not over the weights of those that count"),
+    (f"{CLASSES} ignore_index=1", lambda y, t: functional.cross_entropy(y, indices(t)), "ignore_index is left out"),
+    (f"{CLASSES} ignore_index=1", lambda y, t: functional.cross_entropy(
+        y, indices(t), ignore_index=1, reduction="sum") / (y.numel() / 3),
+     "a mean over all pixels, not over the weights of those that count"),
+    ("cross_entropy label_smoothing=0.1", lambda y, t: functional.cross_entropy(y, t), "label_smoothing is left out"),
+]
+
+
+@pytest.fixture(scope="module")
+def with_settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("settings")
+    return {loss: export(folder / f"{number}.h5", ExportSettings(
+        model=probabilities if loss == "bce" else network, loss=loss, batch=3, height=10, width=12, steps=2, lr=0.01,
+        threads=1)).path for number, loss in enumerate(dict.fromkeys(loss for loss, *_ in WRONG))}
+
+
+@pytest.mark.parametrize(("loss", "wrong", "said"), WRONG)
+def test_a_wrong_loss_is_named(with_settings: dict[str, Path], tmp_path: Path, loss: str, wrong: Loss, said: str
+                               ) -> None:
+    """The number, and the gradient."""
+    right = train_graph(with_settings[loss], tmp_path / "right.h5")
+    assert judge(with_settings[loss], right).verdict.outcome is Outcome.ROUNDING
+    result = train_graph(with_settings[loss], tmp_path / "result.h5", replaced(loss=lambda self, y, t: wrong(y, t)))
+    verdict = judge(with_settings[loss], result).verdict
+    assert verdict.outcome is Outcome.BUG and verdict.diagnosis is not None
+    findings = {one.name: one for one in verdict.diagnosis.findings}
+    for name in ("loss", f"grads/{'1' if loss == 'bce' else '2'}/output"):
+        found = [(one.kinds[0].key, one.detail) for one in findings[name].explanations]
+        assert ("activation", said) in found, (name, findings[name])
