@@ -73,7 +73,7 @@ contains
          call model%add(trim(kind), trim(name), "", given, error)
          call stop_at(error)
       end do
-      call model%set_loss("mse", "sum", error)
+      call model%criterion%set("mse", "sum", error)
       call stop_at(error)
    end subroutine read_model
 
