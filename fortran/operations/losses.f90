@@ -266,7 +266,7 @@ contains
       total = 0.0_dp
       wide = 0.0_dp
       narrow = 0.0_sp
-      call run_primitive(backend, "sum_to", [target, self%counts], error)
+      call run_primitive(backend, "sum_to", [target, self%counts], error, reals=[1.0_dp])
       if (allocated(error)) return
       if (target%dtype == dtype_float64) then
          call backend%copy_out(self%counts, c_loc(wide), error)

@@ -4,7 +4,8 @@ module cnn_operations_registry
    use, intrinsic :: ieee_arithmetic, only : ieee_positive_inf, ieee_value
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
-   use cnn_operations_arithmetic, only : b_add, b_divide, b_multiply, b_subtract, arithmetic_type, prelu_type, product_type
+   use cnn_operations_arithmetic, only : arithmetic_type, b_add, b_divide, b_multiply, b_subtract, prelu_type, &
+      & product_type
    use cnn_operations_joins, only : concat_type, flatten_type
    use cnn_operations_matmul, only : matmul_type
    use cnn_operations_normalization, only : batch_norm2d_type, group_norm_type, layer_norm_type

@@ -81,7 +81,7 @@ def test_an_alarm_is_said_when_it_comes(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_random_graphs_are_drawn_alike_and_branch() -> None:
-    drawn = [healthy.draw_graph(np.random.default_rng((1, i, healthy.GRAPH))) for i in range(40)]
+    drawn = [healthy.draw_graph(np.random.default_rng((1, i, healthy.GRAPH))) for i in range(80)]
     assert drawn[3] == healthy.draw_graph(np.random.default_rng((1, 3, healthy.GRAPH))) != drawn[4]
     assert all(one.layers[0].kind == "Conv2d" for one in drawn)
     assert {layer.kind for one in drawn for layer in one.layers} >= {"add", "cat", "BatchNorm2d", "MaxPool2d"}

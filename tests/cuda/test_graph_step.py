@@ -44,7 +44,8 @@ NETWORKS: dict[type[nn.Module], dict[str, object]] = {
     Denoiser: {}, Unet: {"loss": "smooth_l1 beta=0.25"}, Resnet: {"height": 12, "loss": "cross_entropy"},
     Mlp: {"height": 12, "loss": "l1"}, Everything: {}, Resized: {"loss": "huber delta=0.3"}, Evaluated: {}, Dropped: {},
     Segmenter: {"loss": "cross_entropy class_indices=1 ignore_index=0 label_smoothing=0.1"},
-    Activations: {"loss": "bce_with_logits pos_weight=2.5"}, Gated: {}, Normalised: {}, Attention: {}, Reduced: {}, Pooled: {}}
+    Activations: {"loss": "bce_with_logits pos_weight=2.5"}, Gated: {}, Normalised: {}, Attention: {}, Reduced: {},
+    Pooled: {}}
 
 
 def rows() -> nn.Module:

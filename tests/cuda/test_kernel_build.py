@@ -96,8 +96,8 @@ def test_ptx_rounds_as_ieee_754_says(ptx: str) -> None:
 MORE_REGISTERS = {
     # 12 sizes of 64 bits, and four loops: over the windows that hold an element, and over the elements of each
     "cnn_max_pool_backward": 112,
-    # 8 sizes of 64 bits, the rule's amounts, and weights in float64 along both axes
-    "cnn_resample_backward": 80,
+    # 8 sizes of 64 bits, the rules' amounts and quotients, and weights in float64 along both axes
+    "cnn_resample_backward": 96,
     # Over a dozen functions, each with its own constants in float64
     "cnn_pointwise": 80, "cnn_pointwise_backward": 80,
     # The logarithm of the sum and the exponentials, each with its own constants in float64

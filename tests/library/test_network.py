@@ -220,7 +220,7 @@ contains
       type(error_type), allocatable :: error
       real(dp) :: loss
       real(sp) :: none(1)
-      if (kind == "add" .or. kind == "concat" .or. kind == "matmul") then
+      if (any(kind == [character(len=8) :: "add", "concat", "divide", "matmul", "multiply", "subtract"])) then
          call net%add("it", layer(kind), inputs="input,input")
       else
          call net%add("it", layer(kind, settings))

@@ -435,7 +435,8 @@ def test_mistakes_of_operations_are_named(
 @pytest.mark.parametrize(("network", "height", "width", "mistakes"), [
     (Segmenter, 4, 5, OF_CLASSES), (Resized, 8, 10, OF_SIZES), (Evaluated, 8, 10, OF_STATE),
     (Dropped, 8, 10, OF_DROPOUT), (Gated, 8, 10, OF_ARITHMETIC), (Normalised, 8, 10, OF_ROWS),
-    (Attention, 8, 8, OF_ORDER), (Reduced, 10, 10, OF_SUMS), (Pooled, 8, 10, OF_WINDOWS), (Activations, 8, 10, of_functions()),
+    (Attention, 8, 8, OF_ORDER), (Reduced, 10, 10, OF_SUMS), (Pooled, 8, 10, OF_WINDOWS),
+    (Activations, 8, 10, of_functions()),
 ], ids=lambda one: getattr(one, "__name__", ""))
 def test_mistakes_of_further_operations_are_named(
     network: type[nn.Module], height: int, width: int, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]],

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include "cudnn_api.h"
 
-enum { MAX_DEVICES = 4, MAX_LANES = 128, MAX_RANGES = 10, MAX_ARGUMENTS = 20 };
+enum { MAX_DEVICES = 4, MAX_LANES = 128, MAX_RANGES = 10, MAX_ARGUMENTS = 32 };
 
 // --- faults.c: the lock, counters, planted failures, complaints
 struct call {
