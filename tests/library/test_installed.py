@@ -22,6 +22,8 @@ pytestmark = pytest.mark.deep
 EXAMPLES = ROOT / "examples"
 #: Those that `use cnn`
 NAMES = {path.stem: path for path in EXAMPLES.glob("*/*.f90") if "use cnn" in path.read_text(encoding="utf-8")}
+#: This one needs CUDA's runtime, and is compiled and run in test_network.py
+del NAMES["gpu_arrays"]
 #: Where meson and ninja are
 PATH = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
 
@@ -72,7 +74,18 @@ def by_meson(prefix: Path, folder: Path) -> Callable[[str], Path]:
     return lambda name: folder / "build" / name
 
 
-BUILDS = {"pkg-config": by_pkg_config, "cmake": by_cmake, "meson": by_meson}
+def by_fpm(prefix: Path, folder: Path) -> Callable[[str], Path]:
+    """As the first line of examples/fpm.toml has it."""
+    shutil.copytree(EXAMPLES, folder / "examples")
+    path = {"PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")}
+    flags = [run("pkg-config", f"--define-variable=prefix={prefix}", which, "cnn", folder=folder, **path).strip()
+             for which in ("--cflags", "--libs-only-L")]
+    run("fpm", "install", "--prefix", folder / "installed", "--flag", flags[0], "--link-flag", flags[1],
+        folder=folder / "examples")
+    return lambda name: folder / "installed/bin" / name
+
+
+BUILDS = {"pkg-config": by_pkg_config, "cmake": by_cmake, "meson": by_meson, "fpm": by_fpm}
 
 
 @pytest.mark.parametrize("build", BUILDS)

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import torch
 
 from bridge import DeviceArray, Network, Sgd
 from bridge.operations import OPERATIONS
+from tests import ROOT
 from tests.helpers.cnn_library import compiled, printed
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -143,6 +147,19 @@ def test_arrays_on_the_device(tmp_path: Path, cuda: str, cuda_libraries: Any) ->
     assert said == [*(f"{name}  0.00E+00" for name in ("loss", "output", "gradient", "weight")),
                     "x: it has no memory, expected an array that is allocated",
                     "x: float64, expected the network's float32"]
+
+
+def test_the_example_with_arrays_on_the_device(tmp_path: Path, cuda: str, cuda_libraries: Any) -> None:
+    """In Fortran and in Python."""
+    (runtime,) = Path(cuda_libraries.folder).glob("libcudart.so.*")
+    example = ROOT / "examples/8_gpu_arrays/gpu_arrays"
+    program = compiled(example.with_suffix(".f90"), tmp_path, str(runtime))
+    variables = {"CNN_CUDA_PATH": cuda_libraries.folder, "LD_LIBRARY_PATH": cuda_libraries.folder}
+    python = subprocess.run([sys.executable, example.with_suffix(".py")], env=os.environ | variables | {
+        "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True).stdout.splitlines()
+    for said in (printed(program, **variables), python):
+        assert said[-1].startswith("largest difference between cpu and cuda ")
+        assert float(said[-1].split()[-1]) < 1e-6
 
 
 def test_first_values(tmp_path: Path) -> None:
