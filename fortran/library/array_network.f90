@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> Networks on arrays of any kind and rank, as `array_type` describes them; what a program calls is cnn_library_network.
 module cnn_library_array_network
-   use, intrinsic :: iso_c_binding, only : c_int, c_intptr_t, c_loc
+   use, intrinsic :: iso_c_binding, only : c_int, c_intptr_t, c_loc, c_null_ptr
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_from_name, dtype_name, dtype_none, i8
    use cnn_core_tensor, only : tensor_type
@@ -149,7 +149,7 @@ contains
       if (allocated(error)) then
          if (allocated(model)) deallocate (model)
       else
-         call self%own(model)
+         call self%own(model, error)
       end if
    end subroutine build
 
@@ -200,7 +200,8 @@ contains
       if (allocated(error)) return
       call self%release_model()
       if (allocated(self%failure)) deallocate (self%failure)
-      call self%own(model)
+      call self%own(model, error)
+      if (allocated(error)) return
       self%description = description
       self%device = place
       self%is_training = .true.
@@ -574,10 +575,10 @@ contains
       if (allocated(other%failure)) allocate (self%failure, source=other%failure)
       if (.not. associated(other%owned)) return
       self%device = other%device
+      if (.not. allocated(error)) call self%own(model, error)
       if (allocated(error)) then
          call move_alloc(error, self%failure)
       else
-         call self%own(model)
          call self%owned%model%set_training(self%is_training)
       end if
    end subroutine assign
@@ -589,12 +590,18 @@ contains
       address = transfer(c_loc(self%place_mark), address)
    end function address
 
-   !> Take what was made for this network
-   subroutine own(self, model)
+   !> Take what was made for this network.
+   !> On a device it works on the default stream, in the order of what the caller queues there: kernels and copies of CUDA
+   !> Fortran and OpenACC
+   subroutine own(self, model, error)
       !> The network, which has none
       class(array_network_type), intent(inout) :: self
-      !> Is its from now on
+      !> Is its from now on, but after an error
       class(model_type), allocatable, intent(inout) :: model
+      !> Of the device
+      type(error_type), allocatable, intent(out) :: error
+      call model%backend%use_stream(c_null_ptr, .false., error)
+      if (allocated(error)) return
       allocate (self%owned)
       call move_alloc(model, self%owned%model)
       self%owner = self%address()

@@ -153,7 +153,7 @@ def test_the_example_with_arrays_on_the_device(tmp_path: Path, cuda: str, cuda_l
     """In Fortran and in Python."""
     (runtime,) = Path(cuda_libraries.folder).glob("libcudart.so.*")
     example = ROOT / "examples/8_gpu_arrays/gpu_arrays"
-    program = compiled(example.with_suffix(".f90"), tmp_path, str(runtime))
+    program = compiled(example.with_suffix(".f90"), tmp_path, str(PROGRAMS / "cuda_memcpy.c"), str(runtime))
     variables = {"CNN_CUDA_PATH": cuda_libraries.folder, "LD_LIBRARY_PATH": cuda_libraries.folder}
     python = subprocess.run([sys.executable, example.with_suffix(".py")], env=os.environ | variables | {
         "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True).stdout.splitlines()
