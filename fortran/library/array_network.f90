@@ -591,8 +591,8 @@ contains
    end function address
 
    !> Take what was made for this network.
-   !> On a device it works on the default stream, in the order of what the caller queues there: kernels and copies of CUDA
-   !> Fortran and OpenACC
+   !> On a device it works on the default stream, in the order of what the caller queues there: CUDA Fortran's and
+   !> OpenACC's kernels and copies
    subroutine own(self, model, error)
       !> The network, which has none
       class(array_network_type), intent(inout) :: self
