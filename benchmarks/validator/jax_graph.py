@@ -154,6 +154,7 @@ FORMULAS: dict[str, Formula] = {
     "replication_pad2d": partial(_padded, mode="edge"),
     "reshape": lambda node, x, given: x[0].reshape((x[0].shape[0], *node.shape)),
     "softmax": lambda node, x, given: jax.nn.softmax(x[0], 1),
+    "softplus": lambda node, x, given: jax.nn.softplus(node.beta * x[0]) / node.beta,
     "transpose": lambda node, x, given: x[0].swapaxes(node.dim0, node.dim1),
     "upsample_bilinear2d": _upsample_bilinear2d,
     "upsample_nearest2d": _upsample_nearest2d,

@@ -120,6 +120,10 @@ class AdaptiveAvgPool2d(_Resizing):
     def _length(self, length: int, axis: int) -> int:
         return self.output_size[axis]
 
+    def _weights(self, x: Number, length: int, axis: int) -> Number:
+        # A right program multiplies by the reciprocals of a window's height and width, too, which are rounded
+        return x.constants(self.weights(length, axis))
+
     def weights(self, length: int, axis: int) -> Array:
         """Return an equal weight for each pixel of a window."""
         return window_means(length, *self.windows(length, axis))

@@ -23,7 +23,15 @@ from bridge.validate.self_test.operations import only
 from bridge.validate.self_test.run_case import Healthily
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.torch_graphs import Activations, Everything, Gated
+from tests.helpers.torch_graphs import (
+    Activations,
+    Attention,
+    Everything,
+    Gated,
+    Normalised,
+    Pooled,
+    Reduced,
+)
 
 
 def test_a_configuration_depends_on_its_number_alone() -> None:
@@ -109,8 +117,10 @@ def test_jax_has_every_operation(tmp_path: Path) -> None:
 
     assert set(FORMULAS) == set(OPERATIONS) and set(LOSSES) == set(KNOWN_LOSSES)
     fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
-    for network in (Everything, Activations, Gated):
+    for network, height, width in (
+            (Everything, 8, 10), (Activations, 8, 10), (Gated, 8, 10), (Normalised, 8, 10), (Attention, 8, 8),
+            (Reduced, 10, 10), (Pooled, 8, 10)):
         fixture.unlink(missing_ok=True)
-        export(fixture, ExportSettings(model=network, height=8, width=10, batch=3, steps=2))
+        export(fixture, ExportSettings(model=network, height=height, width=width, batch=3, steps=2))
         verdict = judge(fixture, train_graph(fixture, result, JaxGraph), diagnosing=False).verdict
         assert verdict.outcome is Outcome.ROUNDING, verdict.words
