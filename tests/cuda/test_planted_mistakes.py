@@ -108,10 +108,10 @@ def test_a_planted_mistake_is_caught(change: Plant, copy: Path, device_folder: P
 def test_an_operation_without_a_kernel_is_refused(copy: Path, device_folder: Path, tmp_path: Path) -> None:
     """By its name, and there is no result."""
     export(tmp_path / "f.h5", ExportSettings(**SETTINGS | {"model": Denoiser}))
-    source = copy / "fortran/operations/joins.f90"
-    before = source.read_text(encoding="utf-8")
-    assert before.count('"add", ') == 1
-    source.write_text(before.replace('"add", ', '"plus", '), encoding="utf-8")
+    source = copy / "fortran/operations/arithmetic.f90"
+    before, call = source.read_text(encoding="utf-8"), '"combine", [operands%x, '
+    assert before.count(call) == 1
+    source.write_text(before.replace(call, '"other", [operands%x, '), encoding="utf-8")
     try:
         run("ninja", "-C", copy / "build", "fortran/cnn_step")
     finally:
@@ -121,5 +121,5 @@ def test_an_operation_without_a_kernel_is_refused(copy: Path, device_folder: Pat
         capture_output=True, text=True, check=False,
         env=os.environ | {"CNN_CUDA_PATH": str(device_folder), "STRICT_AT_EXIT": "2"})
     assert done.returncode == 2
-    assert done.stderr.endswith("layer add (add): device cuda: no kernel plus\n")
+    assert done.stderr.endswith("layer add (add): device cuda: no kernel other\n")
     assert done.stderr.count("\n") == 1 and not (tmp_path / "r.h5").exists()
