@@ -154,7 +154,7 @@ def random_graph(rng: np.random.Generator, shape: tuple[int, ...]) -> Graph:
             output = node.output_shape(*(shapes[name] for name in node.inputs))
         except FileError:
             continue
-        if np.prod(output) > 4000:
+        if np.prod(output) > 4000 or len(output) < 2:
             continue
         nodes.append(node)
         shapes[node.name] = output
@@ -178,7 +178,7 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
                                if issubclass(made, Pointwise) and (one in positive or kind not in ELEMENTARY)),
                              Softmax(name, **takes), LogSoftmax(name, **takes),
                              Dropout(name, 0.4, **takes), Matmul(name, inputs=two),
-                             Prelu(name, int(rng.choice([1, shape[1]])), **takes),
+                             Prelu(name, int(rng.choice([1, *shape[1:2]])), **takes),
                              (Add, Subtract, Multiply)[int(rng.integers(3))](name, inputs=two),
                              LayerNorm(name, shape[int(rng.integers(1, len(shape))):], 1e-2, bool(rng.integers(2)),
                                        bool(rng.integers(2)), **takes),
