@@ -39,16 +39,22 @@ def absolute_sums(case: Case, t: dict[str, Array]) -> dict[str, Array]:
     return torch_convolution(case, {name: np.abs(array) for name, array in t.items()})
 
 
+def shows(error: Array, full: Array, value: Array) -> bool:
+    """Whether errors are such as float32 has not: of long sums its bound may be wider than a 16-bit rounding."""
+    return bool(error.max() > 16 * np.abs(full.astype(np.float64) - value).max())
+
+
 @pytest.mark.parametrize("math", OPERAND)
 def test_math_modes(math: str, kernels: str) -> None:
     t = tensors(CASE, "float32")
     found, sums = convolution(CASE, t, f"{kernels},math={math}"), absolute_sums(CASE, t)
+    full = convolution(CASE, t, f"{kernels},math=fp32")
     o, u, lost = OPERAND[math], 0.0 if math == "tf32" else OPERAND[math], []
     for name, (value, bound) in truth(CASE, t).items():
         error = np.abs(found[name].astype(np.float64) - value)
         before = (2 * o + o * o) * sums[name] + bound * (1 + o) ** 2
         assert found[name].dtype == np.float32 and np.all(error <= before + u * (np.abs(value) + before)), name
-        lost.append(bool(np.any(error > bound)))
+        lost.append(shows(error, full[name], value))
     # A GPU may choose an algorithm without tensor cores for tf32
     assert all(lost) or (math == "tf32" and LARGE)
 
@@ -67,9 +73,10 @@ def test_sixteen_bit_arrays(dtype: str, u: float, kernels: str) -> None:
     t = {name: array.numpy().astype(np.float32) for name, array in moved.items()}
     y = bridge.conv2d(moved["x"], moved["w"], **CASE.settings, device=kernels)
     dx, dw, _ = bridge.conv2d_backward(moved["dy"], moved["x"], moved["w"], **CASE.settings, device=kernels)
-    judged = truth(CASE, t)
+    judged, full = truth(CASE, t), convolution(CASE, t, f"{kernels},math=fp32")
     for name, array in {"y": y, "dx": dx, "dw": dw}.items():
         assert array.dtype == dtype
         value, before = judged[name]
         error = np.abs(array.numpy().astype(np.float64) - value)
-        assert np.all(error <= before * (1 + u) + u * np.abs(value) + SMALLEST[dtype]) and np.any(error > before), name
+        assert np.all(error <= before * (1 + u) + u * np.abs(value) + SMALLEST[dtype]), name
+        assert shows(error, full[name], value), name
