@@ -54,7 +54,8 @@ def _torch(name: str, process: str, cost: int = CHEAP, **how: Any) -> Framework:
 FRAMEWORKS: tuple[Framework, ...] = (
     _ours(OURS),
     _ours("bridge after_relu", keep_activations="after_relu"),
-    _ours("bridge deterministic=no", options="deterministic=no"),
+    _ours("bridge direct=no", options="direct=no"),
+    _ours("bridge direct=no,deterministic=no", options="direct=no,deterministic=no"),
     _ours("bridge, loss read", "bridge, loss read", waits=True),
     _ours("bridge capture=no", "bridge capture=no", options="capture=no"),
     _torch(REFERENCE, "torch"),

@@ -33,8 +33,9 @@ TESTS = ("tests/parity", "tests/engine/network/test_network_cuda.py", "tests/eng
 #: Device options, and the exit code of the verdict that they must have; None: it is recorded, whatever it is.
 #: Transforms have other bounds than sums of products
 OPTIONS: dict[str, int | None] = {
-    "algorithm=measured": 0, "deterministic=no": 0, "graphs=no": 0, "graphs=no,algorithm=measured": 0, "math=fp16": 3,
-    "math=bf16": 3, "algorithm=measured,transforms=yes": None}
+    "direct=no": 0, "direct=no,algorithm=measured": 0, "direct=no,deterministic=no": 0, "direct=no,graphs=no": 0,
+    "direct=no,graphs=no,algorithm=measured": 0, "direct=no,math=fp16": 3, "direct=no,math=bf16": 3,
+    "direct=no,algorithm=measured,transforms=yes": None}
 #: Processes that share the tests: each has a context of its own on the GPU
 MOST_WORKERS = 8
 #: Device options whose plans are recorded
@@ -118,7 +119,7 @@ def tf32(plan: Plan, limit: float) -> Found:
     """A step with tensor cores: a lower precision, TF32 by name."""
     clock = Clock(limit)
     fixture, result = plan.fixture("one step", plan.size, limit), plan.folder / "tf32.h5"
-    plan.step(fixture, result, clock.left, "math=tf32")
+    plan.step(fixture, result, clock.left, "direct=no,math=tf32")
     found = judged(plan, clock.left, "bridge.compare", fixture, result, "--no-diagnosis")
     result.unlink()
     names = [one["name"] for one in found["lower_precisions"]]

@@ -13,6 +13,8 @@
 !> graphs         yes: through cuDNN's graph API what it has a plan for; no: its convolution calls only
 !> compile        yes: of the graph API also an engine that cuDNN compiles when its plan is made, which takes many
 !>                seconds for each shape
+!> direct         yes: convolutions of 3 x 3 with few channels by kernels of our own, whose operands are float32 in each
+!>                math; no: all of them by cuDNN
 !> capture        yes: a network's steps of the same shapes are captured as a CUDA graph and replayed; `record` is its
 !>                former name
 module cnn_core_device_name
@@ -39,6 +41,7 @@ module cnn_core_device_name
       logical :: transforms = .false.
       logical :: graphs = .true.
       logical :: compile = .false.
+      logical :: direct = .true.
       logical :: capture = .true.
       integer(i8) :: workspace_limit = 256*mebibyte
    end type device_name_type
@@ -159,6 +162,9 @@ contains
        case ("compile")
          device%compile = value == "yes"
          if (.not. device%compile .and. value /= "no") wanted = "yes or no"
+       case ("direct")
+         device%direct = value == "yes"
+         if (.not. device%direct .and. value /= "no") wanted = "yes or no"
        case ("capture", "record")
          device%capture = value == "yes"
          if (.not. device%capture .and. value /= "no") wanted = "yes or no"
@@ -167,7 +173,7 @@ contains
          if (device%workspace_limit < 0) wanted = "0 to 999999, in MiB"
        case default
          call fail(error, "device "//text//": unknown option """//word//""", expected math=, algorithm=, "// &
-            & "deterministic=, workspace=, transforms=, graphs=, compile= or capture=")
+            & "deterministic=, workspace=, transforms=, graphs=, compile=, direct= or capture=")
       end select
       if (len(wanted) > 0) call fail(error, "device "//text//": "//name//" is """//value//""", expected "//wanted)
    end subroutine set_option

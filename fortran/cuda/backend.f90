@@ -20,10 +20,12 @@ module cnn_cuda_backend
    use cnn_cuda_device_registry, only : open_cuda_device
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_convolution, only : backward_data, backward_filter, forward
+   use cnn_cuda_operations_direct, only : direct_masked, is_direct
    use cnn_cuda_operations_fused, only : backward_nhwc, find_form, forward_nhwc
    use cnn_cuda_operations_pointwise, only : bias_gradient, convert, relu_forward
    use cnn_cuda_operations_primitives, only : compute
    use cnn_cuda_operations_training, only : loss_of_graph, mse, read_loss, relu_backward, update
+   use cnn_cuda_plans_request, only : conv_data
    implicit none
    private
 
@@ -272,6 +274,10 @@ contains
          !> Why the device could not do it
          type(error_type), allocatable, intent(out) :: error
          type(tensor_type) :: da
+         if (is_direct(self%options, conv_data, conv, dy%dtype, a%extent, w%extent, dy%extent)) then
+            call direct_masked(self%device, conv, w, dy, a, db, error)
+            return
+         end if
          da = a
          call self%device%reserve_scratch(int(a%bytes(), c_size_t), da%address, error)
          if (allocated(error)) return

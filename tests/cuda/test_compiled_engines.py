@@ -17,7 +17,7 @@ import pytest
 
 from bridge.doctor.__main__ import main
 from tests import ROOT, software_device
-from tests.helpers.cuda.children import environment
+from tests.helpers.cuda.children import CUDNN, environment
 
 # Measures plans, in processes of their own
 pytestmark = pytest.mark.deep
@@ -27,7 +27,7 @@ COMPILED, ALL = 6, 9
 SLOW_PLAN, SLOW_STEPS = 1 << COMPILED, (1 << ALL) - 1 - (1 << COMPILED)
 #: Plans of a memory-efficient step of three layers: forward, filter gradients, and data gradients but for the first
 RUNS = 3 + 3 + 2
-MEASURED = "cuda,capture=no,math=tf32,algorithm=measured,compile=yes"
+MEASURED = f"{CUDNN},capture=no,math=tf32,algorithm=measured,compile=yes"
 
 PROGRAM = """
 import json, sys
@@ -69,7 +69,7 @@ def ran(found: dict[str, Any]) -> list[int]:
 @pytest.mark.parametrize("math", ["tf32", "bf16"])
 def test_nothing_is_compiled_unless_asked(fixture: Path, math: str, options: str) -> None:
     """Two kernels do what such an engine would."""
-    found = efficient_steps(fixture, f"cuda,capture=no,math={math}{options}", STRICT_COMPILED=2)
+    found = efficient_steps(fixture, f"{CUDNN},capture=no,math={math}{options}", STRICT_COMPILED=2)
     assert compiled(found) == 0 and ran(found) == [0, 0]
     assert [step["cudnnBackendExecute"] for step in found["steps"][1:]] == [RUNS, RUNS]
 
@@ -78,7 +78,7 @@ def test_the_doctor_compiles_nothing_unless_asked(capsys: pytest.CaptureFixture[
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does it name such plans."""
     monkeypatch.setenv("CNN_CUDA_PATH", str(software_device.build()))
-    for device, words in (("cuda,math=tf32", ""), ("cuda,math=tf32,compile=yes", "compiled when it is made")):
+    for device, words in ((f"{CUDNN},math=tf32", ""), (f"{CUDNN},math=tf32,compile=yes", "compiled when it is made")):
         assert main(["--plans", device, "--size", "16", "--json", "-"]) == 0
         plans = [one["plans"]["NHWC"] for one in json.loads(capsys.readouterr().out)["plans"]
                  if "mask" in one["operation"]]
@@ -87,21 +87,21 @@ def test_the_doctor_compiles_nothing_unless_asked(capsys: pytest.CaptureFixture[
 
 def test_one_engine_is_compiled_for_a_request(fixture: Path) -> None:
     """Of two that are offered; with algorithm=measured forward convolutions have one to try, too."""
-    assert compiled(efficient_steps(fixture, "cuda,math=tf32,compile=yes", STRICT_COMPILED=2)) == 2
-    found = efficient_steps(fixture, "cuda,math=tf32,compile=yes,algorithm=measured", STRICT_COMPILED=2)
+    assert compiled(efficient_steps(fixture, f"{CUDNN},math=tf32,compile=yes", STRICT_COMPILED=2)) == 2
+    found = efficient_steps(fixture, f"{CUDNN},math=tf32,compile=yes,algorithm=measured", STRICT_COMPILED=2)
     assert compiled(found) == 3 + 2
 
 
 def test_untimed_it_is_taken(fixture: Path) -> None:
     """With algorithm=heuristic, however slow it is: who asks for it gets it."""
-    found = efficient_steps(fixture, "cuda,capture=no,math=tf32,compile=yes", STRICT_SLOW_ENGINES=SLOW_PLAN)
+    found = efficient_steps(fixture, f"{CUDNN},capture=no,math=tf32,compile=yes", STRICT_SLOW_ENGINES=SLOW_PLAN)
     assert ran(found) == [2, 2]
 
 
 @pytest.mark.parametrize(("slow", "runs"), [(SLOW_PLAN, 0), (SLOW_STEPS, 3 + 2)], ids=["two steps", "one plan"])
 def test_the_faster_way_is_taken(fixture: Path, slow: int, runs: int) -> None:
     """Timed once, in the first step. Where all others are slow forward convolutions take it, too."""
-    right = efficient_steps(fixture, "cuda,math=tf32")["losses"]
+    right = efficient_steps(fixture, f"{CUDNN},math=tf32")["losses"]
     first = efficient_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=slow)
     assert ran(first) == [runs, runs] and first["losses"] == pytest.approx(right, rel=2e-3)
     assert [step["cudnnBackendExecute"] for step in first["steps"][1:]] == [RUNS, RUNS]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bridge.engine.library.programs import cnn_step
-from tests.helpers.cuda.children import environment, functions
+from tests.helpers.cuda.children import CUDNN, environment, functions
 from tests.helpers.cuda.failing_runs import status_of
 from tests.helpers.tiers import few
 
@@ -28,6 +28,7 @@ FAILS = {
     "cudaRuntimeGetVersion": "version of the runtime",
     "cudaGetDeviceCount": "no usable GPU or driver .*; CUDA: cudaGetDeviceCount",
     "cudaGetDevice": "cuda:[01]: cudaGetDevice",
+    "cudaDeviceGetAttribute": "cuda:[01]: counting multiprocessors",
     "cudaSetDevice": "cuda:0: cudaSetDevice",
     "cuInit": "(cuda:1: )?cuInit",
     "cuDeviceGet": "cuda:1: cuDeviceGet",
@@ -87,7 +88,7 @@ ON_THE_WAY = {"cudaGetDevice", "cudaSetDevice", "cuCtxPushCurrent_v2", "cuCtxPop
 MAKE_GRAPHS = {f"cudnnBackend{name}" for name in ("CreateDescriptor", "SetAttribute", "GetAttribute", "Finalize")}
 #: What no training step calls
 NOT_IN_A_STEP = {
-    "cudaDeviceGetAttribute", "cudaPointerGetAttributes", "cudaGetLastError",
+    "cudaPointerGetAttributes", "cudaGetLastError",
     "cuDriverGetVersion", "cuDeviceGetName", "cudnnGetConvolution2dForwardOutputDim",
     # Nobody does this yet
     "cudaEventQuery", "cudaStreamIsCapturing", "cudaGraphUpload",
@@ -98,26 +99,27 @@ STICKY = dict.fromkeys(("cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchro
 
 #: Run, device, and the functions that it is about; none: all
 SCENARIOS = {
-    "kernels": ("file", "cuda,graphs=no", ()),
-    "graphs": ("file", "cuda", ()),
-    "graphs, measured": ("file", "cuda,algorithm=measured,workspace=1", ("cudnnBackend",)),
-    "graphs, fused": ("step", "cuda,capture=no", ("cudnnBackend",)),
-    "graphs, captured": ("step", "cuda", (
+    "kernels": ("file", f"{CUDNN},graphs=no", ()),
+    "graphs": ("file", CUDNN, ()),
+    "graphs, measured": ("file", f"{CUDNN},algorithm=measured,workspace=1", ("cudnnBackend",)),
+    "graphs, fused": ("step", f"{CUDNN},capture=no", ("cudnnBackend",)),
+    "graphs, captured": ("step", CUDNN, (
         "cudaStream.*Capture", "cudaGraph", "cudaMemcpyAsync", "cudaMalloc$", "cuLaunchKernel", "cudnnSetStream",
         "cudnnBackendExecute", "cudnnBackendFinalize", "cudaGetDevice$", "cudaSetDevice")),
-    "graphs, channels last": ("memory-efficient step", "cuda,math=bf16,capture=no", (
+    "graphs, channels last": ("memory-efficient step", f"{CUDNN},math=bf16,capture=no", (
         "cudnnBackendExecute", "cudnnBackendFinalize", "cudaMalloc$", "cuLaunchKernel")),
-    "in place": ("memory-efficient step", "cuda,capture=no", ("cudaMalloc$", "cuLaunchKernel")),
-    "measured": ("file", "cuda,graphs=no,algorithm=measured,workspace=1", (
+    "direct": ("memory-efficient step", "cuda,capture=no", ("cudaMalloc$", "cuLaunchKernel")),
+    "in place": ("memory-efficient step", f"{CUDNN},capture=no", ("cudaMalloc$", "cuLaunchKernel")),
+    "measured": ("file", f"{CUDNN},graphs=no,algorithm=measured,workspace=1", (
         "cudnnFind", "cudaMemGetInfo", "cudaMalloc$", ".*Workspace")),
-    "fused": ("step", "cuda,graphs=no,capture=no", (
+    "fused": ("step", f"{CUDNN},graphs=no,capture=no", (
         "cudnnConvolution", "cuLaunchKernel", "cudaMalloc$", "cudaStreamSynchronize", "cudaMemcpyAsync")),
-    "rounded": ("step", "cuda,math=bf16,capture=no", ("cuLaunchKernel", "cudaMalloc$")),
+    "rounded": ("step", f"{CUDNN},math=bf16,capture=no", ("cuLaunchKernel", "cudaMalloc$")),
     # Where the stream changes: cuda/test_streams.py
-    "fed": ("fed step", "cuda,capture=no", (
+    "fed": ("fed step", f"{CUDNN},capture=no", (
         "cudaEventSynchronize", "cudaStreamWaitEvent", "cudaEventRecord", "cudaEventCreate", "cudaStreamCreate",
         "cudaMallocHost", "cudaMemcpyAsync", "cudaMalloc$", "cudaFreeHost", "cudaEventDestroy", "cudaStreamDestroy")),
-    "graphs, captured, fed": ("fed step", "cuda", ("cudaStreamWaitEvent", "cudaEventRecord", "cudaGraph")),
+    "graphs, captured, fed": ("fed step", CUDNN, ("cudaStreamWaitEvent", "cudaEventRecord", "cudaGraph")),
     "second device": ("step", "cuda:1", (
         "cudaGetDevice$", "cuInit", "cuDeviceGet$", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease", "cuCtx")),
 }  # fmt: skip
@@ -181,14 +183,14 @@ def test_every_function_is_in_the_table() -> None:
     assert set(FAILS) >= ON_THE_WAY | MAKE_GRAPHS
 
 
-def run_program(fixture: Path, result: Path, device: str = "cuda",
+def run_program(fixture: Path, result: Path, device: str = CUDNN,
                 **more: str) -> subprocess.CompletedProcess[str]:
     """`cnn_step` on the software device, which ends it with 99 if anything leaks."""
     return subprocess.run([cnn_step(), fixture, result, "--device", device], capture_output=True, text=True, timeout=60,
                           check=False, env=environment(STRICT_AT_EXIT="2", **more))
 
 
-@pytest.mark.parametrize("device", few(["cuda", "cuda,graphs=no", "cuda,algorithm=measured"], 1))
+@pytest.mark.parametrize("device", few([CUDNN, f"{CUDNN},graphs=no", f"{CUDNN},algorithm=measured"], 1))
 def test_the_program_gives_all_back(fixture: Path, tmp_path: Path, device: str) -> None:
     done = run_program(fixture, tmp_path / "result.h5", device)
     assert (done.returncode, done.stderr) == (0, "") and os.listdir(tmp_path) == ["result.h5"]
@@ -200,7 +202,7 @@ def test_the_program_survives(fixture: Path, tmp_path: Path, name: str, every: b
     """Exit status 2, one line that names what failed, no file, no leak; failures to free, or of graphs, are none."""
     status = STICKY.get(name, status_of(name))
     result = tmp_path / "result.h5"
-    device = "cuda" if name.startswith("cudnnBackend") else "cuda,graphs=no"
+    device = CUDNN if name.startswith("cudnnBackend") else f"{CUDNN},graphs=no"
     done = run_program(fixture, result, device, STRICT_FAIL=f"{name}:{0 if every else 1}:{status}")
     if name in FREES | MAKE_GRAPHS:
         assert (done.returncode, done.stderr) == (0, "") and result.exists()
@@ -218,7 +220,7 @@ def test_the_program_survives(fixture: Path, tmp_path: Path, name: str, every: b
 
 @pytest.mark.parametrize("name", sorted(WORKSPACES))
 def test_no_workspace_size_at_all(fixture: Path, tmp_path: Path, name: str) -> None:
-    done = run_program(fixture, tmp_path / "result.h5", "cuda,graphs=no", STRICT_FAIL=f"{name}:0:4000")
+    done = run_program(fixture, tmp_path / "result.h5", f"{CUDNN},graphs=no", STRICT_FAIL=f"{name}:0:4000")
     assert done.returncode == 2
     assert re.fullmatch(r"cnn_step: .*cuDNN: workspace of the .*\(4000\).*\n", done.stderr), done.stderr
     assert not os.listdir(tmp_path)

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.helpers.cuda.children import environment
+from tests.helpers.cuda.children import CUDNN, environment
 from tests.helpers.cuda.one_step import FUSED_CALL, GRAPHS, PROGRAM
 from tests.helpers.tiers import few
 
 CALLS = ("cudnnConvolutionForward", "cudnnConvolutionBackwardData", "cudnnConvolutionBackwardFilter")
+
 
 def step(fixture: Path, device: str, *, keep: bool | str = True, poison: bool = False,
          **settings: str) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def same(a: dict[str, Any], b: dict[str, Any], tolerance: float) -> None:
 @pytest.mark.parametrize("keep", [True, "after_relu"])
 def test_a_step_goes_through_graphs(fixture: Path, keep: bool | str) -> None:
     """All convolutions, by plain engines; the bias is part of them, and with "after_relu" the ReLU."""
-    found, by_calls = step(fixture, "cuda", keep=keep), step(fixture, "cuda,graphs=no", keep=keep)
+    found, by_calls = step(fixture, CUDNN, keep=keep), step(fixture, f"{CUDNN},graphs=no", keep=keep)
     counts = found["counts"]
     assert counts[GRAPHS] == 3 + 3 + 3  # three layers: forward, data and filter gradients
     assert not any(counts[name] for name in (*CALLS, FUSED_CALL, "cudnnAddTensor"))
@@ -62,7 +63,7 @@ def test_a_step_goes_through_graphs(fixture: Path, keep: bool | str) -> None:
 @pytest.mark.parametrize("setting", ["STRICT_GRAPHS", "STRICT_GRAPH_FUSION"])
 def test_what_has_no_plan_goes_through_calls(fixture: Path, setting: str) -> None:
     """Without any engine all of it, without fused ones only what is fused."""
-    right, found = step(fixture, "cuda", keep="after_relu"), step(fixture, "cuda", keep="after_relu", **{setting: "0"})
+    right, found = step(fixture, CUDNN, keep="after_relu"), step(fixture, CUDNN, keep="after_relu", **{setting: "0"})
     counts = found["counts"]
     if setting == "STRICT_GRAPHS":
         assert counts[GRAPHS] == 0 and counts[FUSED_CALL] == 2 and counts["cudnnConvolutionBackwardData"] == 3
@@ -76,23 +77,23 @@ def test_what_has_no_plan_goes_through_calls(fixture: Path, setting: str) -> Non
     ("transforms=yes", {2, 3, 4, 5}, {3}), ("workspace=0", {4}, {4})])
 def test_options_choose_the_engines(fixture: Path, options: str, allowed: set[int], wanted: set[int]) -> None:
     """What an option forbids never runs; what it allows and is offered first does."""
-    found = step(fixture, f"cuda,{options}" if options else "cuda")
+    found = step(fixture, f"{CUDNN},{options}" if options else CUDNN)
     assert wanted <= engines(found) <= allowed
-    same(found, step(fixture, "cuda,graphs=no"), 1e-2 if "tf32" in options else 1e-5)
+    same(found, step(fixture, f"{CUDNN},graphs=no"), 1e-2 if "tf32" in options else 1e-5)
 
 
 @pytest.mark.deep
 def test_measured_plans(fixture: Path) -> None:
     """Each allowed engine runs in the trial, none that is not."""
-    found = step(fixture, "cuda,algorithm=measured")
+    found = step(fixture, f"{CUDNN},algorithm=measured")
     assert {4, 5} <= engines(found) <= {4, 5}
     assert found["counts"][GRAPHS] > 9 * 6
-    same(found, step(fixture, "cuda,graphs=no"), 1e-5)
+    same(found, step(fixture, f"{CUDNN},graphs=no"), 1e-5)
 
 
 def test_nan_passes_a_fused_relu(fixture: Path) -> None:
     """As it does where the three are computed one after the other."""
-    found = step(fixture, "cuda", keep="after_relu", poison=True)
+    found = step(fixture, CUDNN, keep="after_relu", poison=True)
     assert found["loss"] != found["loss"]
 
 
@@ -102,7 +103,7 @@ def test_a_fused_plan_that_does_not_run(fixture: Path, fails: str, goes_on: bool
     """NOT_SUPPORTED when it is run: of a fused plan the parts are computed, of a plain one it is an error."""
     program = PROGRAM.replace("loss = net.step(x, y, lr=0.25)", "out = net.forward(x)")
     program = program.replace('"loss": loss', '"out": out.numpy().ravel().tolist()')
-    command = [sys.executable, "-c", program, fixture, "cuda", "after_relu", ""]
+    command = [sys.executable, "-c", program, fixture, CUDNN, "after_relu", ""]
     done = subprocess.run(command, input="[]", capture_output=True, text=True, check=False, timeout=120, cwd=ROOT,
                           env=environment(STRICT_FAIL=fails))
     if not goes_on:
@@ -119,32 +120,32 @@ def test_a_fused_plan_that_does_not_run(fixture: Path, fails: str, goes_on: bool
     ("CreateDescriptor", 4000), ("SetAttribute", 2000), ("GetAttribute", 5000), ("Finalize", 4000)])
 def test_where_graphs_fail_calls_do_the_work(fixture: Path, function: str, status: int) -> None:
     """Whatever fails, and with whatever status: building a graph, its heuristics, its plans."""
-    found = step(fixture, "cuda", keep="after_relu", STRICT_FAIL=f"cudnnBackend{function}:0:{status}")
+    found = step(fixture, CUDNN, keep="after_relu", STRICT_FAIL=f"cudnnBackend{function}:0:{status}")
     counts = found["counts"]
     assert counts[GRAPHS] == 0 and counts[FUSED_CALL] == 2 and counts["cudnnConvolutionBackwardData"] == 3
-    same(found, step(fixture, "cuda,graphs=no", keep="after_relu"), 1e-6)
+    same(found, step(fixture, f"{CUDNN},graphs=no", keep="after_relu"), 1e-6)
 
 
 def test_where_a_heuristic_fails_the_other_is_asked(fixture: Path) -> None:
     """Its engines do all the work."""
-    found = step(fixture, "cuda", STRICT_HEURISTICS="0")
+    found = step(fixture, CUDNN, STRICT_HEURISTICS="0")
     assert found["counts"][GRAPHS] == 9 and engines(found) == {4}
-    same(found, step(fixture, "cuda"), 1e-5)
+    same(found, step(fixture, CUDNN), 1e-5)
 
 
 @pytest.mark.deep
 def test_plans_of_which_none_runs(fixture: Path) -> None:
     """When they are measured: cuDNN's calls do the work, too."""
-    found = step(fixture, "cuda,algorithm=measured", STRICT_FAIL="cudnnBackendExecute:0:5000")
+    found = step(fixture, f"{CUDNN},algorithm=measured", STRICT_FAIL="cudnnBackendExecute:0:5000")
     assert engines(found) == set() and found["counts"]["cudnnConvolutionBackwardData"] == 3
-    same(found, step(fixture, "cuda,graphs=no"), 1e-5)
+    same(found, step(fixture, f"{CUDNN},graphs=no"), 1e-5)
 
 
 @pytest.mark.deep
 def test_plans_that_cannot_be_compiled(fixture: Path) -> None:
     """Every plan's Finalize fails, as without NVRTC: cuDNN's calls do the work, and nothing is left of the failures."""
-    right = step(fixture, "cuda")
-    found = step(fixture, "cuda", STRICT_PLANS="0")
+    right = step(fixture, CUDNN)
+    found = step(fixture, CUDNN, STRICT_PLANS="0")
     assert found["counts"][GRAPHS] == 0 and found["counts"]["cudnnConvolutionForward"] == 3
     same(found, right, 1e-6)
 
@@ -152,6 +153,6 @@ def test_plans_that_cannot_be_compiled(fixture: Path) -> None:
 @pytest.mark.parametrize("call", few([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12], 2))
 def test_notes_that_cannot_be_read_allow_nothing(fixture: Path, call: int) -> None:
     """Reading an attribute is not supported, always or once: what an engine's arithmetic is must be known."""
-    found = step(fixture, "cuda", STRICT_FAIL=f"cudnnBackendGetAttribute:{call}:3000")
+    found = step(fixture, CUDNN, STRICT_FAIL=f"cudnnBackendGetAttribute:{call}:3000")
     assert engines(found) <= {4, 5}
-    same(found, step(fixture, "cuda"), 1e-6)
+    same(found, step(fixture, CUDNN), 1e-6)

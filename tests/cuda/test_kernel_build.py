@@ -14,6 +14,7 @@ import pytest
 
 from bridge.doctor import isolated_child
 from tests.software_device.host_kernels import KERNELS, PTX, builder, flang
+from tests.software_device.ptx_as_c import entries_of
 
 build_kernels = builder()
 SOURCE = KERNELS / "kernels.cuf"
@@ -64,7 +65,7 @@ def string_of(source: Path) -> str:
 
 
 def test_the_examples_of_the_builder() -> None:
-    assert doctest.testmod(build_kernels) == doctest.TestResults(failed=0, attempted=3)
+    assert doctest.testmod(build_kernels) == doctest.TestResults(failed=0, attempted=4)
 
 
 def test_ptx_is_for_old_and_new_gpus(ptx: str) -> None:
@@ -84,7 +85,11 @@ def test_ptx_has_the_kernels_and_nothing_else(ptx: str) -> None:
 
 def test_ptx_rounds_as_ieee_754_says(ptx: str) -> None:
     """Every sum and product names its rounding, so that the driver fuses none; subnormal numbers are kept."""
-    assert not re.findall(r"\bfma\b|\bmad\.(?:rn\.)?f|\.ftz|\.approx|\.full|\.sat", ptx)
+    assert not re.findall(r"\bmad\.(?:rn\.)?f|\.ftz|\.approx|\.full|\.sat", ptx)
+    # Fused where the source says so
+    assert {name for name, _, body in entries_of(ptx) if re.search(r"\bfma\b", body)} == {
+        "cnn_direct_1", "cnn_direct_16", "cnn_direct_masked_1", "cnn_direct_masked_16", "cnn_direct_filter"}
+    assert set(re.findall(r"\bfma\.[\w.]+", ptx)) == {"fma.rn.f32"}
     floating = re.findall(r"\b(?:add|sub|mul|div)\.[\w.]*f(?:32|64)\b", ptx)
     assert floating
     assert all(".rn." in opcode for opcode in floating)
@@ -104,12 +109,18 @@ MORE_REGISTERS = {
     "cnn_cross_entropy": 80,
     # The same, with the weights' address and settings besides: two blocks fit
     "cnn_class_entropy": 96,
+    # 64 or 72 sums in registers: two blocks fit
+    "cnn_direct": 128,
+    # The same and a sum of each channel: one block, whose threads need not wait for each other
+    "cnn_direct_masked": 255,
 }
+#: Kernels that may put registers into memory, and how many bytes of a thread: at the ends of their loops, not inside
+SPILLED = {"cnn_direct_16": 128, "cnn_direct_filter": 128, "cnn_direct_masked_16": 64}
 
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90"])
 def test_ptxas_takes_it(tmp_path: Path, target: str) -> None:
-    """No stack, no spills, and few enough registers for blocks of 256 threads."""
+    """No stack, no spills but few, and few enough registers for blocks of 256 threads."""
     ptxas = shutil.which("ptxas")
     if ptxas is None:
         pytest.skip("no ptxas to assemble PTX")
@@ -118,7 +129,9 @@ def test_ptxas_takes_it(tmp_path: Path, target: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
     count = len(build_kernels.ENTRIES)
-    assert done.stderr.count("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") == count
+    spills = re.findall(r"entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores", done.stderr, re.DOTALL)
+    assert len(spills) == count
+    assert not [found for found in spills if max(map(int, found[1:])) > SPILLED.get(found[0], 0)], "registers in memory"
     registers = re.findall(r"entry function '(\w+)'.*?Used (\d+) registers", done.stderr, re.DOTALL)
     assert len(registers) == count
     assert not [found for found in registers

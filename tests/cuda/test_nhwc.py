@@ -86,7 +86,7 @@ def test_a_step_without_rounding_is_exact(cuda: str, network: str, math: str, ma
     """In every mode each gradient is the naive loops', to the bit; two batches of other shapes, each twice."""
     if masks and REAL_CUDA and network != "three layers":
         pytest.skip("compiling takes cuDNN seconds for each shape: one network will do")
-    device = f"{cuda},math={math}" + (",compile=yes" if masks else "")
+    device = f"{cuda},direct=no,math={math}" + (",compile=yes" if masks else "")
     net = None
     for shape in ((2, 3, 9, 8), (1, 3, 8, 11)) * 2:
         parameters, data, right = exact_step(network, shape)
@@ -124,7 +124,7 @@ def test_in_place_gives_the_same_bits(cuda: str, network: str, dtype: str) -> No
 def test_only_the_device_can_read_what_lies_between(cuda: str, math: str) -> None:
     """Said by `plan`, and when somebody asks for it; the last output can be had."""
     parameters, data, _ = exact_step("three layers", (2, 3, 9, 8))
-    device = f"{cuda},math={math}"
+    device = f"{cuda},direct=no,math={math}"
     net = efficient_network("three layers", device, parameters)
     assert net.plan((2, 3, 9, 8)) == [
         f"a .. c: on device {device}, one after the other, channels last in {STORED[math]}"]
@@ -145,7 +145,7 @@ def test_ways_of_another_shape_change_nothing(cuda: str) -> None:
     """Between forward and backward."""
     shape = (2, 3, 9, 8)
     parameters, data, right = exact_step("three layers", shape)
-    net = efficient_network("three layers", f"{cuda},math=bf16", parameters)
+    net = efficient_network("three layers", f"{cuda},direct=no,math=bf16", parameters)
     net.forward(to_device(data["x"].astype("f"), cuda))
     net.loss(to_device(data["target"].astype("f"), cuda))
     net.plan((1, 3, 20, 20))
@@ -170,7 +170,7 @@ def test_memory(cuda: str) -> None:
     for _ in range(2):
         for name, math, keep in (("all", "fp32", True), ("none", "fp32", False), ("16 bits", "bf16", False)):
             before = free_memory()
-            net = efficient_network("three layers", f"{cuda},math={math}", {}, keep_activations=keep)
+            net = efficient_network("three layers", f"{cuda},direct=no,math={math}", {}, keep_activations=keep)
             net.step(x, target, lr=0.1)
             kept[name] = before - free_memory()
             del net
@@ -187,7 +187,7 @@ def test_a_step_is_its_parts(cuda: str, math: str) -> None:
     rng = np.random.default_rng(5)
     empty = bridge.Network(Model(NETWORKS["three layers"])).parameters
     given = {n: rng.normal(size=v.shape)/9 for n, v in empty.items()}
-    one, parts = (efficient_network("three layers", f"{cuda},math={math}", given) for _ in range(2))
+    one, parts = (efficient_network("three layers", f"{cuda},direct=no,math={math}", given) for _ in range(2))
     settings = {"lr": 1e-4, "momentum": 0.9, "weight_decay": 0.01}
     losses = []
     for seed in range(4):
@@ -207,7 +207,7 @@ def test_a_step_is_its_parts(cuda: str, math: str) -> None:
 def test_nan_goes_through(cuda: str, math: str) -> None:
     """Through the ReLUs, too; and it stays in its image."""
     parameters, data, _ = exact_step("three layers", (2, 3, 9, 8))
-    net = efficient_network("three layers", f"{cuda},math={math}", parameters)
+    net = efficient_network("three layers", f"{cuda},direct=no,math={math}", parameters)
     x = data["x"].astype("f")
     x[1, :, 3, 3] = np.nan
     y = to_host(net.forward(to_device(x, cuda)))
@@ -230,12 +230,14 @@ print(json.dumps({"ways": net.plan(x.shape), "ran": ran, "losses": losses}))
 
 @pytest.mark.skipif(REAL_CUDA, reason="only the software device says which engines ran")
 @pytest.mark.parametrize(("device", "settings", "ways", "ran"), [
-    ("cuda,math=tf32", {}, "channels last in float32", [0]),
-    ("cuda,math=tf32,compile=yes", {}, "channels last in float32", [0, 6]),
-    ("cuda,math=tf32,compile=yes", {"STRICT_COMPILED": "0"}, "channels last in float32", [0]),
-    ("cuda,math=tf32", {"STRICT_GRAPH_FUSION": "0"}, "", [0]),
-    ("cuda,math=tf32", {"STRICT_GRAPHS": "0"}, "", []),
-    ("cuda", {}, "", [5]),
+    ("cuda,direct=no,math=tf32", {}, "channels last in float32", [0]),
+    ("cuda,direct=no,math=tf32,compile=yes", {}, "channels last in float32", [0, 6]),
+    ("cuda,direct=no,math=tf32,compile=yes", {"STRICT_COMPILED": "0"}, "channels last in float32", [0]),
+    ("cuda,direct=no,math=tf32", {"STRICT_GRAPH_FUSION": "0"}, "", [0]),
+    ("cuda,direct=no,math=tf32", {"STRICT_GRAPHS": "0"}, "", []),
+    ("cuda,direct=no", {}, "", [5]),
+    ("cuda", {}, "", []),
+    ("cuda,math=tf32", {}, "", []),
 ])
 def test_which_way_is_taken(fixture: Path, device: str, settings: dict[str, str], ways: str, ran: list[int]) -> None:
     """Channels last where all plans are there; the loss is that of the other ways."""

@@ -21,6 +21,7 @@ from bridge.judge.measure.outcome import Outcome
 from reference.export import export
 from reference.settings import ExportSettings
 from tests import software_device
+from tests.helpers.cuda.children import CUDNN
 from tests.helpers.cuda.planted import PLANTS, Plant, model, plant
 from tests.helpers.torch_graphs import Denoiser
 
@@ -93,7 +94,7 @@ def test_a_planted_mistake_is_caught(change: Plant, copy: Path, device_folder: P
                                      fixture: Callable[[bool], Path]) -> None:
     program, data = built(copy, change, tmp_path), fixture(change.nesterov)
     done = subprocess.run(
-        [program, data, tmp_path / "result.h5", "--device", "cuda" if change.graphs else "cuda,graphs=no",
+        [program, data, tmp_path / "result.h5", "--device", CUDNN if change.graphs else f"{CUDNN},graphs=no",
          "--precision", change.precision], timeout=120, capture_output=True, text=True, check=False,
         env=os.environ | {"CNN_CUDA_PATH": str(device_folder), "STRICT_AT_EXIT": "2"})
     if change.said:

@@ -47,8 +47,8 @@ def shows(error: Array, full: Array, value: Array) -> bool:
 @pytest.mark.parametrize("math", OPERAND)
 def test_math_modes(math: str, kernels: str) -> None:
     t = tensors(CASE, "float32")
-    found, sums = convolution(CASE, t, f"{kernels},math={math}"), absolute_sums(CASE, t)
-    full = convolution(CASE, t, f"{kernels},math=fp32")
+    found, sums = convolution(CASE, t, f"{kernels},direct=no,math={math}"), absolute_sums(CASE, t)
+    full = convolution(CASE, t, f"{kernels},direct=no,math=fp32")
     o, u, lost = OPERAND[math], 0.0 if math == "tf32" else OPERAND[math], []
     for name, (value, bound) in truth(CASE, t).items():
         error = np.abs(found[name].astype(np.float64) - value)
@@ -63,7 +63,7 @@ def test_double_precision_stays_double(cuda: str) -> None:
     """math= is about float32."""
     t = tensors(CASE, "float64")
     for name, (value, bound) in truth(CASE, t).items():
-        assert np.all(np.abs(convolution(CASE, t, f"{cuda},math=bf16")[name] - value) <= bound), name
+        assert np.all(np.abs(convolution(CASE, t, f"{cuda},direct=no,math=bf16")[name] - value) <= bound), name
 
 
 @SIXTEEN_BITS
@@ -73,7 +73,7 @@ def test_sixteen_bit_arrays(dtype: str, u: float, kernels: str) -> None:
     t = {name: array.numpy().astype(np.float32) for name, array in moved.items()}
     y = bridge.conv2d(moved["x"], moved["w"], **CASE.settings, device=kernels)
     dx, dw, _ = bridge.conv2d_backward(moved["dy"], moved["x"], moved["w"], **CASE.settings, device=kernels)
-    judged, full = truth(CASE, t), convolution(CASE, t, f"{kernels},math=fp32")
+    judged, full = truth(CASE, t), convolution(CASE, t, f"{kernels},direct=no,math=fp32")
     for name, array in {"y": y, "dx": dx, "dw": dw}.items():
         assert array.dtype == dtype
         value, before = judged[name]

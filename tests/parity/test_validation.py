@@ -110,7 +110,7 @@ def test_validate_says_right(cuda: str, tmp_path: Path) -> None:
 @pytest.mark.deep
 def test_validate_names_tf32(cuda: str, tmp_path: Path) -> None:
     """Right for TF32, and no float32."""
-    code, said, document = validate(tmp_path, "--device", f"{cuda},math=tf32", "--no-diagnosis")
+    code, said, document = validate(tmp_path, "--device", f"{cuda},direct=no,math=tf32", "--no-diagnosis")
     assert (code, document["verdict"]) == (3, "precision"), said
     assert "LOWER PRECISION than declared" in said and "is exactly what TF32" in said
     assert document["lower_precisions"][0]["name"].startswith("TF32")
@@ -120,7 +120,7 @@ def test_validate_names_tf32(cuda: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("math", ["fp16", "bf16"])
 def test_sixteen_bits_are_named(math: str, fixtures: dict[str, Path], cuda: str, tmp_path: Path) -> None:
     try:
-        extension.run_file(fixtures["plain"], tmp_path / "result.h5", f"{cuda},math={math}")
+        extension.run_file(fixtures["plain"], tmp_path / "result.h5", f"{cuda},direct=no,math={math}")
     except extension.EngineError as error:
         assert "needs the CUDA Fortran kernels" in str(error)
         return

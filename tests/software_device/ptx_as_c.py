@@ -25,6 +25,11 @@ REINTERPRET(as_f16, _Float16, uint16_t) REINTERPRET(of_f16, uint16_t, _Float16)
 static inline int64_t truncated(double x) {
   return x != x ? INT64_MIN : x >= 0x1p63 ? INT64_MAX : x < -0x1p63 ? INT64_MIN : (int64_t)x;
 }
+/* Four numbers begin at a multiple of their bytes, or the GPU stops */
+static inline const uint32_t *four(uint64_t address) {
+  if (address % 16) __builtin_trap();
+  return (const uint32_t *)address;
+}
 static inline int32_t truncated32(float x) {
   return x != x ? 0 : x >= 0x1p31f ? INT32_MAX : x < -0x1p31f ? INT32_MIN : (int32_t)x;
 }
@@ -32,7 +37,7 @@ static inline int32_t truncated32(float x) {
 
 C_TYPES = {"f16": "uint16_t", "f32": "uint32_t", "f64": "uint64_t", "pred": "uint8_t",
            **{f"{kind}{bits}": f"{'int' if kind == 's' else 'uint'}{bits}_t"
-              for kind in "bsu" for bits in (16, 32, 64)}}
+              for kind in "bsu" for bits in (8, 16, 32, 64)}}
 PARAMETERS = {".f32": "float", ".f64": "double", ".u64": "uint64_t", ".u32": "uint32_t", ".b32": "uint32_t"}
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/", "rem": "%"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -73,6 +78,16 @@ def place(text: str, kind: str) -> str:
     return f"*({C_TYPES[kind]} *)({found[1]} + INT64_C({found[2] or 0}))"
 
 
+def four(text: str) -> str:
+    """`{%r1, %r2, %r3, %r4}, [%rd1+16]`, four numbers of 32 bits, as C."""
+    found = re.fullmatch(r"\{(.*)\}, \[%(rd\d+)(?:\+(-?\d+))?\]", text)
+    if not found:
+        raise UnknownInstructionError(text)
+    names, base, offset = found.groups()
+    return " ".join(f"{operand(name.strip())} = four({base} + INT64_C({offset or 0}))[{i}];"
+                    for i, name in enumerate(names.split(",")))
+
+
 def arithmetic(name: str, kind: str, a: str, b: str) -> str:
     """`a OP b` of one kind; floating-point operations are rounded to nearest, each for itself."""
     if kind[0] == "f":
@@ -91,11 +106,18 @@ def expression(opcode: str, sources: list[str]) -> str:
     if name in OPERATORS and options[:-1] == (["rn"] if kind[0] == "f" else ["lo"] if name == "mul" else []):
         return arithmetic(name, kind, *sources)
     match name, options:
-        case "mul", ["wide", "u32"]:
-            return " * ".join(f"(uint64_t){value(source, kind)}" for source in sources)
+        case "mul", ["wide", _] if kind[0] in "us":
+            twice = C_TYPES[f"{kind[0]}{2*int(kind[1:])}"]
+            return " * ".join(f"({twice}){value(source, kind)}" for source in sources)
+        case "fma", ["rn", "f32"]:
+            return f"of_f32(fmaf({', '.join(value(source, kind) for source in sources)}))"
         case "mad", ["lo", _]:
             return f"{arithmetic('mul', kind, *sources[:2])} + {operand(sources[2])}"
-        case ("max" | "min"), ["s64"]:
+        case "mul", ["hi", "s32"]:
+            return f"({' * '.join(f'(int64_t){value(source, kind)}' for source in sources)}) >> 32"
+        case "mul", ["hi", "u64"]:
+            return f"({' * '.join(f'(unsigned __int128){value(source, kind)}' for source in sources)}) >> 64"
+        case ("max" | "min"), [("s32" | "s64")]:
             a, b = (value(source, kind) for source in sources)
             return f"{a} {'>' if name == 'max' else '<'} {b} ? {a} : {b}"
         case ("max" | "min"), [("f32" | "f64")]:
@@ -117,7 +139,7 @@ def expression(opcode: str, sources: list[str]) -> str:
             return f"of_f64(1.0/{value(sources[0], kind)})"
         case "mov" | "cvta", _:
             return operand(sources[0])
-        case "not", ["b64"]:
+        case "not", [("b32" | "b64")]:
             return f"~{operand(sources[0])}"
         case "neg", [("s32" | "s64")]:
             return f"-{value(sources[0], f'u{kind[1:]}')}"
@@ -175,8 +197,13 @@ def statement(line: str) -> str:
         text = "return;"
     elif name == "ld" and options[0] == "param":
         text = f"memcpy(&{operand(operands[0])}, &{operands[1][1:-1]}, {int(options[1][1:])//8});"
+    elif opcode == "ld.global.nc.v4.b32":
+        text = four(rest)
     elif name == "ld" and options[0] == "global":
-        text = f"{operand(operands[0])} = {place(operands[1], options[1])};"
+        # What comes through the read-only cache (nc) is the same
+        text = f"{operand(operands[0])} = {place(operands[1], options[-1])};"
+    elif opcode == "prefetch.global.L1":
+        text = f"(void){place(rest, 'b32')};"
     elif name == "st" and options[0] == "global":
         text = f"{place(operands[0], options[1])} = {operand(operands[1])};"
     else:
@@ -205,7 +232,7 @@ def function(name: str, parameters: str, body: str) -> str:
 
 def entries_of(ptx: str) -> list[tuple[str, str, str]]:
     """Name, parameters and body of each entry."""
-    return re.findall(r"^\.visible \.entry (\w+)\((.*?)^\)\s*^\{(.*?)^\}", ptx, re.MULTILINE | re.DOTALL)
+    return re.findall(r"^\.visible \.entry (\w+)\((.*?)^\)\s*(?:^\.\w+ \d+\s*)*^\{(.*?)^\}", ptx, re.MULTILINE | re.DOTALL)
 
 
 def table_as_c(ptx: str) -> str:

@@ -12,6 +12,8 @@
 ``transforms``          no (default), yes: FFT and Winograd too, which round differently from a sum of products
 ``graphs``              yes (default): cuDNN's graph API where it has a plan, no: its convolution calls only
 ``compile``             no (default), yes: an engine that cuDNN compiles for each shape, too, which takes many seconds
+``direct``              yes (default): convolutions of 3 x 3 with few channels by our own kernels, whose operands are float32
+                        whatever ``math`` allows; no: all of them by cuDNN
 ``capture``             yes (default): steps of the same shapes are captured as a CUDA graph and replayed, no
 ======================= ==============================================================================================
 
@@ -36,6 +38,7 @@ OPTIONS = {
     "transforms": ("yes|no", "yes or no"),
     "graphs": ("yes|no", "yes or no"),
     "compile": ("yes|no", "yes or no"),
+    "direct": ("yes|no", "yes or no"),
     "capture": ("yes|no", "yes or no"),
 }
 
@@ -56,6 +59,8 @@ the first value is the default:
   transforms=no|yes             FFT and Winograd, which round differently
   graphs=yes|no                 cuDNN's graph API, where it has a plan
   compile=no|yes                engines compiled for each shape; takes seconds
+  direct=yes|no                 our own kernels for 3 x 3 with few channels, in
+                                float32 whatever math= allows; no: cuDNN's
   capture=yes|no                repeat equal steps as a CUDA graph"""
 
 
@@ -131,7 +136,7 @@ def _check_option(text: str, kind: str, option: str) -> None:
     known = FORMER_OPTIONS.get(name, name)
     if known not in OPTIONS or "=" not in option:
         raise ArgumentError(f'device {text}: unknown option "{option}", expected math=, algorithm=, deterministic=, '
-                            "workspace=, transforms=, graphs=, compile= or capture=")
+                            "workspace=, transforms=, graphs=, compile=, direct= or capture=")
     pattern, words = OPTIONS[known]
     if not re.fullmatch(pattern, value):
         raise ArgumentError(f'device {text}: {name} is "{value}", expected {words}')

@@ -13,7 +13,8 @@ module cnn_cuda_device_type
    use cnn_core_error, only : error_type
    use cnn_core_text, only : to_text
    use cnn_cuda_bindings_cudart, only : cudart_type
-   use cnn_cuda_bindings_cudart_enums, only : cudaEventDisableTiming, cudaStreamNonBlocking
+   use cnn_cuda_bindings_cudart_enums, only : cudaDevAttrMultiProcessorCount, cudaEventDisableTiming, &
+      & cudaStreamNonBlocking
    use cnn_cuda_bindings_cudnn, only : cudnn_type
    use cnn_cuda_bindings_cudnn_enums, only : CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN
    use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
@@ -27,6 +28,8 @@ module cnn_cuda_device_type
 
    type, public :: cuda_device_type
       integer :: ordinal = 0
+      !> Multiprocessors
+      integer(c_int) :: processors = 1
       type(cudart_type), pointer :: rt => null()
       type(cudnn_type), pointer :: dnn => null()
       !> cuDNN's graph API
@@ -99,6 +102,9 @@ contains
       !> No memory on the device, or a library that fails
       type(error_type), allocatable, intent(out) :: error
 
+      call self%check(self%rt%device_get_attribute(self%processors, cudaDevAttrMultiProcessorCount, &
+         & int(self%ordinal, c_int)), "counting multiprocessors", error)
+      if (allocated(error)) return
       call made(self%rt%stream_create_with_flags(self%own_stream, cudaStreamNonBlocking), self%own_stream, "a stream")
       if (allocated(error)) return
       self%stream = self%own_stream

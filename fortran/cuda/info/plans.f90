@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> Which plan cuDNN's graph API has for one operation of a training step, in words.
+!> Which plan cuDNN's graph API has for one operation of a training step, in words; or that we have a kernel for it.
 !>
 !> For a GPU that is there, or for one that only its description in JSON tells of: then no GPU is needed, but cuDNN is.
 module cnn_cuda_info_plans
@@ -11,6 +11,7 @@ module cnn_cuda_info_plans
    use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
    use cnn_cuda_device_registry, only : open_cuda_device
    use cnn_cuda_device_type, only : cuda_device_type
+   use cnn_cuda_operations_direct, only : is_direct
    use cnn_cuda_plans_graph_builder, only : graph_builder_type
    use cnn_cuda_plans_graph_engines, only : describe_device
    use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type
@@ -44,6 +45,11 @@ contains
       if (allocated(error)) return
       asked = request
       asked%dtype = multiplied_as(request%dtype, name%math)
+      if (request%layout == layout_nchw .and. is_direct(name, request%operation, request%conv, request%dtype, request%x, &
+         & request%w, request%y)) then
+         plan_text = "our own kernel"
+         return
+      end if
       if (.not. name%graphs) return
       ! Operands that are rounded for one convolution only are not fused with anything
       if (asked%layout == layout_nchw .and. asked%is_fused() .and. asked%dtype /= request%dtype) return

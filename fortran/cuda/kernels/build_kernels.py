@@ -19,7 +19,8 @@ program around it defines and sets: zero-based, as the hardware's registers are.
 The C file defines ``const char cnn_kernels_ptx[]``, the PTX text. The driver compiles it for the GPU at hand, which
 may be newer than the target.
 
-Nothing here loosens arithmetic: no fast-math, no contraction to fused multiply-adds.
+Nothing here loosens arithmetic: no fast-math, no contraction to fused multiply-adds. Where kernels.cuf says ``fma``, an
+operation of its own, LLVM's is put; ``prefetch`` becomes PTX's instruction, and nothing on a CPU.
 nvfortran takes CUDA Fortran too, but nobody has tried it on this file: there is no option for it.
 """
 
@@ -43,7 +44,22 @@ STORED = ("relu_backward_nhwc", "channel_sums", "transpose")
 ENTRIES = frozenset(
     [f"cnn_{name}_{kind}" for name in TYPED for kind in ("f32", "f64")]
     + [f"cnn_{name}_{kind}" for name in STORED for kind in ("f32", "f16", "bf16")]
+    + [f"cnn_direct{what}_{together}" for what in ("", "_masked") for together in (1, 16)]
+    + ["cnn_direct_arrange", "cnn_direct_filter"]
     + ["cnn_fold", "cnn_f32_to_f16", "cnn_f16_to_f32", "cnn_f32_to_bf16", "cnn_bf16_to_f32"])
+
+# What Fortran cannot say of arguments, by their number from 0: that nobody writes there while the kernel runs, so that
+# reads may go through the read-only cache; and where an array begins, so that four numbers may be read at once
+READ_ONLY, IN_FOURS = "noalias", "noalias align 16"
+ARGUMENTS = {
+    "cnn_direct_1": {10: READ_ONLY, 11: READ_ONLY, 12: READ_ONLY},
+    "cnn_direct_16": {10: READ_ONLY, 11: IN_FOURS, 12: IN_FOURS},
+    "cnn_direct_filter": {13: READ_ONLY, 14: READ_ONLY},
+    "cnn_direct_masked_1": {9: READ_ONLY, 10: READ_ONLY, 11: READ_ONLY},
+    "cnn_direct_masked_16": {9: READ_ONLY, 10: IN_FOURS, 11: IN_FOURS}}
+# Blocks of 256 threads of which a multiprocessor has room for two: 128 registers for a thread
+TWO_BLOCKS = '"nvvm.maxntid"="256" "nvvm.minctasm"="2" '
+IN_PAIRS = frozenset(["cnn_direct_1", "cnn_direct_16", "cnn_direct_masked_1", "cnn_direct_filter"])
 
 # Fortran's name, the hardware's name, and what Fortran's is greater by
 REGISTERS = {"threadidx": ("tid", 1), "blockidx": ("ctaid", 1), "blockdim": ("ntid", 0), "griddim": ("nctaid", 0)}
@@ -118,7 +134,7 @@ def rewrite(text: str, *, host: bool) -> str:
             line = f"  {raw} = call i32 {intrinsic}"
         return line + (f"\n  {value} = add i32 {raw}, {base}" if base else "")
 
-    text = DECLARED.sub("", READ.sub(register, text))
+    text = DECLARED.sub("", READ.sub(register, instructions(text, host=host)))
     if left := [line for line in text.splitlines() if f"@{BUILTIN}" in line]:
         raise KernelError(f"a use of a CUDA variable is not understood: {left[0].strip()}")
     if not host and (calls := re.findall(r"^declare .*@((?!llvm\.)[\w.]+)\(", text, re.MULTILINE)):
@@ -128,13 +144,31 @@ def rewrite(text: str, *, host: bool) -> str:
     def linkage(found: re.Match[str]) -> str:
         attributes, kind, name, rest = found.groups()
         if kind == "void" and name in ENTRIES:
-            return f'define {convention}{kind} @{name}{rest}"no-jump-tables"="true" {{'
+            for number, attribute in ARGUMENTS.get(name, {}).items():
+                rest = re.sub(rf"(ptr [^,%]*)%{number}\b", rf"\1{attribute} %{number}", rest)
+            room = TWO_BLOCKS if name in IN_PAIRS and not host else ""
+            return f'define {convention}{kind} @{name}{rest}"no-jump-tables"="true" {room}{{'
         return f"define internal {attributes}{kind} @{name}{rest}alwaysinline {{"
 
     text = DEFINED.sub(linkage, text)
     text = re.sub(r"^(@\w+ =) (?:local_unnamed_addr |unnamed_addr )?constant ", r"\1 internal constant ", text,
                   flags=re.MULTILINE)
     return text + "\n" + "".join(f"{line}\n" for line in sorted(used))
+
+
+def instructions(text: str, *, host: bool) -> str:
+    """Put what a processor does in one instruction in the place of the procedures `fma` and `prefetch`.
+
+    Examples
+    --------
+    >>> instructions("  %3 = call float @cnn_fma(float %0, float %1, float %2)", host=False)
+    '  %3 = call float @llvm.fma.f32(float %0, float %1, float %2)'
+    """
+    text = text.replace("@cnn_fma(", "@llvm.fma.f32(")
+    text = re.sub(r"^declare void @cnn_prefetch\(.*\n", "", text, flags=re.MULTILINE)
+    call = r"^( *)(?:tail )?call void @cnn_prefetch\(ptr (?:[a-z]+ )*(%[\w.]+)\).*\n"
+    put = "" if host else r'\1call void asm sideeffect "prefetch.global.L1 [$0];", "l"(ptr \2)' + "\n"
+    return re.sub(call, put, text, flags=re.MULTILINE)
 
 
 def check_ptx(ptx: str, target: str) -> None:

@@ -1,5 +1,6 @@
 ! SPDX-License-Identifier: MIT
-!> Convolutions on a CUDA device, by cuDNN's graph API or its convolution calls, whichever has a plan.
+!> Convolutions on a CUDA device, by cuDNN's graph API or its convolution calls, whichever has a plan; those with few
+!> channels by cnn_cuda_operations_direct.
 !>
 !> Results overwrite: alpha is 1 and beta 0 in every call, but for the bias, which is added.
 !> Precision.  With the math fp16 or bf16, float32 operands are rounded to that type, multiplied, summed in float32,
@@ -17,6 +18,7 @@ module cnn_cuda_operations_convolution
    use cnn_cuda_bindings_cudnn_factors, only : one, zero
    use cnn_cuda_device_plans, only : find_plan
    use cnn_cuda_device_type, only : cuda_device_type
+   use cnn_cuda_operations_direct, only : direct_data, direct_filter, direct_forward, is_direct
    use cnn_cuda_operations_pointwise, only : add_bias, convert, relu_forward
    use cnn_cuda_plans_convolution, only : conv_plan_type
    use cnn_cuda_plans_graph, only : id_bias, id_w, id_x, id_y
@@ -51,6 +53,10 @@ contains
       type(error_type), allocatable, intent(out) :: error
       logical :: done
 
+      if (is_direct(name, conv_forward, conv, x%dtype, x%extent, w%extent, y%extent)) then
+         call direct_forward(device, conv, x, w, bias, relu, y, error)
+         return
+      end if
       done = .false.
       if ((relu .or. bias%is_allocated()) .and. multiplied_as(x%dtype, name%math) == x%dtype) then
         call forward_fused(device, name, conv, x, w, bias, relu, y, done, error)
@@ -79,7 +85,11 @@ contains
       type(tensor_type), intent(in) :: dx
       !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
-      call convolve(device, name, conv_data, conv, dx, w, dy, error)
+      if (is_direct(name, conv_data, conv, dy%dtype, dx%extent, w%extent, dy%extent)) then
+         call direct_data(device, conv, w, dy, dx, error)
+      else
+         call convolve(device, name, conv_data, conv, dx, w, dy, error)
+      end if
    end subroutine backward_data
 
    !> dw from x and dy
@@ -98,7 +108,11 @@ contains
       type(tensor_type), intent(in) :: dw
       !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
-      call convolve(device, name, conv_filter, conv, x, dw, dy, error)
+      if (is_direct(name, conv_filter, conv, x%dtype, x%extent, dw%extent, dy%extent)) then
+         call direct_filter(device, conv, x, dy, dw, error)
+      else
+         call convolve(device, name, conv_filter, conv, x, dw, dy, error)
+      end if
    end subroutine backward_filter
 
    !> Convolution, bias and ReLU, or two of them, in one plan; `done` is false where cuDNN has none for this shape.

@@ -15,6 +15,7 @@ module cnn_cuda_operations_fused
    use cnn_core_kinds, only : dtype_float32, i8
    use cnn_core_tensor, only : tensor_type
    use cnn_cuda_device_type, only : cuda_device_type
+   use cnn_cuda_operations_direct, only : is_direct
    use cnn_cuda_operations_layout_boundary, only : bring_in, bring_out, boundary_type, places_type
    use cnn_cuda_operations_masked, only : backward_relu
    use cnn_cuda_operations_nhwc_plans, only : has_plan, run
@@ -50,6 +51,7 @@ contains
       ! A gradient that goes on below would have to be converted, too
       if (size(steps) < 2 .or. steps(1)%keeps_gradient .or. dtype /= dtype_float32) return
       if (name%math == math_fp32 .or. .not. name%graphs) return
+      if (all_direct(name, steps)) return
       do i = 1, size(steps)
          if (max(steps(i)%x%extent(3), steps(i)%y%extent(3)) > most_rows) return
          do operation = conv_forward, conv_filter
@@ -60,6 +62,23 @@ contains
       end do
       dtype = multiplied_as(dtype, name%math)
    end subroutine find_form
+
+   !> Whether our own kernels do all of it, which are faster
+   pure logical function all_direct(name, steps)
+      !> Options of the device
+      type(device_name_type), intent(in) :: name
+      !> The sequence's convolutions, first to last
+      type(conv_step_type), intent(in) :: steps(:)
+      integer :: i, operation
+      all_direct = .true.
+      do i = 1, size(steps)
+         do operation = conv_forward, conv_filter
+            if (i == 1 .and. operation == conv_data) cycle
+            all_direct = all_direct .and. is_direct(name, operation, steps(i)%conv, steps(i)%x%dtype, &
+               & steps(i)%x%extent, steps(i)%w%extent, steps(i)%y%extent)
+         end do
+      end do
+   end function all_direct
 
    pure function request_of(step, operation, dtype) result(request)
       !> A convolution of the sequence

@@ -10,6 +10,8 @@ import sys
 
 from tests import ROOT, software_device
 
+#: A device whose convolutions are all cuDNN's
+CUDNN = "cuda,direct=no"
 #: A function of our copy of the interface that gives a status
 STATUS_FUNCTION = re.compile(r"^(?:cudaError_t|CUresult|st|cudnnStatus_t) (cu\w+)\(", re.M)
 

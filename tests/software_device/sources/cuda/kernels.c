@@ -489,6 +489,63 @@ static int row_normalize_backward(const struct launch *l, struct range *r)
    return n;
 }
 
+// (n, in_group, inputs, outputs, base, four steps, with_bias, from, bias, to): biases behind the weights, at a multiple of 4
+static int direct_arrange(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t inputs = v[2].w, outputs = v[3].w;
+   if (inputs < 1 || outputs < 1 || v[0].w != 9 * inputs * outputs || v[1].w < 1 || outputs % v[1].w || !flat(l))
+      return refuse(l, "no whole filters or groups, or a grid that is not flat");
+   put(r, &n, v[10].p, v[0].w, 4, false);
+   if (v[9].w) put(r, &n, v[11].p, outputs, 4, false);
+   put(r, &n, v[12].p, (v[0].w + 3) / 4 * 4 + outputs, 4, true);
+   return n;
+}
+
+// (tiles, q, p, w, h, inputs, outputs, left, top), then (relu, x, f, bias, y) or (x, f, bias, a, partial(T, outputs))
+static int direct(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   bool masked = strstr(l->kernel->name, "masked"), many = strstr(l->kernel->name, "_16");
+   int n = 0, first = masked ? 9 : 10, together = many ? 16 : 1, below = many ? 4 : 8;
+   int64_t q = v[1].w, p = v[2].w, w = v[3].w, h = v[4].w, inputs = v[5].w, outputs = v[6].w;
+   int64_t of_image = q * ((p + below - 1) / below);
+   if (q < 1 || p < 1 || w < 1 || h < 1 || inputs < 1 || v[0].w < 1 || v[0].w % of_image)
+      return refuse(l, "no size, or no whole images");
+   if (outputs != (int64_t)together * l->grid.y || l->grid.z != 1)
+      return refuse(l, "the grid's height is not the number of groups");
+   if (q != w + 2 * v[7].w - 2 || p != h + 2 * v[8].w - 2) return refuse(l, "extents that do not fit to the padding");
+   int64_t batch = v[0].w / of_image;
+   put(r, &n, v[first].p, w * h * inputs * batch, 4, false);
+   put(r, &n, v[first + 1].p, 9 * inputs * outputs, 4, false);
+   put(r, &n, v[first + 2].p, outputs, 4, false);
+   put(r, &n, v[first + 3].p, q * p * outputs * batch, 4, true);
+   if (masked) put(r, &n, v[first + 4].p, (int64_t)l->grid.x * THREADS * outputs, 8, true);
+   return n;
+}
+
+// (items, strips, pieces, rows, q, p, w, h, inputs, outputs, left, top, turned, x, d, partial(32 parts, 9 inputs outputs))
+static int direct_filter(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t strips = v[1].w, pieces = v[2].w, rows = v[3].w, q = v[4].w, p = v[5].w, w = v[6].w, h = v[7].w;
+   int64_t inputs = v[8].w, outputs = v[9].w;
+   if (q < 1 || p < 1 || w < 1 || h < 1 || inputs < 1 || v[0].w < 1 || strips != (q + 127) / 128 || rows < 1 ||
+       pieces != (p + rows - 1) / rows || v[0].w % (strips * pieces))
+      return refuse(l, "no size, or pieces that are not the image");
+   if (outputs != 4 * (int64_t)l->grid.y || l->grid.z != 1)
+      return refuse(l, "the grid's height is not the number of groups");
+   if (q != w + 2 * v[10].w - 2 || p != h + 2 * v[11].w - 2) return refuse(l, "extents that do not fit to the padding");
+   int64_t batch = v[0].w / (strips * pieces), parts = (int64_t)l->grid.x * THREADS / 32 / inputs;
+   if (parts < 1) return refuse(l, "fewer warps than channels");
+   put(r, &n, v[13].p, w * h * inputs * batch, 4, false);
+   put(r, &n, v[14].p, q * p * outputs * batch, 4, false);
+   put(r, &n, v[15].p, 32 * parts * 9 * inputs * outputs, 8, true);
+   return n;
+}
+
 #define BOTH(name, arguments, ranges) {"cnn_" name "_f32", arguments, ranges}, {"cnn_" name "_f64", arguments, ranges}
 
 static const struct kernel kernels[] = {
@@ -518,6 +575,12 @@ static const struct kernel kernels[] = {
    {"cnn_f32_to_bf16", "ipp", to_16},
    {"cnn_f16_to_f32", "ipp", from_16},
    {"cnn_bf16_to_f32", "ipp", from_16},
+   {"cnn_direct_1", "wwwwwwwwwwpppp", direct},
+   {"cnn_direct_16", "wwwwwwwwwwpppp", direct},
+   {"cnn_direct_arrange", "wwwwwwwwwwppp", direct_arrange},
+   {"cnn_direct_filter", "wwwwwwwwwwwwwppp", direct_filter},
+   {"cnn_direct_masked_1", "wwwwwwwwwppppp", direct},
+   {"cnn_direct_masked_16", "wwwwwwwwwppppp", direct},
    BOTH("accumulate", "ipp", elements),
    BOTH("adam", "ippppdddddddd", adam),
    BOTH("add_bias", "ippii", add_bias),

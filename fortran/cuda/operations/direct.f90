@@ -1,0 +1,311 @@
+! SPDX-License-Identifier: MIT
+!> Convolutions of 3 x 3 with few channels on a CUDA device, by kernels of our own: the sums that they are, in float32.
+!>
+!> Why.       For such layers memory is the limit, or nearly, and cuDNN is far from it: it pads channels, or its engines
+!>            want many of them, and its filter gradients with the same bits in every run are several times slower than
+!>            those without. docs/gpu-bench.md has the times.
+!> Precision. Operands are float32 in each `math`, and products are not rounded: what a lower precision would save, here
+!>            it does not. Sums of pixels end in float64.
+!> Order.     Every sum has an order of its own, whatever the GPU does first.
+module cnn_cuda_operations_direct
+   use, intrinsic :: iso_c_binding, only : c_int, c_loc, c_null_ptr, c_ptr, c_size_t
+   use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_device_name, only : device_name_type, math_fp32
+   use cnn_core_error, only : error_type
+   use cnn_core_kinds, only : bytes_of, dtype_float32, i8
+   use cnn_core_tensor, only : address_after, tensor_type
+   use cnn_cuda_device_kernels, only : blocks_for, kernel_direct, kernel_direct_arrange, kernel_direct_filter, &
+      & kernel_direct_masked, threads_per_block
+   use cnn_cuda_device_type, only : cuda_device_type
+   use cnn_cuda_operations_sums, only : reserve_sums, sums_to_gradient
+   use cnn_cuda_plans_request, only : conv_data, conv_filter, conv_forward
+   implicit none
+   private
+
+   public :: direct_data, direct_filter, direct_forward, direct_masked, is_direct
+
+   !> The largest number of channels: with more cuDNN's engines are as fast, and with tensor cores earlier. And of those
+   !> that need not be a multiple of what a kernel makes at a time
+   integer, parameter :: most_channels = 32, most_beside_tensor_cores = 16, few_channels = 4
+   !> Channels that a thread makes at a time, and the pixels below each other
+   integer, parameter :: together(2) = [1, 16], below(2) = [8, 4]
+   !> Channels whose filter gradients a thread sums
+   integer, parameter :: filters_together = 4
+   !> Threads of a warp, the columns that it takes, and the rows that it goes down at most before it takes others
+   integer, parameter :: warp = 32, strip = 128, most_rows = 63, fewest_rows = 3
+   !> Largest number of a kernel's elements that are counted in 32 bits, with room for those beyond the end
+   integer(i8), parameter :: most_elements = 2_i8**31 - 2_i8**20
+
+contains
+
+   !> Whether a convolution, or one of its gradients, is computed here
+   pure logical function is_direct(name, operation, conv, dtype, x, w, y)
+      !> Options of the device
+      type(device_name_type), intent(in) :: name
+      !> `conv_forward`, `conv_data` or `conv_filter`
+      integer, intent(in) :: operation
+      !> Stride, padding, dilation and groups
+      type(conv_type), intent(in) :: conv
+      !> Element type of the tensors, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      !> Extents of the input (w, h, c, n)
+      integer, intent(in) :: x(4)
+      !> Extents of the filter (s, r, c, k)
+      integer, intent(in) :: w(4)
+      !> Extents of the output (q, p, k, n)
+      integer, intent(in) :: y(4)
+      is_direct = .false.
+      if (.not. name%direct .or. dtype /= dtype_float32 .or. any(w(1:2) /= 3) .or. conv%groups /= 1) return
+      if (any([conv%stride_h, conv%stride_w, conv%dilation_h, conv%dilation_w] /= 1)) return
+      if (max(conv%pad_h, conv%pad_w) > 2) return
+      if (max(x(3), y(3)) > merge(most_channels, most_beside_tensor_cores, name%math == math_fp32)) return
+      if (max(elements(x), elements(y)) > most_elements) return
+      select case (operation)
+       case (conv_forward)
+         is_direct = can_make(y(3))
+       case (conv_data)
+         is_direct = can_make(x(3))
+       case (conv_filter)
+         is_direct = any(mod([x(3), y(3)], filters_together) == 0)
+      end select
+   end function is_direct
+
+   !> Whether there is a kernel for so many channels of a result
+   pure logical function can_make(channels)
+      !> 1 or more
+      integer, intent(in) :: channels
+      can_make = channels <= few_channels .or. mod(channels, together(2)) == 0
+   end function can_make
+
+   !> Elements that are counted in one kernel: those of an image, and pixels of all
+   pure integer(i8) function elements(extent)
+      !> Extents (w, h, c, n)
+      integer, intent(in) :: extent(4)
+      elements = product(int(extent(:2), i8))*max(extent(3), extent(4))
+   end function elements
+
+   !> y = conv(x, w) + bias, then max(y, 0) with `relu`; no bias when it is empty
+   subroutine direct_forward(device, conv, x, w, bias, relu, y, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Padding
+      type(conv_type), intent(in) :: conv
+      !> Input (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: x
+      !> Filter (3, 3, c, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> Bias (k, 1, 1, 1), *device*; may be empty
+      type(tensor_type), intent(in) :: bias
+      !> Whether negative results become 0
+      logical, intent(in) :: relu
+      !> Result (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: y
+      !> No device memory, or a kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr) :: filters(2)
+      call arrange(device, w, bias, conv_forward, filters, error)
+      if (.not. allocated(error)) call convolve(device, x, filters, [conv%pad_w, conv%pad_h], relu, y, error)
+   end subroutine direct_forward
+
+   !> dx from w and dy: a convolution of dy with w turned by 180 degrees
+   subroutine direct_data(device, conv, w, dy, dx, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Padding
+      type(conv_type), intent(in) :: conv
+      !> Filter (3, 3, c, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> Gradient of y (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: dy
+      !> Gradient of x (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: dx
+      !> No device memory, or a kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr) :: filters(2)
+      call arrange(device, w, tensor_type(), conv_data, filters, error)
+      if (.not. allocated(error)) call convolve(device, dy, filters, 2 - [conv%pad_w, conv%pad_h], .false., dx, error)
+   end subroutine direct_data
+
+   !> The gradient of the input of the ReLU that gave `a`, which the convolution took, in the place of `a`; and db = its
+   !> sums when that is not empty
+   subroutine direct_masked(device, conv, w, dy, a, db, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Padding
+      type(conv_type), intent(in) :: conv
+      !> Filter (3, 3, c, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> Gradient of the convolution's output (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: dy
+      !> Result of the ReLU (w, h, c, n), *device*; overwritten
+      type(tensor_type), intent(in) :: a
+      !> Bias gradient (c, 1, 1, 1), *device*; may be empty
+      type(tensor_type), intent(in) :: db
+      !> No device memory, or a kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: addresses(5)
+      integer(c_int), target :: n(9)
+      type(c_ptr) :: filters(2)
+      integer(i8) :: threads
+      integer :: blocks, i, kind
+
+      call arrange(device, w, tensor_type(), conv_data, filters, error)
+      if (allocated(error)) return
+      kind = kind_for(a%extent(3))
+      n = geometry(dy, a, kind, 2 - [conv%pad_w, conv%pad_h])
+      ! One after the other: a thread sums what it makes of many tiles
+      blocks = blocks_for(int(n(1), i8), device%processors)
+      threads = int(blocks, i8)*threads_per_block
+      call reserve_sums(device, threads, int(a%extent(3), i8), addresses(5), error)
+      if (allocated(error)) return
+      addresses(:4) = [dy%address, filters, a%address]
+      call device%kernels%launch_plain(kernel_direct_masked(kind), [blocks, a%extent(3)/together(kind)], &
+         & [(c_loc(n(i)), i=1, size(n)), (c_loc(addresses(i)), i=1, size(addresses))], device%stream, error)
+      if (allocated(error) .or. .not. db%is_allocated()) return
+      call sums_to_gradient(device, addresses(5), threads, int(a%extent(3), i8), db, error)
+   end subroutine direct_masked
+
+   !> dw from x and dy
+   subroutine direct_filter(device, conv, x, dy, dw, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Padding
+      type(conv_type), intent(in) :: conv
+      !> Input (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: x
+      !> Gradient of y (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: dy
+      !> Gradient of w (3, 3, c, k), *device*
+      type(tensor_type), intent(in) :: dw
+      !> No device memory, or a kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: addresses(3)
+      integer(c_int), target :: n(13)
+      type(tensor_type) :: window, wide
+      integer :: blocks, groups, i, parts, rows, strips, padding(2)
+      logical :: turned
+
+      ! A thread takes one channel of the one and several of the other
+      turned = mod(dy%extent(3), filters_together) /= 0
+      window = x
+      wide = dy
+      padding = [conv%pad_w, conv%pad_h]
+      if (turned) then
+         window = dy
+         wide = x
+         padding = 2 - padding
+      end if
+      groups = wide%extent(3)/filters_together
+      strips = (wide%extent(1) + strip - 1)/strip
+      associate (channels => window%extent(3), lines => int(strips, i8)*wide%extent(2)*wide%extent(4), &
+         & warps => threads_per_block/warp)
+         ! As many blocks as a GPU holds at a time, if there is work for all; some pieces for each of their parts
+         blocks = max(1, 2*device%processors/groups, (channels + warps - 1)/warps)
+         parts = blocks*warps/channels
+         rows = int(max(int(fewest_rows, i8), min(int(most_rows, i8), lines/(8*parts))))
+         n(2:4) = [strips, (wide%extent(2) + rows - 1)/rows, rows]
+         n(1) = n(2)*n(3)*wide%extent(4)
+         blocks = int(min(int(blocks, i8), (int(n(1), i8)*channels + warps - 1)/warps))
+         blocks = max(blocks, (channels + warps - 1)/warps)
+         parts = blocks*warps/channels
+         n(5:) = [wide%extent(:2), window%extent(:2), channels, wide%extent(3), padding, merge(1, 0, turned)]
+      end associate
+      call reserve_sums(device, int(parts, i8)*warp, dw%count(), addresses(3), error)
+      if (allocated(error)) return
+      addresses(:2) = [window%address, wide%address]
+      call device%kernels%launch_plain(kernel_direct_filter, [blocks, groups], &
+         & [(c_loc(n(i)), i=1, size(n)), (c_loc(addresses(i)), i=1, size(addresses))], device%stream, error)
+      if (.not. allocated(error)) call sums_to_gradient(device, addresses(3), int(parts, i8)*warp, dw%count(), dw, error)
+   end subroutine direct_filter
+
+   !> y = conv(x, f) + bias, then max(y, 0) with `relu`
+   subroutine convolve(device, x, filters, padding, relu, y, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(in) :: device
+      !> Input (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: x
+      !> Filters and biases of `arrange`, *device*
+      type(c_ptr), intent(in) :: filters(2)
+      !> Beside x and above it
+      integer, intent(in) :: padding(2)
+      !> Whether negative results become 0
+      logical, intent(in) :: relu
+      !> Result (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: y
+      !> A kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: addresses(4)
+      integer(c_int), target :: n(10)
+      integer :: i, kind
+      kind = kind_for(y%extent(3))
+      n = [geometry(x, y, kind, padding), merge(1_c_int, 0_c_int, relu)]
+      addresses = [x%address, filters, y%address]
+      call device%kernels%launch_plain(kernel_direct(kind), &
+         & [blocks_for(int(n(1), i8), huge(1)), y%extent(3)/together(kind)], &
+         & [(c_loc(n(i)), i=1, size(n)), (c_loc(addresses(i)), i=1, size(addresses))], device%stream, error)
+   end subroutine convolve
+
+   !> Tiles, columns and rows of y, those of x, channels of x and y, padding
+   pure function geometry(x, y, kind, padding)
+      !> What is read (w, h, c, n)
+      type(tensor_type), intent(in) :: x
+      !> What is written (q, p, k, n)
+      type(tensor_type), intent(in) :: y
+      !> Of the kernel
+      integer, intent(in) :: kind
+      !> Beside x and above it
+      integer, intent(in) :: padding(2)
+      integer(c_int) :: geometry(9)
+      geometry(1) = y%extent(1)*((y%extent(2) + below(kind) - 1)/below(kind))*y%extent(4)
+      geometry(2:) = [y%extent(:2), x%extent(:2), x%extent(3), y%extent(3), padding]
+   end function geometry
+
+   !> Which kernel makes so many channels
+   pure integer function kind_for(channels)
+      !> 1 or more
+      integer, intent(in) :: channels
+      kind_for = merge(2, 1, mod(channels, together(2)) == 0)
+   end function kind_for
+
+   !> Filters as the kernels read them, and as many biases, in the device's scratch memory
+   subroutine arrange(device, w, bias, operation, filters, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Filter (3, 3, c, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> Bias (k, 1, 1, 1), *device*; empty: zeros
+      type(tensor_type), intent(in) :: bias
+      !> `conv_forward`, or `conv_data`: then turned by 180 degrees, and channels exchanged
+      integer, intent(in) :: operation
+      !> Where filters and biases are, *device*
+      type(c_ptr), intent(out) :: filters(2)
+      !> No device memory, or a kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: addresses(3)
+      integer(c_int), target :: n(10)
+      integer(c_size_t) :: bytes
+      integer :: channels(2), i, steps(2)
+
+      ! Channels that are read and that are written, and the steps from one to the next
+      channels = w%extent(3:4)
+      steps = [9, 9*w%extent(3)]
+      n(5:7) = [0, 1, 3]
+      if (operation == conv_data) then
+         channels = channels([2, 1])
+         steps = steps([2, 1])
+         n(5:7) = [8, -1, -3]
+      end if
+      n(1:4) = [int(w%count()), together(kind_for(channels(2))), channels]
+      n(8:) = [steps, merge(1, 0, bias%is_allocated())]
+      ! The biases begin at a multiple of four numbers
+      bytes = int((w%count() + 3)/4*4*bytes_of(w%dtype), c_size_t)
+      call device%reserve_scratch(bytes + channels(2)*bytes_of(w%dtype), filters(1), error)
+      if (allocated(error)) return
+      filters(2) = address_after(filters(1), bytes)
+      addresses = [w%address, bias%address, filters(1)]
+      if (.not. bias%is_allocated()) addresses(2) = c_null_ptr
+      call device%kernels%launch_plain(kernel_direct_arrange, [blocks_for(int(n(1) + channels(2), i8), 1024), 1], &
+         & [(c_loc(n(i)), i=1, size(n)), (c_loc(addresses(i)), i=1, size(addresses))], device%stream, error)
+   end subroutine arrange
+
+end module cnn_cuda_operations_direct
