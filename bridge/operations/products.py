@@ -143,7 +143,9 @@ class ConvTranspose2d(Operation):
         found = {"weight": inputs[0].filter_gradient(dy, self.convolution)}
         if self.bias:
             found["bias"] = dy.sum((0, 2, 3))
-        return [dy.convolved(parameters["weight"], self.convolution)], found
+        # With an output_padding of a stride or more the convolution has further pixels, which come from no input
+        h, w = inputs[0].shape[2:]
+        return [dy.convolved(parameters["weight"], self.convolution)[:, :, :h, :w]], found
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.nn.functional.conv_transpose2d``."""
@@ -178,7 +180,8 @@ class Linear(Operation):
         """Return the shape with `out_features` in the place of `in_features`."""
         (shape,) = shapes
         if len(shape) < 2 or shape[-1] != self.in_features:
-            raise self.refuse(f"input {shape}", f"{self.in_features} features in its last axis")
+            behind = " behind another axis" if shape[-1:] == (self.in_features,) else ""
+            raise self.refuse(f"input {shape}", f"{self.in_features} features in its last axis{behind}")
         return (*shape[:-1], self.out_features)
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:

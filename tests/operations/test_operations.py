@@ -81,7 +81,8 @@ CASES: dict[str, list[Operation]] = {
     "clip": [Clip("it", -0.3, 0.7)],
     "concat": [Relu("other"), Concat("it", inputs=("first", "other"))],
     "conv2d": [Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2)],
-    "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 3), (1, 0), (1, 2), (1, 2), 2)],
+    # The output_padding of the width is more than a stride
+    "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), (1, 3), 2)],
     "divide": [Exp("other"), Divide("it", inputs=("first", "other"))],
     "dropout": [Dropout("it", 0.4)],
     "dropout2d": [Dropout2d("it", 0.4)],
