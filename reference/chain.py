@@ -77,6 +77,8 @@ def describe(module: nn.Module, example_input: torch.Tensor) -> Layers:
     root = _private_copy(module)
     leaves = _leaves(root)
     check_parameters(root, leaves)
+    if not any(isinstance(leaf, nn.Conv2d) for leaf in leaves.values()):
+        raise InputError(f"the model has no nn.Conv2d: {SUPPORTED}")
     walk = _Walk(example_input)
     handles = [hook for name, leaf in leaves.items() for hook in walk.watch(name, leaf)]
     try:
@@ -159,8 +161,6 @@ def check_parameters(root: nn.Module, leaves: dict[str, nn.Module]) -> None:
     for name, parameter in root.named_parameters():
         if id(parameter) not in owner:
             raise InputError(f"parameter '{name}' belongs to no layer: {SUPPORTED}")
-    if not owner:
-        raise InputError(f"the model has no nn.Conv2d: {SUPPORTED}")
 
 
 class _Walk:

@@ -10,6 +10,7 @@ Source: J. Reed et al., torch.fx, MLSys 2022; docs/exchange-file.md lists the op
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -134,6 +135,9 @@ def trace(module: nn.Module, example: torch.Tensor | None = None) -> Layers:
     InputError
         If torch.fx cannot trace it, or it calls what is no operation of exchange files; names the call and its line.
     """
+    if type(module) in _LAYERS:
+        raise InputError(f"the model is a single {type(module).__name__} without a name: put it into nn.Sequential or "
+                         "a class of your own")
     root = copy.deepcopy(module)
     for layer in root.modules():
         if hasattr(layer, "inplace"):
@@ -236,7 +240,7 @@ class _Reader:
         (found,) = node.args
         if not self._layers:
             raise InputError("the model has no layers that exchange files know")
-        if not isinstance(found, fx.Node) or self._names[found] != self._layers[-1][0]:
+        if not isinstance(found, fx.Node) or self._names[found] != self._layers[-1][0] or found in self._pairs:
             raise InputError("the model's output is not what its last layer gives: supported is one tensor")
 
     def _call(self, node: fx.Node) -> None:
@@ -277,6 +281,8 @@ def _function(node: fx.Node, batches: set[fx.Node]) -> tuple[nn.Module, list[fx.
     try:
         given_args: Any = fx.node.map_arg((node.args, node.kwargs), lambda at: -1 if at in batches else at)
         args, kwargs = given_args
+        # Its message is without the name of our function
+        inspect.signature(make).bind(*args, **kwargs)
         layer, given = make(*args, **kwargs)
     except TypeError as error:
         raise InputError(f"the model calls {node.name} with other arguments than supported{_line(node)}: "
@@ -315,7 +321,12 @@ def prove(module: nn.Module, layers: Layers, example: torch.Tensor) -> None:
         # The same masks of dropouts
         torch.random.set_rng_state(state)
         found = run(copy.deepcopy(layers), example.clone())[layers[-1][0]]
-    if not torch.equal(found, expected):
+    if not isinstance(expected, torch.Tensor) or found.shape != expected.shape:
+        gives = tuple(expected.shape) if isinstance(expected, torch.Tensor) else type(expected).__name__
+        raise InputError(f"the model gives {gives} for the input {tuple(example.shape)}, and its layers "
+                         f"{tuple(found.shape)}: they keep the first dimension, the images'")
+    # Of what a function is not defined for NaN is right
+    if found.dtype != expected.dtype or not torch.allclose(found, expected, rtol=0.0, atol=0.0, equal_nan=True):
         raise InputError("the model's layers, one after the other, do not give what the model gives: "
                          "its forward depends on values, or is changed by hooks")
 
@@ -507,7 +518,10 @@ def _flattened(x: Any, start_dim: int = 0, end_dim: int = -1) -> Made:
 
 def _reshaped(x: Any, *sizes: Any, shape: Any = ()) -> Made:
     sizes = tuple(shape or sizes)
-    batch, *rest = sizes[0] if isinstance(sizes[0], (tuple, list)) else sizes
+    sizes = tuple(sizes[0]) if sizes and isinstance(sizes[0], (tuple, list)) else sizes
+    if not sizes:
+        raise TypeError("shape=(), one dimension or more is supported")
+    batch, *rest = sizes
     if not all(isinstance(one, int) for one in (batch, *rest)):
         raise TypeError(f"shape={sizes}, numbers are supported, and for the first the number of images")
     return Reshape(tuple(rest)), [x]
@@ -573,8 +587,8 @@ _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
                     _joining(Multiply)),
     **dict.fromkeys((operator.truediv, operator.itruediv, torch.div, torch.divide, torch.true_divide, torch.Tensor.div,
                      torch.Tensor.divide), _joining(Divide)),
-    **dict.fromkeys((operator.matmul, torch.matmul, torch.bmm, torch.Tensor.matmul, torch.Tensor.bmm),
-                    _joining(Matmul)),
+    **dict.fromkeys((operator.matmul, torch.matmul, torch.bmm, torch.mm, torch.Tensor.matmul, torch.Tensor.bmm,
+                     torch.Tensor.mm), _joining(Matmul)),
     torch.cat: _cat, torch.concat: _cat,
     **{call: pointwise.making(kind) for kind in pointwise.LAYERS for call in pointwise.calls(kind)},
     torch.softmax: _probabilities(nn.Softmax), functional.softmax: _probabilities(nn.Softmax),

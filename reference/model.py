@@ -84,9 +84,17 @@ def build_layers(
     Raises
     ------
     InputError
-        If the factory cannot be found or fails, or if the module is not a chain or does not fit the images.
+        If the factory cannot be found or fails, or if the module is not a chain, does not fit the images or has no
+        parameters.
     """
     module = _call_factory(_find_factory(model), seed, dtype)
+    layers = _layers_of(module, dtype, size)
+    if not any(True for _, layer in layers for _ in layer.parameters()):
+        raise InputError("the model has no parameters, expected one or more: the steps of a fixture train them")
+    return layers
+
+
+def _layers_of(module: nn.Module, dtype: torch.dtype, size: tuple[int, int]) -> Layers:
     channels = _input_channels(module, size, dtype)
     if not _looks_like_a_chain(module):
         return trace(module, _example(channels, size, dtype, images=2))

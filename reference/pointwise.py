@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional
 
 
@@ -130,6 +130,8 @@ def making(kind: str) -> Callable[..., tuple[nn.Module, list[Any]]]:
     made, _ = LAYERS[kind]
 
     def make(input: Any, *given: Any, **named: Any) -> tuple[nn.Module, list[Any]]:
+        if any(isinstance(one, fx.Node) for one in (*given, *named.values())):
+            raise TypeError("a second tensor, numbers are supported")
         layer: Any = made(*given, **named)
         if hasattr(layer, "inplace"):
             layer.inplace = False

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A model for ``--model``: every option of a convolution that the default net does not use."""
+"""Models for ``--model``: with every option of a convolution that the default net does not use, and with nothing to
+train."""
 
 from __future__ import annotations
 
@@ -15,3 +16,7 @@ def awkward() -> nn.Module:
         nn.ReLU(),
         nn.Conv2d(9, 2, 1),
     )
+
+
+def without_parameters() -> nn.Module:
+    return nn.Sequential(nn.Tanh())

@@ -97,6 +97,7 @@ class Calls(nn.Module):
     (lambda _, x, y: functional.interpolate(y, scale_factor=2, mode="bilinear", align_corners=True),
      "upsample_bilinear2d", {"scale_factor": [2, 2], "align_corners": 1}),
     (lambda _, x, y: torch.matmul(y, y.relu()), "matmul", {}),
+    (lambda _, x, y: torch.log(y), "log", {}),
     (lambda _, x, y: functional.layer_norm(y, (10,), eps=0.5), "layer_norm",
      {"normalized_shape": [10], "eps": 0.5, "elementwise_affine": 0, "bias": 0}),
     (lambda _, x, y: functional.layer_norm(y, (1, 10, 10)), "layer_norm",
@@ -137,7 +138,11 @@ def test_what_is_refused() -> None:
         (lambda _, x, y: functional.adaptive_avg_pool2d(y, (None, 2)), "output_size (None, 2) found, two integers are"),
         (lambda self, x, y: functional.layer_norm(y, (3,), self.conv.weight[0, 0, 0]), "uses its tensor 'conv.weight'"),
         (lambda _, x, y: y.reshape(y.size(0), y.size(1), -1), "the model calls size"),
-        (lambda _, x, y: y.view(4, -1), "do not give what the model gives"),
+        (lambda _, x, y: y.view(4, -1), "(4, 60) for the input (2, 1, 12, 10), and its layers (2, 120): they keep"),
+        (lambda _, x, y: y.view(()), "shape=(), one dimension or more is supported"),
+        (lambda _, x, y: torch.add(x, y, alpha=2), "got an unexpected keyword argument 'alpha'"),
+        (lambda _, x, y: torch.clip(y, x, None), "a second tensor, numbers are supported"),
+        (lambda _, x, y: y.max(1), "the model's output is not what its last layer gives"),
         (lambda _, x, y: y.unflatten(2, (2, -1)), "2 to (2, -1) found, dimension 1 to one of up to three is supported"),
         (lambda _, x, y: y.sum(), "dim=None, dtype=None; supported are numbers, and no other type"),
         (lambda _, x, y: torch.max(y, x)[0], "supported are numbers"),
@@ -175,6 +180,7 @@ def test_modules_that_are_refused() -> None:
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Hardswish()), "layer '1' is Hardswish; supported are"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1, momentum=None)), "momentum None found, a number is"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Dropout(1.0)), "layer '1' (Dropout): p 1.0 found, less than 1"),
+        (nn.Tanh(), "the model is a single Tanh without a name: put it into nn.Sequential"),
         (nn.Sequential(nn.Conv2d(1, 1, 30), nn.Tanh()), "the model fails on images of 12x10 pixels"),
     ):
         with pytest.raises(InputError) as error:

@@ -450,6 +450,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         (["--reduction", "none"], "invalid choice"),
         (["--speed", "9"], "unrecognized arguments"),
         (["--model", "torch.nn:Identity"], "the model has no layers"),
+        (["--model", "tests.helpers.models:without_parameters"], "the model has no parameters, expected one or more"),
         (["--model", "torch.nn:Linear"], "factory fails: TypeError"),
         (["--model", "pathlib:Path"], "returns PosixPath"),
         (["--image", "none.mrc"], "no such file"),

@@ -34,7 +34,7 @@ class Host:
         self.text = spec.text
 
     def operand(self, name: str, array: Any, *, like: Operand | None = None, dtype: str | None = None,
-                ndim: int | None = None, shape: Sequence[int] | None = None, writable: bool = False,
+                ndim: int | range | None = None, shape: Sequence[int] | None = None, writable: bool = False,
                 values: bool = True) -> Operand:
         """Return an argument as Fortran takes it, the same memory.
 
@@ -80,7 +80,7 @@ class Cuda:
         extension.close_at_exit()
 
     def operand(self, name: str, array: Any, *, like: Operand | None = None, dtype: str | None = None,
-                ndim: int | None = None, shape: Sequence[int] | None = None, writable: bool = False,
+                ndim: int | range | None = None, shape: Sequence[int] | None = None, writable: bool = False,
                 values: bool = True) -> Operand:
         """Return an argument as Fortran takes it, the same memory, as `Host.operand` does."""
         if index_of(array) is None:

@@ -37,6 +37,8 @@ NAMES = {np.dtype(name): name for name in DTYPES}
 
 #: Of Fortran's default integers
 LARGEST = 2**31 - 1
+#: How many dimensions an input of a network may have
+DIMENSIONS = range(1, 5)
 
 #: Elements up to which a temporary array is cheaper than anything else
 SMALL = 1 << 12
@@ -194,7 +196,7 @@ def dtype_code(name: str, dtype: str) -> int:
     return DTYPES[dtype]
 
 
-def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int | None = None,
+def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int | range | None = None,
                 shape: Sequence[int] | None = None, writable: bool = False, finite: bool = False) -> Array:
     """Return an array that may be handed to Fortran by its address; the same object, never a copy.
 
@@ -232,7 +234,7 @@ def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int
     return array
 
 
-def check_shape(name: str, found: tuple[int, ...], ndim: int | None = None,
+def check_shape(name: str, found: tuple[int, ...], ndim: int | range | None = None,
                 shape: Sequence[int] | None = None) -> None:
     """Refuse a shape with another number of dimensions, another one than `shape`, or one without elements.
 
@@ -240,8 +242,9 @@ def check_shape(name: str, found: tuple[int, ...], ndim: int | None = None,
     ------
     ArgumentError
     """
-    if ndim is not None and len(found) != ndim:
-        raise ArgumentError(f"{name}: {len(found)} dimensions, shape {found}, expected {ndim} dimensions")
+    if ndim is not None and len(found) not in (ndim if isinstance(ndim, range) else (ndim,)):
+        expected = f"{ndim[0]} to {ndim[-1]}" if isinstance(ndim, range) else ndim
+        raise ArgumentError(f"{name}: {len(found)} dimensions, shape {found}, expected {expected} dimensions")
     if shape is not None and found != tuple(shape):
         raise ArgumentError(f"{name}: shape {found}, expected {tuple(shape)}")
     if 0 in found:

@@ -571,10 +571,10 @@ class Network:
         """Whether an input is one sample without a batch."""
         return self.model.sample_rank is not None and getattr(input, "ndim", None) == self.model.sample_rank
 
-    def _dimensions(self, alone: bool) -> int | None:
-        """How many inputs and targets have, where only one number is right."""
+    def _dimensions(self, alone: bool) -> int | range:
+        """How many inputs and targets have."""
         rank = self.model.sample_rank
-        return rank if alone else 4 if rank == IMAGE else None
+        return rank if alone and rank else 4 if rank == IMAGE else extension.DIMENSIONS
 
     def _input(self, array: Array) -> Operand:
         """Checked; one sample as a batch of one."""

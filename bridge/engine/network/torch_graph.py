@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bridge.common.errors import ArgumentError, FileError
+from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d, Model
 from bridge.operations import OPERATIONS, Operation
 from bridge.operations.hyperparameters import described
@@ -51,8 +52,9 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) ->
         for node, (name, layer) in zip(nodes, layers, strict=True):
             _check_shapes(name, node, layer)
         model = Model(tuple(nodes), mean, loss)
-        given = _shape_for(model) if shape is None else shape
-        model.output_shapes(given)
+        given = _shape_for(model) if shape is None else tuple(shape)
+        extension.check_shape("example", given, extension.DIMENSIONS)
+        model.output_shapes((1, *given) if len(given) == model.sample_rank else given)
         dtype = next((one.dtype for one in module.parameters()), torch.float32)
         generator = torch.Generator().manual_seed(0)
         prove(module, layers, torch.randn(given, generator=generator, dtype=torch.float64).to(dtype))

@@ -62,7 +62,7 @@ def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, .
     # One ReLU object may stand in several places
     leaves = [(name, leaf) for name, leaf in module.named_modules(remove_duplicate=False) if not list(leaf.children())]
     _check_parameters(leaves)
-    if loss == "mse" and all(type(leaf) in (nn.Conv2d, nn.ReLU) for _, leaf in leaves):
+    if loss == "mse" and all(name and type(leaf) in (nn.Conv2d, nn.ReLU) for name, leaf in leaves):
         try:
             model = Model(tuple(_read_layer(name, leaf) for name, leaf in leaves), mean)
             _check_chain(module, model, {name: value.detach().cpu().double() for name, value in _learned(leaves)})

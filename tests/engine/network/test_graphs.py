@@ -16,6 +16,7 @@ import bridge
 from bridge import Adam, AdamW, Model, Network, Sgd
 from bridge.engine.network.torch_graph import _MAKERS
 from bridge.operations import OPERATIONS
+from reference import pointwise
 from tests.helpers import torch_graphs as nets
 from tests.helpers.cases import batch
 
@@ -204,6 +205,22 @@ def test_shapes_that_do_not_fit_are_named() -> None:
     net = Network(Model((Conv2d("a", 1, 2, (3, 3)), Add("sum", inputs=("a", "input")))))
     with pytest.raises(bridge.EngineError, match=r"layer sum \(add\): .*\(1, 2, 3, 4\).*\(1, 1, 5, 6\)"):
         net.forward(np.ones((1, 1, 5, 6), np.float32))
+
+
+def test_other_numbers_of_dimensions_are_named() -> None:
+    net = Network.from_torch(nn.Sequential(nn.Dropout(0.5), nn.Tanh()))
+    for shape in ((), (1, 2, 3, 4, 5)):
+        with pytest.raises(bridge.ArgumentError, match=rf"input: {len(shape)} dimensions, shape .*, expected 1 to 4"):
+            net.forward(np.ones(shape, np.float32))
+    with pytest.raises(bridge.ArgumentError, match=r"example: empty, shape \(0, 3\)"):
+        Network.from_torch(nn.Sequential(nn.Tanh()), example=(0, 3))
+
+
+def test_a_module_may_have_no_parameters_and_be_undefined_where_it_is_tried() -> None:
+    """On an example, numbers of both signs, logarithms are NaN."""
+    net = Network.from_torch(nn.Sequential(pointwise.Log(), nn.Softmax(1)))
+    x = np.array([[1, 2, 4]], np.float32)
+    assert net.forward(x) == pytest.approx(x / 7)
 
 
 def test_running_statistics_begin_as_torchs() -> None:

@@ -30,6 +30,7 @@ def test_a_sample_is_computed_as_torch_does(make: Callable[[], nn.Module], shape
     torch.manual_seed(0)
     module = make().double()
     net = Network.from_torch(module)
+    assert Network.from_torch(module, example=shape).model == net.model
     x, target = torch.rand(shape, dtype=torch.float64, requires_grad=True), torch.rand(shape, dtype=torch.float64)
     y = module(x)
     loss = ((y - target) ** 2).mean()
