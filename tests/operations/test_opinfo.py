@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""PyTorch's own samples of every operation and loss: what docs/opinfo.md says has become of each.
+
+``python -m tests.operations.test_opinfo`` prints its table anew.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from bridge.operations import OPERATIONS
+from bridge.operations.losses import LOSSES
+from tests import ROOT
+from tests.helpers.opinfo import REASONS, judge_samples, op_db
+from tests.helpers.tiers import few
+
+#: What torch calls for our operations and losses
+NAMES = (
+    "abs", "add", "amax", "amin", "bmm", "cat", "clamp", "div floor_rounding", "div no_rounding_mode",
+    "div trunc_rounding", "exp", "flatten", "log", "log10", "log2", "log_softmax", "log_softmax with_dtype", "matmul",
+    "max binary", "max reduction_no_dim", "max reduction_with_dim", "mean", "min binary", "min reduction_no_dim",
+    "min reduction_with_dim", "mm", "mul",
+    *(f"nn.functional.{name}" for name in (
+        "adaptive_avg_pool2d", "avg_pool2d", "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+        "conv2d", "conv_transpose2d", "cross_entropy", "dropout", "dropout2d", "elu", "gelu", "group_norm",
+        "huber_loss", "interpolate bilinear", "interpolate nearest", "l1_loss", "layer_norm", "leaky_relu", "linear",
+        "max_pool2d", "mish", "mse_loss", "pad circular", "pad constant", "pad reflect", "pad replicate",
+        "pad replicate_negative", "prelu", "relu", "silu", "smooth_l1_loss", "softplus")),
+    "reshape", "sigmoid", "softmax", "softmax with_dtype", "sqrt", "sub", "sum", "tanh", "transpose", "true_divide",
+    "unflatten", "view",
+)
+#: Of these PyTorch has no sample that we take: every clip is by tensors, no pooling to one pixel, no image is enlarged
+#: by an integer, every shape is another first dimension, too
+UNSAMPLED = {"clip", "global_avg_pool2d", "reshape", "upsample_bilinear2d", "upsample_nearest2d"}
+#: Of one image without a batch PyTorch warns
+pytestmark = pytest.mark.filterwarnings("ignore:dropout2d")
+DOCUMENT = ROOT / "docs" / "opinfo.md"
+
+
+@pytest.fixture(scope="module")
+def samples() -> dict[str, Any]:
+    pytest.importorskip("expecttest", reason="PyTorch's samples need the package expecttest")
+    return op_db()
+
+
+def row_of(name: str, info: Any) -> str:
+    """Every sample agrees or is refused for a known reason, in both precisions alike."""
+    single, double = (judge_samples(info, dtype).row(name) for dtype in (torch.float32, torch.float64))
+    assert single == double
+    return single
+
+
+@pytest.mark.parametrize("name", few(NAMES, lambda name: name != "nn.functional.max_pool2d"))
+def test_samples_agree_or_are_refused(name: str, samples: dict[str, Any]) -> None:
+    if name not in samples:
+        pytest.skip(f"this PyTorch has no samples of {name}")
+    row, document = row_of(name, samples[name]), DOCUMENT.read_text(encoding="utf-8")
+    if torch.__version__.partition("+")[0] in document:
+        assert row in document.splitlines()
+
+
+def test_the_document_is_whole() -> None:
+    """A row for each, every operation and loss among them, and every reason explained."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(.+?)` \| \d+ \| (.*?) \| (.*?) \|$", text, re.M)
+    assert [name for name, *_ in rows] == list(NAMES)
+    agreed, refused = ({part.rpartition(" ")[0] for *_, agreed, refused in rows for part in (agreed, refused)[which]
+                        .split(", ") if part} for which in (0, 1))
+    assert agreed == {*OPERATIONS, *LOSSES} - UNSAMPLED and refused == REASONS.keys()
+    for reason, (words, _) in REASONS.items():
+        assert f"- **{reason}**: {words}" in " ".join(text.split()), reason
+
+
+if __name__ == "__main__":
+    db = op_db()
+    print("\n".join(row_of(name, db[name]) for name in NAMES))
