@@ -266,6 +266,12 @@ contains
       type(operands_type), intent(in) :: operands
       !> Error of the device
       type(error_type), allocatable, intent(out) :: error
+      ! Else the convolution has further pixels, which come from no input: libraries of devices take no such shapes
+      if (.not. backend%in_host_memory .and. any(self%output_padding >= [self%conv%stride_h, self%conv%stride_w])) then
+         call self%refuse("output_padding "//to_text(self%output_padding), "less than the stride on the device "// &
+            & backend%name, error)
+         return
+      end if
       call backend%conv_backward_data(self%conv, operands%w(1), operands%x(1), operands%y, error)
       call self%name_node(error)
       if (allocated(error) .or. .not. self%has_bias) return

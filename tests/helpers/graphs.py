@@ -128,20 +128,28 @@ class Seen:
 
 def judge_step(case: Case, found: Tensors) -> dict[str, Seen]:
     """T of every tensor of a step."""
+    truths = true_step(case, found)
+    assert set(truths) == set(found)
+    return {name: Seen(*(t_of(found[name], one) for one in pair)) for name, pair in truths.items()}
+
+
+def true_step(case: Case, found: Tensors) -> dict[str, tuple[Bounded, Bounded]]:
+    """Every tensor of a step with its bound, and as what was found before it gives it."""
     seen = {}
 
     def visit(name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
-        own = np.atleast_1d(found[name])
-        values = [measure(own, np.atleast_1d(one.value), np.atleast_1d(one.error)).t
-                  for one in (truth, truth if local is None else local)]
-        seen[name] = Seen(*values)
-        return found[name]
+        seen[name] = truth, truth if local is None else local
+        return found.get(name)
 
     parameters = {name: array.astype(np.float64) for name, array in case.parameters.items()}
     step = GraphStep(case.graph, case.loss, parameters, Arithmetic(total_roundoff(case.precision)), visit)
     step.run(case.x.astype(np.float64), case.target.astype(np.float64))
-    assert set(seen) == set(found)
     return seen
+
+
+def t_of(found: Array, truth: Bounded) -> float:
+    """T of a tensor, or of a number."""
+    return measure(*(np.atleast_1d(one) for one in (found, truth.value, truth.error))).t
 
 
 def random_graph(rng: np.random.Generator, shape: tuple[int, ...]) -> Graph:

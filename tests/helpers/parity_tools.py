@@ -7,8 +7,11 @@ import os
 from collections.abc import Iterable
 from itertools import pairwise
 
+import numpy as np
+
 import bridge
 from bridge.engine.arrays.transfer import to_device, to_host, with_numpy
+from tests.helpers import graphs
 from tests.helpers.cases import Array, Case
 
 #: The software device is slow; a GPU takes images at which every algorithm has full tiles
@@ -56,6 +59,32 @@ def loss_and_gradients(net: bridge.Network, x: Array, target: Array) -> tuple[fl
     found |= {f"gradient/{name}": net.output_gradient(name) for name in
               [*(one.name for one in net.model.layers), "input"]}
     return loss, {name: to_host(array).copy() for name, array in (found | dict(net.gradients)).items()}
+
+
+def case_of(net: bridge.Network, x: Array, target: Array) -> graphs.Case:
+    """A step of a network as it is now, for the oracle and for PyTorch."""
+    kept = {name: to_host(array).copy() for name, array in (*net.parameters.items(), *net.buffers.items())}
+    return graphs.Case(net.model.graph, net.model.criterion, {_slashed(name): one for name, one in kept.items()}, x,
+                       target, net.dtype)
+
+
+def step_tensors(net: bridge.Network, x: Array, target: Array) -> dict[str, Array]:
+    """Forward, loss and backward of a network, and what it has then, by the names of a step in an exchange file."""
+    loss, found = loss_and_gradients(net, x, target)
+    names = {"output": "forward/{}", "gradient": "grads/{}/output"}
+    tensors = {"loss": np.array(loss), "grads/input": found.pop("gradient/input")}
+    for name, array in found.items():
+        kind, _, layer = name.partition("/")
+        tensors[names[kind].format(layer) if layer else f"grads/{_slashed(name)}"] = array
+    for layer in net.model.layers:
+        for name in layer.new_state_shapes():
+            tensors[f"state/{layer.name}/{name}"] = to_host(net.buffers[f"{layer.name}.{name}"]).copy()
+    return tensors
+
+
+def _slashed(name: str) -> str:
+    """``conv1/weight`` of torch's ``conv1.weight``."""
+    return "/".join(name.rsplit(".", 1))
 
 
 def fused(net: bridge.Network) -> set[str]:

@@ -75,7 +75,7 @@ class Denoiser(nn.Module):
 
 
 class Everything(nn.Module):
-    """Every operation but a ReLU and a global mean, on images of 8 x 10."""
+    """A normalised convolution, both poolings, linear layers, and branches that are joined, on images of 8 x 10."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,3 +257,18 @@ class Reduced(nn.Module):
         rows = (x + most + least + x.mean(0, keepdim=True)).max(2, keepdim=True)[0]
         shared = x.min(-1, keepdim=True).values + x.mean((-2, 1), keepdim=True)
         return self.last((rows + shared).sum((1, 2)))
+
+
+class Whole(nn.Module):
+    """Every operation at once: the networks of this file on the same images of 8 x 10, and a linear layer over them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_images = nn.ModuleList(one() for one in (
+            Unet, Denoiser, Segmenter, Resized, Evaluated, Dropped, Activations, Gated, Normalised, Attention, Pooled))
+        self.of_numbers = nn.ModuleList(one() for one in (Resnet, Everything, Reduced))
+        self.last = nn.Linear(32, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        images = [part(x).mean((2, 3)) for part in self.of_images]
+        return self.last(torch.cat([*images, *(part(x) for part in self.of_numbers)], 1))

@@ -23,6 +23,7 @@ SMALL = (
     Case("plain", (2, 3, 4, 5), (4, 3, 3, 2)),
     Case("stride, padding", (2, 3, 6, 7), (4, 3, 2, 3), (3, 2), (1, 2)),
     Case("dilation, groups", (1, 4, 6, 5), (6, 2, 3, 2), (1, 2), (1, 2), (2, 1), 2),
+    Case("depthwise", (2, 3, 5, 6), (3, 1, 4, 2), padding=(2, 0), groups=3),
 )
 NAMED = {"ids": lambda case: case.name}
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -14,11 +14,13 @@ import pytest
 from bridge.engine.library import extension, programs
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
+from bridge.operations import OPERATIONS
 from bridge.validate import cross_check
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.opened import runs_of, with_pair
 from tests.helpers.parity_tools import LARGE
+from tests.helpers.torch_graphs import Whole
 
 SIZE = {"height": 128, "width": 96, "batch": 3} if LARGE else {"height": 18, "width": 23, "batch": 3}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -55,6 +57,18 @@ def test_steps_are_right(name: str, fixtures: dict[str, Path], device: str, tmp_
     comparison, verdict = judge(fixtures[name], tmp_path / "result.h5", diagnosing=False)
     assert verdict.outcome is Outcome.ROUNDING, verdict.words
     assert comparison.steps == SETTINGS[name].get("steps", 3) and not comparison.not_judged
+
+
+@pytest.mark.deep
+def test_every_operation_in_one_network(device: str, tmp_path: Path) -> None:
+    """Ten steps, every tensor of which is judged."""
+    fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
+    export(fixture, ExportSettings(model=Whole, height=8, width=10, batch=3, steps=10, optimizer="adam", lr=2.0**-10))
+    programs.run_cnn_step(fixture, result, device)
+    comparison, verdict = judge(fixture, result, diagnosing=False)
+    assert verdict.outcome is Outcome.ROUNDING, verdict.words
+    assert comparison.steps == 10 and not comparison.not_judged
+    assert comparison.model is not None and {layer.kind for layer in comparison.model.layers} == set(OPERATIONS)
 
 
 @pytest.mark.deep

@@ -101,25 +101,6 @@ def test_adjoint_identity_of_the_bias(case: Case, device: str) -> None:
     assert abs(dot(t["dy"], y) - dot(t["b"], db)) <= (rounding_factor(count, U) + 4 * U) * total
 
 
-@pytest.mark.parametrize(("case", "name"), [
-    pytest.param(case, name, id=f"{case.name}-{name}") for case in SMALL for name in "xwb" if case.bias or name != "b"])
-def test_step_one_difference_is_the_gradient(case: Case, name: str) -> None:
-    """Convolution is linear in x, w and b: (f(+1) - f(-1))/2 is the gradient of every element, to rounding."""
-    t = tensors(case, "float64")
-    gradient = dict(zip("xwb", bridge.conv2d_backward(t["dy"], t["x"], t["w"], **case.settings), strict=True))[name]
-    reach = {one: np.abs(array) for one, array in t.items()}
-    reach[name] = reach[name] + 1
-    s = most_roundings(case)
-    limit = (s["y"] + s[f"d{name}"] + 6 * U) * dot(reach["dy"], torch_convolution(case, reach)["y"])
-    assert limit < 1e-9
-    for at in np.ndindex(gradient.shape):
-        up, down = t[name].copy(), t[name].copy()
-        up[at] += 1
-        down[at] -= 1
-        ends = [dot(t["dy"], convolve(case, t | {name: moved})) for moved in (up, down)]
-        assert abs((ends[0] - ends[1]) / 2 - gradient[at]) <= limit, (name, at)
-
-
 @SMALL_CASES
 def test_torch_gradcheck(case: Case) -> None:
     """torch's own gradcheck accepts the Fortran convolution; step 1, because it is linear in each argument."""
