@@ -22,6 +22,8 @@ from torch import nn
 from torch.nn import functional
 
 import bridge
+from bridge.engine.arrays.dispatch import of_text
+from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.library import extension
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.oracle.bounded import Bounded
@@ -50,6 +52,7 @@ REASONS: dict[str, tuple[str, str]] = {
               r"|expected (\d+ )?features|in each image|behind another axis|differ in their channels"),
     "batch": ("the first dimension, the batch's, would change, or none remain", r"keep the first dimension"
               r"|others than the batch|one that remains|dimension -?\d of \d, expected"),
+    "device": ("what a device does not have, though the CPU has it", r"on the device"),
     "one input": ("a concatenation of one tensor", r"1 inputs, expected two or more"),
 }
 #: Losses by PyTorch's names of their functions
@@ -194,21 +197,22 @@ def furthest(truth: dict[str, Bounded], found: Tensors, by_torch: Tensors) -> tu
     return max(seen)
 
 
-def run_layer(module: nn.Module, x: torch.Tensor) -> Pass:
+def run_layer(module: nn.Module, x: torch.Tensor, device: str) -> Pass:
     """A module of one operation with one input, as `bridge.Network.from_torch` makes a network of it."""
     given = x.detach().numpy()
     net = bridge.Network.from_torch(module if isinstance(module, Call) else nn.Sequential(module),
-                                    dtype=given.dtype.name, reduction="sum", example=given.shape)
+                                    dtype=given.dtype.name, reduction="sum", example=given.shape, device=device)
     (node,) = net.model.layers
     views = {name.rpartition(".")[2]: array for name, array in (*net.parameters.items(), *net.buffers.items())}
-    before = {name: array.copy() for name, array in views.items()}
-    y = net.forward(given)
+    before = {name: to_host(array).copy() for name, array in views.items()}
+    moved = to_device(given, device)
+    y = to_host(net.forward(moved))
     # The gradient of the sum of squares is 2 * (y - target)
-    net.loss(y - (np.random.default_rng(0).standard_normal(y.shape) / 2).astype(y.dtype))
-    found = {"output": y, "input 0": net.backward()}
-    dy = net.output_gradient(node.name)
-    found |= {name.rpartition(".")[2]: array.copy() for name, array in net.gradients.items()}
-    found |= {name: views[name].copy() for name in node.new_state_shapes()}
+    net.loss(to_device(y - (np.random.default_rng(0).standard_normal(y.shape) / 2).astype(y.dtype), device))
+    found = {"output": y, "input 0": to_host(net.backward())}
+    dy = to_host(net.output_gradient(node.name))
+    found |= {name.rpartition(".")[2]: to_host(array).copy() for name, array in net.gradients.items()}
+    found |= {name: to_host(views[name]).copy() for name in node.new_state_shapes()}
     before |= dict.fromkeys(["mask"][:node.has_mask], *net.masks.values())
     batch = given[None] if given.ndim == net.model.sample_rank else given
     return Pass(node, [batch], before, dy, found, torch_layer(module, node, x, dy, before))
@@ -228,7 +232,7 @@ def torch_layer(module: nn.Module, node: Operation, x: torch.Tensor, dy: Array, 
     return {name: one.detach().numpy() for name, one in found.items()}
 
 
-def run_call(call: Call) -> Pass:
+def run_call(call: Call, device: str) -> Pass:
     """An operation of several inputs, read from a module, checked as inputs of networks are, and run by itself."""
     layers = trace(call)
     ((name, layer),) = layers
@@ -239,14 +243,15 @@ def run_call(call: Call) -> Pass:
     shape = node.output_shape(*(one.shape for one in inputs))
     dtype = inputs[0].dtype
     dy = np.random.default_rng(0).standard_normal(shape).astype(dtype)
-    y, dx = np.full_like(dy, np.nan), [np.full_like(one, np.nan) for one in inputs]
-    tensors = [*inputs, *dx, y, dy, dy]
-    table = np.array([[extension.address(one), one.ndim, *one.shape[::-1], *[1] * (4 - one.ndim)] for one in tensors],
-                     np.int64)
+    place, nan = of_text(device), [np.full_like(one, np.nan) for one in (*inputs, dy)]
+    # The last stands for a mask, which none of these takes
+    tensors = [place.operand("tensor", to_device(one, device), values=False) for one in (*inputs, *nan, dy, dy)]
+    table = np.array([[one.address, len(one.shape), *one.extent] for one in tensors], np.int64)
     attributes = " ".join(f"{name}={','.join(map(repr, value))}" for name, value in numbers(node).items())
     for backward in (0, 1):
-        extension.call("operation_pass", "cpu", kind, attributes, extension.DTYPES[dtype.name], backward, len(inputs),
+        extension.call("operation_pass", device, kind, attributes, extension.DTYPES[dtype.name], backward, len(inputs),
                        len(tensors), extension.address(table))
+    *dx, y = (to_host(one.array) for one in tensors[len(inputs):-2])
     wide = [one.detach().double().requires_grad_() for one in call.inputs]
     right = call.compute(wide)
     gradients = torch.autograd.grad(right, wide, torch.from_numpy(dy).double())
@@ -270,7 +275,7 @@ class Counts:
         return f"| `{name}` | {self.samples} | {agreed} | {refused} |"
 
 
-def judge_samples(info: Any, dtype: torch.dtype) -> Counts:
+def judge_samples(info: Any, dtype: torch.dtype, device: str = "cpu") -> Counts:
     """Run every sample of an OpInfo: it agrees, or it is refused for one of REASONS, or this is an assertion."""
     name, counts = full_name(info), Counts()
     judge = _judge_loss if info.name in LOSSES else _judge_operation
@@ -279,7 +284,7 @@ def judge_samples(info: Any, dtype: torch.dtype) -> Counts:
         for sample in info.sample_inputs("cpu", dtype, requires_grad=True):
             counts.samples += 1
             try:
-                kind, (t, where) = judge(info, sample)
+                kind, (t, where) = judge(info, sample, device)
             except (bridge.BridgeError, InputError) as error:
                 counts.refused[reason_of(name, str(error))] += 1
                 continue
@@ -295,17 +300,17 @@ def reason_of(name: str, message: str) -> str:
     return found[0]
 
 
-def _judge_operation(info: Any, sample: Any) -> tuple[str, tuple[float, str]]:
+def _judge_operation(info: Any, sample: Any, device: str) -> tuple[str, tuple[float, str]]:
     """Our operation, T of what is furthest from the oracle, and what that is."""
     if make := LAYERS.get(info.name):
-        done = run_layer(*make(sample.input, *sample.args, **sample.kwargs))
+        done = run_layer(*make(sample.input, *sample.args, **sample.kwargs), device)
     else:
         call = Call(CALLS.get(full_name(info), info.op), sample)
-        done = run_layer(call, call.inputs[0]) if len(call.inputs) == 1 else run_call(call)
+        done = run_layer(call, call.inputs[0], device) if len(call.inputs) == 1 else run_call(call, device)
     return done.node.kind, done.largest_error()
 
 
-def _judge_loss(info: Any, sample: Any) -> tuple[str, tuple[float, str]]:
+def _judge_loss(info: Any, sample: Any, device: str) -> tuple[str, tuple[float, str]]:
     """The same of a loss; the network before it is the identity."""
     kind, (y, target) = LOSSES[info.name], (sample.input, sample.args[0])
     settings = {name: value for name, value in sample.kwargs.items() if name != "reduction"}
@@ -313,13 +318,13 @@ def _judge_loss(info: Any, sample: Any) -> tuple[str, tuple[float, str]]:
     classes = [] if target.is_floating_point() else ["class_indices=1"]
     net = bridge.Network.from_torch(
         nn.Sequential(Clip()), loss=" ".join([kind, *words, *classes]), dtype=_array(y).dtype.name,
-        reduction=sample.kwargs.get("reduction", "mean"), example=tuple(y.shape))
+        reduction=sample.kwargs.get("reduction", "mean"), example=tuple(y.shape), device=device)
     by_torch = _torch_loss(info.op, y, target, sample.kwargs)
     if classes:
         target = functional.one_hot(target, y.shape[1]).movedim(-1, 1).to(y.dtype)
     given, aim = _array(y), np.ascontiguousarray(_array(target))
-    net.forward(given)
-    found = {"loss": np.array(net.loss(aim)), "input": net.backward()}
+    net.forward(to_device(given, device))
+    found = {"loss": np.array(net.loss(to_device(aim, device))), "input": to_host(net.backward())}
     output, wanted = (Bounded(one, 0.0, Arithmetic(total_roundoff(net.dtype))) for one in (given, aim))
     truth = {"loss": net.model.criterion.forward(output, wanted), "input": net.model.criterion.backward(output, wanted)}
     return kind, furthest(truth, found, by_torch)

@@ -63,6 +63,20 @@ def test_samples_agree_or_are_refused(name: str, samples: dict[str, Any]) -> Non
         assert row in document.splitlines()
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "nn.functional.max_pool2d"])
+@pytest.mark.parametrize("device", ["naive", "cuda"])
+def test_other_devices_agree(name: str, device: str, samples: dict[str, Any], request: pytest.FixtureRequest) -> None:
+    if device == "cuda":
+        request.getfixturevalue("cuda")
+    if name not in samples:
+        pytest.skip(f"this PyTorch has no samples of {name}")
+    here, there = (judge_samples(samples[name], torch.float32, one) for one in ("cpu", device))
+    missing = there.refused.pop("device", 0)
+    assert missing == 2 * (device == "cuda" and name == "nn.functional.conv_transpose2d")
+    assert here.refused == there.refused and here.agreed.total() == there.agreed.total() + missing
+
+
 def test_the_document_is_whole() -> None:
     """A row for each, every operation and loss among them, and every reason explained."""
     text = DOCUMENT.read_text(encoding="utf-8")
@@ -70,7 +84,7 @@ def test_the_document_is_whole() -> None:
     assert [name for name, *_ in rows] == list(NAMES)
     agreed, refused = ({part.rpartition(" ")[0] for *_, agreed, refused in rows for part in (agreed, refused)[which]
                         .split(", ") if part} for which in (0, 1))
-    assert agreed == {*OPERATIONS, *LOSSES} - UNSAMPLED and refused == REASONS.keys()
+    assert agreed == {*OPERATIONS, *LOSSES} - UNSAMPLED and refused == REASONS.keys() - {"device"}
     for reason, (words, _) in REASONS.items():
         assert f"- **{reason}**: {words}" in " ".join(text.split()), reason
 
