@@ -173,7 +173,12 @@ def hyperparameters(name: str, layer: nn.Module) -> tuple[str, Hyperparameters]:
     if describe is None:
         known = ", ".join(sorted(one.__name__ for one in _LAYERS))
         raise InputError(f"layer '{name}' is {type(layer).__name__}; supported are {known}")
-    return describe(name, layer)
+    try:
+        return describe(name, layer)
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:  # what is no number where one is expected
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): {one_line(error)}") from None
 
 
 def run(layers: Layers, x: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -284,7 +289,7 @@ def _function(node: fx.Node, batches: set[fx.Node]) -> tuple[nn.Module, list[fx.
         # Its message is without the name of our function
         inspect.signature(make).bind(*args, **kwargs)
         layer, given = make(*args, **kwargs)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise InputError(f"the model calls {node.name} with other arguments than supported{_line(node)}: "
                          f"{one_line(error)}") from None
     return layer, _nodes(node, given)

@@ -66,11 +66,9 @@ def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, .
         try:
             model = Model(tuple(_read_layer(name, leaf) for name, leaf in leaves), mean)
             _check_chain(module, model, {name: value.detach().cpu().double() for name, value in _learned(leaves)})
-        except ArgumentError as no_chain:
-            try:
-                model, leaves = read_graph(module, loss, mean, shape)
-            except ArgumentError:
-                raise no_chain from None
+        except ArgumentError:
+            # It may be a graph; and why it is nothing else, too, says the call or the layer that is none of ours
+            model, leaves = read_graph(module, loss, mean, shape)
     else:
         model, leaves = read_graph(module, loss, mean, shape)
     dtype = _check_parameters(leaves)

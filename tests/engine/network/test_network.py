@@ -79,12 +79,12 @@ def test_a_relu_in_two_places_is_two_layers() -> None:
 
 @pytest.mark.parametrize(("module", "message"), [
     (nn.Sequential(nn.Conv2d(1, 1, 1), nn.Hardswish()), "module: layer '1' is Hardswish; supported are "),
-    (nn.Sequential(nn.Conv2d(1, 1, 4, padding="same")), "module: layer '0' has padding 'same'.*expected numbers"),
-    (nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular")), "mode 'circular', expected numbers"),
+    (nn.Sequential(nn.Conv2d(1, 1, 4, padding="same")), "layer '0': padding 'same' of a 4x4 kernel is not the same on"),
+    (nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular")), "'circular' found, 'zeros' is supported"),
     (nn.Conv2d(1, 1, 1), "the model is a single Conv2d without a name: put it into nn.Sequential"),
     (nn.Sequential(), "the model has no layers that exchange files know"),
     (nn.Sequential(nn.Conv2d(1, 1, 1)).bfloat16(), "dtype: 'bfloat16', expected 'float32'"),
-    (nn.Sequential(nn.Conv2d(1, 2, 1), nn.Conv2d(1, 1, 1)), "module: layer 1: input .* has 2 channels, expected 1"),
+    (nn.Sequential(nn.Conv2d(1, 2, 1), nn.Conv2d(1, 1, 1)), "module: .*layer 1: input .* has 2 channels, expected 1"),
 ])
 def test_torch_modules_that_are_refused(module: nn.Module, message: str) -> None:
     """What cannot be the same network is refused with its name."""

@@ -76,14 +76,17 @@ CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
     "pruned": (lambda: chain(lambda c: prune.l1_unstructured(c, "weight", 0.5)), "'first' has forward pre hooks"),
     "meta": (lambda: nn.Sequential(nn.Conv2d(1, 1, 1, device="meta")), "weight of layer '0' is on the meta device"),
     "complex": (lambda: chain().to(torch.complex64), "weight of layer 'first' is torch.complex64"),
-    "shape": (lambda: replaced(weight=torch.ones(2, 1, 1, 1)), "'first' has a weight of the shape .2, 1, 1, 1., exp"),
+    "shape": (lambda: replaced(weight=torch.ones(2, 1, 1, 1)), "'first' has parameters of the shapes .*2, 1, 1, 1"),
     "nan": (lambda: replaced(bias=torch.tensor([1, torch.nan])), "bias of layer 'first' holds NaN"),
     "two types": (lambda: replaced(bias=torch.ones(2).double()), "float32 .layer 'first'. and float64 .layer 'first'"),
-    "twice": (lambda: Around(lambda m, x, y: m.a(y)), "its forward is not the chain of its layers .a, b."),
-    "where": (lambda: Around(lambda m, x, y: torch.where(y > 50, 50.0, y)), "its forward is not the chain"),
-    "values": (lambda: Around(lambda m, x, y: y if x.sum() > 0 else x), "is not the chain"),
-    "patched": (lambda: chain(lambda c: setattr(c, "forward", lambda x: x[:, :, 1:-1, 1:-1])), "is not the chain"),
-    "crash": (lambda: Around(lambda m, x, y: 1 / 0), "it cannot be run on an input of the shape"),
+    "twice": (lambda: Around(lambda m, x, y: m.a(y)), "^module: layer 'a' is used twice"),
+    "where": (lambda: Around(lambda m, x, y: torch.where(y > 50, 50.0, y)), "^module: the model calls gt "),
+    "dimension": (lambda: Around(lambda m, x, y: y.softmax(-1)), "^module: layer 'softmax' .Softmax.: dim -1 found"),
+    "number": (lambda: Around(lambda m, x, y: functional.elu(y, "a")), "^module: layer 'elu' .ELU.: ValueError: could"),
+    "rate": (lambda: Around(lambda m, x, y: functional.dropout(y, 2.0)), "^module: the model calls dropout with other"),
+    "values": (lambda: Around(lambda m, x, y: y if x.sum() > 0 else x), "^module: the model cannot be traced by torc"),
+    "patched": (lambda: chain(lambda c: setattr(c, "forward", lambda x: x[:, :, 1:-1, 1:-1])), "'first' has hooks, or"),
+    "crash": (lambda: Around(lambda m, x, y: 1 / 0), "^module: the model cannot be traced by torch.fx: ZeroDivision"),
 }
 
 
