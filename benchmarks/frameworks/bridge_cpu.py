@@ -110,8 +110,8 @@ def operation(_: str, work: OperationPass) -> Callable[[], Array | float]:
             return _Call("accumulate_pass", (code, extent, *map(extension.address, x)), x[1], (x[0],))
         gradient = np.zeros_like(x[0])
         kept = (*x, gradient)
-        return _Call("loss_pass", ("cpu", work.kind, code, x[0].ndim, extent, *map(extension.address, kept)), gradient,
-                     kept)
+        return _Call("loss_pass", ("cpu", work.kind, "mean", code, x[0].ndim, extent, *map(extension.address, kept)),
+                     gradient, kept)
     y, dx, dw = np.zeros(work.output, work.dtype), *([np.zeros_like(one) for one in operands[name]]
                                                      for name in ("x", "parameters"))
     tensors = (*x, *dx, y, *operands["dy"], *operands["mask"], *operands["parameters"], *dw)

@@ -69,11 +69,13 @@ contains
    end subroutine operation_pass
 
    !> A loss and its gradient with respect to the output
-   subroutine loss_pass(device, kind, dtype, rank, extent, output, target, gradient, loss, ierr, errmsg)
+   subroutine loss_pass(device, kind, reduction, dtype, rank, extent, output, target, gradient, loss, ierr, errmsg)
       !> Name of the device, with its options
       character(len=*), intent(in) :: device
       !> Type of the loss in an exchange file, with its settings
       character(len=*), intent(in) :: kind
+      !> `mean` or `sum`
+      character(len=*), intent(in) :: reduction
       !> Element type, of cnn_core_kinds
       integer(c_int), intent(in) :: dtype
       !> Number of dimensions
@@ -86,7 +88,7 @@ contains
       integer(c_int64_t), intent(in) :: target
       !> Address of the gradient
       integer(c_int64_t), intent(in) :: gradient
-      !> The mean
+      !> The mean, or the sum
       real(c_double), intent(out) :: loss
       !> 0 good, 1 failed, 2 the training diverges
       integer(c_int), intent(out) :: ierr
@@ -96,7 +98,7 @@ contains
       type(criterion_type) :: criterion
       type(error_type), allocatable :: error
       loss = 0.0_c_double
-      call criterion%set(kind, "mean", error)
+      call criterion%set(kind, reduction, error)
       if (.not. allocated(error)) call open_device(device, backend, error)
       if (.not. allocated(error)) call criterion%compute(backend, tensor_at(output, dtype, extent), &
          & tensor_at(target, dtype, extent), int(rank), tensor_at(gradient, dtype, extent), loss, error)

@@ -148,7 +148,7 @@ def computed(device: str, text: str, y: Array, t: Array) -> tuple[Array, Array]:
     """The mean and its gradient, by Fortran."""
     gradient, axes = np.full_like(y, 7), y.shape[::-1]
     extent = np.array([*axes[:4], *[1] * (4 - y.ndim)], np.int32)
-    loss = extension.call("loss_pass", device, text, extension.DTYPES[y.dtype.name], y.ndim, extent,
+    loss = extension.call("loss_pass", device, text, "mean", extension.DTYPES[y.dtype.name], y.ndim, extent,
                           *map(extension.address, (y, t, gradient)))
     return np.asarray(loss), gradient
 
