@@ -25,8 +25,8 @@ SHORTER = (1.0, 2.0**-2, 2.0**-4, 2.0**-6)
 def gradcheck(forward: Forward, backward: Backward, inputs: Sequence[Array], *, seed: int = 0,
               eps: float | None = None, points: int = 32, directions: int = 4, names: Sequence[str] | None = None,
               kinks: Forward | None = None, linear: bool | Sequence[str] = False,
-              title: str = "gradients") -> GradcheckReport:
-    """Compare a gradient with central differences of the function, within a bound that is measured.
+              bounds: tuple[Forward, Backward] | None = None, title: str = "gradients") -> GradcheckReport:
+    """Compare a gradient with central differences of the function, within a bound that is measured, or derived.
 
     The functional is L = sum(dy * forward(*inputs)), dy random: an upstream gradient of ones cannot see a transposed
     one. Along single elements, and along random directions (all elements by one step, random signs), the difference
@@ -35,7 +35,8 @@ def gradcheck(forward: Forward, backward: Backward, inputs: Sequence[Array], *, 
     The bound of an error is ``rounding + curvature``. Rounding: 9 standard deviations of the noise of `forward` over
     the step and of the gradient (both measured along a short path), and s(n)*c of the gradient's sum over outputs.
     Curvature: from the same differences with twice the step; it also bounds the error of a kink within the steps.
-    None of it comes from the size of the gradient that is judged: a wrong one does not widen its own bound.
+    With `bounds` rounding is what these allow. None of it comes from the size of the gradient that is judged: a wrong
+    one does not widen its own bound.
 
     Parameters
     ----------
@@ -52,6 +53,8 @@ def gradcheck(forward: Forward, backward: Backward, inputs: Sequence[Array], *, 
         a step that changes one is shortened, at most to 1/64, and else left out and counted
     linear : names of inputs in which `forward` is linear, each by itself (True: all). Differences have no
         curvature there, and the step is that of the numbers themselves (1 for numbers of size 1)
+    bounds : ``(forward, backward)``, functions of the same arguments that give bounds on the rounding of each element
+        of what these give. None: it is measured
     title : of the report
 
     Returns
@@ -79,10 +82,11 @@ def gradcheck(forward: Forward, backward: Backward, inputs: Sequence[Array], *, 
     rng = np.random.default_rng(seed)
     steps = [choose_steps(name, x, eps, name in straight) for name, x in zip(labels, arrays, strict=True)]
     point = tuple(on_grid(x, h) for x, h in zip(arrays, steps, strict=True))
-    functional, dy = _functional(forward, kinks, point, rng)
+    functional, dy = _functional(forward, kinks, None if bounds is None else bounds[0], point, rng)
     # Twice, and both are judged: a buffer that accumulates is right only once
     gradients = list(zip(*(_gradients(backward, dy, point, labels) for _ in range(2)), strict=True))
-    own = gradient_noise(lambda moved: _gradients(backward, dy, moved, labels), functional, rng)
+    own = (gradient_noise(lambda moved: _gradients(backward, dy, moved, labels), functional, rng) if bounds is None else
+           _gradients(bounds[1], dy, point, labels))
     found = [
         _check_input(functional, number, name, steps[number], gradients[number], noise, name in straight, points,
                      directions, rng)
@@ -93,7 +97,7 @@ def gradcheck(forward: Forward, backward: Backward, inputs: Sequence[Array], *, 
     return GradcheckReport(title, seed, tuple(found), missing)
 
 
-def _functional(forward: Forward, kinks: Forward | None, point: tuple[Array, ...],
+def _functional(forward: Forward, kinks: Forward | None, bound: Forward | None, point: tuple[Array, ...],
                 rng: np.random.Generator) -> tuple[Functional, Array]:
     """The functional, and dy in the output's shape and type: random, neither 0 nor all alike."""
     y = np.array(forward(*(x.copy() for x in point)))
@@ -102,7 +106,8 @@ def _functional(forward: Forward, kinks: Forward | None, point: tuple[Array, ...
     if not np.isfinite(y).all():
         raise ArgumentError("forward: NaN or infinity at the given point, expected finite values")
     dy = (rng.uniform(0.5, 1.5, y.shape) * rng.choice([-1.0, 1.0], y.shape)).astype(y.dtype)
-    return Functional(forward, kinks, point, dy.astype(np.float64).ravel(), UNIT_ROUNDOFF[y.dtype.name]), dy
+    u = UNIT_ROUNDOFF[y.dtype.name]
+    return Functional(forward, kinks, point, dy.astype(np.float64).ravel(), u, bound), dy
 
 
 def _gradients(backward: Backward, dy: Array, point: tuple[Array, ...], names: list[str]) -> list[Array | None]:

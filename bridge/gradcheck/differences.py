@@ -143,6 +143,7 @@ class Functional:
     inputs : the point
     dy : upstream gradient, float64, flat
     u : unit roundoff of the output
+    bound : see `bridge.gradcheck.gradcheck`
     """
 
     forward: Forward
@@ -150,6 +151,7 @@ class Functional:
     inputs: tuple[Array, ...]
     dy: Array
     u: float
+    bound: Forward | None = None
     y: Array = field(init=False)
     signs: Array | None = field(init=False)
 
@@ -158,25 +160,31 @@ class Functional:
 
     def at(self, number: int, x: Array) -> tuple[Array, Array | None]:
         """Output, float64 and flat, and the signs of `kinks` with input `number` replaced."""
-        given = tuple(np.array(x if i == number else one) for i, one in enumerate(self.inputs))
+        given = self._with(number, x)
         y = np.array(self.forward(*given), np.float64).ravel()
         if y.shape != self.dy.shape:
             raise ArgumentError(f"forward: {y.size} output elements, expected {self.dy.size} as at the first call")
         return y, None if self.kinks is None else np.sign(self.kinks(*given))
 
+    def _with(self, number: int, x: Array) -> tuple[Array, ...]:
+        """The point with input `number` replaced, copies."""
+        return tuple(np.array(x if i == number else one) for i, one in enumerate(self.inputs))
+
     def noise(self, number: int, steps: Array, rng: np.random.Generator) -> Array:
         """Return the standard deviation of the rounding of every output.
 
         From third differences along a path much shorter than the steps, where nothing else is left of a function; not
-        of a few units in the last place, though, where the same roundings come again. At the far end of the steps,
-        where numbers are largest. A path that crosses kinks is shortened.
+        of a few units in the last place, though, where the same roundings come again, and not of powers of two alone,
+        which would leave the last digits of the numbers as they are, and with them what is rounded away. At the far
+        end of the steps, where numbers are largest. A path that crosses kinks is shortened.
         """
         x = self.inputs[number]
         start = (x + np.where(x < 0, -steps, steps)).astype(x.dtype)
         signs = rng.choice([-1.0, 1.0], x.shape)
         thirds = np.zeros((1, self.y.size))
         for part in PATHS:
-            stride = signs * np.maximum(part * np.minimum(steps, balanced_steps(x)), 2 * np.spacing(np.abs(start)))
+            last = np.spacing(np.abs(start))
+            stride = signs * (np.maximum(part * np.minimum(steps, balanced_steps(x)), 2 * last) + last)
             ends = [self.at(number, (start + k * stride).astype(x.dtype)) for k in range(EVALUATIONS)]
             with np.errstate(invalid="ignore"):
                 found = np.diff([y for y, _ in ends], 3, axis=0)
@@ -201,7 +209,7 @@ class Functional:
 
         `sigma` and `own` are the noise of `forward` and of the gradient. `own_rounding`, what the gradient's last sum
         may lose besides, per unit; None derives it from the outputs:
-        s(n) * sum(abs(dy * change)).
+        s(n) * sum(abs(dy * change)). With `bound` the gradient has one, too, which is `own`.
         """
         x = self.inputs[number]
         products = [float(np.sum(step * g, dtype=np.float64)) / unit for g in gradients]
@@ -217,17 +225,39 @@ class Functional:
         up, down = ends[-2:]
         change = (up - down) / 2
         moved = np.any([y != self.y for y in ends], axis=0)
-        if own_rounding is None:
+        if self.bound is not None:
+            own_rounding = float(np.sum(np.abs(step) * own)) / unit + self._of_products(step, change, gradients) / unit
+        elif own_rounding is None:
             u = UNIT_ROUNDOFF[gradients[0].dtype.name]
             n = int(np.count_nonzero(moved)) + MORE_ROUNDINGS
             own_rounding = float(rounding_factor(n, u)) * float(np.abs(self.dy) @ np.abs(change)) / unit
-        noise = np.hypot(np.linalg.norm(self.dy[moved] * self._at_least(sigma, up, down)[moved]) / np.sqrt(2),
-                         np.linalg.norm(step * own))
+        if self.bound is None:
+            rounding = DEVIATIONS * float(np.hypot(
+                np.linalg.norm(self.dy[moved] * self._at_least(sigma, up, down)[moved]) / np.sqrt(2),
+                np.linalg.norm(step * own)))
+        else:
+            rounding = self._bounded(number, step, moved)
         curvature = 0.0 if linear else float(np.abs(self.dy) @ _curvature(self.y, *ends))
         expected = float(self.dy @ change) / unit
         return Probe(at, max(products, key=lambda one: abs(one - expected)), expected,
-                     DEVIATIONS * float(noise) / unit + own_rounding, own_rounding, curvature / unit,
+                     rounding / unit + own_rounding, own_rounding, curvature / unit,
                      self.u * float(np.abs(self.dy * self.y)[~moved].sum()) / unit)
+
+    def _of_products(self, step: Array, change: Array, gradients: Sequence[Array]) -> float:
+        """What the two scalar products that are compared lose here, which is all where nothing else is rounded."""
+        u = UNIT_ROUNDOFF["float64"]
+        sums = [np.abs(self.dy) @ np.abs(change), *(np.sum(np.abs(step * g)) for g in gradients)]
+        return float(rounding_factor(max(change.size, step.size), u) * (sums[0] + max(sums[1:])))
+
+    def _bounded(self, number: int, step: Array, moved: Array) -> float:
+        """What the bounds at both ends allow, and half as much again: the differences by which curvature is bounded
+        have one and a half times the error of one alone, and three times the curvature (Richardson).
+        """
+        assert self.bound is not None
+        x = self.inputs[number]
+        ends = [np.array(self.bound(*self._with(number, (x + sign * step).astype(x.dtype))), np.float64).ravel()
+                for sign in (1, -1)]
+        return 1.5 * float(np.abs(self.dy)[moved] @ (ends[0] + ends[1])[moved]) / 2
 
     def is_linear(self, number: int, step: Array, sigma: Array) -> bool:
         """Do the outputs at the middle of two steps lie in the middle, up to rounding of all of them together?"""

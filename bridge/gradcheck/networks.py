@@ -8,6 +8,7 @@ import numpy as np
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.network.network import Network
 from bridge.exchange.model import Relu
+from bridge.operations.graph import INPUT
 
 Array = np.ndarray
 
@@ -65,9 +66,8 @@ class NetworkFunctions:
         # gradcheck asks for them right after the forward pass
         if not (len(self._given) == len(inputs) and all(a is b for a, b in zip(self._given, inputs, strict=True))):
             self._run(inputs)
-        layers = self._network.model.layers
-        found = [inputs[0] if i == 0 else to_host(self._network.output(layers[i - 1].name))
-                 for i, layer in enumerate(layers) if isinstance(layer, Relu)]
+        found = [inputs[0] if name == INPUT else to_host(self._network.output(name))
+                 for layer in self._network.model.graph.nodes if isinstance(layer, Relu) for name in layer.inputs]
         return np.concatenate([z.ravel() for z in found]) if found else np.empty(0)
 
     def _run(self, inputs: tuple[Array, ...]) -> Array:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The registry: every differentiable operation of the package, and how its gradient is checked.
+"""Every differentiable operation, loss and function of the package, and how its gradient is checked.
 
-A new layer type, loss, or function with a ``_backward`` partner needs an entry here; a test compares the registry with
-what the package offers.
+An operation or a loss needs a case in `bridge.gradcheck.cases`, a function with a ``_backward`` partner a row here. A
+test compares this with what the package offers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
@@ -20,43 +19,23 @@ from bridge.engine.arrays.transfer import with_numpy
 from bridge.engine.network.functional import conv2d, conv2d_backward
 from bridge.engine.network.network import Network
 from bridge.exchange.file import ExchangeFile
-from bridge.exchange.model import Conv2d, Layer, Model, Relu
-from bridge.gradcheck.check import check_counts, gradcheck
+from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.gradcheck.cases import CASES, LOSS_CASES
+from bridge.gradcheck.check import gradcheck
 from bridge.gradcheck.networks import NetworkFunctions
 from bridge.gradcheck.results import GradcheckReport
+from bridge.gradcheck.settings import Settings
+from bridge.gradcheck.single import check_loss, check_operation
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What to check with: precision, device, seed of all data, elements of each input, random directions."""
-
-    dtype: str = "float64"
-    device: str = "cpu"
-    seed: int = 0
-    points: int = 32
-    directions: int = 4
-
-    def __post_init__(self) -> None:
-        check_counts(self.seed, None, self.points, self.directions)
-
-    @property
-    def counts(self) -> dict[str, Any]:
-        """Return the arguments of `gradcheck`."""
-        return {"seed": self.seed, "points": self.points, "directions": self.directions}
-
-    def random(self, name: str, shape: tuple[int, ...]) -> Array:
-        """Return normal numbers, always the same for a seed, a name and a shape."""
-        return np.random.default_rng([self.seed, crc32(name.encode())]).standard_normal(shape).astype(self.dtype)
-
-
-@dataclass(frozen=True)
-class Operation:
-    """An operation and its check."""
+class Check:
+    """What it is of, and how it is done."""
 
     about: str
-    check: Callable[[Settings], list[GradcheckReport]]
+    run: Callable[[Settings], list[GradcheckReport]]
 
 
 #: Input, weight and settings of the convolutions to check; no two dimensions alike, so that no permutation survives
@@ -66,9 +45,6 @@ CONVOLUTIONS: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...
     ((1, 2, 9, 10), (3, 2, 3, 2), {"dilation": (2, 3), "padding": (0, 1)}),
     ((2, 6, 5, 7), (9, 2, 2, 3), {"stride": (1, 2), "padding": 1, "groups": 3}),
 )
-
-#: A network needs a convolution; this one only scales each channel
-SCALE = Conv2d("scale", 3, 3, (1, 1), groups=3, bias=False)
 
 
 def check_conv2d(settings: Settings) -> list[GradcheckReport]:
@@ -89,35 +65,21 @@ def _convolution(settings: Settings, x: tuple[int, ...], w: tuple[int, ...],
     names = ["input", "weight", "bias"]
     inputs = [settings.random(name, shape) for name, shape in zip(names, (x, w, w[:1]), strict=True)]
     words = ", ".join(f"{key} {value}" for key, value in given.items())
-    return gradcheck(forward, backward, inputs, names=names, linear=True, title=f"conv2d, {words}",
+    return gradcheck(forward, backward, inputs, names=names, linear=True, title=f"bridge.conv2d, {words}",
                      **settings.counts)
-
-
-def check_chain(settings: Settings, title: str, *layers: Layer) -> list[GradcheckReport]:
-    """Check layers without a loss: any upstream gradient, every output counts."""
-    return [_network(settings, title, Model(layers, mean=False), of_loss=False)]
-
-
-def check_loss(settings: Settings, title: str, *, mean: bool) -> list[GradcheckReport]:
-    """Check the loss of a network that only scales its input."""
-    return [_network(settings, title, Model((SCALE,), mean), of_loss=True)]
 
 
 def check_step(settings: Settings) -> list[GradcheckReport]:
     """Check a small network as a whole: forward, loss, backward; all parameters and the input."""
     layers = (Conv2d("conv1", 1, 3, (3, 2), padding=(1, 1)), Relu("relu1"),
               Conv2d("conv2", 3, 4, (2, 3), stride=(2, 1)), Relu("relu2"), Conv2d("conv3", 4, 2, (1, 2)))
-    return [_network(settings, "network", Model(layers), of_loss=True)]
-
-
-def _network(settings: Settings, title: str, model: Model, *, of_loss: bool) -> GradcheckReport:
-    """Random parameters of a size that keeps outputs near 1, a random input, and a random target where it is needed."""
-    shape = (2, model.convolutions[0].in_channels, 8, 9)
+    model, shape = Model(layers), (2, 1, 8, 9)
     network = Network(model, settings.dtype, settings.device)
     for name, array in network.parameters.items():
+        # Of a size that keeps outputs near 1
         array[...] = settings.random(name, array.shape) / np.sqrt(math.prod(array.shape[1:]))
-    target = settings.random("target", model.output_shapes(shape)[-1]) if of_loss else None
-    return _functions_check(NetworkFunctions(network, target), settings.random("input", shape), title, settings)
+    target = settings.random("target", model.output_shapes(shape)[-1])
+    return [_functions_check(NetworkFunctions(network, target), settings.random("input", shape), "network", settings)]
 
 
 def _functions_check(functions: NetworkFunctions, x: Array, title: str, settings: Settings) -> GradcheckReport:
@@ -144,17 +106,21 @@ def check_fixture(path: str, settings: Settings) -> GradcheckReport:
     return _functions_check(NetworkFunctions(network, target), x, path, settings)
 
 
-#: Every differentiable operation by name: a function of `bridge` by its own, ``layer.TYPE`` and
-#: ``loss.TYPE.REDUCTION`` by those of the model description, and the whole network
-OPERATIONS: dict[str, Operation] = {
-    "conv2d": Operation("the function: stride, padding, dilation, groups; input, weight, bias", check_conv2d),
-    "layer.conv2d": Operation("a convolution layer of a network: input, weight, bias", lambda s: check_chain(
-        s, "layer.conv2d", Conv2d("conv", 4, 6, (3, 2), (2, 1), (1, 2), (1, 2), 2))),
-    "layer.relu": Operation("a rectifier behind a scaling; kinks are left out", lambda s: check_chain(
-        s, "layer.relu", SCALE, Relu("relu"))),
-    "loss.mse.mean": Operation("mean of the squared errors, behind a scaling", lambda s: check_loss(
-        s, "loss.mse.mean", mean=True)),
-    "loss.mse.sum": Operation("sum of the squared errors, behind a scaling", lambda s: check_loss(
-        s, "loss.mse.sum", mean=False)),
-    "network": Operation("forward, loss and backward of three convolutions: input, all parameters", check_step),
+def _of_operation(kind: str) -> Check:
+    names = dict.fromkeys(name for case in CASES[kind]
+                          for name in (*(case.node.inputs or ("input",)), *case.node.parameter_shapes()))
+    return Check(", ".join(names), lambda settings: [check_operation(case, settings) for case in CASES[kind]])
+
+
+def _of_loss(kind: str) -> Check:
+    return Check("output", lambda settings: [check_loss(text, mean, settings) for text in LOSS_CASES[kind]
+                                             for mean in (True, False)])
+
+
+#: By name: operations and losses by their types in an exchange file, functions of this package, and a network
+CHECKS: dict[str, Check] = {
+    **{kind: _of_operation(kind) for kind in CASES},
+    **{kind: _of_loss(kind) for kind in LOSS_CASES},
+    "bridge.conv2d": Check("input, weight, bias of the function: stride, padding, dilation, groups", check_conv2d),
+    "network": Check("forward, loss and backward of three convolutions: input, all parameters", check_step),
 }

@@ -64,6 +64,10 @@ class InputReport:
         """Return the differences across a kink, or where `forward` is not finite."""
         return len(self.probes) - len(self.kept)
 
+    def count(self, direction: bool) -> int:
+        """Return the number of directions, or of single elements, that were kept."""
+        return sum((p.at is None) == direction for p in self.kept)
+
     @cached_property
     def worst(self) -> Probe | None:
         """Return the kept difference with the largest ratio of error to bound."""
@@ -123,22 +127,42 @@ class GradcheckReport:
     seed : repeats the check
     inputs : one `InputReport` for each input that has a gradient
     not_checked : inputs for which `backward` gave None
+    oracle : the largest error in units of its bound, by the float64 oracle, of what forward gave ("output" or "loss"),
+        then of the gradients by the names of the inputs; empty where there is no oracle
     """
 
     title: str
     seed: int
     inputs: tuple[InputReport, ...]
     not_checked: tuple[str, ...] = ()
+    oracle: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "warnings", tuple(_warnings(self)))
 
     @property
+    def t_oracle(self) -> float:
+        """Return the largest error in units of its bound beside the oracle; NaN without one."""
+        return max(self.oracle.values(), default=math.nan)
+
+    @property
+    def t(self) -> float:
+        """Return the largest ratio of the error of a difference to its bound."""
+        return max((one.t for one in self.inputs if one.kept), default=math.nan)
+
+    @property
+    def beyond(self) -> list[str]:
+        """Return what is outside the oracle's bounds, in words; NaN is."""
+        names = dict.fromkeys(self.oracle, "the gradient of ") | dict.fromkeys(list(self.oracle)[:1], "")
+        return [f"{names[name]}{name} is {short(t)} times its bound away from the float64 oracle"
+                for name, t in self.oracle.items() if not t <= 1]
+
+    @property
     def verdict(self) -> Verdict:
-        """Return the verdict: wrong if one input is, right if all are."""
+        """Return the verdict: wrong if one input is, or what the oracle has judged, right if all are."""
         found = {one.verdict for one in self.inputs}
-        if Verdict.WRONG in found:
+        if Verdict.WRONG in found or self.beyond:
             return Verdict.WRONG
         return Verdict.RIGHT if found == {Verdict.RIGHT} else Verdict.CANNOT_TELL
 
@@ -151,12 +175,13 @@ class GradcheckReport:
     def words(self) -> str:
         """Return the conclusion in one sentence."""
         if self.verdict is Verdict.WRONG:
-            return f"WRONG: {self.title}: " + "; ".join(_wrong(i) for i in self.inputs if i.verdict is Verdict.WRONG)
+            wrong = [_wrong(i) for i in self.inputs if i.verdict is Verdict.WRONG]
+            return f"WRONG: {self.title}: " + "; ".join([*wrong, *self.beyond])
         if self.verdict is Verdict.RIGHT:
             count = sum(len(i.kept) for i in self.inputs)
+            beside = f", beside the oracle {short(self.t_oracle)}" if self.oracle else ""
             return (f"RIGHT: {self.title}: {count} differences agree with the gradients of "
-                    f"{', '.join(i.name for i in self.inputs)}; largest error / bound "
-                    f"{short(max(i.t for i in self.inputs))}")
+                    f"{', '.join(i.name for i in self.inputs)}; largest error / bound {short(self.t)}{beside}")
         unclear = [i.name for i in self.inputs if i.verdict is not Verdict.RIGHT]
         return f"CANNOT TELL: {self.title}: the differences do not show {', '.join(unclear) or 'anything'}"
 
@@ -168,6 +193,7 @@ class GradcheckReport:
         """Return a JSON object; infinite and undefined numbers are null."""
         return {"title": self.title, "verdict": self.verdict.label, "exit_code": self.exit_code, "words": self.words,
                 "seed": self.seed, "warnings": list(self.warnings), "not_checked": list(self.not_checked),
+                "oracle": {name: _number(t) for name, t in self.oracle.items()},
                 "inputs": [_to_dict(one) for one in self.inputs]}
 
 

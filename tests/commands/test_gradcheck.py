@@ -6,29 +6,34 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
-import itertools
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
 import bridge
-from bridge.common.errors import ArgumentError, ArgumentTypeError, FileError
+from bridge.common.errors import ArgumentError, ArgumentTypeError
 from bridge.engine.library import extension
-from bridge.engine.network import functional
-from bridge.exchange import model
-from bridge.gradcheck import GradcheckReport, Verdict, gradcheck, operations
+from bridge.engine.network import functional, passes
+from bridge.engine.network.passes import OperationPasses
+from bridge.gradcheck import GradcheckReport, Verdict, gradcheck, operations, single
 from bridge.gradcheck import __main__ as command
+from bridge.gradcheck.cases import CASES, LOSS_CASES
 from bridge.gradcheck.networks import NetworkFunctions
-from bridge.gradcheck.operations import OPERATIONS, Operation, Settings
+from bridge.gradcheck.operations import CHECKS, Check
+from bridge.gradcheck.settings import Settings
 from bridge.judge.measure.outcome import Outcome
+from bridge.operations import OPERATIONS
+from bridge.operations.hyperparameters import fields
+from bridge.operations.losses import LOSSES, loss_from
+from bridge.operations.losses import settings as settings_of_loss
 from bridge.report import outputs
 from bridge.report.series import Series
 from tests.helpers.tiers import few
@@ -74,58 +79,130 @@ def verdicts(report: GradcheckReport) -> dict[str, Verdict]:
 # --- every operation has a check ---------------------------------------------------------------------------------
 
 
-def offered(layers: tuple[type, ...], functions: set[str], accepts: Callable[[str], object]) -> set[str]:
-    """What the package can differentiate, from its own description: nothing here knows the registry."""
-    found = {name for name in functions if f"{name}_backward" in functions}
-    for layer in layers:
-        needed = {"name": "a", "in_channels": 1, "out_channels": 1, "kernel_size": (1, 1)}
-        one = layer(**{key: needed[key] for key in inspect.signature(layer).parameters if key in needed})
-        # A new class may have the type of an old one, by mistake
-        found.add(f"layer.{layer.__name__.lower() if f'layer.{one.kind}' in found else one.kind}")
-    for loss, reduction in itertools.product(LOSSES, ("none", "mean", "sum", "batchmean")):
-        chain = [{"name": "a", "type": "relu"}]
-        try:
-            accepts(json.dumps({"layers": chain, "loss": {"type": loss, "reduction": reduction}}))
-        except FileError:
-            continue
-        found.add(f"loss.{loss}.{reduction}")
-    return found | {"network"}
+FUNCTIONS = {f"{module.__name__.split('.')[0]}.{name}": one for module in (bridge, functional)
+             for name, one in vars(module).items() if inspect.isfunction(one) and not name.startswith("_")}
 
 
-#: Names a loss may have, by torch's
-LOSSES = ("mse", "l1", "smooth_l1", "huber", "cross_entropy", "nll", "bce", "bce_with_logits", "kl_div", "poisson_nll")
-FUNCTIONS = {name for module in (bridge, functional) for name, one in vars(module).items()
-             if inspect.isfunction(one) and not name.startswith("_")}
+def offered(kinds: Iterable[str], losses: Iterable[str], functions: Iterable[str]) -> set[str]:
+    """What the package can differentiate, from its own registries: nothing here knows the cases."""
+    return {*kinds, *losses, "network"} | {name for name in functions if f"{name}_backward" in functions}
 
 
 def test_every_differentiable_operation_has_a_check() -> None:
-    assert set(OPERATIONS) == offered(get_args(model.Layer), FUNCTIONS, model.Model.from_json)
+    assert set(CHECKS) == offered(OPERATIONS, LOSSES, FUNCTIONS)
+    assert CASES.keys() == OPERATIONS.keys() and LOSS_CASES.keys() == LOSSES.keys()
+    for kind, cases in CASES.items():
+        assert cases and all(type(case.node) is OPERATIONS[kind] for case in cases)
+    for kind, texts in LOSS_CASES.items():
+        assert texts and all(type(loss_from(text)) is LOSSES[kind] for text in texts)
 
 
 def test_an_operation_without_a_check_would_be_found() -> None:
-    """A planted layer, function and loss are missing in the registry."""
-    class Tanh(model.Relu):
-        """A new layer type."""
+    """A planted operation, loss and function have none."""
+    found = offered([*OPERATIONS, "pool"], [*LOSSES, "hinge"], [*FUNCTIONS, "bridge.pool", "bridge.pool_backward",
+                                                               "bridge.helper"])
+    assert found - set(CHECKS) == {"pool", "hinge", "bridge.pool"}
 
-        kind: ClassVar[str] = "tanh"
 
-    class Pool(model.Relu):
-        """One that is not written yet."""
-
-    found = offered((*get_args(model.Layer), Tanh, Pool), FUNCTIONS | {"pool", "pool_backward", "helper"},
-                    lambda text: model.Model.from_json(text.replace('"l1"', '"mse"')))
-    assert found - set(OPERATIONS) == {"layer.tanh", "layer.pool", "pool", "loss.l1.mean", "loss.l1.sum"}
+def test_every_choice_of_an_operation_is_made_otherwise_than_by_default() -> None:
+    """A hyperparameter that only ever has its default could be ignored by both passes alike."""
+    for cases in CASES.values():
+        for field in fields(type(cases[0].node)):
+            made = {getattr(case.node, field.name) for case in cases}
+            assert made != {field.default}, (cases[0].title, field.name)
+    for texts in LOSS_CASES.values():
+        for field in settings_of_loss(loss_from(texts[0])):
+            assert any(field.name in loss_from(text).given for text in texts), (texts, field.name)
 
 
 @DTYPES
 @pytest.mark.parametrize("device", ["cpu", "naive"])
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", CHECKS)
 def test_every_operation_is_right(name: str, device: str, dtype: str) -> None:
-    for seed in range(3):
-        for report in OPERATIONS[name].check(Settings(dtype, device, seed)):
-            assert report.verdict is Verdict.RIGHT, str(report)
-            assert not report.not_checked
-            assert all(one.resolution < (1e-6 if dtype == "float64" else 0.02) for one in report.inputs), str(report)
+    """And so it is at every point: nothing is drawn at a kink, but for a network, whose inner numbers nobody draws."""
+    for report in CHECKS[name].run(Settings(dtype, device, points=12)):
+        assert report.verdict is Verdict.RIGHT, str(report)
+        assert not report.not_checked
+        assert all(one.resolution < (1e-5 if dtype == "float64" else 0.1) for one in report.inputs), str(report)
+        assert name == "network" or not any(one.left_out for one in report.inputs), str(report)
+        assert (not report.oracle) == (name in ("network", "bridge.conv2d"))
+
+
+# --- wrong operations --------------------------------------------------------------------------------------------
+
+
+class WrongPasses(OperationPasses):
+    """The passes of an operation, all gradients of one of which are changed, or its output."""
+
+    edit: Callable[[Array], Array]
+    which: int
+
+    def forward(self, inputs: Sequence[Array], parameters: Mapping[str, Array]) -> Array:
+        y = super().forward(inputs, parameters)
+        return type(self).edit(y) if self.which < 0 else y
+
+    def backward(self, dy: Array, inputs: Sequence[Array], parameters: Mapping[str, Array]) -> Any:
+        dx, dw = super().backward(dy, inputs, parameters)
+        found = [*dx, *dw.values()]
+        if self.which >= 0:
+            found[self.which] = type(self).edit(found[self.which])
+        return found[:len(dx)], dict(zip(dw, found[len(dx):], strict=True))
+
+
+def wrong(edit: Callable[[Array], Array], which: int) -> type[WrongPasses]:
+    """Of the gradient of that number among inputs and parameters, or -1, the output."""
+    return type("_", (WrongPasses,), {"edit": staticmethod(edit), "which": which})
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_wrong_gradient_of_any_operation_is_caught(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every one of its gradients: 1 % off in one element, and missing; in float32 a tenth off everywhere."""
+    for case in CASES[kind]:
+        for which in range(len(case.shapes) + len(case.node.parameter_shapes())):
+            for edit, dtype in ((spoiled, "float64"), (np.zeros_like, "float64"), (np.zeros_like, "float32")):
+                with monkeypatch.context() as patch:
+                    patch.setattr(single, "OperationPasses", wrong(edit, which))
+                    report = single.check_operation(case, Settings(dtype, points=4))
+                assert report.verdict is Verdict.WRONG and report.exit_code == 1, str(report)
+                found = report.inputs[which]
+                assert found.verdict is Verdict.WRONG and not report.oracle[found.name] <= 1, str(report)
+                assert [one.verdict for one in report.inputs].count(Verdict.WRONG) == 1
+                assert len(report.beyond) == 1
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_passes_that_are_wrong_alike_are_caught_by_the_oracle(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the output and twice every gradient: differences agree, and the function is another one."""
+    class Doubled(OperationPasses):
+        def forward(self, inputs: Sequence[Array], parameters: Mapping[str, Array]) -> Array:
+            return 2 * super().forward(inputs, parameters)
+
+        def backward(self, dy: Array, inputs: Sequence[Array], parameters: Mapping[str, Array]) -> Any:
+            dx, dw = super().backward(dy, inputs, parameters)
+            return [2 * g for g in dx], {name: 2 * g for name, g in dw.items()}
+
+    monkeypatch.setattr(single, "OperationPasses", Doubled)
+    report = single.check_operation(CASES[kind][0], Settings())
+    assert {one.verdict for one in report.inputs} == {Verdict.RIGHT} and report.verdict is Verdict.WRONG
+    assert len(report.beyond) == len(report.oracle) and "output is " in report.words
+
+
+@pytest.mark.parametrize("kind", LOSS_CASES)
+def test_a_wrong_gradient_of_any_loss_is_caught(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for edit in (spoiled, np.zeros_like, lambda g: 2 * g):
+        monkeypatch.setattr(single, "loss_pass", lambda *given, edit=edit: (
+            passes.loss_pass(*given)[0], edit(passes.loss_pass(*given)[1])))
+        for text in LOSS_CASES[kind]:
+            report = single.check_loss(text, True, Settings())
+            assert report.verdict is report.inputs[0].verdict is Verdict.WRONG, str(report)
+            assert report.oracle["loss"] <= 1 and not report.oracle["output"] <= 1
+
+
+def spoiled(g: Array) -> Array:
+    """The largest element 1 % off."""
+    g = g.copy()
+    g.flat[np.argmax(np.abs(g))] *= 1.01
+    return g
 
 
 # --- wrong gradients ---------------------------------------------------------------------------------------------
@@ -237,7 +314,7 @@ def swapped(found: dict[str, Array], functions: NetworkFunctions, dy: Array) -> 
 @pytest.mark.parametrize("change", [missing_mask, doubled_loss, swapped], ids=lambda one: one.__name__)
 def test_a_wrong_gradient_of_a_network_is_caught(change: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operations, "NetworkFunctions", type("_", (Wrong,), {"change": staticmethod(change)}))
-    (report,) = OPERATIONS["network"].check(Settings())
+    (report,) = CHECKS["network"].run(Settings())
     assert report.verdict is Verdict.WRONG
 
 
@@ -291,7 +368,7 @@ def test_right_convolutions_of_random_shapes_are_never_flagged(seed: int, dtype:
 @pytest.mark.parametrize("seed", [143, 166])
 def test_a_loss_does_not_hide_the_rounding_of_its_gradient(seed: int) -> None:
     """A bias gradient whose terms cancel: its rounding is not in proportion to it, and the loss does not show it."""
-    (report,) = OPERATIONS["network"].check(Settings("float32", seed=seed, points=8))
+    (report,) = CHECKS["network"].run(Settings("float32", seed=seed, points=8))
     assert report.verdict is not Verdict.WRONG, str(report)
 
 
@@ -320,12 +397,40 @@ def test_right_functions_are_never_flagged(name: str, dtype: str) -> None:
         assert report.verdict is Verdict.WRONG, str(report)
 
 
-@pytest.mark.parametrize("name", ["loss.mse.sum", "network", "layer.conv2d"])
+@pytest.mark.parametrize("name", ["network", "bridge.conv2d"])
 def test_the_noise_is_measured_not_guessed(name: str) -> None:
     """Errors of right gradients have the size of the noise: the bound is 9 times that."""
-    ratios = [9 * p.error / p.rounding for seed in range(6) for report in OPERATIONS[name].check(Settings(seed=seed))
+    ratios = [9 * p.error / p.rounding for seed in range(6) for report in CHECKS[name].run(Settings(seed=seed))
               for one in report.inputs for p in one.kept if p.rounding > 0]
     assert 0.05 < np.sqrt(np.mean(np.square(ratios))) < 3
+
+
+def test_what_last_digits_hide_is_measured() -> None:
+    """A difference of float32 that is rounded to its last digits, which a path of powers of two would never change."""
+    worst = 0.0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        t = rng.standard_normal(240).astype("float32")
+        y = (t + rng.choice([-1, 1], 240) * rng.uniform(0.1, 2, 240)).astype("float32")
+        report = gradcheck(lambda y, t=t: np.abs(y - t).sum(dtype="float64"),
+                           lambda dy, y, t=t: (dy * np.sign(y - t)).astype("float32"), [y], seed=seed, points=2,
+                           directions=60)
+        worst = max(worst, report.inputs[0].t)
+    assert 0.02 < worst < 0.3, worst
+
+
+def test_bounds_are_taken_in_place_of_measures() -> None:
+    """Wide ones hide what narrow ones show, and 0 is all that is allowed where nothing is rounded."""
+    x = np.arange(1.0, 7.0)
+    def found(of_forward: float, of_backward: float) -> GradcheckReport:
+        return gradcheck(lambda x: 3 * x, lambda dy, x: 3.001 * dy, [x], bounds=(
+            lambda x: np.full(6, of_forward), lambda dy, x: np.full(6, of_backward)))
+
+    assert found(0.0, 0.0).verdict is found(1e-12, 1e-4).verdict is Verdict.WRONG
+    assert found(0.0, 0.01).verdict is Verdict.RIGHT
+    assert found(1.0, 0.0).verdict is Verdict.CANNOT_TELL
+    exact = gradcheck(lambda x: 3 * x, lambda dy, x: 3 * dy, [x], bounds=(np.zeros_like, lambda dy, x: 0 * x))
+    assert exact.verdict is Verdict.RIGHT and exact.inputs[0].resolution < 1e-10
 
 
 # --- kinks -------------------------------------------------------------------------------------------------------
@@ -477,7 +582,7 @@ def test_what_is_refused(error: type[Exception], words: str, given: dict[str, ob
 
 
 def test_the_command_as_a_program() -> None:
-    done = subprocess.run([sys.executable, "-W", "error", "-m", "bridge.gradcheck", "conv2d", "--points", "4"],
+    done = subprocess.run([sys.executable, "-W", "error", "-m", "bridge.gradcheck", "gelu", "--points", "4"],
                           capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("RIGHT: ")
@@ -489,7 +594,8 @@ def test_the_command_on_everything(dtype: str, tmp_path: Path, capsys: pytest.Ca
     assert command.main(["--dtype", dtype, "--json", str(path), "--seed", "5", "--points", "8"]) == 0
     document = json.loads(path.read_text(encoding="utf-8"))
     assert document["verdict"] == "right" and document["seed"] == 5 and document["dtype"] == dtype
-    assert {one["title"].partition(",")[0] for one in document["reports"]} == set(OPERATIONS)
+    assert {re.split("[ ,]", one["title"])[0] for one in document["reports"]} == set(CHECKS)
+    assert all((one["oracle"] == {}) == (one["title"][:7] in ("network", "bridge.")) for one in document["reports"])
     assert capsys.readouterr().out.startswith("RIGHT: ")
 
 
@@ -498,14 +604,26 @@ def test_the_command_on_everything(dtype: str, tmp_path: Path, capsys: pytest.Ca
 def test_the_exit_code_is_the_verdict(wrong: Callable[..., Gradients] | None, dtype: str, code: int, word: str,
                                       monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     report = check(wrong) if wrong else squares(dtype)
-    monkeypatch.setitem(OPERATIONS, "planted", Operation("", lambda settings: [report]))
-    assert command.main(["conv2d", "planted"]) == code
-    assert capsys.readouterr().out.startswith(word)
+    monkeypatch.setitem(CHECKS, "planted", Check("", lambda settings: [report]))
+    assert command.main(["relu", "planted"]) == code
+    said = capsys.readouterr().out
+    # Of what is right a line, of what is not every gradient, too
+    assert said.startswith(word) and "  gradients: " in said and "  relu: input" not in said
+
+
+def test_the_command_alone_shows_every_gradient(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["linear", "--points", "4"]) == 0
+    said = capsys.readouterr().out
+    assert all(words in said for words in (
+        "linear float64", "linear float32", "  linear: weight", "  linear, rows of images, no bias: input"))
+    assert "linear, rows of images, no bias: bias" not in said
 
 
 def test_the_list_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(OPERATIONS)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(CHECKS)
+    assert "batch_norm2d         input, weight, bias" in lines and "matmul               first, other" in lines
     with pytest.raises(SystemExit):
         command.main(["--help"])
     text = capsys.readouterr().out
@@ -513,7 +631,7 @@ def test_the_list_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    (["pool"], "OPERATION: 'pool', expected one of conv2d, "),
+    (["pool"], "OPERATION: 'pool', expected one of abs, "),
     (["--fixture", "missing.h5"], "missing.h5: no such file"),
     (["conv2d", "--fixture", "missing.h5"], "--fixture: given together with 'conv2d'"),
     (["--device", "abacus"], "device abacus"),
@@ -547,7 +665,7 @@ def test_a_verdict_against_a_gradient_stays_when_the_file_cannot_be_written(monk
         assert outputs.finish_series("bridge.gradcheck", wanted, series, {}) == expected
 
 
-@pytest.mark.parametrize("name", ["check", "differences", "gradient_noise", "networks", "operations", "results",
-                                  "__main__"])
+@pytest.mark.parametrize("name", ["cases", "check", "differences", "gradient_noise", "networks", "operations", "oracle",
+                                  "results", "single", "__main__"])
 def test_docstrings_of_gradcheck(name: str) -> None:
     assert doctest.testmod(importlib.import_module(f"bridge.gradcheck.{name}")).failed == 0

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
 
 from bridge.common.errors import BridgeError, FileError
 from bridge.engine.library import extension
+from bridge.gradcheck.cases import LOSS_CASES
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.operations.losses import LOSSES, PairLoss, loss_from
@@ -18,14 +17,9 @@ from tests.helpers.instruction_sets import EACH_LEVEL, choose
 from tests.helpers.loops import looped
 
 Array = np.ndarray
-#: Every loss of pairs, with settings that float32 has and has not
-TEXTS = ["l1", "mse", "smooth_l1", "smooth_l1 beta=0.3", "smooth_l1 beta=0", "huber", "huber delta=0.7", "bce",
-         "bce_with_logits", "bce_with_logits pos_weight=2.3", "bce_with_logits pos_weight=0"]
-#: The cross entropy with all settings that go together: of 4 classes, one weight 0 and one that float32 has not
-ENTROPIES = [" ".join(filter(None, ("cross_entropy", *one))) for one in itertools.product(
-    ("", "weight=1,2.3,0,4"),
-    ("", "class_indices=1", "class_indices=1 ignore_index=2", "class_indices=1 ignore_index=9"),
-    ("", "label_smoothing=0.1", "label_smoothing=1"))]
+#: Every loss of pairs, and the cross entropy of 4 classes, with all settings that go together
+TEXTS = [text for kind, texts in LOSS_CASES.items() for text in texts if kind != "cross_entropy"]
+ENTROPIES = LOSS_CASES["cross_entropy"]
 DTYPES = ("float32", "float64")
 
 
@@ -144,11 +138,11 @@ def test_what_is_no_loss(text: str, message: str) -> None:
     assert str(error.value).startswith(message)
 
 
-def computed(device: str, text: str, y: Array, t: Array) -> tuple[Array, Array]:
-    """The mean and its gradient, by Fortran."""
+def computed(device: str, text: str, y: Array, t: Array, reduction: str = "mean") -> tuple[Array, Array]:
+    """A loss and its gradient, by Fortran, which reads the text."""
     gradient, axes = np.full_like(y, 7), y.shape[::-1]
     extent = np.array([*axes[:4], *[1] * (4 - y.ndim)], np.int32)
-    loss = extension.call("loss_pass", device, text, "mean", extension.DTYPES[y.dtype.name], y.ndim, extent,
+    loss = extension.call("loss_pass", device, text, reduction, extension.DTYPES[y.dtype.name], y.ndim, extent,
                           *map(extension.address, (y, t, gradient)))
     return np.asarray(loss), gradient
 
@@ -159,9 +153,10 @@ def computed(device: str, text: str, y: Array, t: Array) -> tuple[Array, Array]:
 def test_fortran_is_inside_the_bounds(text: str, dtype: str, device: str) -> None:
     for seed in range(3):
         y, t = drawn(text, dtype, seed)
-        right, found = bounded(text, y, t, True), computed(device, text, y, t)
-        assert worst(found[0], right[0]) <= 1
-        assert worst(found[1], right[1]) <= 1
+        for mean in (True, False):
+            right, found = bounded(text, y, t, mean), computed(device, text, y, t, "mean" if mean else "sum")
+            assert worst(found[0], right[0]) <= 1
+            assert worst(found[1], right[1]) <= 1
 
 
 @pytest.mark.parametrize("level", EACH_LEVEL)

@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 
 from bridge.common.errors import FileError
+from bridge.gradcheck.cases import CASES as OPERATION_CASES
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
@@ -21,14 +22,10 @@ from bridge.operations import (
     AdaptiveAvgPool2d,
     Add,
     Amax,
-    Amin,
     AvgPool2d,
     BatchNorm2d,
-    Clip,
     Concat,
     Conv2d,
-    ConvTranspose2d,
-    Divide,
     Dropout,
     Dropout2d,
     Exp,
@@ -39,26 +36,18 @@ from bridge.operations import (
     Linear,
     LogSoftmax,
     Matmul,
-    Max,
     MaxPool2d,
     Mean,
-    Min,
-    Multiply,
     Operation,
-    Prelu,
     ReflectionPad2d,
     Relu,
-    ReplicationPad2d,
     Reshape,
     Sigmoid,
     Silu,
     Softmax,
-    Subtract,
     Sum,
     Tanh,
     Transpose,
-    UpsampleBilinear2d,
-    UpsampleNearest2d,
     ZeroPad2d,
 )
 from bridge.operations.graph import Graph
@@ -67,49 +56,20 @@ from bridge.operations.pointwise import Pointwise
 from reference.pointwise import ELEMENTARY
 from tests.helpers.graphs import judge_step, make_case, torch_step
 
-#: One network for each operation, which is the node "it" behind a convolution, so that gradients flow through it
+#: What every network begins with, so that gradients flow through the operation, which is the node "it"
 BEFORE = Conv2d("first", 2, 4, (3, 3), padding=(1, 1))
-CASES: dict[str, list[Operation]] = {
-    **{kind: [*[Sigmoid("other")][:kind in ELEMENTARY], one("it")]
-       for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
-    "add": [Relu("other"), Add("it", inputs=("first", "other"))],
-    "adaptive_avg_pool2d": [AdaptiveAvgPool2d("it", (5, 7))],
-    "amax": [Amax("it", (1, -1), True)],
-    "amin": [Relu("other"), Amin("it", (2,))],
-    "avg_pool2d": [AvgPool2d("it", (3, 2), (2, 2), (1, 0))],
-    "batch_norm2d": [BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True)],
-    "clip": [Clip("it", -0.3, 0.7)],
-    "concat": [Relu("other"), Concat("it", inputs=("first", "other"))],
-    "conv2d": [Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2)],
+#: What another operand is, or positive numbers
+OTHER = {"divide": Exp("other")} | dict.fromkeys(("add", "amin", "concat", "matmul", "max", "multiply", "subtract"),
+                                                 Relu("other")) | dict.fromkeys(ELEMENTARY, Sigmoid("other"))
+#: What fits images of 16 by 16, in place of the case of `bridge.gradcheck`
+FITTING: dict[str, list[Operation]] = {
     # The output_padding of the width is more than a stride
     "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), (1, 3), 2)],
-    "divide": [Exp("other"), Divide("it", inputs=("first", "other"))],
-    "dropout": [Dropout("it", 0.4)],
-    "dropout2d": [Dropout2d("it", 0.4)],
-    "flatten": [Flatten("it"), Linear("last", 1024, 3)],
-    "global_avg_pool2d": [GlobalAvgPool2d("it")],
-    "group_norm": [GroupNorm("it", 2, 4)],
-    "layer_norm": [LayerNorm("it", (16, 16), 1e-3)],
-    "linear": [Linear("it", 16, 5)],
-    "log_softmax": [LogSoftmax("it")],
-    "matmul": [Relu("other"), Matmul("it", inputs=("first", "other"))],
-    "max": [Relu("other"), Max("it", (-3,))],
-    "mean": [Mean("it", (0, 2), True)],
-    "min": [Min("it", (3,), True)],
-    "max_pool2d": [MaxPool2d("it", (3, 2), (2, 2), (1, 0))],
-    "multiply": [Relu("other"), Multiply("it", inputs=("first", "other"))],
-    "prelu": [Prelu("it", 4)],
-    "reflection_pad2d": [ReflectionPad2d("it", (3, 1, 0, 15))],
-    "replication_pad2d": [ReplicationPad2d("it", (3, 1, 0, 20))],
-    "reshape": [Reshape("it", (8, -1, 4))],
-    "softmax": [Softmax("it")],
-    "subtract": [Relu("other"), Subtract("it", inputs=("first", "other"))],
-    "sum": [Sum("it", (-1, 1))],
-    "transpose": [Transpose("it", 1, -1)],
-    "upsample_bilinear2d": [UpsampleBilinear2d("it", (2, 3))],
-    "upsample_nearest2d": [UpsampleNearest2d("it", (2, 3))],
-    "zero_pad2d": [ZeroPad2d("it", (3, 1, 0, 2))],
-}
+    "flatten": [Flatten("it"), Linear("last", 1024, 3)], "layer_norm": [LayerNorm("it", (16, 16), 1e-3)]}
+#: One network for each operation
+CASES: dict[str, list[Operation]] = {
+    kind: [*filter(None, [OTHER.get(kind)]), *FITTING.get(kind, [cases[0].node])]
+    for kind, cases in OPERATION_CASES.items()}
 
 #: Mistakes by operation: what is computed in its place, from its inputs and parameters
 Mistake = Callable[[Any, list[torch.Tensor], dict[str, torch.Tensor]], torch.Tensor]

@@ -19,8 +19,9 @@ from bridge import DeviceArray
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.library import extension
 from bridge.engine.network.network import OUTPUT
-from bridge.gradcheck.operations import OPERATIONS, Settings
+from bridge.gradcheck.operations import CHECKS
 from bridge.gradcheck.results import Verdict
+from bridge.gradcheck.settings import Settings
 from bridge.identities.self_checks import self_checks
 from bridge.validate import __main__ as validate
 from bridge.validate.cross_check import differences
@@ -231,11 +232,12 @@ def test_the_input_stays_alive(cuda: str) -> None:
     assert live() == start
 
 
-@pytest.mark.parametrize("name", few(OPERATIONS, "layer.conv2d".__eq__))
+@pytest.mark.parametrize("name", few(CHECKS, 12))
 def test_gradients_are_right(cuda: str, name: str) -> None:
     """By finite differences, every operation."""
-    for report in OPERATIONS[name].check(Settings("float64", cuda, 1, points=6, directions=1)):
-        assert report.verdict is Verdict.RIGHT, report.title
+    for dtype in ("float64", "float32"):
+        for report in CHECKS[name].run(Settings(dtype, cuda, 1, points=3, directions=1)):
+            assert report.verdict is Verdict.RIGHT, str(report)
 
 
 @pytest.mark.deep

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: MIT
+"""Small cases of every operation and loss, at points where they are differentiable; the tests step through them, too.
+
+All sizes of a case differ where they may, so that no permutation survives. Numbers are drawn away from what has no
+derivative, further than any step: from the kinks of a function, and from each other where the largest is sought.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bridge.operations import OPERATIONS
+from bridge.operations.arithmetic import Add, Divide, Multiply, Prelu, Subtract
+from bridge.operations.joins import Concat, Flatten
+from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
+from bridge.operations.operation import Operation, Shape
+from bridge.operations.pointwise import Clip, Dropout, Dropout2d, Elu, LeakyRelu, Pointwise, Softplus
+from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
+from bridge.operations.rearrangement import Reshape, Transpose
+from bridge.operations.reductions import Amax, Amin, Max, Mean, Min, Sum
+from bridge.operations.resizing import (
+    AdaptiveAvgPool2d,
+    ReflectionPad2d,
+    ReplicationPad2d,
+    UpsampleBilinear2d,
+    UpsampleNearest2d,
+    ZeroPad2d,
+)
+from bridge.operations.softmax import LogSoftmax, Softmax
+
+Array = np.ndarray
+Draw = Callable[[np.random.Generator, Shape], Array]
+
+#: How far from a kink numbers stay: two steps of float32 are less, of numbers up to 4
+APART = 2.0**-4
+
+
+def normal(rng: np.random.Generator, shape: Shape) -> Array:
+    """Draw numbers of both signs."""
+    return rng.standard_normal(shape)
+
+
+def positive(rng: np.random.Generator, shape: Shape) -> Array:
+    """Draw numbers from 1/2 to 2."""
+    return rng.uniform(0.5, 2.0, shape)
+
+
+def distinct(rng: np.random.Generator, shape: Shape) -> Array:
+    """Draw numbers no two of which are nearer than twice `APART`, in any order."""
+    size = int(np.prod(shape))
+    return (rng.permutation(size) - size / 2).reshape(shape) * (2 * APART)
+
+
+def apart_from(*kinks: float) -> Draw:
+    """Return how to draw numbers that are none of these, nor near one.
+
+    >>> numbers = apart_from(0.0)(np.random.default_rng(0), (1000,))
+    >>> bool(np.abs(numbers).min() >= APART)
+    True
+    """
+    def draw(rng: np.random.Generator, shape: Shape) -> Array:
+        x = rng.uniform(-2.0, 2.0, shape)
+        for kink in kinks:
+            distance = np.abs(x - kink)
+            x = np.where(distance < APART, kink + np.where(x < kink, -1, 1) * (2 * APART - distance), x)
+        return x
+
+    return draw
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation with the shapes of its inputs.
+
+    Attributes
+    ----------
+    node : with no hyperparameter as it is by default, where there is a choice; its name is "it"
+    shapes : of the inputs
+    draw : the numbers of all of them
+    about : what makes it another than the first case of its operation, in words
+    """
+
+    node: Operation
+    shapes: tuple[Shape, ...]
+    draw: Draw = normal
+    about: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return the operation's type, and what is special about this case.
+
+        >>> CASES["add"][1].title
+        'add, broadcast'
+        """
+        return ", ".join(filter(None, (self.node.kind, self.about)))
+
+
+IMAGE = (2, 4, 5, 6)
+#: Where many numbers go into one, and a bound of float32 is soon wider than what a step changes
+FEW = (2, 4, 3, 2)
+BOTH = ("first", "other")
+#: Inputs of two operands: of one shape, and such that either is broadcast, along the batch, too
+ALIKE, BROADCAST = ((2, 3, 4, 5), (2, 3, 4, 5)), ((1, 3, 4, 1), (2, 3, 1, 5))
+
+
+def _pointwise(kind: str, one: type[Operation]) -> Case:
+    draws = dict.fromkeys(("log", "log10", "log2", "sqrt"), positive) | dict.fromkeys(("abs", "relu"), apart_from(0.0))
+    return Case(one("it"), (IMAGE,), draws.get(kind, normal))
+
+
+def _arithmetic(one: type[Operation], draw: Draw = normal) -> tuple[Case, ...]:
+    return (Case(one("it", inputs=BOTH), ALIKE, draw), Case(one("it", inputs=BOTH), BROADCAST, draw, "broadcast"))
+
+
+#: Of every operation, by its type in an exchange file; the first is the one of the tests
+CASES: dict[str, tuple[Case, ...]] = {
+    **{kind: (_pointwise(kind, one),) for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
+    "adaptive_avg_pool2d": (Case(AdaptiveAvgPool2d("it", (5, 7)), ((2, 3, 8, 6),)),),
+    "add": _arithmetic(Add),
+    "amax": (Case(Amax("it", (1, -1), True), ((2, 3, 4, 2),), distinct),),
+    "amin": (Case(Amin("it", (2,)), ((2, 3, 4, 2),), distinct),
+             Case(Amin("it", (0, 3), True), ((2, 3, 4, 2),), distinct, "keepdim")),
+    "avg_pool2d": (Case(AvgPool2d("it", (3, 2), (2, 2), (1, 0)), ((2, 3, 6, 7),)),),
+    "batch_norm2d": (
+        Case(BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True), (FEW,)),
+        Case(BatchNorm2d("it", 4, 0.01, track_running_stats=True, training=False), (FEW,), about="after training")),
+    "clip": (Case(Clip("it", -0.3, 0.7), (IMAGE,), apart_from(-0.3, 0.7)),),
+    "concat": (Case(Concat("it", inputs=BOTH), ((2, 3, 4, 5), (2, 1, 4, 5))),),
+    "conv2d": (Case(Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2), ((2, 4, 7, 6),)),
+               Case(Conv2d("it", 4, 5, (3, 2), padding=(1, 1), bias=False), (IMAGE,), about="no bias")),
+    "conv_transpose2d": (
+        Case(ConvTranspose2d("it", 4, 6, (3, 2), (2, 3), (1, 0), (1, 2), (1, 2), 2), ((2, 4, 3, 5),)),
+        Case(ConvTranspose2d("it", 4, 5, (3, 2), bias=False), ((2, 4, 3, 5),), about="no bias")),
+    "divide": _arithmetic(Divide, positive),
+    "dropout": (Case(Dropout("it", 0.4), (IMAGE,)),),
+    "dropout2d": (Case(Dropout2d("it", 0.4), (IMAGE,)),),
+    "elu": (Case(Elu("it", 0.7), (IMAGE,), apart_from(0.0)),),
+    "flatten": (Case(Flatten("it"), (IMAGE,)),),
+    "global_avg_pool2d": (Case(GlobalAvgPool2d("it"), (IMAGE,)),),
+    "group_norm": (Case(GroupNorm("it", 2, 4), (FEW,)),
+                   Case(GroupNorm("it", 2, 4, 0.01, False), (FEW,), about="no parameters")),
+    "layer_norm": (Case(LayerNorm("it", (3, 2), 1e-3), (FEW,)),
+                   Case(LayerNorm("it", (5,), bias=False), ((4, 3, 5),), about="no bias"),
+                   Case(LayerNorm("it", (5,), elementwise_affine=False), ((4, 5),), about="no parameters")),
+    "leaky_relu": (Case(LeakyRelu("it", 0.2), (IMAGE,), apart_from(0.0)),),
+    "linear": (Case(Linear("it", 16, 5), ((3, 16),)),
+               Case(Linear("it", 6, 5, bias=False), (IMAGE,), about="rows of images, no bias")),
+    "log_softmax": (Case(LogSoftmax("it"), (IMAGE,)),),
+    "matmul": (Case(Matmul("it", inputs=BOTH), ((2, 3, 4, 5), (2, 3, 5, 6))),),
+    "max": (Case(Max("it", (-3,)), ((2, 3, 4, 2),), distinct),
+            Case(Max("it", (2,), True), ((2, 3, 4, 2),), distinct, "keepdim")),
+    "max_pool2d": (Case(MaxPool2d("it", (3, 2), (2, 2), (1, 0)), ((1, 2, 6, 4),), distinct),),
+    "mean": (Case(Mean("it", (0, 2), True), (IMAGE,)),),
+    "min": (Case(Min("it", (3,), True), ((2, 3, 4, 2),), distinct),),
+    "multiply": _arithmetic(Multiply),
+    "prelu": (Case(Prelu("it", 4), (IMAGE,), apart_from(0.0)),),
+    "reflection_pad2d": (Case(ReflectionPad2d("it", (3, 1, 0, 15)), ((1, 2, 16, 5),)),),
+    "replication_pad2d": (Case(ReplicationPad2d("it", (3, 1, 0, 20)), ((2, 3, 4, 5),)),),
+    "reshape": (Case(Reshape("it", (8, -1, 4)), ((2, 4, 6, 8),)),),
+    "softmax": (Case(Softmax("it"), (IMAGE,)),),
+    "softplus": (Case(Softplus("it", 2.0, 2.0), (IMAGE,), apart_from(1.0)),),
+    "subtract": _arithmetic(Subtract),
+    "sum": (Case(Sum("it", (-1, 1)), (IMAGE,)), Case(Sum("it", (0, 2), True), (IMAGE,), about="keepdim")),
+    "transpose": (Case(Transpose("it", 1, -1), (IMAGE,)),),
+    "upsample_bilinear2d": (
+        Case(UpsampleBilinear2d("it", (2, 3)), ((2, 3, 4, 5),)),
+        Case(UpsampleBilinear2d("it", (2, 3), True), ((2, 3, 4, 5),), about="align_corners")),
+    "upsample_nearest2d": (Case(UpsampleNearest2d("it", (2, 3)), ((2, 3, 4, 5),)),),
+    "zero_pad2d": (Case(ZeroPad2d("it", (3, 1, 0, 2)), ((2, 3, 4, 5),)),),
+}
+
+
+def _losses(kind: str, *settings: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts of a loss with all settings that go together, of each of which there is none or one."""
+    return tuple(" ".join(filter(None, (kind, *some))) for some in itertools.product(*settings))
+
+
+#: Of every loss its texts, with settings that float32 has and has not. The cross entropy is of 4 classes
+LOSS_CASES: dict[str, tuple[str, ...]] = {
+    "bce": ("bce",),
+    "bce_with_logits": _losses("bce_with_logits", ("", "pos_weight=2.3", "pos_weight=0")),
+    "cross_entropy": _losses(
+        "cross_entropy", ("", "weight=1,2.3,0,4"),
+        ("", "class_indices=1", "class_indices=1 ignore_index=2", "class_indices=1 ignore_index=9"),
+        ("", "label_smoothing=0.1", "label_smoothing=1")),
+    "huber": _losses("huber", ("", "delta=0.7")),
+    "l1": ("l1",),
+    "mse": ("mse",),
+    "smooth_l1": _losses("smooth_l1", ("", "beta=0.3", "beta=0")),
+}
+
+
+#: So few elements that the bound of their sum, in float32, is far below what one of them changes
+LOSS_SHAPE = (1, 4, 1, 3)
+
+
+def draw_loss(text: str, rng: np.random.Generator, shape: Shape) -> tuple[Array, Array]:
+    """Return an output and a target of a loss: probabilities, one class of each pixel, or numbers whose differences are
+    no kinks.
+    """
+    kind, _, setting = text.partition(" ")
+    if kind == "bce":
+        return rng.uniform(0.1, 0.9, shape), rng.uniform(0.0, 1.0, shape)
+    if "class_indices" in setting:
+        # Every class, and a pixel that has none
+        pixels = (shape[0], *shape[2:])
+        target = np.moveaxis(np.eye(shape[1])[rng.permutation(np.arange(np.prod(pixels)) % shape[1])].reshape(
+            *pixels, shape[1]), -1, 1)
+        target[0, :, 0, 0] = 0
+        return normal(rng, shape), np.ascontiguousarray(target)
+    if kind in ("l1", "smooth_l1", "huber"):
+        width = float(setting.partition("=")[2] or 1)
+        target = normal(rng, shape)
+        return target + apart_from(0.0, width, -width)(rng, shape), target
+    return normal(rng, shape), rng.uniform(0.0, 1.0, shape)
