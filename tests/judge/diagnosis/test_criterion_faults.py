@@ -11,8 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bridge.gradcheck.cases import LOSS_CASES
+from bridge.judge.diagnosis.wrong_operations.losses import wrong_losses
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
+from bridge.operations.losses import loss_from
 from bridge.validate.self_test.edits import plant
 from bridge.validate.self_test.graph_candidate import replaced, train_graph
 from reference.export import export
@@ -156,3 +159,78 @@ def test_a_wrong_loss_is_named(with_settings: dict[str, Path], tmp_path: Path, l
     for name in ("loss", f"grads/{'1' if loss == 'bce' else '2'}/output"):
         found = [(one.kinds[0].key, one.detail) for one in findings[name].explanations]
         assert ("activation", said) in found, (name, findings[name])
+
+
+def of_bias(bias: float) -> Callable[[], nn.Module]:
+    """Probabilities that are all small: exp(bias) and thereabouts."""
+    def made() -> nn.Module:
+        module = probabilities()
+        nn.init.constant_(module[0].bias, bias)
+        return module
+    return made
+
+
+def sloped(value: Loss, slope: Loss) -> Loss:
+    """A mean with a derivative of its own."""
+    def both(y: Tensor, t: Tensor) -> Tensor:
+        along = (slope(y, t).detach() * y).mean()
+        return value(y, t).detach() + along - along.detach()
+    return both
+
+
+def of_logits(y: Tensor, t: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(y, t, pos_weight=torch.tensor(3.0))
+
+
+def of_probabilities(y: Tensor, t: Tensor) -> Tensor:
+    """The derivative of the binary cross entropy."""
+    return (y - t) / (y * (1 - y))
+
+
+LIMIT = "a divisor y*(1 - y) that is not limited to 1e-12"
+#: The right loss, the network and its precision, the wrong loss, how loss and gradient are named, if they are wrong.
+#: A probability below exp(-100) is one of float64; one below 1e-12 is of float32, too
+ONE_PLACE: list[tuple[str, Callable[[], nn.Module], str, Loss, str, str]] = [
+    (BETA, network, "float32", lambda y, t: torch.where((y - t).abs() < 0.25, 2 * (y - t) ** 2, (y - t).abs()).mean(),
+     "0.5*beta is not subtracted", ""),
+    ("bce", of_bias(-150.0), "float64", lambda y, t: -(t * y.log() + (1 - t) * (1 - y).log()).mean(),
+     "logarithms that are not limited to -100", LIMIT),
+    ("bce", of_bias(-30.0), "float32", sloped(functional.binary_cross_entropy, of_probabilities), "", LIMIT),
+    ("bce", probabilities, "float32", sloped(functional.binary_cross_entropy, torch.sub),
+     "", "the derivative y - t, which is that of logits"),
+    (LOGITS, probabilities, "float32", functional.binary_cross_entropy, *["outputs are taken for probabilities"] * 2),
+    (LOGITS, network, "float32", sloped(of_logits, lambda y, t: of_probabilities(y.sigmoid(), t)),
+     "", "the derivative is that of probabilities"),
+]
+
+
+@pytest.mark.parametrize(("loss", "model", "precision", "wrong", "of_loss", "of_gradient"), ONE_PLACE,
+                         ids=[of_loss or of_gradient for *_, of_loss, of_gradient in ONE_PLACE])
+def test_a_loss_that_is_wrong_in_one_place_is_named(
+    tmp_path: Path, loss: str, model: Callable[[], nn.Module], precision: str, wrong: Loss, of_loss: str,
+    of_gradient: str,
+) -> None:
+    """A formula that is right elsewhere, or a derivative of another loss."""
+    fixture = export(tmp_path / "fixture.h5", ExportSettings(
+        model=model, loss=loss, batch=3, height=10, width=12, steps=1, lr=0.01, precision=precision, threads=1)).path
+    right = train_graph(fixture, tmp_path / "right.h5", dtype=precision)
+    assert judge(fixture, right).verdict.outcome is Outcome.ROUNDING
+    result = train_graph(fixture, tmp_path / "result.h5", replaced(loss=lambda self, y, t: wrong(y, t)),
+                         dtype=precision)
+    verdict = judge(fixture, result).verdict
+    assert verdict.outcome is Outcome.BUG and verdict.diagnosis is not None
+    last = "2" if model is network else "1"
+    expected = {name: said for name, said in (("loss", of_loss), (f"grads/{last}/output", of_gradient)) if said}
+    found = {one.name: [(why.kinds[0].key, why.detail) for why in one.explanations]
+             for one in verdict.diagnosis.findings}
+    assert found.keys() == expected.keys()
+    assert all(("activation", said) in found[name] for name, said in expected.items()), found
+
+
+def test_every_hypothesis_of_a_loss_is_planted() -> None:
+    """By these tests; of the other loss in its place, and of numbers that are added, one of each is enough."""
+    planted = {said for *_, said in WRONG} | {said for *_, of_loss, of_gradient in ONE_PLACE
+                                              for said in (of_loss, of_gradient)}
+    yielded = {said for texts in LOSS_CASES.values() for text in texts for said, _ in wrong_losses(loss_from(text))}
+    assert {"log(y + 0.0001) in the place of log(y)", "mse in its place", "l1 in its place"} <= planted
+    assert {said for said in yielded if not said.startswith("log(y + ")} <= planted
