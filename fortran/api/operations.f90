@@ -102,7 +102,11 @@ contains
       if (.not. allocated(error)) call open_device(device, backend, error)
       if (.not. allocated(error)) call criterion%compute(backend, tensor_at(output, dtype, extent), &
          & tensor_at(target, dtype, extent), int(rank), tensor_at(gradient, dtype, extent), loss, error)
-      if (allocated(backend)) call criterion%release(backend)
+      if (allocated(backend)) then
+         call criterion%release(backend)
+         ! The total of a loss, which backends keep from loss to loss
+         call backend%close()
+      end if
       call hand_over(error, ierr, errmsg)
    end subroutine loss_pass
 

@@ -19,10 +19,12 @@ from bridge import DeviceArray
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.library import extension
 from bridge.engine.network.network import OUTPUT
+from bridge.engine.network.passes import loss_pass
 from bridge.gradcheck.operations import CHECKS
 from bridge.gradcheck.results import Verdict
 from bridge.gradcheck.settings import Settings
 from bridge.identities.self_checks import self_checks
+from bridge.operations.losses import loss_from
 from bridge.validate import __main__ as validate
 from bridge.validate.cross_check import differences
 from tests.helpers.cases import Array, Judged, batch, check, three_layers, torch_step
@@ -229,6 +231,15 @@ def test_the_input_stays_alive(cuda: str) -> None:
     expected = host.backward()
     assert np.allclose(net.backward().numpy(), expected, atol=1e-5)
     del net
+    assert live() == start
+
+
+def test_single_losses_leave_nothing_on_the_device(cuda: str) -> None:
+    x, target = batch(X, "float32", 1), batch(X, "float32", 2)
+    loss_pass(loss_from("huber"), x, target, cuda)
+    start = live()
+    for text in ("mse", "huber", "cross_entropy"):
+        loss_pass(loss_from(text), x, target, cuda)
     assert live() == start
 
 
