@@ -162,16 +162,9 @@ def fit_target(target: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
     Averaged over pixels where the size differs; channel j is the target's channel j mod c. An output (n, k) is one of a
     single pixel.
-
-    Raises
-    ------
-    InputError
-        If the output is neither images nor vectors.
     """
     if len(shape) == 2:
         return fit_target(target, (*shape, 1, 1)).reshape(shape)
-    if len(shape) != 4:
-        raise InputError(f"the model's output has the shape {shape}, expected (n, k, p, q) or (n, k)")
     if target.shape[2:] != shape[2:]:
         target = torch.nn.functional.adaptive_avg_pool2d(target, (shape[2], shape[3]))
     channels = torch.arange(shape[1]) % target.shape[1]
@@ -179,7 +172,15 @@ def fit_target(target: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def target_text(source: Source, given: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    """Return what the target is, for a source of shape `given` and an output of `shape`, both (n, c, h, w)."""
+    """Return what the target is, for a source of shape `given` and an output of `shape`, both (n, c, h, w).
+
+    Raises
+    ------
+    InputError
+        If the output is neither images nor vectors, or of another number of them.
+    """
+    if len(shape) not in (2, 4) or shape[0] != given[0]:
+        raise InputError(f"the model's output has the shape {shape}, expected ({given[0]}, k, p, q) or ({given[0]}, k)")
     text, shape = source.target, (*shape, 1, 1) if len(shape) == 2 else shape
     if given[2:] != shape[2:]:
         text += f", averaged to {shape[2]}x{shape[3]} pixels"

@@ -159,6 +159,23 @@ def test_what_is_refused() -> None:
         assert message in str(error.value)
 
 
+class _Smallest(nn.Module):
+    def __init__(self, dim: int, keepdim: bool) -> None:
+        super().__init__()
+        self.conv, self.dim, self.keepdim = nn.Conv2d(1, 4, 3), dim, keepdim
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x).amin(self.dim, self.keepdim)
+
+
+def test_outputs_that_no_target_fits_are_refused(tmp_path: Path) -> None:
+    for given, shape in (((2, False), r"\(2, 4, 8\)"), ((0, True), r"\(1, 4, 10, 8\)")):
+        settings = ExportSettings(height=12, width=10, steps=1, model=lambda given=given: _Smallest(*given))
+        with pytest.raises(InputError, match=rf"output has the shape {shape}, expected \(2, k, p, q\) or \(2, k\)"):
+            export(tmp_path / "fixture.h5", settings)
+        assert not (tmp_path / "fixture.h5").exists()
+
+
 def test_the_line_of_the_module_is_named() -> None:
     with pytest.raises(InputError, match=r"the model calls erf \(.*test_graph.py, line \d+: return torch.erf\(x\)\)"):
         trace(_Erf(), EXAMPLE)
