@@ -26,7 +26,7 @@ from bridge.judge.diagnosis.wrong_operations.pointwise import (
 from bridge.judge.diagnosis.wrong_operations.pooling import avg_pool, max_pool
 from bridge.judge.diagnosis.wrong_operations.products import conv_transpose, linear, matmul
 from bridge.judge.diagnosis.wrong_operations.rearrangement import reshape, transpose
-from bridge.judge.diagnosis.wrong_operations.reductions import extreme, total
+from bridge.judge.diagnosis.wrong_operations.reductions import extreme, of_channels, total
 from bridge.judge.diagnosis.wrong_operations.resizing import adaptive, padding, upsample
 from bridge.judge.diagnosis.wrong_operations.softmax import over_channels
 from bridge.operations import OPERATIONS
@@ -40,7 +40,7 @@ _WRONG: dict[str, Callable[[Any], Wrong]] = {
     "adaptive_avg_pool2d": adaptive, "dropout2d": dropout,
     "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm, "concat": concat,
     "conv_transpose2d": conv_transpose, "divide": divide, "dropout": dropout, "elu": elu, "flatten": flatten,
-    "group_norm": group_norm, "layer_norm": layer_norm, "leaky_relu": leaky_relu, "linear": linear,
+    "global_avg_pool2d": of_channels, "group_norm": group_norm, "layer_norm": layer_norm, "leaky_relu": leaky_relu, "linear": linear,
     "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool, "multiply": multiply, "prelu": prelu,
     "reflection_pad2d": padding, "replication_pad2d": padding, "reshape": reshape, "sigmoid": sigmoid, "silu": silu,
     "softmax": over_channels, "softplus": softplus, "subtract": subtract, "tanh": tanh, "transpose": transpose,

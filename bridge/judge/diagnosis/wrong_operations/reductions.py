@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
 from bridge.operations.operation import Gradients, Number, Operation
+from bridge.operations.pooling import GlobalAvgPool2d
 from bridge.operations.reductions import Amax, Amin, Extreme, Max, Mean, Min, Reduction, Sum
 
 
@@ -35,6 +36,12 @@ def total(node: Sum) -> Wrong:
             return summed.backward(dy / count(xs[0].shape), xs, w)
 
         yield "count", f"divided by {said}", changed(node, forward=forward, backward=backward)
+
+
+def of_channels(node: GlobalAvgPool2d) -> Wrong:
+    """Yield those of the mean that it is, and the largest number."""
+    yield from total(Mean(node.name, (2, 3), True, inputs=node.inputs))
+    yield "pooling", "the largest number of each channel", Amax(node.name, (2, 3), True, inputs=node.inputs)
 
 
 def extreme(node: Extreme) -> Wrong:
