@@ -360,7 +360,7 @@ class CrossEntropy(Loss):
         return np.array(self.weight or (1.0,) * shape[1]).reshape((-1, *(1,) * (len(shape) - 2)))
 
     def torch_forward(self, output: Any, target: Any) -> Any:
-        """Return ``torch.nn.functional.cross_entropy``, with `class_indices` of these."""
+        """Return ``torch.nn.functional.cross_entropy`` of probabilities, or of class indices."""
         from torch.nn import functional
 
         if self.class_indices:

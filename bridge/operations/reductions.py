@@ -137,7 +137,7 @@ class Max(Extreme):
         return [chosen.transpose(tuple(order.index(i) for i in range(len(order))))], {}
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """Return ``x.max(dim).values``, or of ``min``."""
+        """Return torch's function of that name along `dim`, the values alone."""
         return getattr(inputs[0], self.kind)(self.dim[0], self.keepdim).values
 
 

@@ -13,7 +13,6 @@ import torch
 from torch.nn import functional
 
 from bridge.common.errors import FileError
-from bridge.gradcheck.cases import CASES as OPERATION_CASES
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
@@ -28,7 +27,6 @@ from bridge.operations import (
     Conv2d,
     Dropout,
     Dropout2d,
-    Exp,
     Flatten,
     GlobalAvgPool2d,
     GroupNorm,
@@ -53,23 +51,8 @@ from bridge.operations import (
 from bridge.operations.graph import Graph
 from bridge.operations.losses import MeanSquaredError
 from bridge.operations.pointwise import Pointwise
-from reference.pointwise import ELEMENTARY
 from tests.helpers.graphs import judge_step, make_case, torch_step
-
-#: What every network begins with, so that gradients flow through the operation, which is the node "it"
-BEFORE = Conv2d("first", 2, 4, (3, 3), padding=(1, 1))
-#: What another operand is, or positive numbers
-OTHER = {"divide": Exp("other")} | dict.fromkeys(("add", "amin", "concat", "matmul", "max", "multiply", "subtract"),
-                                                 Relu("other")) | dict.fromkeys(ELEMENTARY, Sigmoid("other"))
-#: What fits images of 16 by 16, in place of the case of `bridge.gradcheck`
-FITTING: dict[str, list[Operation]] = {
-    # The output_padding of the width is more than a stride
-    "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), (1, 3), 2)],
-    "flatten": [Flatten("it"), Linear("last", 1024, 3)], "layer_norm": [LayerNorm("it", (16, 16), 1e-3)]}
-#: One network for each operation
-CASES: dict[str, list[Operation]] = {
-    kind: [*filter(None, [OTHER.get(kind)]), *FITTING.get(kind, [cases[0].node])]
-    for kind, cases in OPERATION_CASES.items()}
+from tests.helpers.operation_networks import NETWORKS, network
 
 #: Mistakes by operation: what is computed in its place, from its inputs and parameters
 Mistake = Callable[[Any, list[torch.Tensor], dict[str, torch.Tensor]], torch.Tensor]
@@ -198,17 +181,13 @@ def _even_max(it: MaxPool2d, x: torch.Tensor) -> torch.Tensor:
     return right.detach() + even - even.detach()
 
 
-def network(kind: str) -> Graph:
-    return Graph([BEFORE, *CASES[kind]])
-
-
 def test_every_operation_is_tried() -> None:
-    assert CASES.keys() == MISTAKES.keys() == OPERATIONS.keys()
-    for kind, nodes in CASES.items():
+    assert NETWORKS.keys() == MISTAKES.keys() == OPERATIONS.keys()
+    for kind, nodes in NETWORKS.items():
         assert any(type(node) is OPERATIONS[kind] for node in nodes)
 
 
-@pytest.mark.parametrize("kind", CASES)
+@pytest.mark.parametrize("kind", NETWORKS)
 def test_pytorch_is_right(kind: str) -> None:
     for precision in ("float32", "float64"):
         for mean in (True, False):
@@ -218,7 +197,7 @@ def test_pytorch_is_right(kind: str) -> None:
                 assert seen.local <= 1, (name, seen)
 
 
-@pytest.mark.parametrize("kind", CASES)
+@pytest.mark.parametrize("kind", NETWORKS)
 def test_a_mistake_is_far_outside(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the mistaken operation's tensors fail, and by more than ten times their bounds."""
     case = make_case(network(kind), (2, 2, 16, 16), np.random.default_rng(6))
@@ -340,7 +319,8 @@ def test_running_statistics() -> None:
     for precision in ("float32", "float64"):
         for training in (True, False):
             node = BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True, training=training)
-            case = make_case(Graph([BEFORE, node]), (2, 2, 16, 16), np.random.default_rng(5), precision)
+            graph = Graph([Conv2d("first", 2, 4, (3, 3), padding=(1, 1)), node])
+            case = make_case(graph, (2, 2, 16, 16), np.random.default_rng(5), precision)
             found = torch_step(case)
             assert ("state/it/running_var" in found) is training
             seen = judge_step(case, found)
@@ -353,7 +333,7 @@ def test_running_statistics() -> None:
 
 
 def test_shapes_are_torchs() -> None:
-    for kind in CASES:
+    for kind in NETWORKS:
         case = make_case(network(kind), (2, 2, 16, 16), np.random.default_rng(7))
         shapes = case.graph.shapes((2, 2, 16, 16))
         for name, tensor in torch_step(case).items():

@@ -40,11 +40,11 @@ _WRONG: dict[str, Callable[[Any], Wrong]] = {
     "adaptive_avg_pool2d": adaptive, "dropout2d": dropout,
     "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm, "concat": concat,
     "conv_transpose2d": conv_transpose, "divide": divide, "dropout": dropout, "elu": elu, "flatten": flatten,
-    "global_avg_pool2d": of_channels, "group_norm": group_norm, "layer_norm": layer_norm, "leaky_relu": leaky_relu, "linear": linear,
-    "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool, "multiply": multiply, "prelu": prelu,
-    "reflection_pad2d": padding, "replication_pad2d": padding, "reshape": reshape, "sigmoid": sigmoid, "silu": silu,
-    "softmax": over_channels, "softplus": softplus, "subtract": subtract, "tanh": tanh, "transpose": transpose,
-    "upsample_bilinear2d": upsample, "upsample_nearest2d": upsample, "zero_pad2d": padding,
+    "global_avg_pool2d": of_channels, "group_norm": group_norm, "layer_norm": layer_norm, "leaky_relu": leaky_relu,
+    "linear": linear, "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool, "multiply": multiply,
+    "prelu": prelu, "reflection_pad2d": padding, "replication_pad2d": padding, "reshape": reshape, "sigmoid": sigmoid,
+    "silu": silu, "softmax": over_channels, "softplus": softplus, "subtract": subtract, "tanh": tanh,
+    "transpose": transpose, "upsample_bilinear2d": upsample, "upsample_nearest2d": upsample, "zero_pad2d": padding,
 }
 
 

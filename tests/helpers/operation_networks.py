@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: MIT
+"""One network for each operation, which is the node "it" behind a convolution, so that gradients flow through it."""
+
+from __future__ import annotations
+
+from bridge.gradcheck.cases import CASES
+from bridge.operations import Conv2d, ConvTranspose2d, Exp, Flatten, LayerNorm, Linear, Mean, Operation, Relu, Sigmoid
+from bridge.operations.graph import Graph
+from reference.pointwise import ELEMENTARY
+
+#: What another operand is, or positive numbers
+OTHER = {"divide": Exp("other")} | dict.fromkeys(("add", "amin", "concat", "matmul", "max", "multiply", "subtract"),
+                                                 Relu("other")) | dict.fromkeys(ELEMENTARY, Sigmoid("other"))
+#: What fits images of 16 by 16, in place of the case of `bridge.gradcheck`
+FITTING: dict[str, list[Operation]] = {
+    # The output_padding of the width is more than a stride
+    "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), (1, 3), 2)],
+    "flatten": [Flatten("it"), Linear("last", 1024, 3)], "layer_norm": [LayerNorm("it", (16, 16), 1e-3)]}
+#: What stands behind the convolution
+NETWORKS: dict[str, list[Operation]] = {
+    kind: [*filter(None, [OTHER.get(kind)]), *FITTING.get(kind, [cases[0].node])] for kind, cases in CASES.items()}
+#: What fixtures take in their place: outputs that are images or vectors, of as many samples as the input; what devices have
+FIXTURES: dict[str, list[Operation]] = {
+    "amin": [*NETWORKS["amin"], Flatten("last")], "max": [*NETWORKS["max"], Flatten("last")],
+    "conv_transpose2d": [CASES["conv_transpose2d"][0].node], "mean": [Mean("it", (2,), True)]}
+
+
+def network(kind: str, channels: int = 2, *, of_fixture: bool = False) -> Graph:
+    """Of an operation, for images (n, channels, 16, 16)."""
+    nodes = FIXTURES.get(kind, NETWORKS[kind]) if of_fixture else NETWORKS[kind]
+    return Graph([Conv2d("first", channels, 4, (3, 3), padding=(1, 1)), *nodes])
