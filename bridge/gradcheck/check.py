@@ -135,7 +135,8 @@ def _check_input(functional: Functional, number: int, name: str, steps: Array, g
     bad = max(int(np.count_nonzero(~np.isfinite(g))) for g in gradients)
     if bad:
         return InputReport(name, x.shape, x.dtype.name, eps, linear, (), bad)
-    sigma = functional.noise(number, steps, rng)
+    # With a bound it is not asked for, but by what is to be linear
+    sigma = np.zeros(functional.y.size) if functional.bound and not linear else functional.noise(number, steps, rng)
     if linear and not functional.is_linear(number, steps * rng.choice([-1.0, 1.0], x.shape), sigma):
         raise ArgumentError(f"linear: forward is not linear in {name}")
     probe = partial(_shortened, functional, number, gradients=gradients, sigma=sigma, own=own,

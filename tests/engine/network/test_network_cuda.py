@@ -243,12 +243,11 @@ def test_single_losses_leave_nothing_on_the_device(cuda: str) -> None:
     assert live() == start
 
 
-@pytest.mark.parametrize("name", few(CHECKS, 6))
+@pytest.mark.parametrize("name", few(("bridge.conv2d", "network"), 1))
 def test_gradients_are_right(cuda: str, name: str) -> None:
-    """By finite differences, every operation."""
-    for dtype in ("float64", "float32"):
-        for report in CHECKS[name].run(Settings(dtype, cuda, 1, points=12, directions=1)):
-            assert report.verdict is Verdict.RIGHT, str(report)
+    """By finite differences; operations and losses are tried in tests/operations/test_registry.py."""
+    for report in CHECKS[name].run(Settings("float64", cuda, 1, points=6, directions=1)):
+        assert report.verdict is Verdict.RIGHT, str(report)
 
 
 @pytest.mark.deep
