@@ -175,7 +175,7 @@ def _print(console: Console, groups: Groups, conclusion: Text) -> None:
         beside = [t for report in reports for t in report.oracle.values()]
         table.add_row(Text(f"{name} {dtype}"), *_cells(inputs, beside, verdict), style=style)
         if alone or style:
-            for title, cells in _rows(reports):
+            for title, cells in _rows(reports, titled=len(reports) > 1):
                 table.add_row(Text(f"  {title}"), *cells, style=style)
             warnings += [f"{report.title}: {warning}" for report in reports for warning in report.warnings]
     console.print(table)
@@ -183,9 +183,9 @@ def _print(console: Console, groups: Groups, conclusion: Text) -> None:
         console.print(Text(warning, style="yellow"))
 
 
-def _rows(reports: list[GradcheckReport]) -> list[tuple[str, tuple[str, ...]]]:
+def _rows(reports: list[GradcheckReport], titled: bool = True) -> list[tuple[str, tuple[str, ...]]]:
     """Each gradient with its cells."""
-    return [(f"{report.title}: {one.name}",
+    return [(f"{report.title}: {one.name}" if titled else one.name,
              _cells([one], [t for name, t in report.oracle.items() if name == one.name], one.verdict))
             for report in reports for one in report.inputs]
 
