@@ -23,6 +23,9 @@ module cnn_operations_loops_table
       procedure(batch_norm_backward_), pointer, nopass :: batch_norm_backward => null()
       procedure(row_norm_), pointer, nopass :: row_norm => null()
       procedure(row_norm_backward_), pointer, nopass :: row_norm_backward => null()
+      procedure(spline_), pointer, nopass :: spline => null()
+      procedure(spline_backward_), pointer, nopass :: spline_backward => null()
+      procedure(spline_gradients_), pointer, nopass :: spline_gradients => null()
       procedure(resample_), pointer, nopass :: resample => null(), resample_backward => null()
       procedure(pair_loss_), pointer, nopass :: pair_loss => null()
       procedure(transpose_), pointer, nopass :: transpose => null()
@@ -275,6 +278,76 @@ module cnn_operations_loops_table
          !> Gradient with respect to x, is overwritten
          type(tensor_type), intent(in) :: dx
       end subroutine row_norm_backward_
+
+      subroutine spline_(x, coefficient, scale_base, scale_spline, form, low, high, y)
+         import :: dp, tensor_type
+         implicit none
+         !> Rows of features
+         type(tensor_type), intent(in) :: x
+         !> (spline, feature, output)
+         type(tensor_type), intent(in) :: coefficient
+         !> (feature, output)
+         type(tensor_type), intent(in) :: scale_base
+         !> (feature, output), or empty: all 1
+         type(tensor_type), intent(in) :: scale_spline
+         !> Degree, intervals
+         integer, intent(in) :: form(2)
+         !> Where the first interval begins
+         real(dp), intent(in) :: low
+         !> Where the last one ends
+         real(dp), intent(in) :: high
+         !> Rows of outputs, is overwritten
+         type(tensor_type), intent(in) :: y
+      end subroutine spline_
+
+      subroutine spline_backward_(x, coefficient, scale_base, scale_spline, dy, form, low, high, dx)
+         import :: dp, tensor_type
+         implicit none
+         !> Rows of features
+         type(tensor_type), intent(in) :: x
+         !> (spline, feature, output)
+         type(tensor_type), intent(in) :: coefficient
+         !> (feature, output)
+         type(tensor_type), intent(in) :: scale_base
+         !> (feature, output), or empty: all 1
+         type(tensor_type), intent(in) :: scale_spline
+         !> Gradient with respect to the output
+         type(tensor_type), intent(in) :: dy
+         !> Degree, intervals
+         integer, intent(in) :: form(2)
+         !> Where the first interval begins
+         real(dp), intent(in) :: low
+         !> Where the last one ends
+         real(dp), intent(in) :: high
+         !> As x, is overwritten
+         type(tensor_type), intent(in) :: dx
+      end subroutine spline_backward_
+
+      subroutine spline_gradients_(x, coefficient, scale_spline, dy, form, low, high, dscale_spline, dscale_base, &
+            & dcoefficient)
+         import :: dp, tensor_type
+         implicit none
+         !> Rows of features
+         type(tensor_type), intent(in) :: x
+         !> (spline, feature, output)
+         type(tensor_type), intent(in) :: coefficient
+         !> (feature, output), or empty: all 1
+         type(tensor_type), intent(in) :: scale_spline
+         !> Gradient with respect to the output
+         type(tensor_type), intent(in) :: dy
+         !> Degree, intervals
+         integer, intent(in) :: form(2)
+         !> Where the first interval begins
+         real(dp), intent(in) :: low
+         !> Where the last one ends
+         real(dp), intent(in) :: high
+         !> As scale_spline, is overwritten
+         type(tensor_type), intent(in) :: dscale_spline
+         !> (feature, output), is overwritten
+         type(tensor_type), intent(in) :: dscale_base
+         !> As the coefficients, is overwritten
+         type(tensor_type), intent(in) :: dcoefficient
+      end subroutine spline_gradients_
 
       subroutine resample_(from, rule, amounts, to)
          import :: tensor_type

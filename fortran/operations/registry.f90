@@ -21,6 +21,7 @@ module cnn_operations_registry
    use cnn_operations_resizing, only : &
       & adaptive_avg_pool2d_type, pad2d_type, reflected, replicated, upsample2d_type, zeros
    use cnn_operations_softmax, only : softmax_type
+   use cnn_operations_spline, only : spline_type
    implicit none
    private
 
@@ -133,6 +134,8 @@ contains
        case ("softplus")
          allocate (operation, source=function_type(number=f_softplus, &
             & settings=[character(len=16) :: "beta", "threshold"], values=[1.0_dp, 20.0_dp]))
+       case ("spline")
+         allocate (spline_type :: operation)
        case ("sqrt")
          allocate (operation, source=function_of_output_type(number=f_sqrt))
        case ("subtract")

@@ -22,6 +22,7 @@ from bridge.operations.hyperparameters import fields
 from bridge.operations.hyperparameters import numbers as hyperparameters
 from bridge.operations.losses import CrossEntropy
 from bridge.operations.pointwise import Pointwise
+from reference.spline import Spline
 from tests import ROOT
 from tests.helpers.cuda.kernel_memory import KINDS, Memory, special
 from tests.helpers.loops import looped
@@ -584,6 +585,46 @@ def test_rows_are_normalised_as_torchs(kernels: HostKernels, kind: str, form: tu
                 assert parameter.grad is not None
                 found = partial.sum(axis=1).reshape(groups, columns)
                 np.testing.assert_allclose(found, parameter.grad, rtol=0, atol=1e-12)
+    memory.check()
+
+
+@looped("scaled", [0, 1])
+@looped("order", [2, 3, 4, 5])
+@looped("kind", KINDS)
+def test_splines_are_the_references(kernels: HostKernels, kind: str, order: int, scaled: int) -> None:
+    """Output and all gradients, at the ends of the grid and beyond all knots, too."""
+    memory, wp, (features, outputs, grid, rows) = Memory(), KINDS[kind], (3, 4, 5, 37)
+    layer = Spline(features, outputs, grid, order, -0.75, 1.75, bool(scaled)).double()
+    given = {name: memory.put(numbers(kind, tuple(one.shape), i)) for i, (name, one) in enumerate(
+        layer.named_parameters())}
+    layer.load_state_dict({name: torch.from_numpy(one.astype(float)) for name, one in given.items()})
+    values = 1.5*numbers(kind, (rows, features), 5)
+    values[:4] = [[-0.75], [1.75], [-30], [30]]
+    x, dy = memory.put(values), memory.put(numbers(kind, (rows, outputs), 6))
+    z = wide(x)
+    right = layer(z)
+    right.backward(torch.from_numpy(dy.astype(float)))
+    settings, ends = i8(features, outputs, order, grid), np.array([layer.low, layer.high])
+    factors = [given.get(name) for name in ("coefficient", "scale_base", "scale_spline")]
+    y, dx = memory.out(dy.shape, wp), memory.out(x.shape, wp)
+    kernels.launch(f"cnn_spline_{kind}", 2, np.int64(y.size), x, *factors, y, *settings, np.int64(scaled), *ends)
+    kernels.launch(f"cnn_spline_backward_{kind}", 2, np.int64(dx.size), x, *factors, dy, dx, *settings,
+                   np.int64(scaled), *ends)
+    # The SiLU is rounded in the tensors' own precision, and in float64 torch's sums are rounded as ours are
+    assert ulps(y, right, 8.0) <= (2 if kind == "f32" else 8)
+    assert z.grad is not None and ulps(dx, z.grad, 4.0) <= (2 if kind == "f32" else 16)
+    functions, pairs = grid + order, features*outputs
+    found = {name: memory.out(one.shape, wp) for name, one in given.items()}
+    for parts in (1, 4):
+        partial = memory.out((pairs*(functions + 1), parts), np.float64)
+        kernels.launch(f"cnn_spline_sums_{kind}", 2, np.int64(partial.size), x, dy, partial, np.int64(parts), *settings,
+                       np.int64(rows), *ends)
+        sums = memory.put(partial.sum(axis=1))
+        kernels.launch(f"cnn_spline_gradients_{kind}", 1, np.int64(pairs), factors[0] if scaled else None, factors[2],
+                       sums, found.get("scale_spline"), found["scale_base"], found["coefficient"],
+                       *i8(functions, scaled))
+        for name, one in layer.named_parameters():
+            assert one.grad is not None and ulps(found[name], one.grad, 4.0) <= (2 if kind == "f32" else 16)
     memory.check()
 
 

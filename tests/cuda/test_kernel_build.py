@@ -113,6 +113,10 @@ MORE_REGISTERS = {
     "cnn_direct": 128,
     # The same and a sum of each channel: one block, whose threads need not wait for each other
     "cnn_direct_masked": 255,
+    # Six B-splines in float64, beside the sizes and addresses
+    "cnn_spline": 80, "cnn_spline_backward": 80,
+    # The same, with the quotients that say which sum it is: two blocks fit
+    "cnn_spline_sums": 96,
 }
 #: Kernels that may put registers into memory, and how many bytes of a thread: at the ends of their loops, not inside
 SPILLED = {"cnn_direct_16": 128, "cnn_direct_filter": 128, "cnn_direct_masked_16": 64}

@@ -38,7 +38,7 @@ module cnn_cuda_device_kernels
       & "max_pool_backward", "moments", "norm_products", "normalize", "normalize_backward", "pair_loss", &
       & "pointwise", "pointwise_backward", "resample", "resample_backward", "row_normalize", &
       & "row_normalize_backward", "row_sums", "softmax", &
-      & "softmax_backward", "statistics"]
+      & "softmax_backward", "spline", "spline_backward", "spline_gradients", "spline_sums", "statistics"]
    !> Kernels for tensors with channels last, of float32, float16 and bfloat16; their C names end in _f32, _f16, _bf16
    character(len=*), parameter :: stored_names(3) = [character(len=22) :: &
       & "cnn_relu_backward_nhwc", "cnn_channel_sums", "cnn_transpose"]

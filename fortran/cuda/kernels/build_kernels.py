@@ -39,7 +39,7 @@ TYPED = ("mse", "relu_backward", "relu_backward_bias", "bias_gradient", "narrow"
          "extreme", "extreme_backward", "gather", "matmul", "max_pool", "max_pool_backward", "moments",
          "norm_products", "normalize", "normalize_backward", "pair_loss", "pointwise", "pointwise_backward",
          "resample", "resample_backward", "row_normalize", "row_normalize_backward", "row_sums", "softmax",
-         "softmax_backward", "statistics")
+         "softmax_backward", "spline", "spline_backward", "spline_gradients", "spline_sums", "statistics")
 STORED = ("relu_backward_nhwc", "channel_sums", "transpose")
 ENTRIES = frozenset(
     [f"cnn_{name}_{kind}" for name in TYPED for kind in ("f32", "f64")]

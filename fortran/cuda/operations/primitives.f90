@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> The primitives of fortran/operations on a CUDA device, by our kernels. Most are a kernel of the same name, which goes
-!> through the elements of the last tensor; the others are below, and in cnn_cuda_operations_normalization.
+!> through the elements of the last tensor; the others are below, and in cnn_cuda_operations_normalization, _row_norms
+!> and _spline.
 module cnn_cuda_operations_primitives
    use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr
    use cnn_core_error, only : error_type
@@ -10,6 +11,7 @@ module cnn_cuda_operations_primitives
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_normalization, only : batch_norm, batch_norm_backward
    use cnn_cuda_operations_row_norms, only : row_norm, row_norm_backward
+   use cnn_cuda_operations_spline, only : spline_gradients
    use cnn_cuda_operations_sums, only : most_rows, reserve_sums, sums_to_gradient
    implicit none
    private
@@ -79,6 +81,11 @@ contains
             call launch(device, name, n/extent(axis), t, [product(int(extent(:axis - 1), i8)), &
                & int([extent(axis), integers(2)], i8)], reals, error)
          end associate
+       case ("spline", "spline_backward")
+         call launch(device, name, n, t, [int([t(1)%extent(1), t(size(t) - merge(0, 1, name == "spline"))%extent(1), &
+            & integers], i8), merge(1_i8, 0_i8, t(4)%is_allocated())], reals, error)
+       case ("spline_gradients")
+         call spline_gradients(device, t, integers, reals, error)
        case ("spread")
          call launch(device, "gather", n, t, [int(t(2)%extent(:3), i8), strides_in(t(1), t(2))], reals, error)
        case ("sum_to")

@@ -546,6 +546,59 @@ static int direct_filter(const struct launch *l, struct range *r)
    return n;
 }
 
+// Elements of coefficients, from where the arguments (features, outputs, order, grid) are
+static int64_t coefficients_of(const union value *form)
+{
+   return form[0].i > 0 && form[1].i > 0 && form[2].i >= 2 && form[2].i <= 5 && form[3].i > 0
+      ? form[0].i * form[1].i * (form[2].i + form[3].i) : 0;
+}
+
+// (n, x, coefficient, scale_base, scale_spline, y, features, outputs, order, grid, scaled, low, high), or with dy and dx for y
+static int spline(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0, last = l->kernel->arguments[6] == 'p' ? 6 : 5;
+   const union value *form = v + last + 1;
+   int64_t row = form[last == 5].i, rows = row > 0 ? v[0].i / row : 0, all = coefficients_of(form);
+   if (v[0].i < 1 || all < 1 || v[0].i % row || !flat(l)) return refuse(l, "no whole rows, or a grid that is not flat");
+   put(r, &n, v[1].p, rows * form[0].i, value_bytes(l), false);
+   put(r, &n, v[2].p, all, value_bytes(l), false);
+   put(r, &n, v[3].p, form[0].i * form[1].i, value_bytes(l), false);
+   if (form[4].i) put(r, &n, v[4].p, form[0].i * form[1].i, value_bytes(l), false);
+   if (last == 6) put(r, &n, v[5].p, rows * form[1].i, value_bytes(l), false);
+   put(r, &n, v[last].p, v[0].i, value_bytes(l), true);
+   return n;
+}
+
+// (n, x, dy, partial, parts, features, outputs, order, grid, rows, low, high)
+static int spline_sums(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t all = coefficients_of(v + 5), pairs = v[5].i * v[6].i, rows = v[9].i;
+   if (all < 1 || rows < 1 || v[4].i < 1 || v[0].i != v[4].i * (all + pairs) || !flat(l))
+      return refuse(l, "not as many sums as functions, or a grid that is not flat");
+   put(r, &n, v[1].p, rows * v[5].i, value_bytes(l), false);
+   put(r, &n, v[2].p, rows * v[6].i, value_bytes(l), false);
+   put(r, &n, v[3].p, v[0].i, 8, true);
+   return n;
+}
+
+// (n, coefficient, scale_spline, sums, dscale_spline, dscale_base, dcoefficient, functions, scaled)
+static int spline_gradients(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   if (v[0].i < 1 || v[7].i < 1 || !flat(l)) return refuse(l, "no size, or a grid that is not flat");
+   if (v[8].i) put(r, &n, v[1].p, v[0].i * v[7].i, value_bytes(l), false);
+   if (v[8].i) put(r, &n, v[2].p, v[0].i, value_bytes(l), false);
+   put(r, &n, v[3].p, v[0].i * (v[7].i + 1), 8, false);
+   if (v[8].i) put(r, &n, v[4].p, v[0].i, value_bytes(l), true);
+   put(r, &n, v[5].p, v[0].i, value_bytes(l), true);
+   put(r, &n, v[6].p, v[0].i * v[7].i, value_bytes(l), true);
+   return n;
+}
+
 #define BOTH(name, arguments, ranges) {"cnn_" name "_f32", arguments, ranges}, {"cnn_" name "_f64", arguments, ranges}
 
 static const struct kernel kernels[] = {
@@ -617,6 +670,10 @@ static const struct kernel kernels[] = {
    BOTH("row_sums", "ippppppiiiiii", row_sums),
    BOTH("softmax", "ippiii", softmax),
    BOTH("softmax_backward", "ipppiii", softmax),
+   BOTH("spline", "ipppppiiiiidd", spline),
+   BOTH("spline_backward", "ippppppiiiiidd", spline),
+   BOTH("spline_gradients", "ippppppii", spline_gradients),
+   BOTH("spline_sums", "ipppiiiiiidd", spline_sums),
    BOTH("statistics", "ippppppiiddd", statistics),
 };
 
