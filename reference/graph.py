@@ -24,6 +24,7 @@ from torch.nn import functional
 from reference import pointwise
 from reference.chain import NAME, Layers, check_parameters, padding_of
 from reference.errors import InputError, one_line
+from reference.spline import Spline
 
 INPUT = "input"
 TORCH = Path(torch.__file__).parent
@@ -360,6 +361,12 @@ def _linear(_: str, layer: Any) -> tuple[str, Hyperparameters]:
                       "bias": int(layer.bias is not None)}
 
 
+def _spline(_: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "spline", {"in_features": layer.in_features, "out_features": layer.out_features, "grid": layer.grid,
+                      "order": layer.order, "low": float(layer.low), "high": float(layer.high),
+                      "scale_spline": int(layer.scale_spline is not None)}
+
+
 def _pooling(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
     def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
         _only(name, layer, ceil_mode=False, return_indices=False, dilation=1, divisor_override=None)
@@ -499,6 +506,7 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.PReLU: lambda _, layer: ("prelu", {"num_parameters": layer.num_parameters}),
     Concat: lambda *_: ("concat", {}),
     Matmul: lambda *_: ("matmul", {}),
+    Spline: _spline,
     nn.Dropout: _dropout,
     nn.Dropout2d: _dropout,
     MaskedDropout: _dropout,

@@ -118,6 +118,18 @@ def _prelu(node: Any, x: list[Array], given: Given) -> Array:
     return found
 
 
+def _spline(node: Any, x: list[Array], given: Given) -> Array:
+    place = (x[0][..., None] - node.low) / node.step - jnp.arange(-node.order, node.grid + node.order)
+    values = ((place >= 0) & (place < 1)).astype(jnp.float32)
+    for q in range(1, node.order + 1):
+        place = place[..., :-1]
+        values = (place * values[..., :-1] + (q + 1 - place) * values[..., 1:]) / q
+    factors = given["coefficient"]
+    if "scale_spline" in given:
+        factors = factors * given["scale_spline"][..., None]
+    return jax.nn.silu(x[0]) @ given["scale_base"].T + jnp.einsum("...ik,oik->...o", values, factors)
+
+
 FORMULAS: dict[str, Formula] = {
     **{kind: _pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
     **dict.fromkeys(("amax", "amin", "mean", "sum"), lambda node, x, given: getattr(jnp, node.kind)(
@@ -154,6 +166,7 @@ FORMULAS: dict[str, Formula] = {
     "replication_pad2d": partial(_padded, mode="edge"),
     "reshape": lambda node, x, given: x[0].reshape((x[0].shape[0], *node.shape)),
     "softmax": lambda node, x, given: jax.nn.softmax(x[0], 1),
+    "spline": _spline,
     "softplus": lambda node, x, given: jax.nn.softplus(node.beta * x[0]) / node.beta,
     "transpose": lambda node, x, given: x[0].swapaxes(node.dim0, node.dim1),
     "upsample_bilinear2d": _upsample_bilinear2d,

@@ -32,6 +32,7 @@ from bridge.operations.resizing import (
     ZeroPad2d,
 )
 from bridge.operations.softmax import LogSoftmax, Softmax
+from bridge.operations.spline import Spline
 
 Array = np.ndarray
 Draw = Callable[[np.random.Generator, Shape], Array]
@@ -163,6 +164,8 @@ CASES: dict[str, tuple[Case, ...]] = {
     "replication_pad2d": (Case(ReplicationPad2d("it", (3, 1, 0, 20)), ((2, 3, 4, 5),)),),
     "reshape": (Case(Reshape("it", (8, -1, 4)), ((2, 4, 6, 8),)),),
     "softmax": (Case(Softmax("it"), (IMAGE,)),),
+    "spline": (Case(Spline("it", 16, 5, 6, 2, -0.8, 1.0), ((3, 16),)),
+               Case(Spline("it", 6, 3, 4, 3, -2.0, 2.0, scale_spline=False), (IMAGE,), about="degree 3, no scale")),
     "softplus": (Case(Softplus("it", 2.0, 2.0), (IMAGE,), apart_from(1.0)),),
     "subtract": _arithmetic(Subtract),
     "sum": (Case(Sum("it", (-1, 1)), (IMAGE,)), Case(Sum("it", (0, 2), True), (IMAGE,), about="keepdim")),

@@ -41,11 +41,12 @@ from bridge.operations.resizing import (
     ZeroPad2d,
 )
 from bridge.operations.softmax import LogSoftmax, Softmax
+from bridge.operations.spline import Spline
 
 OPERATIONS: dict[str, type[Operation]] = {one.kind: one for one in (
     Abs, AdaptiveAvgPool2d, Add, Amax, Amin, AvgPool2d, BatchNorm2d, Clip, Concat, Conv2d, ConvTranspose2d, Divide,
     Dropout, Dropout2d, Elu, Exp, Flatten, Gelu, GeluTanh, GlobalAvgPool2d, GroupNorm, LayerNorm, LeakyRelu, Linear,
     Log, Log10, Log2, LogSoftmax, Matmul, Max, MaxPool2d, Mean, Min, Mish, Multiply, Prelu, ReflectionPad2d, Relu,
-    ReplicationPad2d, Reshape, Sigmoid, Silu, Softmax, Softplus, Sqrt, Subtract, Sum, Tanh, Transpose,
-    UpsampleBilinear2d, UpsampleNearest2d, ZeroPad2d,
+    ReplicationPad2d, Reshape, Sigmoid, Silu, Softmax, Softplus, Spline, Sqrt, Subtract, Sum, Tanh,
+    Transpose, UpsampleBilinear2d, UpsampleNearest2d, ZeroPad2d,
 )}

@@ -26,6 +26,7 @@ from tests.helpers.torch_graphs import (
     Evaluated,
     Everything,
     Gated,
+    Kan,
     Mlp,
     Normalised,
     Pooled,
@@ -45,7 +46,7 @@ NETWORKS: dict[type[nn.Module], dict[str, object]] = {
     Mlp: {"height": 12, "loss": "l1"}, Everything: {}, Resized: {"loss": "huber delta=0.3"}, Evaluated: {}, Dropped: {},
     Segmenter: {"loss": "cross_entropy class_indices=1 ignore_index=0 label_smoothing=0.1"},
     Activations: {"loss": "bce_with_logits pos_weight=2.5"}, Gated: {}, Normalised: {}, Attention: {}, Reduced: {},
-    Pooled: {}}
+    Pooled: {}, Kan: {}}
 
 
 def rows() -> nn.Module:

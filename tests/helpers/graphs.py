@@ -46,6 +46,7 @@ from bridge.operations import (
     Reshape,
     Sigmoid,
     Softmax,
+    Spline,
     Subtract,
     Sum,
     Transpose,
@@ -194,6 +195,8 @@ def _random_node(rng: np.random.Generator, name: str, shapes: dict[str, tuple[in
                              Transpose(name, int(rng.integers(1, len(shape))), -1, **takes),
                              (Sum, Mean, Amax, Amin, Max, Min)[int(rng.integers(6))](
                                  name, (int(rng.integers(1, len(shape))),), bool(rng.integers(2)), **takes),
+                             Spline(name, shape[-1], int(rng.integers(1, 9)), int(rng.integers(1, 7)),
+                                    int(rng.integers(2, 6)), -1.5, 1.0, bool(rng.integers(2)), **takes),
                              Linear(name, shape[-1], int(rng.integers(1, 9)), **takes)]
     if len(shape) != 4:
         return flat[int(rng.integers(len(flat)))]

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from reference import pointwise
+from reference.spline import Spline
 
 
 class Unet(nn.Module):
@@ -272,3 +273,13 @@ class Whole(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         images = [part(x).mean((2, 3)) for part in self.of_images]
         return self.last(torch.cat([*images, *(part(x) for part in self.of_numbers)], 1))
+
+
+class Kan(nn.Sequential):
+    """Two KAN layers over the columns of images of 10: of degree 2 with scales, and of degree 3 without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Spline(10, 6, grid=4, order=2, low=-2, high=2)
+        self.last = Spline(6, 6, scale_spline=False)
+        nn.init.normal_(self.first.scale_spline)

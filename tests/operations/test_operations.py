@@ -126,6 +126,17 @@ MISTAKES: dict[str, list[Mistake]] = {
                           lambda it, x, p: functional.pad(x[0], it.padding)],
     "reshape": [lambda it, x, p: x[0].mT.reshape(2, *it.shape), lambda it, x, p: it.torch_forward([x[0].flip(1)], p)],
     "softmax": [lambda it, x, p: x[0].softmax(3), lambda it, x, p: x[0].exp() / x[0].exp().sum(1, True).detach()],
+    "spline": [
+        # Knots, degree, base, gradients of the input, scales
+        lambda it, x, p: replace(it, low=it.low + it.step, high=it.high + it.step).torch_forward(x, p),
+        lambda it, x, p: replace(it, order=3, grid=it.grid - 1).torch_forward(x, p),
+        lambda it, x, p: it.torch_forward(x, {**p, "scale_base": 0 * p["scale_base"]}),
+        lambda it, x, p: it.torch_forward([x[0].detach()], p) + 0 * x[0].sum(),
+        lambda it, x, p: it.torch_forward([x[0].detach()], p) + functional.linear(
+            functional.silu(x[0]) - functional.silu(x[0]).detach(), p["scale_base"].detach()),
+        lambda it, x, p: it.torch_forward(x, {**p, "scale_spline": torch.ones_like(p["scale_spline"])}),
+        lambda it, x, p: it.torch_forward(x, {**p, "scale_spline": p["scale_spline"].detach()}),
+        lambda it, x, p: it.torch_forward(x, {**p, "coefficient": p["coefficient"].roll(1, 2)})],
     "subtract": [lambda it, x, p: x[1] - x[0], lambda it, x, p: x[0] - x[1].detach()],
     "sum": [lambda it, x, p: x[0].mean(it.dim), lambda it, x, p: x[0].sum((1, 2)),
             lambda it, x, p: x[0][:, :, :, 1:].sum(it.dim) + x[0][:, :, :, 0].detach().sum(1)],
@@ -219,7 +230,8 @@ def test_a_mistake_is_far_outside(kind: str, monkeypatch: pytest.MonkeyPatch) ->
         assert max(failing.values(), default=0) > 10, (mistake.__code__.co_firstlineno, failing)
         # What "it" computes: its output, its parameters' gradients, and the gradients of what it takes
         assert set(failing) <= {"forward/it", "state/it/running_mean", "state/it/running_var", "grads/it/weight",
-                                "grads/it/bias", "grads/first/output", "grads/other/output"}, failing
+                                "grads/it/bias", "grads/it/coefficient", "grads/it/scale_base", "grads/it/scale_spline",
+                                "grads/first/output", "grads/other/output"}, failing
 
 
 def test_a_batch_norm_may_be_multiplied_out() -> None:
@@ -362,6 +374,7 @@ def test_no_graph(nodes: list[Operation], message: str) -> None:
 @pytest.mark.parametrize(("nodes", "message"), [
     ([Conv2d("a", 3, 4, (3, 3))], "layer a: input (2, 2, 8, 6) has 2 channels, expected 3"),
     ([Linear("a", 5, 4)], "layer a (linear): input (2, 2, 8, 6), expected 5 features in its last axis"),
+    ([Spline("a", 5, 4)], "layer a (spline): input (2, 2, 8, 6), expected 5 features in its last axis"),
     ([MaxPool2d("a", (9, 9), (1, 1))],
      "layer a (max_pool2d): input (2, 2, 8, 6), expected an image of the kernel's size (9, 9) or more"),
     ([AvgPool2d("a", (2, 2), (1, 1), (2, 0))],

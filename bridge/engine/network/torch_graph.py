@@ -16,6 +16,7 @@ from bridge.operations import OPERATIONS, Operation
 from bridge.operations.hyperparameters import described
 from bridge.operations.pointwise import Pointwise
 from bridge.operations.products import ConvTranspose2d, Linear
+from bridge.operations.spline import Spline
 
 if TYPE_CHECKING:
     from torch import nn
@@ -85,7 +86,7 @@ def _shape_for(model: Model) -> Shape:
 
 def _shapes(model: Model) -> Iterator[Shape]:
     """For the layer that takes the input first, and for a linear one behind a flatten."""
-    features = next((one.in_features for one in model.layers if isinstance(one, Linear)), 1)
+    features = next((one.in_features for one in model.layers if isinstance(one, (Linear, Spline))), 1)
     channels = next((one.in_channels for one in model.layers if isinstance(one, (Conv2d, ConvTranspose2d))), 1)
     if not any(isinstance(one, (Conv2d, ConvTranspose2d)) for one in model.layers):
         yield 2, features
@@ -154,6 +155,12 @@ def _batch_norm(a: Any) -> nn.Module:
     return made
 
 
+def _spline(a: Spline) -> nn.Module:
+    from reference.spline import Spline as Layer
+
+    return Layer(a.in_features, a.out_features, a.grid, a.order, a.low, a.high, a.scale_spline)
+
+
 def _pointwise(a: Pointwise) -> nn.Module:
     from reference.pointwise import LAYERS
 
@@ -181,6 +188,7 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "reflection_pad2d": lambda a: _nn().ReflectionPad2d(a.padding),
     "replication_pad2d": lambda a: _nn().ReplicationPad2d(a.padding),
     "softmax": lambda a: _nn().Softmax(1),
+    "spline": _spline,
     "upsample_bilinear2d": lambda a: _nn().Upsample(scale_factor=a.scale_factor, mode="bilinear",
                                                     align_corners=a.align_corners),
     "upsample_nearest2d": lambda a: _nn().Upsample(scale_factor=a.scale_factor),

@@ -112,6 +112,16 @@ class Bounded:
         """Return the negative, which is exact."""
         return Bounded(-self.value, self.error, self.arithmetic)
 
+    def __abs__(self) -> Bounded:
+        """Return the absolute value, which is exact."""
+        return Bounded(np.abs(self.value), self.error, self.arithmetic)
+
+    def clipped(self, low: float, high: float) -> Bounded:
+        """Return what is beyond two numbers as these, which are rounded; no error is larger than their distance."""
+        rounded = np.maximum(*(self._operand(one).error for one in (low, high)))
+        error = np.minimum(self.error + rounded * ((self.value < low) | (self.value > high)), high - low + 2 * rounded)
+        return Bounded(np.clip(self.value, low, high), error, self.arithmetic)
+
     def concatenated(self, others: Sequence[Bounded], axis: int) -> Bounded:
         """Return this and others one behind the other along an axis."""
         all_of = [self, *others]
@@ -194,8 +204,15 @@ class Bounded:
         error = self._never_exact(value, carried * (1 + u) + u * np.abs(value))
         return Bounded(value, self.arithmetic.with_underflow(error, tiny) if tiny else error, self.arithmetic)
 
-    def or_as(self, other: Bounded) -> Bounded:
-        """Return the same number with the larger bound of two ways to compute it: a right program takes either."""
+    def or_as(self, other: Bounded | Callable[[], Bounded]) -> Bounded:
+        """Return the same number with the larger bound of two ways to compute it: a right program takes either.
+
+        A way that takes long is called only where there is a bound to be had.
+        """
+        if callable(other):
+            if not self.arithmetic.u:
+                return self
+            other = other()
         return Bounded(self.value, np.maximum(self.error, other.error), self.arithmetic)
 
     def _never_exact(self, value: Array, error: Array) -> Array:

@@ -28,7 +28,7 @@ NETWORKS: dict[str, tuple[type[nn.Module], tuple[int, ...]]] = {
         (nets.Resized, (2, 1, 8, 10)), (nets.Evaluated, (2, 1, 8, 10)), (nets.Dropped, (2, 1, 8, 10)),
         (nets.Activations, (2, 1, 8, 10)), (nets.Gated, (2, 1, 8, 10)),
         (nets.Normalised, (2, 1, 8, 10)), (nets.Attention, (2, 1, 8, 10)), (nets.Reduced, (2, 1, 8, 10)),
-        (nets.Pooled, (2, 1, 8, 10)))}
+        (nets.Pooled, (2, 1, 8, 10)), (nets.Kan, (2, 1, 8, 10)))}
 OPTIMIZERS: dict[str, tuple[Any, Any]] = {
     "sgd": (Sgd(0.05, momentum=0.9), lambda p: torch.optim.SGD(p, 0.05, momentum=0.9)),
     "adam": (Adam(0.01), lambda p: torch.optim.Adam(p, 0.01)),
