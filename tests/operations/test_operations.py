@@ -43,6 +43,7 @@ from bridge.operations import (
     Sigmoid,
     Silu,
     Softmax,
+    Spline,
     Sum,
     Tanh,
     Transpose,

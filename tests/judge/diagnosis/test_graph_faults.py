@@ -29,6 +29,7 @@ from bridge.judge.measure.outcome import Outcome
 from reference import pointwise
 from reference.export import export
 from reference.settings import ExportSettings
+from reference.spline import Spline
 from tests.helpers.torch_graphs import (
     Activations,
     Attention,
@@ -36,6 +37,7 @@ from tests.helpers.torch_graphs import (
     Evaluated,
     Everything,
     Gated,
+    Kan,
     Normalised,
     Pooled,
     Reduced,
@@ -406,11 +408,102 @@ def of_functions() -> list[tuple[str, Callable[[Tensors], Tensor], str]]:
     return found
 
 
+#: The layers of Kan
+SPLINES: dict[str, dict[str, Any]] = {
+    "first": {"in_features": 10, "out_features": 6, "grid": 4, "order": 2, "low": -2.0, "high": 2.0},
+    "last": {"in_features": 6, "out_features": 6, "scale_spline": False}}
+
+
+def spline(t: Tensors, name: str, b_splines: Callable[[Spline, Tensor], Tensor] = Spline.b_splines,
+           other: Tensors | None = None, **settings: float) -> Callable[[Tensor], Tensor]:
+    """What such a layer computes with other settings, other B-splines, or other parameters."""
+
+    def computed(x: Tensor) -> Tensor:
+        layer: Any = Spline(**SPLINES[name])
+        for part, _ in [*layer.named_parameters()]:
+            given = {**t, **(other or {})}[f"weights/{name}/{part}"]
+            setattr(layer, part, nn.Parameter(given, requires_grad=False))
+        for setting, value in settings.items():
+            setattr(layer, setting, value)
+        layer.b_splines = lambda x: b_splines(layer, x)
+        return layer(x)
+
+    return computed
+
+
+def stopped(layer: Spline, x: Tensor) -> Tensor:
+    """A recursion that ends one step too early has one B-spline more."""
+    h = (layer.high - layer.low) / layer.grid
+    other = Spline(1, 1, layer.grid + 2, layer.order - 1, layer.low - h, layer.high + h)
+    return other.b_splines(x)[..., :-1]
+
+
+def gone_on(layer: Spline, x: Tensor) -> Tensor:
+    """One step too many, on one knot more on each side."""
+    return Spline(1, 1, layer.grid, layer.order + 1, layer.low, layer.high).b_splines(x)[..., :-1]
+
+
+def edges(t: Tensors) -> Tensor:
+    """The gradients of all coefficients, as if there were no scales."""
+    values = Spline(**SPLINES["first"]).b_splines(t["input"])
+    return torch.einsum("nchi,nchjk->ijk", t["grads/first/output"], values)
+
+
+def bare(t: Tensors) -> Tensors:
+    return {"weights/first/scale_spline": torch.ones_like(t["weights/first/scale_spline"])}
+
+
+def exchanged(t: Tensors) -> Tensors:
+    one, other = "weights/first/scale_spline", "weights/first/scale_base"
+    return {one: t[other], other: t[one]}
+
+
+#: The same of KAN layers
+OF_SPLINES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
+    ("forward/first", lambda t: spline(t, "first", low=-3.0, high=1.0)(t["input"]), "the knots one interval lower"),
+    ("forward/last", lambda t: spline(t, "last", low=-0.6, high=1.4)(t["forward/first"]),
+     "the knots one interval higher"),
+    ("grads/first/output", lambda t: gradient(spline(t, "last", low=-0.6, high=1.4), t["grads/last/output"],
+                                              t["forward/first"]), "the knots one interval higher"),
+    ("forward/first", lambda t: spline(t, "first", order=3, grid=3)(t["input"]), "degree 3 on 3 intervals"),
+    ("forward/last", lambda t: spline(t, "last", order=2, grid=6)(t["forward/first"]), "degree 2 on 6 intervals"),
+    ("forward/last", lambda t: spline(t, "last", stopped)(t["forward/first"]),
+     "degree 2 on these knots, without the last B-spline"),
+    ("forward/first", lambda t: spline(t, "first", gone_on)(t["input"]),
+     "degree 3 on these knots, without the last B-spline"),
+    ("grads/first/output", lambda t: gradient(spline(t, "last", stopped), t["grads/last/output"], t["forward/first"]),
+     "degree 2 on these knots, without the last B-spline"),
+    ("forward/last", lambda t: t["forward/last"] - functional.silu(t["forward/first"]) @ t["weights/last/scale_base"].T,
+     "no SiLU beside the splines"),
+    ("forward/last", lambda t: t["forward/last"] + (t["forward/first"] - functional.silu(t["forward/first"]))
+     @ t["weights/last/scale_base"].T, "the features themselves beside the splines, not their SiLU"),
+    ("grads/first/output", lambda t: torch.zeros_like(t["grads/first/output"]), "the gradient of the input is zero"),
+    ("grads/input", lambda t: torch.zeros_like(t["grads/input"]), "the gradient of the input is zero"),
+    ("grads/first/output", lambda t: gradient(lambda x: functional.silu(x) @ t["weights/last/scale_base"].T,
+                                              t["grads/last/output"], t["forward/first"]),
+     "the gradient of the input through the SiLU alone"),
+    ("grads/input", lambda t: gradient(
+        lambda x: spline(t, "first")(x) - functional.silu(x) @ t["weights/first/scale_base"].T,
+        t["grads/first/output"], t["input"]), "the gradient of the input through the splines alone"),
+    ("forward/first", lambda t: spline(t, "first", other=bare(t))(t["input"]), "scale_spline is ignored"),
+    ("grads/input", lambda t: gradient(spline(t, "first", other=bare(t)), t["grads/first/output"], t["input"]),
+     "scale_spline is ignored"),
+    ("grads/first/coefficient", edges, "scale_spline is ignored"),
+    ("grads/first/scale_spline", lambda t: edges(t).sum(2), "the gradient of scale_spline without the coefficients"),
+    ("forward/first", lambda t: spline(t, "first", other=exchanged(t))(t["input"]),
+     "scale_base and scale_spline exchanged"),
+    ("forward/last", lambda t: spline(t, "last", other={
+        name: one.transpose(0, 1) for name, one in t.items() if name.startswith("weights/last")})(t["forward/first"]),
+     "coefficients and scales with the inputs before the outputs"),
+]
+
+
 def tensors(path: Path) -> Tensors:
     found: Tensors = {}
     with h5py.File(path) as file:
         file[STEP].visititems(lambda name, one: found.update(
             {name: torch.from_numpy(one[...])} if isinstance(one, h5py.Dataset) and one.shape else {}))
+        found["input"] = torch.from_numpy(file["batches/0/input"][...])
         for name, mask in file.get("steps/1/masks", {}).items():
             found[f"after/{name}"] = torch.from_numpy(mask[...])
     return found
@@ -438,6 +531,7 @@ def test_mistakes_of_operations_are_named(
     (Segmenter, 4, 5, OF_CLASSES), (Resized, 8, 10, OF_SIZES), (Evaluated, 8, 10, OF_STATE),
     (Dropped, 8, 10, OF_DROPOUT), (Gated, 8, 10, OF_ARITHMETIC), (Normalised, 8, 10, OF_ROWS),
     (Attention, 8, 8, OF_ORDER), (Reduced, 10, 10, OF_SUMS), (Pooled, 8, 10, OF_WINDOWS),
+    (Kan, 4, 10, OF_SPLINES),
     (Activations, 8, 10, of_functions()),
 ], ids=lambda one: getattr(one, "__name__", ""))
 def test_mistakes_of_further_operations_are_named(

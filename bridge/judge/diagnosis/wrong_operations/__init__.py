@@ -29,6 +29,7 @@ from bridge.judge.diagnosis.wrong_operations.rearrangement import reshape, trans
 from bridge.judge.diagnosis.wrong_operations.reductions import extreme, of_channels, total
 from bridge.judge.diagnosis.wrong_operations.resizing import adaptive, padding, upsample
 from bridge.judge.diagnosis.wrong_operations.softmax import over_channels
+from bridge.judge.diagnosis.wrong_operations.spline import spline
 from bridge.operations import OPERATIONS
 from bridge.operations.operation import Operation
 from bridge.operations.pointwise import Pointwise
@@ -43,8 +44,8 @@ _WRONG: dict[str, Callable[[Any], Wrong]] = {
     "global_avg_pool2d": of_channels, "group_norm": group_norm, "layer_norm": layer_norm, "leaky_relu": leaky_relu,
     "linear": linear, "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool, "multiply": multiply,
     "prelu": prelu, "reflection_pad2d": padding, "replication_pad2d": padding, "reshape": reshape, "sigmoid": sigmoid,
-    "silu": silu, "softmax": over_channels, "softplus": softplus, "subtract": subtract, "tanh": tanh,
-    "transpose": transpose, "upsample_bilinear2d": upsample, "upsample_nearest2d": upsample, "zero_pad2d": padding,
+    "silu": silu, "softmax": over_channels, "softplus": softplus, "spline": spline, "subtract": subtract,
+    "tanh": tanh, "transpose": transpose, "upsample_bilinear2d": upsample, "upsample_nearest2d": upsample, "zero_pad2d": padding,
 }
 
 
