@@ -6,7 +6,8 @@
 !> xavier   weights uniform up to sqrt(6/(fan_in + fan_out)), biases 0, for tanh and sigmoids
 !>
 !> fan_in is the number of products in an element of the output, fan_out that of elements that a number goes into.
-!> Weights of normalisations are 1, their biases 0, running means 0, running variances 1.
+!> Weights of normalisations are 1, their biases 0, running means 0, running variances 1. Of splines the coefficients
+!> and the scales of their bases are weights, each with its own fan_in, and all other scales are 1.
 !>
 !> Source.  K. He, X. Zhang, S. Ren and J. Sun, ICCV 2015, equation 10; X. Glorot and Y. Bengio, AISTATS 2010, equation
 !>          16; torch.nn.init.
@@ -45,9 +46,9 @@ contains
       do i = 1, network%layer_count()
          call network%view(i, layer)
          do j = 1, size(layer%parameters)
-            associate (shapes => layer%parameter_shapes)
+            associate (shapes => layer%parameter_shapes, weight => merge(j, 1, layer%kind == "spline"))
                call set_values(network%backend, layer%parameters(j)%value, drawn(shapes(j)%name, shapes(j)%shape, &
-                  & shapes(1)%shape, method, generator, index(layer%kind, "_norm") > 0), error)
+                  & shapes(weight)%shape, method, generator, index(layer%kind, "_norm") > 0), error)
             end associate
             if (allocated(error)) return
          end do
@@ -61,11 +62,11 @@ contains
 
    !> Values of a parameter
    function drawn(name, shape, weight, method, generator, normalises) result(values)
-      !> weight or bias
+      !> weight, bias, coefficient, scale_base or scale_spline
       character(len=*), intent(in) :: name
       !> Of the parameter
       type(shape_type), intent(in) :: shape
-      !> Of the layer's weight, which says fan_in and fan_out
+      !> Of the layer's weight, or its own, which says fan_in and fan_out
       type(shape_type), intent(in) :: weight
       !> torch, he or xavier
       character(len=*), intent(in) :: method
@@ -83,7 +84,9 @@ contains
       end associate
       if (normalises) then
          values = merge(1.0_dp, 0.0_dp, name == "weight")
-      else if (name /= "weight" .and. method /= "torch") then
+      else if (name == "scale_spline") then
+         values = 1.0_dp
+      else if (name == "bias" .and. method /= "torch") then
          values = 0.0_dp
       else if (method == "he") then
          do i = 1, size(values)

@@ -20,6 +20,7 @@ from reference.settings import ExportSettings
 from tests.helpers.cuda.children import environment
 from tests.helpers.real_networks import REAL, ImageClassifier, Resnet18, TwoLevelUnet
 from tests.helpers.tiers import few
+from tests.helpers.torch_graphs import Kan
 
 #: The rates let ten steps change the weights by several per cent, and no training diverges
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -63,6 +64,14 @@ def test_a_step_is_right(network: type[nn.Module], tmp_path: Path) -> None:
 def test_ten_steps_are_right(network: type[nn.Module], optimizer: str, device: str, tmp_path: Path) -> None:
     """On the device ``cuda`` by the software device."""
     assert_right(run(tmp_path, device, model=network, steps=10, **REAL[network], **OPTIMIZERS[optimizer]), 10)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_ten_steps_of_splines_are_right(optimizer: str, device: str, tmp_path: Path) -> None:
+    """A KAN of two layers, with targets of 6 columns for images of 10."""
+    settings: dict[str, Any] = {"height": 4, "width": 10, "batch": 3} | OPTIMIZERS[optimizer]
+    assert_right(run(tmp_path, device, model=Kan, steps=10, **settings), 10)
 
 
 @pytest.mark.deep

@@ -30,6 +30,7 @@ from tests.helpers.torch_graphs import (
     Evaluated,
     Everything,
     Gated,
+    Kan,
     Mlp,
     Normalised,
     Pooled,
@@ -106,7 +107,7 @@ def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path) 
             (Resnet, 12), (Unet, 12), (Mlp, 12), (Segmenter, 12), (Normalised, 8), (Resized, 8), (Attention, 8),
             (Reduced, 8)))]
     fixtures += [export(tmp_path / f"{network.__name__}.h5", ExportSettings(model=network, **SETTINGS)).path
-                 for network in (Evaluated, Dropped, Pooled, Activations, Gated)]
+                 for network in (Evaluated, Dropped, Pooled, Activations, Gated, Kan)]
     assert {kind for fixture in fixtures for kind in kinds(fixture)} == set(OPERATIONS)
     for fixture in fixtures:
         for precision in ("float32", "float64"):

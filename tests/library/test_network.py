@@ -178,6 +178,41 @@ def test_first_values(tmp_path: Path) -> None:
         assert other > deviation
 
 
+def test_first_values_of_splines(tmp_path: Path) -> None:
+    """Coefficients and scales of bases each by their own number of products, other scales 1."""
+    source = tmp_path / "first.f90"
+    source.write_text(FIRST_OF_SPLINES, encoding="utf-8")
+    rows = {line.split()[0]: [float(one) for one in line.split()[1:]] for line in printed(compiled(source, tmp_path))}
+    # Of 40 features 9 splines each, to 50 outputs
+    for name, coefficient, base in (
+            ("torch", (1 / 3 / 360) ** 0.5, (1 / 3 / 40) ** 0.5), ("he", (2 / 360) ** 0.5, (2 / 40) ** 0.5),
+            ("xavier", (2 / (360 + 450)) ** 0.5, (2 / 90) ** 0.5)):
+        assert rows[name][:2] == [pytest.approx(coefficient, rel=0.02), pytest.approx(base, rel=0.05)]
+        assert rows[name][2:] == [1, 1]
+
+
+FIRST_OF_SPLINES = """
+program first
+   use cnn
+   implicit none
+   character(len=6), parameter :: names(3) = [character(len=6) :: "torch", "he", "xavier"]
+   type(network_type) :: net
+   type(error_type), allocatable :: error
+   real(dp) :: coefficient(9, 40, 50), scale_base(40, 50), scale_spline(40, 50)
+   integer :: i
+   call net%add("s", layer("spline", "in_features=40 out_features=50 order=4"))
+   do i = 1, 3
+      call net%build(error, precision="float64", initialization=trim(names(i)), seed=int(i, i8))
+      call net%get("s.coefficient", coefficient, error)
+      call net%get("s.scale_base", scale_base, error)
+      call net%get("s.scale_spline", scale_spline, error)
+      print "(a, 4es24.16)", names(i), sqrt(sum(coefficient**2)/size(coefficient)), &
+         & sqrt(sum(scale_base**2)/size(scale_base)), minval(scale_spline), maxval(scale_spline)
+   end do
+end program first
+"""
+
+
 FIRST = """
 program first
    use cnn
@@ -215,6 +250,7 @@ def test_every_operation_can_be_a_layer(tmp_path: Path) -> None:
         "mean": "dim=2,3 keepdim=1", "amax": "dim=-1", "amin": "dim=1,2,3", "max": "dim=1", "min": "dim=-2 keepdim=1",
         "transpose": "dim0=1 dim1=-1",
         "upsample_bilinear2d": "scale_factor=2,2 align_corners=1",
+        "spline": "in_features=6 out_features=4 grid=3 order=2 low=-2",
         "upsample_nearest2d": "scale_factor=2,2", "zero_pad2d": "padding=1,0,0,1"}
     source = tmp_path / "layers.f90"
     calls = "\n".join(f'   call try("{kind}", "{settings.get(kind, "")}")' for kind in OPERATIONS)
