@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -168,6 +169,60 @@ def test_central_differences(order: int, scaled: bool) -> None:
     x = np.random.default_rng(order).uniform(-2, 2, (4, 3))
     report = gradcheck(functions.forward, functions.backward, functions.inputs(x), names=functions.names)
     assert report.verdict.label == "right", report
+
+
+def multiplied_out(node: Spline, x: Array) -> Array:
+    """By the place in the interval, in float32: polynomials by Horner's rule."""
+    one = x.dtype.type
+    place = (x - one(node.low)) / one(node.step)
+    interval = np.floor(place).astype(int)
+    w, found = place - interval, np.zeros((len(x), node.functions + 2 * node.order + 2), x.dtype)
+    pieces = [np.poly1d([1.0])]
+    for q in range(1, node.order + 1):
+        before, behind = [*pieces, np.poly1d([0.0])], [np.poly1d([0.0]), *pieces]
+        pieces = [(np.poly1d([1.0, m]) * before[m] + np.poly1d([-1.0, q + 1 - m]) * behind[m]) / q
+                  for m in range(q + 1)]
+    inside = (interval >= -node.order) & (interval < node.grid + node.order)
+    for m, piece in enumerate(pieces):
+        values = np.zeros_like(x)
+        for coefficient in piece.coef:
+            values = values * w + one(coefficient)
+        at = np.clip(interval - m + 2 * node.order, 0, found.shape[1] - 1)
+        found[np.arange(len(x)), at] = np.where(inside, values, 0)
+    return found[:, node.order : node.order + node.functions]
+
+
+def truncated_powers(node: Spline, x: Array) -> Array:
+    """Differences of powers of what is right of each knot, which cancel."""
+    one = x.dtype.type
+    z = ((x[:, None] - one(node.low)) / one(node.step) - np.arange(-node.order, node.grid, dtype=x.dtype)[None]).astype(
+        x.dtype)
+    found = np.zeros_like(z)
+    for j in range(node.order + 2):
+        found += one((-1) ** j * math.comb(node.order + 1, j)) * np.maximum(z - one(j), 0) ** node.order
+    return found / one(math.factorial(node.order))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_b_splines_may_be_found_in_any_way(order: int) -> None:
+    """Recursions over rounded knots and over intervals, and polynomials multiplied out are inside the bound, which is
+    some roundings wide; what is as far off as a hundred of them is outside, and truncated powers are."""
+    arithmetic, worst = Arithmetic(total_roundoff("float32")), {"knots": 0.0, "intervals": 0.0, "out": 0.0}
+    for grid, low, high in GRIDS:
+        node = Spline("it", 1, 1, grid, order, low, high, False)
+        x = places(order, grid, low, high)[:-4].astype(np.float32)
+        bound = node.values(Bounded(x[:, None], 0.0, arithmetic))[:, 0, :-1]
+        eye = {"coefficient": torch.eye(node.functions)[:, None], "scale_base": torch.zeros(node.functions, 1)}
+        found = {"knots": Layer(1, 1, grid, order, low, high).b_splines(torch.from_numpy(x)).numpy(),
+                 "intervals": node.torch_forward([torch.from_numpy(x[:, None])], eye).numpy(),
+                 "out": multiplied_out(node, x)}
+        for way, one in found.items():
+            worst[way] = max(worst[way], measure(one, bound.value, bound.error).t)
+        wrong = found["knots"] * np.float32(1 + 5e-5)
+        assert measure(wrong, bound.value, bound.error).t > 4
+        if order > 2 and grid > 3:
+            assert measure(truncated_powers(node, x), bound.value, bound.error).t > 2
+    assert all(0.02 < one <= 1 for one in worst.values()), worst
 
 
 def test_a_network_is_kept(tmp_path: Path) -> None:

@@ -269,7 +269,8 @@ _TABLE = (
         "activation",
         "another activation, loss or derivative",
         "the derivative of an activation, from its output y: y*(1 - y) of a sigmoid, 1 - y*y of a tanh; a dropout "
-        "divides what it keeps by 1 - p, in both passes; which loss it is, its settings, and what they are of",
+        "divides what it keeps by 1 - p, in both passes; which loss it is, its settings, and what they are of; the "
+        "knots of splines, which go on by the degree on each side",
     ),
     (
         "pooling",
