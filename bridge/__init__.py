@@ -15,6 +15,7 @@ from bridge.common.errors import ArgumentError, ArgumentTypeError, BridgeError, 
 from bridge.common.version import version
 from bridge.engine.arrays.device_array import DeviceArray
 from bridge.engine.network.functional import conv2d, conv2d_backward
+from bridge.engine.network.functional_spline import spline, spline_backward
 from bridge.engine.network.network import Network
 from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.exchange.optimizers import Adam, AdamW, Sgd
@@ -39,6 +40,8 @@ __all__ = [
     "conv2d",
     "conv2d_backward",
     "gradcheck",
+    "spline",
+    "spline_backward",
 ]
 
 __version__ = version()

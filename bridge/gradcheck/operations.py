@@ -17,6 +17,7 @@ import numpy as np
 from bridge.common.errors import ArgumentError
 from bridge.engine.arrays.transfer import with_numpy
 from bridge.engine.network.functional import conv2d, conv2d_backward
+from bridge.engine.network.functional_spline import spline, spline_backward
 from bridge.engine.network.network import Network
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d, Model, Relu
@@ -67,6 +68,31 @@ def _convolution(settings: Settings, x: tuple[int, ...], w: tuple[int, ...],
     words = ", ".join(f"{key} {value}" for key, value in given.items())
     return gradcheck(forward, backward, inputs, names=names, linear=True, title=f"bridge.conv2d, {words}",
                      **settings.counts)
+
+
+#: Degrees of splines, with scales and without, and whether what is checked is a row or several
+SPLINES: tuple[tuple[int, bool, tuple[int, ...]], ...] = (
+    (2, True, (1, 3)), (3, False, (6, 3)), (4, True, (2, 4, 3)), (5, True, (2, 2, 3, 3)))
+
+
+def check_spline(settings: Settings) -> list[GradcheckReport]:
+    """Check the KAN layer: input, coefficients and scales; inputs beyond the grid, and beyond all knots, too."""
+    return [_spline(settings, order, scaled, shape) for order, scaled, shape in SPLINES]
+
+
+def _spline(settings: Settings, order: int, scaled: bool, shape: tuple[int, ...]) -> GradcheckReport:
+    given: dict[str, Any] = {"order": order, "low": -0.75, "high": 1.25}
+
+    def forward(*inputs: Array) -> Array:
+        return with_numpy(spline, settings.device)(*inputs, **given)
+
+    def backward(dy: Array, *inputs: Array) -> tuple[Array | None, ...]:
+        return with_numpy(spline_backward, settings.device)(dy, *inputs, **given)[: len(inputs)]
+
+    names = ["input", "coefficient", "scale_base", "scale_spline"][: 3 + scaled]
+    shapes = [shape, (4, 3, 6 + order), (4, 3), (4, 3)]
+    inputs = [settings.random(name, one) for name, one in zip(names, shapes, strict=False)]
+    return gradcheck(forward, backward, inputs, names=names, title=f"bridge.spline, order {order}", **settings.counts)
 
 
 def check_step(settings: Settings) -> list[GradcheckReport]:
@@ -122,5 +148,6 @@ CHECKS: dict[str, Check] = {
     **{kind: _of_operation(kind) for kind in CASES},
     **{kind: _of_loss(kind) for kind in LOSS_CASES},
     "bridge.conv2d": Check("input, weight, bias of the function: stride, padding, dilation, groups", check_conv2d),
+    "bridge.spline": Check("input, coefficient, scale_base, scale_spline of the function: degrees 2 to 5", check_spline),
     "network": Check("forward, loss and backward of three convolutions: input, all parameters", check_step),
 }

@@ -45,7 +45,8 @@ _WRONG: dict[str, Callable[[Any], Wrong]] = {
     "linear": linear, "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool, "multiply": multiply,
     "prelu": prelu, "reflection_pad2d": padding, "replication_pad2d": padding, "reshape": reshape, "sigmoid": sigmoid,
     "silu": silu, "softmax": over_channels, "softplus": softplus, "spline": spline, "subtract": subtract,
-    "tanh": tanh, "transpose": transpose, "upsample_bilinear2d": upsample, "upsample_nearest2d": upsample, "zero_pad2d": padding,
+    "tanh": tanh, "transpose": transpose, "upsample_bilinear2d": upsample, "upsample_nearest2d": upsample,
+    "zero_pad2d": padding,
 }
 
 
