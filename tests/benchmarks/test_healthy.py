@@ -28,6 +28,7 @@ from tests.helpers.torch_graphs import (
     Attention,
     Everything,
     Gated,
+    Kan,
     Normalised,
     Pooled,
     Reduced,
@@ -119,7 +120,7 @@ def test_jax_has_every_operation(tmp_path: Path) -> None:
     fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
     for network, height, width in (
             (Everything, 8, 10), (Activations, 8, 10), (Gated, 8, 10), (Normalised, 8, 10), (Attention, 8, 8),
-            (Reduced, 10, 10), (Pooled, 8, 10)):
+            (Reduced, 10, 10), (Pooled, 8, 10), (Kan, 4, 10)):
         fixture.unlink(missing_ok=True)
         export(fixture, ExportSettings(model=network, height=height, width=width, batch=3, steps=2))
         verdict = judge(fixture, train_graph(fixture, result, JaxGraph), diagnosing=False).verdict
