@@ -37,6 +37,7 @@ from tests.helpers.real_networks import (
     Resnet18,
     TwoLevelUnet,
 )
+from tests.helpers.torch_graphs import Kan
 
 pytestmark = pytest.mark.deep
 
@@ -60,6 +61,7 @@ SETTINGS: dict[Callable[[], nn.Module], dict[str, Any]] = {
     Perceptron: REAL[Perceptron] | {
         "optimizer": "adamw", "lr": 2.0**-8, "weight_decay": 0.25, "betas": (0.5, 0.75),
         "schedule": "StepLR(step_size=1, gamma=0.5)"},
+    Kan: {"height": 4, "width": 10, "batch": 3, "lr": 2.0**-6, "momentum": 0.9},
 }
 
 
@@ -212,6 +214,34 @@ def between(x: Tensor) -> Tensor:
     return x
 
 
+def splines(name: str, **change: Callable[[Any], Any]) -> Wrong:
+    """A KAN layer with other settings."""
+    return layer(name, lambda self, node, xs, w: GraphOperations.forward(
+        self, replace(node, **{setting: to(node) for setting, to in change.items()}), xs, w))
+
+
+def factors(name: str, change: Callable[[Given], Given]) -> Wrong:
+    """A KAN layer with other factors."""
+    return layer(name, lambda self, node, xs, w: GraphOperations.forward(self, node, xs, w | change(w)))
+
+
+def unscaled(w: Given) -> Given:
+    """The gradient of the coefficients lacks the scale."""
+    fixed = w["coefficient"].detach()
+    return {"coefficient": fixed + (w["coefficient"] - fixed) / w["scale_spline"].detach()[..., None]}
+
+
+def unlike(self: GraphOperations, node: Any, xs: list[Tensor], w: Given) -> Tensor:
+    """The features themselves in place of their SiLUs."""
+    more = functional.linear(xs[0] - functional.silu(xs[0]), w["scale_base"])
+    return GraphOperations.forward(self, node, xs, w) + more
+
+
+def bases_alone(self: GraphOperations, dy: Tensor, xs: list[Tensor], w: Given) -> list[Tensor]:
+    s = xs[0].sigmoid()
+    return [dy @ w["scale_base"] * (s + xs[0] * s * (1 - s))]
+
+
 def entropy(change: Callable[[Tensor, Tensor], Tensor]) -> Wrong:
     """Another loss."""
     return replaced(loss=lambda self, y, target: change(y, target))
@@ -307,6 +337,25 @@ MISTAKES: dict[Callable[[], nn.Module], list[tuple[str, Wrong, str, int, str]]] 
             right, lr=self.rates[max(self.step - 1, 0)])), "optimizer/first/weight", 1, "learning_rate"),
         ("decay in the gradient, as Adam's", replaced(adam=coupled), "optimizer/first/weight", 0, "weight_decay"),
     ],
+    Kan: [
+        ("knots an interval too low", splines("last", low=lambda it: it.low - it.step,
+                                              high=lambda it: it.high - it.step), "forward/last", 0, "activation"),
+        ("a degree too much", splines("first", order=lambda it: it.order + 1, grid=lambda it: it.grid - 1),
+         "forward/first", 0, "activation"),
+        ("no SiLUs", factors("first", lambda w: {"scale_base": 0 * w["scale_base"]}), "forward/first", 0, "activation"),
+        ("no function beside the splines", layer("last", unlike), "forward/last", 0, "activation"),
+        ("no gradient through a layer", backward("last", lambda self, dy, xs, w: [0 * xs[0]]), "grads/first/output", 0,
+         "activation"),
+        ("no gradient of the input", backward("first", lambda self, dy, xs, w: [0 * xs[0]]), "grads/input", 0,
+         "activation"),
+        ("no gradient through the splines", backward("last", bases_alone), "grads/first/output", 0, "activation"),
+        ("no scales", factors("first", lambda w: {"scale_spline": 0 * w["scale_spline"] + 1}), "forward/first", 0,
+         "activation"),
+        ("no scales in the coefficients' gradient", factors("first", unscaled), "grads/first/coefficient", 0,
+         "activation"),
+        ("inputs before outputs", factors("last", lambda w: {name: one.transpose(0, 1) for name, one in w.items()}),
+         "forward/last", 0, "in_out_swapped"),
+    ],
 }
 
 
@@ -318,7 +367,7 @@ def fixtures(tmp_path_factory: pytest.TempPathFactory) -> dict[Callable[[], nn.M
 
 
 def test_each_network_has_ten() -> None:
-    assert [len(every) for every in MISTAKES.values()] == 5 * [10] and list(MISTAKES) == list(SETTINGS)
+    assert [len(every) for every in MISTAKES.values()] == 6 * [10] and list(MISTAKES) == list(SETTINGS)
 
 
 @pytest.mark.parametrize("network", SETTINGS)
