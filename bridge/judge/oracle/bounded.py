@@ -117,9 +117,15 @@ class Bounded:
         return Bounded(np.abs(self.value), self.error, self.arithmetic)
 
     def clipped(self, low: float, high: float) -> Bounded:
-        """Return what is beyond two numbers as these, which are rounded; no error is larger than their distance."""
+        """Return what is beyond two numbers as these, which are rounded; no error is larger than their distance.
+
+        >>> x = Bounded(np.array([-5.0, 0.0, 5.0]), np.array([0.25, 0.25, 9.0]), Arithmetic(2.0**-24))
+        >>> x.clipped(-1, 1).value, x.clipped(-1, 1).error
+        (array([-1.,  0.,  1.]), array([0.25, 0.25, 2.  ]))
+        """
         rounded = np.maximum(*(self._operand(one).error for one in (low, high)))
-        error = np.minimum(self.error + rounded * ((self.value < low) | (self.value > high)), high - low + 2 * rounded)
+        beyond = (self.value - self.error < low) | (self.value + self.error > high)
+        error = np.minimum(self.error + rounded * beyond, high - low + 2 * rounded)
         return Bounded(np.clip(self.value, low, high), error, self.arithmetic)
 
     def concatenated(self, others: Sequence[Bounded], axis: int) -> Bounded:

@@ -443,6 +443,11 @@ def gone_on(layer: Spline, x: Tensor) -> Tensor:
     return Spline(1, 1, layer.grid, layer.order + 1, layer.low, layer.high).b_splines(x)[..., :-1]
 
 
+def inside(layer: Spline, x: Tensor) -> Tensor:
+    """Of numbers in the grid alone."""
+    return Spline.b_splines(layer, x) * ((x >= layer.low) & (x <= layer.high))[..., None]
+
+
 def edges(t: Tensors) -> Tensor:
     """The gradients of all coefficients, as if there were no scales."""
     values = Spline(**SPLINES["first"]).b_splines(t["input"])
@@ -473,6 +478,11 @@ OF_SPLINES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
      "degree 3 on these knots, without the last B-spline"),
     ("grads/first/output", lambda t: gradient(spline(t, "last", stopped), t["grads/last/output"], t["forward/first"]),
      "degree 2 on these knots, without the last B-spline"),
+    ("forward/first", lambda t: spline(t, "first", inside)(t["input"]), "no splines of features beyond low and high"),
+    ("grads/input", lambda t: gradient(spline(t, "first", inside), t["grads/first/output"], t["input"]),
+     "no splines of features beyond low and high"),
+    ("forward/last", lambda t: spline(t, "last", lambda layer, x: Spline.b_splines(layer, x.clamp(-1, 1)))(
+        t["forward/first"]), "features beyond low and high moved to these"),
     ("forward/last", lambda t: t["forward/last"] - functional.silu(t["forward/first"]) @ t["weights/last/scale_base"].T,
      "no SiLU beside the splines"),
     ("forward/last", lambda t: t["forward/last"] + (t["forward/first"] - functional.silu(t["forward/first"]))

@@ -15,6 +15,7 @@ def spline(node: Spline) -> Wrong:
     """Yield other functions of the features, other factors, and gradients that lack something."""
     yield from _other_knots(node)
     yield from _other_degrees(node)
+    yield from _beyond(node)
     yield from _other_bases(node)
     yield from _gradients(node)
     yield from _factors(node)
@@ -48,6 +49,24 @@ def _with(node: Spline, other: Spline, first: int) -> Operation:
 
     return changed(node, values=lambda x: joined(other.values(x)), slopes=lambda x: joined(other.slopes(x)),
                    slope_terms=lambda x: joined(other.slope_terms(x)))
+
+
+def _beyond(node: Spline) -> Wrong:
+    """Other splines, of features that are not between the grid's ends."""
+
+    def inside(of: Callable[[Number], Number], x: Number) -> Number:
+        found, wide = of(x), x.reshape((*x.shape, 1)).broadcast((*x.shape, node.functions))
+        kept = (-wide > -node.low).choose(0.0, found[..., : node.functions])
+        return (wide > node.high).choose(0.0, kept).concatenated([found[..., node.functions :]], 2)
+
+    def at_ends(x: Number) -> Number:
+        ends = node.values(x.clipped(node.low, node.high))
+        return ends[..., : node.functions].concatenated([node.values(x)[..., node.functions :]], 2)
+
+    for said, values in (("no splines of features beyond low and high", lambda x: inside(node.values, x)),
+                         ("features beyond low and high moved to these", at_ends)):
+        yield "activation", said, changed(node, values=values, slopes=lambda x: inside(node.slopes, x),
+                                          slope_terms=lambda x: inside(node.slope_terms, x))
 
 
 def _other_bases(node: Spline) -> Wrong:
