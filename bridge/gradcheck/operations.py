@@ -148,6 +148,7 @@ CHECKS: dict[str, Check] = {
     **{kind: _of_operation(kind) for kind in CASES},
     **{kind: _of_loss(kind) for kind in LOSS_CASES},
     "bridge.conv2d": Check("input, weight, bias of the function: stride, padding, dilation, groups", check_conv2d),
-    "bridge.spline": Check("input, coefficient, scale_base, scale_spline of the function: degrees 2 to 5", check_spline),
+    "bridge.spline": Check("input, coefficient, scale_base, scale_spline of the function: degrees 2 to 5",
+                           check_spline),
     "network": Check("forward, loss and backward of three convolutions: input, all parameters", check_step),
 }

@@ -193,7 +193,7 @@ class Spline(Operation):
         return (places[..., : self.functions] > 0).choose(found, 0.0)
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """Return the same by torch: B-splines are all the one between 0 and `order` + 1, moved."""
+        """Return ``reference.spline.Spline``, a module of torch: B-splines are the one from 0 to `order` + 1, moved."""
         from torch import arange
         from torch.nn import functional
 

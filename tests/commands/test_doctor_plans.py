@@ -35,8 +35,8 @@ def plans(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[tuple[str
 @pytest.mark.deep
 def test_a_gpu_that_is_not_here(cudnn: None, capsys: pytest.CaptureFixture[str]) -> None:
     """Each operation of the step once; float32 without tensor cores, TF32 with them."""
-    strict = plans(capsys, "cuda", "--gpu", "h200")
-    loose = plans(capsys, "cuda,math=tf32", "--gpu", "h200", "--size", "256")
+    strict = plans(capsys, "cuda,direct=no", "--gpu", "h200")
+    loose = plans(capsys, "cuda,direct=no,math=tf32", "--gpu", "h200", "--size", "256")
     assert list(strict) == list(loose)
     assert [layer for layer, _ in strict] == ["conv1"] * 3 + ["conv2"] * 5 + ["conv3"] * 5
     assert ("conv3", "forward with bias") in strict and ("conv3", FORWARD) not in strict
@@ -48,13 +48,13 @@ def test_a_gpu_that_is_not_here(cudnn: None, capsys: pytest.CaptureFixture[str])
 @pytest.mark.deep
 def test_the_plans_are_those_that_are_used(cudnn: None, capsys: pytest.CaptureFixture[str]) -> None:
     """None without graphs; of operands rounded to 16 bits those of 16 bits, fused in chains only; within the limit."""
-    assert not any(any(one.values()) for one in plans(capsys, "cuda,graphs=no", "--gpu", "h200").values())
-    rounded = plans(capsys, "cuda,math=bf16", "--gpu", "h200")
-    stored = plans(capsys, "cuda,math=bf16", "--gpu", "h200", "--dtype", "bfloat16")
+    assert not any(any(one.values()) for one in plans(capsys, "cuda,direct=no,graphs=no", "--gpu", "h200").values())
+    rounded = plans(capsys, "cuda,direct=no,math=bf16", "--gpu", "h200")
+    stored = plans(capsys, "cuda,direct=no,math=bf16", "--gpu", "h200", "--dtype", "bfloat16")
     assert rounded["conv2", "data gradient"] == stored["conv2", "data gradient"]
     assert rounded["conv2", FORWARD] == {"NCHW": "", "NHWC": stored["conv2", FORWARD]["NHWC"]}
     assert all(stored["conv2", FORWARD].values())
-    small = plans(capsys, "cuda,math=bf16,workspace=1", "--gpu", "h200")["conv2", "data gradient"]["NCHW"]
+    small = plans(capsys, "cuda,direct=no,math=bf16,workspace=1", "--gpu", "h200")["conv2", "data gradient"]["NCHW"]
     assert small != rounded["conv2", "data gradient"]["NCHW"]
     assert int(small.split("workspace ")[1].split()[0]) <= 1 << 20
 
@@ -68,7 +68,7 @@ def test_a_chain_with_channels_last_has_all_plans(cudnn: None, capsys: pytest.Ca
 
     See `find_form` of fortran/cuda/operations/fused.f90.
     """
-    found = plans(capsys, f"cuda,math={math}", "--gpu", "h200", "--size", size)
+    found = plans(capsys, f"cuda,direct=no,math={math}", "--gpu", "h200", "--size", size)
     needed = {key: one["NHWC"] for key, one in found.items() if key[1] not in (MASKED, "bias gradient")}
     assert len(needed) == 8 and all(needed.values()), needed
     assert needed["conv2", FORWARD].endswith("tensor cores")
@@ -90,12 +90,13 @@ def test_the_table(cudnn: None, capsys: pytest.CaptureFixture[str], tmp_path: Pa
 def test_the_gpu_that_is_here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The software device has the mask in NHWC alone, compiled when it is made; unless asked nothing is."""
     monkeypatch.setenv("CNN_CUDA_PATH", str(software_device.build()))
-    assert plans(capsys, "cuda", "--size", "32")["conv2", MASKED] == {"NCHW": "", "NHWC": ""}
-    found = plans(capsys, "cuda,compile=yes", "--size", "32")
+    assert plans(capsys, "cuda,direct=no", "--size", "32")["conv2", MASKED] == {"NCHW": "", "NHWC": ""}
+    assert plans(capsys, "cuda", "--size", "32")["conv2", MASKED] == {"NCHW": "our own kernel", "NHWC": ""}
+    found = plans(capsys, "cuda,direct=no,compile=yes", "--size", "32")
     assert found["conv2", MASKED]["NCHW"] == "" and found["conv2", MASKED]["NHWC"].endswith("compiled when it is made")
     for option, words in (("deterministic=no", "not deterministic"), ("transforms=yes", "transforms"),
                           ("math=tf32", "tensor cores"), ("deterministic=yes", "bytes")):
-        found = plans(capsys, f"cuda,{option}", "--size", "32")
+        found = plans(capsys, f"cuda,direct=no,{option}", "--size", "32")
         assert found["conv2", "data gradient"]["NCHW"].endswith(words), option
 
 

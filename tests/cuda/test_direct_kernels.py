@@ -35,8 +35,8 @@ class Shape:
         """x, w, bias, dy: integers so small that every sum is exact."""
         rng = np.random.default_rng(seed)
         p, q = (extent + 2*self.padding - 2 for extent in (self.height, self.width))
-        shapes = ((self.batch, self.inputs, self.height, self.width), (self.outputs, self.inputs, 3, 3), (self.outputs,),
-                  (self.batch, self.outputs, p, q))
+        shapes = ((self.batch, self.inputs, self.height, self.width), (self.outputs, self.inputs, 3, 3),
+                  (self.outputs,), (self.batch, self.outputs, p, q))
         x, w, bias, dy = (torch.from_numpy(rng.integers(-3, 4, shape).astype(np.float32)) for shape in shapes)
         return x, w, bias, dy
 
@@ -69,8 +69,9 @@ def arranged(kernels: HostKernels, w: np.ndarray, bias: np.ndarray | None, *, da
     # numpy aligns to 16 bytes
     to = np.full(behind + outputs, np.nan, np.float32)
     steps = (8, -1, -3, 9*c, 9) if data else (0, 1, 3, 9, 9*c)
-    kernels.launch("cnn_direct_arrange", 2, *numbers(n, made_at_a_time(outputs), inputs, outputs, *steps, bias is not None),
-                   memory.put(w), None if bias is None else memory.put(bias), to)
+    given = (n, made_at_a_time(outputs), inputs, outputs, *steps, bias is not None)
+    kernels.launch("cnn_direct_arrange", 2, *numbers(*given), memory.put(w), None if bias is None else memory.put(bias),
+                   to)
     memory.check()
     return to[:n], to[behind:]
 

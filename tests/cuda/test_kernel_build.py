@@ -119,7 +119,7 @@ MORE_REGISTERS = {
     "cnn_spline_sums": 96,
 }
 #: Kernels that may put registers into memory, and how many bytes of a thread: at the ends of their loops, not inside
-SPILLED = {"cnn_direct_16": 128, "cnn_direct_filter": 128, "cnn_direct_masked_16": 64}
+SPILLED = {"cnn_direct_16": 128, "cnn_direct_filter": 192, "cnn_direct_masked_16": 64}
 
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90"])
@@ -133,7 +133,8 @@ def test_ptxas_takes_it(tmp_path: Path, target: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
     count = len(build_kernels.ENTRIES)
-    spills = re.findall(r"entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores", done.stderr, re.DOTALL)
+    spills = re.findall(r"entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores", done.stderr,
+                        re.DOTALL)
     assert len(spills) == count
     assert not [found for found in spills if max(map(int, found[1:])) > SPILLED.get(found[0], 0)], "registers in memory"
     registers = re.findall(r"entry function '(\w+)'.*?Used (\d+) registers", done.stderr, re.DOTALL)

@@ -4,7 +4,19 @@
 from __future__ import annotations
 
 from bridge.gradcheck.cases import CASES
-from bridge.operations import Conv2d, ConvTranspose2d, Exp, Flatten, LayerNorm, Linear, Mean, Operation, Relu, Sigmoid
+from bridge.operations import (
+    Conv2d,
+    ConvTranspose2d,
+    Exp,
+    Flatten,
+    LayerNorm,
+    Linear,
+    Mean,
+    Operation,
+    Relu,
+    Sigmoid,
+    Spline,
+)
 from bridge.operations.graph import Graph
 from reference.pointwise import ELEMENTARY
 
@@ -15,11 +27,13 @@ OTHER = {"divide": Exp("other")} | dict.fromkeys(("add", "amin", "concat", "matm
 FITTING: dict[str, list[Operation]] = {
     # The output_padding of the width is more than a stride
     "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), (1, 3), 2)],
-    "flatten": [Flatten("it"), Linear("last", 1024, 3)], "layer_norm": [LayerNorm("it", (16, 16), 1e-3)]}
+    "flatten": [Flatten("it"), Linear("last", 1024, 3)], "layer_norm": [LayerNorm("it", (16, 16), 1e-3)],
+    "spline": [Spline("it", 16, 5, 6, 2, -0.8, 1.0)]}
 #: What stands behind the convolution
 NETWORKS: dict[str, list[Operation]] = {
     kind: [*filter(None, [OTHER.get(kind)]), *FITTING.get(kind, [cases[0].node])] for kind, cases in CASES.items()}
-#: What fixtures take in their place: outputs that are images or vectors, of as many samples as the input; what devices have
+#: What fixtures take in their place: outputs that are images or vectors, of as many samples as the input, and what
+#: every device has
 FIXTURES: dict[str, list[Operation]] = {
     "amin": [*NETWORKS["amin"], Flatten("last")], "max": [*NETWORKS["max"], Flatten("last")],
     "conv_transpose2d": [CASES["conv_transpose2d"][0].node], "mean": [Mean("it", (2,), True)]}

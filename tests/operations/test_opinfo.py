@@ -33,9 +33,9 @@ NAMES = (
     "reshape", "sigmoid", "softmax", "softmax with_dtype", "sqrt", "sub", "sum", "tanh", "transpose", "true_divide",
     "unflatten", "view",
 )
-#: Of these PyTorch has no sample that we take: every clip is by tensors, no pooling to one pixel, no image is enlarged
-#: by an integer, every shape is another first dimension, too
-UNSAMPLED = {"clip", "global_avg_pool2d", "reshape", "upsample_bilinear2d", "upsample_nearest2d"}
+#: Of these PyTorch has no sample that we take: it has no spline, every clip is by tensors, no pooling to one pixel, no
+#: image is enlarged by an integer, every shape is another first dimension, too
+UNSAMPLED = {"clip", "global_avg_pool2d", "reshape", "spline", "upsample_bilinear2d", "upsample_nearest2d"}
 #: Of one image without a batch PyTorch warns
 pytestmark = pytest.mark.filterwarnings("ignore:dropout2d")
 DOCUMENT = ROOT / "docs" / "opinfo.md"

@@ -20,6 +20,7 @@ from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.gradcheck.networks import NetworkFunctions
 from bridge.judge.oracle.error_model import rounding_factor, total_roundoff
 from bridge.operations import OPERATIONS, LayerNorm, Linear, Operation
+from reference.spline import Spline
 from tests.helpers.cases import Array, batch
 from tests.helpers.graphs import judge_step, t_of, torch_step, true_step
 from tests.helpers.loops import looped
@@ -54,6 +55,7 @@ LAYERS: dict[str, Layer] = {
     "conv_transpose2d grouped": Layer(lambda c, k: nn.ConvTranspose2d(c, k, 2, (2, 3), 1, (1, 2), 2, False, (1, 2))),
     "linear": Layer(nn.Linear, behind=()),
     "linear of rows": Layer(lambda c, k: nn.Linear(c, k, bias=False), behind=(), before=(3, 2)),
+    "spline": Layer(lambda c, k: Spline(c, k, grid=4, order=2, low=-2, high=2), behind=()),
     "batch_norm2d": Layer(lambda _, k: nn.BatchNorm2d(k, momentum=0.3), keeps=True),
     "group_norm": Layer(lambda _, k: nn.GroupNorm(2, k), keeps=True),
     "layer_norm": Layer(lambda _, k: nn.LayerNorm((k, *IMAGE)), keeps=True),

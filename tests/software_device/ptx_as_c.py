@@ -232,7 +232,8 @@ def function(name: str, parameters: str, body: str) -> str:
 
 def entries_of(ptx: str) -> list[tuple[str, str, str]]:
     """Name, parameters and body of each entry."""
-    return re.findall(r"^\.visible \.entry (\w+)\((.*?)^\)\s*(?:^\.\w+ \d+\s*)*^\{(.*?)^\}", ptx, re.MULTILINE | re.DOTALL)
+    return re.findall(r"^\.visible \.entry (\w+)\((.*?)^\)\s*(?:^\.\w+ \d+\s*)*^\{(.*?)^\}", ptx,
+                      re.MULTILINE | re.DOTALL)
 
 
 def table_as_c(ptx: str) -> str:

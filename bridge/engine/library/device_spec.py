@@ -12,8 +12,8 @@
 ``transforms``          no (default), yes: FFT and Winograd too, which round differently from a sum of products
 ``graphs``              yes (default): cuDNN's graph API where it has a plan, no: its convolution calls only
 ``compile``             no (default), yes: an engine that cuDNN compiles for each shape, too, which takes many seconds
-``direct``              yes (default): convolutions of 3 x 3 with few channels by our own kernels, whose operands are float32
-                        whatever ``math`` allows; no: all of them by cuDNN
+``direct``              yes (default): convolutions of 3 x 3 with few channels by our own kernels, in float32 whatever
+                        ``math`` allows; no: all of them by cuDNN
 ``capture``             yes (default): steps of the same shapes are captured as a CUDA graph and replayed, no
 ======================= ==============================================================================================
 

@@ -45,8 +45,8 @@ contains
       if (allocated(error)) return
       asked = request
       asked%dtype = multiplied_as(request%dtype, name%math)
-      if (request%layout == layout_nchw .and. is_direct(name, request%operation, request%conv, request%dtype, request%x, &
-         & request%w, request%y)) then
+      if (request%layout == layout_nchw .and. is_direct(name, request%operation, request%conv, request%dtype, &
+         & request%x, request%w, request%y)) then
          plan_text = "our own kernel"
          return
       end if

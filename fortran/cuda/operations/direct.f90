@@ -67,6 +67,8 @@ contains
          is_direct = can_make(x(3))
        case (conv_filter)
          is_direct = any(mod([x(3), y(3)], filters_together) == 0)
+       case default
+         is_direct = .false.
       end select
    end function is_direct
 
@@ -215,7 +217,8 @@ contains
       addresses(:2) = [window%address, wide%address]
       call device%kernels%launch_plain(kernel_direct_filter, [blocks, groups], &
          & [(c_loc(n(i)), i=1, size(n)), (c_loc(addresses(i)), i=1, size(addresses))], device%stream, error)
-      if (.not. allocated(error)) call sums_to_gradient(device, addresses(3), int(parts, i8)*warp, dw%count(), dw, error)
+      if (allocated(error)) return
+      call sums_to_gradient(device, addresses(3), int(parts, i8)*warp, dw%count(), dw, error)
    end subroutine direct_filter
 
    !> y = conv(x, f) + bias, then max(y, 0) with `relu`

@@ -263,7 +263,8 @@ def test_identities_hold(cuda: str) -> None:
 @pytest.mark.parametrize(("math", "expected"), [("fp32", 0), ("tf32", 3)])
 def test_validate(cuda: str, math: str, expected: int, capsys: pytest.CaptureFixture[str]) -> None:
     """The whole program; TF32 is seen for what it is, where the device does use it."""
-    code = validate.main(["--device", f"{cuda},direct=no,math={math}", "--size", "20x24", "--steps", "1", "--no-diagnosis"])
+    code = validate.main(["--device", f"{cuda},direct=no,math={math}", "--size", "20x24", "--steps", "1",
+                          "--no-diagnosis"])
     said = " ".join(capsys.readouterr().out.split())
     assert code == expected or (os.environ.get("CNN_TEST_CUDA") == "real" and code == 0), said
     assert "cnn_step and the Python extension agree to the bit in 30 of 30 tensors" in said
