@@ -56,14 +56,14 @@ EXIT_CODES = """exit codes:
   130  interrupted
 
 examples:
-  python -m bridge.gradcheck                        all operations and losses, in
-                                                    float64 and float32
-  python -m bridge.gradcheck conv2d huber           these alone
+  python -m bridge.gradcheck                       all operations and losses, in
+                                                   float64 and float32
+  python -m bridge.gradcheck conv2d huber          these alone
   python -m bridge.gradcheck softmax --dtype float64 --points 500
-                                                    more closely
+                                                   more closely
   python -m bridge.gradcheck --device cuda
-  python -m bridge.gradcheck --fixture fixture.h5   a whole network (the file
-                                                    is of reference.export)"""
+  python -m bridge.gradcheck --fixture fixture.h5  a whole network (the file
+                                                   is of reference.export)"""
 
 #: Reports by what they are of, and the precision
 Groups = dict[tuple[str, str], list[GradcheckReport]]

@@ -20,7 +20,7 @@ module cnn_app_command_line
       & "                       deterministic=yes|no              transforms=no|yes (FFT, Winograd)"//nl// &
       & "                       workspace=MiB (256)               graphs=yes|no (cuDNN's graph API)"//nl// &
       & "                       compile=no|yes (what takes cuDNN many seconds for each shape, too)"//nl// &
-      & "                       direct=yes|no (our own kernels for 3 x 3 with few channels; no: cuDNN's)"//nl// &
+      & "                       direct=yes|no (our own kernels for 3 x 3 with few channels)"//nl// &
       & "                       capture=yes|no (of a network's steps: no matter here)"//nl// &
       & "                     as in cuda:1,math=tf32,workspace=512"//nl// &
       & "  --precision NAME   float32 or float64 (default: the fixture's)"//nl// &

@@ -20,11 +20,12 @@ module cnn_cuda_backend
    use cnn_cuda_device_registry, only : open_cuda_device
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_convolution, only : backward_data, backward_filter, forward
-   use cnn_cuda_operations_direct, only : direct_masked, is_direct
+   use cnn_cuda_operations_direct, only : direct_masked
    use cnn_cuda_operations_fused, only : backward_nhwc, find_form, forward_nhwc
    use cnn_cuda_operations_pointwise, only : bias_gradient, convert, relu_forward
    use cnn_cuda_operations_primitives, only : compute
    use cnn_cuda_operations_training, only : loss_of_graph, mse, read_loss, relu_backward, update
+   use cnn_cuda_plans_direct, only : is_direct
    use cnn_cuda_plans_request, only : conv_data
    implicit none
    private

@@ -59,8 +59,7 @@ the first value is the default:
   transforms=no|yes             FFT and Winograd, which round differently
   graphs=yes|no                 cuDNN's graph API, where it has a plan
   compile=no|yes                engines compiled for each shape; takes seconds
-  direct=yes|no                 our own kernels for 3 x 3 with few channels, in
-                                float32 whatever math= allows; no: cuDNN's
+  direct=yes|no                 our kernels for 3 x 3 with few channels, float32
   capture=yes|no                repeat equal steps as a CUDA graph"""
 
 

@@ -11,7 +11,7 @@ module cnn_cuda_info_plans
    use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
    use cnn_cuda_device_registry, only : open_cuda_device
    use cnn_cuda_device_type, only : cuda_device_type
-   use cnn_cuda_operations_direct, only : is_direct
+   use cnn_cuda_plans_direct, only : is_direct
    use cnn_cuda_plans_graph_builder, only : graph_builder_type
    use cnn_cuda_plans_graph_engines, only : describe_device
    use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type

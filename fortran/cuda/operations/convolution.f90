@@ -18,9 +18,10 @@ module cnn_cuda_operations_convolution
    use cnn_cuda_bindings_cudnn_factors, only : one, zero
    use cnn_cuda_device_plans, only : find_plan
    use cnn_cuda_device_type, only : cuda_device_type
-   use cnn_cuda_operations_direct, only : direct_data, direct_filter, direct_forward, is_direct
+   use cnn_cuda_operations_direct, only : direct_data, direct_filter, direct_forward
    use cnn_cuda_operations_pointwise, only : add_bias, convert, relu_forward
    use cnn_cuda_plans_convolution, only : conv_plan_type
+   use cnn_cuda_plans_direct, only : is_direct
    use cnn_cuda_plans_graph, only : id_bias, id_w, id_x, id_y
    use cnn_cuda_plans_graph_plan, only : run_graph_plan
    use cnn_cuda_plans_request, only : conv_data, conv_filter, conv_forward, conv_names, conv_request_type, multiplied_as

@@ -10,81 +10,26 @@
 module cnn_cuda_operations_direct
    use, intrinsic :: iso_c_binding, only : c_int, c_loc, c_null_ptr, c_ptr, c_size_t
    use cnn_core_conv_geometry, only : conv_type
-   use cnn_core_device_name, only : device_name_type, math_fp32
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : bytes_of, dtype_float32, i8
+   use cnn_core_kinds, only : bytes_of, i8
    use cnn_core_tensor, only : address_after, tensor_type
    use cnn_cuda_device_kernels, only : blocks_for, kernel_direct, kernel_direct_arrange, kernel_direct_filter, &
       & kernel_direct_masked, threads_per_block
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_sums, only : reserve_sums, sums_to_gradient
-   use cnn_cuda_plans_request, only : conv_data, conv_filter, conv_forward
+   use cnn_cuda_plans_direct, only : filters_together, together
+   use cnn_cuda_plans_request, only : conv_data, conv_forward
    implicit none
    private
 
-   public :: direct_data, direct_filter, direct_forward, direct_masked, is_direct
+   public :: direct_data, direct_filter, direct_forward, direct_masked
 
-   !> The largest number of channels: with more cuDNN's engines are as fast, and with tensor cores earlier. And of those
-   !> that need not be a multiple of what a kernel makes at a time
-   integer, parameter :: most_channels = 32, most_beside_tensor_cores = 16, few_channels = 4
-   !> Channels that a thread makes at a time, and the pixels below each other
-   integer, parameter :: together(2) = [1, 16], below(2) = [8, 4]
-   !> Channels whose filter gradients a thread sums
-   integer, parameter :: filters_together = 4
+   !> Pixels below each other that a thread makes of one channel, and of 16, at a time
+   integer, parameter :: below(2) = [8, 4]
    !> Threads of a warp, the columns that it takes, and the rows that it goes down at most before it takes others
    integer, parameter :: warp = 32, strip = 128, most_rows = 63, fewest_rows = 3
-   !> Largest number of a kernel's elements that are counted in 32 bits, with room for those beyond the end
-   integer(i8), parameter :: most_elements = 2_i8**31 - 2_i8**20
 
 contains
-
-   !> Whether a convolution, or one of its gradients, is computed here
-   pure logical function is_direct(name, operation, conv, dtype, x, w, y)
-      !> Options of the device
-      type(device_name_type), intent(in) :: name
-      !> `conv_forward`, `conv_data` or `conv_filter`
-      integer, intent(in) :: operation
-      !> Stride, padding, dilation and groups
-      type(conv_type), intent(in) :: conv
-      !> Element type of the tensors, of cnn_core_kinds
-      integer, intent(in) :: dtype
-      !> Extents of the input (w, h, c, n)
-      integer, intent(in) :: x(4)
-      !> Extents of the filter (s, r, c, k)
-      integer, intent(in) :: w(4)
-      !> Extents of the output (q, p, k, n)
-      integer, intent(in) :: y(4)
-      is_direct = .false.
-      if (.not. name%direct .or. dtype /= dtype_float32 .or. any(w(1:2) /= 3) .or. conv%groups /= 1) return
-      if (any([conv%stride_h, conv%stride_w, conv%dilation_h, conv%dilation_w] /= 1)) return
-      if (max(conv%pad_h, conv%pad_w) > 2) return
-      if (max(x(3), y(3)) > merge(most_channels, most_beside_tensor_cores, name%math == math_fp32)) return
-      if (max(elements(x), elements(y)) > most_elements) return
-      select case (operation)
-       case (conv_forward)
-         is_direct = can_make(y(3))
-       case (conv_data)
-         is_direct = can_make(x(3))
-       case (conv_filter)
-         is_direct = any(mod([x(3), y(3)], filters_together) == 0)
-       case default
-         is_direct = .false.
-      end select
-   end function is_direct
-
-   !> Whether there is a kernel for so many channels of a result
-   pure logical function can_make(channels)
-      !> 1 or more
-      integer, intent(in) :: channels
-      can_make = channels <= few_channels .or. mod(channels, together(2)) == 0
-   end function can_make
-
-   !> Elements that are counted in one kernel: those of an image, and pixels of all
-   pure integer(i8) function elements(extent)
-      !> Extents (w, h, c, n)
-      integer, intent(in) :: extent(4)
-      elements = product(int(extent(:2), i8))*max(extent(3), extent(4))
-   end function elements
 
    !> y = conv(x, w) + bias, then max(y, 0) with `relu`; no bias when it is empty
    subroutine direct_forward(device, conv, x, w, bias, relu, y, error)

@@ -15,11 +15,11 @@ module cnn_cuda_operations_fused
    use cnn_core_kinds, only : dtype_float32, i8
    use cnn_core_tensor, only : tensor_type
    use cnn_cuda_device_type, only : cuda_device_type
-   use cnn_cuda_operations_direct, only : is_direct
    use cnn_cuda_operations_layout_boundary, only : bring_in, bring_out, boundary_type, places_type
    use cnn_cuda_operations_masked, only : backward_relu
    use cnn_cuda_operations_nhwc_plans, only : has_plan, run
    use cnn_cuda_operations_sums, only : most_rows
+   use cnn_cuda_plans_direct, only : is_direct
    use cnn_cuda_plans_request, only : conv_data, conv_filter, conv_forward, conv_request_type, layout_nhwc, &
       & multiplied_as
    implicit none
