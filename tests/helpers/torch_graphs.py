@@ -260,21 +260,6 @@ class Reduced(nn.Module):
         return self.last((rows + shared).sum((1, 2)))
 
 
-class Whole(nn.Module):
-    """Every operation at once: the networks of this file on the same images of 8 x 10, and a linear layer over them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.of_images = nn.ModuleList(one() for one in (
-            Unet, Denoiser, Segmenter, Resized, Evaluated, Dropped, Activations, Gated, Normalised, Attention, Pooled))
-        self.of_numbers = nn.ModuleList(one() for one in (Resnet, Everything, Reduced))
-        self.last = nn.Linear(32, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        images = [part(x).mean((2, 3)) for part in self.of_images]
-        return self.last(torch.cat([*images, *(part(x) for part in self.of_numbers)], 1))
-
-
 class Kan(nn.Sequential):
     """Two KAN layers over the columns of images of 10: of degree 2 with scales, and of degree 3 without."""
 
@@ -283,3 +268,19 @@ class Kan(nn.Sequential):
         self.first = Spline(10, 6, grid=4, order=2, low=-2, high=2)
         self.last = Spline(6, 6, scale_spline=False)
         nn.init.normal_(self.first.scale_spline)
+
+
+class Whole(nn.Module):
+    """Every operation at once: the networks of this file on the same images of 8 x 10, and a linear layer over them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_images = nn.ModuleList(one() for one in (
+            Unet, Denoiser, Segmenter, Resized, Evaluated, Dropped, Activations, Gated, Normalised, Attention, Pooled,
+            Kan))
+        self.of_numbers = nn.ModuleList(one() for one in (Resnet, Everything, Reduced))
+        self.last = nn.Linear(33, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        images = [part(x).mean((2, 3)) for part in self.of_images]
+        return self.last(torch.cat([*images, *(part(x) for part in self.of_numbers)], 1))

@@ -63,7 +63,7 @@ def test_steps_are_right(name: str, fixtures: dict[str, Path], device: str, tmp_
 def test_every_operation_in_one_network(device: str, tmp_path: Path) -> None:
     """Ten steps, every tensor of which is judged."""
     fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
-    export(fixture, ExportSettings(model=Whole, height=8, width=10, batch=3, steps=10, optimizer="adam", lr=2.0**-10))
+    export(fixture, ExportSettings(model=Whole, height=8, width=10, batch=3, steps=10, optimizer="adam", lr=2.0**-9))
     programs.run_cnn_step(fixture, result, device)
     comparison, verdict = judge(fixture, result, diagnosing=False)
     assert verdict.outcome is Outcome.ROUNDING, verdict.words

@@ -24,6 +24,7 @@ import pytest
 
 from bridge import ArgumentError, DeviceArray, EngineError, Network, conv2d, conv2d_backward
 from bridge.engine.library import extension
+from tests.helpers.cuda.children import CUDNN
 from tests.helpers.cuda.failing_runs import status_of
 from tests.software_device import SoftwareDevice
 
@@ -156,7 +157,7 @@ def captured_steps_are_steps() -> None:
     for i in range(8):
         if i == 3:  # the device's workspace moves
             # Roundings take room there, and so does a transform
-            net = Network.from_file(fixture, device="cuda,math=fp16")
+            net = Network.from_file(fixture, device=f"{CUDNN},math=fp16")
             net.forward(DeviceArray.from_numpy(batch(1, (2, 1, 90, 90))))
         # Never in the first step, nor after another shape
         assert training.net.captured == (i > 1)
@@ -252,7 +253,7 @@ def efficient_steps_are_fused_steps() -> None:
 
 def masks_may_be_refused() -> None:
     """A plan with a ReLU's mask that cuDNN does not support when it runs is asked once; our kernel does its work."""
-    device = "cuda,math=tf32,capture=no,compile=yes"
+    device = f"{CUDNN},math=tf32,capture=no,compile=yes"
     right = Training(device, keep_activations=False)
     for _ in range(3):
         right.step()
@@ -425,9 +426,9 @@ def chosen_again() -> None:
 def errors_are_marked() -> None:
     """What was queued before an error is waited for as well, from the next stream on."""
     a, b = made_stream(), made_stream()
-    right = trained(steps=1)
+    right = trained(CUDNN, steps=1)
     for name in ("cudnnBackendExecute", "cudnnActivationForward", "cuLaunchKernel"):
-        training = Training()
+        training = Training(CUDNN)
         use(a)
         strict.fail(name, status_of(name), call=2)
         with pytest.raises(EngineError, match=rf"\b{status_of(name)}\b"):
@@ -462,10 +463,10 @@ def failures_to_change() -> None:
 def two_devices() -> None:
     """Side by side, whichever is the caller's, which stays so."""
     set_device: Callable[[int], int] = strict.api.cudaSetDevice
-    right = trained()
+    right = trained(CUDNN)
     for mine in (0, 1):
         assert set_device(mine) == 0
-        both = [Training("cuda:0"), Training("cuda:1")]
+        both = [Training("cuda:0,direct=no"), Training("cuda:1,direct=no")]
         assert device_now() == mine
         for _ in range(3):
             for training in both:
@@ -513,7 +514,7 @@ def in_a_thread(work: Callable[[], Any]) -> Any:
 
 def threads() -> None:
     """In each of them our device is the current one when plans are made, and the thread's own one afterwards."""
-    net = Network.from_file(fixture, device="cuda,math=tf32", keep_activations=False)
+    net = Network.from_file(fixture, device=f"{CUDNN},math=tf32", keep_activations=False)
     assert "channels last" in in_a_thread(lambda: net.plan(X))[0]
 
     def on_the_other() -> int:
@@ -591,8 +592,8 @@ def options_make_plans() -> None:
     variants = ({"padding": 1}, {"stride": 2}, {"stride": (1, 2)}, {"dilation": 2}, {"padding": (0, 1)})
     options = ("", ",deterministic=no", ",transforms=yes", ",workspace=1", ",math=tf32", ",math=fp16", ",math=bf16",
                ",algorithm=measured,workspace=1")  # fmt: skip
-    cases: list[tuple[str, dict[str, Any]]] = [("cuda" + option, {}) for option in options]
-    cases += [("cuda", variant) for variant in variants]
+    cases: list[tuple[str, dict[str, Any]]] = [(CUDNN + option, {}) for option in options]
+    cases += [(CUDNN, variant) for variant in variants]
     for again in (False, True):
         for device, given in cases:
             calls, made = sum(map(strict.counter, asked)), strict.counter("cudnnBackendCreateDescriptor")
@@ -627,7 +628,7 @@ def descriptors_are_few() -> None:
 
 def half_done_steps() -> None:
     """After a failure, what was half done cannot be gone on with; what came before it can."""
-    training = Training()
+    training = Training(CUDNN)
     net, y = training.net, DeviceArray.from_numpy(batch(7))
     calls = {"loss": lambda: net.loss(y), "backward": net.backward, "update": lambda: net.update(lr=0.5, momentum=0.9)}
     for fails, function, refused in (("loss", "cuLaunchKernel", "backward"), ("update", "cuLaunchKernel", "update"),
