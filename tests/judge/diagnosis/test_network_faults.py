@@ -293,7 +293,7 @@ MISTAKES: dict[Callable[[], nn.Module], list[tuple[str, Wrong, str, int, str]]] 
          "state/layer2.0.bn1/running_mean", 0, "statistics"),
         ("eps 0.001", normalising("layer3.0.bn1", lambda x, w: normalised(x, w, 1e-3)), "forward/layer3.0.bn1", 0,
          "statistics"),
-        ("the sum for the mean", by("avgpool", lambda x: x.sum((2, 3), keepdim=True)), "forward/avgpool", 0, "scale"),
+        ("the sum for the mean", by("avgpool", lambda x: x.sum((2, 3), keepdim=True)), "forward/avgpool", 0, "count"),
         ("running statistics in training", normalising("layer4.1.bn2", by_running), "forward/layer4.1.bn2", 0,
          "statistics"),
         ("no decay of normalisations", replaced(sgd=undecayed), "optimizer/bn1/weight", 0, "weight_decay"),
