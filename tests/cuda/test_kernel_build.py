@@ -118,7 +118,8 @@ MORE_REGISTERS = {
     # The same, with the quotients that say which sum it is: two blocks fit
     "cnn_spline_sums": 96,
 }
-#: Kernels that may put registers into memory, and how many bytes of a thread: at the ends of their loops, not inside
+#: Kernels that may put registers into memory, and how many bytes of a thread: outside of their inner loops, which read
+#: back two or three
 SPILLED = {"cnn_direct_16": 128, "cnn_direct_filter": 192, "cnn_direct_masked_16": 64}
 
 

@@ -4,8 +4,8 @@
 !> Why.       For such layers memory is the limit, or nearly, and cuDNN is far from it: it pads channels, or its engines
 !>            want many of them, and its filter gradients with the same bits in every run are several times slower than
 !>            those without. docs/gpu-bench.md has the times.
-!> Precision. Operands are float32 in each `math`, and products are not rounded: what a lower precision would save, here
-!>            it does not. Sums of pixels end in float64.
+!> Precision. Operands are float32 in each `math`, which only allows a lower precision, and products are not rounded.
+!>            Sums over pixels end in float64.
 !> Order.     Every sum has an order of its own, whatever the GPU does first.
 module cnn_cuda_operations_direct
    use, intrinsic :: iso_c_binding, only : c_int, c_loc, c_null_ptr, c_ptr, c_size_t

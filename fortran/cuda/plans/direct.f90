@@ -12,7 +12,7 @@ module cnn_cuda_plans_direct
 
    !> Channels that a kernel makes at a time, and those whose filter gradients it sums
    integer, parameter, public :: together(2) = [1, 16], filters_together = 4
-   !> The largest number of channels: with more cuDNN's engines are as fast, and with tensor cores earlier. And of those
+   !> The largest number of channels that was measured, and that beside tensor cores, which win with more. And of those
    !> that need not be a multiple of what a kernel makes at a time
    integer, parameter :: most_channels = 32, most_beside_tensor_cores = 16, few_channels = 4
    !> Largest number of a kernel's elements that are counted in 32 bits, with room for those beyond the end
