@@ -69,6 +69,12 @@ CASES = (
     Case("few channels to one", (2, 16, 7, 9), (1, 16, 3, 3), padding=(2, 0)),
     Case("one channel to few", (3, 1, 8, 37), (16, 1, 3, 3), padding=(1, 1)),
     Case("few channels, few outputs", (1, 3, 6, 5), (4, 3, 3, 3), padding=(0, 1)),
+    # What is near to what the device cuda has kernels of its own for, and is none of it
+    Case("few channels, stride 2 1", (2, 4, 9, 8), (4, 4, 3, 3), (2, 1), (1, 1)),
+    Case("few channels, dilation 1 2", (2, 4, 9, 8), (4, 4, 3, 3), padding=(1, 1), dilation=(1, 2)),
+    Case("few channels, groups 2", (2, 4, 9, 8), (4, 2, 3, 3), padding=(1, 1), groups=2),
+    Case("few channels, padding 3 1", (2, 4, 9, 8), (4, 4, 3, 3), padding=(3, 1)),
+    Case("five channels", (2, 4, 9, 8), (5, 4, 3, 3), padding=(1, 1)),
     Case("padding larger than the kernel", (2, 3, 7, 5), (4, 3, 2, 3), padding=(4, 5)),
     Case("padding larger than the image", (2, 1, 3, 4), (3, 1, 5, 6), padding=(7, 6)),
     Case("stride 2 1", (2, 3, 12, 9), (4, 3, 5, 2), stride=(2, 1), padding=(1, 0)),

@@ -22,14 +22,14 @@ from torch import nn
 from torch.nn import functional
 
 import bridge
-from bridge.engine.arrays.dispatch import of_text
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.library import extension
+from bridge.engine.network.passes import OperationPasses
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.operations import OPERATIONS, Operation
-from bridge.operations.hyperparameters import described, numbers
+from bridge.operations.hyperparameters import described
 from reference.errors import InputError
 from reference.graph import hyperparameters, trace
 from reference.pointwise import Clip
@@ -240,18 +240,10 @@ def run_call(call: Call, device: str) -> Pass:
     node = described(OPERATIONS[kind], name, layers.inputs_of(name), given)
     bridge.Model((node,)).joined()
     inputs = [extension.check_array("input", one.detach().numpy(), ndim=extension.DIMENSIONS) for one in call.inputs]
-    shape = node.output_shape(*(one.shape for one in inputs))
-    dtype = inputs[0].dtype
-    dy = np.random.default_rng(0).standard_normal(shape).astype(dtype)
-    place, nan = of_text(device), [np.full_like(one, np.nan) for one in (*inputs, dy)]
-    # The last stands for a mask, which none of these takes
-    tensors = [place.operand("tensor", to_device(one, device), values=False) for one in (*inputs, *nan, dy, dy)]
-    table = np.array([[one.address, len(one.shape), *one.extent] for one in tensors], np.int64)
-    attributes = " ".join(f"{name}={','.join(map(repr, value))}" for name, value in numbers(node).items())
-    for backward in (0, 1):
-        extension.call("operation_pass", device, kind, attributes, extension.DTYPES[dtype.name], backward, len(inputs),
-                       len(tensors), extension.address(table))
-    *dx, y = (to_host(one.array) for one in tensors[len(inputs):-2])
+    passes = OperationPasses(node, device)
+    y = passes.forward(inputs, {})
+    dy = np.random.default_rng(0).standard_normal(y.shape).astype(y.dtype)
+    dx, _ = passes.backward(dy, inputs, {})
     wide = [one.detach().double().requires_grad_() for one in call.inputs]
     right = call.compute(wide)
     gradients = torch.autograd.grad(right, wide, torch.from_numpy(dy).double())
