@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.cpu.machine_peak import TRIAD, MachinePeak
 from benchmarks.cpu.runs import compare, workers
-from benchmarks.frameworks.cpu import BLAS, CHANNELS_LAST, EAGER, OURS
+from benchmarks.frameworks.cpu import BLAS, CHANNELS_LAST, COMPILED, EAGER, OURS
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.errors import NotHere
 from benchmarks.harness.tables import caption, optional, skipped, table, threads, times
@@ -30,7 +30,7 @@ from bridge.common.progress import stage
 from bridge.operations import OPERATIONS
 from bridge.operations.losses import LOSSES
 
-PEERS = (EAGER, CHANNELS_LAST)
+PEERS = (EAGER, CHANNELS_LAST, COMPILED)
 #: Of the triad's rate, and of OpenBLAS's
 OF_BANDWIDTH, OF_BLAS = 0.8, 0.9
 #: Threads and precision of a round over all operations
@@ -70,18 +70,23 @@ def cases(quick: bool) -> list[Case]:
     twice = {"scale_factor": (2, 2)}
     found = [
         *(Case(kind, moves, (large,), options) for kind, moves, options in (
-            ("leaky_relu", ("xy", "xdg"), {}), ("sigmoid", ("xy", "ydg"), {}), ("tanh", ("xy", "ydg"), {}),
-            ("silu", ("xy", "xdg"), {}),
+            *((kind, ("xy", "ydg"), {}) for kind in ("sigmoid", "tanh", "exp", "sqrt")),
+            *((kind, ("xy", "xdg"), {}) for kind in ("leaky_relu", "elu", "gelu", "gelu_tanh", "silu", "mish",
+                                                     "softplus", "log", "abs")),
+            ("clip", ("xy", "xdg"), {"min": -0.5, "max": 0.5}),
+            ("prelu", ("xy", "xdg"), {"num_parameters": large[1]}),
             ("dropout", ("xmy", "mdg"), {"p": 0.5}), ("batch_norm2d", ("xxy", "xxddg"), {"num_features": large[1]}),
             ("group_norm", ("xxy", "xxddg"), {"num_groups": 2, "num_channels": large[1]}),
             ("global_avg_pool2d", ("xy", "dg"), {}))),
         *(Case("transpose", ("xy", "dg"), (large,), {"dim0": one, "dim1": other}, f"{one}, {other}")
           for one, other in ((1, 2), (1, 3), (2, 3))),
         *(Case(kind, ("xy", moves), (large,), {"dim": dim}, f"over {', '.join(map(str, dim))}")
-          for kind, moves in (("sum", "dg"), ("amax", "xydg")) for dim in ((1,), (2, 3))),
+          for kind, moves in (("sum", "dg"), ("mean", "dg"), ("amax", "xydg")) for dim in ((1,), (2, 3))),
         Case("adaptive_avg_pool2d", ("xy", "dg"), (large,), {"output_size": (7, 7)}),
         Case("layer_norm", ("xxy", "xxddg"), (words,), {"normalized_shape": words[-1:]}),
-        Case("add", ("xy", "dg"), (large, large)),
+        *(Case(kind, ("xy", moves), (large, large))
+          for kind, moves in (("add", "dg"), ("subtract", "dg"), ("multiply", "xdg"), ("divide", "xdg"))),
+        Case("multiply", ("xy", "xdg"), (large, (1, large[1], 1, 1)), note="by channels"),
         Case("add", ("xy", "dg"), (large, (1, large[1], 1, 1)), note="of channels"),
         Case("accumulate", ("xy", ""), (large, large)),
         Case("concat", ("xy", "dg"), (large, large)),
@@ -93,7 +98,8 @@ def cases(quick: bool) -> list[Case]:
         *(Case(kind, ("xy", "dg"), (half,), twice) for kind in ("upsample_nearest2d", "upsample_bilinear2d")),
         *(Case(kind, ("xy", "dg"), (large,), side) for kind in ("zero_pad2d", "reflection_pad2d", "replication_pad2d")),
         *(Case(kind, ("xy", ""), (shape, shape))
-          for kind, shape in (("mse", large), ("l1", large), ("cross_entropy", classes))),
+          for kind, shape in (*((kind, large) for kind in ("mse", "l1", "smooth_l1", "huber", "bce",
+                                                           "bce_with_logits")), ("cross_entropy", classes))),
     ]
     sizes = [(8, 512, 10), (64, 512, 1000), (128, 784, 256), (256, 1024, 1024), (1024, 256, 256)]
     for m, k, n in [(4, 8, 6)] if quick else sizes:
@@ -145,7 +151,9 @@ def _peak(folder: Path, quick: bool) -> tuple[MachinePeak | None, str]:
 
 
 def _round(number: int, dtype: str, peak: MachinePeak | None, options: Options) -> list[dict[str, Any]]:
-    without = options.left_out((*PEERS, BLAS), slow=(EAGER,))
+    without = options.left_out((*PEERS, BLAS), slow=(EAGER, COMPILED))
+    if (number, dtype) != ROUNDS[0]:
+        without |= {COMPILED: {"skipped": f"{COMPILED}: takes seconds for each pass, which are spent in float32 alone"}}
     names = [name for name in (OURS, *PEERS, BLAS) if name not in without]
     found = []
     with workers(names, number) as processes:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import nn
+from torch._functorch import config as functorch
 
 from benchmarks.frameworks.cpu import CHANNELS_LAST, COMPILED, COMPILED_LAST, MEMORY_KEPT
 from benchmarks.frameworks.torch_module import module_of
@@ -92,19 +93,23 @@ def operation(name: str, work: OperationPass) -> Callable[[], torch.Tensor]:
     x = found["x"]
     if work.kind == "accumulate":
         return lambda: x[1].add_(x[0])
+    compiled = _compiled if name in (COMPILED, COMPILED_LAST) else lambda function: function
+    # What a compiled backward pass has read would be freed, and it runs many times
+    functorch.donated_buffer = False
     if work.kind in LOSSES:
-        loss, output = LOSSES[work.kind](), x[0].requires_grad_()
-        return lambda: torch.autograd.grad(loss.torch_forward(output, x[1]), output)[0]
+        of_loss, output = compiled(LOSSES[work.kind]().torch_forward), x[0].requires_grad_()
+        return lambda: torch.autograd.grad(of_loss(output, x[1]), output)[0]
     node = OPERATIONS[work.kind]("it", inputs=("input",) * len(x), **work.options)
     parameters = dict(zip(node.parameter_shapes(), found["parameters"], strict=True))
     given = parameters | {"mask": found["mask"][0]}
+    of_node = compiled(node.torch_forward)
     if not work.backward:
         def forward() -> torch.Tensor:
             with torch.no_grad():
-                return node.torch_forward(x, given)
+                return of_node(x, given)
         return forward
     wanted = [one.requires_grad_() for one in (*x, *parameters.values())]
-    y = node.torch_forward(x, given)
+    y = of_node(x, given)
     return lambda: torch.autograd.grad(y, wanted, found["dy"][0], retain_graph=True)[0]
 
 

@@ -56,7 +56,8 @@ def operands(conv: Conv) -> tuple[Array, Array, Array]:
 def pass_operands(work: OperationPass) -> dict[str, list[Array]]:
     """Inputs ``x``, the gradient of the output ``dy`` and a mask, parameters, all of size 1.
 
-    A loss has its output and what that should be as ``x``; of a cross entropy these are probabilities.
+    A loss has its output and what that should be as ``x``; of a cross entropy these are probabilities, and of a binary
+    one both lie between 0 and 1. Logarithms and roots are of positive numbers.
     """
     generator = np.random.default_rng(4)
     x, parameters = ([_normal(generator, shape, work.dtype) for shape in shapes]
@@ -64,5 +65,11 @@ def pass_operands(work: OperationPass) -> dict[str, list[Array]]:
     if work.kind == "cross_entropy":
         x[1] = np.abs(x[1])
         x[1] /= x[1].sum(1, keepdims=True)
+    if work.kind in ("log", "sqrt"):
+        x[0] = np.abs(x[0]) + 0.25
+    if work.kind == "bce":
+        x = [1 / (1 + np.exp(-one)) for one in x]
+    if work.kind == "bce_with_logits":
+        x[1] = 1 / (1 + np.exp(-x[1]))
     dy, mask = (_normal(generator, work.output, work.dtype) for _ in range(2))
     return {"x": x, "dy": [dy], "mask": [(mask > 0).astype(work.dtype)], "parameters": parameters}
