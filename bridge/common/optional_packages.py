@@ -8,7 +8,8 @@ import importlib.util
 from bridge.common.errors import BridgeError
 
 #: What is installed where a package is missing, as in pyproject.toml
-INSTALLED = {"torch": ("PyTorch", "torch>=2.5"), "matplotlib": ("matplotlib", "matplotlib>=3.7")}
+INSTALLED = {"torch": ("PyTorch", "torch>=2.5"), "matplotlib": ("matplotlib", "matplotlib>=3.7"),
+             "mrcfile": ("mrcfile", "mrcfile>=1.4"), "tifffile": ("tifffile", "tifffile>=2023.1.23")}
 
 
 def require(package: str, why: str) -> None:
