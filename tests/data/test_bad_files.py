@@ -25,9 +25,9 @@ from tests.helpers.image_files import numbers, write, write_h5, write_tiff
 GOOD = numbers((3, 20, 30), "int16")
 
 
-def cut(path: Path, bytes_left: int) -> None:
+def cut(path: Path, bytes_left: int, images: np.ndarray = GOOD) -> None:
     """A file that ends in the middle."""
-    write(path, GOOD)
+    write(path, images)
     assert 0 < bytes_left < path.stat().st_size
     os.truncate(path, bytes_left)
 
@@ -102,6 +102,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "strings.h5": (strings, "0 datasets that may hold images, expected one, .* it has /images"),
     "complex.h5": (lambda path: write_h5(path, np.ones((4, 4), np.complex64)), "0 datasets that may hold images"),
     "cut.tif": (lambda path: cut(path, 2000), "truncated"),
+    "data.tif": (lambda path: cut(path, 1000, GOOD[0]), r"truncated: page 0 lies at bytes up to \d+, "),
     "text.tif": (lambda path: path.write_text("x" * 3000), "not a TIFF file"),
     "chain.tif": (broken_chain, "truncated or damaged: the page after page 0 cannot be found"),
     "shape.tif": (lambda path: second_page(path, GOOD[1, :5]), r"page 1 is int16 \(5, 30\), page 0 is int16"),
