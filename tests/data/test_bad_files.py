@@ -184,11 +184,20 @@ def test_a_value_that_is_not_finite_is_named(tmp_path: Path, value: float, place
     write(tmp_path / "a.npy", array)
     image, row, column = place
     with Images(tmp_path / "a.npy") as images:
-        window = slice(max(row - 1, 0), row + 1), slice(max(column - 2, 0), column + 1)
+        window = slice(max(row - 1, 0), min(row + 2, 20)), slice(max(column - 2, 0), min(column + 2, 30))
         expected = rf"a\.npy, image {image}: {value} at channel 0, row {row}, column {column}, expected finite values"
         with pytest.raises(FileError, match=expected):
             images.read(image, *window)
         images.read((image + 1) % 3)
+
+
+def test_every_part_of_an_image_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that is read in several."""
+    monkeypatch.setattr("bridge.data.sources.raw.BLOCK", 30 * 4 * 3)
+    array = numbers((20, 30))
+    array[17, 3] = np.nan
+    with pytest.raises(FileError, match="nan at channel 0, row 17, column 3, "):
+        Images(write(tmp_path / "a.npy", array)).read(0)
 
 
 def test_large_values_are_finite(tmp_path: Path) -> None:
