@@ -18,7 +18,9 @@ import pytest
 
 from bridge.common.errors import FileError
 from bridge.data import Batches, Images, Pairs
+from bridge.data.open_files import OpenFiles
 from bridge.data.prefetch import read_ahead
+from bridge.data.sources.stack import Reader
 from tests import ROOT
 from tests.helpers.image_files import numbers, write
 
@@ -180,6 +182,26 @@ def test_few_of_many_files_are_open(tmp_path: Path, suffix: str) -> None:
     del forgotten
     gc.collect()
     assert descriptors() == before
+
+
+def test_the_file_that_was_used_last_stays_open(tmp_path: Path) -> None:
+    """The other one is opened again."""
+    opened: list[int] = []
+    files = OpenFiles(2)
+
+    def use(number: int) -> None:
+        def made() -> Reader:
+            opened.append(number)
+            return Images(tmp_path / "a.npy").stacks[0].open()
+
+        with files.borrowed(number, made):
+            pass
+
+    write(tmp_path / "a.npy", numbers((2, 2)))
+    for number in (0, 1, 0, 2, 0, 1):
+        use(number)
+    files.close()
+    assert opened == [0, 1, 2, 1]
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".tif", ".h5"])
