@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +12,9 @@ from typing import TypeVar
 from bridge.common.errors import ArgumentError
 
 Made = TypeVar("Made")
+
+#: How the names of threads begin
+THREADS = "bridge-data"
 
 
 def read_ahead(make: Callable[[int], Made], steps: Iterable[int], depth: int,
@@ -41,7 +45,7 @@ def read_ahead(make: Callable[[int], Made], steps: Iterable[int], depth: int,
 def _read_ahead(make: Callable[[int], Made], steps: Iterable[int], depth: int,
                 threads: int) -> Generator[Made, None, None]:
     coming: deque[Future[Made]] = deque()
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="bridge-data")
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=THREADS)
     try:
         for step in steps:
             coming.append(pool.submit(make, step))
@@ -50,4 +54,6 @@ def _read_ahead(make: Callable[[int], Made], steps: Iterable[int], depth: int,
         while coming:
             yield coming.popleft().result()
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        # A thread of ours may have collected a forgotten generator; it cannot wait for its own end
+        mine = threading.current_thread().name.startswith(THREADS)
+        pool.shutdown(wait=not mine, cancel_futures=True)

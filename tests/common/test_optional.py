@@ -39,6 +39,7 @@ def said(package: str, code: str) -> str:
     ("import bridge.validate.self_test",
      "BridgeError: PyTorch is not installed, and the self-test's programs are PyTorch: pip"),
     ("import reference.export", "ModuleNotFoundError: reference: the package torch is missing in "),
+    ("import bridge.data\nprint(bridge.data.Batches.__name__)", "Batches"),
     (NET + "print(net.step(np.ones((1, 1, 2, 2), 'f4'), np.ones((1, 1, 2, 2), 'f4'), lr=0.5))", "1.0"),
 ])
 def test_without_torch(code: str, expected: str) -> None:

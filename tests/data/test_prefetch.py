@@ -124,6 +124,32 @@ def test_threads_end_when_nobody_refers_to_them(batches: Batches) -> None:
     batches.stream().close()
 
 
+def test_a_thread_that_collects_garbage_does_not_wait_for_itself() -> None:
+    """A forgotten stream in a circle of references may be found by one of its own threads."""
+    forgotten = threading.Event()
+
+    def make(step: int) -> int:
+        if step == 2:
+            forgotten.wait(20)
+            gc.collect()
+        return step
+
+    stream = read_ahead(make, count(), 2, 1)
+    circle: list[object] = [stream]
+    circle.append(circle)
+    gc.disable()
+    try:
+        next(stream)
+        del stream, circle
+        forgotten.set()
+        end = time.monotonic() + 20
+        while ours() and time.monotonic() < end:
+            time.sleep(0.01)
+    finally:
+        gc.enable()
+    assert not ours()
+
+
 def test_what_waits_is_not_made_after_the_end() -> None:
     started = []
     gate = threading.Event()
