@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
@@ -79,8 +80,11 @@ def test_order_and_how_far_ahead() -> None:
             time.sleep(0.002)
             assert len(started) <= expected - 10 + 1 + depth
         assert len(ours()) <= threads
-        time.sleep(0.05)
         # It reads on while nobody asks, up to its limit
+        end = time.monotonic() + 20
+        while len(started) < 20 + depth and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(0.02)
         assert sorted(started) == list(range(10, 30 + depth))
         stream.close()
     assert list(read_ahead(make, range(0), 2, 2)) == [] and list(read_ahead(make, range(1), 5, 2)) == [0]
@@ -150,9 +154,16 @@ def test_a_thread_that_collects_garbage_does_not_wait_for_itself() -> None:
     assert not ours()
 
 
-def test_what_waits_is_not_made_after_the_end() -> None:
+def test_what_waits_is_not_made_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is being made is waited for, and no more: it comes to its end once the others are cancelled."""
     started = []
     gate = threading.Event()
+
+    class Watched(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            gate.set()
+            super().shutdown(wait=wait)
 
     def make(step: int) -> int:
         started.append(step)
@@ -160,16 +171,13 @@ def test_what_waits_is_not_made_after_the_end() -> None:
             gate.wait(20)
         return step
 
+    monkeypatch.setattr("bridge.data.prefetch.ThreadPoolExecutor", Watched)
     stream = read_ahead(make, count(), 6, 1)
     assert next(stream) == 0
     while len(started) < 2:
         time.sleep(0.001)
-    closer = threading.Thread(target=stream.close)
-    closer.start()
-    time.sleep(0.05)
-    gate.set()
-    closer.join(20)
-    assert not closer.is_alive() and started == [0, 1]
+    stream.close()
+    assert not ours() and started == [0, 1]
 
 
 def test_a_program_ends_that_forgets_the_stream(tmp_path: Path) -> None:
