@@ -284,8 +284,7 @@ def test_reductions_are_torchs(dim: tuple[int, ...], dtype: str, level: str, mon
 
 @DTYPES
 def test_sums_lose_no_digits(dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Along either kind of dimension, of numbers that cancel but for a last small one, float32 ones within the digits of
-    float64."""
+    """Along either kind of dimension, of numbers that cancel but for a small one; float32 ones within float64."""
     x = np.ones((1, 3, 4, 6), dtype)
     x[:, 0], x[:, 2] = (large := 2.0**52 if dtype == "float32" else 1e17), -large
     found, _ = passes_of("sum", {"dim": (1,)}, x, np.ones((1, 4, 6), dtype), monkeypatch)
