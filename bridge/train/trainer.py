@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: MIT
+"""The loop of a training: batches, updates, validations, checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bridge.common.errors import ArgumentError, DivergenceError
+from bridge.data import Batch, Batches
+from bridge.engine.arrays.transfer import to_device, to_host
+from bridge.engine.network.network import Network
+from bridge.train import gradients
+from bridge.train.checkpoints import Checkpoints, Progress
+from bridge.train.settings import TrainSettings
+from bridge.train.stopping import signals_noted
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What is known of a step.
+
+    Attributes
+    ----------
+    step : int
+        Counted from 0.
+    loss : float
+        Of the batch, before the update; of several their mean.
+    lr : float
+    gradient_norm : float or None
+        Before it is clipped; None where nothing is.
+    validation_loss : float or None
+        After the step, where it is validated.
+    """
+
+    step: int
+    loss: float
+    lr: float
+    gradient_norm: float | None = None
+    validation_loss: float | None = None
+
+
+class Trainer:
+    """Train a network on batches.
+
+    The training depends on the network, the batches and the settings alone: what is read ahead, interrupted and resumed
+    gives the same bits. Dropouts' masks are drawn from (seed of the batches, step).
+
+    Parameters
+    ----------
+    network : Network
+        In training mode. Is changed.
+    batches : Batches
+    settings : TrainSettings
+    checkpoints : Checkpoints or None
+        Where they go; None: there are none.
+    validation : Batches or None
+        What validations are on: all of one epoch.
+    report : called after each step with its `StepRecord`
+    progress : of a checkpoint, to go on from it, see `resume`
+
+    Raises
+    ------
+    ArgumentError
+        If settings and what is given do not fit to each other.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from bridge.data import Consecutive
+    >>> from bridge.exchange.model import Conv2d, Model
+    >>> from bridge.exchange.optimizers import Sgd
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     images = np.random.default_rng(0).standard_normal((6, 8, 8), dtype=np.float32)
+    ...     np.save(os.path.join(folder, "noisy.npy"), images)
+    ...     batches = Batches(Consecutive(folder), batch=2, crop=(8, 8))
+    ...     net = Network(Model((Conv2d("a", 1, 1, (3, 3), padding=(1, 1)),)))
+    ...     trainer = Trainer(net, batches, TrainSettings(steps=4, optimizer=Sgd(0.1)))
+    ...     records = []
+    ...     trainer.report = records.append
+    ...     trainer.run()
+    >>> net.steps, [one.step for one in records]
+    (4, [0, 1, 2, 3])
+    """
+
+    def __init__(self, network: Network, batches: Batches, settings: TrainSettings,
+                 checkpoints: Checkpoints | None = None, validation: Batches | None = None,
+                 report: Callable[[StepRecord], None] | None = None, *, progress: Progress | None = None) -> None:
+        if settings.validate_every and validation is None:
+            raise ArgumentError(f"validate_every: {settings.validate_every} without data for it, expected validation")
+        self.network, self.batches, self.settings = network, batches, settings
+        self.checkpoints, self.validation, self.report = checkpoints, validation, report
+        self.progress = progress or Progress(settings, batches.seed)
+        if settings.average is not None and not self.progress.average:
+            self.progress.average = {name: np.array(to_host(one)) for name, one in network.parameters.items()}
+
+    @property
+    def finished(self) -> bool:
+        """Return whether all steps are done, or validations have been without a better loss for too long."""
+        patience = self.settings.patience
+        return self.network.steps >= self.settings.steps or bool(patience and self.progress.without_better >= patience)
+
+    def run(self) -> None:
+        """Train until all steps are done.
+
+        SIGINT, SIGTERM and SIGHUP end it after the step that is at work, with a checkpoint; they are raised then.
+
+        Raises
+        ------
+        DivergenceError
+            If a loss or a gradient is not finite; with the step. The checkpoints before it stay as they are.
+        FileError
+            If a batch cannot be read, or a checkpoint not be written.
+        """
+        s, first = self.settings, self.network.steps
+        stream = self.batches.stream(first * s.accumulate, s.steps * s.accumulate)
+        with closing(stream), signals_noted() as request:
+            while not self.finished and request.number is None:
+                record = self._step(stream)
+                if self.report is not None:
+                    self.report(record)
+                if self.network.steps % s.checkpoint_every == 0:
+                    self.checkpoint()
+            if self.network.steps > first and self.network.steps % s.checkpoint_every:
+                self.checkpoint()
+            if request.number is not None:
+                raise request.error()
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint, if they go anywhere."""
+        if self.checkpoints is not None:
+            self.checkpoints.write(self.network, self.progress)
+
+    def validate(self) -> float:
+        """Return the mean loss of an epoch of the validation data, in evaluation mode."""
+        assert self.validation is not None
+        network, total, samples = self.network, 0.0, self.validation.samples
+        network.eval()
+        try:
+            for k in range(max(1, samples // self.validation.batch)):
+                total += self._loss_of(self.validation.at(k))
+        finally:
+            network.train()
+        return total / max(1, samples // self.validation.batch)
+
+    def _step(self, stream: Generator[Batch, None, None]) -> StepRecord:
+        network, s = self.network, self.settings
+        step = network.steps
+        optimizer = s.optimizer_at(step)
+        network.masks.generator = np.random.default_rng((self.progress.seed, step))
+        if s.clip is None and s.accumulate == 1:
+            batch = next(stream)
+            network.feed(batch.input, batch.target)
+            loss, found = network.step(optimizer=optimizer), None
+            assert loss is not None
+        else:
+            loss, found = self._gradients(stream, step)
+            network.update(optimizer)
+        self._average()
+        return StepRecord(step, loss, optimizer.lr, found, self._validated())
+
+    def _gradients(self, stream: Generator[Batch, None, None], step: int) -> tuple[float, float | None]:
+        """Mean gradients of several batches, clipped, as the network's; their loss and norm."""
+        network, s = self.network, self.settings
+        loss, total = 0.0, dict[str, Any]()
+        for _ in range(s.accumulate):
+            loss += self._loss_of(next(stream)) / s.accumulate
+            network.backward()
+            gradients.add(total, gradients.read(network))
+        if s.accumulate > 1:
+            gradients.scale(total, 1 / s.accumulate)
+        found = gradients.norm(total)
+        if not (math.isfinite(loss) and math.isfinite(found)):
+            raise DivergenceError(f"step {step}: loss {loss:g}, norm of the gradients {found:g}, expected finite ones")
+        if s.clip is not None and (factor := gradients.clip_factor(found, s.clip)) < 1:
+            gradients.scale(total, factor)
+        gradients.write(network, total)
+        return loss, found if s.clip is not None else None
+
+    def _loss_of(self, batch: Batch) -> float:
+        self.network.forward(to_device(batch.input, self.network.device))
+        return self.network.loss(to_device(batch.target, self.network.device))
+
+    def _average(self) -> None:
+        decay = self.settings.average
+        if decay is None:
+            return
+        for name, one in self.network.parameters.items():
+            kept = self.progress.average[name]
+            kept += (1 - decay) * (to_host(one) - kept)
+
+    def _validated(self) -> float | None:
+        s, steps = self.settings, self.network.steps
+        if not s.validate_every or steps % s.validate_every:
+            return None
+        loss = self.validate()
+        if loss < self.progress.best_loss:
+            self.progress.best_loss, self.progress.without_better = loss, 0
+            if self.checkpoints is not None:
+                self.checkpoints.write_best(self.network, self.progress)
+        else:
+            self.progress.without_better += 1
+        return loss
