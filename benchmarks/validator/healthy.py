@@ -34,7 +34,7 @@ from torch import nn
 
 from benchmarks.harness.document import RESULTS, versions
 from benchmarks.harness.tables import table
-from benchmarks.validator.random_graphs import Layer, Network, draw_layers, draw_settings
+from benchmarks.validator.random_graphs import Layer, Network, draw_network, draw_settings
 from bridge.common import cli
 from bridge.common.atomic_file import write_json
 from bridge.common.command_files import check_files
@@ -151,7 +151,8 @@ def draw_graph(rng: np.random.Generator) -> GraphConfiguration:
     for _ in range(MOST_DRAWS):
         settings = draw_settings(rng)
         shape = settings["batch"], int(rng.integers(1, 4)), settings["height"], settings["width"]
-        if layers := draw_layers(rng, shape):
+        layers, settings["loss"] = draw_network(rng, shape)
+        if layers:
             program = 0 if rng.random() < 0.5 else int(rng.integers(1, len(GRAPH_PROGRAMS)))
             return GraphConfiguration(layers, settings, program)
     raise AssertionError("no graph begins with its convolution")

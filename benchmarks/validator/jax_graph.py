@@ -175,11 +175,13 @@ FORMULAS: dict[str, Formula] = {
 }
 
 def _cross_entropy(loss: Any, y: Array, t: Array) -> Array:
-    """Of probabilities; of each image or pixel."""
-    if loss.weight or loss.class_indices:
-        raise NotImplementedError(loss.text)
-    share = loss.label_smoothing / y.shape[1]
-    return -(((1 - loss.label_smoothing) * t + share) * jax.nn.log_softmax(y, 1)).sum(1)
+    """Of each image or pixel, over the weights of those that count where these are to be the mean's divisor."""
+    weights = jnp.array(loss.weight or (1.0,) * y.shape[1]).reshape((-1, *[1] * (y.ndim - 2)))
+    if 0 <= loss.ignore_index < y.shape[1]:
+        t = t.at[:, loss.ignore_index].set(0)
+    share = loss.label_smoothing / y.shape[1] * (t.sum(1, keepdims=True) if loss.class_indices else 1.0)
+    found = -(((1 - loss.label_smoothing) * t + share) * weights * jax.nn.log_softmax(y, 1)).sum(1)
+    return found * (found.size / (t * weights).sum()) if loss.mean and loss.class_indices else found
 
 
 def _huber(d: Array, delta: float) -> Array:

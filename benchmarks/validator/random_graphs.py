@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,36 +15,57 @@ import torch
 from torch import nn
 
 from reference import pointwise
+from reference.spline import Spline
 
 #: Operations of a network before those are left out whose outputs nobody takes; numbers of an output
 MOST_LAYERS, MOST_NUMBERS = 12, 20000
 #: Outputs that the next operation may take, the last ones
 RECENT = 4
-#: Functions of two outputs; all others are modules of torch.nn
+Kind = tuple[str, dict[str, Any]]
+#: Functions of two outputs
 JOINS: dict[str, Callable[..., torch.Tensor]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "matmul": operator.matmul,
     # By numbers from 1 on
     "divide": lambda one, other: one / other.sigmoid().exp(), "cat": lambda *given: torch.cat(given, 1)}
 
 
+def _reduced(x: torch.Tensor, kind: str, dim: Any, keepdim: bool) -> torch.Tensor:
+    found: torch.Tensor = getattr(x, kind)(dim, keepdim=keepdim)
+    return found
+
+
+#: Functions of one output and settings; all others are modules of torch.nn
+FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
+    **{kind: partial(_reduced, kind=kind) for kind in ("amax", "amin", "mean", "sum")},
+    **{kind: lambda x, kind=kind, **given: _reduced(x, kind, **given).values  # type: ignore[attr-defined,misc]
+       for kind in ("max", "min")},
+    "reshape": lambda x, shape: x.reshape(x.shape[0], *shape),
+    "transpose": lambda x, dim0, dim1: x.transpose(dim0, dim1)}
+
+
 @dataclass(frozen=True)
 class Layer:
-    """One operation: its name in torch.nn, `JOINS` or `reference.pointwise`, arguments, and the outputs it takes; 0 is
-    the network's input."""
+    """One operation: its name in torch.nn, `JOINS`, `FUNCTIONS` or `reference.pointwise`, arguments, and the outputs it
+    takes; 0 is the network's input. With ``fixed`` its weights are frozen, or its statistics the running ones."""
 
     kind: str
     options: dict[str, Any]
     inputs: tuple[int, ...]
+    fixed: bool = False
 
     def make(self) -> Callable[..., torch.Tensor]:
         """A new module, or the function; what is no activation takes numbers between 0 and 1."""
         if self.kind in JOINS:
             return JOINS[self.kind]
+        if self.kind in FUNCTIONS:
+            return partial(FUNCTIONS[self.kind], **self.options)
         if self.kind in pointwise.LAYERS:
-            layer, _ = pointwise.LAYERS[self.kind]
-            return nn.Sequential(nn.Sigmoid(), layer()) if self.kind in pointwise.ELEMENTARY else layer()
-        made: nn.Module = getattr(nn, self.kind)(**self.options)
-        return made
+            layer = pointwise.LAYERS[self.kind][0](**self.options)
+            return nn.Sequential(nn.Sigmoid(), layer) if self.kind in pointwise.ELEMENTARY else layer
+        made: nn.Module = (Spline if self.kind == "Spline" else getattr(nn, self.kind))(**self.options)
+        if self.fixed and self.kind == "BatchNorm2d":
+            return made.eval()
+        return made.requires_grad_(not self.fixed)
 
 
 class Network(nn.Module):
@@ -76,9 +99,12 @@ def draw_layers(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Layer
                 found = one.make()(*given)
             except (RuntimeError, ValueError):  # shapes that do not fit
                 continue
-            if found.ndim in (2, 4) and 0 < found.numel() <= MOST_NUMBERS:
+            if 2 <= found.ndim <= 4 and len(found) == shape[0] and 0 < found.numel() <= MOST_NUMBERS:
                 layers.append(one)
                 known.append(found)
+    while known[-1].ndim == 3:  # no target is of three dimensions
+        known.pop()
+        layers.pop()
     return _used(layers)
 
 
@@ -92,8 +118,7 @@ def _used(layers: list[Layer]) -> tuple[Layer, ...]:
     if kept[0] != 1:
         return ()
     place = {0: 0} | {i: k for k, i in enumerate(kept, 1)}
-    return tuple(Layer(layers[i - 1].kind, layers[i - 1].options, tuple(place[j] for j in layers[i - 1].inputs))
-                 for i in kept)
+    return tuple(replace(layers[i - 1], inputs=tuple(place[j] for j in layers[i - 1].inputs)) for i in kept)
 
 
 def _conv(rng: np.random.Generator, channels: int) -> dict[str, Any]:
@@ -107,50 +132,130 @@ def _pair(rng: np.random.Generator, low: int, high: int) -> tuple[int, int]:
 
 
 def _layer(rng: np.random.Generator, known: list[torch.Tensor]) -> Layer:
-    """Any operation, on outputs among the last ones."""
+    """Any operation, mostly on the last output, else on one before; a second input is any of the last ones."""
     places = range(max(0, len(known) - RECENT), len(known))
     i, j = (int(rng.choice(places)) for _ in range(2))
+    i = len(known) - 1 if rng.random() < 0.6 else i
     x = known[i]
     if rng.random() < 0.3:
         return Layer(str(rng.choice(list(JOINS))), {}, (i, j))
-    flat: list[tuple[str, dict[str, Any]]] = [
-        *((kind, {}) for kind in pointwise.LAYERS),
+    flat: list[Kind] = [
+        *((kind, _settings_of(rng, kind)) for kind in pointwise.LAYERS), *_reductions(rng, x), *_orders(rng, x),
         ("PReLU", {"num_parameters": int(rng.choice([1, x.shape[1]]))}), ("Softmax", {"dim": 1}),
-        ("LogSoftmax", {"dim": 1}), ("Dropout", {"p": 0.4}),
-        ("Linear", {"in_features": x.shape[-1], "out_features": int(rng.integers(1, 12))})]
+        ("LogSoftmax", {"dim": 1}), ("Dropout", {"p": 0.4}), ("LayerNorm", _rows(rng, x.shape)), _spline(rng, x),
+        ("Linear", {"in_features": x.shape[-1], "out_features": int(rng.integers(1, 12)),
+                    "bias": bool(rng.integers(2))})]
     sides = {"padding": tuple(int(n) for n in rng.integers(0, 4, 4))}
     scale = {"scale_factor": _pair(rng, 1, 4)}
-    image: list[tuple[str, dict[str, Any]]] = [
+    image: list[Kind] = [
         ("Conv2d", _conv(rng, x.shape[1]) | {"stride": _pair(rng, 1, 3), "padding": _pair(rng, 0, 3),
                                              "dilation": _pair(rng, 1, 3)}),
         ("Conv2d", {"in_channels": x.shape[1], "out_channels": int(rng.integers(1, 9)), "kernel_size": 3,
                     "padding": 1}),
         ("ConvTranspose2d", {"in_channels": x.shape[1], "out_channels": int(rng.integers(1, 5)),
                              "kernel_size": _pair(rng, 1, 4), "stride": _pair(rng, 1, 3), "padding": _pair(rng, 0, 2)}),
+        ("ConvTranspose2d", {"in_channels": x.shape[1], "out_channels": 2, "kernel_size": 3, "stride": 2, "padding": 1,
+                             "output_padding": _pair(rng, 0, 2), "bias": bool(rng.integers(2))}),
         ("BatchNorm2d", {"num_features": x.shape[1], "eps": 1e-3, "momentum": 0.3}),
         ("BatchNorm2d", {"num_features": x.shape[1], "track_running_stats": bool(rng.integers(2))}),
         ("MaxPool2d", {"kernel_size": _pair(rng, 2, 4), "stride": _pair(rng, 1, 4)}),
         ("AvgPool2d", {"kernel_size": _pair(rng, 2, 4), "stride": _pair(rng, 1, 4), "padding": 1}),
-        ("AdaptiveAvgPool2d", {"output_size": 1}), ("Flatten", {}), ("Upsample", scale),
+        ("MaxPool2d", {"kernel_size": 3, "stride": _pair(rng, 1, 3), "padding": 1}),
+        ("AvgPool2d", {"kernel_size": _pair(rng, 1, 4)}), ("Dropout2d", {"p": 0.3}), ("GroupNorm", _groups(rng, x)),
+        ("AdaptiveAvgPool2d", {"output_size": 1}), ("AdaptiveAvgPool2d", {"output_size": _pair(rng, 1, 5)}),
+        ("Flatten", {}), ("Upsample", scale),
         ("Upsample", scale | {"mode": "bilinear", "align_corners": bool(rng.integers(2))}),
         (str(rng.choice(["ZeroPad2d", "ReflectionPad2d", "ReplicationPad2d"])), sides)]
     every = flat + image if x.ndim == 4 else flat
     kind, options = every[int(rng.integers(len(every)))]
-    return Layer(kind, options, (i,))
+    return Layer(kind, options, (i,), bool(rng.random() < 0.1))
 
 
-#: The squared differences more often than others; a binary cross entropy of logits, which any output may be
-LOSSES = ("mse", "mse", "mse", "l1", "smooth_l1 beta=0.5", "huber delta=0.25", "bce_with_logits",
-          "bce_with_logits pos_weight=2.5", "cross_entropy", "cross_entropy label_smoothing=0.1")
+def _settings_of(rng: np.random.Generator, kind: str) -> dict[str, Any]:
+    """Of a function of each number; without bounds clip would do nothing."""
+    low, high = sorted(float(one) for one in rng.normal(0, 0.5, 2))
+    given: dict[str, dict[str, Any]] = {
+        "clip": {"min": low, "max": high}, "elu": {"alpha": float(rng.choice([1.0, 0.3]))},
+        "leaky_relu": {"negative_slope": float(rng.choice([0.01, 0.2]))},
+        "softplus": {"beta": float(rng.choice([1.0, 2.5]))}}
+    return given.get(kind, {})
+
+
+def _reductions(rng: np.random.Generator, x: torch.Tensor) -> Iterator[Kind]:
+    """Along one or several dimensions, not along all and not along the batch."""
+    behind = np.arange(1, x.ndim)
+    several = rng.choice(behind, int(rng.integers(1, x.ndim)), replace=False)
+    keepdim = bool(rng.random() < 0.7)
+    for kind in ("amax", "amin", "mean", "sum"):
+        yield kind, {"dim": tuple(int(i) for i in several), "keepdim": keepdim}
+    for kind in ("max", "min"):
+        yield kind, {"dim": int(rng.choice(behind)), "keepdim": keepdim}
+
+
+def _orders(rng: np.random.Generator, x: torch.Tensor) -> Iterator[Kind]:
+    """The same numbers in another shape or order."""
+    one, other = (int(i) for i in rng.integers(1, x.ndim, 2))
+    yield "transpose", {"dim0": one, "dim1": other}
+    count = math.prod(x.shape[1:])
+    first = int(rng.choice([n for n in range(1, 9) if count % n == 0]))
+    second = int(rng.choice([n for n in range(1, 9) if count // first % n == 0]))
+    rest = count // first // second
+    yield "reshape", {"shape": (first, second, rest) if rng.integers(2) else (first, second * rest)}
+
+
+def _rows(rng: np.random.Generator, shape: torch.Size) -> dict[str, Any]:
+    last = int(rng.integers(1, len(shape)))
+    affine = bool(rng.random() < 0.8)
+    return {"normalized_shape": tuple(shape[-last:]), "elementwise_affine": affine, "eps": 1e-3,
+            "bias": affine and bool(rng.integers(2))}
+
+
+def _groups(rng: np.random.Generator, x: torch.Tensor) -> dict[str, Any]:
+    groups = [n for n in range(1, x.shape[1] + 1) if x.shape[1] % n == 0]
+    return {"num_groups": int(rng.choice(groups)), "num_channels": x.shape[1], "eps": 1e-3,
+            "affine": bool(rng.random() < 0.8)}
+
+
+def _spline(rng: np.random.Generator, x: torch.Tensor) -> Kind:
+    """A layer of few features: of many it would be a large one."""
+    end = float(rng.choice([1.0, 2.0]))
+    return "Spline", {"in_features": x.shape[-1], "out_features": int(rng.integers(1, 6)),
+                      "grid": int(rng.integers(2, 6)), "order": int(rng.integers(2, 6)), "low": -end, "high": end,
+                      "scale_spline": bool(rng.integers(2))}
+
+
+#: The squared differences more often than others
+LOSSES = ("mse", "mse", "mse", "mse", "l1", "smooth_l1 beta=0.5", "huber delta=0.25", "bce", "bce_with_logits",
+          "bce_with_logits pos_weight=2.5", "cross_entropy", "cross_entropy label_smoothing=0.1",
+          "cross_entropy class_indices=1", "cross_entropy class_indices=1 ignore_index=0 label_smoothing=0.2")
+SCHEDULES = ("StepLR(step_size=1, gamma=0.5)", "ExponentialLR(gamma=0.75)", "CosineAnnealingLR(T_max=4)")
+
+
+def draw_network(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[tuple[Layer, ...], str]:
+    """Operations as of `draw_layers`, and a loss that their output fits."""
+    layers, loss = draw_layers(rng, shape), str(rng.choice(LOSSES))
+    if not layers:
+        return layers, loss
+    if loss == "bce":  # which takes probabilities
+        return (*layers, Layer("sigmoid", {}, (len(layers),))), loss
+    if loss.startswith("cross_entropy") and rng.random() < 0.4:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            classes = Network(layers)(torch.zeros(shape)).shape[1]
+        loss += " weight=" + ",".join(f"{one:.2f}" for one in rng.uniform(0.2, 3, classes))
+    return layers, loss
 
 
 def draw_settings(rng: np.random.Generator) -> dict[str, Any]:
-    """Sizes, loss and optimiser, of `reference.settings.ExportSettings`."""
+    """Sizes and optimiser, of `reference.settings.ExportSettings`."""
     optimizer = str(rng.choice(["sgd", "adam", "adamw"]))
-    momentum = {"momentum": float(rng.choice([0.0, 0.9]))} if optimizer == "sgd" else {}
+    own: dict[str, Any] = {"betas": (0.9, float(rng.choice([0.99, 0.999]))), "eps": float(rng.choice([1e-8, 1e-4]))}
+    if optimizer == "sgd":
+        own = {"momentum": float(rng.choice([0.0, 0.9]))}
+        own["nesterov"] = bool(own["momentum"] and rng.random() < 0.3)
+        own["dampening"] = 0.25 if own["momentum"] and not own["nesterov"] and rng.random() < 0.3 else 0.0
     return {
         "height": int(rng.integers(4, 17)), "width": int(rng.integers(4, 17)), "batch": int(rng.integers(2, 5)),
-        "steps": int(rng.integers(1, 4)), "seed": int(rng.integers(2**31)), "optimizer": optimizer, **momentum,
+        "steps": int(rng.integers(1, 4)), "seed": int(rng.integers(2**31)), "optimizer": optimizer, **own,
         "lr": float(2.0 ** -rng.integers(5, 10)), "weight_decay": float(rng.choice([0.0, 1e-2])),
-        "loss": str(rng.choice(LOSSES)), "reduction": str(rng.choice(["mean", "sum"])),
-        "schedule": None if rng.random() < 0.7 else "StepLR(step_size=1, gamma=0.5)"}
+        "reduction": str(rng.choice(["mean", "sum"])),
+        "schedule": None if rng.random() < 0.7 else str(rng.choice(SCHEDULES))}

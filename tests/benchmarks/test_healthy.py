@@ -16,12 +16,14 @@ from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from bridge.operations.losses import LOSSES as KNOWN_LOSSES
+from bridge.operations.losses import settings
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.graph_candidate import train_graph
 from bridge.validate.self_test.healthy import Healthy
 from bridge.validate.self_test.operations import only
 from bridge.validate.self_test.run_case import Healthily
 from reference.export import export
+from reference.graph import hyperparameters, trace
 from reference.settings import ExportSettings
 from tests.helpers.torch_graphs import (
     Activations,
@@ -32,6 +34,7 @@ from tests.helpers.torch_graphs import (
     Normalised,
     Pooled,
     Reduced,
+    Resnet,
 )
 
 
@@ -98,6 +101,20 @@ def test_random_graphs_are_drawn_alike_and_branch() -> None:
     assert sum(one.program == 0 for one in drawn) >= 10
 
 
+def test_random_graphs_have_every_operation_loss_and_optimiser() -> None:
+    drawn = [healthy.draw_graph(np.random.default_rng((1, i, healthy.GRAPH))) for i in range(300)]
+    layers = [(name, layer) for one in drawn for name, layer in trace(one.model())]
+    assert {hyperparameters(name, layer)[0] for name, layer in layers} == set(OPERATIONS)
+    texts = {one.settings["loss"] for one in drawn}
+    assert {text.split()[0] for text in texts} == set(KNOWN_LOSSES)
+    assert {word.split("=")[0] for text in texts for word in text.split()[1:]} == {
+        setting.name for loss in KNOWN_LOSSES.values() for setting in settings(loss)}
+    assert {one.settings["optimizer"] for one in drawn} == {"sgd", "adam", "adamw"}
+    assert any(one.settings.get("nesterov") for one in drawn) and any(one.settings.get("dampening") for one in drawn)
+    assert len({one.settings["schedule"] for one in drawn}) > 2 and any(
+        one.fixed for network in drawn for one in network.layers)
+
+
 def test_graphs_have_their_own_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The figures of chains stay where they are, and those of graphs when chains are run again."""
     file = tmp_path / "healthy.json"
@@ -125,3 +142,18 @@ def test_jax_has_every_operation(tmp_path: Path) -> None:
         export(fixture, ExportSettings(model=network, height=height, width=width, batch=3, steps=2))
         verdict = judge(fixture, train_graph(fixture, result, JaxGraph), diagnosing=False).verdict
         assert verdict.outcome is Outcome.ROUNDING, verdict.words
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_jax_has_every_setting_of_the_cross_entropy(tmp_path: Path, reduction: str) -> None:
+    pytest.importorskip("jax", reason="JAX is not installed: pip install .[bench]")
+    from benchmarks.validator.jax_graph import JaxGraph
+
+    fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
+    for loss in ("label_smoothing=0.2", "class_indices=1", "class_indices=1 ignore_index=1 label_smoothing=0.2",
+                 "weight=0.5,2,1,1.5,3", "class_indices=1 ignore_index=100 weight=0.5,2,1,1.5,3"):
+        fixture.unlink(missing_ok=True)
+        export(fixture, ExportSettings(model=Resnet, height=12, width=10, batch=5, steps=2, reduction=reduction, lr=0.01,
+                                       loss=f"cross_entropy {loss}"))
+        verdict = judge(fixture, train_graph(fixture, result, JaxGraph), diagnosing=False).verdict
+        assert verdict.outcome is Outcome.ROUNDING, (loss, verdict.words)
