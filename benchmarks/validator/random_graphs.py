@@ -93,8 +93,10 @@ def draw_layers(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Layer
         for _ in range(int(rng.integers(2, MOST_LAYERS))):
             one = _layer(rng, known)
             given = [known[i] for i in one.inputs]
-            if one.kind == "matmul" and given[0].shape[:-2] != given[1].shape[:-2]:
-                continue  # one matrix for several is not in exchange files
+            if one.kind == "matmul" and (given[0].ndim == 2 or given[0].shape[:-2] != given[1].shape[:-2]):
+                continue  # one matrix for several is not in exchange files, and images are not summed over
+            if len({x.ndim for x in given}) > 1:
+                continue  # images would be joined with channels
             try:
                 found = one.make()(*given)
             except (RuntimeError, ValueError):  # shapes that do not fit

@@ -217,9 +217,15 @@ class BinaryCrossEntropy(PairLoss):
         return (t - 1.0) * rest - t * y.log(-100.0)
 
     def slope(self, y: Number, t: Number) -> Number:
-        """Return ``(y - t) / (y*(1 - y))``, whose divisor is 1e-12 at least."""
+        """Return ``(y - t) / (y*(1 - y))``, whose divisor is 1e-12 at least, or the derivatives of both logarithms.
+
+        These, ``(1 - t)/(1 - y) - t/y``, are what automatic differentiation has; where they cancel they round more.
+        """
         divisor = (1.0 - y) * y
-        return (y - t) / (divisor > self.smallest).choose(divisor, self.smallest)
+        enough = divisor > self.smallest
+        found = (y - t) / enough.choose(divisor, self.smallest)
+        inside = enough.choose(y, 0.5)
+        return found.or_as(enough.choose((1.0 - t) / (1.0 - inside) - t / inside, found))
 
     def torch_forward(self, output: Any, target: Any) -> Any:
         """Return ``torch.nn.functional.binary_cross_entropy``."""

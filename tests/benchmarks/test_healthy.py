@@ -153,7 +153,7 @@ def test_jax_has_every_setting_of_the_cross_entropy(tmp_path: Path, reduction: s
     for loss in ("label_smoothing=0.2", "class_indices=1", "class_indices=1 ignore_index=1 label_smoothing=0.2",
                  "weight=0.5,2,1,1.5,3", "class_indices=1 ignore_index=100 weight=0.5,2,1,1.5,3"):
         fixture.unlink(missing_ok=True)
-        export(fixture, ExportSettings(model=Resnet, height=12, width=10, batch=5, steps=2, reduction=reduction, lr=0.01,
-                                       loss=f"cross_entropy {loss}"))
+        export(fixture, ExportSettings(model=Resnet, height=12, width=10, batch=5, steps=2, reduction=reduction,
+                                       lr=0.01, loss=f"cross_entropy {loss}"))
         verdict = judge(fixture, train_graph(fixture, result, JaxGraph), diagnosing=False).verdict
         assert verdict.outcome is Outcome.ROUNDING, (loss, verdict.words)

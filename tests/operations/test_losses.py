@@ -107,6 +107,26 @@ def test_special_numbers_are_torchs(text: str, dtype: str) -> None:
             assert worst(found[1], right[1]) <= 1 or (np.isnan(one) and text in ("l1", "smooth_l1 beta=0")), said
 
 
+@looped("dtype", DTYPES)
+def test_the_derivatives_of_both_logarithms_are_inside_the_bounds(dtype: str) -> None:
+    """As automatic differentiation has the binary cross entropy: where output and target are nearly equal they cancel,
+    and round more than torch's formula does."""
+    rng, most = np.random.default_rng(3), 0.0
+    for mean in (True, False):
+        y = rng.uniform(0.01, 0.99, (4, 3, 8, 8)).astype(dtype)
+        t = (y + 1e-6 * rng.standard_normal(y.shape)).clip(0, 1).astype(dtype)
+        output = torch.from_numpy(y).requires_grad_()
+        one, target = (torch.from_numpy(array) for array in (y, t))
+        terms = -(target * output.log() + (1 - target) * (1 - output).log())
+        (terms.mean() if mean else terms.sum()).backward()
+        right, found = bounded("bce", y, t, mean)[1], output.grad
+        assert found is not None and worst(found.numpy(), right) <= 1
+        most = max(most, float((np.abs(found.numpy() - right.value) / right.error).max()))
+        alone = torch.autograd.grad(torch.nn.functional.binary_cross_entropy(one.requires_grad_(), target), one)[0]
+        assert worst(alone.numpy() * (1 if mean else y.size), right) <= 1
+    assert most > 0.1
+
+
 @looped("text", [*TEXTS, *ENTROPIES])
 def test_a_text_comes_back(text: str) -> None:
     found = loss_from(text, False)
