@@ -136,6 +136,8 @@ FORMULAS: dict[str, Formula] = {
         x[0], axis=node.dim, keepdims=node.keepdim)),
     "adaptive_avg_pool2d": lambda node, x, given: jnp.einsum(
         "ph,nchw,qw->ncpq", node.weights(x[0].shape[2], 0), x[0], node.weights(x[0].shape[3], 1)),
+    # At 0 the derivative of jnp.abs is 1, torch's is 0
+    "abs": lambda node, x, given: _size(x[0]),
     "add": lambda node, x, given: x[0] + x[1],
     "subtract": lambda node, x, given: x[0] - x[1],
     "multiply": lambda node, x, given: x[0] * x[1],
@@ -184,6 +186,10 @@ def _cross_entropy(loss: Any, y: Array, t: Array) -> Array:
     return found * (found.size / (t * weights).sum()) if loss.mean and loss.class_indices else found
 
 
+def _size(d: Array) -> Array:
+    return jnp.where(d > 0, d, jnp.where(d < 0, -d, 0.0))
+
+
 def _huber(d: Array, delta: float) -> Array:
     return jnp.where(jnp.abs(d) <= delta, 0.5 * d * d, delta * (jnp.abs(d) - 0.5 * delta))
 
@@ -195,7 +201,7 @@ LOSSES: dict[str, Callable[[Any, Array, Array], Array]] = {
                                             + (1 - t) * jax.nn.log_sigmoid(-y)),
     "cross_entropy": _cross_entropy,
     "huber": lambda loss, y, t: _huber(y - t, loss.delta),
-    "l1": lambda loss, y, t: jnp.abs(y - t),
+    "l1": lambda loss, y, t: _size(y - t),
     "mse": lambda loss, y, t: (y - t) ** 2,
     "smooth_l1": lambda loss, y, t: _huber(y - t, loss.beta) / loss.beta,
 }

@@ -11,6 +11,9 @@ from typing import Any, ClassVar
 from bridge.operations.hyperparameters import fields
 from bridge.operations.operation import Gradients, Number, Operation, Real, Shape
 
+#: Of the largest exponential that float32 holds
+LARGEST_EXPONENT = 88.72
+
 
 @dataclass(frozen=True)
 class Pointwise(Operation):
@@ -77,6 +80,16 @@ class LeakyRelu(Pointwise):
     def gradient(self, dy: Number, z: Number) -> Number:
         """Return ``dy`` or ``negative_slope * dy``."""
         return (z > 0).choose(dy, dy * self.negative_slope)
+
+
+def _by_square(dy: Number, z: Number) -> Number:
+    """dy times the derivative of ``1 / (1 + exp(-z))`` as automatic differentiation has it, ``dy*(y*y)*exp(-z)``: the
+    square may underflow.
+
+    Of numbers whose exponential overflows it is NaN, and no right program takes it.
+    """
+    y = z.sigmoid()
+    return dy * (y * y) * (-z).clipped(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp()
 
 
 def _bell(z: Number) -> Number:
@@ -333,7 +346,7 @@ class Sigmoid(Pointwise):
     def gradient(self, dy: Number, z: Number) -> Number:
         """Return ``dy * y * (1 - y)`` from the output y, or the same from z."""
         y = z.sigmoid()
-        return dy * (y * (1.0 - y)).or_as(y - y * y).or_as(_bell(z))
+        return (dy * (y * (1.0 - y)).or_as(y - y * y).or_as(_bell(z))).or_as(_by_square(dy, z))
 
 
 @dataclass(frozen=True)
@@ -352,7 +365,8 @@ class Silu(Pointwise):
     def gradient(self, dy: Number, z: Number) -> Number:
         """Return ``dy * s * (1 + z * (1 - s))`` of the sigmoid s, or the same multiplied out."""
         s = z.sigmoid()
-        return dy * (s * (1.0 + z * (1.0 - s))).or_as(s + z * (s - s * s)).or_as(s + z * _bell(z))
+        found = dy * (s * (1.0 + z * (1.0 - s))).or_as(s + z * (s - s * s)).or_as(s + z * _bell(z))
+        return found.or_as(dy * s + _by_square(dy * z, z))
 
 
 @dataclass(frozen=True)

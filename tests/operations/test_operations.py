@@ -296,6 +296,26 @@ def test_a_derivative_may_be_written_in_any_way(way: str) -> None:
     assert 0.05 < worst <= 1, worst
 
 
+@pytest.mark.parametrize("silu", [False, True])
+def test_a_square_that_underflows_is_inside_the_bound(silu: bool) -> None:
+    """Automatic differentiation of 1/(1 + exp(-z)) gives 0 where y*y is below float32's numbers; a right program does.
+
+    The bound grows only where it does: of larger numbers a hundred roundings are outside.
+    """
+    arithmetic = Arithmetic(total_roundoff("float32"))
+    z = torch.linspace(-88, 15, 4000, requires_grad=True)
+    y = z / (1 + (-z).exp()) if silu else 1 / (1 + (-z).exp())
+    dy = torch.from_numpy(np.random.default_rng(3).uniform(0.5, 2, 4000).astype(np.float32))
+    (found,) = torch.autograd.grad(y, z, dy)
+    node = Silu("it") if silu else Sigmoid("it")
+    given = [Bounded(one.detach().numpy(), 0.0, arithmetic) for one in (dy, z)]
+    (right,), _ = node.backward(given[0], given[1:], {})
+    assert measure(found.numpy(), right.value, right.error).t <= 1
+    assert (silu or (found == 0).any()) and (right.value != 0).all()
+    inside = (z.detach().numpy() > -34) & (z.detach().numpy() < 0) & (np.abs(right.value) > 1e-15)
+    assert (right.error[inside] < 1e-4 * np.abs(right.value[inside])).mean() > 0.95
+
+
 @pytest.mark.parametrize("number", [2, 3, 7, 35, 49, 240])
 def test_a_mean_may_be_multiplied_by_a_reciprocal(number: int) -> None:
     """Two roundings are inside the bound, and three are not; the reciprocal of a power of two is exact."""

@@ -18,6 +18,9 @@ Array = np.ndarray
 
 #: Numbers of the step that are tried in the bias correction, elements by which, and how near the step must be
 MOST_STEPS, FEW, NEAR = 2000, 256, 0.01
+#: Of what it should be, the largest average of squares that says something was clipped; elements that must say so;
+#: halvings of an interval
+CLIPPED, ENOUGH, HALVINGS = 0.99, 4, 50
 
 RULES = {
     "without bias correction": Rule(first=False, second=False),
@@ -36,6 +39,7 @@ def adam_faults(case: Updating) -> Hypotheses:
     for said, rule in RULES.items():
         yield hypothesis("adam", said, case.by(adam, memory=Moments(rule)))
     yield from _counters(case, adam)
+    yield from _clipped_squares(case, adam)
     for said, memory in (("the average of the gradient is that of the step before: used, then updated", _Late(late=0)),
                          ("the average of its square is that of the step before: used, then updated", _Late(late=1)),
                          ("both averages are corrected by beta1", _Corrected(beta2=adam.beta1)),
@@ -115,6 +119,56 @@ def _counters(case: Updating, adam: Adam) -> Hypotheses:
         said.append(f"is {abs(n - t)} {'ahead' if n > t else 'behind'}")
     for one in said:
         yield hypothesis("adam", f"the number of the step in the bias correction {one}", corrected)
+
+
+def _clipped_squares(case: Updating, adam: Adam) -> Hypotheses:
+    """The average of the square is of clipped gradients: of some elements the step tells, at which number."""
+    if not adam.lr or (adam.weight_decay and not isinstance(adam, AdamW)):
+        return
+    t, known = len(case.gradients), Moments()
+    case.by(adam, memory=known)
+    if case.name not in known.averages:
+        return
+    size = case.found.size
+    few = np.linspace(0, size - 1, min(size, FEW)).astype(int)
+    w, found, m, v = (one.reshape(-1)[few] for one in (
+        case.weights[-1], case.found, known.averages[case.name][1][0], known.averages[case.name][2][0]))
+    g = np.abs([one.reshape(-1)[few] for one in case.gradients])
+    decay = adam.lr * adam.weight_decay if isinstance(adam, AdamW) else 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        root = m / (1 - adam.beta1**t) / ((w * (1 - decay) - found) / adam.lr) - adam.eps
+        kept = np.square(root) * (1 - adam.beta2**t)
+    limits = _limits(g, kept, adam.beta2)[(kept < CLIPPED * v) & (root > 0)]
+    if limits.size < ENOUGH:
+        return
+    limit = float(np.median(limits))
+    if np.mean(np.abs(limits - limit) <= NEAR * limit) < 1 - NEAR:
+        return
+    near = [one for one in (float(f"{limit:.{digits}g}") for digits in (1, 2, 3)) if abs(one - limit) <= NEAR * limit]
+    for one in dict.fromkeys([*near, limit]):
+        yield hypothesis("adam", f"the average of the square is of gradients that are clipped at {one:.4g}",
+                         case.by(adam, memory=_Clipped(limit=one)), fitted=True)
+
+
+def _limits(g: Array, wanted: Array, beta2: float) -> Array:
+    """At which number gradients of all steps (t, n) must be clipped for the average of their squares to be this one."""
+    shares = (1 - beta2) * beta2 ** np.arange(len(g))[::-1, None]
+    low, high = np.zeros(wanted.shape), g.max(0)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        below = (shares * np.minimum(g, middle) ** 2).sum(0) < wanted
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return high
+
+
+@dataclass
+class _Clipped(Moments):
+    """The squares are of gradients between -limit and limit."""
+
+    limit: float = np.inf
+
+    def _squared(self, g: Bounded, u: float) -> Bounded:
+        return super()._squared((np.clip(g[0], -self.limit, self.limit), g[1]), u)
 
 
 @dataclass

@@ -30,6 +30,8 @@ from bridge.judge.diagnosis.rows import miscounted_rows
 from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.diagnosis.update_faults import update_faults
 from bridge.judge.diagnosis.updating import Updating
+from bridge.judge.diagnosis.wrong_operations.normalization import by_statistics_of
+from bridge.operations.normalization import BatchNorm2d
 
 Array = np.ndarray
 
@@ -89,6 +91,7 @@ def operation_faults(case: Case) -> Hypotheses:
         yield from formula_faults(right)
         yield from in_lower_precision(right)
         yield from _other_dropout(case, right)
+        yield from _statistics_before(case, right)
         yield from _earlier_inputs(case, right)
         yield from _inputs_of_others(case, right)
     elif isinstance(right, Sum):
@@ -232,10 +235,37 @@ def _other_dropout(case: Case, right: Formula) -> Hypotheses:
         for layout in layouts(mask.shape, "nchw", "common"):
             read = right.replaced(parameters={"mask": layout(mask)})
             yield Hypothesis(layout.kinds, f"the mask: {layout.detail}", read, layout=layout)
+    if mask is not None:
+        yield from _own_mask(case, right, mask)
     for step, said in ((case.graph.step - 1, "before"), (case.graph.step + 1, "after")):
         if right.node.has_mask and 0 <= step < case.graph.pair.steps:
             mask = case.graph.pair.masks(step)[f"{right.node.name}/mask"]
             yield hypothesis("previous_step", f"the mask of the step {said}", right.replaced(parameters={"mask": mask}))
+
+
+def _own_mask(case: Case, right: Formula, mask: Array) -> Hypotheses:
+    """A mask that is drawn anew: what is there tells it, and must then be what it keeps."""
+    kept = case.found.reshape(right.shape) != 0
+    of_channels = mask.shape != kept.shape
+    if of_channels:
+        kept = kept.any((2, 3), keepdims=True)
+    # Single zeros among what was kept may be anything, whole channels are not
+    if kept.all() or not (of_channels or (kept & (mask < 1)).any()) or np.array_equal(kept, mask > 0):
+        return
+    said = "another mask than that of the file, as if drawn anew"
+    yield hypothesis("activation", said, right.replaced(parameters={"mask": kept.astype(np.float64)}), fitted=True)
+
+
+def _statistics_before(case: Case, right: Formula) -> Hypotheses:
+    """A batch normalised by the statistics of the one before, which are constants."""
+    node = right.node
+    if not (isinstance(node, BatchNorm2d) and node.training) or right.state or case.before is None:
+        return
+    (source,) = node.inputs
+    old = case.before.value(INPUT).value if source == INPUT else case.before.own(f"forward/{source}")
+    if old is not None:
+        yield hypothesis("statistics", "mean and variance of the batch before", right.replaced(
+            node=by_statistics_of(node, old)))
 
 
 def _earlier_inputs(case: Case, right: Formula) -> Hypotheses:

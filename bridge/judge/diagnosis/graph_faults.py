@@ -39,9 +39,10 @@ def sum_faults(right: Sum, alone: Callable[[Operation], Hypotheses]) -> Hypothes
     alone : yields the faults of a part
     """
     for i, (part, name) in enumerate(zip(right.parts, right.through, strict=True)):
-        others = right.parts[:i] + right.parts[i + 1 :]
-        yield hypothesis("branch", f"the gradient through {name} is missing", right.replaced(parts=others))
-        twice = right.replaced(parts=(*right.parts, part))
+        others, names = (all_of[:i] + all_of[i + 1 :] for all_of in (right.parts, right.through))
+        yield hypothesis("branch", f"the gradient through {name} is missing", right.replaced(
+            parts=others, through=names))
+        twice = right.replaced(parts=(*right.parts, part), through=(*right.through, name))
         yield hypothesis("branch", f"the gradient through {name} is added twice", twice)
     for i, part in enumerate(right.parts):
         for one in alone(part):

@@ -23,7 +23,7 @@ from bridge.judge.diagnosis.hypothesis import (
     joined,
 )
 from bridge.judge.diagnosis.layouts import Layout, Order, layouts
-from bridge.judge.diagnosis.operations import Given
+from bridge.judge.diagnosis.operations import Given, Operation
 from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.oracle.reduced_precision import round_fraction
 
@@ -141,10 +141,19 @@ def worked_in_place(base: Hypothesis, graph: StepGraph, name: str, found: Array)
     for other in names[names.index(name) + 1 :]:
         if shapes[other] == shapes[name] and graph.given(other):
             own = graph.own(other)
-            if own is not None and np.array_equal(own.reshape(-1), found.reshape(-1)):
+            if own is not None and np.array_equal(own.reshape(-1), found.reshape(-1)) and not _always_equal(
+                    base.operation, graph, name, other):
                 said = f"it holds {other}: that was computed in its place before it was written"
                 yield base.then("other_layer", said, Given(base.operation.shape, own))
                 return
+
+
+def _always_equal(right: Operation, graph: StepGraph, name: str, other: str) -> bool:
+    """Whether the right one of this tensor makes the same of another, as a sum that sends its gradient on."""
+    after = StepGraph(graph.pair, graph.step, graph.weights, ignored=frozenset({name})).operation(other)
+    one, following = right.full(graph.arithmetic), after.full(graph.arithmetic)
+    room = sum(0.0 if each.error is None else each.error for each in (one, following))
+    return bool((np.abs(one.value.reshape(-1) - following.value.reshape(-1)) <= np.ravel(room)).all())
 
 
 def permuted(base: Hypothesis, predicted: Array, found: Array, name: str) -> Iterator[Hypothesis]:

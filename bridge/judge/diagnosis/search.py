@@ -22,10 +22,11 @@ from bridge.judge.diagnosis.convolutions import Filter
 from bridge.judge.diagnosis.error_location import Place, locate
 from bridge.judge.diagnosis.evidence.view import AXES
 from bridge.judge.diagnosis.evidence.words import indices
-from bridge.judge.diagnosis.formulas import Formula, Sum
+from bridge.judge.diagnosis.formulas import Criterion, Formula, Sum
 from bridge.judge.diagnosis.hypothesis import Hypothesis, Read, Within, join, joined
 from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.overflow import overflow
 from bridge.judge.diagnosis.records import MOSTLY, NEARLY, Explanation
 from bridge.judge.diagnosis.sampling import SAMPLE, SMALL, few_channels, sample
 from bridge.judge.diagnosis.value_faults import value_faults
@@ -53,6 +54,8 @@ TWO_FAULTS = 20.0
 #: which in a few rows or columns are others by chance
 ANYWHERE = ("precision", "naive_sum", "stale")
 GEOMETRIC = ("geometry", "same_pixel", "shifted_gradient", "padding_width")
+#: Operations of networks that are no chains, and their losses
+OF_GRAPHS = (Formula, Sum, Criterion)
 #: Share of the time in which hypotheses are made; in the rest the nearest are confirmed
 TRYING = 5 / 6
 
@@ -120,6 +123,11 @@ class Search:
         return np.asarray(~(np.abs(self.case.found.reshape(right.shape) - right) <= error))
 
     @property
+    def _in_graph(self) -> bool:
+        """Return whether the operation is one of graphs, whose own faults say more than those of any tensor."""
+        return isinstance(self.case.right, OF_GRAPHS)
+
+    @property
     def place(self) -> Place:
         """Return where the tensor is wrong."""
         return locate(self.case.found, self.truth, self.case.earlier.get("the step before"))
@@ -141,8 +149,12 @@ class Search:
         with np.errstate(all="ignore"):
             if swapped := self._undone():
                 return [swapped], None
-            # Where NaN is, nothing can be predicted
-            if np.isfinite(self.target).all():
+            # Where NaN is, nothing can be predicted but where it is
+            if not np.isfinite(self.found).all():
+                self.count += 1
+                made = overflow(self.case.right, self.truth, self.found, self.arithmetic.u)
+                accepted = [] if made is None else [made]
+            elif np.isfinite(self.target).all():
                 accepted = self._after(self._one_fault) or self._after(self._rare_fault)
                 accepted = accepted or self._after(self._one_fault_and_a_factor)
             if not accepted and np.isfinite(self.target).all() and _may_be_more(place):
@@ -173,7 +185,8 @@ class Search:
         """Of what came out first; of the operation too, unless that costs much and is not needed."""
         base = base_of(self.case.right)
         self._try(output_faults.worked_in_place(base, self.case.graph, self.case.name, self.found))
-        if self.tried:
+        # What a layer does wrongly may come to the same
+        if self.tried and not self._in_graph:
             return
         self._try(output_faults.underflown(base, self.right, self.found))
         self._try(output_faults.changed_numbers(base, self.found))
@@ -368,11 +381,10 @@ class Search:
         chosen = {id(one) for one in likely}
         # Of faults that are as simple a precision comes first: it is the only one that many operations share. A layer
         # that does something else says more than a factor, or an order of channels, that comes to the same
-        graph = isinstance(self.case.right, Formula | Sum)
         return sorted(
             (one for one in self.tried if id(one) in chosen),
             key=lambda one: (*one.hypothesis.complexity, one.hypothesis.kinds != (kind("precision"),),
-                             graph and not isinstance(one.hypothesis.operation, Formula | Sum)),
+                             self._in_graph and not isinstance(one.hypothesis.operation, OF_GRAPHS)),
         )
 
     def t_of(self, predicted: Bounded) -> float:

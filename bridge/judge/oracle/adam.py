@@ -66,12 +66,15 @@ class Moments:
             g = with_decay(settings.weight_decay, w, g, u)
         zero = np.zeros_like(w), np.zeros_like(w)
         t, m, v = self.averages.get(name, (0, zero, zero))
-        t, m, v = t + 1, _average(settings.beta1, m, g, u), _average(settings.beta2, v, _square(g, u), u)
+        t, m, v = t + 1, _average(settings.beta1, m, g, u), _average(settings.beta2, v, self._squared(g, u), u)
         self.averages[name] = t, m, v
         d, e = self._quotient(settings, t, m, v, u)
         if decoupled and settings.weight_decay:
             return with_decay(settings.weight_decay, w, (d, e), u)
         return d, e
+
+    def _squared(self, g: Bounded, u: float) -> Bounded:
+        return _square(g, u)
 
     def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, u: float) -> Bounded:
         rule, t = self.rule, max(1, t + self.rule.ahead)

@@ -27,16 +27,31 @@ from bridge.validate.self_test.operations import Operations
 Array = np.ndarray
 Tensor = torch.Tensor
 
-#: The setting of the network that is no chain, and is trained by Adam
+#: Settings of networks that are no chains: `bridge.validate.self_test.models` has them by these names, or says which
+#: network of splines the losses are of
 GRAPH = "graph"
+RESIDUAL, CLASSIFIER, KAN, SPLINE = "residual", "classifier", "kan", "spline"
+ABSOLUTE, SMOOTH = "absolute", "smooth"
+GRAPHS = (GRAPH, RESIDUAL, CLASSIFIER, KAN, SPLINE, ABSOLUTE, SMOOTH)
+_MODELS = "bridge.validate.self_test.models"
 #: Options of the exports that all others are made of
 EXPORTS: dict[str, tuple[str, ...]] = {
     "plain": (),
-    "strided": ("--model", "bridge.validate.self_test.models:strided"),
-    "wide": ("--model", "bridge.validate.self_test.models:wide"),
-    "pointwise": ("--model", "bridge.validate.self_test.models:pointwise", "--steps", "1"),
-    GRAPH: ("--model", "bridge.validate.self_test.models:Branched", "--optimizer", "adam", "--lr", "0.0078125",
-            "--betas", "0.9", "0.99", "--eps", "1e-4"),
+    "strided": ("--model", f"{_MODELS}:strided"),
+    "wide": ("--model", f"{_MODELS}:wide"),
+    "pointwise": ("--model", f"{_MODELS}:pointwise", "--steps", "1"),
+    GRAPH: ("--model", f"{_MODELS}:Branched", "--optimizer", "adam", "--lr", "0.0078125", "--betas", "0.9", "0.99",
+            "--eps", "1e-4"),
+    RESIDUAL: ("--model", f"{_MODELS}:Residual", "--loss", "huber delta=0.5", "--momentum", "0.9", "--weight-decay",
+               "0.01", "--schedule", "StepLR(step_size=1, gamma=0.5)"),
+    CLASSIFIER: ("--model", f"{_MODELS}:Classifier", "--loss", "cross_entropy weight=1,2,0.5,1.5,3 class_indices=1 "
+                 "ignore_index=2 label_smoothing=0.1", "--optimizer", "adamw", "--lr", "0.0078125", "--betas", "0.9",
+                 "0.99", "--eps", "1e-4", "--weight-decay", "0.1"),
+    KAN: ("--model", f"{_MODELS}:kan", "--loss", "bce"),
+    SPLINE: ("--model", f"{_MODELS}:spline", "--loss", "bce_with_logits pos_weight=2.5", "--reduction", "sum", "--lr",
+             "0.0009765625"),
+    ABSOLUTE: ("--model", f"{_MODELS}:spline", "--loss", "l1"),
+    SMOOTH: ("--model", f"{_MODELS}:spline", "--loss", "smooth_l1 beta=0.5"),
 }
 #: Settings that a plant may ask for: which export they are made of, and what of its optimiser is changed
 SETTINGS: dict[str, tuple[str, dict[str, float]]] = {
@@ -47,7 +62,7 @@ SETTINGS: dict[str, tuple[str, dict[str, float]]] = {
     "wide": ("wide", {}),
     "bright": ("pointwise", {}),
     "brighter": ("pointwise", {}),
-    GRAPH: (GRAPH, {}),
+    **{name: (name, {}) for name in GRAPHS},
 }
 #: Settings that have images of their own: all pixels are 3 above the target, and those of the first row so far above
 #: that a sequential float32 sum has no digits left for the rest; of squares, and of gradients
@@ -123,7 +138,7 @@ class Fixtures:
         fixture = self.get(data, setting)
         path = fixture.with_name(f"right-{fixture.name}")
         if not path.exists():
-            (train_graph if setting == GRAPH else train)(fixture, path.with_suffix(".part"))
+            (train_graph if setting in GRAPHS else train)(fixture, path.with_suffix(".part"))
             path.with_suffix(".part").replace(path)
         return path
 

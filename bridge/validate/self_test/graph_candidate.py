@@ -31,6 +31,7 @@ class GraphOperations:
     frozen : names of the parameters that are not trained
     step : number of the step
     known : outputs of this step by the names of their layers, and the input; their gradients once they are there
+    weights : of this step, by the names of layers and parameters
     memory : what the optimiser keeps, by parameter and name
     """
 
@@ -39,6 +40,7 @@ class GraphOperations:
         self.model, self.settings, self.rates, self.step = model, settings, tuple(rates), 0
         self.frozen = frozenset(frozen)
         self.known: dict[str, Tensor] = {}
+        self.weights: Parameters = {}
         self.memory: dict[str, Parameters] = {}
 
     def forward(self, node: Operation, inputs: list[Tensor], parameters: Parameters) -> Tensor:
@@ -123,6 +125,7 @@ class _Run:
         learned = {name: w.clone().requires_grad_() for name, w in self.weights.items()}
         given = learned | self.state | {
             f"{name}/mask": self._read(f"{group}/masks/{name}") for name in self.model.graph.masked()}
+        operations.weights = dict(self.weights)
         known = operations.known = {INPUT: x.requires_grad_()}
         for node in self.model.graph.nodes:
             own = {name.removeprefix(f"{node.name}/"): one for name, one in given.items()
@@ -140,8 +143,9 @@ class _Run:
             assert one.grad is not None
             self._write(f"{group}/grads/{name}" + ("" if name == INPUT else "/output"), one.grad)
         for name, w in learned.items():
-            assert w.grad is not None
-            gradient = self._write(f"{group}/grads/{name}", operations.gradient(name, w.grad))
+            # A layer that ignores one of its parameters has no gradient of it
+            found = torch.zeros_like(w) if w.grad is None else w.grad
+            gradient = self._write(f"{group}/grads/{name}", operations.gradient(name, found))
             self.weights[name] = operations.update(name, self.weights[name], gradient)
 
     def _write_weights(self, step: int) -> None:

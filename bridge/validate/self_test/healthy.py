@@ -3,23 +3,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
+from torch.nn import functional
 
 from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d
 from bridge.exchange.optimizers import Adam, AdamW
-from bridge.operations.arithmetic import Add
+from bridge.operations.arithmetic import Add, Divide, Prelu
 from bridge.operations.joins import Concat
-from bridge.operations.normalization import BatchNorm2d
+from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.operation import Operation as Node
-from bridge.operations.pointwise import LeakyRelu, Relu, Sigmoid
+from bridge.operations.pointwise import Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softplus
+from bridge.operations.pooling import AvgPool2d, MaxPool2d
+from bridge.operations.products import ConvTranspose2d, Linear, Matmul
+from bridge.operations.resizing import UpsampleBilinear2d, UpsampleNearest2d
+from bridge.operations.softmax import LogSoftmax, Softmax
+from bridge.operations.spline import Spline
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.graph_candidate import GraphOperations, Parameters, train_graph
 from bridge.validate.self_test.operations import Operations
@@ -231,8 +239,115 @@ HEALTHY: tuple[Healthy, ...] = (
 )
 
 
+def _row_norm(node: Any, inputs: list[Tensor], w: Parameters) -> Tensor:
+    """Variance by the distances from the mean, in rows that are taken apart."""
+    rows = inputs[0].reshape(node._form(inputs[0].shape))
+    distance = rows - rows.flip(2, 3).mean((2, 3), keepdim=True)
+    normal = distance * torch.rsqrt((distance * distance).mean((2, 3), keepdim=True) + node.eps)
+    shape = (1, rows.shape[1], -1, 1)
+    factor, shift = (w[name].reshape(shape) if name in w else default for name, default in (("weight", 1), ("bias", 0)))
+    return (normal * factor + shift).reshape(inputs[0].shape)
+
+
+def _transposed(node: ConvTranspose2d, inputs: list[Tensor], w: Parameters) -> Tensor:
+    """Products of matrices, whose columns are added where they belong."""
+    if node.groups > 1:
+        return node.torch_forward(inputs, w)
+    columns = w["weight"].flatten(1).T @ inputs[0].flatten(2)
+    n, c, h, width = inputs[0].shape
+    z = functional.fold(columns, node.output_shape((n, c, h, width))[2:], node.kernel_size, node.dilation, node.padding,
+                        node.stride)
+    return z + w["bias"][:, None, None] if "bias" in w else z
+
+
+def _largest(node: MaxPool2d, inputs: list[Tensor], w: Parameters) -> Tensor:
+    """The last of equal numbers is as good as the first."""
+    (down, across), (rows, columns) = node.stride, node.kernel_size
+    sides = [n for n in node.padding[::-1] for _ in range(2)]
+    padded = functional.pad(inputs[0], sides, value=-math.inf)
+    windows = padded.unfold(2, rows, down).unfold(3, columns, across).flatten(4).flip(-1)
+    return windows.gather(-1, windows.argmax(-1, keepdim=True)).squeeze(-1)
+
+
+def _mean(node: AvgPool2d, inputs: list[Tensor], w: Parameters) -> Tensor:
+    """A convolution of each channel by itself."""
+    kernel = inputs[0].new_full((inputs[0].shape[1], 1, *node.kernel_size), 1 / math.prod(node.kernel_size))
+    return functional.conv2d(inputs[0], kernel, None, node.stride, node.padding, groups=len(kernel))
+
+
+def _logarithms(node: LogSoftmax, inputs: list[Tensor], w: Parameters) -> Tensor:
+    below = inputs[0] - inputs[0].amax(1, keepdim=True).detach()
+    return below - below.exp().sum(1, keepdim=True).log()
+
+
+def _shares(node: Softmax, inputs: list[Tensor], w: Parameters) -> Tensor:
+    powers = (inputs[0] - inputs[0].amax(1, keepdim=True).detach()).exp()
+    return powers / powers.sum(1, keepdim=True)
+
+
+def _bilinear(node: UpsampleBilinear2d, inputs: list[Tensor], w: Parameters) -> Tensor:
+    """Products with the matrices of its weights, the columns first."""
+    x, matrices = inputs[0], []
+    for length, scale in zip(x.shape[2:], node.scale_factor, strict=True):
+        number = torch.arange(length * scale, dtype=x.dtype)
+        place = number * ((length - 1) / max(length * scale - 1, 1)) if node.align_corners else (
+            (number + 0.5) / scale - 0.5).clamp(0, length - 1)
+        matrices.append((1 - (place[:, None] - torch.arange(length)).abs()).clamp(min=0))
+    return matrices[0] @ (x @ matrices[1].T)
+
+
+def _spline(node: Spline, inputs: list[Tensor], w: Parameters) -> Tensor:
+    """B-splines by the recursion on their knots, summed feature by feature."""
+    x = inputs[0][..., None]
+    knots = node.low + node.step * torch.arange(-node.order, node.grid + node.order + 1, dtype=x.dtype)
+    found = ((x >= knots[:-1]) & (x < knots[1:])).to(x.dtype)
+    for q in range(1, node.order + 1):
+        before = (x - knots[: -q - 1]) / (knots[q:-1] - knots[: -q - 1])
+        behind = (knots[q + 1 :] - x) / (knots[q + 1 :] - knots[1:-q])
+        found = before * found[..., :-1] + behind * found[..., 1:]
+    each = torch.einsum("...ik,oik->...oi", found, w["coefficient"])
+    each = each * w["scale_spline"] if node.scale_spline else each
+    return (each + functional.silu(inputs[0])[..., None, :] * w["scale_base"]).flip(-1).sum(-1)
+
+
+#: Other algorithms of layers
+OTHERWISE: dict[type[Node], Callable[[Any, list[Tensor], Parameters], Tensor]] = {
+    AvgPool2d: _mean, ConvTranspose2d: _transposed, GroupNorm: _row_norm, LayerNorm: _row_norm,
+    LogSoftmax: _logarithms, MaxPool2d: _largest, Softmax: _shares, Spline: _spline, UpsampleBilinear2d: _bilinear,
+    Divide: lambda node, x, w: x[0] * x[1].reciprocal(),
+    Elu: lambda node, x, w: torch.where(x[0] > 0, x[0], node.alpha * x[0].clamp(max=0).expm1()),
+    Gelu: lambda node, x, w: 0.5 * x[0] * (1 + (x[0] / math.sqrt(2)).erf()),
+    GeluTanh: lambda node, x, w: 0.5 * x[0] * (1 + (math.sqrt(2 / math.pi) * (x[0] + 0.044715 * x[0] ** 3)).tanh()),
+    Linear: lambda node, x, w: (x[0][..., None, :] * w["weight"]).sum(-1) + w.get("bias", 0),
+    Matmul: lambda node, x, w: torch.einsum("...ij,...jk->...ik", *x),
+    Prelu: lambda node, x, w: x[0].clamp(min=0) - w["weight"].reshape(-1, *[1] * (x[0].ndim - 2)) * (
+        -x[0]).clamp(min=0),
+    Silu: lambda node, x, w: x[0] / (1 + (-x[0]).exp()),
+    Softplus: lambda node, x, w: torch.logaddexp(node.beta * x[0], torch.zeros_like(x[0])) / node.beta,
+    UpsampleNearest2d: lambda node, x, w: x[0].repeat_interleave(node.scale_factor[0], 2).repeat_interleave(
+        node.scale_factor[1], 3),
+}
+
+
+class LastChannels(GraphOperations):
+    """Images whose memory has the channels last."""
+
+    def forward(self, node: Node, inputs: list[Tensor], parameters: Parameters) -> Tensor:
+        last = [x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs]
+        given = {name: w.contiguous(memory_format=torch.channels_last) if w.ndim == 4 and name == "weight" else w
+                 for name, w in parameters.items()}
+        y = super().forward(node, last, given)
+        parameters.update({name: given[name] for name in node.new_state_shapes()})
+        return y
+
+
 class WrittenOut(GraphOperations):
-    """Layers of graphs by arithmetic of tensors, a normalisation multiplied out, and Adam as its paper has it."""
+    """Layers of graphs by arithmetic of tensors and other algorithms, a normalisation multiplied out, Adam as its paper
+    has it, and losses whose images are summed from the last on.
+    """
+
+    def loss(self, y: Tensor, target: Tensor) -> Tensor:
+        return super().loss(y.flip(0), target.flip(0))
 
     def forward(self, node: Node, inputs: list[Tensor], parameters: Parameters) -> Tensor:
         x = inputs[0]
@@ -244,6 +359,8 @@ class WrittenOut(GraphOperations):
             return 1 / (1 + (-x).exp())
         if isinstance(node, Add):
             return inputs[1] + x
+        if type(node) in OTHERWISE:
+            return OTHERWISE[type(node)](node, inputs, parameters)
         if isinstance(node, Concat):
             return torch.cat([one.flip(1) for one in inputs[::-1]], 1).flip(1)
         if isinstance(node, BatchNorm2d) and node.training:
@@ -279,6 +396,7 @@ def _graph(kind: type[GraphOperations] = GraphOperations, dtype: str = "float32"
 ON_GRAPHS: tuple[Healthy, ...] = (
     Healthy("graph: torch", _graph()),
     Healthy("graph: torch, float64", _graph(dtype="float64")),
+    Healthy("graph: torch, channels_last", _graph(LastChannels)),
     Healthy("graph: torch, written out", _graph(WrittenOut)),
     Healthy("graph: Fortran, cpu", _fortran("cpu")),
     Healthy("graph: Fortran, naive", _fortran("naive")),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """``python -m bridge.validate --self-test``: plant every fault, run right programs, and count what was said.
 
-Exit code 0 when no visible fault is missed, at least nine of ten are named by the first explanation, and no right
+Exit code 0 when no visible fault is missed, at least 95 % are named by the first explanation, and no right
 program raises an alarm; else 1.
 """
 

@@ -14,8 +14,10 @@ from bridge.judge.diagnosis.wrong_operations.change import Wrong
 from bridge.judge.diagnosis.wrong_operations.joins import concat, flatten
 from bridge.judge.diagnosis.wrong_operations.normalization import batch_norm, group_norm, layer_norm
 from bridge.judge.diagnosis.wrong_operations.pointwise import (
+    clip,
     dropout,
     elu,
+    gelu,
     leaky_relu,
     pointwise,
     sigmoid,
@@ -39,7 +41,8 @@ _WRONG: dict[str, Callable[[Any], Wrong]] = {
     **{kind: pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise) and kind != "relu"},
     **dict.fromkeys(("amax", "amin", "max", "min"), extreme), "mean": total, "sum": total,
     "adaptive_avg_pool2d": adaptive, "dropout2d": dropout,
-    "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm, "concat": concat,
+    "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm, "clip": clip,
+    "concat": concat, "gelu": gelu, "gelu_tanh": gelu,
     "conv_transpose2d": conv_transpose, "divide": divide, "dropout": dropout, "elu": elu, "flatten": flatten,
     "global_avg_pool2d": of_channels, "group_norm": group_norm, "layer_norm": layer_norm, "leaky_relu": leaky_relu,
     "linear": linear, "log_softmax": over_channels, "matmul": matmul, "max_pool2d": max_pool, "multiply": multiply,

@@ -19,6 +19,7 @@ from bridge.operations.losses import (
     SmoothL1,
 )
 from bridge.operations.operation import Number
+from bridge.operations.softmax import Softmax
 
 #: What exactly, and the loss that has it
 WrongLosses = Iterator[tuple[str, Loss]]
@@ -111,9 +112,12 @@ def _cross_entropy(right: CrossEntropy) -> WrongLosses:
         yield "ignore_index is left out", replace(right, ignore_index=-100)
     if right.label_smoothing:
         yield "label_smoothing is left out", replace(right, label_smoothing=0.0)
+    given = {one.name: getattr(right, one.name) for one in fields(right)}
     if right.class_indices and right.mean:
-        yield "a mean over all pixels, not over the weights of those that count", _MeanOfAll(
-            **{one.name: getattr(right, one.name) for one in fields(right)})
+        yield "a mean over all pixels, not over the weights of those that count", _MeanOfAll(**given)
+        if right.weight:
+            yield "a mean over the pixels that count, not over their weights", _MeanOfCounted(**given)
+    yield "outputs are taken through the softmax twice", _Twice(**given)
 
 
 class _MeanOfAll(CrossEntropy):
@@ -121,6 +125,26 @@ class _MeanOfAll(CrossEntropy):
 
     def _scaled(self, found: Number, output: Number, target: Number) -> Number:
         return found * (output.shape[1] / output.size)
+
+
+class _MeanOfCounted(CrossEntropy):
+    """A mean over the images and pixels that are not ignored."""
+
+    def _scaled(self, found: Number, output: Number, target: Number) -> Number:
+        return found / target.moved(self._counted).sum(None)
+
+
+class _Twice(CrossEntropy):
+    """Of the probabilities, as if they were logits."""
+
+    def forward(self, output: Number, target: Number) -> Number:
+        return CrossEntropy.forward(self, Softmax("").forward([output], {}), target)
+
+    def backward(self, output: Number, target: Number) -> Number:
+        softmax = Softmax("")
+        dy = CrossEntropy.backward(self, softmax.forward([output], {}), target)
+        (found,), _ = softmax.backward(dy, [output], {})
+        return found
 
 
 def _size(d: Number) -> Number:

@@ -8,9 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
 from bridge.operations.normalization import OVER, BatchNorm2d, GroupNorm, LayerNorm, RowNorm, mean_of_rows
 from bridge.operations.operation import Gradients, Number, Operation
+
+Array = np.ndarray
 
 #: Numbers that are often added to a variance
 USUAL = (1e-3, 1e-5, 1e-6, 1e-8)
@@ -97,6 +101,28 @@ def _constant_statistics(node: BatchNorm2d) -> Wrong:
                                 (False, True, "the mean of dy times the normalised input")):
         yield "statistics", f"the gradient takes off {said} of each image, not of the batch", changed(
             node, backward=partial(_backward_by_image, node, first, second))
+
+
+def by_statistics_of(node: BatchNorm2d, images: Array) -> Operation:
+    """Return a normalisation by mean and variance of other images, which are constants."""
+
+    def statistics(x: Number) -> tuple[Number, Number]:
+        others = x.exact(images)
+        mean = node._mean(others, {})
+        return mean, _wide(node._scale(node._variance(others - mean)))
+
+    def forward(xs: Numbers, w: Parameters) -> Number:
+        mean, scale = statistics(xs[0])
+        factor, bias = scale * _wide(w["weight"]), _wide(w["bias"])
+        found = (xs[0] - mean) * scale * _wide(w["weight"]) + bias
+        return found.or_as(xs[0] * factor + (bias - mean * factor))
+
+    def backward(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
+        mean, scale = statistics(xs[0])
+        of_weight = (dy * ((xs[0] - mean) * scale)).sum(OVER)
+        return [dy * (scale * _wide(w["weight"]))], {"weight": of_weight, "bias": dy.sum(OVER)}
+
+    return changed(node, forward=forward, backward=backward)
 
 
 def _unbiased(variance: Number, count: int) -> Number:

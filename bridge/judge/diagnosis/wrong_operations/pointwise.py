@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, backward_only, changed
 from bridge.operations import OPERATIONS
 from bridge.operations.operation import Gradients, Number
-from bridge.operations.pointwise import Dropout, Elu, LeakyRelu, Pointwise, Sigmoid, Silu, Softplus, Tanh
+from bridge.operations.pointwise import Clip, Dropout, Elu, LeakyRelu, Pointwise, Sigmoid, Silu, Softplus, Tanh
 
+#: Of the sigmoid that GELU is near to; D. Hendrycks and K. Gimpel, https://arxiv.org/abs/1606.08415, section 2
+QUICK = 1.702
 #: What is kept of an array, by the mask among the parameters
 Dropped = Callable[[Number, Parameters], Number]
 
@@ -76,6 +79,28 @@ def silu(node: Silu) -> Wrong:
     """Yield other derivatives."""
     yield "activation", "sigmoid(z), its derivative for a constant sigmoid", changed(
         node, backward=lambda dy, xs, w: ([dy * xs[0].sigmoid()], {}))
+    yield from pointwise(node)
+
+
+def clip(node: Clip) -> Wrong:
+    """Yield one limit alone."""
+    if math.isfinite(node.max):
+        yield "activation", "clipped below alone", replace(node, max=math.inf)
+    if math.isfinite(node.min):
+        yield "activation", "clipped above alone", replace(node, min=-math.inf)
+    yield from pointwise(node)
+
+
+def gelu(node: Pointwise) -> Wrong:
+    """Yield the product with a sigmoid that is near it."""
+
+    def slope(dy: Number, x: Number) -> Number:
+        share = (x * QUICK).sigmoid()
+        return dy * (share + x * QUICK * share * (1.0 - share))
+
+    yield "activation", "x*sigmoid(1.702*x), which is near it", changed(
+        node, forward=lambda xs, w: xs[0] * (xs[0] * QUICK).sigmoid(),
+        backward=lambda dy, xs, w: ([slope(dy, xs[0])], {}))
     yield from pointwise(node)
 
 

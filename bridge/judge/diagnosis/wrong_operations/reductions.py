@@ -47,9 +47,9 @@ def of_channels(node: GlobalAvgPool2d) -> Wrong:
 def extreme(node: Extreme) -> Wrong:
     """Yield other numbers, and gradients that go elsewhere."""
     yield from _of_others(node)
-    others: dict[type[Extreme], type[Extreme]] = {Amax: Amin, Amin: Amax, Max: Min, Min: Max}
+    others: dict[str, type[Extreme]] = {"amax": Amin, "amin": Amax, "max": Min, "min": Max}
     said = "the smallest" if node.sign > 0 else "the largest"
-    yield "pooling", f"{said} number", others[type(node)](node.name, node.dim, node.keepdim, inputs=node.inputs)
+    yield "pooling", f"{said} number", others[node.kind](node.name, node.dim, node.keepdim, inputs=node.inputs)
     yield "pooling", "the mean in its place", Mean(node.name, node.dim, node.keepdim, inputs=node.inputs)
 
     def all_of_it(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
@@ -75,7 +75,11 @@ def extreme(node: Extreme) -> Wrong:
 
         return backward
 
+    def everywhere(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
+        return [dy.reshape(node.kept(xs[0].shape)).broadcast(xs[0].shape)], {}
+
     ways: list[tuple[str, Callable[..., Gradients]]] = [
+        ("whole to every element", everywhere),
         ("whole to all that are equal to the largest", all_of_it), ("to the last of equal ones", one(True))]
     ways.append(("to all equal ones in equal parts", even) if isinstance(node, Max) else
                 ("to the first of equal ones", one(False)))

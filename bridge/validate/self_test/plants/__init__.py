@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from bridge.validate.self_test.plants import (
+    classifier,
     corruption,
     geometry,
     graphs,
@@ -13,6 +14,8 @@ from bridge.validate.self_test.plants import (
     operands,
     optimiser,
     relus,
+    residual,
+    splines,
     sums,
     under_algorithms,
     unknown,
@@ -20,7 +23,7 @@ from bridge.validate.self_test.plants import (
 from bridge.validate.self_test.plants.record import Plant, Scene
 
 _MODULES = (layouts, geometry, sums, relus, memory, corruption, numbers, optimiser, operands,
-            under_algorithms, graphs)
+            under_algorithms, graphs, residual, classifier, splines)
 
 CATALOGUE: tuple[Plant, ...] = tuple(
     sorted((plant for module in _MODULES for plant in module.PLANTS), key=lambda plant: plant.kind)

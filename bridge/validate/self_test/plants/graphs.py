@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from bridge.validate.self_test.fixtures import GRAPH
 from bridge.validate.self_test.graph_candidate import (
     GraphOperations,
     Parameters,
@@ -18,31 +17,11 @@ from bridge.validate.self_test.graph_candidate import (
     layer,
     replaced,
     through,
-    train_graph,
 )
+from bridge.validate.self_test.plants.graph_record import of, own_gradient, sends, wrong
 from bridge.validate.self_test.plants.record import Plant
 
 Tensor = torch.Tensor
-
-
-def wrong(kind: int, name: str, operations: type[GraphOperations]) -> Plant:
-    """A wrong program of the graph, with its consequences in everything that follows."""
-    return Plant(kind, name, lambda scene: train_graph(scene.fixture, scene.path, operations), GRAPH)
-
-
-def of(name: str, function: Callable[..., Tensor]) -> type[GraphOperations]:
-    """A layer that is another function of its inputs."""
-    return layer(name, lambda self, node, inputs, parameters: function(*inputs))
-
-
-def sends(name: str, *factors: float) -> type[GraphOperations]:
-    """A layer that sends each of its inputs a multiple of the gradient that belongs to it."""
-    def forward(self: GraphOperations, node: Any, inputs: list[Tensor], parameters: Parameters) -> Tensor:
-        given = [factor * x + (1 - factor) * x.detach() if factor != 1 else x
-                 for x, factor in zip(inputs, factors, strict=True)]
-        return GraphOperations.forward(self, node, given, parameters)
-
-    return layer(name, forward)
 
 
 def _centre_less(x: Tensor) -> Tensor:
@@ -89,6 +68,47 @@ def kept(change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> type[GraphOperat
         return y
 
     return layer("norm", forward)
+
+
+def momentum(of: Callable[[float], float]) -> type[GraphOperations]:
+    """Running statistics with another part of the batch's."""
+    return layer("norm", lambda self, node, inputs, parameters: GraphOperations.forward(
+        self, changed(node, momentum=of(node.momentum)), inputs, parameters))
+
+
+def _by_running_statistics(self: GraphOperations, node: Any, inputs: list[Tensor], parameters: Parameters) -> Tensor:
+    old = {name: parameters[name].clone() for name in ("running_mean", "running_var")}
+    GraphOperations.forward(self, node, [inputs[0].detach()], parameters)
+    return functional.batch_norm(inputs[0], old["running_mean"], old["running_var"], parameters["weight"],
+                                 parameters["bias"], eps=node.eps)
+
+
+class Late(GraphOperations):
+    """A batch is normalised by mean and variance of the batch before, which are constant; the first one by its own."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.before: tuple[Tensor, Tensor] | None = None
+
+    def forward(self, node: Any, inputs: list[Tensor], parameters: Parameters) -> Tensor:
+        if node.name != "norm":
+            return super().forward(node, inputs, parameters)
+        right = super().forward(node, inputs, parameters)
+        statistics, self.before = self.before, _batch(inputs[0].detach())
+        if statistics is None:
+            return right
+        w, b = (parameters[name][:, None, None] for name in ("weight", "bias"))
+        return (inputs[0] - statistics[0]) / (statistics[1] + node.eps).sqrt() * w + b
+
+
+class Reset(GraphOperations):
+    """Running statistics are not in the file from which a training goes on: each step begins with 0 and 1."""
+
+    def forward(self, node: Any, inputs: list[Tensor], parameters: Parameters) -> Tensor:
+        if node.name == "norm":
+            parameters["running_mean"] = torch.zeros_like(parameters["running_mean"])
+            parameters["running_var"] = torch.ones_like(parameters["running_var"])
+        return super().forward(node, inputs, parameters)
 
 
 def adam(rule: Callable[[GraphOperations, Tensor, Tensor, Any], Tensor]) -> type[GraphOperations]:
@@ -152,6 +172,13 @@ PLANTS: list[Plant] = [
     wrong(52, "mean and variance constant backwards", backward("norm", _constant)),
     wrong(52, "running variance divided by n", kept(lambda old, new, biased: 0.75 * old + 0.25 * biased)),
     wrong(52, "running variance not updated", kept(lambda old, new, biased: old)),
+    wrong(52, "running statistics with the momentum reversed", momentum(lambda m: 1 - m)),
+    wrong(52, "running statistics with torch's own momentum", momentum(lambda m: 0.1)),
+    wrong(52, "running statistics used in training", layer("norm", _by_running_statistics)),
+    wrong(52, "statistics of the batch before", Late),
+    wrong(52, "the gradient of a norm's weight without the normalised input", own_gradient(
+        "norm", "weight", lambda dy, x, w: (dy * x).sum((0, 2, 3)))),
+    wrong(52, "the state of a norm not saved", Reset),
     wrong(53, "no bias correction", adam(lambda self, m, v, settings: m / (v.sqrt() + settings.eps))),
     wrong(53, "eps inside the root", adam(_eps_inside)),
     wrong(53, "the bias correction of the next step", replaced(corrections=_next_correction)),
