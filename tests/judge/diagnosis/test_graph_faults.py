@@ -19,13 +19,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bridge.common.errors import FileError
-from bridge.judge.diagnosis.candidates import Case
+from bridge.gradcheck.cases import CASES
+from bridge.judge.diagnosis.candidates import Case, base_of
+from bridge.judge.diagnosis.formulas import Formula, Sum
+from bridge.judge.diagnosis.graph_faults import sum_faults
+from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.output_faults import worked_in_place
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.step_graph import StepGraph
-from bridge.judge.diagnosis.wrong_operations import change, joins
+from bridge.judge.diagnosis.wrong_operations import change, joins, wrong_operations
 from bridge.judge.judge import judge
 from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.outcome import Outcome
+from bridge.operations.pointwise import Tanh
 from reference import pointwise
 from reference.export import export
 from reference.settings import ExportSettings
@@ -651,6 +657,42 @@ def test_right_tensors_need_no_explanation(fixture: Path) -> None:
         graph = StepGraph(pair, 0, weights)
         for name in pair.shapes:
             assert Search(Case(name, graph, graph.operation(name), graph.found(name))).t <= 1, name
+
+
+@pytest.mark.parametrize("kind", sorted(CASES))
+def test_a_faulty_operation_may_have_a_second_fault(kind: str) -> None:
+    """As the search of two faults asks: whatever an operation is instead, it has faults of its own."""
+    tried = 0
+    for case in CASES[kind]:
+        for _, _, other in wrong_operations(case.node):
+            tried += len(list(wrong_operations(other)))
+    assert tried or kind in ("conv2d", "relu")
+
+
+def test_a_sum_that_lacks_a_part_may_have_a_second_fault() -> None:
+    x = Bounded(np.ones((2, 3)))
+    parts = tuple(Formula((2, 3), Tanh("it"), (x,), {}, dy=x, gradient=0) for _ in range(3))
+    right = Sum((2, 3), parts, ("first", "second", "third"))
+    once = list(sum_faults(right, lambda part: iter(())))
+    assert [one.detail for one in once][:2] == ["the gradient through first is missing",
+                                                "the gradient through first is added twice"]
+    for one in once:
+        assert isinstance(one.operation, Sum) and len(one.operation.parts) == len(one.operation.through)
+        assert list(sum_faults(one.operation, lambda part: iter(())))
+
+
+def test_a_gradient_that_a_sum_sends_on_is_not_overwritten(fixture: Path, tmp_path: Path) -> None:
+    """Both inputs of a sum have its gradient, right or wrong: that says nothing of where it was written."""
+    shutil.copy(fixture, path := tmp_path / "wrong.h5")
+    with h5py.File(path, "r+") as file:
+        file.attrs["role"] = "candidate"
+        wrong = 1.01 * file[STEP + "grads/add/output"][()] + 0.25
+        for name in ("add", "tanh", "sigmoid"):
+            file[f"{STEP}grads/{name}/output"][...] = wrong
+    with open_pair(fixture, path) as pair:
+        graph = StepGraph(pair, 0, pair.start)
+        found = graph.found("grads/add/output")
+        assert not list(worked_in_place(base_of(graph.operation("grads/add/output")), graph, "grads/add/output", found))
 
 
 @pytest.mark.parametrize("module", [change, joins], ids=lambda module: module.__name__)
