@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.validator import healthy
 from bridge.common import cli
+from bridge.common.errors import FileError
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
@@ -81,6 +82,22 @@ def test_a_crash_ends_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(healthy, "_one", _dies_at_one)
     found = list(healthy._in_processes([(7, i) for i in range(4)], 1))
     assert found == [(7, 0), healthy.Crash(7, 1), (7, 2), (7, 3)]
+
+
+def test_a_fixture_in_which_pytorch_is_wrong_is_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no alarm; what else is wrong with a file is an error."""
+    def ask(said: str) -> None:
+        def refuse(*_: object) -> None:
+            raise FileError(f"fixture.h5: {said}")
+
+        monkeypatch.setattr(healthy, "ask", refuse)
+
+    said = "PyTorch's steps/0/grads/a/weight disagrees"
+    ask(said)
+    assert healthy._one((706, 75, healthy.GRAPH)) == healthy.Crash(706, 75, said)
+    ask("no such file")
+    with pytest.raises(FileError):
+        healthy._one((706, 75, healthy.GRAPH))
 
 
 def test_an_alarm_is_said_when_it_comes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,18 +112,17 @@ class Fixtures:
 
     def get(self, data: Data, setting: str) -> Path:
         """Return the path of a fixture."""
-        if setting in BRIGHT:
-            data = Data("256x256", 2, bright=BRIGHT[setting])
-        base, sgd = SETTINGS[setting]
+        data, (base, sgd) = _of(data, setting), SETTINGS[setting]
         if data == Data(data.size, data.batch) and not sgd:
-            return self._exported(data, base)
+            return self.exported(data, base)
         path = self._path(f"{setting}-{data}")
         if not path.exists():
-            derive(self._exported(data, base), path.with_suffix(".part"), data, sgd)
+            derive(self.exported(data, base), path.with_suffix(".part"), data, sgd)
             path.with_suffix(".part").replace(path)
         return path
 
-    def _exported(self, data: Data, base: str) -> Path:
+    def exported(self, data: Data, base: str) -> Path:
+        """Return the path of an export."""
         path = self._path(f"{base}-{Data(data.size, data.batch)}")
         if not path.exists():
             size = "--size", data.size, "--batch", str(data.batch), "--threads", "1", "--oracle-steps", "1"
@@ -141,6 +140,21 @@ class Fixtures:
             (train_graph if setting in GRAPHS else train)(fixture, path.with_suffix(".part"))
             path.with_suffix(".part").replace(path)
         return path
+
+
+def export_of(data: Data, setting: str) -> tuple[Data, str]:
+    """Return images and name of the export that a fixture is made of.
+
+    >>> export_of(Data("20x24", 3, scale=2.0), "momentum")
+    (Data(size='20x24', batch=3, scale=1.0, smooth=False, bright=0.0), 'plain')
+    """
+    given = _of(data, setting)
+    return Data(given.size, given.batch), SETTINGS[setting][0]
+
+
+def _of(data: Data, setting: str) -> Data:
+    """Some settings have images of their own."""
+    return Data("256x256", 2, bright=BRIGHT[setting]) if setting in BRIGHT else data
 
 
 def derive(base: Path, path: Path, data: Data, changed: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -28,7 +28,7 @@ from bridge.common.command_files import check_files
 from bridge.common.number_format import number
 from bridge.common.progress import stage
 from bridge.common.threads import child_environment
-from bridge.validate.self_test.fixtures import Fixtures
+from bridge.validate.self_test.fixtures import Fixtures, export_of
 from bridge.validate.self_test.plants import Scene
 from bridge.validate.self_test.run_case import Healthily, Told, check, tell
 from bridge.validate.self_test.selection import Case, full, quick
@@ -85,7 +85,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="self-test-") as folder:
         fixtures = Fixtures(Path(folder), export) if export else Fixtures(Path(folder))
         with stage(errors, "fixtures and right results") as report:
-            scenes = _prepare(cases, fixtures, report)
+            scenes = _prepare(cases, fixtures, report, jobs)
         answers = []
         with stage(errors, f"{len(cases)} programs, judged and diagnosed") as report:
             work = zip(cases, scenes, strict=True)
@@ -97,8 +97,11 @@ def run(
     )
 
 
-def _prepare(cases: list[Case], fixtures: Fixtures, report: Callable[[int, int], None]) -> list[Scene]:
-    scenes = []
+def _prepare(cases: list[Case], fixtures: Fixtures, report: Callable[[int, int], None], jobs: int) -> list[Scene]:
+    """Exports are processes of their own, of which several run at once; the rest is made of them one by one."""
+    scenes, exports = [], dict.fromkeys(export_of(case.data, case.setting) for case in cases)
+    with ThreadPoolExecutor(max(jobs, 1)) as pool:
+        list(pool.map(lambda one: fixtures.exported(*one), exports))
     for i, case in enumerate(cases):
         fixture, right = (make(case.data, case.setting) for make in (fixtures.get, fixtures.right))
         scenes.append(Scene(fixture, right, fixtures.folder / f"case-{i}.h5", case.setting))
