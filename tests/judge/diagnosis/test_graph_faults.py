@@ -146,7 +146,14 @@ OF_CLASSES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
      "the kernel reversed along r and s"),
     ("forward/classes", lambda t: functional.conv_transpose2d(
         t["forward/smaller"], t["weights/classes/weight"], None, (2, 1), 1, (1, 0)), "no bias"),
-    ("forward/classes", lambda t: t["forward/classes"].roll(1, 2), "the output padding before the rows"),
+    # The rows that are cut off are those of the other side
+    ("forward/classes", lambda t: functional.conv_transpose2d(
+        t["forward/smaller"], t["weights/classes/weight"], t["weights/classes/bias"], (2, 1), (0, 1))[:, :, :-1],
+     "the output padding before the rows"),
+    ("forward/classes", lambda t: functional.pad(functional.conv_transpose2d(
+        t["forward/smaller"], t["weights/classes/weight"], None, (2, 1), 1), (0, 0, 1, 0)) + t[
+            "weights/classes/bias"][:, None, None],
+     "the output padding before the rows, with nothing but the bias in it"),
     ("forward/larger", lambda t: t["forward/classes"].repeat(1, 1, 2, 3),
      "the image repeated as a whole, not each pixel"),
     ("grads/classes/output", lambda t: t["grads/larger/output"][:, :, ::2, ::3],
