@@ -135,6 +135,11 @@ WRONG: list[tuple[str, Loss, str]] = [
         y, indices(t), ignore_index=1, reduction="sum") / (y.numel() / 3),
      "a mean over all pixels, not over the weights of those that count"),
     ("cross_entropy label_smoothing=0.1", lambda y, t: functional.cross_entropy(y, t), "label_smoothing is left out"),
+    ("cross_entropy label_smoothing=0.1", lambda y, t: functional.cross_entropy(y.softmax(1), t, label_smoothing=0.1),
+     "outputs are taken through the softmax twice"),
+    (f"{CLASSES} weight=1,2,4", lambda y, t: functional.cross_entropy(
+        y, indices(t), weight=WEIGHTS, reduction="sum") / indices(t).numel(),
+     "a mean over the pixels that count, not over their weights"),
 ]
 
 
