@@ -20,6 +20,7 @@ COMMANDS = {
     "bridge.identities": "Do a result's own tensors fit together?",
     "bridge.gradcheck": "Do differences confirm the gradients?",
     "bridge.step": "Train in Fortran; write every tensor.",
+    "bridge.train": "Train on image files of any size.",
     "bridge.exchange.upgrade": "Rewrite a file of version 1 as 2.",
     "bridge.doctor": "What works here, and what is missing?",
     "reference.export": "Train in PyTorch; write every tensor.",

@@ -20,7 +20,7 @@ SECTIONS = {
     "growth": "how time and memory grow with size, channels, batch and threads",
     "calls": "what a call from Python into Fortran costs",
     "files": "HDF5 reading and writing beside plain h5py",
-    "data": "batches for training from files beside dd, and the memory over 259 GB",
+    "data": "batches for training from files beside dd, and memory over 259 GB",
     "validate": "how long python -m bridge.validate takes, stage by stage",
 }
 

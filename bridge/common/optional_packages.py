@@ -9,7 +9,8 @@ from bridge.common.errors import BridgeError
 
 #: What is installed where a package is missing, as in pyproject.toml
 INSTALLED = {"torch": ("PyTorch", "torch>=2.5"), "matplotlib": ("matplotlib", "matplotlib>=3.7"),
-             "mrcfile": ("mrcfile", "mrcfile>=1.4"), "tifffile": ("tifffile", "tifffile>=2024.5.22")}
+             "mrcfile": ("mrcfile", "mrcfile>=1.4"), "tifffile": ("tifffile", "tifffile>=2024.5.22"),
+             "tomli": ("tomli", "tomli>=2")}
 
 
 def require(package: str, why: str) -> None:

@@ -122,6 +122,19 @@ def _read(group: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Progress:
                     int(a["without_better"]), average)
 
 
+def last_in(folder: str | os.PathLike[str]) -> Path | None:
+    """Return the newest checkpoint in a folder, which need not exist."""
+    found = _all_in(Path(folder))
+    return found[-1] if found else None
+
+
+def _all_in(folder: Path) -> list[Path]:
+    """Those of a folder, oldest first, without the best."""
+    names = os.listdir(folder) if folder.is_dir() else []
+    found = [(int(match[1]), folder / name) for name in names if (match := NAME.fullmatch(name))]
+    return [one for _, one in sorted(found)]
+
+
 class Checkpoints:
     """The checkpoints of a training in a folder: the last few, and the best.
 
@@ -138,21 +151,15 @@ class Checkpoints:
         except OSError as error:
             raise FileError(f"{self.folder}: {error.strerror}, expected a folder for checkpoints") from None
 
-    def all(self) -> list[Path]:
-        """Return those that are there, oldest first, without the best."""
-        found = [(int(match[1]), one) for one in self.folder.iterdir() if (match := NAME.fullmatch(one.name))]
-        return [one for _, one in sorted(found)]
-
     def last(self) -> Path | None:
         """Return the newest."""
-        found = self.all()
-        return found[-1] if found else None
+        return last_in(self.folder)
 
     def write(self, network: Network, progress: Progress) -> Path:
         """Write one, and remove those that are too many."""
         path = self.folder / f"step-{network.steps:09d}.h5"
         save(path, network, progress)
-        for old in self.all()[:-self.keep]:
+        for old in _all_in(self.folder)[:-self.keep]:
             old.unlink(missing_ok=True)
         return path
 

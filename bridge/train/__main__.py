@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""``python -m bridge.train CONFIG.toml``: train a network on image files of any size."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bridge.common.cli import Output, complain, new_parser, run
+from bridge.common.errors import ArgumentError, DivergenceError
+from bridge.common.threads import keep_freed_memory
+from bridge.engine.library import extension
+from bridge.engine.network.network import Network
+from bridge.train.checkpoints import Checkpoints, last_in, load
+from bridge.train.checkpoints import Progress as State
+from bridge.train.configuration import Configuration
+from bridge.train.log import Log
+from bridge.train.trainer import StepRecord, Trainer
+
+ABOUT = """Train a network on image files of any size, and be able to stop at any moment.
+
+CONFIG is a TOML file: the network, the data, and how they are trained. Batches of crops are read ahead while a step
+runs, and each is a function of a seed and the number of the step. So a training that is interrupted, or killed, goes
+on with --resume from its last checkpoint to the same bits as if it had never stopped.
+
+The folder OUTPUT holds the last checkpoints, the best by validation, and log.jsonl with a line for each step. A
+checkpoint is an exchange file, which bridge.Network.from_file and Fortran programs read."""
+
+CONFIG = '''model = "my_nets:denoiser"        # a PyTorch module, or an exchange file
+loss = "mse"
+
+[data]
+inputs = "movies/*.mrcs"
+noise2noise = "even_odd"          # or: targets = "clean/*.mrc"
+batch = 2
+crop = [512, 512]
+normalization = "image"
+
+[training]
+steps = 10000
+schedule = "one_cycle steps=10000"
+
+[optimizer]
+type = "adamw"
+lr = 1e-3'''
+
+EPILOG = f"""a configuration:
+{textwrap.indent(CONFIG, "  ")}
+
+exit codes:
+  0    all steps are done, or validations no longer become better
+  1    a loss or a gradient is not finite: the step is named, the last
+       checkpoint is kept
+  2    bad input or usage
+  130  interrupted; a checkpoint has been written
+
+examples:
+  python -m bridge.train train.toml
+  python -m bridge.train train.toml --resume
+  python -m bridge.train train.toml --set training.steps=200
+                         --set optimizer.lr=3e-4 --set output=trial"""
+
+#: Lines in which a run without a terminal says how far it is
+LINES = 20
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    p = new_parser("bridge.train", ABOUT, EPILOG)
+    p.add_argument("config", metavar="CONFIG", help="TOML file")
+    p.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="change a key of it, as "
+                   "training.steps=200; may be given several times")
+    p.add_argument("--resume", action="store_true", help="go on from the last checkpoint in OUTPUT")
+    return p
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit code."""
+    a = parser().parse_args(arguments)
+    return run("bridge.train", lambda: _train(a))
+
+
+def _train(a: argparse.Namespace) -> int:
+    changes = dict(_change(text) for text in a.set)
+    configuration = Configuration.of_file(a.config, changes)
+    extension.check_device(configuration.device)
+    keep_freed_memory()
+    batches, validation = configuration.batches(), configuration.validation_batches()
+    network, state = _begin(configuration, resume=a.resume)
+    state.settings, state.seed = configuration.settings, batches.seed
+    checkpoints = Checkpoints(configuration.output, configuration.settings.keep)
+    trainer = Trainer(network, batches, configuration.settings, checkpoints, validation, progress=state)
+    with ExitStack() as stack:
+        console = Output(stderr=True)
+        log = stack.enter_context(Log(configuration.output, network.steps))
+        trainer.report = _Reporter(trainer, log, stack.enter_context(_bar(console)), console)
+        try:
+            trainer.run()
+        except DivergenceError as error:
+            kept = checkpoints.last()
+            return complain("bridge.train", f"{error}; the last checkpoint is {kept or 'none'}", 1)
+    Output().print(f"{network.steps} steps done; {checkpoints.last()}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _begin(configuration: Configuration, *, resume: bool) -> tuple[Network, State]:
+    """The network at the beginning, or of the last checkpoint, with what its training knew."""
+    folder, data = configuration.output, json.dumps(dict(configuration.data), sort_keys=True)
+    last = last_in(folder)
+    if last is None:
+        if resume:
+            raise ArgumentError(f"--resume: no checkpoint in {folder}, expected one")
+        return configuration.network(), State(configuration.settings, data=data)
+    if not resume:
+        raise ArgumentError(f"{folder}: has {last.name} already, expected --resume to go on from there, or --set "
+                            "output=FOLDER with another folder")
+    network, state = load(last, configuration.device, keep_activations=False)
+    if state.data != data:
+        raise ArgumentError(f"{last}: was trained on the data {state.data}, expected the same, found {data}")
+    return network, state
+
+
+def _change(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ArgumentError(f"--set {text}: expected KEY=VALUE")
+    return name.strip(), value.strip()
+
+
+def _bar(console: Output) -> Progress:
+    return Progress(TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[said]}"),
+                    TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+
+
+class _Reporter:
+    """Tells of each step: to the log, and to who looks on."""
+
+    def __init__(self, trainer: Trainer, log: Log, bar: Progress, console: Output) -> None:
+        self._log, self._bar, self._console, self._start = log, bar, console, time.monotonic()
+        self._images = trainer.batches.batch * trainer.settings.accumulate
+        self._steps, self._first = trainer.settings.steps, trainer.network.steps
+        self._task = bar.add_task("", total=self._steps, completed=self._first, said="")
+
+    def __call__(self, record: StepRecord) -> None:
+        seconds, done = time.monotonic() - self._start, record.step + 1
+        self._log.write(record, seconds)
+        said = f"loss {record.loss:.4g}, {self._images * (done - self._first) / max(seconds, 1e-9):.3g} images/s"
+        if record.validation_loss is not None:
+            said += f", validation {record.validation_loss:.4g}"
+        self._bar.update(self._task, completed=done, said=said)
+        if not self._console.is_terminal and (done % max(1, self._steps // LINES) == 0 or done == self._steps):
+            self._console.print(f"step {done}/{self._steps}: {said}", highlight=False, style="dim")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: MIT
+"""What a training is: a TOML file, from which network, batches and settings are made.
+
+Tables and keys are those of the classes that they describe; whatever is unknown is refused by name::
+
+    model = "package.module:factory"    # a PyTorch module, or an exchange file with a network
+    loss = "mse"
+    output = "run"                      # folder of checkpoints and log
+    device = "cpu"
+
+    [data]                              # see docs/data.md
+    noise2noise = "even_odd"            # or "consecutive"; or none, and targets = ["..."]
+    inputs = ["movies/*.mrcs"]
+    batch = 2
+    crop = [512, 512]
+    normalization = "image"
+
+    [validation]                        # the same keys; what is not given is as in data
+    inputs = ["held_out/*.mrcs"]
+
+    [training]                          # see bridge.train.settings
+    steps = 10000
+    schedule = "one_cycle steps=10000"
+    clip = 1.0
+    validate_every = 500
+
+    [optimizer]
+    type = "adamw"
+    lr = 1e-3
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from bridge.common.errors import ArgumentError, FileError
+from bridge.common.optional_packages import require
+from bridge.data import Batches, Consecutive, EvenOdd, ImagePairs, Pairs
+from bridge.engine.network.network import Network
+from bridge.exchange.optimizers import OPTIMIZERS, Optimizer
+from bridge.train.schedules import Schedule
+from bridge.train.settings import TrainSettings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    require("tomli", "a training is written down in TOML, which Python itself reads from 3.11 on")
+    import tomli as tomllib
+
+HALVES = {"even_odd": EvenOdd, "consecutive": Consecutive}
+#: Keys of [data] and [validation]: those of pairs, and those of `Batches`
+OF_PAIRS = ("inputs", "targets", "noise2noise", "on_bad")
+OF_BATCHES = ("batch", "crop", "seed", "flips", "rotations", "normalization", "crops", "block", "swap")
+#: Keys of [training] are settings but these, which have a table, or a text, of their own
+OF_SETTINGS = tuple(one.name for one in fields(TrainSettings) if one.name != "optimizer")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A training as it is written down.
+
+    Attributes
+    ----------
+    model : str
+        "package.module:factory" of a PyTorch module, or the name of an exchange file.
+    data, validation : mapping
+        Keys of `OF_PAIRS` and `OF_BATCHES`; validation may be empty.
+    settings : TrainSettings
+    loss, output, device : str
+
+    Raises
+    ------
+    ArgumentError
+        If a key is unknown, missing, or of another type. Names the table and the key.
+
+    Examples
+    --------
+    >>> found = Configuration.of_text('''model = "net.h5"
+    ... [data]
+    ... inputs = "stack.npy"
+    ... noise2noise = "consecutive"
+    ... batch = 2
+    ... crop = [64, 64]
+    ... [training]
+    ... steps = 10''')
+    >>> found.settings.steps, found.data["crop"], found.output
+    (10, [64, 64], 'run')
+    """
+
+    model: str
+    data: Mapping[str, Any]
+    settings: TrainSettings
+    validation: Mapping[str, Any] = field(default_factory=dict)
+    loss: str = "mse"
+    output: str = "run"
+    device: str = "cpu"
+
+    @classmethod
+    def of_file(cls, path: str | os.PathLike[str], changes: Mapping[str, str] | None = None) -> Configuration:
+        """Return the configuration of a TOML file, some of whose keys are changed.
+
+        Parameters
+        ----------
+        changes : "training.steps" and the like, with TOML's text of a value each
+
+        Raises
+        ------
+        FileError
+            If it cannot be read, or is no TOML.
+        """
+        try:
+            with open(path, encoding="utf-8") as file:
+                return cls.of_text(file.read(), changes)
+        except OSError as error:
+            raise FileError(f"{os.fspath(path)}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise FileError(f"{os.fspath(path)}: {error}, expected TOML") from None
+        except tomllib.TOMLDecodeError as error:
+            raise FileError(f"{os.fspath(path)}: {error}, expected TOML") from None
+
+    @classmethod
+    def of_text(cls, text: str, changes: Mapping[str, str] | None = None) -> Configuration:
+        """Return the configuration of TOML's text."""
+        found = tomllib.loads(text)
+        for name, value in (changes or {}).items():
+            _change(found, name, value)
+        return cls.of_tables(found)
+
+    @classmethod
+    def of_tables(cls, found: Mapping[str, Any]) -> Configuration:
+        """Return the configuration of what TOML's text says."""
+        _check("", found, ("model", "loss", "output", "device", "data", "validation", "training", "optimizer"))
+        texts = {name: found[name] for name in ("model", "loss", "output", "device") if name in found}
+        tables = {name: found.get(name, {}) for name in ("data", "validation", "training", "optimizer")}
+        for kind, given in ((str, texts), (dict, tables)):
+            for name, one in given.items():
+                if not isinstance(one, kind):
+                    raise ArgumentError(f"{name}: {one!r}, expected a {'text' if kind is str else 'table'}")
+        for name in ("model", "data"):
+            if name not in found:
+                raise ArgumentError(f"{name}: missing, expected in the configuration")
+        for name in ("data", "validation"):
+            _check(f"{name}.", tables[name], (*OF_PAIRS, *OF_BATCHES))
+        return cls(data=tables["data"], validation=tables["validation"],
+                   settings=_settings(tables["training"], tables["optimizer"]), **texts)
+
+    def network(self) -> Network:
+        """Return the network, with its weights at the beginning.
+
+        Raises
+        ------
+        ArgumentError, FileError
+            If there is none, or it is none that `Network.from_torch` takes.
+        """
+        if ":" not in self.model:
+            return Network.from_file(self.model, device=self.device, keep_activations=False)
+        require("torch", f"model {self.model!r} is a PyTorch module")
+        name, _, factory = self.model.partition(":")
+        sys.path.insert(0, os.getcwd())
+        try:
+            made = getattr(importlib.import_module(name), factory)()
+        except (ImportError, AttributeError) as error:
+            raise ArgumentError(f"model: {self.model!r}: {error}, expected package.module:factory") from None
+        finally:
+            del sys.path[0]
+        return Network.from_torch(made, loss=self.loss, device=self.device, keep_activations=False)
+
+    def batches(self) -> Batches:
+        """Return the batches to train on."""
+        return _batches("data", self.data)
+
+    def validation_batches(self) -> Batches | None:
+        """Return those to validate on, or None: whole images in their order, as far as nothing else is said."""
+        if not self.validation:
+            return None
+        pairs = {name: one for name, one in self.data.items() if name not in ("inputs", "targets", "swap")}
+        return _batches("validation", pairs | {"flips": False, "rotations": False} | dict(self.validation))
+
+
+def _batches(table: str, given: Mapping[str, Any]) -> Batches:
+    for name in ("inputs", "batch", "crop"):
+        if name not in given:
+            raise ArgumentError(f"{table}.{name}: missing, expected in the configuration")
+    options = {name: given[name] for name in OF_BATCHES if name in given}
+    crop = options["crop"]
+    if not (isinstance(crop, list) and len(crop) == 2 and all(isinstance(one, int) for one in crop)):
+        raise ArgumentError(f"{table}.crop: {crop!r}, expected [height, width]")
+    if isinstance(options.get("normalization"), list):
+        options["normalization"] = tuple(options["normalization"])
+    try:
+        return Batches(_pairs(table, given), **options | {"crop": tuple(crop)})
+    except TypeError as error:
+        raise ArgumentError(f"{table}: {error}") from None
+
+
+def _pairs(table: str, given: Mapping[str, Any]) -> ImagePairs:
+    rest = {"on_bad": given["on_bad"]} if "on_bad" in given else {}
+    if ("targets" in given) == ("noise2noise" in given):
+        raise ArgumentError(f"{table}: expected either targets or noise2noise")
+    if "targets" in given:
+        return Pairs(given["inputs"], given["targets"], **rest)
+    if given["noise2noise"] not in HALVES:
+        raise ArgumentError(f"{table}.noise2noise: {given['noise2noise']!r}, expected one of {', '.join(HALVES)}")
+    return HALVES[given["noise2noise"]](given["inputs"], **rest)
+
+
+def _settings(training: Mapping[str, Any], optimizer: Mapping[str, Any]) -> TrainSettings:
+    _check("training.", training, OF_SETTINGS)
+    if "steps" not in training:
+        raise ArgumentError("training.steps: missing, expected in the configuration")
+    given = dict(training)
+    if "schedule" in given:
+        given["schedule"] = Schedule.of_text(str(given["schedule"]))
+    if optimizer:
+        given["optimizer"] = _optimizer(optimizer)
+    try:
+        return TrainSettings(**given)
+    except TypeError as error:
+        raise ArgumentError(f"training: {error}, expected numbers") from None
+
+
+def _optimizer(given: Mapping[str, Any]) -> Optimizer:
+    kind = OPTIMIZERS.get(str(given.get("type")))
+    if kind is None:
+        raise ArgumentError(f"optimizer.type: {given.get('type')!r}, expected one of {', '.join(OPTIMIZERS)}")
+    known = tuple(one.name for one in fields(kind))
+    _check("optimizer.", given, ("type", *known))
+    if "lr" not in given:
+        raise ArgumentError("optimizer.lr: missing, expected in the configuration")
+    for name in known:
+        if isinstance(given.get(name, 0), (str, list, dict)):
+            raise ArgumentError(f"optimizer.{name}: {given[name]!r}, expected a number")
+    return kind(**{name: given[name] for name in known if name in given})
+
+
+def _check(table: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Refuse keys that nobody reads."""
+    for name in given:
+        if name not in known:
+            raise ArgumentError(f"{table}{name}: unknown, expected one of {', '.join(known)}")
+
+
+def _change(tables: dict[str, Any], name: str, text: str) -> None:
+    """Set "table.key", or "key", to what TOML's text says; a text needs no quotation marks."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *path, key = name.split(".")
+    for part in path:
+        tables = tables.setdefault(part, {})
+        if not isinstance(tables, dict):
+            raise ArgumentError(f"{name}: {part} is no table")
+    tables[key] = value

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: MIT
+"""``python -m bridge.train``: from a TOML file to checkpoints and a log, and on from there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bridge import Network
+from bridge.train.__main__ import main
+from bridge.train.configuration import Configuration
+
+CONFIG = """
+model = "{folder}/net.h5"
+output = "{folder}/run"
+[data]
+inputs = "{folder}/noisy.npy"
+noise2noise = "consecutive"
+batch = 2
+crop = [16, 16]
+normalization = "image"
+[validation]
+inputs = "{folder}/held.npy"
+[training]
+steps = 6
+validate_every = 3
+checkpoint_every = 4
+[optimizer]
+type = "sgd"
+lr = 0.05
+momentum = 0.9
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A network, two stacks, and what is to be trained."""
+    from torch import nn
+
+    rng = np.random.default_rng(0)
+    for name, count in (("noisy", 8), ("held", 4)):
+        np.save(tmp_path / f"{name}.npy", rng.standard_normal((count, 20, 24)).astype(np.float32))
+    Network.from_torch(nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))).save(
+        tmp_path / "net.h5")
+    path = tmp_path / "train.toml"
+    path.write_text(CONFIG.format(folder=tmp_path), encoding="utf-8")
+    return path
+
+
+def lines(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def weights(path: Path) -> dict[str, np.ndarray]:
+    return {name: np.array(one) for name, one in Network.from_file(path).parameters.items()}
+
+
+def test_a_training_and_its_continuation(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last checkpoint and the log of two runs are those of one."""
+    assert main([str(config)]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"6 steps done; {tmp_path}/run/step-000000006.h5\n"
+    assert "step 6/6: loss" in said.err and "validation" in said.err
+    run, parts = tmp_path / "run", tmp_path / "parts"
+    assert {one.name for one in run.iterdir()} == {"best.h5", "log.jsonl", "step-000000004.h5", "step-000000006.h5"}
+    other = ["--set", f"output={parts}"]
+    assert main([str(config), *other, "--set", "training.steps=4"]) == 0
+    with (parts / "log.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 4, "loss": 7}\n{"st')
+    assert main([str(config), *other, "--resume"]) == 0
+    found, expected = lines(parts), lines(run)
+    for line in (*found, *expected):
+        assert line.pop("seconds") >= 0
+    assert found == expected and [line["step"] for line in found] == list(range(6))
+    once, twice = weights(run / "step-000000006.h5"), weights(parts / "step-000000006.h5")
+    assert all(np.array_equal(once[name], twice[name]) for name in once)
+
+
+def test_what_is_there_is_not_overwritten(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(config), "--resume"]) == 2
+    assert "--resume: no checkpoint in" in capsys.readouterr().err
+    assert main([str(config)]) == 0
+    assert main([str(config)]) == 2
+    assert "has step-000000006.h5 already, expected --resume" in capsys.readouterr().err
+    assert main([str(config), "--resume", "--set", "data.batch=3"]) == 2
+    assert "was trained on the data" in capsys.readouterr().err
+
+
+def test_a_divergence_is_no_bad_input(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(config), "--set", "optimizer.lr=1e30"]) == 1
+    assert "the training diverges" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    (["training.step=1"], "training.step: unknown, expected one of steps, schedule"),
+    (["data.seed=x"], "data:"), (["data.crop=5"], "data.crop: 5, expected [height, width]"),
+    (["data.noise2noise=odd"], "data.noise2noise: 'odd', expected one of even_odd, consecutive"),
+    (["data.targets=x.npy"], "data: expected either targets or noise2noise"),
+    (["optimizer.type=rmsprop"], "optimizer.type: 'rmsprop', expected one of sgd, adam, adamw"),
+    (["optimizer.lr=fast"], "optimizer.lr: 'fast', expected a number"), (["training.clip=[]"], "training:"),
+    (["training.schedule=linear"], "schedule: 'linear'"), (["model.name=1"], "model.name: model is no table"),
+    (["model=none.h5"], "none.h5: no such file"), (["model=nowhere:net"], "expected package.module:factory"),
+    (["device=gpu"], "gpu"), (["output=3"], "output: 3, expected a text"), (["x"], "--set x: expected KEY=VALUE"),
+    (["data.inputs=none.npy"], "none.npy"),
+])
+def test_bad_configurations(config: Path, tmp_path: Path, changes: list[str], said: str,
+                            capsys: pytest.CaptureFixture[str]) -> None:
+    """One line that names the key; nothing is made."""
+    assert main([str(config), *(part for one in changes for part in ("--set", one))]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_that_are_no_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content, said in ((None, "No such file"), (b"a = ", "expected TOML"), (b"\xff", "expected TOML"),
+                          (b"model = 'x.h5'", "data: missing"), (b"model = 'x.h5'\ndata = 1", "data: 1, expected")):
+        path = tmp_path / "c.toml"
+        if content is not None:
+            path.write_bytes(content)
+        assert main([str(path)]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_validation_is_as_the_data_where_nothing_is_said(config: Path, tmp_path: Path) -> None:
+    found = Configuration.of_file(config, {"data.swap": "true"})
+    batches = found.validation_batches()
+    assert batches is not None and (batches.batch, batches.crop, batches.swap) == (2, (16, 16), False)
+    assert np.array_equal(batches.at(0).orientations, [0, 0])
+    assert found.batches().swap
