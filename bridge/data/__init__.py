@@ -9,5 +9,7 @@ from bridge.data.images import BadFile, Images
 from bridge.data.noise2noise import Consecutive, EvenOdd
 from bridge.data.pairs import ImagePairs, Pairs
 from bridge.data.sources.stack import Stack
+from bridge.data.split import Subset, split
 
-__all__ = ["BadFile", "Batch", "Batches", "Consecutive", "EvenOdd", "ImagePairs", "Images", "Pairs", "Stack"]
+__all__ = ["BadFile", "Batch", "Batches", "Consecutive", "EvenOdd", "ImagePairs", "Images", "Pairs", "Stack",
+           "Subset", "split"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-#: What numbers are for, the highest word of the counter: samples of a step, the order of an epoch
-SAMPLES, ORDER = 0, 1
+#: What numbers are for, the highest word of the counter: samples of a step, the order of an epoch, what is held out
+SAMPLES, ORDER, SPLIT = 0, 1, 2
 
 
 def words(seed: int, number: int, purpose: int, count: int) -> np.ndarray:
@@ -20,7 +20,7 @@ def words(seed: int, number: int, purpose: int, count: int) -> np.ndarray:
     Parameters
     ----------
     seed, number : 0 to 2**64 - 1; number is a step's or an epoch's
-    purpose : `SAMPLES` or `ORDER`
+    purpose : `SAMPLES`, `ORDER` or `SPLIT`
 
     Returns
     -------

@@ -92,7 +92,7 @@ def _train(a: argparse.Namespace) -> int:
     configuration = Configuration.of_file(a.config, changes)
     extension.check_device(configuration.device)
     keep_freed_memory()
-    batches, validation = configuration.batches(), configuration.validation_batches()
+    batches, validation = configuration.batches()
     network, state = _begin(configuration, resume=a.resume)
     state.settings, state.seed = configuration.settings, batches.seed
     checkpoints = Checkpoints(configuration.output, configuration.settings.keep)

@@ -16,7 +16,7 @@ Tables and keys are those of the classes that they describe; whatever is unknown
     normalization = "image"
 
     [validation]                        # the same keys; what is not given is as in data
-    inputs = ["held_out/*.mrcs"]
+    inputs = ["held_out/*.mrcs"]        # or part = 0.1, of data's pairs
 
     [training]                          # see bridge.train.settings
     steps = 10000
@@ -40,7 +40,7 @@ from typing import Any
 
 from bridge.common.errors import ArgumentError, FileError
 from bridge.common.optional_packages import require
-from bridge.data import Batches, Consecutive, EvenOdd, ImagePairs, Pairs
+from bridge.data import Batches, Consecutive, EvenOdd, ImagePairs, Pairs, split
 from bridge.engine.network.network import Network
 from bridge.exchange.optimizers import OPTIMIZERS, Optimizer
 from bridge.train.schedules import Schedule
@@ -56,6 +56,8 @@ HALVES = {"even_odd": EvenOdd, "consecutive": Consecutive}
 #: Keys of [data] and [validation]: those of pairs, and those of `Batches`
 OF_PAIRS = ("inputs", "targets", "noise2noise", "on_bad")
 OF_BATCHES = ("batch", "crop", "seed", "flips", "rotations", "normalization", "crops", "block", "swap")
+#: Key of [validation]: which part of data's pairs is held out
+PART = "part"
 #: Keys of [training] are settings but these, which have a table, or a text, of their own
 OF_SETTINGS = tuple(one.name for one in fields(TrainSettings) if one.name != "optimizer")
 
@@ -144,8 +146,8 @@ class Configuration:
         for name in ("model", "data"):
             if name not in found:
                 raise ArgumentError(f"{name}: missing, expected in the configuration")
-        for name in ("data", "validation"):
-            _check(f"{name}.", tables[name], (*OF_PAIRS, *OF_BATCHES))
+        _check("data.", tables["data"], (*OF_PAIRS, *OF_BATCHES))
+        _check("validation.", tables["validation"], (PART, *OF_PAIRS, *OF_BATCHES))
         return cls(data=tables["data"], validation=tables["validation"],
                    settings=_settings(tables["training"], tables["optimizer"]), **texts)
 
@@ -170,20 +172,32 @@ class Configuration:
             del sys.path[0]
         return Network.from_torch(made, loss=self.loss, device=self.device, keep_activations=False)
 
-    def batches(self) -> Batches:
-        """Return the batches to train on."""
-        return _batches("data", self.data)
+    def batches(self) -> tuple[Batches, Batches | None]:
+        """Return the batches to train on, and those to validate on, if there are any.
 
-    def validation_batches(self) -> Batches | None:
-        """Return those to validate on, or None: whole images in their order, as far as nothing else is said."""
+        Validation is on other files, or on a part of the pairs, which is held out; without flips, turns and swaps as
+        far as nothing else is said.
+        """
+        pairs = _pairs("data", self.data)
         if not self.validation:
-            return None
-        pairs = {name: one for name, one in self.data.items() if name not in ("inputs", "targets", "swap")}
-        return _batches("validation", pairs | {"flips": False, "rotations": False} | dict(self.validation))
+            return _batches("data", pairs, self.data), None
+        given = dict(self.validation)
+        options = {name: one for name, one in self.data.items() if name in OF_BATCHES and name != "swap"} | {
+            "flips": False, "rotations": False} | given
+        if PART not in given:
+            held_out = _pairs("validation", {"noise2noise": self.data["noise2noise"]} | given
+                              if "targets" not in given and "noise2noise" in self.data else given)
+        elif others := [name for name in OF_PAIRS if name in given]:
+            raise ArgumentError(f"validation.{others[0]}: given together with {PART}, expected one of both")
+        else:
+            if not isinstance(given[PART], float):
+                raise ArgumentError(f"validation.{PART}: {given[PART]!r}, expected a number between 0 and 1")
+            pairs, held_out = split(pairs, given[PART], int(self.data.get("seed", 0)))
+        return _batches("data", pairs, self.data), _batches("validation", held_out, options)
 
 
-def _batches(table: str, given: Mapping[str, Any]) -> Batches:
-    for name in ("inputs", "batch", "crop"):
+def _batches(table: str, pairs: ImagePairs, given: Mapping[str, Any]) -> Batches:
+    for name in ("batch", "crop"):
         if name not in given:
             raise ArgumentError(f"{table}.{name}: missing, expected in the configuration")
     options = {name: given[name] for name in OF_BATCHES if name in given}
@@ -193,12 +207,14 @@ def _batches(table: str, given: Mapping[str, Any]) -> Batches:
     if isinstance(options.get("normalization"), list):
         options["normalization"] = tuple(options["normalization"])
     try:
-        return Batches(_pairs(table, given), **options | {"crop": tuple(crop)})
+        return Batches(pairs, **options | {"crop": tuple(crop)})
     except TypeError as error:
         raise ArgumentError(f"{table}: {error}") from None
 
 
 def _pairs(table: str, given: Mapping[str, Any]) -> ImagePairs:
+    if "inputs" not in given:
+        raise ArgumentError(f"{table}.inputs: missing, expected in the configuration")
     rest = {"on_bad": given["on_bad"]} if "on_bad" in given else {}
     if ("targets" in given) == ("noise2noise" in given):
         raise ArgumentError(f"{table}: expected either targets or noise2noise")

@@ -125,9 +125,22 @@ def test_files_that_are_no_configuration(tmp_path: Path, capsys: pytest.CaptureF
         assert said in capsys.readouterr().err
 
 
-def test_validation_is_as_the_data_where_nothing_is_said(config: Path, tmp_path: Path) -> None:
-    found = Configuration.of_file(config, {"data.swap": "true"})
-    batches = found.validation_batches()
-    assert batches is not None and (batches.batch, batches.crop, batches.swap) == (2, (16, 16), False)
-    assert np.array_equal(batches.at(0).orientations, [0, 0])
-    assert found.batches().swap
+def test_validation_is_as_the_data_where_nothing_is_said(config: Path) -> None:
+    batches, validation = Configuration.of_file(config, {"data.swap": "true"}).batches()
+    assert validation is not None
+    assert (validation.batch, validation.crop, validation.swap, batches.swap) == (2, (16, 16), False, True)
+    assert np.array_equal(validation.at(0).orientations, [0, 0])
+
+
+def test_a_part_of_the_data_is_held_out(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = config.read_text(encoding="utf-8")
+    begin = text.index("[validation]")
+    config.write_text(text[:begin] + "[validation]\npart = 0.25\n" + text[text.index("[training]"):], encoding="utf-8")
+    batches, validation = Configuration.of_file(config).batches()
+    assert validation is not None and (len(batches.data), len(validation.data)) == (3, 1)
+    assert main([str(config)]) == 0
+    for change, said in (("validation.part=1", "validation.part: 1, expected a number"),
+                         ("validation.part=2.0", "part: 2, expected more than 0"),
+                         ("validation.inputs=x.npy", "validation.inputs: given together with part")):
+        assert main([str(config), "--set", "output=none", "--set", change]) == 2
+        assert said in capsys.readouterr().err
