@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -55,9 +56,30 @@ def json_files(folder: Path, fixture: Path, result: Path) -> dict[str, Any]:
     return {}
 
 
+def train(folder: Path, fixture: Path, result: Path) -> dict[str, Any]:
+    """A network, movies, and a short training of it."""
+    mrcfile = pytest.importorskip("mrcfile")
+    (folder / "my_nets.py").write_text("from torch import nn\n\n\ndef denoiser():\n    return nn.Sequential("
+                                       "nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))\n",
+                                       encoding="utf-8")
+    for kind in ("movies", "held_out"):
+        (folder / kind).mkdir()
+        for number in range(3):
+            with mrcfile.new(folder / kind / f"{number}.mrcs") as file:
+                file.set_data(np.random.default_rng(number).standard_normal((4, 20, 24)).astype(np.float32))
+                file.set_image_stack()
+    (toml,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/train.md").read_text(encoding="utf-8"), re.DOTALL)
+    for shown, short in (("[512, 512]", "[16, 16]"), ("10000", "12"), ("validate_every = 500", "validate_every = 6")):
+        assert shown in toml
+        toml = toml.replace(shown, short)
+    (folder / "train.toml").write_text(toml, encoding="utf-8")
+    return {}
+
+
 #: What a document takes for granted: files in its folder, names in its Python
 GIVEN: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
-    "README.md": readme, "docs/cuda.md": cuda, "docs/exchange-file.md": exchange_file, "docs/json.md": json_files}
+    "README.md": readme, "docs/cuda.md": cuda, "docs/exchange-file.md": exchange_file, "docs/json.md": json_files,
+    "docs/train.md": train}
 #: Programs without which a document cannot be read
 NEEDED = {"docs/exchange-file.md": "h5fc", "docs/json.md": "jq"}
 

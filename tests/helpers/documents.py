@@ -36,8 +36,8 @@ INSTEAD = {
     "bridge.validate --device cuda": "bridge.validate --size 12x16 --steps 1 --device cuda",
     "--device cuda:1": "--device cuda",
 }
-#: Shown, not run: what a program prints, drawings
-SHOWN = ("text", "")
+#: Shown, not run: what a program prints, drawings, files that a test writes itself
+SHOWN = ("text", "toml", "")
 
 
 @dataclass(frozen=True)
