@@ -246,6 +246,18 @@ def start(images: Path, folder: Path, steps: int) -> subprocess.Popen[str]:
                             text=True, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 
+def test_a_signal_that_is_ignored_stays_ignored(images: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        net = network()
+        trainer = Trainer(net, batches(images), replace(SETTINGS, steps=4))
+        trainer.report = lambda record: os.kill(os.getpid(), signal.SIGHUP)
+        trainer.run()
+        assert net.steps == 4
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.deep
 def test_killed_at_any_moment(images: Path, tmp_path: Path) -> None:
     """Thirty times, and resumed: the same as never stopped."""
@@ -276,10 +288,15 @@ def test_a_signal_ends_it_after_the_step(images: Path, tmp_path: Path, number: s
     checkpoints = Checkpoints(tmp_path)
     trainer = Trainer(net, batches(images), replace(SETTINGS, checkpoint_every=1000), checkpoints)
     trainer.report = lambda record: os.kill(os.getpid(), number) if record.step == 6 else None
-    before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else Ended):
-        trainer.run()
-    assert signal.getsignal(number) == before
+    # As in a shell's foreground; what a shell starts in its background ignores SIGINT
+    usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    before = signal.signal(number, usual)
+    try:
+        with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else Ended):
+            trainer.run()
+        assert signal.getsignal(number) == usual
+    finally:
+        signal.signal(number, before)
     last = checkpoints.last()
     assert last is not None
     resumed, progress = load(last)
