@@ -43,13 +43,18 @@ def replacing(path: StrPath) -> Iterator[str]:
     with opened_part(goal) as part:
         yield part
         # Who writes by name may have made a new file there
-        with _opened(part) as written:
-            os.fsync(written)
+        flush(part)
         with suppress(FileNotFoundError):
             os.chmod(part, stat.S_IMODE(os.stat(goal).st_mode))
         os.replace(part, goal)
-        with suppress(OSError), _opened(os.path.dirname(goal)) as folder:
-            os.fsync(folder)
+        with suppress(OSError):
+            flush(os.path.dirname(goal))
+
+
+def flush(path: StrPath) -> None:
+    """Let what is written to a file, or the names in a folder, be on the disk."""
+    with _opened(path) as handle:
+        os.fsync(handle)
 
 
 @contextmanager
@@ -113,7 +118,7 @@ def _lock(handle: int) -> bool:
 
 
 @contextmanager
-def _opened(path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+def _opened(path: StrPath, flags: int = os.O_RDONLY) -> Iterator[int]:
     handle = os.open(path, flags | os.O_CLOEXEC)
     try:
         yield handle

@@ -19,6 +19,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from bridge.common.atomic_file import flush
 from bridge.common.errors import ArgumentError, FileError
 from bridge.engine.network.network import Network
 from bridge.exchange.hdf5_values import HDF5_ERRORS, one_line
@@ -69,20 +70,11 @@ def save(path: Path, network: Network, progress: Progress) -> None:
         network.save(part)
         with h5py.File(part, "r+") as file:
             _write(file.create_group(GROUP), progress)
-        _flush(part)
+        flush(part)
         os.replace(part, path)
-        _flush(path.parent)
+        flush(path.parent)
     except OSError as error:
         raise FileError(f"{path}: cannot be written: {one_line(error)}") from None
-
-
-def _flush(path: Path) -> None:
-    """Let what is written to a file, or the names in a folder, be on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _write(group: h5py.Group, progress: Progress) -> None:

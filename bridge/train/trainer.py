@@ -60,7 +60,7 @@ class Trainer:
     checkpoints : Checkpoints or None
         Where they go; None: there are none.
     validation : Batches or None
-        What validations are on: all of one epoch.
+        What validations are on: the whole batches of one epoch.
     report : called after each step with its `StepRecord`
     progress : of a checkpoint, to go on from it, see `resume`
 
@@ -137,16 +137,17 @@ class Trainer:
             self.checkpoints.write(self.network, self.progress)
 
     def validate(self) -> float:
-        """Return the mean loss of an epoch of the validation data, in evaluation mode."""
+        """Return the mean loss of the whole batches of an epoch of the validation data, in evaluation mode."""
         assert self.validation is not None
-        network, total, samples = self.network, 0.0, self.validation.samples
+        network, total = self.network, 0.0
+        batches = max(1, self.validation.samples // self.validation.batch)
         network.eval()
         try:
-            for k in range(max(1, samples // self.validation.batch)):
+            for k in range(batches):
                 total += self._loss_of(self.validation.at(k))
         finally:
             network.train()
-        return total / max(1, samples // self.validation.batch)
+        return total / batches
 
     def _step(self, stream: Generator[Batch, None, None]) -> StepRecord:
         network, s = self.network, self.settings
