@@ -314,10 +314,35 @@ class ExchangeFile:
         """Return whether it has what the optimiser remembers of some parameter before a step."""
         if self.model is None or self.optimizer is None:
             return False
-        names = self.model.parameter_shapes()
+        kind = self.optimizer.memory[0]
+        return any(self.has(self.memory_path(step, name, kind)) for name in self.model.parameter_shapes())
+
+    def memory_path(self, step: int, parameter: str, kind: str) -> str:
+        """Return where that is of a parameter ("conv1/weight"); `kind` is one of `Optimizer.memory`."""
         if self.attributes["format_version"] == 1:
-            return any(self.has(f"steps/{step}/momenta/{name}") for name in names)
-        return any(self.has(f"steps/{step}/optimizer/{name}/{self.optimizer.memory[0]}") for name in names)
+            return f"steps/{step}/momenta/{parameter}"
+        return f"steps/{step}/optimizer/{parameter}/{kind}"
+
+    def updates(self, step: int, parameter: str) -> int | None:
+        """Return of how many updates that is; None where the file does not say.
+
+        Raises
+        ------
+        FileError
+            If it is no number from 1 on.
+        """
+        path = f"steps/{step}/optimizer/{parameter}"
+        try:
+            node = self.file.get(path)
+            if not isinstance(node, h5py.Group) or "updates" not in node.attrs:
+                return None
+            found = plain(node.attrs, "updates")
+        except HDF5_ERRORS as error:
+            raise FileError(f"{self.path}: attribute updates of {path} is unreadable ({one_line(error)})") from None
+        if not isinstance(found, (int, float)) or not 1 <= found < 2**63 or found != int(found):
+            raise FileError(f"{self.path}: attribute updates of {path} is {shortened(found)}, expected a whole number "
+                            "from 1 on")
+        return int(found)
 
     def optimizer_at(self, step: int) -> Optimizer | None:
         """Return the optimiser with the learning rate of a step, where the file says one (attribute lr of /steps/<k>).

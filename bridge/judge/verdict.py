@@ -239,7 +239,7 @@ def _hints(comparison: Comparison, first: Judged, failures: list[Judged]) -> lis
         if not skipped.unknown
         and (
             skipped.step < first.step
-            or (skipped.step == first.step and not skipped.name.startswith(("optimizer", "update")))
+            or (skipped.step == first.step and not skipped.name.startswith(("optimizer", "update", "memory")))
         )
     ]
     hints = [

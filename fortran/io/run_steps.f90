@@ -137,6 +137,8 @@ contains
          return
       end if
       call fixture%read_weights(0, network, error)
+      if (allocated(error)) return
+      call fixture%read_training(0, network, error)
    end subroutine prepare
 
    !> All steps, and the weights after the last

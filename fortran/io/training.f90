@@ -26,7 +26,7 @@ module cnn_io_training
 
 contains
 
-   !> Element type of a training that begins with step 0
+   !> Element type of a training
    subroutine check_trainable(fixture, precision, dtype, error)
       !> The fixture, open
       type(fixture_type), intent(in) :: fixture
@@ -51,9 +51,6 @@ contains
          call fail(error, fixture%file%path//": /batches/0/input is missing, there is nothing to run")
       else if (.not. allocated(fixture%optimizer)) then
          call fail(error, fixture%file%path//": /optimizer is missing, there is no step without it")
-      else if (fixture%file%has("/steps/0/optimizer")) then
-         call fail(error, fixture%file%path//": /steps/0/optimizer is there, expected a training that begins with "// &
-            & "step 0")
       end if
    end subroutine check_trainable
 

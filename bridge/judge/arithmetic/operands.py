@@ -149,7 +149,7 @@ def _judged(one: Judged, again: dict[tuple[str, int], Statistic]) -> Judged:
 def _new_weights(comparison: Comparison, one: Judged) -> Statistic | None:
     """New weights, by the candidate's own gradients, and masks, which are drawn; None of what operations compute."""
     sort, _, parameter = one.name.partition("/")
-    if sort not in ("weights", "masks", "optimizer", "update"):
+    if sort not in ("weights", "masks", "optimizer", "update", "memory"):
         return None
     own = (f"optimizer/{parameter}", one.step)
     return next((other.statistic for other in comparison.judged

@@ -55,9 +55,9 @@ def adam_faults(case: Updating) -> Hypotheses:
             if other not in (own, adam.beta1, adam.beta2):
                 yield hypothesis("adam", f"{name} = {other:g}, not {own:g}", case.by(replace(adam, **{name: other})))
     yield hypothesis("adam", "beta1 and beta2 exchanged", case.by(replace(adam, beta1=adam.beta2, beta2=adam.beta1)))
-    if len(case.gradients) > 1:
+    if case.number > 1:
         yield hypothesis("adam", "the averages are forgotten before each step", case.by(adam, last_alone=True))
-        counted = Moments(Rule(ahead=len(case.gradients) - 1))
+        counted = Moments(Rule(ahead=case.number - 1))
         yield hypothesis("adam", "the averages are forgotten before each step, the number of the step is not",
                          case.by(adam, memory=counted, last_alone=True))
     for said, eps in (("eps 1e-7", 1e-7), ("eps 1e-6", 1e-6), ("without eps", 0.0)):
@@ -91,7 +91,7 @@ def _decays(case: Updating, adam: Adam) -> Hypotheses:
 
 def _counters(case: Updating, adam: Adam) -> Hypotheses:
     """Another number of the step in the bias correction: the one whose factor fits the step that was taken."""
-    t, known = len(case.gradients), Moments()
+    t, known = case.number, Moments()
     case.by(adam, memory=known)
     if not adam.lr or case.name not in known.averages:
         return
@@ -123,7 +123,7 @@ def _counters(case: Updating, adam: Adam) -> Hypotheses:
 
 def _clipped_squares(case: Updating, adam: Adam) -> Hypotheses:
     """The average of the square is of clipped gradients: of some elements the step tells, at which number."""
-    if not adam.lr or (adam.weight_decay and not isinstance(adam, AdamW)):
+    if case.remembered is not None or not adam.lr or (adam.weight_decay and not isinstance(adam, AdamW)):
         return
     t, known = len(case.gradients), Moments()
     case.by(adam, memory=known)

@@ -42,7 +42,9 @@ class Cases:
                 if one.name == judged.name and one.step > judged.step and not one.statistic.nonfinite]
 
     def case_of(self, judged: Judged) -> Case | None:
-        """Return the case of a tensor of a step, or of new weights."""
+        """Return the case of a tensor of a step, or of new weights; None of what the optimiser remembers."""
+        if judged.name.startswith("memory/"):
+            return None
         updated = judged.name.startswith(("optimizer/", "update/"))
         return self.update_case(judged) if updated else self.case(judged.name, judged.step)
 

@@ -114,6 +114,8 @@ class _Doctor:
             return self._first_weights(judged, parameter) if judged.step == 0 else None
         if sort == "masks":
             return self._mask(judged, parameter)
+        if sort == "memory":
+            return self._memory(judged, parameter)
         if sort == "optimizer":
             return self._update(judged, parameter, own=True)
         if sort == "update":
@@ -128,6 +130,17 @@ class _Doctor:
                         node.name == layer)
         said = f"the mask keeps {share:.1%} of the elements, expected {1 - expected:.1%}"
         return self._said(judged, Explanation((kind("activation"),), said, 0.0))
+
+    def _memory(self, judged: Judged, name: str) -> Finding:
+        """What the optimiser remembers after a step: is it what it was before?"""
+        parameter, _, memory = name.rpartition("/")
+        file = self.pair.candidate if judged.step else self.pair.reference
+        before = self.pair.memory(file, judged.step, parameter)
+        after = self.pair.memory(self.pair.candidate, judged.step + 1, parameter)
+        if before is None or after is None or not np.array_equal(before.tensors[memory], after.tensors[memory]):
+            return self._said(judged)
+        sort = kind("momentum" if memory == "momentum" else "adam")
+        return self._said(judged, Explanation((sort,), "after the step it is what it was before: not updated", 0.0))
 
     def _tensor(self, judged: Judged) -> Finding | None:
         """A tensor of a step: computed from the candidate's own inputs, is it wrong itself?"""

@@ -89,7 +89,7 @@ class _Replay:
     def judged(self, one: Judged) -> Judged:
         """Return what fails, by the precision that suits it."""
         sort, _, parameter = one.name.partition("/")
-        if sort in ("weights", "optimizer"):
+        if sort in ("weights", "optimizer", "memory"):
             return one
         if sort == "update":
             return self._update(one, parameter)

@@ -58,7 +58,7 @@ def new_weights_case(
     updating = Updating(settings, parameter, weights, gradients, errors, others, after, pair.u, trained, rates,
                         tuple(pair.optimizer_at(k).lr for k in steps), _norms(pair, steps), pair.batch_shape[0],
                         len(pair.start) - len(pair.frozen), _before(pair, [*others], steps[:-1]),
-                        _weights(pair, [*others], step))
+                        _weights(pair, [*others], step), pair.remembered.get(parameter))
     right = updating.right()
     return Case(f"optimizer/{parameter}", graph, right, after, updating=updating)
 
@@ -87,9 +87,9 @@ def _norms(pair: FilePair, steps: list[int]) -> tuple[float, ...]:
     found = []
     for k in steps:
         names = [name for name in pair.start if name not in pair.frozen]
-        if not all(pair.candidate.has(f"steps/{k}/grads/{name}") for name in names):
+        if not all(pair.candidate.has(pair.applied(k, name)) for name in names):
             return ()
-        every = [pair.candidate.read(f"steps/{k}/grads/{name}", pair.start[name].shape) for name in names]
+        every = [pair.candidate.read(pair.applied(k, name), pair.start[name].shape) for name in names]
         found.append(math.hypot(*(float(np.linalg.norm(g.astype(np.float64))) for g in every)))
     return tuple(found)
 
@@ -101,9 +101,9 @@ def _gradient(
     name = f"grads/{parameter}"
     if own:
         shape = pair.start[parameter].shape
-        if not pair.candidate.has(f"steps/{k}/{name}"):
+        if not pair.candidate.has(pair.applied(k, parameter)):
             return None
-        g = pair.candidate.read(f"steps/{k}/{name}", shape).astype(np.float64)
+        g = pair.candidate.read(pair.applied(k, parameter), shape).astype(np.float64)
         return (g, np.zeros_like(g)) if np.isfinite(g).all() else None
     graph = graphs(k)
     if graph is None:

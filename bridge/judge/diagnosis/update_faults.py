@@ -16,6 +16,7 @@ from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Given
 from bridge.judge.diagnosis.output_faults import axis_names
 from bridge.judge.diagnosis.updating import Updating
+from bridge.judge.oracle import update
 from bridge.judge.oracle.reduced_precision import round_fraction
 from bridge.judge.oracle.sgd import Momentum
 
@@ -261,6 +262,8 @@ def _momenta(case: Updating, sgd: Sgd) -> Hypotheses:
     for said, other in variants:
         if other != sgd:
             yield hypothesis("momentum", said, case.by(other))
+    if case.remembered is not None:
+        yield hypothesis("momentum", "the buffer is that of the step before: used, then updated", _late(case, sgd))
     if len(set(case.own_rates)) > 1 and sgd.lr:
         shares = [lr / sgd.lr for lr in case.own_rates]
         inside = replace(case, errors=[share * e for share, e in zip(shares, case.errors, strict=True)])
@@ -286,8 +289,17 @@ def _momenta(case: Updating, sgd: Sgd) -> Hypotheses:
     yield hypothesis("momentum", "v = mu*v + (1 - mu)*g", case.by(undamped, factor=1 - mu))
     yield hypothesis("momentum", "v = mu*(v + g)", case.by(undamped, factor=mu))
     if mu < 1:
-        corrected = case.by(sgd, factor=1 / (1 - mu ** len(case.gradients)))
+        corrected = case.by(sgd, factor=1 / (1 - mu ** case.number))
         yield hypothesis("momentum", "the step is divided by 1 - mu**t, as Adam's average is", corrected)
+
+
+def _late(case: Updating, sgd: Sgd) -> Given:
+    """New weights by the buffer before the last step."""
+    memory = case.memory(sgd)
+    for w, g, e in zip(case.weights[:-1], case.gradients, case.errors, strict=False):
+        memory.direction(sgd, case.name, w, (g, e), case.u)
+    taken = memory.bounded(case.name)["momentum"]
+    return Given(case.found.shape, *update.new_weights(sgd, case.weights[-1], taken, case.u))
 
 
 def _gradients(case: Updating) -> Hypotheses:

@@ -39,6 +39,7 @@ class Updating:
     before : weights and gradients of other parameters of the same shape at the steps before this one, by name; as many
         as of this parameter, or none
     others_weights : weights of this step of the parameters in `others`
+    remembered : what the optimiser remembers before the first of these steps; None: nothing
     """
 
     settings: Optimizer
@@ -57,6 +58,21 @@ class Updating:
     parameters: int = 1
     before: Mapping[str, list[tuple[Array, Array]]] = field(default_factory=dict)
     others_weights: Mapping[str, Array] = field(default_factory=dict)
+    remembered: update.Remembered | None = None
+
+    @property
+    def number(self) -> int:
+        """Return the number of the last step, counted from 1."""
+        return len(self.gradients) + (self.remembered.updates if self.remembered else 0)
+
+    def memory(self, settings: Optimizer) -> update.Memory:
+        """Return what the optimiser remembers before the first of the steps."""
+        return self._begun(update.memory_of(settings))
+
+    def _begun(self, memory: update.Memory) -> update.Memory:
+        if self.remembered is not None:
+            memory.remember(self.name, self.remembered.tensors, self.remembered.updates)
+        return memory
 
     def right(self) -> Given:
         """Return the new weights by the right rule."""
@@ -80,10 +96,13 @@ class Updating:
         factor : of the last step that is taken
         first : of the momentum buffer after the first step
         last : another gradient of the last step, and its bound
-        memory : of another rule; empty
+        memory : of another rule; empty, and begun with what is remembered before the first step
         last_alone : nothing is remembered of the steps before
         """
-        memory, d, e = memory or update.memory_of(settings), np.zeros(1), np.zeros(1)
+        memory = memory or update.memory_of(settings)
+        if not last_alone:
+            self._begun(memory)
+        d, e = np.zeros(1), np.zeros(1)
         known = list(zip(gradients or self.gradients, self.errors, strict=True))
         if last is not None:
             known[-1] = last
@@ -98,7 +117,7 @@ class Updating:
 
     def repeated(self, times: int) -> Given:
         """Return the new weights after every step was taken several times, with the same gradient."""
-        memory, w, error = update.memory_of(self.settings), self.weights[0], np.zeros(1)
+        memory, w, error = self.memory(self.settings), self.weights[0], np.zeros(1)
         for before, gradient, bound in zip(self.weights, self.gradients, self.errors, strict=True):
             w, error = before, np.zeros(1)
             for _ in range(times):

@@ -260,7 +260,8 @@ class _Comparer:
     def _order(self, judged: Judged) -> tuple[int, int]:
         names = list(self.pair.shapes)
         kind = judged.name.partition("/")[0]
-        place = {"weights": -1, "masks": -1, "optimizer": len(names), "update": len(names) + 1}.get(kind)
+        place = {"weights": -1, "masks": -1, "optimizer": len(names), "update": len(names) + 1,
+                 "memory": len(names) + 2}.get(kind)
         return judged.step, names.index(judged.name) if place is None else place
 
     def _divergence(self) -> None:

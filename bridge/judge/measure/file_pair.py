@@ -19,6 +19,7 @@ from bridge.exchange.model import Model, Shape
 from bridge.exchange.optimizers import Optimizer, Sgd
 from bridge.judge.oracle.algorithms import Algorithm, families
 from bridge.judge.oracle.error_model import OPERAND_ROUNDOFF, UNIT_ROUNDOFF, Arithmetic, total_roundoff
+from bridge.judge.oracle.update import Remembered
 
 Array = np.ndarray
 Parameters = dict[str, Array]
@@ -47,6 +48,8 @@ class FilePair:
     start : first weights, in the candidate's precision
     first_state : what the network keeps besides, before the first step, float64 (``norm1/running_mean``)
     frozen : names of the parameters that no step may change
+    remembered : what the optimiser remembers of parameters before step 0, where the fixture is of a later step of a
+        training
 
     Raises
     ------
@@ -74,9 +77,6 @@ class FilePair:
         self.steps = reference.batches()
         if self.steps == 0:
             raise FileError(f"{reference.path}: batches/0/input is missing, a fixture has it")
-        if reference.has_memory(0):
-            raise FileError(f"{reference.path}: what the optimizer remembers is there before step 0, expected a "
-                            "training that begins with step 0")
         shape = reference.shape("batches/0/input")
         if len(shape) != 4 or 0 in shape:
             raise FileError(f"{reference.path}: batches/0/input has the shape {shape}, expected (n, c, h, w)")
@@ -96,6 +96,8 @@ class FilePair:
         self.first_state = {name: self._first_state(name, shape)
                             for name, shape in self.model.graph.state_shapes().items()}
         self.frozen = frozenset(name for name in start if reference.is_frozen(name))
+        known = ((name, self.memory(reference, 0, name)) for name in start)
+        self.remembered = {name: one for name, one in known if one is not None}
 
     def reduced_to(self, precision: str) -> FilePair:
         """Return the same files, judged by a lower precision than the declared one."""
@@ -171,6 +173,30 @@ class FilePair:
             for name, values in found.items():
                 self._finite(f"steps/{k}/weights/{name}", values)
         return found
+
+    def memory(self, file: ExchangeFile, k: int, parameter: str) -> Remembered | None:
+        """Return what the optimiser remembers of a parameter before step k; None where it is not, or not all, in the
+        file. The fixture's must be whole and finite.
+        """
+        shape = self.model.parameter_shapes()[parameter]
+        paths = {kind: file.memory_path(k, parameter, kind) for kind in self.optimizer.memory}
+        if missing := [path for path in paths.values() if not file.has(path)]:
+            if file is self.reference and len(missing) < len(paths):
+                raise FileError(f"{file.path}: {missing[0]} is missing, expected beside the rest that is remembered")
+            return None
+        tensors = {kind: file.read(path, shape).astype(self.dtype) for kind, path in paths.items()}
+        if file is self.reference:
+            for kind, values in tensors.items():
+                self._finite(paths[kind], values)
+        updates = file.updates(k, parameter)
+        return Remembered({kind: values.astype(np.float64) for kind, values in tensors.items()}, updates or 1)
+
+    def applied(self, k: int, parameter: str) -> str:
+        """Return where the gradient is that the candidate's optimiser was given in step k: under ``applied`` where that
+        is not the gradient of the step, but one that was clipped, or the mean of several batches.
+        """
+        path = f"steps/{k}/applied/{parameter}"
+        return path if self.candidate.has(path) else f"steps/{k}/grads/{parameter}"
 
     def state(self, k: int) -> Parameters:
         """Return what the network keeps besides its parameters, before step k: by the candidate's own forward passes.

@@ -25,7 +25,8 @@ class Judged:
     Attributes
     ----------
     name : as under /steps/<k>: ``forward/conv1``, ``grads/conv1/weight``, ...; also ``optimizer/conv1/weight`` (new
-        weights against the candidate's own gradient) and ``update/conv1/weight`` ((w0 - w1)/lr against the oracle's)
+        weights against the candidate's own gradient), ``update/conv1/weight`` ((w0 - w1)/lr against the oracle's) and
+        ``memory/conv1/weight/momentum`` (what the optimiser remembers after the step)
     step : k
     statistic : what was found
     bug_above : T from which on it is a bug without doubt, see `bug_above`

@@ -29,6 +29,7 @@ def operation(model: Model, name: str, step: int = 0) -> str:
         "masks": "how a dropout draws its mask",
         "weights": "how the weights are read, and when they are written: the file's first ones are not the fixture's",
         "optimizer": "the optimiser: the new weights do not follow from the candidate's own gradients",
+        "memory": "the optimiser: what it remembers after the step does not follow from what it did before",
         "update": "the update: the weights moved by something else than the gradient",
     }[kind]
 

@@ -28,6 +28,9 @@ def list_unknown(pair: FilePair, comparison: Comparison) -> None:
     known = {f"steps/{k}/{name}" for k in range(pair.steps) for name in pair.shapes}
     known |= {f"steps/{k}/weights/{name}" for k in range(pair.steps + 1) for name in pair.start}
     known |= {f"steps/{k}/masks/{name}" for k in range(pair.steps) for name in pair.model.graph.masked()}
+    known |= {f"steps/{k}/applied/{name}" for k in range(pair.steps) for name in pair.start}
+    known |= {pair.candidate.memory_path(k, name, kind) for k in range(pair.steps + 1) for name in pair.start
+              for kind in pair.optimizer.memory}
     unknown = [
         name
         for name in pair.candidate.datasets()

@@ -26,7 +26,7 @@ class UpdateCheck:
 
     def __init__(self, pair: FilePair, comparison: Comparison) -> None:
         self.pair, self.comparison = pair, comparison
-        self.own, self.oracle = (update.memory_of(pair.optimizer) for _ in range(2))
+        self.own, self.oracle = (update.memory_of(pair.optimizer, pair.remembered) for _ in range(2))
         #: of the step that is judged
         self.settings = pair.optimizer
         #: parameters of which is known what the optimiser remembers
@@ -72,7 +72,10 @@ class UpdateCheck:
             if own is not None:
                 value, bound = update.new_weights(self.settings, w, own, self.pair.u)
                 self.comparison.judged.append(Judged(f"optimizer/{name}", k, measure(after, value, bound), OTHER_ORDER))
-            if name in self.oracle_known:
+                self._remembered(k, name)
+            if self.pair.applied(k, name).startswith(f"steps/{k}/applied/"):
+                self.comparison.skip(f"update/{name}", k, "the optimiser was given another gradient than this step's")
+            elif name in self.oracle_known:
                 self._against_oracle(k, name, w, after, oracle)
             else:
                 self.comparison.skip(f"update/{name}", k, "an earlier step, which it remembers, is missing")
@@ -85,8 +88,18 @@ class UpdateCheck:
         statistic = measure(self.pair.candidate.read(path, w.shape), w, np.zeros(1))
         self.comparison.judged.append(Judged(f"update/{name}", k, statistic, 1.0, "frozen: no step may change it"))
 
+    def _remembered(self, k: int, name: str) -> None:
+        """What the optimiser remembers after step k, where the candidate's file has it."""
+        expected = self.own.bounded(name)
+        found = self.pair.memory(self.pair.candidate, k + 1, name) if expected else None
+        if found is None:
+            return
+        for kind, (value, bound) in expected.items():
+            statistic = measure(found.tensors[kind], value, bound)
+            self.comparison.judged.append(Judged(f"memory/{name}/{kind}", k, statistic, OTHER_ORDER))
+
     def _own_direction(self, k: int, name: str, w: np.ndarray) -> update.Bounded | None:
-        path = f"steps/{k}/grads/{name}"
+        path = self.pair.applied(k, name)
         if not self.pair.candidate.has(path):
             if self.pair.optimizer.remembers:
                 self.own_known.discard(name)

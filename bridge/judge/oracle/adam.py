@@ -21,6 +21,7 @@ Decay Regularization, ICLR 2019; torch.optim.Adam, AdamW.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,6 +73,18 @@ class Moments:
         if decoupled and settings.weight_decay:
             return with_decay(settings.weight_decay, w, (d, e), u)
         return d, e
+
+    def bounded(self, name: str) -> dict[str, Bounded]:
+        """Return both averages of a parameter with their bounds, if it has them."""
+        if name not in self.averages:
+            return {}
+        _, first, second = self.averages[name]
+        return {"exp_avg": first, "exp_avg_sq": second}
+
+    def remember(self, name: str, tensors: Mapping[str, Array], updates: int) -> None:
+        """Begin with averages that are known, of so many updates."""
+        first, second = ((tensors[kind], np.zeros_like(tensors[kind])) for kind in ("exp_avg", "exp_avg_sq"))
+        self.averages[name] = updates, first, second
 
     def _squared(self, g: Bounded, u: float) -> Bounded:
         return _square(g, u)

@@ -11,6 +11,7 @@ Source: the update rule of torch.optim.SGD.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,6 +53,14 @@ class Momentum:
             d + sgd.momentum * v,
             (1 + 3 * u) * (e + sgd.momentum * e_v) + 3 * u * (np.abs(d) + sgd.momentum * np.abs(v)),
         )
+
+    def bounded(self, name: str) -> dict[str, Bounded]:
+        """Return the buffer of a parameter with its bound, if it has one."""
+        return {"momentum": self.buffers[name]} if name in self.buffers else {}
+
+    def remember(self, name: str, tensors: Mapping[str, Array], updates: int) -> None:
+        """Begin with a buffer that is known."""
+        self.buffers[name] = tensors["momentum"], np.zeros_like(tensors["momentum"])
 
 
 def with_decay(decay: float, w: Array, g: Bounded, u: float) -> Bounded:

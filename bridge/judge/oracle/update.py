@@ -22,7 +22,8 @@ Another order may leave more, so that slightly larger errors prove no bug (`meas
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -37,6 +38,20 @@ Array = np.ndarray
 Bounded = tuple[Array, Array]
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """What an optimiser remembers of a parameter, as numbers.
+
+    Attributes
+    ----------
+    tensors : by the names of `bridge.exchange.optimizers`, of the parameter's shape, float64
+    updates : of how many steps they are
+    """
+
+    tensors: Mapping[str, Array] = field(default_factory=dict)
+    updates: int = 1
+
+
 class Memory(Protocol):
     """What an optimiser remembers of all parameters from step to step."""
 
@@ -44,10 +59,32 @@ class Memory(Protocol):
         """Return the vector d of ``w1 = w - lr*d``, with its bound; remembers what the next step needs."""
         ...
 
+    def bounded(self, name: str) -> dict[str, Bounded]:
+        """Return what it remembers of a parameter, by the names of `bridge.exchange.optimizers`, with bounds."""
+        ...
 
-def memory_of(optimizer: Optimizer) -> Memory:
-    """Return what an optimiser remembers before the first step."""
-    return Moments() if isinstance(optimizer, Adam) else Momentum()
+
+    def remember(self, name: str, tensors: Mapping[str, Array], updates: int) -> None:
+        """Begin with what is known of a parameter, as `Remembered` has it, in place of nothing."""
+        ...
+
+
+def memory_of(optimizer: Optimizer, remembered: Mapping[str, Remembered] | None = None) -> Memory:
+    """Return what an optimiser remembers before a step.
+
+    Parameters
+    ----------
+    remembered : by the parameter; where one is missing nothing is remembered of it, as before the first step
+
+    >>> memory = memory_of(Sgd(0.1, 0.5), {"w": Remembered({"momentum": np.array([2.0])})})
+    >>> none = np.zeros(1)
+    >>> float(memory.direction(Sgd(0.1, 0.5), "w", none, (none + 1, none), 0.0)[0][0])
+    2.0
+    """
+    memory: Memory = Moments() if isinstance(optimizer, Adam) else Momentum()
+    for name, one in (remembered or {}).items():
+        memory.remember(name, one.tensors, one.updates)
+    return memory
 
 
 def _roundings_of_the_weight(optimizer: Optimizer) -> int:

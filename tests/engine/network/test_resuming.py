@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import numpy as np
 import pytest
 
 import bridge
-from bridge import compare
 from bridge.engine.arrays.transfer import to_device, to_host
-from bridge.engine.library import extension
 from tests.helpers.cases import batch, three_layers
 from tests.helpers.tiers import few
 
@@ -263,16 +260,3 @@ def test_damaged_files(tmp_path: Path, name: str, value: object, said: str) -> N
         damage(file, name, value)
     with pytest.raises(bridge.EngineError, match=said):
         bridge.Network.from_file(tmp_path / "net.h5")
-
-
-def test_a_fixture_begins_without_momenta(small_fixture: Path, small_result: Path, tmp_path: Path,
-                                          capsys: pytest.CaptureFixture[str]) -> None:
-    """The oracle's momentum begins with step 0: another beginning is refused, by who computes and by who judges."""
-    fixture = tmp_path / "fixture.h5"
-    shutil.copy(small_fixture, fixture)
-    with h5py.File(fixture, "r+") as file:
-        file[MEMORY] = np.zeros(16, np.float32)
-    with pytest.raises(bridge.EngineError, match=r"/steps/0/optimizer is there, expected a training that begins with"):
-        extension.run_file(fixture, tmp_path / "result.h5")
-    assert compare.main([str(fixture), str(small_result)]) == 2
-    assert "what the optimizer remembers is there before step 0" in " ".join(capsys.readouterr().err.split())
