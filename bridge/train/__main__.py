@@ -8,6 +8,7 @@ import json
 import sys
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -18,6 +19,7 @@ from bridge.common.errors import ArgumentError, DivergenceError
 from bridge.common.threads import keep_freed_memory
 from bridge.engine.library import extension
 from bridge.engine.network.network import Network
+from bridge.train.audit import AuditError, AuditRecord
 from bridge.train.checkpoints import Checkpoints, last_in, load
 from bridge.train.checkpoints import Progress as State
 from bridge.train.configuration import Configuration
@@ -56,17 +58,20 @@ EPILOG = f"""a configuration:
 
 exit codes:
   0    all steps are done, or validations no longer become better
-  1    a loss or a gradient is not finite: the step is named, the last
-       checkpoint is kept
+  1    a loss or a gradient is not finite, or an audit has found a bug: the
+       step is named, the last checkpoint is kept
   2    bad input or usage
   130  interrupted; a checkpoint has been written
 
 examples:
   python -m bridge.train train.toml
   python -m bridge.train train.toml --resume
-  python -m bridge.train train.toml --set training.steps=200
-                         --set optimizer.lr=3e-4 --set output=trial"""
+  python -m bridge.train train.toml --audit 1000
+  python -m bridge.train train.toml --steps 200 --output trial
+                         --set optimizer.lr=3e-4"""
 
+#: Keys of the configuration that have a flag of their own
+FLAGS = {"output": "output", "device": "device", "steps": "training.steps", "audit": "training.audit_every"}
 #: Lines in which a run without a terminal says how far it is
 LINES = 20
 
@@ -77,6 +82,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("config", metavar="CONFIG", help="TOML file")
     p.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="change a key of it, as "
                    "training.steps=200; may be given several times")
+    p.add_argument("--output", metavar="FOLDER", help="of checkpoints and log, in place of the configuration's")
+    p.add_argument("--device", help="in place of the configuration's")
+    p.add_argument("--steps", metavar="N", type=int, help="training.steps in place of the configuration's")
+    p.add_argument("--audit", metavar="N", type=int, help="training.audit_every: every N steps one step of the running "
+                   "training is judged, as python -m bridge.validate judges a program; a bug ends the training")
     p.add_argument("--resume", action="store_true", help="go on from the last checkpoint in OUTPUT")
     return p
 
@@ -89,6 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _train(a: argparse.Namespace) -> int:
     changes = dict(_change(text) for text in a.set)
+    # JSON's texts and numbers are TOML's
+    changes |= {key: json.dumps(given) for flag, key in FLAGS.items() if (given := getattr(a, flag)) is not None}
     configuration = Configuration.of_file(a.config, changes)
     extension.check_device(configuration.device)
     keep_freed_memory()
@@ -100,13 +112,15 @@ def _train(a: argparse.Namespace) -> int:
     with ExitStack() as stack:
         console = Output(stderr=True)
         log = stack.enter_context(Log(configuration.output, network.steps))
-        trainer.report = _Reporter(trainer, log, stack.enter_context(_bar(console)), console)
+        trainer.report = reporter = _Reporter(trainer, log, stack.enter_context(_bar(console)), console)
         try:
             trainer.run()
-        except DivergenceError as error:
+        except (DivergenceError, AuditError) as error:
             kept = checkpoints.last()
             return complain("bridge.train", f"{error}; the last checkpoint is {kept or 'none'}", 1)
     Output().print(f"{network.steps} steps done; {checkpoints.last()}", highlight=False, soft_wrap=True)
+    if reporter.audits:
+        Output().print(reporter.audited(), highlight=False, soft_wrap=True)
     return 0
 
 
@@ -147,6 +161,7 @@ class _Reporter:
         self._images = trainer.batches.batch * trainer.settings.accumulate
         self._steps, self._first = trainer.settings.steps, trainer.network.steps
         self._task = bar.add_task("", total=self._steps, completed=self._first, said="")
+        self.audits = list[AuditRecord]()
 
     def __call__(self, record: StepRecord) -> None:
         seconds, done = time.monotonic() - self._start, record.step + 1
@@ -154,9 +169,20 @@ class _Reporter:
         said = f"loss {record.loss:.4g}, {self._images * (done - self._first) / max(seconds, 1e-9):.3g} images/s"
         if record.validation_loss is not None:
             said += f", validation {record.validation_loss:.4g}"
+        if record.audit is not None:
+            self.audits.append(record.audit)
+            said += f", audit {record.audit.verdict.replace('_', ' ')} (T = {record.audit.t:g})"
         self._bar.update(self._task, completed=done, said=said)
         if not self._console.is_terminal and (done % max(1, self._steps // LINES) == 0 or done == self._steps):
             self._console.print(f"step {done}/{self._steps}: {said}", highlight=False, style="dim")
+
+    def audited(self) -> str:
+        """Return what the audits of this run have found, and what they have cost."""
+        found = Counter(one.verdict.replace("_", " ") for one in self.audits)
+        spent, total = sum(one.seconds for one in self.audits), time.monotonic() - self._start
+        said = ", ".join(f"{number} {verdict}" for verdict, number in found.items())
+        return (f"{len(self.audits)} steps audited: {said}; largest T = {max(one.t for one in self.audits):g}; "
+                f"{spent:.1f} of {total:.1f} s")
 
 
 if __name__ == "__main__":

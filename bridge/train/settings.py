@@ -36,6 +36,8 @@ class TrainSettings:
         Steps between validations, and validations without a better loss after which the training ends; 0: never.
     checkpoint_every, keep : int
         Steps between checkpoints, and how many of the last stay.
+    audit_every : int
+        Steps between those that are judged while the training runs, from the first on; 0: none is.
 
     Raises
     ------
@@ -61,9 +63,11 @@ class TrainSettings:
     patience: int = 0
     checkpoint_every: int = 1000
     keep: int = 2
+    audit_every: int = 0
 
     def __post_init__(self) -> None:
-        least = {"steps": 0, "accumulate": 1, "validate_every": 0, "patience": 0, "checkpoint_every": 1, "keep": 1}
+        least = {"steps": 0, "accumulate": 1, "validate_every": 0, "patience": 0, "checkpoint_every": 1, "keep": 1,
+                 "audit_every": 0}
         for name, limit in least.items():
             if getattr(self, name) < limit:
                 raise ArgumentError(f"{name}: {getattr(self, name)}, expected {limit} or more")

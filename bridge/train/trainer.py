@@ -15,7 +15,10 @@ from bridge.common.errors import ArgumentError, DivergenceError
 from bridge.data import Batch, Batches
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.network.network import Network
+from bridge.exchange.optimizers import Optimizer
 from bridge.train import gradients
+from bridge.train.audit import FOLDER as AUDITS
+from bridge.train.audit import Audit, AuditRecord
 from bridge.train.checkpoints import Checkpoints, Progress
 from bridge.train.settings import TrainSettings
 from bridge.train.stopping import signals_noted
@@ -36,6 +39,8 @@ class StepRecord:
         Before it is clipped; None where nothing is.
     validation_loss : float or None
         After the step, where it is validated.
+    audit : AuditRecord or None
+        Of a step that was judged.
     """
 
     step: int
@@ -43,6 +48,7 @@ class StepRecord:
     lr: float
     gradient_norm: float | None = None
     validation_loss: float | None = None
+    audit: AuditRecord | None = None
 
 
 class Trainer:
@@ -93,6 +99,8 @@ class Trainer:
                  report: Callable[[StepRecord], None] | None = None, *, progress: Progress | None = None) -> None:
         if settings.validate_every and validation is None:
             raise ArgumentError(f"validate_every: {settings.validate_every} without data for it, expected validation")
+        if settings.audit_every and checkpoints is None:
+            raise ArgumentError(f"audit_every: {settings.audit_every} without a folder for it, expected checkpoints")
         self.network, self.batches, self.settings = network, batches, settings
         self.checkpoints, self.validation, self.report = checkpoints, validation, report
         self.progress = progress or Progress(settings, batches.seed)
@@ -114,6 +122,8 @@ class Trainer:
         ------
         DivergenceError
             If a loss or a gradient is not finite; with the step. The checkpoints before it stay as they are.
+        AuditError
+            If a step that was judged is wrong; what shows it stays in the folder ``audits`` beside the checkpoints.
         FileError
             If a batch cannot be read, or a checkpoint not be written.
         """
@@ -154,24 +164,40 @@ class Trainer:
         step = network.steps
         optimizer = s.optimizer_at(step)
         network.masks.generator = np.random.default_rng((self.progress.seed, step))
+        audit, applied = self._audit(step, optimizer), None
         if s.clip is None and s.accumulate == 1:
             batch = next(stream)
             network.feed(batch.input, batch.target)
             loss, found = network.step(optimizer=optimizer), None
             assert loss is not None
+            if audit is not None:
+                audit.saw(network, batch, loss)
         else:
-            loss, found = self._gradients(stream, step)
+            loss, found, applied = self._gradients(stream, step, audit)
             network.update(optimizer)
+        judged = None if audit is None else audit.judge(network, applied)
         self._average()
-        return StepRecord(step, loss, optimizer.lr, found, self._validated())
+        return StepRecord(step, loss, optimizer.lr, found, self._validated(), judged)
 
-    def _gradients(self, stream: Generator[Batch, None, None], step: int) -> tuple[float, float | None]:
-        """Mean gradients of several batches, clipped, as the network's; their loss and norm."""
+    def _audit(self, step: int, optimizer: Optimizer) -> Audit | None:
+        """The record of a step that is to be judged."""
+        every = self.settings.audit_every
+        if self.checkpoints is None or not every or step % every:
+            return None
+        return Audit(self.checkpoints.folder / AUDITS, self.network, optimizer)
+
+    def _gradients(self, stream: Generator[Batch, None, None], step: int, audit: Audit | None
+                   ) -> tuple[float, float | None, dict[str, np.ndarray]]:
+        """Mean gradients of several batches, clipped, as the network's; their loss and norm, and they themselves."""
         network, s = self.network, self.settings
         loss, total = 0.0, dict[str, Any]()
-        for _ in range(s.accumulate):
-            loss += self._loss_of(next(stream)) / s.accumulate
+        for k in range(s.accumulate):
+            batch = next(stream)
+            own = self._loss_of(batch)
+            loss += own / s.accumulate
             network.backward()
+            if k == 0 and audit is not None:
+                audit.saw(network, batch, own)
             gradients.add(total, gradients.read(network))
         if s.accumulate > 1:
             gradients.scale(total, 1 / s.accumulate)
@@ -181,7 +207,7 @@ class Trainer:
         if s.clip is not None and (factor := gradients.clip_factor(found, s.clip)) < 1:
             gradients.scale(total, factor)
         gradients.write(network, total)
-        return loss, found if s.clip is not None else None
+        return loss, found if s.clip is not None else None, total
 
     def _loss_of(self, batch: Batch) -> float:
         self.network.forward(to_device(batch.input, self.network.device))

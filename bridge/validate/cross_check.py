@@ -12,6 +12,7 @@ from bridge.common.parallel import blocks, in_order, runs
 from bridge.common.progress import Report
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.network.network import Network
+from bridge.engine.network.recorded_step import recorded_step
 from bridge.exchange.file import ExchangeFile
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import NotJudged
@@ -63,17 +64,7 @@ def _step(network: Network, pair: FilePair, k: int) -> Iterator[tuple[str, Any]]
     network.masks.give({name: _read(source, f"steps/{k}/masks/{name}", network.dtype)
                         for name in network.model.graph.masked()})
     yield from _weights(network)
-    network.forward(to_device(x, network.device))
-    for layer in network.model.layers:
-        yield f"forward/{layer.name}", network.output(layer.name)
-        for name in layer.new_state_shapes():
-            yield f"state/{layer.name}/{name}", network.buffers[f"{layer.name}.{name}"]
-    yield "loss", np.asarray(network.loss(to_device(target, network.device)))
-    yield "grads/input", network.backward()
-    for layer in network.model.layers:
-        yield f"grads/{layer.name}/output", network.output_gradient(layer.name)
-        for name in layer.parameter_shapes():
-            yield f"grads/{layer.name}/{name}", network.gradients[f"{layer.name}.{name}"]
+    yield from recorded_step(network, x, target)
     network.update(optimizer)
 
 

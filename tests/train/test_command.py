@@ -144,3 +144,35 @@ def test_a_part_of_the_data_is_held_out(config: Path, capsys: pytest.CaptureFixt
                          ("validation.inputs=x.npy", "validation.inputs: given together with part")):
         assert main([str(config), "--set", "output=none", "--set", change]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_audits_and_flags(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "a = \"1\""
+    assert main([str(config), "--audit", "2", "--steps", "5", "--output", str(folder), "--device", "cpu"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("5 steps done; ")
+    assert "\n3 steps audited: 3 rounding; largest T = 0." in said.out
+    audits = [line["audit"] for line in lines(folder)]
+    assert [one and one["verdict"] for one in audits] == ["rounding", None, "rounding", None, "rounding"]  # type: ignore
+
+
+def test_a_bug_ends_it(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """With exit code 1; fixture and result stay, and so do the checkpoint, the log and the report of before."""
+    step = Network.step
+
+    def wrong(net: Network, **options: object) -> float | None:
+        number, loss = net.steps, step(net, **options)  # type: ignore[arg-type]
+        if number >= 5:
+            net.parameters["0.weight"][...] *= 1.01
+        return loss
+
+    monkeypatch.setattr(Network, "step", wrong)
+    assert main([str(config), "--audit", "5"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    run = tmp_path / "run"
+    evidence = run / "audits" / "step-000000005"
+    assert f"{evidence}/result.h5: step 5 of the training: BUG: optimizer/0/weight" in said
+    assert f"the last checkpoint is {run}/step-000000004.h5" in said
+    assert {one.name for one in evidence.iterdir()} == {"fixture.h5", "result.h5"}
+    assert [line["step"] for line in lines(run)] == list(range(5))
