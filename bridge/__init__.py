@@ -11,6 +11,8 @@ from bridge.common.requirements import check_requirements
 
 check_requirements()
 
+from typing import TYPE_CHECKING, Any
+
 from bridge.common.errors import ArgumentError, ArgumentTypeError, BridgeError, DivergenceError, EngineError, FileError
 from bridge.common.version import version
 from bridge.engine.arrays.device_array import DeviceArray
@@ -20,6 +22,9 @@ from bridge.engine.network.network import Network
 from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.exchange.optimizers import Adam, AdamW, Sgd
 from bridge.gradcheck import gradcheck
+
+if TYPE_CHECKING:
+    from bridge.train import Trainer
 
 __all__ = [
     "Adam",
@@ -36,6 +41,7 @@ __all__ = [
     "Network",
     "Relu",
     "Sgd",
+    "Trainer",
     "__version__",
     "conv2d",
     "conv2d_backward",
@@ -45,6 +51,15 @@ __all__ = [
 ]
 
 __version__ = version()
+
+
+def __getattr__(name: str) -> Any:
+    """Return what takes as long to import as all the rest, and few need."""
+    if name == "Trainer":
+        from bridge.train import Trainer
+
+        return Trainer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -40,6 +40,41 @@ class LogAxis:
         return [(self.place(10.0**e), f"{10.0**e:g}") for e in range(self.low, self.high + 1, every)]
 
 
+@dataclass(frozen=True)
+class LinearAxis:
+    """From `low` to `high`, drawn from `start` to `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def place(self, value: float) -> float:
+        """Return where a value stands.
+
+        >>> LinearAxis(0.0, 2.0, 0.0, 100.0).place(0.5)
+        25.0
+        """
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Return places and labels, at most six: multiples of 1, 2 or 5 times a power of ten.
+
+        >>> LinearAxis(0.0, 0.5, 0.0, 1.0).ticks()[:2]
+        [(0.0, '0'), (0.2, '0.1')]
+        """
+        least = (self.high - self.low) / 5
+        decade = 10.0 ** math.floor(math.log10(least))
+        every = next(one * decade for one in (1, 2, 5, 10) if one * decade >= least * (1 - 1e-9))
+        first, last = math.ceil(self.low / every - 1e-9), math.floor(self.high / every + 1e-9)
+        return [(self.place(i * every), f"{i * every:g}") for i in range(first, last + 1)]
+
+
+def line(points: Iterable[tuple[float, float]], kind: str) -> str:
+    """Return a line through points of the drawing, of a class of the page's style."""
+    return f'<path class="{kind}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in points)}"/>'
+
+
 def log_axis(values: Iterable[float], start: float, end: float) -> LogAxis:
     """Return the decades that hold all positive values; at least one."""
     found = [math.log10(v) for v in values if 0 < v < math.inf]

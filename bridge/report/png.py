@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Small images of 256 colours as PNG, without a library.
+"""Small images of 256 colours, or levels of grey, as PNG, without a library.
 
-Source: W3C, Portable Network Graphics (PNG) Specification, 2nd ed.: colour type 3, filter 0, chunks IHDR, PLTE, tRNS,
-IDAT, IEND.
+Source: W3C, Portable Network Graphics (PNG) Specification, 2nd ed.: colour types 3 and 0, filter 0, chunks IHDR, PLTE,
+tRNS, IDAT, IEND.
 """
 
 from __future__ import annotations
@@ -28,13 +28,30 @@ def png(indices: Array) -> bytes:
     >>> png(np.zeros((2, 3), np.uint8))[:8]
     b'\\x89PNG\\r\\n\\x1a\\n'
     """
-    height, width = indices.shape
-    # Each row starts with its filter, 0
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), indices.astype(np.uint8)], axis=1).tobytes()
     colours = bytes(part for colour in PALETTE for part in colour)
     clear = bytes(0 if i == NOTHING else 255 for i in range(len(PALETTE)))
-    head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    parts = [(b"IHDR", head), (b"PLTE", colours), (b"tRNS", clear), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")]
+    return _file(indices, 3, [(b"PLTE", colours), (b"tRNS", clear)])
+
+
+def grey_png(levels: Array) -> bytes:
+    """Return a PNG file of levels of grey, 0 black and 255 white.
+
+    Parameters
+    ----------
+    levels : uint8, shape (height, width), neither 0
+
+    >>> grey_png(np.zeros((2, 3), np.uint8))[:8]
+    b'\\x89PNG\\r\\n\\x1a\\n'
+    """
+    return _file(levels, 0, [])
+
+
+def _file(pixels: Array, colour_type: int, tables: list[tuple[bytes, bytes]]) -> bytes:
+    height, width = pixels.shape
+    # Each row starts with its filter, 0
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.astype(np.uint8)], axis=1).tobytes()
+    head = struct.pack(">IIBBBBB", width, height, 8, colour_type, 0, 0, 0)
+    parts = [(b"IHDR", head), *tables, (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in parts)
 
 
@@ -44,7 +61,12 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 def data_uri(indices: Array) -> str:
     """Return the image inside a page."""
-    return "data:image/png;base64," + base64.b64encode(png(indices)).decode("ascii")
+    return inside_a_page(png(indices))
+
+
+def inside_a_page(file: bytes) -> str:
+    """Return a PNG file as an address that is its content."""
+    return "data:image/png;base64," + base64.b64encode(file).decode("ascii")
 
 
 def pooled(ratio: Array, most: int) -> tuple[Array, int]:

@@ -54,6 +54,7 @@ td.seen { background: var(--right-back); } td.blind { background: var(--bug-back
 .figures { display: grid; gap: 1rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); }
 figure { margin: 0; min-width: 0; }
 svg { width: 100%; max-width: 32rem; height: auto; display: block; }
+figure img { width: 100%; max-width: 32rem; height: auto; display: block; }
 svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
 svg image { image-rendering: pixelated; }
 .grid { stroke: var(--line); stroke-width: 1; fill: none; }

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -23,7 +24,9 @@ from bridge.train.audit import AuditError, AuditRecord
 from bridge.train.checkpoints import Checkpoints, last_in, load
 from bridge.train.checkpoints import Progress as State
 from bridge.train.configuration import Configuration
-from bridge.train.log import Log
+from bridge.train.log import Log, read
+from bridge.train.page import write_page
+from bridge.train.tensorboard import TensorBoard
 from bridge.train.trainer import StepRecord, Trainer
 
 ABOUT = """Train a network on image files of any size, and be able to stop at any moment.
@@ -32,8 +35,9 @@ CONFIG is a TOML file: the network, the data, and how they are trained. Batches 
 runs, and each is a function of a seed and the number of the step. So a training that is interrupted, or killed, goes
 on with --resume from its last checkpoint to the same bits as if it had never stopped.
 
-The folder OUTPUT holds the last checkpoints, the best by validation, and log.jsonl with a line for each step. A
-checkpoint is an exchange file, which bridge.Network.from_file and Fortran programs read."""
+The folder OUTPUT holds the last checkpoints, the best by validation, log.jsonl with a line for each step, and
+report.html: loss curve, audits, and with a validation the Fourier ring correlation and what the network makes of an
+image. A checkpoint is an exchange file, which bridge.Network.from_file and Fortran programs read."""
 
 CONFIG = '''model = "my_nets:denoiser"        # a PyTorch module, or an exchange file
 loss = "mse"
@@ -112,12 +116,15 @@ def _train(a: argparse.Namespace) -> int:
     with ExitStack() as stack:
         console = Output(stderr=True)
         log = stack.enter_context(Log(configuration.output, network.steps))
-        trainer.report = reporter = _Reporter(trainer, log, stack.enter_context(_bar(console)), console)
+        board = stack.enter_context(TensorBoard(Path(configuration.output), network.steps))
+        trainer.report = reporter = _Reporter(trainer, (log, board), stack.enter_context(_bar(console)), console)
         try:
             trainer.run()
         except (DivergenceError, AuditError) as error:
             kept = checkpoints.last()
             return complain("bridge.train", f"{error}; the last checkpoint is {kept or 'none'}", 1)
+        finally:
+            _write_page(trainer, configuration)
     Output().print(f"{network.steps} steps done; {checkpoints.last()}", highlight=False, soft_wrap=True)
     if reporter.audits:
         Output().print(reporter.audited(), highlight=False, soft_wrap=True)
@@ -141,6 +148,13 @@ def _begin(configuration: Configuration, *, resume: bool) -> tuple[Network, Stat
     return network, state
 
 
+def _write_page(trainer: Trainer, configuration: Configuration) -> None:
+    """The report, from the whole log, of which a run that was resumed is a part."""
+    settings = {"model": configuration.model, "loss": configuration.loss, "device": configuration.device,
+                "training": configuration.settings.text, "data": json.dumps(configuration.data)}
+    write_page(Path(configuration.output), list(read(configuration.output)), trainer.quality, settings)
+
+
 def _change(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
@@ -156,8 +170,8 @@ def _bar(console: Output) -> Progress:
 class _Reporter:
     """Tells of each step: to the log, and to who looks on."""
 
-    def __init__(self, trainer: Trainer, log: Log, bar: Progress, console: Output) -> None:
-        self._log, self._bar, self._console, self._start = log, bar, console, time.monotonic()
+    def __init__(self, trainer: Trainer, logs: tuple[Log, TensorBoard], bar: Progress, console: Output) -> None:
+        self._logs, self._bar, self._console, self._start = logs, bar, console, time.monotonic()
         self._images = trainer.batches.batch * trainer.settings.accumulate
         self._steps, self._first = trainer.settings.steps, trainer.network.steps
         self._task = bar.add_task("", total=self._steps, completed=self._first, said="")
@@ -165,10 +179,14 @@ class _Reporter:
 
     def __call__(self, record: StepRecord) -> None:
         seconds, done = time.monotonic() - self._start, record.step + 1
-        self._log.write(record, seconds)
+        log, board = self._logs
+        log.write(record, seconds)
+        board.write(record)
         said = f"loss {record.loss:.4g}, {self._images * (done - self._first) / max(seconds, 1e-9):.3g} images/s"
         if record.validation_loss is not None:
             said += f", validation {record.validation_loss:.4g}"
+        if record.resolution is not None:
+            said += f", resolution {record.resolution:.3g}"
         if record.audit is not None:
             self.audits.append(record.audit)
             said += f", audit {record.audit.verdict.replace('_', ' ')} (T = {record.audit.t:g})"

@@ -20,6 +20,7 @@ from bridge.train import gradients
 from bridge.train.audit import FOLDER as AUDITS
 from bridge.train.audit import Audit, AuditRecord
 from bridge.train.checkpoints import Checkpoints, Progress
+from bridge.train.quality import Quality, quality
 from bridge.train.settings import TrainSettings
 from bridge.train.stopping import signals_noted
 
@@ -39,6 +40,9 @@ class StepRecord:
         Before it is clipped; None where nothing is.
     validation_loss : float or None
         After the step, where it is validated.
+    resolution : float or None
+        The frequency, in cycles per pixel, at which the Fourier ring correlation of `bridge.train.quality` falls below
+        0.143, where it is validated.
     audit : AuditRecord or None
         Of a step that was judged.
     """
@@ -48,6 +52,7 @@ class StepRecord:
     lr: float
     gradient_norm: float | None = None
     validation_loss: float | None = None
+    resolution: float | None = None
     audit: AuditRecord | None = None
 
 
@@ -69,6 +74,11 @@ class Trainer:
         What validations are on: the whole batches of one epoch.
     report : called after each step with its `StepRecord`
     progress : of a checkpoint, to go on from it, see `resume`
+
+    Attributes
+    ----------
+    quality : Quality or None
+        Of the first batch of the last validation.
 
     Raises
     ------
@@ -103,6 +113,7 @@ class Trainer:
             raise ArgumentError(f"audit_every: {settings.audit_every} without a folder for it, expected checkpoints")
         self.network, self.batches, self.settings = network, batches, settings
         self.checkpoints, self.validation, self.report = checkpoints, validation, report
+        self.quality: Quality | None = None
         self.progress = progress or Progress(settings, batches.seed)
         if settings.average is not None and not self.progress.average:
             self.progress.average = {name: np.array(to_host(one)) for name, one in network.parameters.items()}
@@ -155,6 +166,7 @@ class Trainer:
         try:
             for k in range(batches):
                 total += self._loss_of(self.validation.at(k))
+            self.quality = quality(network, self.validation.at(0), symmetric=self.validation.data.symmetric)
         finally:
             network.train()
         return total / batches
@@ -177,7 +189,9 @@ class Trainer:
             network.update(optimizer)
         judged = None if audit is None else audit.judge(network, applied)
         self._average()
-        return StepRecord(step, loss, optimizer.lr, found, self._validated(), judged)
+        validated = self._validated()
+        resolution = None if validated is None or self.quality is None else self.quality.after.resolution()
+        return StepRecord(step, loss, optimizer.lr, found, validated, resolution, judged)
 
     def _audit(self, step: int, optimizer: Optimizer) -> Audit | None:
         """The record of a step that is to be judged."""

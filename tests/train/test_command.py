@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from bridge import Network
 from bridge.train.__main__ import main
 from bridge.train.configuration import Configuration
 
+#: Where TensorBoard is installed
+BOARD = {"tensorboard"} if find_spec("tensorboard") else set[str]()
 CONFIG = """
 model = "{folder}/net.h5"
 output = "{folder}/run"
@@ -65,7 +68,8 @@ def test_a_training_and_its_continuation(config: Path, tmp_path: Path, capsys: p
     assert said.out == f"6 steps done; {tmp_path}/run/step-000000006.h5\n"
     assert "step 6/6: loss" in said.err and "validation" in said.err
     run, parts = tmp_path / "run", tmp_path / "parts"
-    assert {one.name for one in run.iterdir()} == {"best.h5", "log.jsonl", "step-000000004.h5", "step-000000006.h5"}
+    assert {one.name for one in run.iterdir()} == {"best.h5", "log.jsonl", "report.html", "step-000000004.h5",
+                                                  "step-000000006.h5"} | BOARD
     other = ["--set", f"output={parts}"]
     assert main([str(config), *other, "--set", "training.steps=4"]) == 0
     with (parts / "log.jsonl").open("a", encoding="utf-8") as file:
@@ -175,4 +179,4 @@ def test_a_bug_ends_it(config: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"{evidence}/result.h5: step 5 of the training: BUG: optimizer/0/weight" in said
     assert f"the last checkpoint is {run}/step-000000004.h5" in said
     assert {one.name for one in evidence.iterdir()} == {"fixture.h5", "result.h5"}
-    assert [line["step"] for line in lines(run)] == list(range(5))
+    assert [line["step"] for line in lines(run)] == list(range(5)) and (run / "report.html").exists()
