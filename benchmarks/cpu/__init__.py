@@ -21,6 +21,7 @@ SECTIONS = {
     "calls": "what a call from Python into Fortran costs",
     "files": "HDF5 reading and writing beside plain h5py",
     "data": "batches for training from files beside dd, and memory over 259 GB",
+    "training": "denoisers from files to the last update, beside PyTorch's loop",
     "validate": "how long python -m bridge.validate takes, stage by stage",
 }
 
