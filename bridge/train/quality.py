@@ -37,7 +37,7 @@ class Quality:
 
 
 def quality(network: Network, batch: Batch, *, symmetric: bool) -> Quality | None:
-    """Return how good a network is on a batch; None where its outputs are no images of the inputs' shape.
+    """Return how good a network is on a batch; None where its outputs are no finite images of the inputs' shape.
 
     Parameters
     ----------
@@ -48,6 +48,8 @@ def quality(network: Network, batch: Batch, *, symmetric: bool) -> Quality | Non
     if not output.shape == batch.input.shape == batch.target.shape or min(output.shape[2:]) < 4:
         return None
     other = _output(network, batch.target) if symmetric else batch.target
+    if not (np.isfinite(output).all() and np.isfinite(other).all()):
+        return None
     psnr = None if symmetric else (_psnr(batch.input, batch.target), _psnr(output, batch.target))
     return Quality(batch.input[0, 0].copy(), output[0, 0].copy(), _mean(batch.input, batch.target),
                    _mean(output, other), psnr)

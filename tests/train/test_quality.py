@@ -55,3 +55,4 @@ def test_outputs_that_are_no_such_images(batch: Batch) -> None:
     net = Network(Model((Conv2d("a", 1, 1, (3, 3)),)))
     net.parameters["a.weight"][...] = 1
     assert quality(net, batch, symmetric=False) is None
+    assert quality(network(1, float("inf")), batch, symmetric=False) is None
