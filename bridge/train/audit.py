@@ -2,10 +2,11 @@
 """One step of a running training, recorded and judged as `bridge.validate` judges a program.
 
 The fixture is the network before the step with its batch; nothing of it is computed by anybody else. The result has
-what the running network made of them: its loss, its gradients, its new weights, and what its optimiser remembers then.
-What lies between, outputs and their gradients, it has not kept. They are of a second network from the same file, which
-keeps all, and count where its loss and gradients are those of the training to the bit: graphs do on the CPU, and chains
-that are computed depth first do not, which sum in another order. Without them the bounds are those of the whole step.
+what the running network made of them: loss, gradients, running statistics, new weights, and what its optimiser
+remembers then. What lies between, outputs and their gradients, it has not kept. They are of a second network from the
+same file, which keeps all, and count where its loss and its biases' gradients, sums of all that lies between, are those
+of the training to the bit. (Filter gradients need not be: a chain that is computed depth first adds them up in another
+order.) Without them the bounds are those of the whole step.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ class Audit:
         self._input, self._target, self._loss = np.array(batch.input), np.array(batch.target), loss
         self._masks = {name: np.array(one) for name, one in network.masks.items()}
         self._gradients = gradients.read(network)
+        self._state = {f"{layer.name}/{name}": np.array(to_host(network.buffers[f"{layer.name}.{name}"]))
+                       for layer in network.model.layers for name in layer.new_state_shapes()}
 
     def judge(self, network: Network, applied: Mapping[str, np.ndarray] | None = None) -> AuditRecord:
         """Judge the step, when the network has been updated.
@@ -152,20 +155,23 @@ class Audit:
         """What the running network computed of the first batch, by its name in the file."""
         dtype = next(iter(self._gradients.values())).dtype
         return {"loss": np.asarray(self._loss, dtype)} | {
+            f"state/{name}": one for name, one in self._state.items()} | {
             f"grads/{_path(name)}": one for name, one in self._gradients.items()}
 
     def _write_twin(self, device: str) -> None:
-        """What the same step once more by a network that keeps all has besides, where the rest is equal to the bit."""
+        """What the same step once more by a network that keeps all has besides, where it is the same step."""
         twin, seen, same = Network.from_file(self.fixture, device=device), self._seen(), True
+        biases = [name for name in seen if name.endswith("/bias")]
+        sums = {*(biases or seen), "loss"}
         twin.masks.give(self._masks)
         with h5py.File(self.result, "r+") as result:
             for name, found in recorded_step(twin, self._input, self._target):
-                if name in seen:
-                    same &= np.array_equal(to_host(found).astype(seen[name].dtype), seen[name])
-                else:
+                if name in sums:
+                    same &= np.array_equal(to_host(found), self._loss if name == "loss" else seen[name])
+                if name not in seen:
                     result[f"steps/0/{name}"] = to_host(found)
             if not same:
-                for name in ("forward", "state", "grads/input"):
+                for name in ("forward", "grads/input"):
                     result.pop(f"steps/0/{name}", None)
                 for layer in result["steps/0/grads"].values():
                     layer.pop("output", None)

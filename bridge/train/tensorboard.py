@@ -30,8 +30,7 @@ class TensorBoard:
         if find_spec("tensorboard") is not None and find_spec("torch") is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(  # type: ignore[no-untyped-call]
-                str(folder / FOLDER), purge_step=first_step or None)
+            self._writer = SummaryWriter(str(folder / FOLDER), purge_step=first_step or None)
 
     def write(self, record: StepRecord) -> None:
         """Add what is known of a step."""
