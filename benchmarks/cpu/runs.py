@@ -117,10 +117,12 @@ def check_agreement(results: dict[str, dict[str, Any]], dtype: str) -> None:
     Raises
     ------
     BenchmarkError
-        With the two that differ.
+        With the two that differ, or the one that is not finite, which no JSON can hold.
     """
     numbers = {name: one["checksum"] for name, one in results.items() if "checksum" in one}
     for name, number in numbers.items():
         first_name, first = next(iter(numbers.items()))
+        if not math.isfinite(number):
+            raise BenchmarkError(f"{name} computes {number:g}, expected a finite number")
         if not math.isclose(number, first, rel_tol=AGREEMENT[dtype]):
             raise BenchmarkError(f"{name} computes {number:.9g}, {first_name} {first:.9g}: not the same work")

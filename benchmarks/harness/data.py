@@ -57,7 +57,7 @@ def pass_operands(work: OperationPass) -> dict[str, list[Array]]:
     """Inputs ``x``, the gradient of the output ``dy`` and a mask, parameters, all of size 1.
 
     A loss has its output and what that should be as ``x``; of a cross entropy these are probabilities, and of a binary
-    one both lie between 0 and 1. Logarithms and roots are of positive numbers.
+    one both lie between 0 and 1. Logarithms and roots are of positive numbers, and so are divisors.
     """
     generator = np.random.default_rng(4)
     x, parameters = ([_normal(generator, shape, work.dtype) for shape in shapes]
@@ -67,6 +67,9 @@ def pass_operands(work: OperationPass) -> dict[str, list[Array]]:
         x[1] /= x[1].sum(1, keepdims=True)
     if work.kind in ("log", "sqrt"):
         x[0] = np.abs(x[0]) + 0.25
+    if work.kind == "divide":
+        # Among so many numbers one is 0
+        x[1] = np.abs(x[1]) + 0.25
     if work.kind == "bce":
         x = [1 / (1 + np.exp(-one)) for one in x]
     if work.kind == "bce_with_logits":

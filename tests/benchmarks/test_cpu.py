@@ -340,6 +340,8 @@ def test_who_computes_something_else_is_not_compared() -> None:
     for wrong in (math.nan, 1.01):
         with pytest.raises(BenchmarkError):
             check_agreement({"a": {"checksum": 1.0}, "b": {"checksum": wrong}}, "float32")
+    with pytest.raises(BenchmarkError, match="a computes inf, expected a finite number"):
+        check_agreement({"a": {"checksum": math.inf}, "b": {"checksum": math.inf}}, "float32")
 
 
 def fake_jax(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
