@@ -52,6 +52,7 @@ td.seen { background: var(--right-back); } td.blind { background: var(--bug-back
 @media (min-width: 48rem) { .matrix tbody th { min-width: 16rem; } }
 @media (max-width: 30rem) { th, td { padding: .3rem .4rem; } table { font-size: .8125rem; } }
 .figures { display: grid; gap: 1rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); }
+.three { grid-template-columns: repeat(auto-fit, minmax(min(100%, 16rem), 1fr)); }
 figure { margin: 0; min-width: 0; }
 svg { width: 100%; max-width: 32rem; height: auto; display: block; }
 figure img { width: 100%; max-width: 32rem; height: auto; display: block; }

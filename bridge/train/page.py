@@ -49,8 +49,9 @@ def page(lines: Sequence[Line], found: Quality | None, settings: Mapping[str, st
     audited = [one for one in lines if one.get("audit")]
     headline = f"{lines[-1]['step'] + 1 if lines else 0} steps of training"
     parts = [f"<header>\n<h1>{headline}</h1>\n{paragraphs(_summary(lines, validated, audited), 'soft')}\n</header>",
-             section("Noisy and denoised", _pictures(found)), section("Loss", _losses(lines, validated)),
-             section("Resolution", _correlations(found)), section("Validations", _validations(validated)),
+             section("Noisy and denoised", _pictures(found)),
+             section("Loss and resolution", _figures(_losses(lines, validated), _correlations(found)), _signal(found)),
+             section("Validations", _validations(validated)),
              section("Audits", _audits(audited)), section("Settings", definitions(dict(settings))),
              section("Environment", definitions(environment()))]
     return document(headline, "\n".join(filter(None, parts)))
@@ -103,14 +104,19 @@ def _correlations(found: Quality | None) -> str:
         places = zip(one.frequency, np.clip(one.correlation, -0.2, 1), strict=True)
         body.append(line(((x_axis.place(float(f)), y_axis.place(float(c))) for f, c in places), kind))
     y = y_axis.place(THRESHOLD)
-    body += [f'<path class="grid" d="M{LEFT} {y:.1f}H{RIGHT}"/>', text(RIGHT - 3, y - 4, f"{THRESHOLD:g}", "end")]
+    body += [f'<path class="grid" d="M{LEFT} {y:.1f}H{RIGHT}"/>', text(LEFT + 3, y - 4, f"{THRESHOLD:g}")]
     pair = "the network's outputs of both halves" if found.psnr is None else "output and target"
     other = "the halves themselves" if found.psnr is None else "input and target"
     caption = f"Of {pair}; dashed: of {other}. Below {THRESHOLD:g} from {found.after.resolution():.3f} cycles per " \
         f"pixel on, dashed from {found.before.resolution():.3f}."
-    said = [] if found.psnr is None else [
-        f"Peak signal to noise ratio: {found.psnr[0]:.2f} dB before, {found.psnr[1]:.2f} dB after."]
-    return figure(svg(body, "Fourier ring correlation"), caption) + paragraphs(said)
+    return figure(svg(body, "Fourier ring correlation"), caption)
+
+
+def _signal(found: Quality | None) -> str:
+    if found is None or found.psnr is None:
+        return ""
+    before, after = found.psnr
+    return paragraphs([f"Peak signal to noise ratio: {before:.2f} dB before, {after:.2f} dB after."])
 
 
 def _pictures(found: Quality | None) -> str:
@@ -121,8 +127,14 @@ def _pictures(found: Quality | None) -> str:
     most = float(np.percentile(np.abs(difference), 100 - CLIPPED))
     shown = (("Noisy", found.noisy, low, high), ("Denoised, the same grey levels", found.denoised, low, high),
              (f"Difference, from {-most:.3g} to {most:.3g}", difference, -most, most))
-    drawn = [figure(_picture(image, float(a), float(b), name), name) for name, image, a, b in shown]
-    return '<div class="figures">\n' + "\n".join(drawn) + "\n</div>"
+    return _figures(*(figure(_picture(image, float(a), float(b), name), name) for name, image, a, b in shown),
+                    kind="figures three")
+
+
+def _figures(*drawn: str, kind: str = "figures") -> str:
+    """Beside each other where there is room."""
+    inside = "\n".join(filter(None, drawn))
+    return f'<div class="{kind}">\n{inside}\n</div>' if inside else ""
 
 
 def _picture(image: np.ndarray, low: float, high: float, name: str) -> str:
