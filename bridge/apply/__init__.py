@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: MIT
+"""A trained network applied to images of any size, tile by tile, equal to the whole image."""
+
+from bridge.apply.network import TiledNetwork, apply
+
+__all__ = ["TiledNetwork", "apply"]
