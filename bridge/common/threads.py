@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 # <malloc.h> of glibc
-_TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8
 #: Looks for work before a thread of OpenMP sleeps: about 0.1 ms, a few times what waking it costs
 _SPINS = 2000
 
@@ -23,11 +23,25 @@ def keep_freed_memory() -> None:
     One arena, because the others give large blocks back at once. Called by programs, never by library functions;
     does nothing where the C library is not glibc.
     """
+    _set_malloc((_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1))
+
+
+def return_freed_memory() -> None:
+    """Let this process give every large array back to the kernel when it is freed.
+
+    By default glibc keeps up to 64 MB of freed arrays, in which those of other sizes find no room: the peak of a
+    program with arrays of several sizes is then up to twice of what it needs. Called by programs, never by library
+    functions; does nothing where the C library is not glibc.
+    """
+    _set_malloc((_MMAP_THRESHOLD, 1 << 20))
+
+
+def _set_malloc(*settings: tuple[int, int]) -> None:
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return
-    for parameter, value in ((_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1)):
+    for parameter, value in settings:
         mallopt(parameter, value)
 
 
