@@ -130,6 +130,12 @@ def test_several_images_and_channels() -> None:
     assert found.shape == (2, 2, 20, 30) and np.array_equal(found, net.forward(x))
 
 
+def test_an_image_of_one_pixel() -> None:
+    """Normalisations by running statistics take it, which those by the image's own could not."""
+    net, x = network(NETWORKS["residual"]), image((1, 1))
+    assert np.array_equal(apply(net, x), net.eval().forward(x[None])[0])
+
+
 def test_the_size_of_tiles_follows_the_memory() -> None:
     """All between the layers fits in; the longer side is halved first."""
     tiled = TiledGraph(Graph(NETWORKS["default"]), (1, 1000, 600))
@@ -153,6 +159,8 @@ def test_crops_are_as_small_as_they_may_be() -> None:
     assert strided.step == [4, 4] and strided.crop(1, (33, 64)) == (28, 68)
     # Eight pixels of each node
     assert strided.crop(1, (41, 42)) == (24, 60)
+    # The end is a multiple of four away from the image's
+    assert TiledGraph(graph, (1, 100, 103)).crop(1, (33, 64)) == (28, 71)
 
 
 @pytest.mark.parametrize(("nodes", "said"), [
