@@ -21,6 +21,7 @@ COMMANDS = {
     "bridge.gradcheck": "Do differences confirm the gradients?",
     "bridge.step": "Train in Fortran; write every tensor.",
     "bridge.train": "Train on image files of any size.",
+    "bridge.apply": "Apply a trained network to image files.",
     "bridge.exchange.upgrade": "Rewrite a file of version 1 as 2.",
     "bridge.doctor": "What works here, and what is missing?",
     "reference.export": "Train in PyTorch; write every tensor.",

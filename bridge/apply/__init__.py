@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A trained network applied to images of any size, tile by tile, equal to the whole image."""
+"""A trained network applied to images of any size, tile by tile, equal to the whole image; see docs/apply.md."""
 
 from bridge.apply.network import TiledNetwork, apply
 

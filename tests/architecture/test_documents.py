@@ -76,10 +76,31 @@ def train(folder: Path, fixture: Path, result: Path) -> dict[str, Any]:
     return {}
 
 
+def apply(folder: Path, fixture: Path, result: Path) -> dict[str, Any]:
+    """A checkpoint, a network, micrographs and a stack."""
+    mrcfile = pytest.importorskip("mrcfile")
+    from bridge import Conv2d, Network
+    from bridge.train import checkpoints
+    from bridge.train.settings import TrainSettings
+
+    network = Network(Model((Conv2d("1", 1, 1, (3, 3), padding=(1, 1)),)))
+    network.parameters["1.weight"][...] = 1
+    (folder / "run").mkdir()
+    data = json.dumps({"inputs": "in/*.mrc", "normalization": "image"})
+    checkpoints.save(folder / "run/step-000010000.h5", network, checkpoints.Progress(TrainSettings(steps=1), data=data))
+    network.save(folder / "net.h5")
+    (folder / "in").mkdir()
+    for number in range(2):
+        with mrcfile.new(folder / f"in/{number}.mrc") as file:
+            file.set_data(np.random.default_rng(number).standard_normal((40, 30)).astype(np.float32))
+    np.save(folder / "stack.npy", np.random.default_rng(2).standard_normal((3, 40, 30)))
+    return {}
+
+
 #: What a document takes for granted: files in its folder, names in its Python
 GIVEN: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "README.md": readme, "docs/cuda.md": cuda, "docs/exchange-file.md": exchange_file, "docs/json.md": json_files,
-    "docs/train.md": train}
+    "docs/train.md": train, "docs/apply.md": apply}
 #: Programs without which a document cannot be read
 NEEDED = {"docs/exchange-file.md": "h5fc", "docs/json.md": "jq"}
 

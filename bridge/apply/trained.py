@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""A trained network, and how its training normalised what it was given."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import h5py
+
+from bridge.apply.normalization import EXPECTED, of_text
+from bridge.common.errors import ArgumentError, FileError
+from bridge.data.normalization import Normalization
+from bridge.engine.arrays.transfer import to_device
+from bridge.engine.network.network import Network
+from bridge.exchange.hdf5_values import HDF5_ERRORS
+from bridge.train import checkpoints
+
+
+def load(path: str, device: str, *, average: bool, normalization: str | None) -> tuple[Network, Normalization]:
+    """Return the network of a checkpoint, or of any exchange file with a model, and the normalisation of its inputs.
+
+    Parameters
+    ----------
+    path : exchange file
+    device : as of `Network`
+    average : take the averaged weights of a checkpoint
+    normalization : text of the option; None: what the checkpoint says
+
+    Raises
+    ------
+    FileError
+        If it cannot be read.
+    ArgumentError
+        If there are no averaged weights, or nothing says how inputs are normalised.
+    """
+    if not _has_training(path):
+        if average:
+            raise ArgumentError(f"--average: {path} has no averaged weights, expected a checkpoint of bridge.train")
+        if normalization is None:
+            raise ArgumentError(f"{path}: is no checkpoint of bridge.train and does not say how inputs are normalised, "
+                                f"expected --normalization, {EXPECTED}")
+        return Network.from_file(path, device=device, keep_activations=False), of_text(normalization)
+    network, progress = checkpoints.load(path, device, keep_activations=False)
+    if average:
+        if not progress.average:
+            raise ArgumentError(f"--average: {path} has no averaged weights, expected those of a training with average")
+        for name, weight in progress.average.items():
+            network.parameters[name][...] = to_device(weight.astype(network.dtype), network.device)
+    if normalization is not None:
+        return network, of_text(normalization)
+    return network, _recorded(path, progress.data)
+
+
+def _has_training(path: str) -> bool:
+    """Whether it is a checkpoint. What is no HDF5 file is refused by who reads it."""
+    try:
+        with h5py.File(path) as file:
+            return checkpoints.GROUP in file
+    except HDF5_ERRORS:
+        return False
+
+
+def _recorded(path: str, text: str) -> Normalization:
+    """The normalisation that a checkpoint's data had, from their JSON."""
+    try:
+        data: Any = json.loads(text)
+    except ValueError:
+        raise FileError(f"{path}: /training: data {text!r:.60}, expected JSON") from None
+    if not isinstance(data, dict) or "inputs" not in data:
+        raise ArgumentError(f"{path}: does not say how the inputs of its training were normalised, expected "
+                            f"--normalization, {EXPECTED}")
+    found = data.get("normalization")
+    if found == "set":
+        raise ArgumentError(f"{path}: was trained with the normalization 'set', whose numbers are not in it, expected "
+                            "--normalization MEAN,STD (bridge.data.Batches.scale of that training)")
+    if found is None:
+        return None
+    return of_text(found if isinstance(found, str) else ",".join(map(repr, found)))
