@@ -97,10 +97,25 @@ def apply(folder: Path, fixture: Path, result: Path) -> dict[str, Any]:
     return {}
 
 
+def tutorial(folder: Path, fixture: Path, result: Path) -> dict[str, Any]:
+    """The two files that a reader is told to write, and a short training."""
+    pytest.importorskip("mrcfile")
+    written = blocks((ROOT / "docs/tutorial.md").read_text(encoding="utf-8"))
+    (module,) = (one.text for one in written if "def denoiser" in one.text)
+    (toml,) = (one.text for one in written if one.language == "toml")
+    for shown, short in (("steps = 2000", "steps = 8"), ("steps=2000", "steps=8"), ("warm_up=50", "warm_up=2"),
+                         ("every = 500", "every = 4")):
+        assert shown in toml
+        toml = toml.replace(shown, short)
+    (folder / "my_nets.py").write_text(module, encoding="utf-8")
+    (folder / "train.toml").write_text(toml, encoding="utf-8")
+    return {}
+
+
 #: What a document takes for granted: files in its folder, names in its Python
 GIVEN: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "README.md": readme, "docs/cuda.md": cuda, "docs/exchange-file.md": exchange_file, "docs/json.md": json_files,
-    "docs/train.md": train, "docs/apply.md": apply}
+    "docs/train.md": train, "docs/apply.md": apply, "docs/tutorial.md": tutorial}
 #: Programs without which a document cannot be read
 NEEDED = {"docs/exchange-file.md": "h5fc", "docs/json.md": "jq"}
 
