@@ -17,6 +17,7 @@ from bridge.common.stages import attempt
 from bridge.judge.judge import judge_pair
 from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.operation_names import place
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
 from bridge.report.facts import finding_lines, missing_lines, pattern_lines
@@ -116,13 +117,13 @@ def message(comparison: Comparison, verdict: Verdict) -> str:
     if verdict.diagnosis is not None:
         lines += pattern_lines(verdict.diagnosis)
         for number, finding in enumerate(verdict.diagnosis.findings, 1):
-            lines += finding_lines(number, finding)
+            lines += finding_lines(number, finding, verdict.diagnosis.findings[: number - 1])
     lines += verdict.hints
     lines += missing_lines(verdict)
     failures = comparison.failures
     for one in failures[:MOST_LISTED]:
-        s = one.statistic
+        s, at = one.statistic, place(comparison.model, one.name, one.statistic.at)
         values = f"found {s.found:.9g}, right is {s.expected:.9g}, E = {short(s.bound)}"
-        lines.append(f"  {one.name} [step {one.step}]: {one.outcome.words}, T = {short(one.t)} at {s.at}: {values}")
+        lines.append(f"  {one.name} [step {one.step}]: {one.outcome.words}, T = {short(one.t)} at {at}: {values}")
     more = len(failures) - MOST_LISTED
     return "\n".join(lines + [f"  and {more} more outside their bounds"] * (more > 0))

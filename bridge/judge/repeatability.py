@@ -21,6 +21,7 @@ from bridge.common.number_format import number, short
 from bridge.common.progress import Report
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair, Parameters, other_result
+from bridge.judge.measure.operation_names import place
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.measure.per_batch import limit, run_graph
 from bridge.judge.oracle import step as bounds
@@ -47,11 +48,13 @@ class Changed:
     ----------
     name, step : as under /steps/<step>
     statistic : the difference; its T is |run 1 - run 2| / 2E, since both runs may be E away from the truth
+    at : where that is largest, in words
     """
 
     name: str
     step: int
     statistic: Statistic
+    at: str
 
     @property
     def within_rounding(self) -> bool:
@@ -96,8 +99,8 @@ class Runs:
         s = first.statistic
         return (
             f"BUG: two runs of the same program differ in {first.name} of step {first.step} by more than rounding "
-            f"(T = {short(s.t)}; at {s.at} {s.found:.9g} and {s.expected:.9g}): a race, a read before the kernel has "
-            f"finished, or memory that nobody has written.{rest}"
+            f"(T = {short(s.t)}; at {first.at} {s.found:.9g} and {s.expected:.9g}): a race, a read before the kernel "
+            f"has finished, or memory that nobody has written.{rest}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -171,7 +174,8 @@ def _step(one: FilePair, other: FilePair, k: int, weights: Parameters, runs: Run
         return
     measured = _chain if one.model.is_chain else _graph
     statistics = measured(one, other, k, weights, shared, differing)
-    runs.changed += [Changed(name, k, statistics[name]) for name in shared if name in differing]
+    runs.changed += [Changed(name, k, statistics[name], place(one.model, name, statistics[name].at))
+                     for name in shared if name in differing]
 
 
 def _chain(one: FilePair, other: FilePair, k: int, weights: Parameters, shared: list[str], differing: set[str]

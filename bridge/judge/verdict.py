@@ -35,7 +35,7 @@ from bridge.common.number_format import count, short
 from bridge.judge.arithmetic.recognised import LowerPrecision, OtherAlgorithm, Recognised
 from bridge.judge.diagnosis.records import Adequacy, Diagnosis, Finding
 from bridge.judge.measure.findings import Comparison, Judged
-from bridge.judge.measure.operation_names import operation
+from bridge.judge.measure.operation_names import operation, place
 from bridge.judge.measure.outcome import Outcome
 
 
@@ -168,7 +168,8 @@ def _wrong(comparison: Comparison) -> Verdict:
     failures = comparison.failures
     certain = [judged for judged in failures if judged.certain]
     if certain:
-        return Verdict(Outcome.BUG, f"BUG: {_describe(certain[0])}", _hints(comparison, certain[0], failures))
+        words = f"BUG: {_describe(comparison, certain[0])}"
+        return Verdict(Outcome.BUG, words, _hints(comparison, certain[0], failures))
     worst = max(failures, key=lambda judged: judged.t)
     words = (
         f"CANNOT TELL: {count(len(failures), 'tensor')} of {len(comparison.judged)} outside the bound, but none far "
@@ -213,14 +214,15 @@ def _unknown(comparison: Comparison) -> str:
     return f"; {count(len(names), 'unknown name')}: {', '.join(names[:3])}{more}" if names else ""
 
 
-def _describe(judged: Judged) -> str:
+def _describe(comparison: Comparison, judged: Judged) -> str:
     s = judged.statistic
+    at = place(comparison.model, judged.name, s.at)
     if s.nonfinite:
         return (
             f"{judged.name} of step {judged.step} is wrong: {count(s.nonfinite, 'value')} NaN or infinite, "
-            f"the first at {s.at}."
+            f"the first at {at}."
         )
-    where = f"at {s.at} it is {s.found:.9g}, right is {s.expected:.9g}"
+    where = f"at {at} it is {s.found:.9g}, right is {s.expected:.9g}"
     if s.bound == 0:
         return f"{judged.name} of step {judged.step} is wrong: {where}, exactly: nothing is rounded there."
     return (

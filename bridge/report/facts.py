@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from bridge.common.number_format import count, short
 from bridge.judge.diagnosis.records import NEARLY, VISIBLE, Adequacy, Diagnosis, Explanation, Finding, Seen, Sight
 from bridge.judge.measure.condition import DETERMINISTIC, LAMBDA, false_alarm
 from bridge.judge.measure.findings import NO_STEP, NOT_IN_FILE, Comparison, Judged
+from bridge.judge.measure.operation_names import place
 from bridge.judge.verdict import Verdict
 from bridge.report.rows import outcomes_of_steps
 
@@ -42,7 +43,8 @@ def step_lines(comparison: Comparison) -> list[str]:
             lines.append(f"{steps}: exact")
             continue
         what = "largest T" if part.at.passed else "first wrong: T"
-        at = f" at {part.at.statistic.at}" if part.at.statistic.at else ""
+        here = part.at.statistic.at
+        at = f" at {place(comparison.model, part.at.name, here)}" if here else ""
         of = "" if part.first == part.last else f" of step {part.at.step}"
         lines.append(f"{steps}: {part.outcome.words}; {what} = {short(part.at.t)}, {part.at.name}{of}{at}")
     return lines
@@ -60,12 +62,10 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
     ----------
     before : findings that were described already; the same fault in another operation is not described again
     """
-    operation = finding.operation.partition(":")[0]
-    where = f"{operation} ({finding.name}, step {finding.step}, T = {short(finding.t)})"
-    best = finding.runner_up
+    fault, where, best = fault_of(finding), _where(finding), finding.runner_up
+    if fault is not None and fault in map(fault_of, before):
+        return [f"{number}. The same, in {again(finding)}."]
     if finding.seen is not None and finding.seen.rest <= NEARLY:
-        if any(one.seen is not None and one.seen.said == finding.seen.said for one in before):
-            return [f"{number}. The same, in {where}."]
         return _described(number, finding, finding.seen, where)
     if not finding.explanations:
         mostly = f" Roughly, {named(best)}: that leaves {_percent(best.rest)} of the error." if best else ""
@@ -75,9 +75,6 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
                  f"rounding{STOPPED if finding.cut else ''}.{mostly}{beside}"]
         return lines + [finding.extent] * bool(finding.extent) + _lives(finding)
     first, *others = finding.explanations
-    if any(one.explanations and _same(one.explanations[0], first) for one in before):
-        how = "by its place" if first.by_place else f"explained to T = {short(first.t)}"
-        return [f"{number}. The same, in {where[:-1]}; {how})."]
     margin = f"; next best: {_titles(best)}, which leaves {_percent(best.rest)} of it" if best else ""
     lines = [f"{number}. {sentence(_titles(first))}, in {where}."]
     lines += [f"{sentence(first.detail)}."] * bool(first.detail)
@@ -90,14 +87,36 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
     return lines + _lives(finding) + _advice(finding)
 
 
+def fault_of(finding: Finding) -> Hashable | None:
+    """Return what the findings of one fault have in common; None where the fault is unknown."""
+    if finding.seen is not None and finding.seen.rest <= NEARLY:
+        return finding.seen.said
+    first = finding.explanations[0] if finding.explanations else None
+    return None if first is None else (first.kinds, first.detail)
+
+
+def again(finding: Finding) -> str:
+    """Return where a fault is that was described already, and how well the description explains it."""
+    if (finding.seen is not None and finding.seen.rest <= NEARLY) or not finding.explanations:
+        return _where(finding)
+    first = finding.explanations[0]
+    how = "by its place" if first.by_place else f"explained to T = {short(first.t)}"
+    return f"{_where(finding)[:-1]}; {how})"
+
+
+def _where(finding: Finding) -> str:
+    operation = finding.operation.partition(":")[0]
+    return f"{operation} ({finding.name}, step {finding.step}, T = {short(finding.t)})"
+
+
 def _beside(finding: Finding, before: Sequence[Finding]) -> str:
     """The bias gradient is few numbers, too few to say what the filter gradient of the same dz says."""
     layer, _, last = finding.name.rpartition("/")
-    known = [i for i, one in enumerate(before, 1) if one.name == f"{layer}/weight" and one.step == finding.step
+    known = [one for one in before if one.name == f"{layer}/weight" and one.step == finding.step
              and (one.explanations or (one.seen is not None and one.seen.exact))]
     if last != "bias" or not layer.startswith("grads/") or not known:
         return ""
-    return f" It is summed from the same gradient as the filter gradient of finding {known[0]}: mend that first."
+    return f" It is summed from the same gradient as {known[0].name}: mend that first."
 
 
 def _described(number: int, finding: Finding, seen: Seen, where: str) -> list[str]:

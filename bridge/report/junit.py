@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 from bridge.common.number_format import short
 from bridge.common.stages import attempt
 from bridge.judge.measure.findings import NO_STEP, Comparison, Judged, NotJudged
+from bridge.judge.measure.operation_names import place
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
 from bridge.report.facts import finding_lines, missing_lines
@@ -26,7 +27,7 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def suite(comparison: Comparison, verdict: Verdict) -> str:
     """Return the XML document. What fails in it is left out, and the verdict's case says so."""
     kinds: dict[str, Callable[[], list[ElementTree.Element]]] = {
-        "the tensors": lambda: list(map(_judged, comparison.judged)),
+        "the tensors": lambda: [_judged(comparison, one) for one in comparison.judged],
         "what was not judged": lambda: list(map(_skipped, comparison.not_judged)),
     }
     none: list[ElementTree.Element] = []
@@ -92,14 +93,16 @@ def _verdict(verdict: Verdict) -> ElementTree.Element:
 
 def _faults(verdict: Verdict) -> list[str]:
     findings = verdict.diagnosis.findings if verdict.diagnosis else []
-    return [line for number, finding in enumerate(findings, 1) for line in finding_lines(number, finding)]
+    return [line for number, finding in enumerate(findings, 1)
+            for line in finding_lines(number, finding, findings[: number - 1])]
 
 
-def _judged(judged: Judged) -> ElementTree.Element:
+def _judged(comparison: Comparison, judged: Judged) -> ElementTree.Element:
     case = _case(judged.name.partition("/")[0], f"{judged.name} [step {judged.step}]")
     if not judged.passed:
         s = judged.statistic
-        said = f"T = {short(s.t)} at {s.at}: found {s.found:.9g}, right is {s.expected:.9g}, E = {short(s.bound)}"
+        at = place(comparison.model, judged.name, s.at)
+        said = f"T = {short(s.t)} at {at}: found {s.found:.9g}, right is {s.expected:.9g}, E = {short(s.bound)}"
         _fail(case, judged.outcome, said, f"{said}\n{judged.note}".rstrip())
     return case
 

@@ -1,9 +1,44 @@
 # SPDX-License-Identifier: MIT
-"""Which operation of a step makes a tensor, in words."""
+"""Which operation of a step makes a tensor, and where an element of it stands, in words."""
 
 from __future__ import annotations
 
-from bridge.exchange.model import Conv2d, Model
+from bridge.exchange.model import Conv2d, Model, Shape
+
+#: Axes of weights by the kind of their operation
+FILTERS = {"conv2d": "kcrs", "conv_transpose2d": "ckrs", "linear": "kc"}
+#: Axes of what is computed for each image, by their number
+PER_IMAGE = {2: "nc", 4: "nchw"}
+
+
+def place(model: Model, name: str, at: Shape) -> str:
+    """Return where an element stands, each index with the name of its axis, where that has one.
+
+    >>> model = Model((Conv2d("a", 1, 1, (1, 1)),))
+    >>> place(model, "forward/a", (0, 2, 5, 7)), place(model, "grads/a/weight", (0, 2, 1, 1))
+    ('(n=0, c=2, h=5, w=7)', '(k=0, c=2, r=1, s=1)')
+    >>> place(model, "loss", (0,))
+    '(0)'
+    """
+    names = axes(model, name, len(at))
+    named = [f"{axis}={i}" for axis, i in zip(names, at, strict=True)] if names else map(str, at)
+    return f"({', '.join(named)})"
+
+
+def axes(model: Model, name: str, rank: int) -> str:
+    """Return a letter for each axis of a tensor, as torch's documentation has them; empty where they have none.
+
+    >>> axes(Model((Conv2d("a", 1, 1, (1, 1)),)), "update/a/bias", 1)
+    'k'
+    """
+    kind, *rest = name.split("/")
+    if kind == "forward" or rest[-1:] in (["output"], ["input"]):
+        return PER_IMAGE.get(rank, "")
+    layer, what = [*rest, "", ""][:2]
+    filters = next((FILTERS.get(one.kind, "") for one in model.layers if one.name == layer), "")
+    if what == "bias" and filters and rank == 1:
+        return "k"
+    return filters if what == "weight" and rank == len(filters) else ""
 
 
 def operation(model: Model, name: str, step: int = 0) -> str:

@@ -891,7 +891,7 @@ def test_an_unknown_bias_gradient_refers_to_its_filter_gradient() -> None:
     known = Finding(DW, 0, "the filter gradient of two", 9.0, seen=Seen("a description", "the code", 0.0))
     for name, refers in ((DB, True), ("grads/one/bias", False)):
         lines = " ".join(finding_lines(2, Finding(name, 0, "the bias gradient", 9.0), [known]))
-        assert ("the filter gradient of finding 1" in lines) == refers, lines
+        assert (f"the same gradient as {DW}" in lines) == refers, lines
 
 
 def test_a_search_of_pairs_that_ends_by_itself_was_not_stopped(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
