@@ -154,7 +154,7 @@ def _main(options: Options) -> int:
         # PyTorch is optional, and the programs of the self-test are PyTorch
         from bridge.validate.self_test.run import main as self_test
 
-        return self_test(short=options.quick, json_file=options.files.json)
+        return self_test(short=options.quick, files=options.files)
     if options.sizes:
         return experiments.sizes(options)
     if options.checks:

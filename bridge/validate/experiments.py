@@ -193,10 +193,8 @@ def refuse_together(options: Options) -> None:
               if getattr(options, name.replace("-", "_"))]
     if len(chosen) > 1:
         raise BridgeError(f"{' and '.join(chosen)}: one experiment at a time")
-    files, every = options.files, options.every_step
-    for name, given in {"report": files.report, "junit": files.junit, "all": every}.items():
-        if given and (options.self_test or (chosen and name == "all")):
-            raise BridgeError(f"--{name} belongs to a single comparison, expected no {chosen[0]}")
+    if options.every_step and chosen:
+        raise BridgeError(f"--all belongs to a single comparison, expected no {chosen[0]}")
     if options.quick and not options.self_test:
         raise BridgeError("--quick shortens --self-test, which is missing")
     if options.sizes and options.size:

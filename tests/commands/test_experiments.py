@@ -164,7 +164,7 @@ def test_an_exponent_needs_two_sizes() -> None:
     (["--sizes", "16,32", "--probe"], "--sizes and --probe: one experiment at a time"),
     (["--sizes", "16,big"], "big"),
     (["--sizes", "16,32", "--all"], "--all belongs to a single comparison, expected no --sizes"),
-    (["--self-test", "--junit", "a.xml"], "--junit belongs to a single comparison, expected no --self-test"),
+    (["--self-test", "--all"], "--all belongs to a single comparison, expected no --self-test"),
     (["--plot", "a.png"], "--plot draws the result of --sizes or of --precision float64"),
     (["--checks", "--plot", "a.png"], "--plot draws the result of"),
     (["--sizes", "16,32", "--plot", "a.txt"], "expected a name that ends with .png, .svg, .pdf"),

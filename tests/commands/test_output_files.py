@@ -21,6 +21,7 @@ from bridge.common.command_files import check_files
 from bridge.common.errors import BridgeError
 from bridge.doctor import __main__ as doctor
 from bridge.gradcheck import __main__ as gradcheck_main
+from bridge.report.outputs import OutputFiles
 from bridge.testing import assert_step_matches
 from bridge.validate import __main__ as validate
 from bridge.validate.plots import plot_precisions
@@ -167,7 +168,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(main: Main, path: str
 
 def test_a_self_test_refuses_it_too(folder: Path) -> None:
     with pytest.raises(BridgeError, match="--json keep: not the name of a file"):
-        self_test.main(json_file="keep")
+        self_test.main(files=OutputFiles(json="keep"))
 
 
 SPECIAL = [("pipe", "not a regular file"), ("loop", "not a regular file"), ("/dev/null", "not a regular file"),

@@ -12,6 +12,7 @@ from io import StringIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import h5py
 import numpy as np
@@ -245,11 +246,17 @@ def test_the_command(
     healthy = Healthily("right", "data", "plain", naive={name: True for name, *_ in fixed_tolerances.RULES})
     answers = Summary([told(caught=caught)], [healthy])
     monkeypatch.setattr(run, "run", lambda cases, **_: answers if len(cases) == len(QUICK) else None)
-    code = validate.main(["--self-test", "--quick", "--json", str(tmp_path / "out.json")])
+    files = {name: tmp_path / f"out.{name}" for name in ("json", "report", "junit")}
+    code = validate.main(["--self-test", "--quick", *(f"--{name}={path}" for name, path in files.items())])
     said = " ".join(capsys.readouterr().out.split())
     assert code == (0 if caught else 1)
     assert (f"SELF-TEST PASSED: 1 of {len(KINDS)} kinds" if caught else "MISSED: 1 fault") in said
-    assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["summary"]["passed"] is caught
+    assert json.loads(files["json"].read_text(encoding="utf-8"))["summary"]["passed"] is caught
+    (cases,) = ElementTree.parse(files["junit"]).getroot()
+    wrong = [case.attrib["name"] for case in cases if case.find("failure") is not None]
+    assert len(cases) == 4 and (wrong == []) is caught and (caught or wrong[0] == "verdict")
+    report = files["report"].read_text(encoding="utf-8")
+    assert ("1 of 1 caught" if caught else "0 of 1 caught") in report and "0 false alarms in 1" in report
 
 
 @pytest.mark.parametrize("module", [fixed_tolerances, graph_candidate, numbers, sums, selection, making],

@@ -22,18 +22,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from bridge.common.atomic_file import write_json
 from bridge.common.cli import Output
-from bridge.common.command_files import check_files
 from bridge.common.number_format import number
 from bridge.common.progress import stage
 from bridge.common.threads import child_environment
+from bridge.report.outputs import OutputFiles, check_outputs, finish_series
 from bridge.validate.self_test.fixtures import Fixtures, export_of
 from bridge.validate.self_test.plants import Scene
 from bridge.validate.self_test.run_case import Healthily, Told, check, tell
 from bridge.validate.self_test.selection import Case, full, quick
 from bridge.validate.self_test.summary import Summary
-from bridge.validate.self_test.table import show
+from bridge.validate.self_test.table import series, show
 
 #: Libraries' threads in the processes that judge: there is one process for each core
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -41,28 +40,27 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 Answer = Told | Healthily
 
 
-def main(*, short: bool = False, json_file: str | None = None, jobs: int | None = None) -> int:
+def main(*, short: bool = False, files: OutputFiles | None = None, jobs: int | None = None) -> int:
     """Run the self-test and print what it found.
 
     Parameters
     ----------
     short : one small fixture, a fault of each kind
-    json_file : where all answers go, too
+    files : where all answers go, too
     jobs : processes; as many as cores where None, none but this one where 0
 
     Returns
     -------
     code : 0 or 1, as above
     """
-    check_files([], [("--json", json_file)])
+    files = files or OutputFiles()
+    check_outputs(files)
     console, start = Output(), time.monotonic()
     summary = run(quick() if short else full(), jobs=jobs, errors=Output(stderr=True))
     show(console, summary)
     seconds = time.monotonic() - start
     console.print(f"  {seconds:.0f} s in all.", style="dim", highlight=False)
-    if json_file is not None:
-        write_json(json_file, document(summary, seconds))
-    return 0 if summary.passed else 1
+    return finish_series("bridge.validate", files, series(summary), document(summary, seconds))
 
 
 def run(

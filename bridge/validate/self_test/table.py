@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The self-test on the terminal."""
+"""The self-test on the terminal, and for the reports."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from rich.table import Table
 
 from bridge.common.number_format import short
 from bridge.judge.diagnosis import KINDS
+from bridge.judge.measure.outcome import Outcome
+from bridge.report.junit import Answer
+from bridge.report.series import Series
 from bridge.validate.self_test.plants.unknown import UNKNOWN_KIND
 from bridge.validate.self_test.run_case import Healthily, Told
 from bridge.validate.self_test.summary import NAMED, OURS, Summary
+
+#: Columns of the table of planted faults
+COUNTS = ("planted", "caught", "named first", "in its class", "not visible")
 
 
 def show(console: Console, summary: Summary) -> None:
@@ -29,12 +35,37 @@ def by_kind(summary: Summary) -> Table:
     table = Table(title="planted faults", title_justify="left", box=None, pad_edge=False)
     for name in ("", "kind"):
         table.add_column(name, justify="right" if not name else "left")
-    for name in ("planted", "caught", "named first", "in its class", "not visible"):
+    for name in COUNTS:
         table.add_column(name, justify="right")
     for number, row in summary.kinds().items():
-        title = KINDS[number - 1].title if number != UNKNOWN_KIND else "of no known kind, found in the right tensor"
-        table.add_row(str(number), title, *(str(value) for value in row.values()))
+        table.add_row(str(number), _title(number), *(str(value) for value in row.values()))
     return table
+
+
+def series(summary: Summary) -> Series:
+    """Return the same for the reports: an answer for each kind of fault, for naming, and for the right programs."""
+    kinds = summary.kinds()
+    answers = [_answer(_title(number), [_told(one) for one in summary.missed if one.kind == number],
+                       f"{row['caught']} of {row['plants']} caught, {row['named']} named first")
+               for number, row in kinds.items()]
+    answers += [
+        Answer("names", Outcome.ROUNDING if summary.naming >= NAMED else Outcome.BUG,
+               f"{100 * summary.naming:.1f} % named by the first explanation", list(map(_told, summary.unnamed))),
+        _answer("right programs", list(map(_healthily, summary.alarms)),
+                f"{len(summary.alarms)} false alarms in {len(summary.healthy)}"),
+    ]
+    rows = [[_title(number), *map(str, row.values())] for number, row in kinds.items()]
+    outcome = Outcome.ROUNDING if summary.passed else Outcome.BUG
+    return Series("self-test", "The validator itself: planted faults and right programs", outcome, conclusion(summary),
+                  answers, ("planted faults", *COUNTS), rows)
+
+
+def _answer(name: str, wrong: list[str], words: str) -> Answer:
+    return Answer(name, Outcome.BUG if wrong else Outcome.ROUNDING, words, wrong)
+
+
+def _title(number: int) -> str:
+    return KINDS[number - 1].title if number != UNKNOWN_KIND else "of no known kind, found in the right tensor"
 
 
 def tolerances(summary: Summary) -> Table:
