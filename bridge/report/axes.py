@@ -28,7 +28,11 @@ class LogAxis:
         >>> LogAxis(0, 2, 0.0, 100.0).place(10.0)
         50.0
         """
-        return self.start + (math.log10(value) - self.low) / (self.high - self.low) * (self.end - self.start)
+        return self.at(math.log10(value))
+
+    def at(self, exponent: float) -> float:
+        """Return where a power of ten stands, which may be beyond the range of numbers."""
+        return self.start + (exponent - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self) -> list[tuple[float, str]]:
         """Return places and labels, at most seven.
@@ -37,7 +41,8 @@ class LogAxis:
         [(0.0, '0.1'), (1.0, '1'), (2.0, '10')]
         """
         every = -(-(self.high - self.low) // 6)
-        return [(self.place(10.0**e), f"{10.0**e:g}") for e in range(self.low, self.high + 1, every)]
+        decades = range(self.low, self.high + 1, every)
+        return [(self.at(e), f"{10.0**e:g}" if abs(e) < 300 else f"1e{e}") for e in decades]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The colours of error maps: blue below the bound, yellow to red above it, told apart by the colour-blind, too."""
+"""The colours of pictures: of error / E blue below the bound and yellow to red above it, of numbers levels of grey, of
+differences blue to red; told apart by the colour-blind, too.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,16 @@ def _between(stops: list[Colour], n: int) -> list[Colour]:
     return [(int(r), int(g), int(b)) for r, g, b in zip(*channels, strict=True)]
 
 
-#: 256 colours; the one of `NOTHING` is transparent
-PALETTE: list[Colour] = [
-    (0, 0, 0),
-    *_between(_BELOW, MIDDLE - FIRST),
-    *_between(_ABOVE, LAST - MIDDLE + 1),
-    (214, 0, 255),
-]
+def _palette(*parts: list[Colour]) -> list[Colour]:
+    """256 colours; the one of `NOTHING` is transparent."""
+    return [(0, 0, 0), *(colour for part in parts for colour in part), (214, 0, 255)]
+
+
+#: Of error / E, of numbers, and of differences, whose middle is 0
+PALETTE = _palette(_between(_BELOW, MIDDLE - FIRST), _between(_ABOVE, LAST - MIDDLE + 1))
+GREY = _palette(_between([(0, 0, 0), (255, 255, 255)], LAST - FIRST + 1))
+SIGNED = _palette(_between([(8, 48, 130), (90, 150, 220), (245, 245, 245), (235, 120, 90), (130, 0, 30)],
+                           LAST - FIRST + 1))
 
 
 def decades_above(ratio: Array) -> int:
@@ -62,3 +67,15 @@ def indices(ratio: Array, above_1: int = DECADES) -> Array:
     above = MIDDLE + np.floor(np.clip(decades / above_1, 0, 1) * (LAST - MIDDLE))
     found = np.where(ratio <= 1, below, above)
     return np.where(np.isnan(ratio), NOT_FINITE, np.nan_to_num(found)).astype(np.uint8)
+
+
+def levels(values: Array, low: float, high: float) -> Array:
+    """Return places in `GREY` or `SIGNED`, from `low` to `high`; what lies beyond has the first or the last.
+
+    >>> levels(np.array([-1.0, 0.0, 5.0, np.inf]), -1.0, 1.0).tolist()
+    [1, 127, 254, 255]
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        share = np.clip((values - low) / (high - low), 0, 1)
+    found = FIRST + np.rint(np.nan_to_num(share) * (LAST - FIRST))
+    return np.where(np.isfinite(values), found, NOT_FINITE).astype(np.uint8)

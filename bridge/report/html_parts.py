@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
-from bridge.common.number_format import short
-from bridge.judge.diagnosis.records import VISIBLE, Adequacy, Sight
+from bridge.judge.diagnosis.records import Finding
 from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.measure.operation_names import place
 from bridge.judge.verdict import Verdict
-from bridge.report.facts import effort_lines, finding_lines, pattern_lines
+from bridge.report.facts import again, effort_lines, fault_of, finding_lines, pattern_lines
 from bridge.report.table import NUMBERS
 
 #: A page with more rows is slow; JSON has them all
@@ -42,15 +42,34 @@ def faults(verdict: Verdict) -> str:
     """Return what is wrong, and what to look at."""
     if verdict.diagnosis is None:
         return ""
-    items = []
-    for number, finding in enumerate(verdict.diagnosis.findings, 1):
-        head, *rest = finding_lines(number, finding)
+    items, before = [], list[Finding]()
+    for number, (finding, *others) in enumerate(_together(verdict.diagnosis.findings), 1):
+        head, *rest = finding_lines(number, finding, before)
         kinds = ["advice" if line.startswith("Look at") else "" for line in rest]
         body = "\n".join(paragraphs([line], kind) for line, kind in zip(rest, kinds, strict=True))
+        same = "".join(f"<li>{escape(again(one))}</li>" for one in others)
+        body += f"\n<p>The same in:</p>\n<ul>{same}</ul>" if same else ""
         items.append(f"<li>\n<h3>{escape(head)}</h3>\n{body}\n</li>")
+        before += [finding, *others]
     listed = '<ol class="faults">\n' + "\n".join(items) + "\n</ol>" if items else ""
     found = verdict.diagnosis
     return "\n".join([paragraphs(pattern_lines(found), "advice"), listed, paragraphs(effort_lines(found), "soft")])
+
+
+def _together(findings: list[Finding]) -> list[list[Finding]]:
+    """Those of one fault are one entry."""
+    groups: dict[Hashable, list[Finding]] = {}
+    for i, one in enumerate(findings):
+        fault = fault_of(one)
+        groups.setdefault(i if fault is None else ("known", fault), []).append(one)
+    return list(groups.values())
+
+
+def made(names: Iterable[str] = ()) -> str:
+    """Return what a page is of and when it was made, to stand at its top."""
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    said = "".join(f"<b>{escape(name)}</b>, " for name in names)
+    return f'<p class="soft">{said}<time datetime="{now}">{now}</time></p>'
 
 
 def tensor_table(comparison: Comparison, shown: list[Judged]) -> str:
@@ -58,12 +77,19 @@ def tensor_table(comparison: Comparison, shown: list[Judged]) -> str:
     heads = "".join(f'<th scope="col"{_left(head)}>{escape(head)}</th>' for head in COLUMNS)
     body = []
     for judged in shown[:MOST_ROWS]:
-        cells = "".join(_cell(head, NUMBERS[head](comparison, judged), judged) for head in COLUMNS)
+        cells = "".join(_cell(head, _text(comparison, head, judged), judged) for head in COLUMNS)
         failed = "" if judged.passed else ' class="failed"'
         body.append(f'<tr{failed}><th scope="row">{escape(judged.name)}</th>{cells}</tr>')
     more = len(shown) - MOST_ROWS
     rest = paragraphs([f"{more} more rows: in the JSON."], "soft") if more > 0 else ""
     return scrolling("tensors", f'<thead><tr><th scope="col">tensor</th>{heads}</tr></thead>', body) + rest
+
+
+def _text(comparison: Comparison, head: str, judged: Judged) -> str:
+    """As on the terminal, but that there is room for the names of axes."""
+    if head != "worst at" or not judged.statistic.at:
+        return NUMBERS[head](comparison, judged)
+    return place(comparison.model, judged.name, judged.statistic.at)
 
 
 def _left(head: str) -> str:
@@ -84,55 +110,6 @@ def scrolling(name: str, head: str, rows: list[str], kind: str = "") -> str:
         f'<div class="scroll" role="region" aria-label="{escape(name)}" tabindex="0">\n<table{mark}>\n{head}\n'
         f"<tbody>\n{body}\n</tbody>\n</table>\n</div>"
     )
-
-
-def adequacy_tables(adequacy: Adequacy) -> str:
-    """Return the faults by tensors: the deviation that each would cause, in units of E; first by kind, then every
-    variant.
-    """
-    if not adequacy.sights:
-        return ""
-    kinds: dict[str, list[Sight]] = {}
-    variants: dict[str, list[Sight]] = {}
-    for sight in adequacy.sights:
-        kinds.setdefault(sight.kind.title, []).append(sight)
-        variants.setdefault(f"{sight.kind.title} ({sight.detail})".removesuffix(" ()"), []).append(sight)
-    tensors = list(dict.fromkeys(sight.tensor for sight in adequacy.sights))
-    blind = {(sight.kind.number, sight.detail) for sight in adequacy.blind}
-    first = _matrix("what these data can show", kinds, tensors, blind)
-    if len(variants) == len(kinds):
-        return first
-    whole = _matrix("every variant", variants, tensors, blind)
-    return f"{first}\n<details>\n<summary>All {len(variants)} variants</summary>\n{whole}\n</details>"
-
-
-def _matrix(name: str, faults: dict[str, list[Sight]], tensors: list[str], blind: set[tuple[int, str]]) -> str:
-    """Of several variants of a fault a cell shows the one that is hardest to see."""
-    heads = "".join(f'<th scope="col">{escape(tensor)}</th>' for tensor in ("fault", *tensors))
-    rows = []
-    for title, sights in faults.items():
-        hardest: dict[str, float] = {}
-        for sight in sights:
-            hardest[sight.tensor] = min(sight.ratio, hardest.get(sight.tensor, math.inf))
-        cells = "".join(_sight(hardest.get(tensor)) for tensor in tensors)
-        rows.append(f'<tr><th scope="row">{escape(title + _nowhere(sights, blind))}</th>{cells}</tr>')
-    return scrolling(name, f"<thead><tr>{heads}</tr></thead>", rows, "matrix")
-
-
-def _nowhere(sights: list[Sight], blind: set[tuple[int, str]]) -> str:
-    """How many variants no tensor shows."""
-    variants = {(sight.kind.number, sight.detail) for sight in sights}
-    unseen = len(variants & blind)
-    share = f"{unseen} of {len(variants)} variants " if len(variants) > 1 else ""
-    return f": {share}seen nowhere" if unseen else ""
-
-
-def _sight(ratio: float | None) -> str:
-    """The ratio in words and colour."""
-    if ratio is None:
-        return "<td></td>"
-    seen = ratio >= VISIBLE
-    return f'<td class="{"seen" if seen else "blind"}">{escape(short(ratio))}{"" if seen else " blind"}</td>'
 
 
 def definitions(values: dict[str, Any]) -> str:

@@ -77,7 +77,7 @@ def add_output_arguments(p: argparse.ArgumentParser) -> None:
                    help="algorithms of convolutions whose larger errors count as rounding, separated by commas: "
                    f"{', '.join(FAMILIES)} (default: those that the result declares as conv_algorithm); one that is "
                    "recognised and neither allowed nor declared is named, with exit code 3")
-    add_file_arguments(p, "verdict, table, maps of the errors, and which faults the data can show",
+    add_file_arguments(p, "verdict, T of every tensor, pictures of the wrong ones, and which faults the data can show",
                        "tensor of each step")
 
 

@@ -13,13 +13,13 @@ import zlib
 
 import numpy as np
 
-from bridge.report.colours import NOTHING, PALETTE
+from bridge.report.colours import NOTHING, PALETTE, Colour
 
 Array = np.ndarray
 
 
-def png(indices: Array) -> bytes:
-    """Return a PNG file of places in `bridge.report.colours.PALETTE`.
+def png(indices: Array, palette: list[Colour] = PALETTE) -> bytes:
+    """Return a PNG file of places in a palette of `bridge.report.colours`.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def png(indices: Array) -> bytes:
     >>> png(np.zeros((2, 3), np.uint8))[:8]
     b'\\x89PNG\\r\\n\\x1a\\n'
     """
-    colours = bytes(part for colour in PALETTE for part in colour)
-    clear = bytes(0 if i == NOTHING else 255 for i in range(len(PALETTE)))
+    colours = bytes(part for colour in palette for part in colour)
+    clear = bytes(0 if i == NOTHING else 255 for i in range(len(palette)))
     return _file(indices, 3, [(b"PLTE", colours), (b"tRNS", clear)])
 
 
@@ -59,11 +59,6 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def data_uri(indices: Array) -> str:
-    """Return the image inside a page."""
-    return inside_a_page(png(indices))
-
-
 def inside_a_page(file: bytes) -> str:
     """Return a PNG file as an address that is its content."""
     return "data:image/png;base64," + base64.b64encode(file).decode("ascii")
@@ -78,9 +73,16 @@ def pooled(ratio: Array, most: int) -> tuple[Array, int]:
     (array([[2., 3.]]), 2)
     """
     side = max(-(-n // most) for n in ratio.shape)
-    if side == 1:
-        return ratio, 1
-    fill = [(0, -n % side) for n in ratio.shape]
-    padded = np.pad(ratio, fill)
+    return (ratio, 1) if side == 1 else (in_squares(ratio, side).max(axis=-1), side)
+
+
+def in_squares(values: Array, side: int) -> Array:
+    """Return an image in squares, (rows, columns, side * side); zeros fill the last ones.
+
+    >>> in_squares(np.array([[1.0, 2.0, 3.0]]), 2)
+    array([[[1., 2., 0., 0.],
+            [3., 0., 0., 0.]]])
+    """
+    padded = np.pad(values, [(0, -n % side) for n in values.shape])
     height, width = (n // side for n in padded.shape)
-    return padded.reshape(height, side, width, side).max(axis=(1, 3)), side
+    return padded.reshape(height, side, width, side).swapaxes(1, 2).reshape(height, width, side * side)

@@ -9,8 +9,9 @@ from html import escape
 
 from bridge.judge.measure.outcome import Outcome
 from bridge.report.environment import environment
-from bridge.report.html_page import HEADLINES, document
-from bridge.report.html_parts import definitions, paragraphs, scrolling, section
+from bridge.report.headline import HEADLINES, WORDS
+from bridge.report.html_page import document
+from bridge.report.html_parts import definitions, made, paragraphs, scrolling, section
 from bridge.report.junit import Answer, answers
 
 
@@ -40,15 +41,16 @@ class Series:
 
 def series_page(series: Series) -> str:
     """Return one HTML file: the conclusion, every answer, the numbers, the worst run."""
-    headline = HEADLINES[series.outcome]
-    banner = (f'<header class="verdict {series.outcome.label}">\n<h1>{escape(headline)}</h1>\n'
+    # What is right here need not be rounding
+    sign = HEADLINES[series.outcome].partition(":")[0]
+    banner = (f'<header class="verdict {series.outcome.label}">\n<h1>{escape(sign)}</h1>\n{made()}\n'
               f"{paragraphs([series.words])}\n{paragraphs([series.title], 'soft')}\n</header>")
     name, run = series.worst
     heading = "Nearest to its bounds" if series.outcome is Outcome.ROUNDING else "The worst"
     hints = [paragraphs([f"{one.name}: {hint}"]) for one in series.answers for hint in one.hints]
     parts = [banner, section("Answers", _answers(series.answers), *hints), section("Numbers", _numbers(series)),
              section(f"{heading}: {name}", run), section("Environment", definitions(environment()))]
-    return document(headline, "\n".join(filter(None, parts)))
+    return document(f"{WORDS[series.outcome]}: {series.title}", "\n".join(filter(None, parts)))
 
 
 def series_suite(series: Series) -> str:

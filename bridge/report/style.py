@@ -34,7 +34,7 @@ p { margin: .4rem 0; max-width: 46rem; }
 .verdict.rounding { background: var(--right-back); } .verdict.bug { background: var(--bug-back); }
 .verdict.precision, .verdict.cannot_tell, .verdict.bad_input { background: var(--doubt-back); }
 .faults { list-style: none; padding: 0; display: grid; gap: .75rem; }
-.faults li { background: var(--card); border: 1px solid var(--line); border-radius: .4rem; padding: .75rem 1rem; }
+.faults > li { background: var(--card); border: 1px solid var(--line); border-radius: .4rem; padding: .75rem 1rem; }
 .advice { font-weight: 600; }
 .scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: .4rem; }
 .scroll:focus-visible { outline: 2px solid var(--point); }
@@ -46,18 +46,33 @@ td.long { white-space: normal; min-width: 16rem; }
 tbody th { position: sticky; left: 0; background: var(--page); font-weight: 400; }
 tr.failed th, tr.failed td { font-weight: 600; }
 td.seen { background: var(--right-back); } td.blind { background: var(--bug-back); }
-.matrix td { text-align: center; } .matrix th { white-space: normal; min-width: 8rem; }
-.matrix thead th { white-space: nowrap; min-width: 0; text-align: center; }
-.matrix th:first-child { text-align: left; }
-@media (min-width: 48rem) { .matrix tbody th { min-width: 16rem; } }
+.prose th, .prose td { white-space: normal; text-align: left; overflow-wrap: anywhere; }
+.prose td:nth-child(2) { white-space: nowrap; }
+.prose .family { font-weight: 600; background: var(--card); }
 @media (max-width: 30rem) { th, td { padding: .3rem .4rem; } table { font-size: .8125rem; } }
 .figures { display: grid; gap: 1rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); }
 .three { grid-template-columns: repeat(auto-fit, minmax(min(100%, 16rem), 1fr)); }
 figure { margin: 0; min-width: 0; }
-svg { width: 100%; max-width: 32rem; height: auto; display: block; }
+.pictures { display: grid; gap: .75rem 1.5rem; align-items: end; }
+.pictures { grid-template-columns: repeat(2, minmax(0, 1fr)); margin: .5rem 0; }
+@media (min-width: 48rem) { .pictures { grid-template-columns: repeat(4, minmax(0, 1fr)); } }
+.axes { display: grid; grid-template-columns: max-content minmax(0, 1fr); column-gap: .25rem; }
+.axes i { font-style: normal; }
+.axes span { font-size: .75rem; line-height: 1.3; display: flex; justify-content: space-between; }
+.axes .down { flex-direction: column; text-align: right; }
+.axes .across, .axes .blocks, .axes .scale, .axes .bar { grid-column: 2; }
+.axes .blocks { justify-content: space-around; }
+.axes img { width: 100%; height: auto; min-height: .75rem; max-height: 24rem; image-rendering: pixelated; }
+.axes .bar { height: .6rem; min-height: 0; margin-top: .5rem; }
+.dots { max-width: 46rem; }
+.dot { fill: var(--point); stroke: var(--point); stroke-width: 1.2; }
+.dot.bug { fill: var(--bug); stroke: var(--bug); }
+.dot.precision, .dot.cannot_tell { fill: var(--doubt); stroke: var(--doubt); }
+.beyond { fill: var(--bug-back); }
+svg { width: 100%; max-width: 32rem; display: block; }
+svg[viewBox] { height: auto; }
 figure img { width: 100%; max-width: 32rem; height: auto; display: block; }
 svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
-svg image { image-rendering: pixelated; }
 .grid { stroke: var(--line); stroke-width: 1; fill: none; }
 .in, .out { stroke-width: 3; stroke-linecap: round; fill: none; stroke: var(--point); stroke-opacity: .75; }
 .out { stroke: var(--bug); } .big { stroke-width: 7; stroke-opacity: 1; }

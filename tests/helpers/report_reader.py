@@ -17,7 +17,7 @@ Array = np.ndarray
 class Balanced(HTMLParser):
     """Every tag that opens is closed; nothing comes from elsewhere; no script."""
 
-    EMPTY = ("meta", "br", "hr")
+    EMPTY = ("meta", "br", "hr", "img")
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,10 +58,10 @@ class Balanced(HTMLParser):
         return parser
 
 
-def decoded(svg: str) -> Array:
-    """The first image of a figure, back from PNG, with every checksum checked."""
-    data = base64.b64decode(re.search(r'href="data:image/png;base64,([^"]+)"', svg)[1])
-    return unpacked(data)
+def decoded(html: str, number: int = 0) -> Array:
+    """An image of a page, the first if no other is wanted, back from PNG, with every checksum checked."""
+    found = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
+    return unpacked(base64.b64decode(found[number]))
 
 
 def unpacked(data: bytes) -> Array:

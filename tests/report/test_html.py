@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from functools import partial
@@ -11,18 +12,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bridge.judge.diagnosis.records import Adequacy, Sight
+from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.records import Adequacy, Diagnosis, Finding, Sight
 from bridge.judge.judge import Judgement, judge
 from bridge.judge.measure.findings import NO_STEP, Judged
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
+from bridge.report.adequacy import adequacy_tables
 from bridge.report.colours import NOT_FINITE
 from bridge.report.error_map import error_map, worth_a_map
-from bridge.report.figures import map_figure
 from bridge.report.html_page import page
-from bridge.report.html_parts import adequacy_tables, tensor_table
+from bridge.report.html_parts import tensor_table
+from bridge.report.pictures import pictures
+from bridge.report.rows import MOST_ROWS
 from tests.helpers.candidates import plant
-from tests.helpers.judgements import ADEQUACY, DIAGNOSIS, FLIPPED, assert_in_order, of, printed, stat
+from tests.helpers.judgements import (
+    ADEQUACY,
+    DIAGNOSIS,
+    EXPLAINED,
+    FLIPPED,
+    UNKNOWN,
+    assert_in_order,
+    of,
+    printed,
+    stat,
+)
 from tests.helpers.opened import with_pair
 from tests.helpers.report_reader import Balanced, decoded
 
@@ -53,10 +67,16 @@ def test_the_page_of_a_bug(wrong: Judgement, small_fixture: Path, wrong_result: 
     found = Balanced.read(document)
     text = " ".join(" ".join(found.text).split())
     assert_in_order(text, [
-        "\u2717 Bug", "BUG: grads/conv2/weight of step 1", "What is wrong", "1. Kernel flipped, in the filter gradient",
-        "Look at: ", "Tensors", "grads/conv2/weight", "Where the errors are", "Divergence", "What these data can show",
-        "4.2e+04", "channels <swapped>: seen nowhere", "1.5 blind", "How to read this", "Environment", "torch_version"])
-    assert len(found.images) == 2 and document.count("<svg") == document.count("<title>") - 1 == 3
+        "BUG: kernel flipped in conv2, wrong.h5", "\u2717 Bug: kernel flipped in conv2",
+        "fixture.h5", "wrong.h5", "BUG: grads/conv2/weight of step 1", "at (k=",
+        "T of every tensor", "grads/conv2/weight, step 1: T = ", "What is wrong",
+        "1. Kernel flipped, in the filter gradient", "Look at: ", "Where the errors are", "grads/conv2/weight, step 0",
+        "right", "found", "found \u2212 right", "error / E", "grads/conv1/weight, step 1", "Tensors",
+        "Over the steps", "Loss", "Divergence", "What these data can show", "order in memory and of channels", "1 of 2",
+        "channels <swapped>: 1.5 in loss", "channels <swapped>", "seen nowhere", "How to read this", "Environment",
+        "torch_version"])
+    assert re.search(r"wrong\.h5 , \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", text)
+    assert len(found.images) == 2 * 8 and document.count("<svg") == 1 + 2 + 2
     assert "prefers-color-scheme: dark" in document and 'name="viewport"' in document and len(document) < 300_000
 
 
@@ -67,17 +87,61 @@ def test_the_page_of_a_right_result(right: Judgement, small_fixture: Path, small
     assert "All 90 rows" in text
 
 
-def test_the_matrix_shows_the_variant_that_is_hardest_to_see() -> None:
-    """By kind first; every variant on demand."""
+def test_what_the_data_can_show_is_said_by_families() -> None:
+    """A fault is seen where any tensor shows it; the variant that is hardest to see stands for its family."""
     sights = [Sight(FLIPPED, detail, tensor, ratio) for detail, row in {"in h": (5e3, 40.0), "in w": (2.5, 0.5)}.items()
               for tensor, ratio in zip(("forward/conv1", "loss"), row, strict=True)]
-    document = adequacy_tables(Adequacy(sights))
-    by_kind, every = document.split("<details>")
-    assert "kernel flipped: 1 of 2 variants seen nowhere" in by_kind and "All 2 variants" in every
-    assert re.findall(r'<td class="(\w+)">([^<]*)', by_kind) == [("blind", "2.5 blind"), ("blind", "0.5 blind")]
-    assert re.findall(r'<td class="(\w+)">([^<]*)', every) == [
-        ("seen", "5.0e+03"), ("seen", "40"), ("blind", "2.5 blind"), ("blind", "0.5 blind")]
-    assert "kernel flipped (in w): seen nowhere" in every and adequacy_tables(Adequacy()) == ""
+    sights.append(Sight(kind("momentum"), "", "update/conv1/weight", 7.0))
+    families, every = adequacy_tables(Adequacy(sights)).split("<details>")
+    assert re.findall(r'<td class="(\w+)">([^<]*)</td><td>([^<]*)', families) == [
+        ("blind", "1 of 2", "kernel flipped (in w): 2.5 in forward/conv1"),
+        ("seen", "1 of 1", "momentum: 7 in update/conv1/weight")]
+    assert re.findall(r'<td class="(\w+)">([^<]*)</td><td>([^<]*)', every) == [
+        ("seen", "2 of 2", "5.0e+03 in forward/conv1"), ("blind", "seen nowhere", "2.5 in forward/conv1"),
+        ("seen", "1 of 1", "7 in update/conv1/weight")]
+    assert "All 3 faults" in every and adequacy_tables(Adequacy()) == ""
+
+
+def test_equal_faults_are_said_once(right: Judgement) -> None:
+    """One entry lists the tensors; what is unknown stays by itself."""
+    others = [replace(EXPLAINED, name=f"grads/conv{i}/weight", step=i) for i in (1, 3)]
+    diagnosis = Diagnosis([EXPLAINED, UNKNOWN, *others, replace(UNKNOWN, step=2)])
+    document = page(Judgement(right[0], Verdict(Outcome.BUG, "BUG", diagnosis=diagnosis)))
+    (faults,) = re.findall(r'<ol class="faults">(.*?)</ol>', document, re.DOTALL)
+    assert re.findall(r"<h3>(\d\. \w+)", faults) == ["1. Kernel", "2. Unknown", "3. Unknown"]
+    assert faults.count("Explains the error to") == 1
+    again = re.findall(r"\((grads\S+, step \d), [^)]*explained", faults)
+    assert again == ["grads/conv1/weight, step 1", "grads/conv3/weight, step 3"]
+
+
+@pytest.mark.parametrize(("finding", "words"), [
+    (EXPLAINED, "kernel flipped in conv2"), (UNKNOWN, "grads/conv1/weight of step 1")])
+def test_the_title_tells(finding: Finding, words: str, right: Judgement) -> None:
+    document = page(Judgement(right[0], Verdict(Outcome.BUG, "BUG", diagnosis=Diagnosis([finding]))))
+    assert f"<title>BUG: {words}</title>" in document and f"<h1>\u2717 Bug: {words}</h1>" in document
+    assert "<title>RIGHT</title>" in page(right)
+
+
+def test_many_tensors_unfold(right: Judgement) -> None:
+    """The figure at the top has those that matter, the long one is folded."""
+    judged = [Judged(f"forward/x{i}", 0, stat(0.5 + i / 1000)) for i in range(100)]
+    document = page(Judgement(replace(right[0], judged=judged), right[1]))
+    first, whole = re.findall(r'<svg class="dots".*?</svg>', document, re.DOTALL)
+    assert first.count("<circle") == MOST_ROWS + 1 and whole.count("<circle") == 101
+    assert "<summary>All 100 tensors</summary>" in document
+
+
+def test_hostile_numbers_do_not_fail(right: Judgement) -> None:
+    """NaN, infinity, and nothing: every section is there."""
+    for value in (math.nan, math.inf, 0.0, 1e308, 5e-324):
+        judged = [replace(one, statistic=replace(one.statistic, t=value, error=value, found=value, expected=-value,
+                                                 bound=value)) for one in right[0].judged]
+        verdict = replace(right[1], missing=[])
+        document = page(Judgement(replace(right[0], judged=judged, divergences=[value, value, math.nan]), verdict))
+        assert not verdict.missing and 'class="dots"' in document
+    empty = replace(right[1], missing=[])
+    page(Judgement(replace(right[0], judged=[]), empty))
+    assert not empty.missing
 
 
 def test_remarks_are_in_the_page_only(right: Judgement) -> None:
@@ -118,12 +182,14 @@ def test_an_error_map_has_what_the_comparison_found(
             assert found.image == (None if one.name.endswith(("weight", "bias")) else at[0])
 
 
-def test_which_tensor_is_drawn(right: Judgement, wrong: Judgement) -> None:
-    """The first that fails; else the worst image."""
-    assert worth_a_map(wrong[0]) is wrong[0].failures[0]
-    worst = worth_a_map(right[0])
-    assert worst is not None and len(worst.statistic.at) == 4 and not worst.name.endswith("weight")
-    assert worth_a_map(of(Judged("update/conv1/bias", 0, stat(0.1)))) is None
+def test_which_tensors_are_drawn(right: Judgement, wrong: Judgement) -> None:
+    """Those of the first findings; without any the first that fails; else the worst image."""
+    assert worth_a_map(wrong[0]) == wrong[0].failures[:1]
+    found = worth_a_map(wrong[0], [replace(UNKNOWN, name="update/conv1/bias"), UNKNOWN, EXPLAINED, *[EXPLAINED] * 9])
+    assert [(one.name, one.step) for one in found[:2]] == [(UNKNOWN.name, 1), (EXPLAINED.name, 0)] and len(found) == 3
+    (worst,) = worth_a_map(right[0])
+    assert len(worst.statistic.at) == 4 and not worst.name.endswith("weight")
+    assert worth_a_map(of(Judged("update/conv1/bias", 0, stat(0.1)))) == []
 
 
 def test_nan_is_drawn(small_fixture: Path, small_result: Path, tmp_path: Path) -> None:
@@ -134,9 +200,9 @@ def test_nan_is_drawn(small_fixture: Path, small_result: Path, tmp_path: Path) -
 
     result = plant(small_result, tmp_path / "nan.h5", {"steps/0/forward/conv2": spoil})
     comparison, _ = judge(small_fixture, result)
-    worst = worth_a_map(comparison)
-    assert worst is not None and worst.name == "forward/conv2"
+    (worst,) = worth_a_map(comparison)
+    assert worst.name == "forward/conv2"
     found = with_pair(small_fixture, result, lambda pair: error_map(pair, worst))
     assert found is not None and found.image == 1
     assert np.argwhere(np.isnan(found.ratio)).tolist() == [[2, 3, 4]]
-    assert decoded(map_figure(found)[0])[3, 4] == NOT_FINITE
+    assert decoded(pictures(found, "nchw"), 6)[3, 4] == NOT_FINITE == decoded(pictures(found, "nchw"), 2)[3, 4]

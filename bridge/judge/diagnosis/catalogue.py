@@ -297,7 +297,23 @@ KINDS: tuple[Kind, ...] = tuple(Kind(number, *row) for number, row in enumerate(
 #: Those of operations and optimisers that no chain of convolutions and ReLUs, trained by SGD, has
 BEYOND_CHAINS = frozenset({"branch", "joined", "activation", "pooling", "statistics", "adam"})
 
+#: What faults are of, for lists that a reader is to take in at once
+FAMILIES = {
+    "order in memory and of channels": (
+        "kernel_flipped", "taps_transposed", "in_out_swapped", "column_major", "image_transposed", "nhwc",
+        "channels_permuted", "dgrad_not_rotated", "taps_rolled", "saved_weights"),
+    "padding, shifts, strides": ("padding_mode", "padding_width", "shifted_gradient", "geometry", "same_pixel"),
+    "sums, means, factors": ("bias", "bias_axis", "part_of_batch", "scale", "factor_two", "count"),
+    "activations, masks, losses": ("mask_missing", "mask_other", "relu", "leaky", "clipped", "dropout", "activation"),
+    "pooling, normalisation, joins": ("branch", "joined", "pooling", "statistics"),
+    "wrong operands": ("previous_step", "wrong_tensor", "stale", "other_layer", "other_target", "library_constant"),
+    "memory and threads": ("accumulated", "state", "race", "uninitialised", "corrupted", "overwritten"),
+    "precision and storage": ("precision", "underflow", "naive_sum", "storage"),
+    "optimiser": ("learning_rate", "update_sign", "weight_decay", "momentum", "adam"),
+}
+
 _BY_KEY = {one.key: one for one in KINDS}
+_FAMILY = {_BY_KEY[key].number: name for name, keys in FAMILIES.items() for key in keys}
 #: An image turned over is no fault of its own in the list: it is one of the order of pixels
 _BY_KEY["image_mirrored"] = _BY_KEY["image_transposed"]
 
@@ -309,3 +325,12 @@ def kind(key: str) -> Kind:
     1
     """
     return _BY_KEY[key]
+
+
+def family(fault: Kind) -> str:
+    """Return what a fault is of.
+
+    >>> family(kind("kernel_flipped"))
+    'order in memory and of channels'
+    """
+    return _FAMILY[fault.number]

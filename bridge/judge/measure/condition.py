@@ -102,8 +102,9 @@ def kappa(comparison: Comparison, judged: Judged) -> float | None:
     if n is None or len(s.at) < n.ndim or not (math.isfinite(s.bound) and s.bound > 0) or s.expected == 0:
         return None
     here = float(n[s.at[-n.ndim :]]) if n.ndim else float(n)
-    factor = float(rounding_factor(here, total_roundoff(comparison.precision)))
-    return s.bound / (factor * abs(s.expected)) if factor > 0 else None
+    terms = float(rounding_factor(here, total_roundoff(comparison.precision))) * abs(s.expected)
+    # The smallest numbers times a roundoff are 0
+    return s.bound / terms if terms > 0 else None
 
 
 def false_alarm(comparison: Comparison) -> float:

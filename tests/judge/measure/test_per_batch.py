@@ -196,8 +196,8 @@ def test_the_errors_of_a_graph_are_drawn(folder: Path) -> None:
         fixture = folder / f"{network.__name__}.h5"
         result = result_of(fixture, changed(f"steps/1/{name}", lambda a: a * np.float32(1.001)))
         judgement = judge(fixture, result, diagnosing=False)
-        worst = worth_a_map(judgement.comparison)
-        assert worst is not None and (worst.name, worst.step) == (name, 1)
+        (worst,) = worth_a_map(judgement.comparison)
+        assert (worst.name, worst.step) == (name, 1)
         with open_pair(fixture, result) as pair:
             drawn = error_map(pair, worst)
             assert "Where the errors are" in page(judgement, pair)
