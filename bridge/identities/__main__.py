@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -50,13 +51,14 @@ def table(found: list[Adjoint]) -> Table:
     return rows
 
 
-def series(found: list[Adjoint]) -> Series:
-    """Return the series of answers that the reports show."""
+def series(found: list[Adjoint], files: Sequence[str] = ()) -> Series:
+    """Return the series of answers that the reports show; `files` are those that were read."""
     answers = [Answer(f"{one.layer}, step {one.step}", one.outcome,
                       f"T = {short(one.largest)}{f': {one.implicated}' if one.implicated else ''}") for one in found]
     outcome = worst(one.outcome for one in found)
-    identity = "<dz, z - b> = <w, dw> = <x, dx>, for every convolution and linear layer"
-    return Series("identities", identity, outcome, conclusion(found), answers, HEADINGS, [cells(one) for one in found])
+    identity = "Adjoint identities, <dz, z - b> = <w, dw> = <x, dx>, for every convolution and linear layer"
+    return Series("identities", identity, outcome, conclusion(found), answers, HEADINGS, [cells(one) for one in found],
+                  files=[os.path.basename(file) for file in files])
 
 
 def to_dict(one: Adjoint) -> dict[str, Any]:
@@ -97,7 +99,8 @@ def _main(a: argparse.Namespace) -> int:
     console = Output()
     console.print(table(found))
     console.print(conclusion(found), highlight=False)
-    return finish_series("bridge.identities", files, series(found), {"identities": [to_dict(one) for one in found]})
+    answers = series(found, (a.fixture, a.result))
+    return finish_series("bridge.identities", files, answers, {"identities": [to_dict(one) for one in found]})
 
 
 if __name__ == "__main__":

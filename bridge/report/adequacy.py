@@ -79,7 +79,7 @@ def _heading(name: str) -> str:
 
 
 def _fault(one: Fault) -> str:
-    kind, where = ("seen", f"{one.seen} of {one.tensors}") if one.visible else ("blind", "seen nowhere")
+    kind, where = ("seen", f"{one.seen} of {one.tensors}") if one.visible else ("blind", "nowhere")
     return (f'<tr><th scope="row">{escape(one.name)}</th><td class="{kind}">{where}</td>'
             f"<td>{escape(_most(one))}</td></tr>")
 

@@ -87,9 +87,9 @@ def tensor_table(comparison: Comparison, shown: list[Judged]) -> str:
 
 def _text(comparison: Comparison, head: str, judged: Judged) -> str:
     """As on the terminal, but that there is room for the names of axes."""
-    if head != "worst at" or not judged.statistic.at:
+    if head != "worst at":
         return NUMBERS[head](comparison, judged)
-    return place(comparison.model, judged.name, judged.statistic.at)
+    return place(comparison.model, judged.name, judged.statistic.at) if judged.statistic.elements > 1 else "-"
 
 
 def _left(head: str) -> str:

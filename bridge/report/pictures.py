@@ -153,8 +153,9 @@ def _range(right: Array, found: Array) -> tuple[float, float]:
 def _beyond(found: Array, low: float, high: float) -> str:
     finite = found[np.isfinite(found)]
     bad = found.size - finite.size
-    said = ""
-    if finite.size and (finite.min() < low or finite.max() > high):
+    # Less than that is no other grey
+    least, said = (high - low) / (LAST - FIRST), ""
+    if finite.size and (finite.min() < low - least or finite.max() > high + least):
         said = f"Found from {finite.min():.3g} to {finite.max():.3g}: beyond the grey levels is black or white."
     return " ".join(filter(None, [said, f"Violet: {bad} that are not finite." if bad else ""]))
 

@@ -27,6 +27,7 @@ class Series:
     answers : one for each probe, size, check, ...
     headings, rows : a table of numbers, the first column are names; none where `headings` is empty
     worst : HTML of the run that is worst, and its name
+    files : names of those that were read
     """
 
     name: str
@@ -37,20 +38,22 @@ class Series:
     headings: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = field(default_factory=list)
     worst: tuple[str, str] = ("", "")
+    files: Sequence[str] = ()
 
 
 def series_page(series: Series) -> str:
     """Return one HTML file: the conclusion, every answer, the numbers, the worst run."""
     # What is right here need not be rounding
     sign = HEADLINES[series.outcome].partition(":")[0]
-    banner = (f'<header class="verdict {series.outcome.label}">\n<h1>{escape(sign)}</h1>\n{made()}\n'
+    banner = (f'<header class="verdict {series.outcome.label}">\n<h1>{escape(sign)}</h1>\n{made(series.files)}\n'
               f"{paragraphs([series.words])}\n{paragraphs([series.title], 'soft')}\n</header>")
     name, run = series.worst
     heading = "Nearest to its bounds" if series.outcome is Outcome.ROUNDING else "The worst"
     hints = [paragraphs([f"{one.name}: {hint}"]) for one in series.answers for hint in one.hints]
     parts = [banner, section("Answers", _answers(series.answers), *hints), section("Numbers", _numbers(series)),
              section(f"{heading}: {name}", run), section("Environment", definitions(environment()))]
-    return document(f"{WORDS[series.outcome]}: {series.title}", "\n".join(filter(None, parts)))
+    title = ", ".join([f"{WORDS[series.outcome]}: {series.title}", *series.files[-1:]])
+    return document(title, "\n".join(filter(None, parts)))
 
 
 def series_suite(series: Series) -> str:

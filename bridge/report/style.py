@@ -24,7 +24,7 @@ body {
 }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .5rem; }
 h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-h3 { font-size: 1rem; margin: 0 0 .25rem; }
+h3 { font-size: 1rem; margin: 1.25rem 0 .25rem; } li h3 { margin-top: 0; }
 p { margin: .4rem 0; max-width: 46rem; }
 .soft, figcaption { color: var(--soft); font-size: .875rem; }
 .verdict { border-left: .4rem solid; border-radius: .4rem; padding: 1rem; }
@@ -46,7 +46,8 @@ td.long { white-space: normal; min-width: 16rem; }
 tbody th { position: sticky; left: 0; background: var(--page); font-weight: 400; }
 tr.failed th, tr.failed td { font-weight: 600; }
 td.seen { background: var(--right-back); } td.blind { background: var(--bug-back); }
-.prose th, .prose td { white-space: normal; text-align: left; overflow-wrap: anywhere; }
+.prose th, .prose td { white-space: normal; text-align: left; }
+.prose td:last-child { overflow-wrap: anywhere; min-width: 10rem; }
 .prose td:nth-child(2) { white-space: nowrap; }
 .prose .family { font-weight: 600; background: var(--card); }
 @media (max-width: 30rem) { th, td { padding: .3rem .4rem; } table { font-size: .8125rem; } }
@@ -68,7 +69,7 @@ figure { margin: 0; min-width: 0; }
 .dot { fill: var(--point); stroke: var(--point); stroke-width: 1.2; }
 .dot.bug { fill: var(--bug); stroke: var(--bug); }
 .dot.precision, .dot.cannot_tell { fill: var(--doubt); stroke: var(--doubt); }
-.beyond { fill: var(--bug-back); }
+.beyond { fill: var(--bug-back); fill-opacity: .7; }
 svg { width: 100%; max-width: 32rem; display: block; }
 svg[viewBox] { height: auto; }
 figure img { width: 100%; max-width: 32rem; height: auto; display: block; }

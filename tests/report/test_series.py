@@ -153,12 +153,14 @@ def test_an_input_is_not_replaced(small_fixture: Path, small_result: Path, capsy
 
 SERIES = Series("sizes", "a <title>", Outcome.BUG, "BUG & more",
                 [Answer("8", Outcome.ROUNDING, "right"), Answer("<9>", Outcome.BUG, "wrong", ["look <there>"])],
-                ("name", "T"), [["<9>", "1.0e+03"]], ("<9>", "<p>the run</p>"))
+                ("name", "T"), [["<9>", "1.0e+03"]], ("<9>", "<p>the run</p>"),
+                ["<fixture>.h5", "result.h5"])
 
 
 def test_texts_are_escaped() -> None:
     page = series_page(SERIES)
-    assert "<9>" not in page and "<title>BUG: a &lt;title&gt;</title>" in page and "a &lt;title&gt;" in page
+    assert "<9>" not in page and "<title>BUG: a &lt;title&gt;, result.h5</title>" in page
+    assert "<b>&lt;fixture&gt;.h5</b>" in page
     assert "look &lt;there&gt;" in page and "<p>the run</p>" in page
     assert ElementTree.fromstring(series_suite(SERIES).partition("\n")[2])[0].attrib["failures"] == "2"
 
