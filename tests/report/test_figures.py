@@ -92,19 +92,19 @@ def test_no_tensor_is_a_strip(shape: tuple[int, ...], axes: str, wrong: tuple[in
 def test_right_and_found_have_one_scale() -> None:
     """And the difference its own, with 0 in the middle."""
     right = np.array([[0.0, 1.0], [2.0, 3.0]])
-    found = right + np.array([[0.0, 0.5], [-0.25, 0.0]])
+    found = right + np.array([[-1.0, 0.2], [-0.5, 1.0]])
     error = ErrorMap(Judged("forward/x", 0, stat(1.0)), None, found, right, np.ones((2, 2)))
     pages = pictures(error, "nc")
-    middle = (FIRST + LAST) // 2
     assert decoded(pages, RIGHT)[[0, 1], [0, 1]].tolist() == [FIRST, LAST]
-    assert decoded(pages, FOUND)[[0, 1], [0, 1]].tolist() == [FIRST, LAST] and decoded(pages, FOUND)[0, 1] == middle
-    assert decoded(pages, DIFFERENCE).tolist() == [[middle, LAST], [FIRST + 63, middle]]
+    assert decoded(pages, FOUND)[[0, 1], [0, 1]].tolist() == [FIRST, LAST] and decoded(pages, FOUND)[0, 1] == FIRST + 101
+    assert decoded(pages, DIFFERENCE).tolist() == [[FIRST, FIRST + 152], [FIRST + 63, LAST]]
+    assert "Found from -1 to 4: beyond the grey levels is black or white." in pages
 
 
 def test_what_is_picked_of_a_large_image_is_what_is_wrong() -> None:
     """One element of each square, the same in all pictures; E of another channel is not lost either."""
     found = np.zeros((2, 1030, 1030))
-    found[1, 700, 701], found[0, 5, 5], found[1, 9, 9] = 3.0, 7.0, np.nan
+    found[1, 700, 701], found[0, 5, 5], found[1, 10, 11] = 3.0, 7.0, np.nan
     page = pictures(drawn(found, image=4, at=(4, 1, 700, 701)), "nchw")
     assert decoded(page, RATIO).shape == (344, 344) and "Image n = 4, channel c = 1; of each 3 x 3 pixels" in page
     assert sorted(map(tuple, np.argwhere(decoded(page, RATIO) >= MIDDLE))) == [(1, 1), (3, 3), (233, 233)]
