@@ -67,9 +67,9 @@ def _answers(found: Sequence[Answer]) -> str:
         failed = "" if one.outcome is Outcome.ROUNDING else ' class="failed"'
         outcome = f'<td class="words {one.outcome.label}">{escape(one.outcome.words)}</td>'
         body.append(f'<tr{failed}><th scope="row">{escape(one.name)}</th>{outcome}'
-                    f'<td class="words long">{escape(one.words)}</td></tr>')
+                    f'<td class="words">{escape(one.words)}</td></tr>')
     heads = "".join(f'<th scope="col" class="words">{head}</th>' for head in ("", "verdict", "found"))
-    return scrolling("answers", f"<thead><tr>{heads}</tr></thead>", body)
+    return scrolling("answers", f"<thead><tr>{heads}</tr></thead>", body, "prose")
 
 
 def _numbers(series: Series) -> str:

@@ -42,12 +42,11 @@ table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tab
 th, td { padding: .3rem .6rem; text-align: right; white-space: nowrap; border-top: 1px solid var(--line); }
 thead th { border-top: 0; background: var(--card); }
 th:first-child, td:first-child, .words { text-align: left; }
-td.long { white-space: normal; min-width: 16rem; }
 tbody th { position: sticky; left: 0; background: var(--page); font-weight: 400; }
 tr.failed th, tr.failed td { font-weight: 600; }
 td.seen { background: var(--right-back); } td.blind { background: var(--bug-back); }
 .prose th, .prose td { white-space: normal; text-align: left; }
-.prose td:last-child { overflow-wrap: anywhere; min-width: 10rem; }
+.prose td:last-child { overflow-wrap: anywhere; min-width: 11rem; }
 .prose td:nth-child(2) { white-space: nowrap; }
 .prose .family { font-weight: 600; background: var(--card); }
 @media (max-width: 30rem) { th, td { padding: .3rem .4rem; } table { font-size: .8125rem; } }

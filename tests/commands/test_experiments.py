@@ -210,7 +210,7 @@ def test_probes_of_validate(wrong_program: Callable, tmp_path: Path, capsys: Say
     capsys.readouterr()
     assert validate.main(["--probe", "--size", "8x16"]) == 1
     words = said(capsys)
-    assert "BUG: grads/conv2/weight of step 0 is wrong: at (0, 0, 0, 0)" in words
+    assert "BUG: grads/conv2/weight of step 0 is wrong: at (k=0, c=0, r=0, s=0)" in words
     assert "1 of 2304 elements of grads/conv2/weight of step 0 differ from PyTorch's" in words
 
 
