@@ -49,7 +49,7 @@ def page(judgement: Judgement, pair: FilePair | None = None) -> str:
     Parameters
     ----------
     judgement : what was found
-    pair : fixture and result; with them the worst tensor is computed once more, and drawn
+    pair : fixture and result; with them the wrong tensors are computed once more, and drawn
     """
     comparison, verdict = judgement
     body = [*_sections(judgement, pair), section("How to read this", paragraphs(HOW_TO_READ))]

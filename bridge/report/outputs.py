@@ -183,6 +183,6 @@ def _write(name: str, files: OutputFiles, work: dict[str, Callable[[str], None]]
 
 
 def _write_page(path: str, pair: FilePair, judgement: Judgement) -> None:
-    """With a second look at the worst tensor."""
-    with stage(Output(stderr=True), "look again at the worst tensor, for the report"):
+    """With a second look at the tensors that are drawn."""
+    with stage(Output(stderr=True), "look again at what is drawn, for the report"):
         write_text(path, page(judgement, pair))
