@@ -54,6 +54,14 @@ int cnn_forward(cnn_network *network, const cnn_array *x, const cnn_array *y, ch
 /* Forward, loss, backward, update. optimizer: "sgd lr=0.1 momentum=0.9", "adam lr=0.001", "adamw", ... */
 int cnn_step(cnn_network *network, const cnn_array *x, const cnn_array *target, const char *optimizer, double *loss,
              char *message);
+/* A step in parts: forward, loss, backward; the gradients of all parameters as one vector of cnn_parameter_count
+ * numbers, to be read, added up over processes or batches, clipped, and set; the update */
+int cnn_compute_gradients(cnn_network *network, const cnn_array *x, const cnn_array *target, double *loss,
+                          char *message);
+int cnn_parameter_count(cnn_network *network, int *count, char *message);
+int cnn_get_gradients(cnn_network *network, const cnn_array *values, char *message);
+int cnn_set_gradients(cnn_network *network, const cnn_array *values, char *message);
+int cnn_update(cnn_network *network, const char *optimizer, char *message);
 /* The gradient of sum(dy*y) with respect to x, and to all parameters */
 int cnn_pull_back(cnn_network *network, const cnn_array *x, const cnn_array *dy, const cnn_array *dx, char *message);
 

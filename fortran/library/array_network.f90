@@ -2,7 +2,7 @@
 !> Networks on arrays of any kind and rank, as `array_type` describes them; what a program calls is cnn_library_network.
 module cnn_library_array_network
    use, intrinsic :: iso_c_binding, only : c_int, c_intptr_t, c_loc, c_null_ptr
-   use cnn_core_error, only : error_type, fail
+   use cnn_core_error, only : error_type, fail, fail_to_converge
    use cnn_core_kinds, only : dp, dtype_from_name, dtype_name, dtype_none, i8
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : name_type, to_text
@@ -10,6 +10,7 @@ module cnn_library_array_network
    use cnn_io_saved_network, only : open_network, save_network
    use cnn_library_arrays, only : array_type
    use cnn_library_copies, only : copy_network
+   use cnn_library_gradients, only : copy_gradients, count_parameters => parameter_count
    use cnn_library_initialize, only : initialize
    use cnn_library_layers, only : layer_type
    use cnn_library_masks, only : draw_masks
@@ -57,9 +58,14 @@ module cnn_library_array_network
       procedure, public :: freeze
       procedure, public :: steps
       procedure, public :: names
+      procedure, public :: parameter_count
+      procedure, public :: update
       generic, public :: forward => forward_array
       generic, public :: evaluate => evaluate_array
       generic, public :: step => step_array
+      generic, public :: compute_gradients => compute_gradients_array
+      generic, public :: get_gradients => get_gradients_array
+      generic, public :: set_gradients => set_gradients_array
       generic, public :: pull_back => pull_back_array
       generic, public :: get => get_array
       generic, public :: get_output => get_output_array
@@ -68,7 +74,8 @@ module cnn_library_array_network
       generic, public :: assignment(=) => assign
       procedure :: forward_array, evaluate_array, step_array, pull_back_array
       procedure :: get_array, get_output_array, get_gradient_array, set_array
-      procedure, private :: check_built, run_forward, place, to_caller, address, own, release_model
+      procedure :: compute_gradients_array, get_gradients_array, set_gradients_array
+      procedure, private :: check_built, check_gradients, run_forward, place, to_caller, address, own, release_model
       procedure, private :: assign
       final :: destroy
    end type array_network_type
@@ -283,6 +290,14 @@ contains
       if (.not. allocated(error)) call parameter_names(self%owned%model, found)
    end subroutine names
 
+   !> How many numbers the network learns, frozen ones included; 0 where it is not built
+   integer function parameter_count(self)
+      !> The network
+      class(array_network_type), intent(in) :: self
+      parameter_count = 0
+      if (associated(self%owned)) parameter_count = count_parameters(self%owned%model)
+   end function parameter_count
+
    subroutine forward_array(self, x, y, error)
       !> The network
       class(array_network_type), intent(inout) :: self
@@ -340,6 +355,90 @@ contains
       if (allocated(error)) return
       call self%owned%model%step(placed(1), placed(2), optimizer, .true., loss, error, x%rank)
    end subroutine step_array
+
+   !> A step without its update: forward, loss, backward
+   subroutine compute_gradients_array(self, x, target, loss, error)
+      !> The network
+      class(array_network_type), intent(inout) :: self
+      !> Input
+      type(array_type), intent(in) :: x
+      !> What the output should be
+      type(array_type), intent(in) :: target
+      !> Of the parameters as they are
+      real(dp), intent(out) :: loss
+      !> As of `compute_gradients_sp` of cnn_library_network
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: placed(2)
+      type(generator_type) :: generator
+      loss = 0.0_dp
+      call self%check_built(error)
+      if (.not. allocated(error)) call self%place(1, "x", x, placed(1), error)
+      if (.not. allocated(error)) call self%place(2, "target", target, placed(2), error)
+      call generator%seed(self%seed, self%steps() + 1_i8)
+      if (.not. allocated(error) .and. self%is_training) then
+         call draw_masks(self%owned%model, x, generator, error)
+      end if
+      if (.not. allocated(error)) call self%owned%model%forward(placed(1), error, x%rank)
+      if (.not. allocated(error)) call self%owned%model%compute_loss(placed(2), loss, error)
+      if (allocated(error)) return
+      if (abs(loss) <= huge(loss)) then
+         call self%owned%model%backward(error)
+      else
+         call fail_to_converge(error, "step "//to_text(self%steps())//": the loss is "//to_text(loss)// &
+            & ": the training diverges (a smaller lr?), and there are no gradients")
+      end if
+   end subroutine compute_gradients_array
+
+   subroutine get_gradients_array(self, values, error)
+      !> The network, after `compute_gradients`, `step` or `pull_back`
+      class(array_network_type), intent(inout) :: self
+      !> Is overwritten
+      type(array_type), intent(in) :: values
+      !> Another kind or shape, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%check_gradients(values, error)
+      if (.not. allocated(error)) call copy_gradients(self%owned%model, values, .false., error)
+   end subroutine get_gradients_array
+
+   subroutine set_gradients_array(self, values, error)
+      !> The network, after `compute_gradients`, `step` or `pull_back`
+      class(array_network_type), intent(inout) :: self
+      !> What `update` takes from now on
+      type(array_type), intent(in) :: values
+      !> Another kind or shape, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%check_gradients(values, error)
+      if (.not. allocated(error)) call copy_gradients(self%owned%model, values, .true., error)
+   end subroutine set_gradients_array
+
+   !> Refuse what is not one number for each parameter
+   subroutine check_gradients(self, values, error)
+      !> The network
+      class(array_network_type), intent(in) :: self
+      !> The caller's
+      type(array_type), intent(in) :: values
+      !> It is not built, or another kind or shape
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: expected
+      call self%check_built(error)
+      if (.not. allocated(error)) call check_kind("gradients", values, self%owned%model, error)
+      if (allocated(error)) return
+      expected%dtype = self%owned%model%dtype
+      expected%extent = [self%parameter_count(), 1, 1, 1]
+      call check_same("gradients", values, expected, error)
+   end subroutine check_gradients
+
+   !> One step of the optimizer with the gradients of the last `compute_gradients`, or those that were set
+   subroutine update(self, optimizer, error)
+      !> The network
+      class(array_network_type), intent(inout) :: self
+      !> With the learning rate of this step
+      class(optimizer_type), intent(in) :: optimizer
+      !> No gradients since the last update, a setting out of its range, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%check_built(error)
+      if (.not. allocated(error)) call self%owned%model%update(optimizer, error)
+   end subroutine update
 
    subroutine pull_back_array(self, x, dy, dx, error)
       !> The network

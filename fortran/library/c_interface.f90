@@ -17,8 +17,9 @@ module cnn_library_c_interface
    implicit none
    private
 
-   public :: cnn_add, cnn_array, cnn_build, cnn_forward, cnn_free, cnn_get, cnn_get_gradient, cnn_load, cnn_new, &
-      & cnn_pull_back, cnn_save, cnn_set, cnn_set_training, cnn_step
+   public :: cnn_add, cnn_array, cnn_build, cnn_compute_gradients, cnn_forward, cnn_free, cnn_get, cnn_get_gradient, &
+      & cnn_get_gradients, cnn_load, cnn_new, cnn_parameter_count, cnn_pull_back, cnn_save, cnn_set, &
+      & cnn_set_gradients, cnn_set_training, cnn_step, cnn_update
 
    !> Characters of a message, with the zero behind it: CNN_MESSAGE
    integer, parameter :: message_length = 512
@@ -274,6 +275,87 @@ contains
       if (.not. allocated(error)) call found%get_gradient(text, described(values), error)
       call hand_over(error, message, cnn_get_gradient)
    end function cnn_get_gradient
+
+   integer(c_int) function cnn_compute_gradients(network, x, target, loss, message) &
+         & bind(C, name="cnn_compute_gradients")
+      !> That is built
+      type(c_ptr), value :: network
+      !> Input
+      type(cnn_array), intent(in) :: x
+      !> What the output should be
+      type(cnn_array), intent(in) :: target
+      !> Of the parameters as they are
+      real(c_double), intent(out) :: loss
+      !> Room for a message, or null
+      type(c_ptr), value :: message
+      type(network_type), pointer :: found
+      type(error_type), allocatable :: error
+      loss = 0.0_c_double
+      call find(network, found, error)
+      if (.not. allocated(error)) call found%compute_gradients(described(x), described(target), loss, error)
+      call hand_over(error, message, cnn_compute_gradients)
+   end function cnn_compute_gradients
+
+   integer(c_int) function cnn_parameter_count(network, count, message) bind(C, name="cnn_parameter_count")
+      !> That is built
+      type(c_ptr), value :: network
+      !> Numbers that it learns
+      integer(c_int), intent(out) :: count
+      !> Room for a message, or null
+      type(c_ptr), value :: message
+      type(network_type), pointer :: found
+      type(error_type), allocatable :: error
+      count = 0_c_int
+      call find(network, found, error)
+      if (.not. allocated(error)) count = int(found%parameter_count(), c_int)
+      call hand_over(error, message, cnn_parameter_count)
+   end function cnn_parameter_count
+
+   integer(c_int) function cnn_get_gradients(network, values, message) bind(C, name="cnn_get_gradients")
+      !> After `cnn_compute_gradients`, a step or `cnn_pull_back`
+      type(c_ptr), value :: network
+      !> Of one dimension, is overwritten
+      type(cnn_array), intent(in) :: values
+      !> Room for a message, or null
+      type(c_ptr), value :: message
+      type(network_type), pointer :: found
+      type(error_type), allocatable :: error
+      call find(network, found, error)
+      if (.not. allocated(error)) call found%get_gradients(described(values), error)
+      call hand_over(error, message, cnn_get_gradients)
+   end function cnn_get_gradients
+
+   integer(c_int) function cnn_set_gradients(network, values, message) bind(C, name="cnn_set_gradients")
+      !> After `cnn_compute_gradients`, a step or `cnn_pull_back`
+      type(c_ptr), value :: network
+      !> Of one dimension
+      type(cnn_array), intent(in) :: values
+      !> Room for a message, or null
+      type(c_ptr), value :: message
+      type(network_type), pointer :: found
+      type(error_type), allocatable :: error
+      call find(network, found, error)
+      if (.not. allocated(error)) call found%set_gradients(described(values), error)
+      call hand_over(error, message, cnn_set_gradients)
+   end function cnn_set_gradients
+
+   integer(c_int) function cnn_update(network, optimizer, message) bind(C, name="cnn_update")
+      !> With gradients
+      type(c_ptr), value :: network
+      !> As of `cnn_step`
+      type(c_ptr), value :: optimizer
+      !> Room for a message, or null
+      type(c_ptr), value :: message
+      type(network_type), pointer :: found
+      class(optimizer_type), allocatable :: made
+      type(error_type), allocatable :: error
+      character(len=:), allocatable :: text
+      call read_text(optimizer, "", text)
+      call find(network, found, error)
+      if (.not. allocated(error)) call make(text, made, error)
+      if (.not. allocated(error)) call found%update(made, error)
+      call hand_over(error, message, cnn_update)
+   end function cnn_update
 
    subroutine find(network, found, error)
       !> Of `cnn_new`

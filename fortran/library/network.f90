@@ -24,6 +24,11 @@ module cnn_library_network
       generic, public :: evaluate => evaluate_sp, evaluate_dp
       !> A step of training
       generic, public :: step => step_sp, step_dp
+      !> A step without its update
+      generic, public :: compute_gradients => compute_gradients_sp, compute_gradients_dp
+      !> A copy of the gradients of all parameters in one vector, and what `update` takes in their place
+      generic, public :: get_gradients => get_gradients_sp, get_gradients_dp
+      generic, public :: set_gradients => set_gradients_sp, set_gradients_dp
       !> Gradients of sum(dy*y), as an adjoint needs them
       generic, public :: pull_back => pull_back_sp, pull_back_dp
       !> Copies of a parameter or of what a layer keeps, of an output, of a gradient
@@ -35,6 +40,8 @@ module cnn_library_network
       procedure, private :: forward_sp, forward_dp, evaluate_sp, evaluate_dp, step_sp, step_dp
       procedure, private :: pull_back_sp, pull_back_dp, get_sp, get_dp, get_output_sp, get_output_dp
       procedure, private :: get_gradient_sp, get_gradient_dp, set_sp, set_dp
+      procedure, private :: compute_gradients_sp, compute_gradients_dp
+      procedure, private :: get_gradients_sp, get_gradients_dp, set_gradients_sp, set_gradients_dp
    end type network_type
 
 contains
@@ -123,6 +130,74 @@ contains
       type(error_type), allocatable, intent(out) :: error
       call self%step_array(array_of(x), array_of(target), optimizer, loss, error)
    end subroutine step_dp
+
+   subroutine compute_gradients_sp(self, x, target, loss, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Input
+      real(sp), contiguous, intent(in) :: x(..)
+      !> What the output should be
+      real(sp), contiguous, intent(in) :: target(..)
+      !> Of the parameters as they are
+      real(dp), intent(out) :: loss
+      !> An array that does not fit, a loss that is not finite (`error%diverged`), or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%compute_gradients_array(array_of(x), array_of(target), loss, error)
+   end subroutine compute_gradients_sp
+
+   subroutine compute_gradients_dp(self, x, target, loss, error)
+      !> The network
+      class(network_type), intent(inout) :: self
+      !> Input
+      real(dp), contiguous, intent(in) :: x(..)
+      !> What the output should be
+      real(dp), contiguous, intent(in) :: target(..)
+      !> Of the parameters as they are
+      real(dp), intent(out) :: loss
+      !> As of `compute_gradients_sp`
+      type(error_type), allocatable, intent(out) :: error
+      call self%compute_gradients_array(array_of(x), array_of(target), loss, error)
+   end subroutine compute_gradients_dp
+
+   subroutine get_gradients_sp(self, values, error)
+      !> The network, after `compute_gradients`, `step` or `pull_back`
+      class(network_type), intent(inout) :: self
+      !> `parameter_count()` numbers, one parameter after the other in the order of `names`; is overwritten
+      real(sp), contiguous, intent(inout) :: values(..)
+      !> Another shape or kind, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%get_gradients_array(array_of(values), error)
+   end subroutine get_gradients_sp
+
+   subroutine get_gradients_dp(self, values, error)
+      !> The network, after `compute_gradients`, `step` or `pull_back`
+      class(network_type), intent(inout) :: self
+      !> `parameter_count()` numbers, one parameter after the other in the order of `names`; is overwritten
+      real(dp), contiguous, intent(inout) :: values(..)
+      !> Another shape or kind, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%get_gradients_array(array_of(values), error)
+   end subroutine get_gradients_dp
+
+   subroutine set_gradients_sp(self, values, error)
+      !> The network, after `compute_gradients`, `step` or `pull_back`
+      class(network_type), intent(inout) :: self
+      !> As of `get_gradients`; what `update` takes from now on
+      real(sp), contiguous, intent(in) :: values(..)
+      !> Another shape or kind, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%set_gradients_array(array_of(values), error)
+   end subroutine set_gradients_sp
+
+   subroutine set_gradients_dp(self, values, error)
+      !> The network, after `compute_gradients`, `step` or `pull_back`
+      class(network_type), intent(inout) :: self
+      !> As of `get_gradients`; what `update` takes from now on
+      real(dp), contiguous, intent(in) :: values(..)
+      !> Another shape or kind, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call self%set_gradients_array(array_of(values), error)
+   end subroutine set_gradients_dp
 
    subroutine pull_back_sp(self, x, dy, dx, error)
       !> The network

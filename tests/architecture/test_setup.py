@@ -78,8 +78,9 @@ def test_nvidias_libraries_of_a_torch_stay(checkout: Path) -> None:
     package = "--no-deps -c .ci/constraints.txt nvidia-cudnn-cu13 nvidia-cuda-runtime nvidia-cublas"
     if os.uname().sysname != "Linux" or os.uname().machine != "x86_64":
         pytest.skip("NVIDIA's libraries are installed on Linux for x86-64 only")
-    # Not asked for flang, which apt would install
-    (checkout / ".venv" / "bin" / "flang").touch(0o755)
+    # Not asked for flang and MPI, which apt would install
+    for name in ("flang", "mpirun", "mpifort"):
+        (checkout / ".venv" / "bin" / name).touch(0o755)
     assert package in run(checkout, "tests")[1]
     for name in ("cudnn/lib/libcudnn.so.9", "cuda_runtime/lib/libcudart.so.12", "cublas/lib/libcublas.so.12"):
         file = checkout / ".venv" / "lib" / "python3.11" / "site-packages" / "nvidia" / name

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.helpers.fortran_ranks import ENVIRONMENT, skip_without_mpi
 
 # Builds everything once more
 pytestmark = pytest.mark.deep
@@ -24,6 +25,8 @@ EXAMPLES = ROOT / "examples"
 NAMES = {path.stem: path for path in EXAMPLES.glob("*/*.f90") if "use cnn" in path.read_text(encoding="utf-8")}
 #: This one needs CUDA's runtime, and is compiled and run in test_network.py
 del NAMES["gpu_arrays"]
+#: This one needs MPI
+MPI = NAMES.pop("mpi")
 #: Where meson and ninja are
 PATH = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
 
@@ -51,11 +54,14 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def by_pkg_config(prefix: Path, folder: Path) -> Callable[[str], Path]:
-    """As docs/fortran.md has it, with every warning."""
+    """As docs/fortran.md has it, with every warning; that with MPI by mpifort, where that is."""
     path = {"PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")}
     flags = run("pkg-config", f"--define-variable=prefix={prefix}", "--cflags", "--libs", "cnn", folder=folder, **path)
-    for name, source in NAMES.items():
-        run("gfortran", "-std=f2018", "-Wall", "-Wextra", "-Werror", source, *flags.split(), "-o", name, folder=folder)
+    for name, source in {**NAMES, "mpi": MPI}.items():
+        compiler = "mpifort" if name == "mpi" else "gfortran"
+        if shutil.which(compiler):
+            run(compiler, "-std=f2018", "-Wall", "-Wextra", "-Werror", source, *flags.split(), "-o", name,
+                folder=folder)
     return lambda name: folder / name
 
 
@@ -106,6 +112,36 @@ def test_examples(build: str, prefix: Path, tmp_path: Path) -> None:
         assert float(said.split()[-1]) < 1e-7
     for said in (fortran["checkpoint"], python["checkpoint"]):
         assert re.fullmatch(r"step 40, loss 0\.\d+, the same to the bit: T", said.strip())
+
+
+@pytest.mark.parametrize("build", ["pkg-config", "cmake", "meson"])
+def test_the_example_with_mpi(build: str, prefix: Path, tmp_path: Path) -> None:
+    """Any number of ranks trains the same network, in Fortran and in Python."""
+    skip_without_mpi()
+    if shutil.which(build, path=PATH) is None:
+        pytest.skip(f"skipped, because {build} is not on the search path")
+    program = BUILDS[build](prefix, tmp_path)("mpi")
+    losses = [check_losses("mpirun", "-n", str(ranks), program, folder=tmp_path, prefix=prefix)
+              for ranks in (1, 2, 3, 4)]
+    for found in losses:
+        # Sums in another order
+        assert found == pytest.approx(losses[0], rel=1e-3)
+
+
+def test_the_example_with_mpi_in_python(prefix: Path, tmp_path: Path) -> None:
+    skip_without_mpi()
+    pytest.importorskip("mpi4py", reason="skipped, because mpi4py is not installed")
+    losses = [check_losses("mpirun", "-n", ranks, sys.executable, MPI.with_suffix(".py"), folder=tmp_path,
+                           prefix=prefix) for ranks in ("1", "2")]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+def check_losses(*command: str | Path, folder: Path, prefix: Path) -> list[float]:
+    """What the example prints: the first rank alone, and the network learns."""
+    said = run(*command, folder=folder, LD_LIBRARY_PATH=str(prefix / "lib"), PYTHONPATH=str(ROOT), **ENVIRONMENT)
+    losses = [float(line.split()[-1]) for line in said.splitlines()]
+    assert len(losses) == 5 and losses[-1] < 0.25 * losses[0]
+    return losses
 
 
 SUBPROJECT = """

@@ -139,6 +139,32 @@ def test_every_number_is_that_of_python_from_c(tmp_path: Path) -> None:
         "1 optimizer sgd rate=1: no setting rate with one number", "1 none.h5: no such file", "1"]
 
 
+#: Of programs/gradients.f90
+IN_PARTS = [
+    "not built: network: it is not built, expected build or load first", "numbers 77",
+    "no gradients: update: no gradients yet, call forward, loss and backward first",
+    "another shape: gradients: the shape (5), expected (77)",
+    "another kind: gradients: float64, expected the network's float32",
+    "loss  0.00E+00 steps 0", "order  0.00E+00 0.00E+00", "weights  0.00E+00",
+    "used up: update: no gradients yet, call forward, loss and backward first", "parts  T T", "diverged T",
+    "not a number: step 3: the loss is NaN: the training diverges (a smaller lr?), and there are no gradients",
+    "none: update: no gradients yet, call forward, loss and backward first"]
+
+
+def check_parts(said: list[str]) -> None:
+    assert said == IN_PARTS
+
+
+def test_a_step_in_parts(tmp_path: Path) -> None:
+    """The same bits as a whole step; gradients of parts of a batch add up to those of the batch."""
+    check_parts(printed(compiled(PROGRAMS / "gradients.f90", tmp_path, *SANITIZED), "cpu"))
+
+
+def test_a_step_in_parts_on_cuda(tmp_path: Path, cuda: str) -> None:
+    """The vector is in host memory."""
+    check_parts(printed(compiled(PROGRAMS / "gradients.f90", tmp_path), cuda))
+
+
 def test_arrays_on_the_device(tmp_path: Path, cuda: str, cuda_libraries: Any) -> None:
     """They are worked on where they are, with the same bits as copies of host arrays."""
     (runtime,) = Path(cuda_libraries.folder).glob("libcudart.so.*")

@@ -42,10 +42,22 @@ int main(int count, char **arguments)
    check(cnn_add(net, "sum", "add", NULL, "conv2,input", message));
    check(cnn_build(net, NULL, count > 1 ? arguments[1] : NULL, NULL, 11, message));
    check(cnn_save(net, "before.h5", optimizer, message));
-   for (int i = 0; i < 3; i++) {
+   for (int i = 0; i < 2; i++) {
       check(cnn_step(net, &xs, &targets, optimizer, &loss, message));
       printf("loss %.16e\n", loss);
    }
+   /* The last step in parts, with gradients that were elsewhere meanwhile */
+   int numbers;
+   check(cnn_parameter_count(net, &numbers, message));
+   const cnn_array gradients = {malloc(sizeof(float) * (size_t)numbers), &numbers, 1, CNN_FLOAT32, 0};
+   if (numbers != 36 + 4 + 36 + 1 || !gradients.data) return 1;
+   check(cnn_compute_gradients(net, &xs, &targets, &loss, message));
+   check(cnn_get_gradients(net, &gradients, message));
+   check(cnn_compute_gradients(net, &xs, &xs, &(double){0}, message));
+   check(cnn_set_gradients(net, &gradients, message));
+   check(cnn_update(net, optimizer, message));
+   free(gradients.data);
+   printf("loss %.16e\n", loss);
    check(cnn_get_gradient(net, "conv1.weight", &weights, message));
    write_numbers("gradient.bin", &weights, 36);
    check(cnn_save(net, "after.h5", optimizer, message));
