@@ -2,8 +2,8 @@
 """A second compiler's opinion of the Fortran sources: flang's semantic check, which writes no object.
 
 Modules come in the order in which they use each other. What uses a module that does not compile is left out, and
-counted. Files in CUDA Fortran (.cuf) are checked as such. Exit status 0 when flang has no word to say, or when there is
-no flang.
+counted; so is what uses `mpi_f08`, which is gfortran's alone. Files in CUDA Fortran (.cuf) are checked as such. Exit
+status 0 when flang has no word to say, or when there is no flang.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def main() -> int:
         print("flang's check: skipped: no flang")
         return 0
     failed, checked, left_out = False, 0, 0
-    absent: set[str] = set()
+    # Modules that nobody complained about, but flang cannot read
+    absent: set[str] = {"mpi_f08"}
     with tempfile.TemporaryDirectory() as folder:
         paths = [*FORTRAN.rglob("*.f90"), *FORTRAN.rglob("*.cuf"), *configured(Path(folder))]
         for path in in_order({path: path.read_text(encoding="utf-8") for path in sorted(paths)}):
@@ -109,7 +110,7 @@ def main() -> int:
             if done.returncode != 0:
                 absent |= modules(text)
     print(f"flang's check: {checked} files",
-          f"with complaints, {left_out} left out behind them" if failed else "clean")
+          "with complaints" if failed else "clean", f"({left_out} left out, as they use what flang cannot read)")
     return int(failed)
 
 

@@ -23,7 +23,7 @@ contains
       !> What is wrong with the command line or a file, or why a step failed
       type(error_type), allocatable, intent(out) :: error
       type(arguments_type) :: arguments
-      call read_arguments(arguments, error)
+      call read_arguments("cnn_step", arguments, error)
       if (allocated(error)) return
       call check_result(arguments%fixture, arguments%result, error)
       if (allocated(error)) return

@@ -12,7 +12,7 @@ module cnn_core_tensor
    implicit none
    private
 
-   public :: address_after, aligned, all_finite, as_vector, part_of, same_memory, same_shape, shape_text
+   public :: address_after, aligned, all_finite, as_vector, images_of, part_of, same_memory, same_shape, shape_text
 
    type, public :: tensor_type
       type(c_ptr) :: address = c_null_ptr
@@ -91,6 +91,23 @@ contains
       part%dtype = whole%dtype
       part%extent = extent
    end function part_of
+
+   !> Some images of a tensor, in its memory
+   function images_of(whole, rank, first, images) result(part)
+      !> Of all images
+      type(tensor_type), intent(in) :: whole
+      !> Its dimensions, of which the last is that of the images
+      integer, intent(in) :: rank
+      !> Images before them
+      integer, intent(in) :: first
+      !> How many
+      integer, intent(in) :: images
+      type(tensor_type) :: part
+      integer :: extent(4)
+      extent = whole%extent
+      extent(rank) = images
+      part = part_of(whole, whole%bytes()/whole%extent(rank)*first, extent)
+   end function images_of
 
    !> Bytes, rounded up to where the next tensor in the same piece of memory may start: 256, as CUDA's allocations do
    pure integer(i8) function aligned(bytes)

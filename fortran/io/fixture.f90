@@ -4,7 +4,7 @@ module cnn_io_fixture
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_name, i8
-   use cnn_core_tensor, only : all_finite, tensor_type
+   use cnn_core_tensor, only : all_finite, images_of, tensor_type
    use cnn_core_text, only : name_type, to_text
    use cnn_io_format, only : initial_state, momenta_path, optimizer_path, weights_path
    use cnn_io_hdf5_file, only : hdf5_file_type
@@ -247,7 +247,7 @@ contains
    end subroutine read_count
 
    !> Input and target of step `step`, as new tensors of the network's device
-   subroutine read_batch(self, step, network, input, target, error, rank)
+   subroutine read_batch(self, step, network, input, target, error, rank, target_rank)
       !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Number of the step, from 0
@@ -262,15 +262,17 @@ contains
       type(error_type), allocatable, intent(out) :: error
       !> Number of dimensions of the input
       integer, intent(out), optional :: rank
+      !> The same of the target
+      integer, intent(out), optional :: target_rank
       character(len=:), allocatable :: path
       path = "/batches/"//to_text(step)
       call self%read_tensor(path//"/input", network%backend, network%dtype, input, error, rank)
       if (allocated(error)) return
-      call self%read_tensor(path//"/target", network%backend, network%dtype, target, error)
+      call self%read_tensor(path//"/target", network%backend, network%dtype, target, error, target_rank)
    end subroutine read_batch
 
    !> What a step keeps of the inputs of its dropouts
-   subroutine read_masks(self, step, network, error)
+   subroutine read_masks(self, step, network, error, first, images)
       !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Number of the step, from 0
@@ -279,17 +281,28 @@ contains
       class(network_type), intent(inout) :: network
       !> Dataset that is missing, damaged or not finite, or no memory
       type(error_type), allocatable, intent(out) :: error
+      !> Of some images alone: how many are before them
+      integer, intent(in), optional :: first
+      !> And how many they are
+      integer, intent(in), optional :: images
       type(layer_view_type) :: layer
       type(tensor_type) :: mask
       character(len=:), allocatable :: path
-      integer :: i
+      integer :: i, rank
       do i = 1, network%layer_count()
          call network%view(i, layer)
          if (.not. layer%has_mask) cycle
          path = "/steps/"//to_text(step)//"/masks/"//layer%name
          mask%dtype = network%dtype
-         call self%file%extent(path, mask%extent, error)
+         call self%file%extent(path, mask%extent, error, found_rank=rank)
          if (.not. allocated(error)) call self%stage(path, mask, error)
+         if (.not. allocated(error) .and. present(first) .and. present(images)) then
+            if (rank < 1 .or. first + images > mask%extent(max(rank, 1))) then
+               call fail(error, self%file%path//": "//path//" has fewer images than the batch")
+            else
+               mask = images_of(mask, rank, first, images)
+            end if
+         end if
          if (.not. allocated(error)) call network%set_mask(i, mask, error)
          if (allocated(error)) return
       end do

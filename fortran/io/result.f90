@@ -5,6 +5,7 @@ module cnn_io_result
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
+   use cnn_core_ranks, only : ranks_type
    use cnn_core_tensor, only : all_finite, tensor_type
    use cnn_core_text, only : to_text
    use cnn_io_format, only : initial_state, optimizer_path, weights_path
@@ -25,17 +26,20 @@ module cnn_io_result
       type(part_file_type), private :: part
       !> Refuse tensors with NaN or infinity: no reader of a fixture takes them
       logical :: finite_only = .false.
-      type(staging_type), private :: staging
+      !> The processes that have computed what is written, each a part; the first of them writes. None: this alone
+      class(ranks_type), allocatable :: ranks
+      type(staging_type), private :: staging, gathered
    contains
       procedure :: begin
       procedure :: write_weights
       procedure :: write_training
       procedure :: write_forward
-      procedure :: write_gradients
+      procedure :: write_output_gradients
+      procedure :: write_parameter_gradients
       procedure :: write_loss
       procedure :: commit
       procedure :: abandon
-      procedure, private :: write_state, write_staged, mark_frozen
+      procedure, private :: write_state, write_staged, write_images, mark_frozen, writes
    end type result_type
 
 contains
@@ -56,7 +60,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       ! A reader would refuse what no training can use
       call optimizer%check(error)
-      if (allocated(error)) return
+      if (allocated(error) .or. .not. self%writes()) return
       self%path = path
       call self%part%begin(path, error)
       if (allocated(error)) return
@@ -70,7 +74,17 @@ contains
       call self%part%hold()
       call write_header(self%file, producer, network%dtype, network%backend, optimizer, error)
       if (.not. allocated(error)) call write_model(self%file, network, error)
+      if (allocated(error) .or. .not. allocated(self%ranks)) return
+      if (self%ranks%count > 1) call self%file%write_number("/", "ranks", real(self%ranks%count, dp), error)
    end subroutine begin
+
+   !> Whether this process writes the file
+   pure logical function writes(self)
+      !> The result
+      class(result_type), intent(in) :: self
+      writes = .true.
+      if (allocated(self%ranks)) writes = self%ranks%rank == 0
+   end function writes
 
    !> Parameters before step `step` (after the last step: with its number plus one), and which are frozen
    subroutine write_weights(self, step, network, error)
@@ -110,6 +124,7 @@ contains
       type(parameter_type), intent(in) :: parameter
       !> Of the file
       type(error_type), allocatable, intent(out) :: error
+      if (.not. self%writes()) return
       if (parameters%is_frozen(parameter%number)) call self%file%write_number(path, "frozen", 1.0_dp, error)
    end subroutine mark_frozen
 
@@ -197,15 +212,37 @@ contains
       path = "/steps/"//to_text(step)
       do i = 1, network%layer_count()
          call network%view(i, layer)
-         call self%write_staged(path//"/forward/"//layer%name, network%backend, layer%output, layer%rank, error)
+         call self%write_images(path//"/forward/"//layer%name, network, layer%output, layer%rank, error)
          if (allocated(error)) return
          if (layer%changes_state) call self%write_state(path//"/state/"//layer%name, network, layer, error)
          if (allocated(error)) return
       end do
    end subroutine write_forward
 
-   !> Gradients with respect to parameters, outputs and the input
-   subroutine write_gradients(self, step, network, error)
+   !> Gradients with respect to outputs and the input
+   subroutine write_output_gradients(self, step, network, error)
+      !> The result, begun
+      class(result_type), intent(inout) :: self
+      !> Number of the step, from 0
+      integer, intent(in) :: step
+      !> Network after a backward pass
+      class(network_type), intent(in) :: network
+      !> Error of the file
+      type(error_type), allocatable, intent(out) :: error
+      type(layer_view_type) :: layer
+      character(len=:), allocatable :: path
+      integer :: i
+      path = "/steps/"//to_text(step)//"/grads/"
+      call self%write_images(path//"input", network, network%input_gradient, network%input_rank, error)
+      do i = 1, network%layer_count()
+         if (allocated(error)) return
+         call network%view(i, layer)
+         call self%write_images(path//layer%name//"/output", network, layer%output_gradient, layer%rank, error)
+      end do
+   end subroutine write_output_gradients
+
+   !> Gradients with respect to parameters
+   subroutine write_parameter_gradients(self, step, network, error)
       !> The result, begun
       class(result_type), intent(inout) :: self
       !> Number of the step, from 0
@@ -218,19 +255,15 @@ contains
       character(len=:), allocatable :: path
       integer :: i, j
       path = "/steps/"//to_text(step)//"/grads/"
-      call self%write_staged(path//"input", network%backend, network%input_gradient, network%input_rank, error)
-      if (allocated(error)) return
       do i = 1, network%layer_count()
          call network%view(i, layer)
-         call self%write_staged(path//layer%name//"/output", network%backend, layer%output_gradient, layer%rank, error)
-         if (allocated(error)) return
          do j = 1, size(layer%parameters)
             call self%write_staged(path//layer%name//"/"//trim(layer%parameter_shapes(j)%name), network%backend, &
                & layer%parameters(j)%gradient, layer%parameter_shapes(j)%shape%rank, error)
             if (allocated(error)) return
          end do
       end do
-   end subroutine write_gradients
+   end subroutine write_parameter_gradients
 
    subroutine write_loss(self, step, loss, error)
       !> The result, created
@@ -241,8 +274,44 @@ contains
       real(dp), intent(in) :: loss
       !> Error of the file
       type(error_type), allocatable, intent(out) :: error
-      call self%file%write_scalar("/steps/"//to_text(step)//"/loss", loss, error)
+      if (self%writes()) call self%file%write_scalar("/steps/"//to_text(step)//"/loss", loss, error)
    end subroutine write_loss
+
+   !> What is there of each image: the ranks' parts one after the other
+   subroutine write_images(self, path, network, tensor, rank, error)
+      !> The result, created
+      class(result_type), intent(inout) :: self
+      !> Name of the dataset
+      character(len=*), intent(in) :: path
+      !> Whose tensor it is
+      class(network_type), intent(in) :: network
+      !> Of this rank's images
+      type(tensor_type), intent(in) :: tensor
+      !> Its dimensions, of which the last is that of the images
+      integer, intent(in) :: rank
+      !> Error of the file, or no memory
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: own, whole, wanted
+      logical :: is_alone
+      is_alone = .not. allocated(self%ranks)
+      if (.not. is_alone) is_alone = self%ranks%count == 1
+      if (is_alone) then
+         call self%write_staged(path, network%backend, tensor, rank, error)
+         return
+      end if
+      own = tensor
+      if (.not. network%backend%in_host_memory) then
+         call self%staging%like(tensor, own, error)
+         if (.not. allocated(error)) call network%backend%copy_out(tensor, own%address, error)
+         if (allocated(error)) return
+      end if
+      wanted = tensor
+      wanted%extent(rank) = network%batch_images
+      if (self%writes()) call self%gathered%like(wanted, whole, error)
+      if (allocated(error)) return
+      call self%ranks%gather(own, network%batch_images, whole)
+      if (self%writes()) call self%file%write_tensor(path, whole, rank, error)
+   end subroutine write_images
 
    subroutine write_staged(self, path, backend, tensor, rank, error)
       !> The result, created
@@ -259,6 +328,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: staged
       logical :: is_finite
+      if (.not. self%writes()) return
       staged = tensor
       if (.not. backend%in_host_memory) then
          call self%staging%like(tensor, staged, error)
@@ -283,6 +353,8 @@ contains
       !> Error of the file
       type(error_type), allocatable, intent(out) :: error
       call self%staging%free()
+      call self%gathered%free()
+      if (.not. self%writes()) return
       call self%file%close(error)
       if (allocated(error)) then
          call self%part%discard()
@@ -297,6 +369,8 @@ contains
       class(result_type), intent(inout) :: self
       type(error_type), allocatable :: ignored
       call self%staging%free()
+      call self%gathered%free()
+      if (.not. self%writes()) return
       call self%file%close(ignored)
       call self%part%discard()
    end subroutine abandon

@@ -3,12 +3,14 @@
 module cnn_io_training
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_from_name, dtype_none
+   use cnn_core_ranks, only : ranks_type
    use cnn_core_text, only : to_text
    use cnn_io_fixture, only : fixture_type
+   use cnn_model_network, only : layer_view_type, network_type
    implicit none
    private
 
-   public :: check_trainable, name_batch, report_step
+   public :: check_parts, check_trainable, name_batch, report_step
 
    abstract interface
       !> Told after every step, numbered from 0
@@ -53,6 +55,28 @@ contains
          call fail(error, fixture%file%path//": /optimizer is missing, there is no step without it")
       end if
    end subroutine check_trainable
+
+   !> Whether images can be taken one by one
+   subroutine check_parts(network, ranks, error)
+      !> That is built
+      class(network_type), intent(in) :: network
+      !> Who takes them
+      class(ranks_type), intent(in) :: ranks
+      !> A layer that computes over all images of a batch
+      type(error_type), allocatable, intent(out) :: error
+      type(layer_view_type) :: layer
+      logical :: couples
+      integer :: i
+      if (.not. ranks%by_image) return
+      do i = 1, network%layer_count()
+         call network%view(i, layer)
+         if (layer%kind /= "batch_norm2d") cycle
+         call layer%attributes%get_flag("training", couples, error, .true.)
+         if (couples .and. .not. allocated(error)) call fail(error, "layer "//layer%name//": batch_norm2d computes "// &
+            & "over all images of a batch, expected none of it where images are taken one by one")
+         if (allocated(error)) return
+      end do
+   end subroutine check_parts
 
    !> Say which batch of which file does not fit the model
    subroutine name_batch(fixture, step, error)

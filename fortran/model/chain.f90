@@ -161,7 +161,7 @@ contains
       if (allocated(error)) return
       y = self%output()
       scale = 1.0_dp
-      if (self%mean) scale = 1.0_dp/real(y%count(), dp)
+      if (self%mean) scale = 1.0_dp/real(self%in_batch(y%count()), dp)
       call self%backend%mse(y, target, scale, self%layers(size(self%layers))%output_gradient, error)
    end subroutine find_loss
 

@@ -390,6 +390,7 @@ contains
       !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       moved = .false.
+      self%loss_kind%batch_images = self%batch_images
       associate (last => self%nodes(size(self%nodes)))
          call self%loss_kind%compute(self%backend, last%output, target, last%shape%rank, last%output_gradient, &
             & self%loss, error)

@@ -83,6 +83,8 @@ module cnn_model_network
       type(tensor_type) :: input
       !> Number of its dimensions
       integer :: input_rank = 4
+      !> Images of the whole batch, where inputs are parts of it and a mean is over all of it; 0: the input is the batch
+      integer :: batch_images = 0
       type(tensor_type) :: input_gradient
       !> Updates so far: the number of the next step, from 0
       integer(i8) :: steps_done = 0_i8
@@ -106,7 +108,7 @@ module cnn_model_network
       procedure :: backward
       procedure :: update
       procedure :: feed, step, step_fed, read_loss, is_captured
-      procedure :: in_place, fetch_loss, set_mask, set_training
+      procedure :: in_place, fetch_loss, set_mask, set_training, in_batch
       procedure :: switch_training => nothing_to_switch
       procedure :: close => close_network
       procedure, private :: queue_loss, outputs_released
@@ -369,6 +371,16 @@ contains
       end associate
       in_place = .false.
    end function in_place
+
+   !> Elements of the whole batch, where there are `count` of the input's images
+   pure integer(i8) function in_batch(self, count)
+      !> The network, with its input
+      class(network_type), intent(in) :: self
+      !> Of a tensor
+      integer(i8), intent(in) :: count
+      in_batch = count
+      if (self%batch_images > 0) in_batch = count/self%input%extent(self%input_rank)*self%batch_images
+   end function in_batch
 
    !> Whether `backward` has taken the memory of outputs
    pure logical function outputs_released(self)

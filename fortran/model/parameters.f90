@@ -47,6 +47,7 @@ module cnn_model_parameters
       procedure :: build
       procedure :: update
       procedure :: freeze, is_frozen
+      procedure :: all_gradients
       procedure :: memory, memory_count, memory_name, updates_of, keep_memory, forget
       procedure :: release
       procedure, private :: allocate_vectors, place, take_names, reserve_states
@@ -172,6 +173,13 @@ contains
       is_frozen = .false.
       if (number > 0) is_frozen = self%parts(number)%is_frozen
    end function is_frozen
+
+   !> The gradients of all parameters, with the zeros between them; empty where there are no parameters
+   type(tensor_type) function all_gradients(self)
+      !> The parameters
+      class(parameters_type), intent(in) :: self
+      all_gradients = self%gradients
+   end function all_gradients
 
    !> What is remembered of a parameter, inside the vector; empty where that is nothing
    type(tensor_type) function memory(self, number, i)

@@ -41,6 +41,8 @@ module cnn_operations_losses
       character(len=:), allocatable :: kind
       !> A mean over all elements (of the cross entropy over images and pixels), else a sum
       logical :: mean = .true.
+      !> Images of the whole batch, over which a mean is, where the output is a part of it; 0: the output is the batch
+      integer :: batch_images = 0
       !> Its settings, as exchange files have them
       type(attributes_type) :: attributes
       integer, private :: number = 0
@@ -155,10 +157,13 @@ contains
       !> The output has no channels, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       real(dp) :: scale
+      integer(i8) :: elements
 
       loss = 0.0_dp
       scale = 1.0_dp
-      if (self%mean) scale = 1.0_dp/real(output%count(), dp)
+      elements = output%count()
+      if (self%batch_images > 0) elements = elements/output%extent(rank)*self%batch_images
+      if (self%mean) scale = 1.0_dp/real(elements, dp)
       if (self%kind == "mse") then
          call backend%mse(output, target, scale, gradient, error)
          if (.not. allocated(error)) call backend%read_loss(loss, error)
@@ -202,6 +207,11 @@ contains
       integer :: classes, extent(4)
 
       loss = 0.0_dp
+      if (self%mean .and. self%classes .and. self%batch_images > 0) then
+         call fail(error, "loss cross_entropy: a mean over the pixels that count, of which a part of a batch "// &
+            & "does not know, expected the reduction sum, or probabilities as targets")
+         return
+      end if
       classes = output%extent(axis)
       if (size(self%weight) > 0 .and. size(self%weight) /= classes) then
          call fail(error, "loss cross_entropy: "//to_text(size(self%weight))//" weights, and the output has "// &

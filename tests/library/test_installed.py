@@ -47,8 +47,8 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if shutil.which(program, path=PATH) is None:
             pytest.skip(f"skipped, because {program} is not on the search path")
     folder = tmp_path_factory.mktemp("library")
-    run("meson", "setup", folder / "build", ROOT, "-Dpython=false", "--libdir=lib", f"--prefix={folder / 'first'}",
-        folder=folder)
+    run("meson", "setup", folder / "build", ROOT, "-Dpython=false", "-Dmpi=auto", "--libdir=lib",
+        f"--prefix={folder / 'first'}", folder=folder)
     run("meson", "install", "-C", folder / "build", "--destdir", folder / "stage", folder=folder)
     shutil.copytree(folder / "stage" / (folder / "first").relative_to("/"), folder / "prefix", symlinks=True)
     return folder / "prefix"
@@ -168,6 +168,13 @@ def check_losses(*command: str | Path, folder: Path, prefix: Path) -> list[float
     losses = [float(line.split()[-1]) for line in said.splitlines()]
     assert len(losses) == 5 and losses[-1] < 0.25 * losses[0]
     return losses
+
+
+def test_the_program_for_many_ranks_is_built_where_it_is_asked_for(prefix: Path) -> None:
+    skip_without_mpi()
+    assert "usage: mpirun" in run(prefix / "bin/cnn_train", "--help", folder=prefix)
+    # The library knows nothing of MPI
+    assert "mpi" not in run("readelf", "-d", prefix / "lib/libcnn.so", folder=prefix).lower().replace("compil", "")
 
 
 SUBPROJECT = """
