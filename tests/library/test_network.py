@@ -145,7 +145,7 @@ IN_PARTS = [
     "no gradients: update: no gradients yet, call forward, loss and backward first",
     "another shape: gradients: the shape (5), expected (77)",
     "another kind: gradients: float64, expected the network's float32",
-    "loss  0.00E+00 steps 0", "order  0.00E+00 0.00E+00", "weights  0.00E+00",
+    "set  0.00E+00", "loss  0.00E+00 steps 0", "order  0.00E+00 0.00E+00", "weights  0.00E+00",
     "used up: update: no gradients yet, call forward, loss and backward first", "parts  T T", "diverged T",
     "not a number: step 3: the loss is NaN: the training diverges (a smaller lr?), and there are no gradients",
     "none: update: no gradients yet, call forward, loss and backward first"]

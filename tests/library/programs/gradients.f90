@@ -43,6 +43,8 @@ program gradients
       before = vector
       vector = 0.0_sp
       call net%set_gradients(vector, error)
+      call net%get_gradients(part, error)
+      if (k == 1) print "(a, es9.2)", "set ", maxval(abs(part))
       call net%set_gradients(before, error)
       call net%update(adam(lr=0.01_dp), error)
       call stop_at()
