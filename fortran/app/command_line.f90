@@ -45,13 +45,16 @@ module cnn_app_command_line
       & "  --steps K          how many (default: one with each batch). Then the batches come again,"//nl// &
       & "                     and of these steps RESULT has the loss, and the weights after the last"//nl// &
       & "  --reproducible     add gradients up image by image in the order of the batch: the same bits"//nl// &
-      & "                     for every N, for the memory of a gradient for each image of a rank;"//nl// &
-      & "                     slower, where a batch has small images. Not with batch_norm2d"//nl// &
+      & "                     for every N, for the memory of all gradients for each image of a rank,"//nl// &
+      & "                     and steps of which all is written take twice the time. Not with"//nl// &
+      & "                     batch_norm2d, whose images do not stand by themselves"//nl// &
       & options// &
       & "A batch_norm2d takes mean and variance over the images of its rank, and rank 0 writes its own:"//nl// &
       & "then N ranks are not one, as the comparison says. The ranks of a machine share its GPU, unless"//nl// &
       & "CUDA_VISIBLE_DEVICES is another for each. A rank that fails or is killed ends all, and RESULT"//nl// &
       & "stays as it was. OMP_NUM_THREADS is for each rank: with one rank a core, 1."//nl//nl// &
+      & "  mpirun -n 4 cnn_train fixture.h5 result.h5                          are 4 ranks one?"//nl// &
+      & "  mpirun -n 4 cnn_train fixture.h5 result.h5 --steps 1000 --reproducible"//nl//nl// &
       & ending
 
    type, public :: arguments_type

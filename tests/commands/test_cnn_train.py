@@ -127,6 +127,17 @@ def test_graphs(name: str, options: tuple[str, ...], program: Path, tmp_path: Pa
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize("options", [(), ("--reproducible",)])
+def test_gradients_come_from_a_device_and_go_back(options: tuple[str, ...], program: Path, tmp_path: Path, cuda: str
+                                                  ) -> None:
+    """What the ranks add up is in host memory."""
+    path = export(tmp_path / "f.h5", ExportSettings(height=12, width=10, batch=5, steps=2, model=Dropped)).path
+    comparison, verdict = judge(path, trained(program, 2, path, tmp_path / "r.h5", "--device", cuda, *options),
+                                diagnosing=False)
+    assert verdict.outcome is Outcome.ROUNDING and not comparison.not_judged
+
+
+@pytest.mark.deep
 def test_statistics_of_a_batch_are_each_ranks_own(program: Path, tmp_path: Path) -> None:
     """As --help says, and the judge sees it; where images are taken one by one it is refused."""
     path = export(tmp_path / "f.h5", ExportSettings(height=16, width=16, batch=4, steps=1, model=Evaluated)).path
