@@ -19,6 +19,13 @@ validate: setup  ## run the Fortran step beside PyTorch and say whether it is ri
 # Up to four processes; one that has nothing left to do takes over tests of another
 PYTEST = $(PYTHON_ENV) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
+docs-setup:
+	@.ci/setup docs
+
+docs: docs-setup  ## the documentation as a site, into site/; warnings and wrong links are errors
+	@$(PYTHON_ENV) -m mkdocs build
+	@echo "the site is in site/index.html"
+
 test: test-setup  ## the tests of what a change usually breaks (ARGS="-k name", ARGS="-n 0" for one process)
 	@$(PYTEST) -m "not deep" $(ARGS)
 
@@ -53,7 +60,7 @@ sdist: setup  ## the sources of the last commit, into dist/: pip builds a wheel 
 	@$(PYTHON_ENV) -c "import pathlib, mesonpy; pathlib.Path('dist').mkdir(exist_ok=True); mesonpy.build_sdist('dist')"
 
 clean:  ## remove what was built, not the virtual environment
-	rm -rf build
+	rm -rf build site
 
-.PHONY: help setup test-setup validate test test-deep lint kernels doctor gpu-check bench gpu-bench wheels sdist clean
+.PHONY: help setup test-setup docs-setup docs validate test test-deep lint kernels doctor gpu-check bench gpu-bench wheels sdist clean
 .DEFAULT_GOAL := help

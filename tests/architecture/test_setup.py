@@ -12,6 +12,8 @@ import pytest
 
 NOTES = """#!/usr/bin/env bash
 [ "$1" = -c ] && { cat "$PWD/installed" 2>/dev/null; exit; }
+[ "$1" = - ] && { echo "packages-of-$2"; exit; }
+[ "$2" = venv ] && { mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; exit; }
 printf '%s\\n' "$*" >>"$PWD/notes"
 """
 
@@ -89,3 +91,11 @@ def test_nvidias_libraries_of_a_torch_stay(checkout: Path) -> None:
     with (checkout / ".ci" / "setup").open("a", encoding="utf-8") as script:
         script.write("# so that every step is done again\n")
     assert not [words for words in run(checkout, "tests")[1] if "nvidia" in words]
+
+
+def test_the_site_has_its_packages(checkout: Path) -> None:
+    """FORD's in an environment of its own; once, and for nobody who does not ask."""
+    assert not [words for words in run(checkout)[1] if "packages-of" in words]
+    assert run(checkout, "docs")[1] == ["packages-of-docs", "packages-of-docs-fortran"]
+    assert (checkout / ".venv" / "ford" / "bin" / "python").is_file()
+    assert run(checkout, "docs")[1] == []
