@@ -23,7 +23,7 @@ docs-setup:
 	@.ci/setup docs
 
 docs: docs-setup  ## the documentation as a site, into site/; warnings and wrong links are errors
-	@$(PYTHON_ENV) -m mkdocs build
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON_ENV) -m mkdocs build
 	@echo "the site is in site/index.html"
 
 test: test-setup  ## the tests of what a change usually breaks (ARGS="-k name", ARGS="-n 0" for one process)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import importlib.util
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.tools import fortran_reference
 from docs.tools.check_site import main, problems
 from docs.tools.repository_pages import DOCUMENTS, MOST_SHOWN, RepositoryPages, with_links
 
@@ -49,8 +52,10 @@ def test_a_right_site_has_no_problems(tmp_path: Path, capsys: pytest.CaptureFixt
     ('<p style="background: url(https://example.org/a.png)">', "loads url(https://example.org/a.png"),
 ])
 def test_a_wrong_link_is_found(tmp_path: Path, page: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert problems(site(tmp_path, index_html=page, other_html='<p id="there">')) == [f"index.html: {said}"]
-    assert main([str(tmp_path)]) == 1 and said in capsys.readouterr().out
+    site(tmp_path, index_html="outside of the site")
+    inside = site(tmp_path / "site", index_html=page, other_html='<p id="there">')
+    assert problems(inside) == [f"index.html: {said}"]
+    assert main([str(inside)]) == 1 and said in capsys.readouterr().out
 
 
 def test_a_style_that_loads_is_found(tmp_path: Path) -> None:
@@ -129,6 +134,40 @@ def test_every_document_has_its_place(root: Path) -> None:
         assert f": {path.relative_to(root / 'docs').as_posix()}\n" in navigation, path
 
 
+@pytest.mark.parametrize("name", ["check_site", "fortran_reference", "notebook", "repository_pages"])
+def test_docstrings(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"docs.tools.{name}")).failed == 0
+
+
+#: A program that writes what FORD writes, of one type and one function
+FORD = """import pathlib
+assert sorted(path.name for path in pathlib.Path("sources").iterdir())[-1] == "optimizers_sgd.f90"
+page = "<a href='../lists/types.html'>menu</a><div class=\\"col-md-9\\" id='text'>{}</div>\\n</div><footer>"
+texts = {
+    "type/a": '<div><span class="anchor" id="bound-x"></span>\\n<h3>x</h3>\\n\\n</div>'
+              '<a href="../proc/b.html#none">b</a>',
+    "proc/b": "<a href='../type/a.html#bound-x'>a</a> <a href='../sourcefile/c.f90.html'>c</a>"}
+for name, text in texts.items():
+    path = pathlib.Path("pages", name + ".html")
+    path.parent.mkdir(parents=True)
+    path.write_text(page.format(text))
+"""
+
+
+def test_what_ford_says_becomes_pages(root: Path, tmp_path: Path) -> None:
+    """Without its menu, its links to what is no page here, and its anchors that are nowhere."""
+    (tmp_path / "ford.py").write_text(FORD, encoding="utf-8")
+    found = fortran_reference.pages(root, tmp_path / "made", (sys.executable, str(tmp_path / "ford.py")))
+    said = {"type/a": '<div><h3 id="bound-x">x</h3>\n</div><a href="../proc/b.html">b</a>',
+            "proc/b": '<a href="../type/a.html#bound-x">a</a> c'}
+    assert found == {f"{name}.md": f'# {name[-1]}\n\n<div class="ford">\n{text}\n</div>\n'
+                     for name, text in said.items()}
+    with pytest.raises(RuntimeError, match="FORD failed:"):
+        fortran_reference.pages(root, tmp_path / "made", (sys.executable, "-c", "raise SystemExit(1)"))
+    with pytest.raises(RuntimeError, match="without an element called text"):
+        fortran_reference.content("<p>changed</p>")
+
+
 @pytest.mark.deep
 def test_the_site_builds_without_a_warning(root: Path, tmp_path: Path) -> None:
     for name in ("mkdocs", "material", "mkdocstrings"):
@@ -139,7 +178,7 @@ def test_the_site_builds_without_a_warning(root: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--site-dir", tmp_path / "site"], cwd=root,
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "WARNING" not in done.stderr
+    assert "WARNING -" not in done.stderr
     for name in ("index.html", "story.html", "samples/wrong.html", "fortran-reference/module/cnn.html",
                  "reference/network.html"):
         assert (tmp_path / "site" / name).is_file(), name

@@ -56,3 +56,4 @@ def test_a_page_has_text_code_output_and_figures(tmp_path: Path) -> None:
     assert text.startswith(f"# Title\ntext\n\n```python\n{code}\n```\n\n``` {{.text .output}}\nprinted\n'value'\n```\n")
     assert "![figure of cell 2](n-2-1.png)" in text
     assert (tmp_path / "n-2-1.png").read_bytes().startswith(b"\x89PNG")
+    assert run(Cell("code", "1"), {}).figures == ()
