@@ -10,7 +10,7 @@ from bridge.common.errors import BridgeError
 #: What is installed where a package is missing, as in pyproject.toml
 INSTALLED = {"torch": ("PyTorch", "torch>=2.5"), "matplotlib": ("matplotlib", "matplotlib>=3.7"),
              "mrcfile": ("mrcfile", "mrcfile>=1.4"), "tifffile": ("tifffile", "tifffile>=2024.5.22"),
-             "tomli": ("tomli", "tomli>=2")}
+             "tomli": ("tomli", "tomli>=2"), "mpi4py": ("mpi4py", "mpi4py>=4")}
 
 
 def require(package: str, why: str) -> None:

@@ -23,7 +23,7 @@ ROOMS = ["common", "data", "operations", "exchange", "engine", "judge", "report"
 
 #: The same inside a room; what else lies in it may use all of them
 INNER_ROOMS = {"data": ["sources"], "engine": ["library", "arrays", "network"],
-               "judge": ["oracle", "measure", "diagnosis", "arithmetic"]}
+               "judge": ["oracle", "measure", "diagnosis", "arithmetic"], "train": ["ranks"]}
 
 #: What `benchmarks` consists of, each with those that it may use beside its own; the files above them are the commands
 BENCHMARK_ROOMS = {
