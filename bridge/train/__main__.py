@@ -15,8 +15,9 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bridge.common.cli import Output, complain, new_parser, run
-from bridge.common.errors import ArgumentError, DivergenceError
+from bridge.common.cli import BAD_INPUT, INTERRUPTED, Output, complain, new_parser, run
+from bridge.common.errors import ArgumentError, BridgeError, DivergenceError
+from bridge.common.signals import Ended
 from bridge.common.threads import keep_freed_memory
 from bridge.engine.library import extension
 from bridge.engine.network.network import Network
@@ -27,6 +28,9 @@ from bridge.train.configuration import Configuration
 from bridge.train.log import Log, read
 from bridge.train.page import write_page
 from bridge.train.tensorboard import TensorBoard
+from bridge.train.log import Log
+from bridge.train.ranks.communicator import Communicator, together
+from bridge.train.ranks.launcher import KINDS, join
 from bridge.train.trainer import StepRecord, Trainer
 
 ABOUT = """Train a network on image files of any size, and be able to stop at any moment.
@@ -34,6 +38,9 @@ ABOUT = """Train a network on image files of any size, and be able to stop at an
 CONFIG is a TOML file: the network, the data, and how they are trained. Batches of crops are read ahead while a step
 runs, and each is a function of a seed and the number of the step. So a training that is interrupted, or killed, goes
 on with --resume from its last checkpoint to the same bits as if it had never stopped.
+
+Under mpirun (with mpi4py) or torchrun several processes, ranks, share each batch and make the same update; rank 0
+alone writes. A rank that dies ends all, and with --resume the training goes on on any number of them.
 
 The folder OUTPUT holds the last checkpoints, the best by validation, log.jsonl with a line for each step, and
 report.html: loss curve, audits, and with a validation the Fourier ring correlation and what the network makes of an
@@ -65,17 +72,22 @@ exit codes:
   1    a loss or a gradient is not finite, or an audit has found a bug: the
        step is named, the last checkpoint is kept
   2    bad input or usage
-  130  interrupted; a checkpoint has been written
+  130  interrupted; a checkpoint has been written; ended by another signal,
+       that one's exit code
 
 examples:
   python -m bridge.train train.toml
   python -m bridge.train train.toml --resume
   python -m bridge.train train.toml --audit 1000
   python -m bridge.train train.toml --steps 200 --output trial
-                         --set optimizer.lr=3e-4"""
+                         --set optimizer.lr=3e-4
+  mpirun -n 4 python -m bridge.train train.toml
+  torchrun --nproc-per-node 4 -m bridge.train train.toml"""
 
 #: Keys of the configuration that have a flag of their own
 FLAGS = {"output": "output", "device": "device", "steps": "training.steps", "audit": "training.audit_every"}
+#: What shells add to the number of a signal, for the exit code of who was ended by it
+SIGNALLED = 128
 #: Lines in which a run without a terminal says how far it is
 LINES = 20
 
@@ -92,43 +104,86 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--audit", metavar="N", type=int, help="training.audit_every: every N steps one step of the running "
                    "training is judged, as python -m bridge.validate judges a program; a bug ends the training")
     p.add_argument("--resume", action="store_true", help="go on from the last checkpoint in OUTPUT")
+    p.add_argument("--ranks", choices=KINDS, help="who carries messages between several processes (default: as the "
+                   "variables say that mpirun and torchrun set)")
     return p
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code."""
     a = parser().parse_args(arguments)
-    return run("bridge.train", lambda: _train(a))
+    joined = list[Communicator]()
+    code = run("bridge.train", lambda: _with_ranks(a, joined))
+    for ranks in joined:
+        ranks.end(code)
+    return code
 
 
-def _train(a: argparse.Namespace) -> int:
-    changes = dict(_change(text) for text in a.set)
-    # JSON's texts and numbers are TOML's
-    changes |= {key: json.dumps(given) for flag, key in FLAGS.items() if (given := getattr(a, flag)) is not None}
-    configuration = Configuration.of_file(a.config, changes)
-    extension.check_device(configuration.device)
-    keep_freed_memory()
-    batches, validation = configuration.batches()
-    network, state = _begin(configuration, resume=a.resume)
-    state.settings, state.seed = configuration.settings, batches.seed
-    checkpoints = Checkpoints(configuration.output, configuration.settings.keep)
-    trainer = Trainer(network, batches, configuration.settings, checkpoints, validation, progress=state)
+def _with_ranks(a: argparse.Namespace, joined: list[Communicator]) -> int:
+    """The training, on each of the ranks; what ends all of them is told by one."""
+    ranks = join(a.ranks)
+    joined.append(ranks)
+    try:
+        return _train(a, ranks)
+    except (BridgeError, OSError):
+        if ranks.silent:
+            return BAD_INPUT
+        raise
+    except KeyboardInterrupt:
+        if ranks.silent:
+            return INTERRUPTED
+        raise
+    except Ended as ended:
+        if not ranks.settled:
+            raise
+        # By the signal itself it would not take leave of the others
+        code = SIGNALLED + ended.number
+        return code if ranks.silent else complain("bridge.train", f"ended by {ended}", code)
+
+
+def _train(a: argparse.Namespace, ranks: Communicator) -> int:
+    prepared = together(ranks, lambda: _Prepared(a, ranks))
+    settings, network, checkpoints = prepared.configuration.settings, prepared.network, prepared.checkpoints
+    trainer = Trainer(network, prepared.batches, settings, checkpoints, prepared.validation, progress=prepared.state,
+                      ranks=ranks)
+    reporter: _Reporter | None = None
     with ExitStack() as stack:
-        console = Output(stderr=True)
-        log = stack.enter_context(Log(configuration.output, network.steps))
-        board = stack.enter_context(TensorBoard(Path(configuration.output), network.steps))
-        trainer.report = reporter = _Reporter(trainer, (log, board), stack.enter_context(_bar(console)), console)
+        if checkpoints is not None:
+            console = Output(stderr=True)
+            log = stack.enter_context(Log(checkpoints.folder, network.steps))
+            board = stack.enter_context(TensorBoard(checkpoints.folder, network.steps))
+            trainer.report = reporter = _Reporter(trainer, (log, board), stack.enter_context(_bar(console)), console)
         try:
             trainer.run()
         except (DivergenceError, AuditError) as error:
-            kept = checkpoints.last()
-            return complain("bridge.train", f"{error}; the last checkpoint is {kept or 'none'}", 1)
+            kept = last_in(prepared.configuration.output)
+            return 1 if ranks.silent else complain("bridge.train",
+                                                   f"{error}; the last checkpoint is {kept or 'none'}", 1)
         finally:
-            _write_page(trainer, configuration)
-    Output().print(f"{network.steps} steps done; {checkpoints.last()}", highlight=False, soft_wrap=True)
-    if reporter.audits:
+            if checkpoints is not None:
+                _write_page(trainer, prepared.configuration)
+    if checkpoints is not None:
+        Output().print(f"{network.steps} steps done; {checkpoints.last()}", highlight=False, soft_wrap=True)
+    if reporter is not None and reporter.audits:
         Output().print(reporter.audited(), highlight=False, soft_wrap=True)
     return 0
+
+
+class _Prepared:
+    """What a rank trains, as the command line says; on rank 0 alone with checkpoints."""
+
+    def __init__(self, a: argparse.Namespace, ranks: Communicator) -> None:
+        changes = dict(_change(text) for text in a.set)
+        # JSON's texts and numbers are TOML's
+        changes |= {key: json.dumps(given) for flag, key in FLAGS.items() if (given := getattr(a, flag)) is not None}
+        self.configuration = Configuration.of_file(a.config, changes)
+        settings, output = self.configuration.settings, self.configuration.output
+        extension.check_device(self.configuration.device)
+        keep_freed_memory()
+        self.batches, self.validation = self.configuration.batches()
+        self.network, self.state = _begin(self.configuration, resume=a.resume)
+        self.state.settings, self.state.seed = settings, self.batches.seed
+        self.checkpoints = Checkpoints(output, settings.keep) if ranks.rank == 0 else None
 
 
 def _begin(configuration: Configuration, *, resume: bool) -> tuple[Network, State]:

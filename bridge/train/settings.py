@@ -38,6 +38,9 @@ class TrainSettings:
         Steps between checkpoints, and how many of the last stay.
     audit_every : int
         Steps between those that are judged while the training runs, from the first on; 0: none is.
+    reproducible : bool
+        Add up the gradients of each image by itself, in the order of images, so that any number of ranks gives the same
+        bits. Slower; only for networks in which images have nothing to do with each other.
 
     Raises
     ------
@@ -64,6 +67,7 @@ class TrainSettings:
     checkpoint_every: int = 1000
     keep: int = 2
     audit_every: int = 0
+    reproducible: bool = False
 
     def __post_init__(self) -> None:
         least = {"steps": 0, "accumulate": 1, "validate_every": 0, "patience": 0, "checkpoint_every": 1, "keep": 1,
@@ -75,6 +79,11 @@ class TrainSettings:
             raise ArgumentError(f"clip: {self.clip}, expected more than 0")
         if self.average is not None and not 0 <= self.average < 1:
             raise ArgumentError(f"average: {self.average}, expected 0 or more and less than 1")
+        if not isinstance(self.reproducible, bool):
+            raise ArgumentError(f"reproducible: {self.reproducible!r}, expected true or false")
+        if self.audit_every and self.reproducible:
+            raise ArgumentError(f"audit_every: {self.audit_every} with reproducible, which computes each image by itself; "
+                                "expected one of them")
         if self.patience and not self.validate_every:
             raise ArgumentError(f"patience: {self.patience} without validations, expected validate_every, too")
 

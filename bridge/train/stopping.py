@@ -25,8 +25,10 @@ class Request:
 
 
 @contextmanager
-def signals_noted() -> Iterator[Request]:
-    """Note the first of `SIGNALS` meanwhile; a second one is as it was before, and does not wait.
+def signals_noted(*, once: bool = True) -> Iterator[Request]:
+    """Note the first of `SIGNALS` meanwhile; with `once` a second one is as it was before, and does not wait.
+
+    Without `once` all are noted: a terminal tells every rank of Ctrl-C, and the launcher tells it again.
 
     Does nothing in other threads than the main one, where Python lets nobody say what a signal does.
     """
@@ -38,7 +40,8 @@ def signals_noted() -> Iterator[Request]:
 
     def note(number: int, frame: FrameType | None) -> None:
         request.number = number
-        restore()
+        if once:
+            restore()
 
     def restore() -> None:
         for number, handler in before.items():

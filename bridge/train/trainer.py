@@ -21,8 +21,10 @@ from bridge.train.audit import FOLDER as AUDITS
 from bridge.train.audit import Audit, AuditRecord
 from bridge.train.checkpoints import Checkpoints, Progress
 from bridge.train.quality import Quality, quality
+from bridge.train.ranks.communicator import Alone, Communicator, together
 from bridge.train.settings import TrainSettings
 from bridge.train.stopping import signals_noted
+from bridge.train.team import Team
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,9 @@ class Trainer:
         What validations are on: the whole batches of one epoch.
     report : called after each step with its `StepRecord`
     progress : of a checkpoint, to go on from it, see `resume`
+    ranks : who shares each batch; None: this process alone
+        All of them make a trainer of the same network, batches and settings, and call it alike; checkpoints and report
+        are for rank 0.
 
     Attributes
     ----------
@@ -84,6 +89,8 @@ class Trainer:
     ------
     ArgumentError
         If settings and what is given do not fit to each other.
+    RankError
+        If the ranks have begun differently.
 
     Examples
     --------
@@ -106,15 +113,15 @@ class Trainer:
 
     def __init__(self, network: Network, batches: Batches, settings: TrainSettings,
                  checkpoints: Checkpoints | None = None, validation: Batches | None = None,
-                 report: Callable[[StepRecord], None] | None = None, *, progress: Progress | None = None) -> None:
-        if settings.validate_every and validation is None:
-            raise ArgumentError(f"validate_every: {settings.validate_every} without data for it, expected validation")
-        if settings.audit_every and checkpoints is None:
-            raise ArgumentError(f"audit_every: {settings.audit_every} without a folder for it, expected checkpoints")
+                 report: Callable[[StepRecord], None] | None = None, *, progress: Progress | None = None,
+                 ranks: Communicator | None = None) -> None:
+        ranks = ranks or Alone()
+        together(ranks, lambda: _check(settings, validation, checkpoints, ranks))
         self.network, self.batches, self.settings = network, batches, settings
         self.checkpoints, self.validation, self.report = checkpoints, validation, report
         self.quality: Quality | None = None
         self.progress = progress or Progress(settings, batches.seed)
+        self._team = Team(ranks, network, batches, settings, self.progress.seed)
         if settings.average is not None and not self.progress.average:
             self.progress.average = {name: np.array(to_host(one)) for name, one in network.parameters.items()}
 
@@ -127,7 +134,8 @@ class Trainer:
     def run(self) -> None:
         """Train until all steps are done.
 
-        SIGINT, SIGTERM and SIGHUP end it after the step that is at work, with a checkpoint; they are raised then.
+        SIGINT, SIGTERM and SIGHUP, on any rank, end it after the step that is at work, with a checkpoint; they are
+        raised then.
 
         Raises
         ------
@@ -137,11 +145,13 @@ class Trainer:
             If a step that was judged is wrong; what shows it stays in the folder ``audits`` beside the checkpoints.
         FileError
             If a batch cannot be read, or a checkpoint not be written.
+        RankError
+            If another rank is gone, or has other weights.
         """
-        s, first = self.settings, self.network.steps
-        stream = self.batches.stream(first * s.accumulate, s.steps * s.accumulate)
-        with closing(stream), signals_noted() as request:
-            while not self.finished and request.number is None:
+        s, first, team = self.settings, self.network.steps, self._team
+        stream = team.stream(first * s.accumulate, s.steps * s.accumulate)
+        with closing(stream), signals_noted(once=team.ranks.size == 1) as request:
+            while not self.finished and not team.ended_by(request):
                 record = self._step(stream)
                 if self.report is not None:
                     self.report(record)
@@ -149,35 +159,38 @@ class Trainer:
                     self.checkpoint()
             if self.network.steps > first and self.network.steps % s.checkpoint_every:
                 self.checkpoint()
-            if request.number is not None:
+            # For rank 0, which may be writing still
+            team.ranks.wait()
+            if team.ended_by(request):
                 raise request.error()
 
     def checkpoint(self) -> None:
-        """Write a checkpoint, if they go anywhere."""
+        """Write a checkpoint, if they go anywhere; all ranks must have the same numbers then."""
+        self._team.check()
         if self.checkpoints is not None:
             self.checkpoints.write(self.network, self.progress)
 
     def validate(self) -> float:
         """Return the mean loss of the whole batches of an epoch of the validation data, in evaluation mode."""
         assert self.validation is not None
-        network, total = self.network, 0.0
-        batches = max(1, self.validation.samples // self.validation.batch)
+        network, losses = self.network, np.zeros(max(1, self.validation.samples // self.validation.batch))
         network.eval()
         try:
-            for k in range(batches):
-                total += self._loss_of(self.validation.at(k))
-            self.quality = quality(network, self.validation.at(0), symmetric=self.validation.data.symmetric)
+            for k in self._team.mine(losses.size):
+                losses[k] = self._loss_of(self.validation.at(k))
+            if self._team.ranks.rank == 0:
+                self.quality = quality(network, self.validation.at(0), symmetric=self.validation.data.symmetric)
         finally:
             network.train()
-        return total / batches
+        return self._team.mean_in_order(losses)
 
     def _step(self, stream: Generator[Batch, None, None]) -> StepRecord:
         network, s = self.network, self.settings
         step = network.steps
         optimizer = s.optimizer_at(step)
-        network.masks.generator = np.random.default_rng((self.progress.seed, step))
+        network.masks.generator = self._team.generator(step)
         audit, applied = self._audit(step, optimizer), None
-        if s.clip is None and s.accumulate == 1:
+        if s.clip is None and s.accumulate == 1 and self._team.alone:
             batch = next(stream)
             network.feed(batch.input, batch.target)
             loss, found = network.step(optimizer=optimizer), None
@@ -187,41 +200,58 @@ class Trainer:
         else:
             loss, found, applied = self._gradients(stream, step, audit)
             network.update(optimizer)
-        judged = None if audit is None else audit.judge(network, applied)
+        judged = self._judged(audit, applied)
         self._average()
         validated = self._validated()
         resolution = None if validated is None or self.quality is None else self.quality.after.resolution()
         return StepRecord(step, loss, optimizer.lr, found, validated, resolution, judged)
 
     def _audit(self, step: int, optimizer: Optimizer) -> Audit | None:
-        """The record of a step that is to be judged."""
+        """The record of a step that is to be judged: on the rank with the checkpoints, of its part of the batch."""
         every = self.settings.audit_every
         if self.checkpoints is None or not every or step % every:
             return None
         return Audit(self.checkpoints.folder / AUDITS, self.network, optimizer)
+
+    def _judged(self, audit: Audit | None, applied: dict[str, np.ndarray] | None) -> AuditRecord | None:
+        """A bug ends all ranks."""
+        every, step = self.settings.audit_every, self.network.steps - 1
+        if not every or step % every:
+            return None
+        return together(self._team.ranks, lambda: None if audit is None else audit.judge(self.network, applied))
 
     def _gradients(self, stream: Generator[Batch, None, None], step: int, audit: Audit | None
                    ) -> tuple[float, float | None, dict[str, np.ndarray]]:
         """Mean gradients of several batches, clipped, as the network's; their loss and norm, and they themselves."""
         network, s = self.network, self.settings
         loss, total = 0.0, dict[str, Any]()
-        for k in range(s.accumulate):
+        for number in range(s.accumulate):
             batch = next(stream)
-            own = self._loss_of(batch)
-            loss += own / s.accumulate
-            network.backward()
-            if k == 0 and audit is not None:
-                audit.saw(network, batch, own)
-            gradients.add(total, gradients.read(network))
+            part, own = self._of_batch(batch, step, number)
+            loss += part / s.accumulate
+            if number == 0 and audit is not None:
+                audit.saw(network, batch, part)
+            gradients.add(total, own)
         if s.accumulate > 1:
             gradients.scale(total, 1 / s.accumulate)
+        if not (s.reproducible or self._team.alone):
+            loss, total = self._team.added(loss, total)
         found = gradients.norm(total)
         if not (math.isfinite(loss) and math.isfinite(found)):
+            self._team.ranks.settle()
             raise DivergenceError(f"step {step}: loss {loss:g}, norm of the gradients {found:g}, expected finite ones")
         if s.clip is not None and (factor := gradients.clip_factor(found, s.clip)) < 1:
             gradients.scale(total, factor)
         gradients.write(network, total)
         return loss, found if s.clip is not None else None, total
+
+    def _of_batch(self, batch: Batch, step: int, number: int) -> tuple[float, dict[str, np.ndarray]]:
+        """Loss and gradients of this rank's part of a batch; with `reproducible` of the whole batch."""
+        if self.settings.reproducible:
+            return self._team.by_images(batch, step, number)
+        loss = self._loss_of(batch)
+        self.network.backward()
+        return loss, gradients.read(self.network)
 
     def _loss_of(self, batch: Batch) -> float:
         self.network.forward(to_device(batch.input, self.network.device))
@@ -247,3 +277,11 @@ class Trainer:
         else:
             self.progress.without_better += 1
         return loss
+
+
+def _check(settings: TrainSettings, validation: Batches | None, checkpoints: Checkpoints | None, ranks: Communicator
+           ) -> None:
+    if settings.audit_every and checkpoints is None and ranks.rank == 0:
+        raise ArgumentError(f"audit_every: {settings.audit_every} without a folder for it, expected checkpoints")
+    if settings.validate_every and validation is None:
+        raise ArgumentError(f"validate_every: {settings.validate_every} without data for it, expected validation")
