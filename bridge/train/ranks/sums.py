@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bridge.train.ranks.communicator import Communicator
 
 Tensors = Mapping[str, np.ndarray]
+#: Elements that are added up while they are in a core's cache
+BLOCK = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -65,27 +68,41 @@ def add_up(ranks: Communicator, mine: Sequence[Tensors], parts: Parts, said: np.
     dtype = next(iter(mine[0].values())).dtype
     elements = sum(one.size for one in mine[0].values())
     segment = -(-elements // ranks.size)
-    sent = np.zeros((ranks.size, max(parts.counts), segment), dtype)
-    for k, tensors in enumerate(mine):
-        flat = np.zeros(ranks.size * segment, dtype)
-        np.concatenate([one.reshape(-1) for one in tensors.values()], out=flat[:elements])
-        sent[:, k] = flat.reshape(ranks.size, segment)
-    received = ranks.exchange(sent.reshape(ranks.size, -1).view(np.uint8)).reshape(-1).view(dtype).reshape(sent.shape)
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = _total(received, parts).astype(dtype)
-    gathered = ranks.gather(np.concatenate([total.view(np.uint8), said.view(np.uint8)]))
-    split = total.nbytes
+    received = ranks.exchange(_packed(mine, (ranks.size, max(parts.counts), segment), dtype).view(np.uint8))
+    message = np.empty(segment * dtype.itemsize + said.nbytes, np.uint8)
+    split = segment * dtype.itemsize
+    _total(received.reshape(-1).view(dtype).reshape(ranks.size, -1, segment), parts, message[:split].view(dtype))
+    message[split:] = said.view(np.uint8)
+    gathered = ranks.gather(message)
     whole = np.ascontiguousarray(gathered[:, :split]).reshape(-1).view(dtype)[:elements]
     return _named(whole, mine[0]), np.ascontiguousarray(gathered[:, split:]).view(np.float64)
 
 
-def _total(received: np.ndarray, parts: Parts) -> np.ndarray:
-    """The weighted mean of the segments (rank, set, element), one after the other, in float64."""
-    total = np.zeros(received.shape[2])
-    for rank, (count, weight) in enumerate(zip(parts.counts, parts.weights, strict=True)):
-        for k in range(count):
-            total += weight * received[rank, k].astype(np.float64)
-    return total / parts.divisor
+def _packed(mine: Sequence[Tensors], shape: tuple[int, int, int], dtype: np.dtype[Any]) -> np.ndarray:
+    """The segments for each rank, one row each, of all sets."""
+    ranks, _, segment = shape
+    packed, elements = np.zeros(shape, dtype), sum(one.size for one in mine[0].values())
+    # A single set lies there as it is
+    single = shape[1] == 1
+    flat = packed.reshape(-1) if single else np.zeros(ranks * segment, dtype)
+    for k, tensors in enumerate(mine):
+        np.concatenate([one.reshape(-1) for one in tensors.values()], out=flat[:elements])
+        if not single:
+            packed[:, k] = flat.reshape(ranks, segment)
+    return packed.reshape(ranks, -1)
+
+
+def _total(received: np.ndarray, parts: Parts, out: np.ndarray) -> None:
+    """The weighted sum of the segments (rank, set, element), one after the other in float64, divided and rounded."""
+    for begin in range(0, out.size, BLOCK):
+        block = slice(begin, min(begin + BLOCK, out.size))
+        total = np.zeros(block.stop - begin)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for rank, (count, weight) in enumerate(zip(parts.counts, parts.weights, strict=True)):
+                for k in range(count):
+                    total += np.multiply(received[rank, k, block], weight, dtype=np.float64)
+            total /= parts.divisor
+            out[block] = total
 
 
 def _named(flat: np.ndarray, like: Tensors) -> dict[str, np.ndarray]:

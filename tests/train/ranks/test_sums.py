@@ -15,7 +15,7 @@ from bridge.common.errors import ArgumentError, BridgeError
 from bridge.train.ranks.communicator import Alone, Communicator, RankError, together
 from bridge.train.ranks.launcher import found, join
 from bridge.train.ranks.sameness import check_same
-from bridge.train.ranks.sums import Parts, add_up, gather_numbers
+from bridge.train.ranks.sums import BLOCK, Parts, add_up, gather_numbers
 from tests.helpers.ranks import in_threads
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -60,6 +60,21 @@ def test_images_are_added_in_their_order_whoever_brings_them() -> None:
     assert not np.array_equal(results[0]["w"], expected / 6), "the order does not show here"
     for one in results:
         assert np.array_equal(one["w"], results[0]["w"]) and np.array_equal(one["b"], results[0]["b"])
+
+
+def test_large_tensors_are_added_in_blocks() -> None:
+    """Several blocks and a part of one in each segment, of two sets and of one."""
+    size = 5 * BLOCK + 7
+    for counts in ((1, 1), (2, 1)):
+        mine = [[np.random.default_rng((r, k)).standard_normal(size) for k in range(n)] for r, n in enumerate(counts)]
+        parts = Parts(counts, (3.0, 0.5), 2.0)
+        got = in_threads(2, lambda ranks, mine=mine, parts=parts: add_up(
+            ranks, [{"w": one} for one in mine[ranks.rank]], parts, np.zeros(0))[0]["w"])
+        expected = np.zeros(size)
+        for weight, some in zip(parts.weights, mine, strict=True):
+            for one in some:
+                expected += weight * one
+        assert all(np.array_equal(one, expected / 2) for one in got)
 
 
 def test_what_is_not_finite_or_overflows_arrives_everywhere() -> None:

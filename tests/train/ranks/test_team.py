@@ -87,6 +87,19 @@ def test_ranks_train_as_one(images: Path, size: int, mean: bool) -> None:
             assert other.validation_loss == pytest.approx(mine.validation_loss, rel=1e-5)
 
 
+def test_a_validation_is_the_mean_of_whole_batches(images: Path) -> None:
+    """The same bits on 1, 2 and 3 ranks, of five batches."""
+    net, held = network().eval(), batches(images, 2)
+    losses = []
+    for k in range(5):
+        net.forward(held.at(k).input)
+        losses.append(net.loss(held.at(k).target))
+    settings = replace(SETTINGS, validate_every=1)
+    for size in (1, 2, 3):
+        assert in_threads(size, lambda ranks: Trainer(
+            network(), batches(images), settings, None, held, ranks=ranks).validate()) == [sum(losses) / 5] * size
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_reproducible_to_the_bit(images: Path, accumulate: int) -> None:
     """Masks and losses, too."""
@@ -109,6 +122,21 @@ def test_masks_differ_from_rank_to_rank_and_step_to_step(images: Path) -> None:
 
     assert in_threads(2, train) == [None, None] and len(masks) == 8
     assert len({one.tobytes() for one in masks.values()}) == 8
+
+
+def test_masks_of_images_differ(images: Path) -> None:
+    """With `reproducible`, also of the batches that make one update."""
+    net, masks = network(Dropout("drop", 0.5)), list[bytes]()
+    trainer = Trainer(net, batches(images, 2), replace(SETTINGS, reproducible=True))
+    draw = net.masks.draw
+
+    def noted(shape: tuple[int, ...]) -> None:
+        draw(shape)
+        masks.append(net.masks["drop"].tobytes())
+
+    net.masks.draw = noted  # type: ignore[method-assign]
+    trainer.run()
+    assert len(masks) == len(set(masks)) == 4 * 2 * 2
 
 
 def test_running_statistics_are_the_mean_over_ranks(images: Path) -> None:
