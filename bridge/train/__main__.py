@@ -27,10 +27,9 @@ from bridge.train.checkpoints import Progress as State
 from bridge.train.configuration import Configuration
 from bridge.train.log import Log, read
 from bridge.train.page import write_page
-from bridge.train.tensorboard import TensorBoard
-from bridge.train.log import Log
 from bridge.train.ranks.communicator import Communicator, together
 from bridge.train.ranks.launcher import KINDS, join
+from bridge.train.tensorboard import TensorBoard
 from bridge.train.trainer import StepRecord, Trainer
 
 ABOUT = """Train a network on image files of any size, and be able to stop at any moment.

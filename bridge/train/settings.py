@@ -82,8 +82,8 @@ class TrainSettings:
         if not isinstance(self.reproducible, bool):
             raise ArgumentError(f"reproducible: {self.reproducible!r}, expected true or false")
         if self.audit_every and self.reproducible:
-            raise ArgumentError(f"audit_every: {self.audit_every} with reproducible, which computes each image by itself; "
-                                "expected one of them")
+            raise ArgumentError(f"audit_every: {self.audit_every} with reproducible, which computes each image by "
+                                "itself, expected one of them")
         if self.patience and not self.validate_every:
             raise ArgumentError(f"patience: {self.patience} without validations, expected validate_every, too")
 

@@ -117,7 +117,7 @@ GIVEN: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "README.md": readme, "docs/cuda.md": cuda, "docs/exchange-file.md": exchange_file, "docs/json.md": json_files,
     "docs/train.md": train, "docs/apply.md": apply, "docs/tutorial.md": tutorial}
 #: Programs without which a document cannot be read
-NEEDED = {"docs/exchange-file.md": "h5fc", "docs/json.md": "jq"}
+NEEDED = {"docs/exchange-file.md": "h5fc", "docs/json.md": "jq", "docs/train.md": "mpirun"}
 
 
 @pytest.mark.parametrize("name", few(DOCUMENTS, ("README.md", "docs/exchange-file.md").__contains__))

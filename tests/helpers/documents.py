@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.engine.library.programs import program_path
+from tests.helpers import ranks
 from tests.helpers.cnn_library import compiled
 
 #: Lines of the shell that do not run here, by how they begin, and why
@@ -83,7 +84,7 @@ class Reader:
         for name in ("cnn_step", "your_program"):
             (programs / name).symlink_to(program_path("cnn_step"))
         path = f"{programs}{os.pathsep}{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
-        self.environment = os.environ | {"PATH": path}
+        self.environment = os.environ | ranks.OPEN_MPI | {"PATH": path}
 
     def read(self, block: Block) -> None:
         """Run one block; an exception where it does not do what it says."""
