@@ -39,7 +39,7 @@ runs, and each is a function of a seed and the number of the step. So a training
 on with --resume from its last checkpoint to the same bits as if it had never stopped.
 
 Under mpirun (with mpi4py) or torchrun several processes, ranks, share each batch and make the same update; rank 0
-alone writes. A rank that dies ends all, and with --resume the training goes on on any number of them.
+alone writes. A rank that dies ends all, and with --resume the training continues on any number of them.
 
 The folder OUTPUT holds the last checkpoints, the best by validation, log.jsonl with a line for each step, and
 report.html: loss curve, audits, and with a validation the Fourier ring correlation and what the network makes of an
