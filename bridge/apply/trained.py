@@ -71,9 +71,6 @@ def _recorded(path: str, text: str) -> Normalization:
         raise ArgumentError(f"{path}: does not say how the inputs of its training were normalised, expected "
                             f"--normalization, {EXPECTED}")
     found = data.get("normalization")
-    if found == "set":
-        raise ArgumentError(f"{path}: was trained with the normalization 'set', whose numbers are not in it, expected "
-                            "--normalization MEAN,STD (bridge.data.Batches.scale of that training)")
     if found is None:
         return None
     return of_text(found if isinstance(found, str) else ",".join(map(repr, found)))

@@ -19,6 +19,7 @@ from bridge.common.cli import BAD_INPUT, INTERRUPTED, Output, complain, new_pars
 from bridge.common.errors import ArgumentError, BridgeError, DivergenceError
 from bridge.common.signals import Ended
 from bridge.common.threads import keep_freed_memory
+from bridge.data import Batches
 from bridge.engine.library import extension
 from bridge.engine.network.network import Network
 from bridge.train.audit import AuditError, AuditRecord
@@ -180,14 +181,22 @@ class _Prepared:
         extension.check_device(self.configuration.device)
         keep_freed_memory()
         self.batches, self.validation = self.configuration.batches()
-        self.network, self.state = _begin(self.configuration, resume=a.resume)
+        self.network, self.state = _begin(self.configuration, _data(self.configuration, self.batches), resume=a.resume)
         self.state.settings, self.state.seed = settings, self.batches.seed
         self.checkpoints = Checkpoints(output, settings.keep) if ranks.rank == 0 else None
 
 
-def _begin(configuration: Configuration, *, resume: bool) -> tuple[Network, State]:
+def _data(configuration: Configuration, batches: Batches) -> str:
+    """The data as JSON; what was measured of the whole set as its two numbers, by which outputs are mapped back."""
+    given = dict(configuration.data)
+    if batches.scale is not None and given.get("normalization") == "set":
+        given["normalization"] = [float(one) for one in batches.scale]
+    return json.dumps(given, sort_keys=True)
+
+
+def _begin(configuration: Configuration, data: str, *, resume: bool) -> tuple[Network, State]:
     """The network at the beginning, or of the last checkpoint, with what its training knew."""
-    folder, data = configuration.output, json.dumps(dict(configuration.data), sort_keys=True)
+    folder = configuration.output
     last = last_in(folder)
     if last is None:
         if resume:

@@ -18,10 +18,10 @@ from bridge.engine.network.network import Network
 from bridge.exchange.optimizers import Optimizer
 from bridge.train import gradients
 from bridge.train.audit import FOLDER as AUDITS
-from bridge.train.audit import Audit, AuditRecord
+from bridge.train.audit import Audit, AuditError, AuditRecord
 from bridge.train.checkpoints import Checkpoints, Progress
 from bridge.train.quality import Quality, quality
-from bridge.train.ranks.communicator import Alone, Communicator, together
+from bridge.train.ranks.communicator import Alone, Communicator, RankError, together
 from bridge.train.settings import TrainSettings
 from bridge.train.stopping import signals_noted
 from bridge.train.team import Team
@@ -178,8 +178,7 @@ class Trainer:
         try:
             for k in self._team.mine(losses.size):
                 losses[k] = self._loss_of(self.validation.at(k))
-            if self._team.ranks.rank == 0:
-                self.quality = quality(network, self.validation.at(0), symmetric=self.validation.data.symmetric)
+            self.quality = quality(network, self.validation.at(0), symmetric=self.validation.data.symmetric)
         finally:
             network.train()
         return self._team.mean_in_order(losses)
@@ -218,7 +217,10 @@ class Trainer:
         every, step = self.settings.audit_every, self.network.steps - 1
         if not every or step % every:
             return None
-        return together(self._team.ranks, lambda: None if audit is None else audit.judge(self.network, applied))
+        try:
+            return together(self._team.ranks, lambda: None if audit is None else audit.judge(self.network, applied))
+        except RankError as error:
+            raise AuditError(str(error)) from None
 
     def _gradients(self, stream: Generator[Batch, None, None], step: int, audit: Audit | None
                    ) -> tuple[float, float | None, dict[str, np.ndarray]]:

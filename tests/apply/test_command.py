@@ -100,7 +100,7 @@ def test_normalisation_is_that_of_training(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("said", "option", "numbers"), [
-    ([100.0, 7.0], None, (100, 7)), (None, None, (0, 1)), ("image", "none", (0, 1)), ("set", "90,8.5", (90, 8.5))])
+    ([100.0, 7.0], None, (100, 7)), (None, None, (0, 1)), ("image", "none", (0, 1)), ("image", "90,8.5", (90, 8.5))])
 def test_normalisations(folder: Path, said: object, option: str | None, numbers: tuple[float, float]) -> None:
     """Of the checkpoint, unless another one is given."""
     checkpoint(folder / "one.h5", normalization=said)
@@ -110,12 +110,10 @@ def test_normalisations(folder: Path, said: object, option: str | None, numbers:
 
 
 def test_an_unknown_normalisation_is_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of an exchange file, of a training in Python, and of a whole set, whose two numbers nobody has kept."""
+    """Of an exchange file, and of a training in Python."""
     np.save("in.npy", images()[0])
-    checkpoint(folder / "set.h5", normalization="set")
     save(folder / "python.h5", made_network(), Progress(TrainSettings(steps=1)))
-    for name, words in (("net.h5", "is no checkpoint"), ("set.h5", "'set', whose numbers"),
-                        ("python.h5", "does not say how the inputs")):
+    for name, words in (("net.h5", "is no checkpoint"), ("python.h5", "does not say how the inputs")):
         assert main([name, "in.npy", "--output", "out"]) == 2
         error = capsys.readouterr().err
         assert f"bridge.apply: {name}: " in error and words in error and "expected --normalization" in error

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """``python -m tests.helpers.rank_faults FAULT CONFIG ...``: ``python -m bridge.train CONFIG ...``, in which something
-happens to rank 1 at step `STEP`.
+happens to rank 1 at step `STEP`, or momenta are no longer updated on any rank.
 """
 
 from __future__ import annotations
@@ -11,17 +11,25 @@ import sys
 from collections.abc import Generator
 from typing import Any
 
+import numpy as np
+
 from bridge.common.errors import FileError
 from bridge.data import Batch
+from bridge.engine.network.network import Network
 from bridge.train import __main__ as program
 from bridge.train.team import Team
 
 STEP = 3
 FAULTS = ("unreadable", "diverges", "drifts", "signal", "bug")
+#: Another one, of all ranks, and the steps before it
+STALE, RIGHT_STEPS = "stale_momentum", 8
 
 
 def plant(fault: str) -> None:
     """Let rank 1 meet it."""
+    if fault == STALE:
+        _forget_updates()
+        return
     usual = Team.stream
 
     def stream(self: Team, first: int, stop: int) -> Generator[Batch, None, None]:
@@ -44,6 +52,19 @@ def _meet(fault: str, team: Team, batch: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
     elif fault == "bug":
         raise AssertionError("nobody has thought of this")
+
+
+def _forget_updates() -> None:
+    usual = Network.update
+
+    def update(self: Network, *arguments: Any, **options: Any) -> None:
+        kept = {name: np.array(one) for name, one in self.momenta.items()}
+        usual(self, *arguments, **options)
+        if self.steps > RIGHT_STEPS:
+            for name, one in kept.items():
+                self.momenta[name][...] = one
+
+    Network.update = update  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

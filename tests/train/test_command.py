@@ -12,6 +12,7 @@ import pytest
 
 from bridge import Network
 from bridge.train.__main__ import main
+from bridge.train.checkpoints import Checkpoints, load
 from bridge.train.configuration import Configuration
 
 #: Where TensorBoard is installed
@@ -180,3 +181,15 @@ def test_a_bug_ends_it(config: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"the last checkpoint is {run}/step-000000004.h5" in said
     assert {one.name for one in evidence.iterdir()} == {"fixture.h5", "result.h5"}
     assert [line["step"] for line in lines(run)] == list(range(5)) and (run / "report.html").exists()
+
+
+def test_the_scale_of_a_whole_set_is_kept(config: Path, tmp_path: Path) -> None:
+    """As two numbers, by which outputs are mapped back; a training that goes on finds the same."""
+    changes = ["--set", "data.normalization=set", "--set", "training.validate_every=0"]
+    assert main([str(config), *changes, "--steps", "2"]) == 0
+    batches, _ = Configuration.of_file(config, {"data.normalization": "set"}).batches()
+    last = Checkpoints(tmp_path / "run").last()
+    assert last is not None and batches.scale is not None
+    data = json.loads(load(last)[1].data)
+    assert data["normalization"] == list(batches.scale) and batches.scale[1] > 0.5
+    assert main([str(config), *changes, "--steps", "3", "--resume"]) == 0

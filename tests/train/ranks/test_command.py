@@ -251,3 +251,23 @@ def wait(ready: Any, child: subprocess.Popen[str] | None = None) -> None:
     while not ready():
         assert time.monotonic() - begin < 90 and (child is None or child.poll() is None)
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("network", "changes"), [("net", ()), ("plain", ("training.clip=0.01",))])
+def test_audits_of_ranks_are_of_their_own_part_and_of_the_common_update(config: Path, network: str,
+                                                                         changes: tuple[str, ...]) -> None:
+    model = f"model={config.with_name(f'{network}.h5')}"
+    folder = train(config, "mpi", 2, "audited", model, "training.audit_every=7", *changes)
+    audits = [line["audit"] for line in log(folder)]
+    assert [step for step, one in enumerate(audits) if one] == [0, 7, 14]
+    assert all(one["verdict"] == "rounding" for one in audits if one)
+
+
+def test_a_bug_that_an_audit_finds_ends_all_ranks(config: Path) -> None:
+    """A fault of all ranks alike, which no hash of their weights shows."""
+    folder = config.with_name("wrong")
+    done = launch("mpi", 2, "tests.helpers.rank_faults", "stale_momentum", config, "--output", folder, "--audit", "5",
+                  *options(f"model={config.with_name('plain.h5')}", "optimizer.type=sgd", "optimizer.momentum=0.9"))
+    assert done.returncode == 1, done.stderr
+    assert "step 10 of the training: BUG" in done.stderr and "not updated" in done.stderr
+    assert (folder / "audits" / "step-000000010" / "result.h5").exists() and len(log(folder)) == 10
