@@ -143,6 +143,11 @@ def test_a_chain_that_is_computed_depth_first(tmp_path: Path) -> None:
         trained(module, data, replace(SETTINGS, steps=4), tmp_path / "wrong", scaled("gradients.4.weight", 1.1))
 
 
+def test_audits_are_of_batches_that_are_computed_at_once() -> None:
+    with pytest.raises(ArgumentError, match="audit_every: 3 with reproducible, which computes each image by itself"):
+        replace(SETTINGS, reproducible=True)
+
+
 def test_audits_need_a_folder(batches: Batches) -> None:
     net = Network.from_torch(chain(), keep_activations=False)
     with pytest.raises(ArgumentError, match="audit_every: 3 without a folder for it, expected checkpoints"):

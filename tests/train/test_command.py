@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bridge import Network
+from bridge.train import tensorboard
 from bridge.train.__main__ import main
 from bridge.train.checkpoints import Checkpoints, load
 from bridge.train.configuration import Configuration
+from bridge.train.trainer import StepRecord
 
 #: Where TensorBoard is installed
 BOARD = {"tensorboard"} if find_spec("tensorboard") else set[str]()
@@ -151,9 +155,12 @@ def test_a_part_of_the_data_is_held_out(config: Path, capsys: pytest.CaptureFixt
         assert said in capsys.readouterr().err
 
 
-def test_audits_and_flags(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "a = \"1\""
-    assert main([str(config), "--audit", "2", "--steps", "5", "--output", str(folder), "--device", "cpu"]) == 0
+def test_audits_and_flags(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flag's text is one, whatever it would be in TOML."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "10"
+    assert main([str(config), "--audit", "2", "--steps", "5", "--output", "10", "--device", "cpu"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("5 steps done; ")
     assert "\n3 steps audited: 3 rounding; largest T = 0." in said.out
@@ -193,3 +200,29 @@ def test_the_scale_of_a_whole_set_is_kept(config: Path, tmp_path: Path) -> None:
     data = json.loads(load(last)[1].data)
     assert data["normalization"] == list(batches.scale) and batches.scale[1] > 0.5
     assert main([str(config), *changes, "--steps", "3", "--resume"]) == 0
+
+
+def test_tensorboard_is_told_of_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is installed: of what is known, and of a step of before no more."""
+    seen = list[object]()
+
+    class Writer:
+        def __init__(self, folder: str, purge_step: int | None) -> None:
+            seen.append((folder, purge_step))
+
+        def add_scalar(self, *values: object) -> None:
+            seen.append(values)
+
+        def close(self) -> None:
+            seen.append("closed")
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
+    monkeypatch.setattr(tensorboard, "find_spec", lambda name: name)
+    with tensorboard.TensorBoard(tmp_path, 7) as board:
+        board.write(StepRecord(7, 0.5, 0.25, resolution=0.125))
+    assert seen == [(str(tmp_path / "tensorboard"), 7), ("loss", 0.5, 7), ("lr", 0.25, 7), ("resolution", 0.125, 7),
+                    "closed"]
+    monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
+    with tensorboard.TensorBoard(tmp_path) as board:
+        board.write(StepRecord(0, 0.5, 0.25))
+    assert len(seen) == 5

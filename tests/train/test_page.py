@@ -90,6 +90,10 @@ def test_curves_and_tables() -> None:
     # A point for every third step, and two validations
     curve, dashed = re.findall(r'class="(?:curve|limit)" d="(M[^"]*)"', text)[:2]
     assert curve.count("L") == 399 and dashed.count("L") == 1
+    # Between the halves as they are the correlation begins at 0.1, and between what is made of them at 0.8
+    before, after = ([float(place.split()[1]) for place in one[1:].split("L")]
+                     for one in re.findall(r'class="(?:curve|limit)" d="(M[^"]*)"', text)[2:])
+    assert before[1] > after[1] and before[2] == after[2]
     assert "Below 0.143 from 0.282 cycles per pixel on, dashed from 0.195." in text
 
 

@@ -46,6 +46,7 @@ def test_halves_are_compared_or_the_output_with_the_target(batch: Batch) -> None
     assert halves is not None and clean is not None and clean.psnr is not None
     assert np.allclose(halves.after.correlation[:8], halves.before.correlation[:8], atol=0.05)
     assert np.array_equal(clean.before.correlation, halves.before.correlation)
+    assert not np.allclose(clean.after.correlation[8:], halves.after.correlation[8:], atol=0.05)
     assert clean.psnr[1] > clean.psnr[0] + 1
     same = quality(network(1, 1.0), replace(batch, target=batch.input), symmetric=False)
     assert same is not None and same.psnr == (math.inf, math.inf)

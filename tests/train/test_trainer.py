@@ -161,6 +161,8 @@ def test_validation_keeps_the_best_and_ends_without_better(images: Path, tmp_pat
     checkpoints = Checkpoints(tmp_path)
     trainer = Trainer(net, batches(images), settings, checkpoints, batches(images, 9), records.append)
     trainer.validate()
+    assert trainer.quality is not None and trainer.validation is not None
+    assert np.array_equal(trainer.quality.noisy, trainer.validation.at(0).input[0, 0])
     assert same(state(net), before) and net.training
     losses = iter([3.0, 1.0, 2.0, 1.0, 4.0])
     trainer.validate = lambda: next(losses)  # type: ignore[method-assign]

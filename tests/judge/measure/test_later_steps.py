@@ -85,6 +85,16 @@ def test_what_is_not_remembered_is_named(optimizer: Optimizer, change: Callable[
     assert said in first_finding(judge(fixture, result_of(fixture, change)))
 
 
+def test_a_step_by_the_buffer_of_before_is_named(tmp_path: Path) -> None:
+    """Used, and updated then."""
+    fixture = fixture_of(OPTIMIZERS[0], tmp_path)
+    result = result_of(fixture)
+    with h5py.File(result, "r+") as file, h5py.File(fixture) as before:
+        w, v = (before[f"steps/0/{name}"][()] for name in ("weights/b/weight", "optimizer/b/weight/momentum"))
+        file["steps/1/weights/b/weight"][...] = w - np.float32(0.05) * v
+    assert "the buffer is that of the step before: used, then updated" in first_finding(judge(fixture, result))
+
+
 @pytest.mark.parametrize("optimizer", [OPTIMIZERS[0], OPTIMIZERS[3]])
 def test_what_is_remembered_after_the_step_is_judged(optimizer: Optimizer, tmp_path: Path) -> None:
     fixture = fixture_of(optimizer, tmp_path)
