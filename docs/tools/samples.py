@@ -27,6 +27,7 @@ from benchmarks.validator.exhibits import spoil
 from bridge import compare
 from bridge.engine.library import extension
 from bridge.train import __main__ as train
+from docs.tools import drawing
 from reference.export import export
 from reference.settings import ExportSettings
 from reference.synthetic import synthetic_micrograph
@@ -93,34 +94,14 @@ def verdicts(folder: Path) -> None:
         (folder / "wrong.txt").write_text("\n".join(said.splitlines()[:LINES]) + "\n", encoding="utf-8")
         with h5py.File(fixture) as reference, h5py.File(result) as candidate:
             name = f"steps/0/grads/{LAYER}/weight"
-            draw(reference[name][()], candidate[name][()], folder)
+            draw(reference[name][()], candidate[name][()], folder / "wrong")
 
 
-def draw(right: np.ndarray, found: np.ndarray, folder: Path) -> None:
-    """Draw a filter gradient as it should be, as it is, and the difference; for a light page and a dark one.
-
-    Parameters
-    ----------
-    right, found : shape (k, c, r, s)
-        Drawn as k x c kernels of r x s pixels.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+def draw(right: np.ndarray, found: np.ndarray, stem: Path) -> None:
+    """Draw a filter gradient as it should be, as it is, and the difference; shape (k, c, r, s)."""
     limit = float(np.abs(right).max())
-    for theme, ink in (("light", "#333333"), ("dark", "#dddddd")):
-        figure, axes = pyplot.subplots(1, 3, figsize=(7.2, 2.6), layout="constrained")
-        shown = (("right", right), ("found", found), ("difference", found - right))
-        for one, (title, gradient) in zip(axes, shown, strict=True):
-            k, c, r, s = gradient.shape
-            image = gradient.transpose(0, 2, 1, 3).reshape(k * r, c * s)
-            one.imshow(image, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
-            one.set_title(title, color=ink, fontsize=11)
-            one.set_axis_off()
-        figure.savefig(folder / f"wrong-{theme}.png", dpi=160, transparent=True)
-        pyplot.close(figure)
+    shown = (("right", right), ("found", found), ("difference", found - right))
+    drawing.draw([drawing.Panel(title, drawing.kernels(one), -limit, limit) for title, one in shown], stem, 7.2)
 
 
 def training(folder: Path) -> None:
