@@ -47,8 +47,8 @@ class Panel:
 def kernels(filters: Array) -> Array:
     """Return k x c kernels of r x s pixels, one beside the other, of an array (k, c, r, s).
 
-    >>> kernels(np.arange(8).reshape(2, 1, 2, 2)).tolist()
-    [[0, 1], [2, 3], [4, 5], [6, 7]]
+    >>> kernels(np.arange(8).reshape(1, 2, 2, 2)).tolist()
+    [[0, 1, 4, 5], [2, 3, 6, 7]]
     """
     k, c, r, s = filters.shape
     return filters.transpose(0, 2, 1, 3).reshape(k * r, c * s)

@@ -32,8 +32,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     global pages
     pages = RepositoryPages(ROOT)
     _run(sys.executable, "-m", "docs.tools.samples", str(MADE / "samples"))
+    _run(sys.executable, "-m", "docs.tools.mistakes", str(MADE / "mistakes"))
     _run(sys.executable, "-m", "docs.tools.notebook", str(ROOT / "docs" / "story.ipynb"), str(MADE / "story.md"))
-    for folder, to in ((MADE / "samples", "samples/"), (MADE, "")):
+    for folder, to in ((MADE / "samples", "samples/"), (MADE / "mistakes", "mistakes/"), (MADE, "")):
         for path in sorted(folder.iterdir()):
             if path.is_file() and path.suffix in (".html", ".png", ".md"):
                 files.append(File.generated(config, f"{to}{path.name}", abs_src_path=str(path)))

@@ -179,6 +179,6 @@ def test_the_site_builds_without_a_warning(root: Path, tmp_path: Path) -> None:
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING -" not in done.stderr
-    for name in ("index.html", "story.html", "samples/wrong.html", "fortran-reference/module/cnn.html",
-                 "reference/network.html"):
+    for name in ("index.html", "story.html", "samples/wrong.html", "mistakes/saved.html",
+                 "fortran-reference/module/cnn.html", "reference/network.html"):
         assert (tmp_path / "site" / name).is_file(), name
