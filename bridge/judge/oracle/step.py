@@ -107,14 +107,18 @@ def _backward(
 ) -> Sums:
     sums = Sums()
     grad, error, local = _loss(output, target, scale, arithmetic, sums)
-    for layer, saved in zip(reversed(model.layers), reversed(kept), strict=True):
+    for layer in reversed(model.layers):
         own = visit(f"grads/{layer.name}/output", grad, error, *local)
+        # What nobody reads any more makes room before the next arrays come
+        saved, local = kept.pop(), ()
         if isinstance(layer, Conv2d):
             assert isinstance(saved, _Input)
-            dz = _Gradient(grad, parallel.absolute(grad))
+            dz, shape = _Gradient(grad, parallel.absolute(grad)), saved.value.shape
             own = None if own is None else parallel.doubled(own)
             sums.gradients |= _filter_gradients(layer, saved, dz, error, own, arithmetic)
-            grad, error, local = _conv_backward(layer, weights, dz, error, own, saved.value.shape, arithmetic)
+            del saved
+            grad, error, local = _conv_backward(layer, weights, dz, error, own, shape, arithmetic)
+            del dz, own
         else:
             assert isinstance(saved, _Mask)
             local = _relu_backward(saved, grad, error, own)
