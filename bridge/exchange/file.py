@@ -20,6 +20,7 @@ from bridge.exchange.hdf5_values import (
     HDF5_ERRORS,
     LONGEST_TEXT,
     clipped,
+    holds_bytes,
     one_line,
     plain,
     printable,
@@ -197,11 +198,35 @@ class ExchangeFile:
             raise FileError(f"{self.path}: {name} cannot be read ({one_line(error)})") from None
         return values.reshape(shape) if part is None else values
 
-    def _direct(self, name: str, dataset: h5py.Dataset, part: int | None) -> np.ndarray | None:
-        """A large tensor that lies in the file as it will in memory, by several threads; else None."""
+    def same_bits(self, name: str, values: np.ndarray) -> bool:
+        """Return whether a tensor has the element type and the bits of `values`, so that -0 differs from 0 and NaN
+        equals itself. A large one is compared as it is read, and never in memory as a whole.
+
+        Raises
+        ------
+        FileError
+            As of `read`, with the shape of `values`.
+        """
+        dataset, values = self.tensor(name, values.shape), np.asarray(values, order="C")
+        start = self._place(name, dataset)
+        if start is None or dataset.dtype != values.dtype:
+            found = self.read(name, values.shape)
+            return found.dtype == values.dtype and found.tobytes() == values.tobytes()
+        try:
+            return holds_bytes(self.file.id.get_vfd_handle(), start, values)
+        except HDF5_ERRORS as error:
+            raise FileError(f"{self.path}: {name} cannot be read ({one_line(error)})") from None
+
+    def _place(self, name: str, dataset: h5py.Dataset) -> int | None:
+        """Where a large tensor begins that lies in the file as it will in memory; else None."""
         if self._layouts[name] is not None or dataset.nbytes < LARGE or not dataset.dtype.isnative:
             return None
-        start = dataset.id.get_offset()
+        start: int | None = dataset.id.get_offset()
+        return start
+
+    def _direct(self, name: str, dataset: h5py.Dataset, part: int | None) -> np.ndarray | None:
+        """A tensor that has a place, by several threads; else None."""
+        start = self._place(name, dataset)
         if start is None:
             return None
         values = np.empty(dataset.shape if part is None else dataset.shape[1:], dataset.dtype)

@@ -88,13 +88,34 @@ def read_bytes(handle: int, start: int, values: np.ndarray) -> None:
         If the file is shorter.
     """
     data = values.reshape(-1).view(np.uint8).data
+    pieces = range(0, len(data), PIECE)
+    in_order(lambda first: _fill(handle, start + first, data[first : first + PIECE]), pieces)
 
-    def fill(first: int) -> None:
-        last = min(first + PIECE, len(data))
-        while first < last:
-            count = os.preadv(handle, [data[first:last]], start + first)
-            if count == 0:
-                raise OSError("the file ends before the tensor does")
-            first += count
 
-    in_order(fill, range(0, len(data), PIECE))
+def holds_bytes(handle: int, start: int, values: np.ndarray) -> bool:
+    """Return whether a place in an open file holds the bytes of a contiguous array, read piece by piece.
+
+    Raises
+    ------
+    OSError
+        If the file is shorter.
+    """
+    numbers = values.reshape(-1).view(f"u{values.itemsize}")
+    length = max(1, PIECE // values.itemsize)
+
+    def same(first: int) -> bool:
+        expected = numbers[first : first + length]
+        found = np.empty_like(expected)
+        _fill(handle, start + first * values.itemsize, found.view(np.uint8).data)
+        return bool(np.array_equal(found, expected))
+
+    return all(in_order(same, range(0, numbers.size, length)))
+
+
+def _fill(handle: int, start: int, data: memoryview) -> None:
+    done = 0
+    while done < len(data):
+        count = os.preadv(handle, [data[done:]], start + done)
+        if count == 0:
+            raise OSError("the file ends before the tensor does")
+        done += count

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from bridge.common.parallel import blocks, in_order, runs
 from bridge.common.progress import Report
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.network.network import Network
@@ -33,13 +32,13 @@ def differences(pair: FilePair, device: str = "cpu", progress: Report | None = N
     for k in range(pair.steps):
         for name, found in _step(network, pair, k):
             compared, array = compared + 1, to_host(found)
-            if not _same_bits(array, pair.candidate.read(f"steps/{k}/{name}", array.shape)):
+            if not pair.candidate.same_bits(f"steps/{k}/{name}", array):
                 differing.append(NotJudged(name, k, "differs between cnn_step and the extension"))
         if progress:
             progress(k + 1, pair.steps)
     for name, found in _weights(network):
         compared, array = compared + 1, to_host(found)
-        if not _same_bits(array, pair.candidate.read(f"steps/{pair.steps}/{name}", array.shape)):
+        if not pair.candidate.same_bits(f"steps/{pair.steps}/{name}", array):
             differing.append(NotJudged(name, pair.steps, "differs between cnn_step and the extension"))
     return compared, differing
 
@@ -76,16 +75,3 @@ def _weights(network: Network) -> Iterator[tuple[str, Any]]:
     for name, array in network.parameters.items():
         layer, _, kind = name.rpartition(".")
         yield f"weights/{layer}/{kind}", array
-
-
-def _same_bits(a: Array, b: Array) -> bool:
-    """Equal bit patterns, so that -0 differs from 0 and NaN equals itself."""
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    kind = np.uint32 if a.dtype.itemsize == 4 else np.uint64
-    ours, theirs = (np.ascontiguousarray(array).reshape(-1).view(kind) for array in (a, b))
-    return all(in_order(lambda run: all(_equal(ours[part], theirs[part]) for part in blocks(run)), runs(a.size)))
-
-
-def _equal(a: Array, b: Array) -> bool:
-    return bool(np.array_equal(a, b))

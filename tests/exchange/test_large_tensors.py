@@ -103,6 +103,26 @@ def test_tensors_are_read_as_h5py_reads_them(tmp_path: Path, kind: str) -> None:
                 assert found.dtype.isnative
 
 
+@pytest.mark.parametrize("name", ["plain", "chunks", "scalar"])
+@pytest.mark.usefixtures("large")
+def test_the_bits_of_a_tensor(tmp_path: Path, name: str) -> None:
+    """A zero has a sign, NaN is itself, and another element type never has the same bits."""
+    values = np.random.default_rng(0).standard_normal((3, 4, 5, 7)).astype(np.float32)
+    values[0, 0, 0, :2], values[2, 3, 4, 6] = (0.0, np.nan), 1.0
+    values = values[2, 3, 4, 6] if name == "scalar" else values
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.attrs.update({"format": "cnn-exchange", "format_version": 1})
+        file.create_dataset(name, data=values, chunks=(1, 2, 5, 7) if name == "chunks" else None)
+    with ExchangeFile(tmp_path / "a.h5") as file:
+        assert file.same_bits(name, values) and not file.same_bits(name, values.astype(np.float64))
+        for place in [()] if name == "scalar" else [(0, 0, 0, 0), (0, 0, 0, 1), (2, 3, 4, 6)]:
+            other = np.array(values)
+            other[place] = -other[place]
+            assert not file.same_bits(name, other), place
+        with pytest.raises(FileError, match="has the shape"):
+            file.same_bits(name, np.zeros((3, 4, 5, 8), np.float32))
+
+
 @pytest.mark.deep
 @pytest.mark.usefixtures("large")
 def test_a_file_cut_while_it_is_open(tmp_path: Path) -> None:
@@ -115,6 +135,8 @@ def test_a_file_cut_while_it_is_open(tmp_path: Path) -> None:
         os.truncate(path, os.path.getsize(path) - 1000)
         with pytest.raises(FileError, match=r"x cannot be read .*the file ends before the tensor does"):
             file.read("x", (2, 3, 40, 50))
+        with pytest.raises(FileError, match=r"x cannot be read .*the file ends before the tensor does"):
+            file.same_bits("x", np.zeros((2, 3, 40, 50)))
 
 
 def test_a_statistic_does_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
