@@ -51,22 +51,25 @@ class StripConv2d(nn.Module):
 
 
 class _Strips(torch.autograd.Function):
-    """Without bias; the image is padded above and below once, so that every strip is a plain convolution."""
+    """Without bias; strips at the upper and lower border are padded by themselves, so that the others are parts of the
+    image, and each is a plain convolution."""
 
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor, weight: torch.Tensor, stride: list[int], padding: list[int],
                 dilation: list[int], groups: int) -> torch.Tensor:
-        padded = functional.pad(value, (0, 0, padding[0], padding[0]))
-        ctx.save_for_backward(padded, weight)
+        ctx.save_for_backward(value, weight)
         ctx.settings = stride, padding, dilation, groups
-        height = (padded.shape[2] - dilation[0] * (weight.shape[2] - 1) - 1) // stride[0] + 1
-        width = (padded.shape[3] + 2 * padding[1] - dilation[1] * (weight.shape[3] - 1) - 1) // stride[1] + 1
+        height, width = (
+            (value.shape[2 + a] + 2 * padding[a] - dilation[a] * (weight.shape[2 + a] - 1) - 1) // stride[a] + 1
+            for a in (0, 1)
+        )
         found = value.new_empty((value.shape[0], weight.shape[0], height, width))
 
         def one(n: int) -> None:
             for rows, taken in _strips(found.shape, weight, stride, dilation):
+                strip = _Strip(taken, padding[0], value.shape[2])
                 found[n : n + 1, :, rows] = functional.conv2d(
-                    padded[n : n + 1, :, taken], weight, None, stride, (0, padding[1]), dilation, groups
+                    strip.of(value[n : n + 1]), weight, None, stride, (0, padding[1]), dilation, groups
                 )
 
         _each_image(one, value.shape[0])
@@ -74,23 +77,45 @@ class _Strips(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (gradient,), (padded, weight) = gradients, ctx.saved_tensors
+        (gradient,), (image, weight) = gradients, ctx.saved_tensors
         stride, padding, dilation, groups = ctx.settings
-        of_value = torch.zeros_like(padded)
+        of_value = torch.zeros_like(image)
 
         def one(n: int) -> torch.Tensor:
             total = torch.zeros_like(weight)
             for rows, taken in _strips(gradient.shape, weight, stride, dilation):
+                strip = _Strip(taken, padding[0], image.shape[2])
                 value, filters, _ = torch.ops.aten.convolution_backward(
-                    gradient[n : n + 1, :, rows], padded[n : n + 1, :, taken], weight, None, stride, (0, padding[1]),
+                    gradient[n : n + 1, :, rows], strip.of(image[n : n + 1]), weight, None, stride, (0, padding[1]),
                     dilation, False, (0, 0), groups, (True, True, False),
                 )
-                of_value[n : n + 1, :, taken] += value
+                of_value[n : n + 1, :, strip.inside] += value[:, :, strip.above : value.shape[2] - strip.below]
                 total += filters
             return total
 
-        of_weight = sum(_each_image(one, padded.shape[0]), torch.zeros_like(weight))
-        return of_value[:, :, padding[0] : padded.shape[2] - padding[0]], of_weight, None, None, None, None
+        of_weight = sum(_each_image(one, image.shape[0]), torch.zeros_like(weight))
+        return of_value, of_weight, None, None, None, None
+
+
+class _Strip:
+    """Rows of a padded image.
+
+    Attributes
+    ----------
+    above, below : how many of them are padding
+    inside : the others, in the image
+    """
+
+    def __init__(self, taken: slice, padding: int, height: int) -> None:
+        first, last = taken.start - padding, taken.stop - padding
+        self.inside = slice(min(max(first, 0), height), max(min(last, height), 0))
+        self.above = min(max(-first, 0), last - first)
+        self.below = last - first - self.above - max(0, self.inside.stop - self.inside.start)
+
+    def of(self, image: torch.Tensor) -> torch.Tensor:
+        """Return the rows, of an image (1, c, h, w)."""
+        rows = image[:, :, self.inside]
+        return functional.pad(rows, (0, 0, self.above, self.below)) if self.above or self.below else rows
 
 
 def _each_image(work: Callable[[int], Made], images: int) -> list[Made]:

@@ -29,6 +29,7 @@ CONVOLUTIONS = {
     "plain": nn.Conv2d(3, 4, 3, padding=1),
     "strided": nn.Conv2d(3, 6, (3, 2), stride=(2, 1), padding=(1, 2)),
     "grouped, dilated": nn.Conv2d(4, 6, 3, padding=2, dilation=2, groups=2),
+    "strips of nothing but padding": nn.Conv2d(2, 3, (2, 3), padding=(5, 1)),
     "without bias": nn.Conv2d(2, 3, (1, 4), stride=(3, 2), bias=False),
     "gaps between rows": nn.Conv2d(2, 2, (2, 1), stride=(3, 3), padding="valid"),
 }
