@@ -54,7 +54,7 @@ module cnn_model_graph
       !> Where outputs and gradients lie together, and the extents and rank of the input that it was planned for
       type(tensor_type), private :: memory
       integer, private :: planned_for(5) = 0
-      !> Value of the last loss
+      !> Value of the last loss, where the device does not queue
       real(dp), private :: loss = 0.0_dp
    contains
       procedure :: build
@@ -411,16 +411,19 @@ contains
       call self%backend%convert(dy, self%nodes(size(self%nodes))%output_gradient, error)
    end subroutine place_output_gradient
 
-   !> The value of the last loss that was found
+   !> The value of the last loss that was found; waits for the device
    subroutine fetch_loss(self, loss, error)
       !> The graph
       class(graph_type), intent(in) :: self
       !> Of all images
       real(dp), intent(out) :: loss
-      !> None
+      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
-      loss = self%loss
-      if (allocated(error)) deallocate (error)
+      if (self%backend%queues) then
+         call self%backend%read_loss(loss, error)
+      else
+         loss = self%loss
+      end if
    end subroutine fetch_loss
 
    !> Gradients of every parameter, every node's output and the input
@@ -542,6 +545,8 @@ contains
          end if
          moved = .false.
          call resize(self%backend, mask%extent, self%dtype, node%mask, moved, error)
+         ! A captured step has the old address
+         if (moved) call self%forget_captured()
          if (.not. allocated(error)) call self%backend%copy_in(mask%address, node%mask, error)
       end associate
    end subroutine set_mask

@@ -108,7 +108,7 @@ module cnn_model_network
       procedure :: backward
       procedure :: update
       procedure :: feed, step, step_fed, read_loss, is_captured
-      procedure :: in_place, fetch_loss, set_mask, set_training, in_batch
+      procedure :: in_place, fetch_loss, set_mask, set_training, in_batch, forget_captured
       procedure :: switch_training => nothing_to_switch
       procedure :: close => close_network
       procedure, private :: queue_loss, outputs_released
@@ -351,8 +351,15 @@ contains
       call self%switch_training(training)
       ! Outputs and a captured step are those of before
       self%stage = stage_built
-      self%capture%state = capture_none
+      call self%forget_captured()
    end subroutine set_training
+
+   !> The next step is run call by call, because what a captured one reads has another address, or computes otherwise
+   subroutine forget_captured(self)
+      !> The network
+      class(network_type), intent(inout) :: self
+      self%capture%state = capture_none
+   end subroutine forget_captured
 
    subroutine nothing_to_switch(self, training)
       !> Of layers that compute the same in training and after it

@@ -138,7 +138,8 @@ contains
       end do
    end function all_kinds
 
-   !> The loss, and its gradient with respect to the output
+   !> The loss, and its gradient with respect to the output. Where the device queues its work nobody waits for the
+   !> loss here: `read_loss` of the backend has it then
    subroutine compute(self, backend, output, target, rank, gradient, loss, error)
       !> Which one
       class(criterion_type), intent(inout) :: self
@@ -152,7 +153,7 @@ contains
       integer, intent(in) :: rank
       !> With respect to the output, is overwritten
       type(tensor_type), intent(in) :: gradient
-      !> Of all images
+      !> Of all images; 0 where the device queues
       real(dp), intent(out) :: loss
       !> The output has no channels, or an error of the device
       type(error_type), allocatable, intent(out) :: error
@@ -166,7 +167,7 @@ contains
       if (self%mean) scale = 1.0_dp/real(elements, dp)
       if (self%kind == "mse") then
          call backend%mse(output, target, scale, gradient, error)
-         if (.not. allocated(error)) call backend%read_loss(loss, error)
+         if (.not. (allocated(error) .or. backend%queues)) call backend%read_loss(loss, error)
       else if (self%number > 0) then
          call compute_other(backend, "pair_loss", [output, target], 0, [self%number], [scale, self%setting], &
             & gradient, loss, error)
@@ -199,7 +200,7 @@ contains
       real(dp), intent(in) :: scale
       !> With respect to the output, is overwritten
       type(tensor_type), intent(in) :: gradient
-      !> Of all images
+      !> Of all images; 0 where the device queues
       real(dp), intent(out) :: loss
       !> Weights of another number of classes, or an error of the device
       type(error_type), allocatable, intent(out) :: error
@@ -316,7 +317,7 @@ contains
       real(dp), intent(in) :: reals(:)
       !> With respect to the output, is overwritten
       type(tensor_type), intent(in) :: gradient
-      !> Of all images
+      !> Of all images; 0 where the device queues
       real(dp), intent(out) :: loss
       !> An error of the device
       type(error_type), allocatable, intent(out) :: error
@@ -324,7 +325,7 @@ contains
       loss = 0.0_dp
       if (.not. backend%in_host_memory) then
          call backend%other_loss(name, tensors, axis, integers, reals, gradient, error)
-         if (.not. allocated(error)) call backend%read_loss(loss, error)
+         if (.not. (allocated(error) .or. backend%queues)) call backend%read_loss(loss, error)
          return
       end if
       loops = loops_of(gradient%dtype)

@@ -391,12 +391,11 @@ class Network:
         Without input and target it takes, and uses up, those of the last `feed`. The optimizer, or the settings of SGD,
         are as of `update`.
 
-        Waits for a CUDA device once, before the update, to read the loss back. With ``read_loss=False`` a chain does
-        not wait, and the method returns None: `read_loss` reads the loss when it is wanted.
+        Waits for a CUDA device once, before the update, to read the loss back. With ``read_loss=False`` it does not
+        wait, and the method returns None: `read_loss` reads the loss when it is wanted.
 
-        On a CUDA device the second step of a shape of a chain is captured, and from then on input and target are copied
-        inside the device and the rest is one launch (a CUDA graph) and the update; the option ``capture=no`` leaves
-        that out. Other networks are run call by call.
+        On a CUDA device the second step of a shape is captured, and from then on input and target are copied inside
+        the device and the rest is one launch (a CUDA graph) and the update; the option ``capture=no`` leaves that out.
         Another shape in between, of a `forward` too, means to begin anew.
 
         Raises
