@@ -2,8 +2,9 @@
 """A second compiler's opinion of the Fortran sources: flang's semantic check, which writes no object.
 
 Modules come in the order in which they use each other. What uses a module that does not compile is left out, and
-counted; so is what uses `mpi_f08`, which is gfortran's alone. Files in CUDA Fortran (.cuf) are checked as such. Exit
-status 0 when flang has no word to say, or when there is no flang.
+counted; so is what uses `mpi_f08`, which is gfortran's alone. Files in CUDA Fortran (.cuf) are checked as such, with
+the declarations of cudafor.f90 for NVIDIA's module. Exit status 0 when flang has no word to say, or when there is no
+flang.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def main() -> int:
     # Modules that nobody complained about, but flang cannot read
     absent: set[str] = {"mpi_f08"}
     with tempfile.TemporaryDirectory() as folder:
-        paths = [*FORTRAN.rglob("*.f90"), *FORTRAN.rglob("*.cuf"), *configured(Path(folder))]
+        paths = [*FORTRAN.rglob("*.f90"), *FORTRAN.rglob("*.cuf"), Path(__file__).with_name("cudafor.f90"),
+                 *configured(Path(folder))]
         for path in in_order({path: path.read_text(encoding="utf-8") for path in sorted(paths)}):
             text = path.read_text(encoding="utf-8")
             if absent & used(text):
