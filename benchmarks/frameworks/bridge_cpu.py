@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 import bridge
-from benchmarks.frameworks.cpu import KERNEL
+from benchmarks.frameworks.cpu import KERNEL, OURS_LAST
 from benchmarks.harness import data
 from benchmarks.harness.workloads import Conv, Net, OperationPass, Training
 from bridge.engine.library import extension
@@ -54,18 +54,24 @@ def network_of(net: Net) -> bridge.Network:
 
 def conv(name: str, task: Conv, which: str) -> Callable[[], Array]:
     """One pass of one convolution; gives its result."""
-    return _prepared(task, which) if name == KERNEL else _public(task, which)
+    return _prepared(task, which) if name == KERNEL else _public(name, task, which)
 
 
-def _public(task: Conv, which: str) -> Callable[[], Array]:
+def _public(name: str, task: Conv, which: str) -> Callable[[], Array]:
     """As a program calls it: arguments are checked, also for NaN."""
-    x, w, dy = data.operands(task)
+    laid_out = _channels_last if name == OURS_LAST else np.ascontiguousarray
+    x, w, dy = map(laid_out, data.operands(task))
     options = {"stride": task.stride, "padding": task.padding, "dilation": task.dilation, "groups": task.groups}
     if which == "forward":
-        out = np.empty(task.output, task.dtype)
+        out = laid_out(np.empty(task.output, task.dtype))
         return lambda: bridge.conv2d(x, w, **options, out=out)
     mask = (which == "data", which == "filter", False)
     return lambda: bridge.conv2d_backward(dy, x, w, **options, output_mask=mask)[mask.index(True)]
+
+
+def _channels_last(array: Array) -> Array:
+    """The same in memory as torch's channels_last."""
+    return np.ascontiguousarray(array.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
 
 
 class _Call:
@@ -94,9 +100,9 @@ def _prepared(task: Conv, which: str) -> _Call:
     result = np.zeros({"forward": task.output, "data": task.input, "filter": task.weight}[which], task.dtype)
     to, code = extension.address(result), extension.DTYPES[task.dtype]
     if which == "forward":
-        return _Call("conv2d_forward", ("cpu", code, params, 0, *operands, 0, to), result, (x, w))
+        return _Call("conv2d_forward", ("cpu", code, params, extension.C_ORDER, 0, *operands, 0, to), result, (x, w))
     gradients = (to, 0, 0) if which == "data" else (0, to, 0)
-    arguments = ("cpu", code, params, *operands, extension.address(dy), *gradients)
+    arguments = ("cpu", code, params, extension.C_ORDER, *operands, extension.address(dy), *gradients)
     return _Call("conv2d_backward", arguments, result, (x, w, dy))
 
 

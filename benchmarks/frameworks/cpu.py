@@ -18,6 +18,8 @@ from benchmarks.harness.errors import NotHere
 from benchmarks.harness.workloads import Conv, Net, OperationPass, Training
 
 OURS = "bridge"
+#: Of arrays that are channels_last
+OURS_LAST = "bridge channels_last"
 #: The procedures of the library with everything prepared: no checks for NaN, no new arrays
 KERNEL = "bridge kernel"
 EAGER = "torch eager"
@@ -32,7 +34,7 @@ JAX_NHWC = "jax.jit NHWC"
 BLAS = "OpenBLAS"
 
 MODULES = {
-    OURS: "bridge_cpu", KERNEL: "bridge_cpu",
+    OURS: "bridge_cpu", OURS_LAST: "bridge_cpu", KERNEL: "bridge_cpu",
     EAGER: "torch_cpu", CHANNELS_LAST: "torch_cpu", MEMORY_KEPT: "torch_cpu",
     COMPILED: "torch_cpu", COMPILED_LAST: "torch_cpu",
     JAX_NCHW: "jax_cpu", JAX_NHWC: "jax_cpu", BLAS: "blas_cpu",

@@ -31,7 +31,7 @@ contains
       integer(c_int), intent(in) :: params(7)
       !> Of the output, [w, h, c, n]
       integer(c_int), intent(out) :: y_extent(4)
-      !> 0 good, 1 failed, 2 the training diverges
+      !> 0 good, 1 failed, 3 an argument is not finite
       integer(c_int), intent(out) :: ierr
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
@@ -43,13 +43,15 @@ contains
    end subroutine conv2d_extent
 
    !> y = conv2d(x, w) + bias, and max(y, 0) when `relu` is not 0
-   subroutine conv2d_forward(device, dtype, params, relu, x, x_extent, w, w_extent, bias, y, ierr, errmsg)
+   subroutine conv2d_forward(device, dtype, params, layouts, relu, x, x_extent, w, w_extent, bias, y, ierr, errmsg)
       !> Name of the device, with its options
       character(len=*), intent(in) :: device
       !> Element type, of cnn_core_kinds
       integer(c_int), intent(in) :: dtype
       !> Stride, padding, dilation as (h, w) each, then groups
       integer(c_int), intent(in) :: params(7)
+      !> 1 for channels_last, else 0: of x and y, of w
+      integer(c_int), intent(in) :: layouts(2)
       !> 1 for max(y, 0), else 0
       integer(c_int), intent(in) :: relu
       !> Of the input, [w, h, c, n]
@@ -64,7 +66,7 @@ contains
       integer(c_int64_t), intent(in) :: bias
       !> Address of the output
       integer(c_int64_t), intent(in) :: y
-      !> 0 good, 1 failed, 2 the training diverges
+      !> 0 good, 1 failed, 3 an argument is not finite
       integer(c_int), intent(out) :: ierr
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
@@ -72,21 +74,23 @@ contains
       type(conv_type) :: conv
       type(error_type), allocatable :: error
       integer :: y_extent(4)
-      call open_convolution(device, dtype, params, x_extent, w_extent, backend, conv, y_extent, error)
+      call open_convolution(device, dtype, params, layouts, x_extent, w_extent, backend, conv, y_extent, error)
       if (.not. allocated(error)) call backend%conv_forward(conv_step_type(conv=conv, relu=relu /= 0, &
-         & x=tensor_at(x, dtype, x_extent), w=tensor_at(w, dtype, w_extent), &
-         & bias=tensor_at(bias, dtype, [w_extent(4), 1, 1, 1]), y=tensor_at(y, dtype, y_extent)), error)
+         & x=laid_out(x, dtype, x_extent, layouts(1)), w=laid_out(w, dtype, w_extent, layouts(2)), &
+         & bias=tensor_at(bias, dtype, [w_extent(4), 1, 1, 1]), y=laid_out(y, dtype, y_extent, layouts(1))), error)
       call hand_over(error, ierr, errmsg)
    end subroutine conv2d_forward
 
    !> The gradients whose address is not 0: dx, dw, db
-   subroutine conv2d_backward(device, dtype, params, x, x_extent, w, w_extent, dy, dx, dw, db, ierr, errmsg)
+   subroutine conv2d_backward(device, dtype, params, layouts, x, x_extent, w, w_extent, dy, dx, dw, db, ierr, errmsg)
       !> Name of the device, with its options
       character(len=*), intent(in) :: device
       !> Element type, of cnn_core_kinds
       integer(c_int), intent(in) :: dtype
       !> Stride, padding, dilation as (h, w) each, then groups
       integer(c_int), intent(in) :: params(7)
+      !> 1 for channels_last, else 0: of x, dy and dx, of w and dw
+      integer(c_int), intent(in) :: layouts(2)
       !> Of the input, [w, h, c, n]
       integer(c_int), intent(in) :: x_extent(4)
       !> Of the filters, [w, h, input channels of a group, output channels]
@@ -103,7 +107,7 @@ contains
       integer(c_int64_t), intent(in) :: dw
       !> Address for that with respect to the bias; 0 for none
       integer(c_int64_t), intent(in) :: db
-      !> 0 good, 1 failed, 2 the training diverges
+      !> 0 good, 1 failed, 3 an argument is not finite
       integer(c_int), intent(out) :: ierr
       !> What is wrong, blank where nothing is
       character(len=512), intent(out) :: errmsg
@@ -111,21 +115,24 @@ contains
       type(conv_type) :: conv
       type(error_type), allocatable :: error
       integer :: y_extent(4)
-      call open_convolution(device, dtype, params, x_extent, w_extent, backend, conv, y_extent, error)
-      if (.not. allocated(error)) call find_gradients(backend, conv, tensor_at(x, dtype, x_extent), &
-         & tensor_at(w, dtype, w_extent), tensor_at(dy, dtype, y_extent), tensor_at(dx, dtype, x_extent), &
-         & tensor_at(dw, dtype, w_extent), tensor_at(db, dtype, [w_extent(4), 1, 1, 1]), error)
+      call open_convolution(device, dtype, params, layouts, x_extent, w_extent, backend, conv, y_extent, error)
+      if (.not. allocated(error)) call find_gradients(backend, conv, &
+         & laid_out(x, dtype, x_extent, layouts(1)), laid_out(w, dtype, w_extent, layouts(2)), &
+         & laid_out(dy, dtype, y_extent, layouts(1)), laid_out(dx, dtype, x_extent, layouts(1)), &
+         & laid_out(dw, dtype, w_extent, layouts(2)), tensor_at(db, dtype, [w_extent(4), 1, 1, 1]), error)
       call hand_over(error, ierr, errmsg)
    end subroutine conv2d_backward
 
    !> What a convolution needs: its device, itself, and the shape of its output
-   subroutine open_convolution(device, dtype, params, x_extent, w_extent, backend, conv, y_extent, error)
+   subroutine open_convolution(device, dtype, params, layouts, x_extent, w_extent, backend, conv, y_extent, error)
       !> Name of the device, with its options
       character(len=*), intent(in) :: device
       !> Element type of the tensors, of cnn_core_kinds
       integer(c_int), intent(in) :: dtype
       !> Stride, padding, dilation as (h, w) each, then groups
       integer(c_int), intent(in) :: params(7)
+      !> 1 for channels_last, else 0: of the tensors, of the filters
+      integer(c_int), intent(in) :: layouts(2)
       !> Of the input, [w, h, c, n]
       integer(c_int), intent(in) :: x_extent(4)
       !> Of the filters, [w, h, input channels of a group, output channels]
@@ -143,10 +150,33 @@ contains
       call open_device(device, backend, error)
       if (allocated(error)) return
       call conv%output_extent(x_extent, w_extent, y_extent, error)
-      if (allocated(error) .or. backend%supports(int(dtype))) return
+      if (allocated(error)) return
+      if (any(layouts /= 0) .and. .not. backend%takes_channels_last) then
+         call fail(error, "device "//backend%name//": conv2d of channels_last arrays, expected C order")
+         return
+      end if
+      if (layouts(1) == 0 .and. layouts(2) /= 0) then
+         call fail(error, "conv2d: channels_last filters for tensors in C order")
+         return
+      end if
+      if (backend%supports(int(dtype))) return
       call fail(error, "device "//backend%name//": conv2d in "//dtype_name(int(dtype))// &
          & ", expected float32 or float64")
    end subroutine open_convolution
+
+   !> A tensor, channels_last where `layout` is not 0
+   type(tensor_type) function laid_out(address, dtype, extent, layout) result(tensor)
+      !> Of the first element; 0 for none
+      integer(c_int64_t), intent(in) :: address
+      !> Element type, of cnn_core_kinds
+      integer(c_int), intent(in) :: dtype
+      !> [w, h, c, n]
+      integer, intent(in) :: extent(4)
+      !> 1 for channels_last, else 0
+      integer(c_int), intent(in) :: layout
+      tensor = tensor_at(address, dtype, extent)
+      tensor%channels_last = layout /= 0
+   end function laid_out
 
    !> The gradients that have a place
    subroutine find_gradients(backend, conv, x, w, dy, dx, dw, db, error)

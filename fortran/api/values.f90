@@ -66,7 +66,7 @@ contains
    subroutine hand_over(error, ierr, errmsg)
       !> Not allocated where all is well
       type(error_type), allocatable, intent(in) :: error
-      !> 0 good, 1 failed, 2 a training diverges
+      !> 0 good, 1 failed, 2 a training diverges, 3 an argument is not finite
       integer(c_int), intent(out) :: ierr
       !> The message, blank where all is well
       character(len=message_length), intent(out) :: errmsg
@@ -74,6 +74,7 @@ contains
       errmsg = ""
       if (.not. allocated(error)) return
       ierr = merge(2, 1, error%diverged)
+      if (error%not_finite) ierr = 3
       errmsg = error%message
    end subroutine hand_over
 

@@ -41,6 +41,8 @@ module cnn_core_backend
       logical :: works_in_place = .false.
       !> Whether it has `conv_backward_leaky`, and `conv_forward` takes slopes
       logical :: has_slopes = .false.
+      !> Whether `conv_forward` (without slopes) and the three gradients take channels_last tensors
+      logical :: takes_channels_last = .false.
    contains
       procedure, non_overridable :: require
       procedure, non_overridable :: math_mode

@@ -15,7 +15,7 @@ module cnn_core_error
    implicit none
    private
 
-   public :: fail, fail_to_converge
+   public :: fail, fail_not_finite, fail_to_converge
 
    !> What comes out of a file may be long
    integer, parameter :: longest = 1000
@@ -25,6 +25,8 @@ module cnn_core_error
       character(len=:), allocatable :: message
       !> Whether a training has diverged, which the caller may want to handle apart from all else
       logical :: diverged = .false.
+      !> Whether an argument of the caller holds NaN or infinity
+      logical :: not_finite = .false.
    end type error_type
 
 contains
@@ -48,6 +50,16 @@ contains
       call fail(error, message)
       error%diverged = .true.
    end subroutine fail_to_converge
+
+   !> Make `error` the refusal of an argument that holds NaN or infinity
+   subroutine fail_not_finite(error, name)
+      !> The failure
+      type(error_type), allocatable, intent(out) :: error
+      !> What the caller calls the argument
+      character(len=*), intent(in) :: name
+      call fail(error, name//": holds NaN or infinity, expected finite values")
+      error%not_finite = .true.
+   end subroutine fail_not_finite
 
    !> With ? for what a terminal would act on
    pure function printable(text) result(safe)

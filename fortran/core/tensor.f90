@@ -18,6 +18,8 @@ module cnn_core_tensor
       type(c_ptr) :: address = c_null_ptr
       integer :: dtype = dtype_none
       integer :: extent(4) = 0
+      !> Channels are the fastest index in memory, (c, w, h, n) with these extents; only what says so takes such tensors
+      logical :: channels_last = .false.
    contains
       procedure :: count => tensor_count
       procedure :: bytes => tensor_bytes

@@ -25,10 +25,11 @@ module cnn_cpu_backend
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, filter_channel_lanes, &
       & filter_im2col, filter_shifts_dy, read_lanes
    use cnn_cpu_plan_fused, only : sequence_type
-   use cnn_cpu_plan_grid, only : grid_type
+   use cnn_cpu_plan_grid, only : backward_grid, forward_grid, grid_type
    use cnn_cpu_plan_product, only : data_gradient_product, filter_gradient_product, forward_product, &
       & is_filter_product, is_product
    use cnn_cpu_plan_task, only : data_gradient_task, epilogue_type, filter_gradient_task, forward_task
+   use cnn_cpu_turned, only : data_gradient_turned, filter_gradient_turned, forward_turned, goes_turned
    implicit none
    private
 
@@ -78,6 +79,7 @@ contains
       integer :: level
       self%works_in_place = .true.
       self%has_slopes = .true.
+      self%takes_channels_last = .true.
       self%in_host_memory = .true.
       call choose_level(level, error)
       if (allocated(error)) return
@@ -185,6 +187,16 @@ contains
       logical :: direct
       call self%choose(step%x, kernels, error)
       if (allocated(error)) return
+      if (step%x%channels_last) then
+         if (goes_turned(step%conv, step%x%extent(3), step%y%extent(3), kernels%lanes)) then
+            call forward_turned(self, kernels, step, error)
+            return
+         end if
+         call forward_grid(step%conv, step%w%extent, step%y%extent, grid)
+         call kernels%convolve_channels_last(grid, forward_task(step%conv%groups, step%x, step%w, step%y, &
+            & epilogue_type(bias=step%bias, relu=step%relu)), error)
+         return
+      end if
       if (is_product(step%conv, step%x, step%w, self%lanes_wanted)) then
          call kernels%multiply_matrices(forward_product(step%x, step%w, step%bias, step%y), error)
          if (allocated(error)) return
@@ -220,6 +232,15 @@ contains
       logical :: direct
       call self%choose(dy, kernels, error)
       if (allocated(error)) return
+      if (dy%channels_last) then
+         if (goes_turned(conv, dx%extent(3), dy%extent(3), kernels%lanes)) then
+            call data_gradient_turned(self, kernels, conv, w, dy, dx, error)
+            return
+         end if
+         call backward_grid(conv, w%extent, dx%extent, grid)
+         call kernels%convolve_channels_last(grid, data_gradient_task(conv%groups, w, dy, dx, epilogue_type()), error)
+         return
+      end if
       if (is_product(conv, dx, w, self%lanes_wanted)) then
          call kernels%multiply_matrices(data_gradient_product(w, dy, dx), error)
          return
@@ -344,6 +365,15 @@ contains
       integer :: algorithm
       call self%choose(x, kernels, error)
       if (allocated(error)) return
+      if (x%channels_last) then
+         if (goes_turned(conv, x%extent(3), dy%extent(3), kernels%lanes)) then
+            call filter_gradient_turned(self, kernels, conv, x, dy, dw, error)
+            return
+         end if
+         call forward_grid(conv, dw%extent, dy%extent, grid)
+         call kernels%correlate_channels_last(grid, conv, x, dy, dw, error)
+         return
+      end if
       if (is_filter_product(conv, x, dw, self%lanes_wanted)) then
          call kernels%multiply_matrices(filter_gradient_product(x, dy, dw), error)
          return
@@ -424,7 +454,11 @@ contains
       type(kernels_type) :: kernels
       call self%choose(dy, kernels, error)
       if (allocated(error)) return
-      call kernels%bias_gradient(dy, db)
+      if (dy%channels_last) then
+         call kernels%bias_gradient_last(dy, db, error)
+      else
+         call kernels%bias_gradient(dy, db)
+      end if
    end subroutine cpu_conv_backward_bias
 
    subroutine cpu_relu_forward(self, z, a, error)

@@ -37,6 +37,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       call self%cpu_type%open(error)
       self%has_slopes = .false.
+      self%takes_channels_last = .false.
    end subroutine naive_open
 
    subroutine naive_conv_forward(self, step, error)

@@ -37,8 +37,9 @@ def gradient(case: Case, t: dict[str, Array], device: str = "cpu") -> Array:
     dw = room[GUARD:GUARD + size].reshape(case.w)
     params = np.array([*case.stride, *case.padding, *case.dilation, case.groups], np.int32)
     extents = [np.array(shape[::-1], np.int32) for shape in (case.x, case.w)]
-    extension.call("conv2d_backward", device, extension.dtype_code("dtype", dw.dtype.name), params, t["x"].ctypes.data,
-                   extents[0], dw.ctypes.data, extents[1], t["dy"].ctypes.data, 0, dw.ctypes.data, 0)
+    extension.call("conv2d_backward", device, extension.dtype_code("dtype", dw.dtype.name), params, extension.C_ORDER,
+                   t["x"].ctypes.data, extents[0], dw.ctypes.data, extents[1], t["dy"].ctypes.data, 0, dw.ctypes.data,
+                   0)
     assert np.isnan(room[:GUARD]).all() and np.isnan(room[-GUARD:]).all()
     return dw
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -138,8 +139,23 @@ def torch_convolution(case: Case, t: dict[str, Array]) -> dict[str, Array]:
     return {name: value.numpy() for name, value in found.items()}
 
 
-def fortran_convolution(case: Case, t: dict[str, Array], device: str = "cpu") -> dict[str, Array]:
+def channels_last(array: Array) -> Array:
+    """The same numbers with memory as torch's channels_last."""
+    n, c, h, w = array.shape
+    made = np.empty((n, h, w, c), array.dtype).transpose(0, 3, 1, 2)
+    made[...] = array
+    return made
+
+
+def as_it_is(array: Array) -> Array:
+    """No other layout."""
+    return array
+
+
+def fortran_convolution(case: Case, t: dict[str, Array], device: str = "cpu",
+                        layout: Callable[[Array], Array] = as_it_is) -> dict[str, Array]:
     """y, dx, dw, db by the library, in memory full of NaN; what lies beside it must stay as it was."""
+    x, w, dy = (layout(t[name]) for name in ("x", "w", "dy"))
     buffers: list[Array] = []
 
     def empty(shape: tuple[int, ...], dtype: Any) -> Array:
@@ -149,8 +165,8 @@ def fortran_convolution(case: Case, t: dict[str, Array], device: str = "cpu") ->
 
     guarded = SimpleNamespace(**vars(np) | {"empty": empty})
     with mock.patch.object(dispatch, "np", guarded):
-        y = bridge.conv2d(t["x"], t["w"], t.get("b"), **case.settings, device=device)
-        dx, dw, db = bridge.conv2d_backward(t["dy"], t["x"], t["w"], **case.settings, device=device)
+        y = bridge.conv2d(x, w, t.get("b"), **case.settings, device=device)
+        dx, dw, db = bridge.conv2d_backward(dy, x, w, **case.settings, device=device)
     assert len(buffers) == 4
     assert all(np.isnan(buffer[:GUARD]).all() and np.isnan(buffer[-GUARD:]).all() for buffer in buffers)
     return {"y": y, "dx": dx, "dw": dw} | ({"db": db} if case.bias else {})

@@ -12,7 +12,8 @@ import sys
 import numpy as np
 
 import bridge
-from tests.helpers.cases import Array, Case, fortran_convolution, tensors
+from tests.helpers import channels_last as shapes
+from tests.helpers.cases import Array, Case, channels_last, fortran_convolution, tensors
 from tests.helpers.instruction_sets import GROUPS, UNFOLDED, VARIABLE, facts, integers
 
 #: Of the kinds that differ in what lies beside a pixel
@@ -29,6 +30,12 @@ class Fenced:
         libc = ctypes.CDLL(None, use_errno=True)
         self.protect, self.maps = libc.mprotect, []
         self.protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+    def copy_last(self, array: Array, *, at_end: bool) -> Array:
+        """Channels_last where it is an image."""
+        if array.ndim < 4:
+            return self.copy(array, at_end=at_end)
+        return self.copy(np.ascontiguousarray(array.transpose(0, 2, 3, 1)), at_end=at_end).transpose(0, 3, 1, 2)
 
     def copy(self, array: Array, *, at_end: bool) -> Array:
         page, size = mmap.PAGESIZE, array.nbytes
@@ -56,6 +63,13 @@ def compute_between_fences() -> None:
             inside = {name: fenced.copy(array, at_end=at_end) for name, array in t.items()}
             found, right = fortran_convolution(case, inside), fortran_convolution(case, t)
             assert all(np.array_equal(found[name], right[name]) for name in right), case
+    for case in shapes.SHAPES:
+        fenced = Fenced()
+        for dtype, at_end in (("float32", True), ("float64", False)):
+            t = integers(case, dtype)
+            inside = {name: fenced.copy_last(array, at_end=at_end) for name, array in t.items()}
+            found, right = fortran_convolution(case, inside), fortran_convolution(case, t)
+            assert all(np.array_equal(found[name], right[name]) for name in right), case
     # The arrays lie in memory that is not given back by steps: without a word to numpy
     sys.stdout.write("done\n")
     sys.stdout.flush()
@@ -77,6 +91,10 @@ def digests(*names: str) -> str:
                 for _, array in sorted(fortran_convolution(case, tensors(case, dtype)).items()):
                     text.update(array.tobytes())
             text.update(_lean_step(case).tobytes())
+        for case in shapes.SHAPES:
+            for dtype in ("float32", "float64"):
+                found = fortran_convolution(case, tensors(case, dtype), layout=channels_last)
+                text.update(b"".join(found[name].tobytes() for name in sorted(found)))
         lines.append(f"{name} {text.hexdigest()}\n")
     return "".join(lines)
 

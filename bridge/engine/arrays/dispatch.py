@@ -35,7 +35,7 @@ class Host:
 
     def operand(self, name: str, array: Any, *, like: Operand | None = None, dtype: str | None = None,
                 ndim: int | range | None = None, shape: Sequence[int] | None = None, writable: bool = False,
-                values: bool = True) -> Operand:
+                values: bool = True, image: bool = False) -> Operand:
         """Return an argument as Fortran takes it, the same memory.
 
         Parameters
@@ -46,6 +46,8 @@ class Host:
         ndim, shape : what is expected
         writable : it is a result
         values : they are read, and not only the shape
+        image : it may be a tensor of torch on the host, and channels_last; then the kernels search it for NaN as they
+            read it
 
         Raises
         ------
@@ -57,13 +59,30 @@ class Host:
             raise ArgumentTypeError(f"{name}: {interop.type_name(array)} on cuda:{index}, expected "
                                     f"numpy.ndarray for the device {self.text} (device='cuda:{index}' computes there)")
         dtype = like.dtype if dtype is None and like is not None else dtype
+        given, origin = array, "numpy"
+        if image and interop.is_torch(array):
+            array, origin = interop.torch_as_numpy(name, array), "torch"
+        last = image and isinstance(array, np.ndarray) and _prefers_channels_last(array)
         found = extension.check_array(name, array, dtype=dtype, ndim=ndim, shape=shape, writable=writable,
-                                      finite=values and not writable)
-        return _of_numpy(found)
+                                      finite=values and not writable and not last, channels_last=image)
+        operand = _of_numpy(found)
+        operand.channels_last = last
+        if origin != "numpy":
+            operand.array, operand.origin, operand.keep = given, origin, found
+        return operand
 
-    def empty(self, shape: tuple[int, ...], like: Operand) -> Operand:
-        """Return a new array for a result."""
-        return _of_numpy(_empty(shape, np.dtype(like.dtype)))
+    def empty(self, shape: tuple[int, ...], like: Operand, *, channels_last: bool = False) -> Operand:
+        """Return a new array for a result, numpy's or torch's as `like` is."""
+        if channels_last:
+            n, c, h, w = shape
+            array = _empty((n, h, w, c), np.dtype(like.dtype)).transpose(0, 3, 1, 2)
+        else:
+            array = _empty(shape, np.dtype(like.dtype))
+        operand = _of_numpy(array)
+        operand.channels_last = channels_last
+        if like.origin == "torch":
+            operand.array, operand.origin = interop.torch_from_numpy(array), "torch"
+        return operand
 
     def working(self, *operands: Operand) -> AbstractContextManager[None]:
         """Prepare calls of Fortran that use these operands: there is nothing to do."""
@@ -81,8 +100,8 @@ class Cuda:
 
     def operand(self, name: str, array: Any, *, like: Operand | None = None, dtype: str | None = None,
                 ndim: int | range | None = None, shape: Sequence[int] | None = None, writable: bool = False,
-                values: bool = True) -> Operand:
-        """Return an argument as Fortran takes it, the same memory, as `Host.operand` does."""
+                values: bool = True, image: bool = False) -> Operand:
+        """Return an argument as Fortran takes it, the same memory, as `Host.operand` does, but always in C order."""
         if index_of(array) is None:
             raise ArgumentTypeError(f"{name}: {interop.type_name(array)}, expected an array on "
                                     f"cuda:{self.index} ({interop.advice(name)})")
@@ -96,7 +115,7 @@ class Cuda:
             raise ArgumentError(f"{name}: read-only, expected an array that can be written to")
         return found
 
-    def empty(self, shape: tuple[int, ...], like: Operand) -> Operand:
+    def empty(self, shape: tuple[int, ...], like: Operand, *, channels_last: bool = False) -> Operand:
         """Return a new array of the library that `like` belongs to; of ours where it is neither torch nor cupy."""
         found = interop.empty_like(like, shape)
         return DeviceArray.empty(shape, like.dtype, f"cuda:{self.index}").operand if found is None else found
@@ -151,6 +170,16 @@ def refuse_overlap(out: Operand, *others: Operand | None) -> None:
     """
     if any(other is not None and out.overlaps(other) for other in others):
         raise ArgumentError("out: shares memory with an input, expected separate memory")
+
+
+def _prefers_channels_last(array: np.ndarray) -> bool:
+    """Whether it is channels_last, and not in C order. Of one channel it may be both; then its strides say what is
+    meant, as those of torch do.
+    """
+    if array.flags.c_contiguous and not (
+            array.ndim == 4 and array.shape[1] == 1 and array.strides[1] == array.itemsize and array.size > len(array)):
+        return False
+    return extension.is_channels_last(array)
 
 
 def _of_numpy(array: np.ndarray) -> Operand:

@@ -77,6 +77,36 @@ def empty_like(operand: Operand, shape: tuple[int, ...]) -> Operand | None:
     return None
 
 
+def is_torch(array: Any) -> bool:
+    """Return whether it is a tensor of torch.
+
+    >>> is_torch([1.0])
+    False
+    """
+    return _is_from("torch", "Tensor", array)
+
+
+def torch_as_numpy(name: str, tensor: Any) -> Any:
+    """Return a tensor in host memory as an array of numpy, the same memory and strides.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it needs a gradient, or numpy has no such arrays.
+    """
+    _refuse_gradient(name, tensor)
+    try:
+        return tensor.numpy()
+    except (TypeError, RuntimeError) as error:
+        raise ArgumentTypeError(f"{name}: a torch tensor ({tensor.dtype}, {tensor.layout}) that numpy cannot take: "
+                                f"{error}") from None
+
+
+def torch_from_numpy(array: Any) -> Any:
+    """Return an array as a tensor of torch, the same memory and strides."""
+    return sys.modules["torch"].from_numpy(array)
+
+
 def current_stream(library: str, index: int) -> tuple[int, Any]:
     """Return the number of the stream on which a library works now, and the object that keeps it alive."""
     if library == "torch":
@@ -118,10 +148,14 @@ def _attribute(array: Any, name: str) -> Any:
         return None
 
 
-def _from_torch(name: str, tensor: Any, index: int) -> Operand:
+def _refuse_gradient(name: str, tensor: Any) -> None:
     if tensor.requires_grad:
         raise ArgumentTypeError(f"{name}: a torch tensor that requires a gradient, which would be lost here, expected "
                                 "one that does not (use .detach())")
+
+
+def _from_torch(name: str, tensor: Any, index: int) -> Operand:
+    _refuse_gradient(name, tensor)
     dtype = _known_dtype(name, str(tensor.dtype).removeprefix("torch."))
     if str(tensor.layout) != "torch.strided":
         raise ArgumentTypeError(f"{name}: a torch tensor of the layout {tensor.layout}, expected torch.strided")

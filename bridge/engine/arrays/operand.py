@@ -33,6 +33,7 @@ class Operand:
     stream : the CUDA stream on which it is ready, as a number; None if it is ready for everybody. torch and cupy are
         asked for theirs when it is used
     keep : what must stay alive with it
+    channels_last : shape (n, c, h, w) lies in memory as (n, h, w, c)
     """
 
     array: Any
@@ -45,6 +46,7 @@ class Operand:
     read_only: bool = False
     stream: int | None = OWN_STREAM
     keep: Any = None
+    channels_last: bool = False
 
     @property
     def size(self) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bridge.common.errors import ArgumentError, ArgumentTypeError, DivergenceError, EngineError
+from bridge.common.errors import ArgumentError, ArgumentTypeError, BridgeError, DivergenceError, EngineError
 from bridge.engine.library.device_spec import DeviceSpec
 from bridge.engine.library.nvidia_wheels import name_wheels
 
@@ -30,10 +30,13 @@ DTYPES = {"float32": 1, "float64": 2}
 ALL_DTYPES = DTYPES | {"float16": 3, "bfloat16": 4}
 
 #: Exceptions by the number that a procedure ends with, where it is not just a failure
-FAILURES = {2: DivergenceError}
+FAILURES: dict[int, type[BridgeError]] = {2: DivergenceError, 3: ArgumentError}
 
 #: Names by numpy's element types
 NAMES = {np.dtype(name): name for name in DTYPES}
+
+#: Layouts of the tensors and the filters of a convolution, as cnn_api_convolution takes them: neither is channels_last
+C_ORDER = np.zeros(2, np.int32)
 
 #: Of Fortran's default integers
 LARGEST = 2**31 - 1
@@ -197,7 +200,8 @@ def dtype_code(name: str, dtype: str) -> int:
 
 
 def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int | range | None = None,
-                shape: Sequence[int] | None = None, writable: bool = False, finite: bool = False) -> Array:
+                shape: Sequence[int] | None = None, writable: bool = False, finite: bool = False,
+                channels_last: bool = False) -> Array:
     """Return an array that may be handed to Fortran by its address; the same object, never a copy.
 
     Parameters
@@ -207,6 +211,7 @@ def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int
     ndim, shape : what is expected
     writable : it will be written to
     finite : NaN and infinity are refused
+    channels_last : shape (n, c, h, w) in memory as (n, h, w, c) will do, too
 
     Raises
     ------
@@ -224,14 +229,41 @@ def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int
         raise ArgumentTypeError(f"{name}: {kind}, expected numpy.ndarray{hint}")
     _check_dtype(name, array, dtype)
     check_shape(name, array.shape, ndim, shape)
-    if not array.flags.c_contiguous or not array.flags.aligned:
-        raise ArgumentError(f"{name}: strides {array.strides} for the shape {array.shape}, expected a C-contiguous "
+    if not (array.flags.c_contiguous or (channels_last and is_channels_last(array))) or not array.flags.aligned:
+        wanted = "C-contiguous or channels_last" if channels_last else "C-contiguous"
+        raise ArgumentError(f"{name}: strides {array.strides} for the shape {array.shape}, expected a {wanted} "
                             "array (numpy.ascontiguousarray makes a copy that is)")
     if writable and not array.flags.writeable:
         raise ArgumentError(f"{name}: read-only, expected an array that can be written to")
-    if finite and not _all_finite(array):
-        raise ArgumentError(f"{name}: holds NaN or infinity, expected finite values")
+    if finite:
+        check_finite(name, array)
     return array
+
+
+def is_channels_last(array: Array) -> bool:
+    """Return whether an array of shape (n, c, h, w) lies in memory as (n, h, w, c) does.
+
+    >>> image = np.zeros((1, 4, 5, 3))
+    >>> is_channels_last(image), is_channels_last(image.transpose(0, 3, 1, 2))
+    (False, True)
+    """
+    if array.ndim != 4:
+        return False
+    (n, c, h, w), (image, channel, row, pixel), step = array.shape, array.strides, array.itemsize
+    # The stride of a dimension of one element says nothing
+    return ((channel == step or c == 1) and (pixel == c * step or w == 1) and (row == w * c * step or h == 1)
+            and (image == h * w * c * step or n == 1))
+
+
+def check_finite(name: str, array: Array) -> None:
+    """Refuse NaN and infinity.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if not _all_finite(array):
+        raise ArgumentError(f"{name}: holds NaN or infinity, expected finite values")
 
 
 def check_shape(name: str, found: tuple[int, ...], ndim: int | range | None = None,

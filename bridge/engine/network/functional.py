@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -29,16 +30,19 @@ def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairL
 
     Parameters
     ----------
-    input : float32 or float64, shape (n, c, h, w), C-contiguous, finite
-        On a CUDA device also float16 and bfloat16, and not checked for NaN and infinity, which would wait for it.
+    input : float32 or float64, shape (n, c, h, w), C-contiguous or channels_last, finite
+        On the CPU a numpy array or a tensor of torch. Channels_last is what torch calls so: memory as (n, h, w, c);
+        of an array of numpy with that shape `array.transpose(0, 3, 1, 2)` is it. On a CUDA device C-contiguous, also
+        float16 and bfloat16, and not checked for NaN and infinity, which would wait for it.
     weight : same dtype, shape (k, c / groups, r, s)
+        In C order, or with a channels_last input in either.
     bias : same dtype, shape (k,), or None
     stride, padding, dilation : int or (height, width), in pixels
         `padding` adds zeros on all four sides; "valid" means 0, "same" (stride 1) keeps the size.
     groups : int
     relu : bool
         Give ``max(out, 0)``.
-    out : same dtype, shape (n, k, p, q), optional
+    out : same dtype and layout as `input`, shape (n, k, p, q), optional
         Where to write; must not share memory with the inputs.
     device : where all arrays are; None takes that of `input`
         "cpu"; "cuda" or "cuda:N" with options (see `bridge.engine.library.device_spec`); "naive" runs the plain loops
@@ -47,7 +51,7 @@ def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairL
 
     Returns
     -------
-    out : same dtype, shape (n, k, p, q)
+    out : same dtype and layout, shape (n, k, p, q)
         Of numpy, torch or cupy as `input` is, else on a CUDA device a `bridge.DeviceArray`.
 
     Raises
@@ -68,16 +72,19 @@ def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairL
     x, w = _check_pair(place, input, weight)
     params = _params(stride, padding, dilation, groups, w.shape[2:])
     rectified = int(network_arguments.flag("relu", relu))
-    b = None if bias is None else place.operand("bias", bias, like=x, shape=w.shape[:1])
+    b = None if bias is None else place.operand("bias", bias, like=x, shape=w.shape[:1], image=True)
     shape = _output_shape(x, w, params)
     if out is None:
-        y = place.empty(shape, x)
+        y = place.empty(shape, x, channels_last=x.channels_last)
     else:
-        y = place.operand("out", out, like=x, shape=shape, writable=True)
+        y = place.operand("out", out, like=x, shape=shape, writable=True, image=True)
         dispatch.refuse_overlap(y, x, w, b)
+    layouts = _layouts(w, input=x, out=y)
+    if not layouts[0]:
+        _search(input=x, weight=w)
     with place.working(*_given(x, w, b, y)):
-        extension.call("conv2d_forward", place.text, extension.ALL_DTYPES[x.dtype], params, rectified, x.address,
-                       x.extent, w.address, w.extent, _address(b), y.address)
+        extension.call("conv2d_forward", place.text, extension.ALL_DTYPES[x.dtype], params, layouts, rectified,
+                       x.address, x.extent, w.address, w.extent, _address(b), y.address)
     return y.array
 
 
@@ -89,7 +96,7 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
 
     Parameters
     ----------
-    grad_output : same dtype as `input`, shape (n, k, p, q)
+    grad_output : same dtype and layout as `input`, shape (n, k, p, q)
         Gradient of the loss with respect to the output.
     input, weight, stride, padding, dilation, groups, device : as for `conv2d`
     output_mask : three bool
@@ -97,8 +104,8 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
 
     Returns
     -------
-    grad_input : shape (n, c, h, w), or None
-    grad_weight : shape (k, c / groups, r, s), summed over the batch, or None
+    grad_input : shape (n, c, h, w), in the layout of `input`, or None
+    grad_weight : shape (k, c / groups, r, s), in the layout of `weight`, summed over the batch, or None
     grad_bias : shape (k,), summed over batch and pixels, or None
 
     Raises
@@ -118,14 +125,64 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
     x, w = _check_pair(place, input, weight, input_read=output_mask[1], weight_read=output_mask[0])
     params = _params(stride, padding, dilation, groups, w.shape[2:])
     shape = _output_shape(x, w, params)
-    dy = place.operand("grad_output", grad_output, like=x, shape=shape)
-    shapes = (x.shape, w.shape, w.shape[:1])
-    dx, dw, db = (place.empty(one, x) if wanted else None for one, wanted in zip(shapes, output_mask, strict=True))
+    dy = place.operand("grad_output", grad_output, like=x, shape=shape, image=True)
+    layouts = _layouts(w, input=x, grad_output=dy)
+    if not layouts[0] or not any(output_mask[:2]):
+        _search(input=x, weight=w, grad_output=dy)
+    forms = ((x.shape, bool(layouts[0])), (w.shape, bool(layouts[1])), (w.shape[:1], False))
+    dx, dw, db = (place.empty(one, x, channels_last=last) if wanted else None
+                  for (one, last), wanted in zip(forms, output_mask, strict=True))
     with place.working(*_given(x, w, dy, dx, dw, db)):
-        extension.call("conv2d_backward", place.text, extension.ALL_DTYPES[x.dtype], params, x.address, x.extent,
-                       w.address, w.extent, *map(_address, (dy, dx, dw, db)))
+        extension.call("conv2d_backward", place.text, extension.ALL_DTYPES[x.dtype], params, layouts, x.address,
+                       x.extent, w.address, w.extent, *map(_address, (dy, dx, dw, db)))
     grad_input, grad_weight, grad_bias = (None if one is None else one.array for one in (dx, dw, db))
     return grad_input, grad_weight, grad_bias
+
+
+#: By whether tensors, and filters, are channels_last
+_LAYOUTS = tuple(tuple(np.array([tensors, filters], np.int32) for filters in (0, 1)) for tensors in (0, 1))
+
+
+def _layouts(w: Operand, **tensors: Operand) -> np.ndarray:
+    """1 where the tensors, and the filters, are channels_last. Of one channel, or one pixel, they may be both.
+
+    Raises
+    ------
+    ArgumentError
+        If two tensors lie in memory in different orders, or filters are channels_last and tensors are not.
+    """
+    if not w.channels_last and not any(one.channels_last for one in tensors.values()):
+        return extension.C_ORDER
+    certain = {name: one for name, one in tensors.items() if not _is_both(one)} or tensors
+    first, leading = next(iter(certain.items()))
+    for name, one in certain.items():
+        if one.channels_last != leading.channels_last:
+            raise ArgumentError(f"{name}: {_layout(one)}, expected {_layout(leading)} as {first} is")
+    if w.channels_last and not leading.channels_last:
+        if not _is_both(w):
+            raise ArgumentError(f"weight: channels_last, expected in C order as {first} is")
+        return extension.C_ORDER
+    return _LAYOUTS[leading.channels_last][w.channels_last]
+
+
+def _search(**operands: Operand) -> None:
+    """Refuse NaN and infinity in what could have been channels_last, where no kernel does it as it reads.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    for name, one in operands.items():
+        if one.channels_last:
+            extension.check_finite(name, one.array if one.keep is None else one.keep)
+
+
+def _is_both(image: Operand) -> bool:
+    return 1 in (image.shape[1], math.prod(image.shape[2:]))
+
+
+def _layout(operand: Operand) -> str:
+    return "channels_last" if operand.channels_last else "in C order"
 
 
 def _given(*operands: Operand | None) -> list[Operand]:
@@ -148,8 +205,8 @@ def _check_mask(mask: object) -> None:
 
 def _check_pair(place: Place, input: Array, weight: Array, *, input_read: bool = True,
                 weight_read: bool = True) -> tuple[Operand, Operand]:
-    x = place.operand("input", input, ndim=4, values=input_read)
-    return x, place.operand("weight", weight, like=x, ndim=4, values=weight_read)
+    x = place.operand("input", input, ndim=4, values=input_read, image=True)
+    return x, place.operand("weight", weight, like=x, ndim=4, values=weight_read, image=True)
 
 
 def _params(stride: PairLike, padding: PairLike | str, dilation: PairLike, groups: int,

@@ -64,8 +64,8 @@ def forward(x: Array, ws: list[Array], layer: Conv2d) -> list[Array]:
     ys = [np.empty((layer.out_channels, *size)) for _ in ws]
     ws = [np.ascontiguousarray(w) for w in ws]
     for w, y in zip(ws, ys, strict=True):
-        extension.call("conv2d_forward", "cpu", extension.DTYPES["float64"], _params(layer), 0, x.ctypes.data,
-                       _extent(x), w.ctypes.data, _extent(w), 0, y.ctypes.data)
+        extension.call("conv2d_forward", "cpu", extension.DTYPES["float64"], _params(layer), extension.C_ORDER, 0,
+                       x.ctypes.data, _extent(x), w.ctypes.data, _extent(w), 0, y.ctypes.data)
     agree = freivalds.agrees_forward(x, ws, ys, layer, f"the output of {layer.name}")
     # What cannot be projected is numpy's
     return ys if agree else convolution.forward(x, ws, layer)
@@ -94,8 +94,8 @@ def backward_filter(x: Array, dys: list[Array], layer: Conv2d) -> list[Array]:
 
 
 def _backward(layer: Conv2d, x: Array, w: Array, dy: Array, dx: int, dw: int) -> None:
-    extension.call("conv2d_backward", "cpu", extension.DTYPES["float64"], _params(layer), x.ctypes.data, _extent(x),
-                   w.ctypes.data, _extent(w), dy.ctypes.data, dx, dw, 0)
+    extension.call("conv2d_backward", "cpu", extension.DTYPES["float64"], _params(layer), extension.C_ORDER, x.ctypes.data,
+                   _extent(x), w.ctypes.data, _extent(w), dy.ctypes.data, dx, dw, 0)
 
 
 def _ours(layer: Conv2d, size: tuple[int, ...]) -> bool:

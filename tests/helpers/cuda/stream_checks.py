@@ -354,8 +354,8 @@ def chain_over_streams() -> None:
     before = strict.counter(WAITS)
     for stream, source, to in zip((a, b, 0, OWN), places, places[1:], strict=False):
         use(stream)
-        extension.call("conv2d_forward", "cuda", 1, params, 0, source.operand.address, source.operand.extent,
-                       w.operand.address, w.operand.extent, 0, to.operand.address)
+        extension.call("conv2d_forward", "cuda", 1, params, extension.C_ORDER, 0, source.operand.address,
+                       source.operand.extent, w.operand.address, w.operand.extent, 0, to.operand.address)
     assert strict.counter(WAITS) == before
     expected = batch(1, (1, 1, 9, 9))
     for _ in range(4):

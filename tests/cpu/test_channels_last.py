@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""Convolutions of channels_last arrays on the device cpu: exact on integers, judged on noise, for every way they go.
+
+Many channels in the lanes, few results of many channels (lanes are the source's), few channels of both (turned into C
+order), depthwise; strides, which are planes forward and parts backward; bands; filters in either order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import bridge
+from tests.helpers.cases import (
+    Array,
+    Case,
+    channels_last,
+    check,
+    fortran_convolution,
+    tensors,
+    torch_convolution,
+    truth,
+)
+from tests.helpers.channels_last import SHAPES
+from tests.helpers.exact import ALL_DTYPES
+from tests.helpers.instruction_sets import EACH_LEVEL, choose
+from tests.helpers.tiers import few
+
+ALL_SHAPES = pytest.mark.parametrize("case", few(SHAPES, 9), ids=lambda case: case.name)
+RESULTS = ("y", "dx", "dw", "db")
+
+
+@pytest.fixture(params=EACH_LEVEL)
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The device cpu uses this instruction set."""
+    choose(request.param, monkeypatch)
+    return str(request.param)
+
+
+def is_last(array: Array) -> bool:
+    """In memory as (n, h, w, c)."""
+    return array.transpose(0, 2, 3, 1).flags.c_contiguous
+
+
+def integers(case: Case, dtype: str) -> dict[str, Array]:
+    """Operands whose products and sums are exact in float32."""
+    generator = np.random.default_rng(7)
+    shapes = {"x": case.x, "w": case.w, "b": case.w[:1], "dy": case.y}
+    return {name: generator.integers(-3, 4, shape).astype(dtype) for name, shape in shapes.items()}
+
+
+@ALL_SHAPES
+@ALL_DTYPES
+@pytest.mark.parametrize("filters_too", [True, False], ids=["all", "filters in C order"])
+def test_integers_are_exact(case: Case, dtype: str, level: str, *, filters_too: bool) -> None:
+    def layout(array: Array) -> Array:
+        return channels_last(array) if filters_too or array.shape != case.w else array
+
+    t = integers(case, dtype)
+    right = torch_convolution(case, t)
+    found = fortran_convolution(case, t, layout=layout)
+    assert {name: np.argwhere(found[name] != right[name])[:3].tolist() for name in right
+            if not np.array_equal(found[name], right[name])} == {}
+    assert is_last(found["y"]) and is_last(found["dx"])
+    assert is_last(found["dw"]) or not filters_too
+
+
+@ALL_SHAPES
+@ALL_DTYPES
+def test_noise_within_bounds(case: Case, dtype: str, level: str) -> None:
+    t = tensors(case, dtype)
+    check(fortran_convolution(case, t, layout=channels_last), truth(case, t), dtype)
+
+
+def test_relu_and_out() -> None:
+    """The ReLU is applied after the bias, and `out` is written where it lies."""
+    case = SHAPES[1]
+    t = integers(case, "float32")
+    out = channels_last(np.full(case.y, np.nan, np.float32))
+    found = bridge.conv2d(channels_last(t["x"]), t["w"], t["b"], **case.settings, relu=True, out=out)
+    assert found is out
+    assert np.array_equal(out, np.maximum(torch_convolution(case, t)["y"], 0))
+
+
+def test_tensors_of_torch() -> None:
+    """They are taken where they lie, and results are theirs, in their layout."""
+    case = SHAPES[3]
+    t = {name: torch.from_numpy(one) for name, one in integers(case, "float32").items()}
+    for layout in (torch.channels_last, torch.contiguous_format):
+        x, w, dy = (t[name].contiguous(memory_format=layout) for name in ("x", "w", "dy"))
+        y = bridge.conv2d(x, w, t["b"], **case.settings)
+        right = torch.nn.functional.conv2d(x, w, t["b"], **case.settings)
+        assert torch.equal(y, right) and y.is_contiguous(memory_format=layout)
+        found = bridge.conv2d_backward(dy, x, w, **case.settings)
+        gradients = torch.ops.aten.convolution_backward(
+            dy, x, w, [case.w[0]], case.stride, case.padding, case.dilation, False, [0, 0], case.groups, [True] * 3)
+        assert all(map(torch.equal, found, gradients))
+        assert found[0].is_contiguous(memory_format=layout)
+    with pytest.raises(bridge.ArgumentTypeError, match=r"^input: a torch tensor that requires a gradient"):
+        bridge.conv2d(t["x"].clone().requires_grad_(), t["w"])
+
+
+#: Which argument of which function is spoiled; the depthwise and the turned way look for it elsewhere
+SPOILED = [("input", "forward"), ("weight", "forward"), ("grad_output", "data"), ("weight", "data"),
+           ("input", "filter"), ("grad_output", "filter"), ("grad_output", "bias")]
+
+
+@pytest.mark.parametrize("name", ["16 to 16", "one result", "few of both", "depthwise", "one channel", "in groups"])
+@pytest.mark.parametrize(("spoiled", "which"), SPOILED)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_refused(value: float, spoiled: str, which: str, name: str) -> None:
+    case = next(one for one in SHAPES if one.name == name)
+    t = {key: channels_last(one) if one.ndim == 4 else one for key, one in integers(case, "float32").items()}
+    operand = t[{"input": "x", "weight": "w", "grad_output": "dy"}[spoiled]]
+    operand[-1, -1, -1, -1] = value
+    with pytest.raises(bridge.ArgumentError, match=rf"^{spoiled}: holds NaN or infinity, expected finite values$"):
+        if which == "forward":
+            bridge.conv2d(t["x"], t["w"], **case.settings)
+        else:
+            mask = (which == "data", which == "filter", which == "bias")
+            bridge.conv2d_backward(t["dy"], t["x"], t["w"], **case.settings, output_mask=mask)
+
+
+def test_what_overflows_is_not_refused() -> None:
+    """The numbers are finite; their sums are the caller's."""
+    x = channels_last(np.full((1, 16, 4, 4), 3e38, np.float32))
+    w = np.ones((16, 16, 3, 3), np.float32)
+    assert np.isinf(bridge.conv2d(x, w)).all()
+    assert np.isinf(bridge.conv2d_backward(x[:, :, :2, :2].copy("K"), x, w, output_mask=(False, True, False))[1]).all()
+
+
+def test_layouts_must_agree() -> None:
+    """Messages name the argument, what was found and what was expected."""
+    x, w = np.zeros((2, 8, 5, 6), np.float32), np.zeros((4, 8, 3, 3), np.float32)
+    dy = np.zeros((2, 4, 3, 4), np.float32)
+    with pytest.raises(bridge.ArgumentError, match=r"^weight: channels_last, expected in C order as input is$"):
+        bridge.conv2d(x, channels_last(w))
+    with pytest.raises(bridge.ArgumentError, match=r"^out: in C order, expected channels_last as input is$"):
+        bridge.conv2d(channels_last(x), w, out=dy)
+    with pytest.raises(bridge.ArgumentError, match=r"^grad_output: in C order, expected channels_last as input is$"):
+        bridge.conv2d_backward(dy, channels_last(x), w)
+    with pytest.raises(bridge.ArgumentError, match=r"^input: strides .* expected a C-contiguous or channels_last"):
+        bridge.conv2d(x[:, ::2], w)
+    with pytest.raises(bridge.EngineError, match=r"^device naive: conv2d of channels_last arrays, expected C order$"):
+        bridge.conv2d(channels_last(x), w, device="naive")
+
+
+def test_arrays_that_are_both() -> None:
+    """Images of one channel lie in both orders: the other arrays, else their strides, say what is meant."""
+    x = np.ones((2, 1, 5, 6), np.float32)
+    w, dy = np.ones((4, 1, 3, 3), np.float32), np.ones((2, 4, 3, 4), np.float32)
+    nhwc = np.ones((2, 5, 6, 1), np.float32).transpose(0, 3, 1, 2)
+    assert bridge.conv2d(x, w).flags.c_contiguous
+    assert is_last(bridge.conv2d(nhwc, w))
+    assert is_last(bridge.conv2d(x, w, out=channels_last(np.empty_like(dy))))
+    for image in (x, nhwc):
+        for gradient in (dy, channels_last(dy)):
+            dx, dw, db = bridge.conv2d_backward(gradient, image, w)
+            assert np.array_equal(dw, np.full_like(w, 24)) and np.array_equal(db, np.full(4, 24, np.float32))
+            assert dx.sum() == dy.size * 9
+    with pytest.raises(bridge.ArgumentError, match=r"^input: holds NaN"):
+        bridge.conv2d_backward(dy, np.full_like(nhwc, np.nan), w)

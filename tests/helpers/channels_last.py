@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""Convolutions that take every path of the device cpu through channels_last arrays."""
+
+from __future__ import annotations
+
+from tests.helpers.cases import Case
+
+SHAPES = (
+    # panels of 4, 2 and 1 vectors, the last one not full; rows that are cut into tiles of every width
+    *(Case(f"{c} to {k}", (2, c, 5, width), (k, c, 3, 3), padding=(1, 1))
+      for c, k, width in ((16, 16, 53), (17, 33, 7), (3, 64, 14), (40, 117, 23), (20, 9, 12), (64, 32, 31),
+                          (9, 48, 2))),
+    Case("few results", (2, 33, 6, 9), (5, 33, 3, 3), padding=(1, 1)),
+    Case("one result", (1, 16, 9, 30), (1, 16, 3, 3), padding=(1, 1)),
+    Case("one channel", (2, 1, 9, 30), (16, 1, 5, 3), padding=(2, 1)),
+    Case("few of both", (2, 3, 8, 9), (5, 3, 3, 3), padding=(1, 1)),
+    Case("1x1", (2, 20, 9, 11), (24, 20, 1, 1)),
+    Case("filters in pieces", (1, 160, 5, 6), (72, 160, 3, 3), padding=(1, 1)),
+    Case("several bands", (2, 24, 90, 66), (20, 24, 3, 3), padding=(1, 1)),
+    Case("stride", (2, 18, 15, 13), (33, 18, 3, 3), (2, 3), (1, 1)),
+    Case("taps that reach no pixel", (2, 18, 9, 10), (17, 18, 1, 2), (3, 3)),
+    Case("dilation and a pad beyond the filter", (1, 10, 9, 8), (12, 10, 2, 2), (1, 2), (3, 4), (2, 1)),
+    Case("in groups", (2, 36, 6, 7), (66, 12, 3, 3), padding=(1, 1), groups=3),
+    Case("in small groups", (2, 12, 6, 7), (8, 3, 3, 3), padding=(1, 1), groups=4),
+    Case("depthwise", (2, 37, 9, 21), (37, 1, 3, 3), (1, 1), (1, 1), groups=37),
+    Case("depthwise in steps", (2, 16, 9, 21), (16, 1, 5, 5), (2, 2), (2, 2), groups=16),
+    Case("depthwise, two results each", (2, 6, 9, 7), (12, 1, 3, 3), (1, 1), (1, 1), groups=6),
+)
