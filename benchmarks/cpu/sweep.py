@@ -14,7 +14,7 @@ from rich.table import Table
 from benchmarks.cpu import pictures
 from benchmarks.cpu.runs import compare, workers
 from benchmarks.cpu.shapes import QUICK, SHAPES, name
-from benchmarks.frameworks.cpu import CHANNELS_LAST, EAGER, OURS
+from benchmarks.frameworks.cpu import CHANNELS_LAST, EAGER, OURS, OURS_LAST
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.processes import Process
 from benchmarks.harness.tables import caption, milliseconds, optional, skipped, table
@@ -23,6 +23,8 @@ from benchmarks.harness.workloads import PASSES, Conv
 from bridge.common.progress import stage
 
 PEERS = (CHANNELS_LAST, EAGER)
+#: Ours with arrays in the layout of each peer
+OWN = {CHANNELS_LAST: OURS_LAST, EAGER: OURS}
 THREADS = 2
 
 
@@ -30,7 +32,7 @@ def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Go
     """All shapes in the same processes."""
     shapes, cases = QUICK if options.quick else SHAPES, []
     without, threads = options.left_out(PEERS, slow=(EAGER,)), 1 if options.quick else THREADS
-    names = [one for one in (OURS, *PEERS) if one not in without]
+    names = [one for peer in PEERS if peer not in without for one in (OWN[peer], peer)]
     with workers(names, threads) as processes, stage(console, "sweep") as report:
         for done, conv in enumerate(shapes):
             report(done, len(shapes))
@@ -43,7 +45,8 @@ def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Go
 def _one(processes: dict[str, Process], conv: Conv, which: str, options: Options) -> dict[str, Any]:
     results = compare(processes, conv, options.rounds(5), which)
     return {"name": name(conv), "pass": which, "conv": conv.as_dict(), "results": results,
-            "ratios": ratios(results, OURS)}
+            "ratios": {peer: found for peer, own in OWN.items()
+                       if (found := ratios(results, own).get(peer)) is not None}}
 
 
 def exceptions(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
