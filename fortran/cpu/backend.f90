@@ -29,7 +29,6 @@ module cnn_cpu_backend
    use cnn_cpu_plan_product, only : data_gradient_product, filter_gradient_product, forward_product, &
       & is_filter_product, is_product
    use cnn_cpu_plan_task, only : data_gradient_task, epilogue_type, filter_gradient_task, forward_task
-   use cnn_cpu_turned, only : data_gradient_turned, filter_gradient_turned, forward_turned, goes_turned
    implicit none
    private
 
@@ -188,10 +187,6 @@ contains
       call self%choose(step%x, kernels, error)
       if (allocated(error)) return
       if (step%x%channels_last) then
-         if (goes_turned(step%conv, step%x%extent(3), step%y%extent(3), kernels%lanes)) then
-            call forward_turned(self, kernels, step, error)
-            return
-         end if
          call forward_grid(step%conv, step%w%extent, step%y%extent, grid)
          call kernels%convolve_channels_last(grid, forward_task(step%conv%groups, step%x, step%w, step%y, &
             & epilogue_type(bias=step%bias, relu=step%relu)), error)
@@ -233,10 +228,6 @@ contains
       call self%choose(dy, kernels, error)
       if (allocated(error)) return
       if (dy%channels_last) then
-         if (goes_turned(conv, dx%extent(3), dy%extent(3), kernels%lanes)) then
-            call data_gradient_turned(self, kernels, conv, w, dy, dx, error)
-            return
-         end if
          call backward_grid(conv, w%extent, dx%extent, grid)
          call kernels%convolve_channels_last(grid, data_gradient_task(conv%groups, w, dy, dx, epilogue_type()), error)
          return
@@ -366,10 +357,6 @@ contains
       call self%choose(x, kernels, error)
       if (allocated(error)) return
       if (x%channels_last) then
-         if (goes_turned(conv, x%extent(3), dy%extent(3), kernels%lanes)) then
-            call filter_gradient_turned(self, kernels, conv, x, dy, dw, error)
-            return
-         end if
          call forward_grid(conv, dw%extent, dy%extent, grid)
          call kernels%correlate_channels_last(grid, conv, x, dy, dw, error)
          return

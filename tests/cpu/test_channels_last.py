@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Convolutions of channels_last arrays on the device cpu: exact on integers, judged on noise, for every way they go.
 
-Many channels in the lanes, few results of many channels (lanes are the source's), few channels of both (turned into C
-order), depthwise; strides, which are planes forward and parts backward; bands; filters in either order.
+Many channels in the lanes, few results of many channels (lanes are the source's), few channels, depthwise; strides,
+which are planes forward and parts backward; bands; filters in either order.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_tensors_of_torch() -> None:
         bridge.conv2d(t["x"].clone().requires_grad_(), t["w"])
 
 
-#: Which argument of which function is spoiled; the depthwise and the turned way look for it elsewhere
+#: Which argument of which function is spoiled
 SPOILED = [("input", "forward"), ("weight", "forward"), ("grad_output", "data"), ("weight", "data"),
            ("input", "filter"), ("grad_output", "filter"), ("grad_output", "bias")]
 

@@ -94,8 +94,8 @@ def backward_filter(x: Array, dys: list[Array], layer: Conv2d) -> list[Array]:
 
 
 def _backward(layer: Conv2d, x: Array, w: Array, dy: Array, dx: int, dw: int) -> None:
-    extension.call("conv2d_backward", "cpu", extension.DTYPES["float64"], _params(layer), extension.C_ORDER, x.ctypes.data,
-                   _extent(x), w.ctypes.data, _extent(w), dy.ctypes.data, dx, dw, 0)
+    extension.call("conv2d_backward", "cpu", extension.DTYPES["float64"], _params(layer), extension.C_ORDER,
+                   x.ctypes.data, _extent(x), w.ctypes.data, _extent(w), dy.ctypes.data, dx, dw, 0)
 
 
 def _ours(layer: Conv2d, size: tuple[int, ...]) -> bool:

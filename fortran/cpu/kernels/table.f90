@@ -17,15 +17,12 @@ module cnn_cpu_kernels_table
    !> See direct.inc, filter_direct.inc, filter_channel_lanes.inc, fused.inc, product.inc, im2col.inc and
    !> pointwise.inc for what they compute
    type, public :: kernels_type
-      !> Elements of a vector
-      integer :: lanes = 0
       procedure(convolve_), pointer, nopass :: convolve => null()
       procedure(correlate_), pointer, nopass :: correlate => null()
       procedure(correlate_outer_), pointer, nopass :: correlate_outer => null()
       procedure(convolve_), pointer, nopass :: convolve_channels_last => null()
       procedure(correlate_channels_last_), pointer, nopass :: correlate_channels_last => null()
       procedure(bias_gradient_last_), pointer, nopass :: bias_gradient_last => null()
-      procedure(turn_), pointer, nopass :: turn => null()
       procedure(run_sequence_), pointer, nopass :: run_sequence => null()
       procedure(multiply_matrices_), pointer, nopass :: multiply_matrices => null()
       procedure(im2col_forward_), pointer, nopass :: im2col_forward => null()
@@ -91,17 +88,6 @@ module cnn_cpu_kernels_table
          !> Says that there is no memory for scratch space or partial gradients
          type(error_type), allocatable, intent(out) :: error
       end subroutine correlate_channels_last_
-
-      subroutine turn_(from, to, finite)
-         import :: tensor_type
-         implicit none
-         !> Tensor that is read
-         type(tensor_type), intent(in) :: from
-         !> Tensor of the same shape in the other order, is overwritten
-         type(tensor_type), intent(in) :: to
-         !> Whether all numbers are finite
-         logical, intent(out) :: finite
-      end subroutine turn_
 
       subroutine bias_gradient_last_(dy, db, error)
          import :: error_type, tensor_type
