@@ -1,7 +1,8 @@
 ! SPDX-License-Identifier: MIT
 !> How convolutions of channels_last tensors are cut: panels of results, tiles of pixels, bands of filter gradients.
 !>
-!> Layout.  Channels are the fastest index in memory, (c, w, h, n) in Fortran order: torch's channels_last, cuDNN's NHWC.
+!> Layout.  Channels are the fastest index in memory, (c, w, h, n) in Fortran order: torch's channels_last, cuDNN's
+!>          NHWC.
 !> Order.   Pairs are (width, height); vectors, units and rows count from 0.
 module cnn_cpu_plan_channels_last
    use cnn_core_kinds, only : i8
