@@ -102,6 +102,9 @@ contains
       if (.not. allocated(error)) call open_device(device, backend, error)
       if (.not. allocated(error)) call criterion%compute(backend, tensor_at(output, dtype, extent), &
          & tensor_at(target, dtype, extent), int(rank), tensor_at(gradient, dtype, extent), loss, error)
+      if (allocated(backend) .and. .not. allocated(error)) then
+         if (backend%queues) call backend%read_loss(loss, error)
+      end if
       if (allocated(backend)) then
          call criterion%release(backend)
          ! The total of a loss, which backends keep from loss to loss

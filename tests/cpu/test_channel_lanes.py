@@ -111,9 +111,9 @@ def test_nan_reaches_what_reads_it(dtype: str, level: str, monkeypatch: pytest.M
     x, w = rng.normal(size=(1, 6, 9, 11)).astype(dtype), rng.normal(size=(20, 6, 3, 3)).astype(dtype)
     x[0, 2, 4, 10] = np.nan
     y = np.zeros((1, 20, 9, 11), dtype)
-    extension.call("conv2d_forward", "cpu", extension.DTYPES[dtype], np.array([1, 1, 1, 1, 1, 1, 1], np.int32), 0,
-                   x.ctypes.data, np.array(x.shape[::-1], np.int32), w.ctypes.data, np.array(w.shape[::-1], np.int32),
-                   0, y.ctypes.data)
+    extension.call("conv2d_forward", "cpu", extension.DTYPES[dtype], np.array([1, 1, 1, 1, 1, 1, 1], np.int32),
+                   extension.C_ORDER, 0, x.ctypes.data, np.array(x.shape[::-1], np.int32), w.ctypes.data,
+                   np.array(w.shape[::-1], np.int32), 0, y.ctypes.data)
     expected = np.zeros(y.shape, bool)
     expected[0, :, 3:6, 9:] = True
     assert np.array_equal(np.isnan(y), expected)

@@ -127,8 +127,8 @@ def _raw(case: Case, t: dict[str, Array], device: str) -> tuple[Array, Array]:
     dtype = extension.dtype_code("dtype", y.dtype.name)
     ex, ew = (np.array(shape[::-1], np.int32) for shape in (case.x, case.w))
     x, w, b, dy = (t[name].ctypes.data for name in ("x", "w", "b", "dy"))
-    extension.call("conv2d_forward", device, dtype, params, 0, x, ex, w, ew, b, y.ctypes.data)
-    extension.call("conv2d_backward", device, dtype, params, x, ex, w, ew, dy, dx.ctypes.data, 0, 0)
+    extension.call("conv2d_forward", device, dtype, params, extension.C_ORDER, 0, x, ex, w, ew, b, y.ctypes.data)
+    extension.call("conv2d_backward", device, dtype, params, extension.C_ORDER, x, ex, w, ew, dy, dx.ctypes.data, 0, 0)
     return y, dx
 
 

@@ -43,7 +43,8 @@ def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairL
     relu : bool
         Give ``max(out, 0)``.
     out : same dtype and layout as `input`, shape (n, k, p, q), optional
-        Where to write; must not share memory with the inputs.
+        Where to write; must not share memory with the inputs. After the refusal of a channels_last array that holds
+        NaN, which is found as it is read, it may hold anything.
     device : where all arrays are; None takes that of `input`
         "cpu"; "cuda" or "cuda:N" with options (see `bridge.engine.library.device_spec`); "naive" runs the plain loops
         that the tests compare with. Work on a CUDA device is queued (see `bridge.engine.arrays.streams`), and not
