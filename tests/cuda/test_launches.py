@@ -12,8 +12,8 @@ from bridge import DeviceArray, Model, Network
 from bridge.engine.library import extension
 from bridge.operations import Dropout, Relu
 from tests import ROOT
-from tests.helpers.cuda.launches import STEPS, Run, run
-from tests.helpers.tiers import few
+from tests.helpers.cuda.launches import STEPS, run
+from tests.helpers.tiers import deep, few
 
 #: A row of the table: a name and nine numbers, sums in bold
 ROW = re.compile(r"^\| ([\w -]+) ((?:\| (?:\d+|\*\*\d+\*\*) ){9})\|$", re.M)
@@ -30,33 +30,30 @@ def test_the_table_has_these_rows() -> None:
     assert tuple(documented()) == ROWS
 
 
-@pytest.mark.parametrize("network", few(ROWS, lambda name: name != "ResNet-18"))
+@pytest.mark.parametrize("network", ROWS)
 def test_launches_are_those_of_the_docs(network: str) -> None:
-    """Call by call: kernels, cuDNN's calls, copies, all of them; captured: graph, kernels, copies, all; its nodes. Nor
-    does a step wait for a loss that nobody reads.
-    """
-    plain, captured = steps_of(network, keep=False)
-    assert plain.launches["graphs"] == 0 and captured.launches["cuDNN"] == 0 and plain.waits == captured.waits == 0
-    one, other = plain.launches, captured.launches
-    found = [one["kernels"], one["cuDNN"], one["copies"], sum(one.values()),
-             other["graphs"], other["kernels"], other["copies"], sum(other.values())]
-    assert [*found, captured.nodes] == documented()[network]
+    """Call by call: kernels, cuDNN's calls, copies, all of them; captured: graph, kernels, copies, all; its nodes."""
+    plain, captured = (run(network, device).launches for device in ("cuda,capture=no", "cuda"))
+    assert plain["graphs"] == 0 and captured["cuDNN"] == 0
+    found = [plain["kernels"], plain["cuDNN"], plain["copies"], sum(plain.values()),
+             captured["graphs"], captured["kernels"], captured["copies"], sum(captured.values())]
+    assert [*found, run(network, "cuda").nodes] == documented()[network]
 
 
-def steps_of(network: str, *, keep: bool) -> tuple[Run, Run]:
-    """Call by call, and captured: losses, parameters and running statistics have the same bits."""
+@pytest.mark.parametrize("keep", [False, deep(True)])
+@pytest.mark.parametrize("network", few((*ROWS, "classifier"), lambda name: name in ("U-Net", "ResNet-18")))
+def test_a_captured_step_gives_the_same_bits(network: str, keep: bool) -> None:
+    """Losses, parameters and running statistics, after steps of which all but the first are one launch."""
     plain, captured = (run(network, device, keep=keep) for device in ("cuda,capture=no", "cuda"))
     assert plain.captured == [False] * STEPS and captured.captured == [False] + [True] * (STEPS - 1)
     assert captured.losses == plain.losses and captured.digest == plain.digest
     assert len(set(plain.losses)) == STEPS
-    return plain, captured
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("network", [*ROWS, "classifier"])
-def test_a_network_that_keeps_all_is_captured(network: str) -> None:
-    """Dropouts, too, whose masks are others in each step."""
-    steps_of(network, keep=True)
+@pytest.mark.parametrize("network", ROWS)
+def test_no_step_waits_for_a_loss_that_nobody_reads(network: str) -> None:
+    for device in ("cuda,capture=no", "cuda"):
+        assert run(network, device).waits == 0
 
 
 def test_a_loss_that_waits_is_not_captured() -> None:

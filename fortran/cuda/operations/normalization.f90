@@ -1,13 +1,13 @@
 ! SPDX-License-Identifier: MIT
 !> Normalisation of each channel on a CUDA device, by our kernels; statistics are float64, summed in a fixed order.
 module cnn_cuda_operations_normalization
-   use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8
-   use cnn_core_tensor, only : address_after, tensor_type
+   use cnn_core_tensor, only : tensor_type
    use cnn_cuda_device_kernels, only : blocks_for, kernel_bias_gradient, kernel_narrow
    use cnn_cuda_device_type, only : cuda_device_type
-   use cnn_cuda_operations_sums, only : fold_sums, most_rows, reserve_totals, sum_bytes
+   use cnn_cuda_operations_sums, only : fold_sums, reserve_totals
    implicit none
    private
 
@@ -27,7 +27,6 @@ module cnn_cuda_operations_normalization
    contains
       procedure :: sizes
       procedure :: per_channel
-      procedure :: second_partial
    end type work_type
 
 contains
@@ -75,9 +74,9 @@ contains
          & [t(1)%address, t(5)%address, work%totals(means), work%totals(scales), work%partial], &
          & [integer(i8) ::], [real(dp) ::], device%stream, error)
       if (allocated(error)) return
-      call sum_gradient(device, t(5), work, error)
+      call fold_sums(device, work%partial, work%threads, sizes(2), work%totals(first), error)
       if (allocated(error)) return
-      call fold_both(device, work, error)
+      call sum_gradient(device, t(5), work, error)
       if (allocated(error)) return
       call narrow(device, work%totals(first), t(6), error)
       if (allocated(error)) return
@@ -111,8 +110,6 @@ contains
       work%x = x
       call reserve_totals(device, x%extent, work%blocks, work%threads, work%partial, work%totals, error)
       if (allocated(error)) return
-      ! Without a gap, so that one fold gives both
-      work%totals(second) = address_after(work%totals(first), x%extent(3)*sum_bytes)
       sizes = work%sizes()
       do order = 1, merge(2, 0, training)
          call device%kernels%launch_named("moments", x%dtype, [work%blocks, x%extent(3)], sizes, [x%address, &
@@ -127,7 +124,7 @@ contains
          & merge(1_i8, 0_i8, [training, follow]), [work%per_channel(), settings], device%stream, error)
    end subroutine find_statistics
 
-   !> The partial sums behind the first become those of dy
+   !> The second total becomes the sums of dy
    subroutine sum_gradient(device, dy, work, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
@@ -141,31 +138,12 @@ contains
       type(c_ptr), target :: address, partial
       sizes = work%sizes()
       address = dy%address
-      partial = work%second_partial()
+      partial = work%partial
       call device%kernels%launch_typed(kernel_bias_gradient, dy%dtype, [work%blocks, dy%extent(3)], [c_loc(sizes(1)), &
          & c_loc(sizes(2)), c_loc(sizes(3)), c_loc(address), c_loc(partial)], device%stream, error)
+      if (allocated(error)) return
+      call fold_sums(device, work%partial, work%threads, sizes(2), work%totals(second), error)
    end subroutine sum_gradient
-
-   !> The first and the second total from their partial sums, which lie one behind the other: as rows of one fold, where
-   !> a grid has so many
-   subroutine fold_both(device, work, error)
-      !> An entered device, on whose stream the work is queued
-      type(cuda_device_type), intent(in) :: device
-      !> With partial sums of both
-      type(work_type), intent(in) :: work
-      !> A kernel launch that failed
-      type(error_type), allocatable, intent(out) :: error
-      integer(i8) :: channels
-      channels = work%x%extent(3)
-      if (2*channels <= most_rows) then
-         call fold_sums(device, work%partial, work%threads, 2*channels, work%totals(first), error)
-      else
-         ! The second first, because folds of the first take the place of its partial sums
-         call fold_sums(device, work%second_partial(), work%threads, channels, work%totals(second), error)
-         if (.not. allocated(error)) call fold_sums(device, work%partial, work%threads, channels, work%totals(first), &
-            & error)
-      end if
-   end subroutine fold_both
 
    !> A vector of totals, rounded
    subroutine narrow(device, totals, vector, error)
@@ -185,13 +163,6 @@ contains
       call device%kernels%launch_typed(kernel_narrow, vector%dtype, [blocks_for(vector%count(), most_blocks), 1], &
          & [c_loc(n), c_loc(from), c_loc(to)], device%stream, error)
    end subroutine narrow
-
-   !> Where the partial sums of a second total of each channel start, *device*
-   type(c_ptr) function second_partial(self)
-      !> With its partial sums
-      class(work_type), intent(in) :: self
-      second_partial = address_after(self%partial, int(self%threads*self%x%extent(3), c_size_t)*sum_bytes)
-   end function second_partial
 
    !> Pixels, channels, images
    pure function sizes(self)

@@ -57,7 +57,7 @@ contains
       call reserve_sums(device, n, int(extent(3), i8), address, error)
    end subroutine reserve_row_sums
 
-   !> The same for two sums of each channel at a time, and room for several totals of each
+   !> The same, and room for several totals of each channel
    subroutine reserve_totals(device, extent, blocks, n, partial, totals, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
@@ -67,7 +67,7 @@ contains
       integer, intent(out) :: blocks
       !> Threads of each channel, each with a partial sum
       integer(i8), intent(out) :: n
-      !> Where the partial sums start, of the second behind those of the first, *device*
+      !> Where the partial sums start, *device*
       type(c_ptr), intent(out) :: partial
       !> Where the totals start, float64 (c) each, *device*
       type(c_ptr), intent(out) :: totals(:)
@@ -76,7 +76,7 @@ contains
       integer(c_size_t) :: bytes, vector
       integer :: i
       call find_rows(extent, blocks, n)
-      bytes = sums_bytes(n, 2_i8*extent(3))
+      bytes = sums_bytes(n, int(extent(3), i8))
       vector = aligned(extent(3)*sum_bytes)
       call device%reserve(bytes + size(totals)*vector, partial, error)
       do i = 1, size(totals)

@@ -105,19 +105,6 @@ def test_training_against_the_cpu(cuda: str) -> None:
         assert np.allclose(net.parameters[name].numpy(), array, rtol=1e-11, atol=1e-13), name
 
 
-def test_more_channels_than_rows_of_a_grid(cuda: str) -> None:
-    """A batch normalisation folds two sums of each channel at a time, where a grid has rows for both."""
-    shape = (2, 33000, 1, 2)
-    module = torch.nn.Sequential(torch.nn.BatchNorm2d(shape[1]))
-    found = []
-    for device in ("cpu", cuda):
-        net = bridge.Network.from_torch(module, device=device, example=shape)
-        net.step(*(to_device(batch(shape, "float32", seed), device) for seed in (1, 2)), lr=0.1)
-        found.append({name: to_host(array) for name, array in net.gradients.items()})
-    for name, right in found[0].items():
-        np.testing.assert_allclose(found[1][name], right, rtol=1e-5, atol=1e-10, err_msg=name)
-
-
 def test_fused_outputs_do_not_exist(cuda: str) -> None:
     for device in (cuda, "cpu", "naive"):
         net = bridge.Network.from_torch(three_layers(1, 5), device=device, keep_activations="after_relu")
