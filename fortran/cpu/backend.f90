@@ -442,7 +442,7 @@ contains
       call self%choose(dy, kernels, error)
       if (allocated(error)) return
       if (dy%channels_last) then
-         call kernels%bias_gradient_last(dy, db, error)
+         call kernels%bias_gradient_nhwc(dy, db, error)
       else
          call kernels%bias_gradient(dy, db)
       end if

@@ -22,7 +22,7 @@ module cnn_cpu_kernels_table
       procedure(correlate_outer_), pointer, nopass :: correlate_outer => null()
       procedure(convolve_), pointer, nopass :: convolve_channels_last => null()
       procedure(correlate_channels_last_), pointer, nopass :: correlate_channels_last => null()
-      procedure(bias_gradient_last_), pointer, nopass :: bias_gradient_last => null()
+      procedure(bias_gradient_nhwc_), pointer, nopass :: bias_gradient_nhwc => null()
       procedure(run_sequence_), pointer, nopass :: run_sequence => null()
       procedure(multiply_matrices_), pointer, nopass :: multiply_matrices => null()
       procedure(im2col_forward_), pointer, nopass :: im2col_forward => null()
@@ -89,7 +89,7 @@ module cnn_cpu_kernels_table
          type(error_type), allocatable, intent(out) :: error
       end subroutine correlate_channels_last_
 
-      subroutine bias_gradient_last_(dy, db, error)
+      subroutine bias_gradient_nhwc_(dy, db, error)
          import :: error_type, tensor_type
          implicit none
          !> Gradient with respect to the output (q, p, k, n)
@@ -98,7 +98,7 @@ module cnn_cpu_kernels_table
          type(tensor_type), intent(in) :: db
          !> Says that there is no memory for the partial sums
          type(error_type), allocatable, intent(out) :: error
-      end subroutine bias_gradient_last_
+      end subroutine bias_gradient_nhwc_
 
       subroutine run_sequence_(sequence, error)
          import :: sequence_type, error_type
