@@ -142,6 +142,11 @@ def test_layouts_must_agree() -> None:
         bridge.conv2d_backward(dy, channels_last(x), w)
     with pytest.raises(bridge.ArgumentError, match=r"^input: strides .* expected a C-contiguous or channels_last"):
         bridge.conv2d(x[:, ::2], w)
+    # Gaps between channels, rows, columns, images, and where there is one image, or one row of one
+    for part in (np.s_[:, ::2], np.s_[:, :, ::2], np.s_[..., ::2], np.s_[:, :, :4], np.s_[..., :5], np.s_[:1, :, ::2],
+                 np.s_[:1, :, :1, ::2]):
+        with pytest.raises(bridge.ArgumentError, match=r"^input: strides .* expected a C-contiguous or channels_last"):
+            bridge.conv2d(channels_last(x)[part], w[:, :channels_last(x)[part].shape[1]])
     with pytest.raises(bridge.EngineError, match=r"^device naive: conv2d of channels_last arrays, expected C order$"):
         bridge.conv2d(channels_last(x), w, device="naive")
 
@@ -159,5 +164,9 @@ def test_arrays_that_are_both() -> None:
             dx, dw, db = bridge.conv2d_backward(gradient, image, w)
             assert np.array_equal(dw, np.full_like(w, 24)) and np.array_equal(db, np.full(4, 24, np.float32))
             assert dx.sum() == dy.size * 9
+    # Another array says that all are in C order, where no kernel looks for NaN
+    spoiled = np.full((2, 5, 6, 1), np.nan, np.float32).transpose(0, 3, 1, 2)
     with pytest.raises(bridge.ArgumentError, match=r"^input: holds NaN"):
-        bridge.conv2d_backward(dy, np.full_like(nhwc, np.nan), w)
+        bridge.conv2d_backward(dy, spoiled, w)
+    with pytest.raises(bridge.ArgumentError, match=r"^input: holds NaN"):
+        bridge.conv2d(spoiled, w, out=np.empty_like(dy))
