@@ -136,6 +136,8 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
 
 
 Place = Host | Cuda
+#: Where arrays of the host are, unless something else is asked for
+_CPU = Host(DeviceSpec.parse("cpu"))
 
 
 def of_text(device: str) -> Place:
@@ -153,7 +155,7 @@ def of(device: str | None, array: Any) -> Place:
     if device is not None:
         return of_text(device)
     index = None if isinstance(array, np.ndarray) else index_of(array)
-    return of_text("cpu" if index is None else f"cuda:{index}")
+    return _CPU if index is None else of_text(f"cuda:{index}")
 
 
 def index_of(array: Any) -> int | None:

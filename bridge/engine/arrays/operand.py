@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -69,13 +70,8 @@ class Operand:
 
     @property
     def extent(self) -> np.ndarray:
-        """Return the shape in Fortran order, four numbers: (n, c, h, w) is [w, h, c, n]; (k,) is [k, 1, 1, 1].
-
-        >>> Operand(None, 0, (2, 3), "float32").extent
-        array([3, 2, 1, 1], dtype=int32)
-        """
-        shape = self.shape[::-1]
-        return np.array(shape + (1,) * (4 - len(shape)), dtype=np.int32)
+        """Return the shape as `extent_of` gives it."""
+        return extent_of(self.shape)
 
     @property
     def contiguous(self) -> bool:
@@ -98,3 +94,16 @@ class Operand:
     def overlaps(self, other: Operand) -> bool:
         """Return whether they share a byte."""
         return (self.address < other.address + other.nbytes) and (other.address < self.address + self.nbytes)
+
+
+@functools.lru_cache(maxsize=256)
+def extent_of(shape: tuple[int, ...]) -> np.ndarray:
+    """Return a shape in Fortran order, four numbers, read-only: (n, c, h, w) is [w, h, c, n]; (k,) is [k, 1, 1, 1].
+
+    >>> extent_of((2, 3))
+    array([3, 2, 1, 1], dtype=int32)
+    """
+    found = np.array(shape[::-1] + (1,) * (4 - len(shape)), dtype=np.int32)
+    # Many share it
+    found.flags.writeable = False
+    return found

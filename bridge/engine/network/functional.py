@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from bridge.common.errors import ArgumentError, ArgumentTypeError
 from bridge.engine.arrays import dispatch
 from bridge.engine.arrays.dispatch import Place
-from bridge.engine.arrays.operand import Operand
+from bridge.engine.arrays.operand import Operand, extent_of
 from bridge.engine.library import extension
 from bridge.engine.network import arguments as network_arguments
 
@@ -71,10 +72,10 @@ def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairL
     """
     place = dispatch.of(device, input)
     x, w = _check_pair(place, input, weight)
-    params = _params(stride, padding, dilation, groups, w.shape[2:])
+    settings = _settings(stride, padding, dilation, groups, w.shape[2:])
     rectified = int(network_arguments.flag("relu", relu))
     b = None if bias is None else place.operand("bias", bias, like=x, shape=w.shape[:1], image=True)
-    shape = _output_shape(x, w, params)
+    params, shape = _geometry(settings, x.shape, w.shape)
     if out is None:
         y = place.empty(shape, x, channels_last=x.channels_last)
     else:
@@ -124,8 +125,7 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
     _check_mask(output_mask)
     place = dispatch.of(device, input)
     x, w = _check_pair(place, input, weight, input_read=output_mask[1], weight_read=output_mask[0])
-    params = _params(stride, padding, dilation, groups, w.shape[2:])
-    shape = _output_shape(x, w, params)
+    params, shape = _geometry(_settings(stride, padding, dilation, groups, w.shape[2:]), x.shape, w.shape)
     dy = place.operand("grad_output", grad_output, like=x, shape=shape, image=True)
     layouts = _layouts(w, input=x, grad_output=dy)
     if not layouts[0] or not any(output_mask[:2]):
@@ -210,14 +210,27 @@ def _check_pair(place: Place, input: Array, weight: Array, *, input_read: bool =
     return x, place.operand("weight", weight, like=x, ndim=4, values=weight_read, image=True)
 
 
-def _params(stride: PairLike, padding: PairLike | str, dilation: PairLike, groups: int,
-            kernel: tuple[int, ...]) -> np.ndarray:
-    """stride, padding, dilation as (h, w) each, then groups, as cnn_api_convolution wants them."""
+def _settings(stride: PairLike, padding: PairLike | str, dilation: PairLike, groups: int,
+              kernel: tuple[int, ...]) -> tuple[int, ...]:
+    """stride, padding, dilation as (h, w) each, then groups."""
     strides, dilations = _pair("stride", stride), _pair("dilation", dilation)
     if isinstance(padding, str):
         padding = _named_padding(padding, strides, dilations, kernel)
-    return np.array([*strides, *_pair("padding", padding), *dilations, _integer("groups", groups, "an int")],
-                    dtype=np.int32)
+    return (*strides, *_pair("padding", padding), *dilations, _integer("groups", groups, "an int"))
+
+
+@functools.lru_cache(maxsize=256)
+def _geometry(settings: tuple[int, ...], x: tuple[int, ...], w: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
+    """The settings as cnn_api_convolution wants them, and the shape of the output. Mostly the same again and again.
+
+    Raises
+    ------
+    EngineError
+        If the shapes do not fit together.
+    """
+    params, found = np.array(settings, np.int32), np.zeros(4, np.int32)
+    extension.call("conv2d_extent", extent_of(x), extent_of(w), params, found)
+    return params, tuple(int(n) for n in found[::-1])
 
 
 def _named_padding(name: str, stride: tuple[int, int], dilation: tuple[int, int],
@@ -236,7 +249,8 @@ def _pair(name: str, value: PairLike) -> tuple[int, int]:
         if len(value) != 2:
             raise ArgumentError(f"{name}: {value!r}, expected an int or a pair (height, width)")
         return (_integer(name, value[0]), _integer(name, value[1]))
-    return (_integer(name, value), _integer(name, value))
+    both = _integer(name, value)
+    return (both, both)
 
 
 def _integer(name: str, value: object, expected: str = "an int or a pair (height, width)") -> int:
@@ -245,9 +259,3 @@ def _integer(name: str, value: object, expected: str = "an int or a pair (height
     if abs(int(value)) > extension.LARGEST:
         raise ArgumentError(f"{name}: {value!r}, expected a number below 2**31")
     return int(value)
-
-
-def _output_shape(x: Operand, w: Operand, params: np.ndarray) -> tuple[int, ...]:
-    found = np.zeros(4, np.int32)
-    extension.call("conv2d_extent", x.extent, w.extent, params, found)
-    return tuple(int(n) for n in found[::-1])
