@@ -151,6 +151,13 @@ def test_layouts_must_agree() -> None:
         bridge.conv2d(channels_last(x), w, device="naive")
 
 
+def test_filters_say_how_one_pixel_lies() -> None:
+    """It lies in either order; the result, of more pixels, is channels_last as the filters are."""
+    x, w = np.ones((1, 3, 1, 1), np.float32), np.ones((2, 3, 3, 3), np.float32)
+    y = bridge.conv2d(x, channels_last(w), padding=2)
+    assert y.shape == (1, 2, 3, 3) and np.all(y == 3) and y.transpose(0, 2, 3, 1).flags.c_contiguous
+
+
 def test_arrays_that_are_both() -> None:
     """Images of one channel lie in both orders: the other arrays, else their strides, say what is meant."""
     x = np.ones((2, 1, 5, 6), np.float32)

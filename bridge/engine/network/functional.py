@@ -77,7 +77,8 @@ def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairL
     b = None if bias is None else place.operand("bias", bias, like=x, shape=w.shape[:1], image=True)
     params, shape = _geometry(settings, x.shape, w.shape)
     if out is None:
-        y = place.empty(shape, x, channels_last=x.channels_last)
+        # One pixel of many channels lies in either order: then the filters say what is meant
+        y = place.empty(shape, x, channels_last=x.channels_last or (w.channels_last and _is_both(x)))
     else:
         y = place.operand("out", out, like=x, shape=shape, writable=True, image=True)
         dispatch.refuse_overlap(y, x, w, b)
