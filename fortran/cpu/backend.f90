@@ -17,11 +17,12 @@ module cnn_cpu_backend
    use cnn_core_sgd, only : sgd_type
    use cnn_core_tensor, only : shape_text, tensor_type
    use cnn_cpu_fused, only : backward_passes, depth_first_text, forward_passes
-   use cnn_cpu_instruction_sets, only : choose_level
+   use cnn_cpu_instruction_sets, only : avx2, choose_level
    use cnn_cpu_kernels_levels, only : kernels_of
    use cnn_cpu_kernels_memory, only : allocate_aligned, c_free, c_memmove, c_memset
    use cnn_cpu_kernels_table, only : kernels_type
    use cnn_cpu_plan_channel_lanes, only : outer_type
+   use cnn_cpu_plan_channels_last, only : narrower_filter, narrower_forward
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, filter_channel_lanes, &
       & filter_im2col, filter_shifts_dy, read_lanes
    use cnn_cpu_plan_fused, only : sequence_type
@@ -35,8 +36,8 @@ module cnn_cpu_backend
    public :: backward_relu_apart
 
    type, extends(backend_type), public :: cpu_type
-      !> For float32 and float64
-      type(kernels_type), private :: kernels(2)
+      !> For float32 and float64; the same of an instruction set with half as long vectors, where they work as fast
+      type(kernels_type), private :: kernels(2), short(2)
       !> What is in the vector lanes: see `read_lanes`
       integer, private :: lanes_wanted = 0
       real(dp), private :: loss = 0.0_dp
@@ -65,6 +66,7 @@ module cnn_cpu_backend
       procedure :: use_stream => cpu_use_stream
       procedure :: wait => cpu_wait
       procedure, private :: choose
+      procedure, private :: choose_short
    end type cpu_type
 
 contains
@@ -85,6 +87,8 @@ contains
       call read_lanes(self%lanes_wanted, error)
       if (allocated(error)) return
       call kernels_of(level, self%kernels(1), self%kernels(2))
+      ! Only those of AVX-512 have vectors twice as long as others that have fused multiply-adds, too
+      call kernels_of(min(level, avx2), self%short(1), self%short(2))
    end subroutine cpu_open
 
    !> The kernels for a tensor that is what they need
@@ -101,6 +105,17 @@ contains
       if (allocated(error)) return
       kernels = self%kernels(merge(2, 1, tensor%dtype == dtype_float64))
    end subroutine choose
+
+   !> The same kernels with short vectors, where many lanes of long ones would have nothing to do
+   subroutine choose_short(self, dtype, kernels)
+      !> The device
+      class(cpu_type), intent(in) :: self
+      !> Element type, of cnn_core_kinds
+      integer, intent(in) :: dtype
+      !> Kernels for that type, overwritten
+      type(kernels_type), intent(out) :: kernels
+      kernels = self%short(merge(2, 1, dtype == dtype_float64))
+   end subroutine choose_short
 
    subroutine cpu_allocate(self, dtype, extent, tensor, error)
       !> The device
@@ -187,6 +202,8 @@ contains
       call self%choose(step%x, kernels, error)
       if (allocated(error)) return
       if (step%x%channels_last) then
+         if (narrower_forward(step%conv%groups, step%w%extent(3), step%w%extent(4)/step%conv%groups, &
+            & product(step%w%extent(1:2)), kernels%lanes)) call self%choose_short(step%x%dtype, kernels)
          call forward_grid(step%conv, step%w%extent, step%y%extent, grid)
          call kernels%convolve_channels_last(grid, forward_task(step%conv%groups, step%x, step%w, step%y, &
             & epilogue_type(bias=step%bias, relu=step%relu)), error)
@@ -228,6 +245,8 @@ contains
       call self%choose(dy, kernels, error)
       if (allocated(error)) return
       if (dy%channels_last) then
+         if (narrower_forward(conv%groups, w%extent(4)/conv%groups, w%extent(3), product(w%extent(1:2)), &
+            & kernels%lanes)) call self%choose_short(dy%dtype, kernels)
          call backward_grid(conv, w%extent, dx%extent, grid)
          call kernels%convolve_channels_last(grid, data_gradient_task(conv%groups, w, dy, dx, epilogue_type()), error)
          return
@@ -357,6 +376,8 @@ contains
       call self%choose(x, kernels, error)
       if (allocated(error)) return
       if (x%channels_last) then
+         if (narrower_filter(conv%groups, dw%extent(3), dw%extent(4)/conv%groups, kernels%lanes)) &
+            & call self%choose_short(x%dtype, kernels)
          call forward_grid(conv, dw%extent, dy%extent, grid)
          call kernels%correlate_channels_last(grid, conv, x, dy, dw, error)
          return

@@ -12,6 +12,8 @@ module cnn_cpu_instruction_sets
 
    public :: best_level, choose_level, level_name
 
+   !> Its number
+   integer, parameter, public :: avx2 = 2
    character(len=8), parameter :: names(3) = [character(len=8) :: "baseline", "avx2", "avx512"]
    character(len=*), parameter :: variable = "CNN_CPU_LEVEL"
 

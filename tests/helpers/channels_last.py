@@ -24,5 +24,11 @@ SHAPES = (
     Case("in small groups", (2, 12, 6, 7), (8, 3, 3, 3), padding=(1, 1), groups=4),
     Case("depthwise", (2, 37, 9, 21), (37, 1, 3, 3), (1, 1), (1, 1), groups=37),
     Case("depthwise in steps", (2, 16, 9, 21), (16, 1, 5, 5), (2, 2), (2, 2), groups=16),
+    Case("two channels of a group to one", (2, 32, 9, 7), (16, 2, 3, 3), padding=(1, 1), groups=16),
+    Case("five groups", (2, 15, 9, 7), (10, 3, 2, 3), padding=(1, 1), groups=5),
+    Case("groups of few and many", (2, 6, 9, 7), (18, 2, 3, 3), padding=(1, 1), groups=3),
+    Case("depthwise, seven across", (1, 32, 9, 27), (32, 1, 3, 7), (1, 1), (1, 3), groups=32),
+    Case("depthwise, dilated", (1, 16, 9, 27), (16, 1, 3, 5), (1, 1), (2, 4), (2, 2), groups=16),
+    Case("depthwise, in steps across alone", (1, 32, 9, 13), (32, 1, 5, 5), (1, 3), (1, 0), groups=32),
     Case("depthwise, two results each", (2, 6, 9, 7), (12, 1, 3, 3), (1, 1), (1, 1), groups=6),
 )

@@ -17,6 +17,8 @@ module cnn_cpu_kernels_table
    !> See direct.inc, filter_direct.inc, filter_channel_lanes.inc, fused.inc, product.inc, im2col.inc and
    !> pointwise.inc for what they compute
    type, public :: kernels_type
+      !> Elements of a vector
+      integer :: lanes = 0
       procedure(convolve_), pointer, nopass :: convolve => null()
       procedure(correlate_), pointer, nopass :: correlate => null()
       procedure(correlate_outer_), pointer, nopass :: correlate_outer => null()

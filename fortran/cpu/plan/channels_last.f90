@@ -5,30 +5,151 @@
 !>          NHWC.
 !> Order.   Pairs are (width, height); vectors, units and rows count from 0.
 module cnn_cpu_plan_channels_last
-   use cnn_core_kinds, only : i8
+   use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : tensor_type
    implicit none
    private
 
-   public :: band_of_sums, cut_row, panel_vectors, weight_steps
+   public :: adds_up_lanes, band_of_sums, cut_row, is_depthwise, lanes_of_source, merged_groups, narrower_filter, &
+      & narrower_forward, panel_vectors, weight_steps
 
    !> Pixels whose products are summed in the tensor's precision, and of a row of a band
    integer, parameter :: most_summed = 1024
    !> Pixels of the tiles of 1, 2 and 4 vectors
    integer, parameter :: widths(9) = [24, 16, 12, 8, 6, 4, 3, 2, 1]
+   !> Adding up the lanes of a vector takes as long as so many of its multiply-adds
+   integer, parameter :: lane_sum = 12
 
 contains
 
+   !> Groups that are computed as one, with zeros for the products between them: their results fill one vector
+   pure integer function merged_groups(groups, results, lanes)
+      !> Number of groups
+      integer, intent(in) :: groups
+      !> Results of a group, of which each has a lane
+      integer, intent(in) :: results
+      !> Elements of a vector
+      integer, intent(in) :: lanes
+      merged_groups = max(1, min(groups, lanes/results))
+      do while (mod(groups, merged_groups) /= 0)
+         merged_groups = merged_groups - 1
+      end do
+   end function merged_groups
+
+   !> Whether the results of a group are better computed one by one, with channels of the source in the lanes
+   pure logical function adds_up_lanes(channels, results, taps, lanes)
+      !> Channels of the source in a group
+      integer, intent(in) :: channels
+      !> Results in a group
+      integer, intent(in) :: results
+      !> Taps of a filter
+      integer, intent(in) :: taps
+      !> Elements of a vector
+      integer, intent(in) :: lanes
+      adds_up_lanes = 2*results <= lanes .and. &
+         & results*(taps*vectors(channels, lanes) + lane_sum) < channels*real(taps, dp)
+   end function adds_up_lanes
+
+   !> Whether every channel is a group of its own
+   pure logical function is_depthwise(groups, channels, results)
+      !> Number of groups
+      integer, intent(in) :: groups
+      !> Channels of the source in a group
+      integer, intent(in) :: channels
+      !> Results in a group
+      integer, intent(in) :: results
+      is_depthwise = groups > 1 .and. channels == 1 .and. results == 1
+   end function is_depthwise
+
+   !> Whether half as long vectors compute a convolution faster: many lanes of long ones would have no result
+   pure logical function narrower_forward(groups, channels, results, taps, lanes)
+      !> Groups of channels
+      integer, intent(in) :: groups
+      !> Channels of the source in a group
+      integer, intent(in) :: channels
+      !> Results in a group
+      integer, intent(in) :: results
+      !> Taps of a filter
+      integer, intent(in) :: taps
+      !> Elements of the longer vector
+      integer, intent(in) :: lanes
+      narrower_forward = is_cheaper(cost(lanes/2), cost(lanes))
+   contains
+      pure real(dp) function cost(length)
+         !> Elements of a vector
+         integer, intent(in) :: length
+         if (is_depthwise(groups, channels, results)) then
+            cost = vectors(groups, length)
+         else if (adds_up_lanes(channels, results, taps, length)) then
+            cost = results*(vectors(channels, length) + real(lane_sum, dp)/taps)
+         else
+            cost = channels*vectors(results, length)
+         end if
+      end function cost
+   end function narrower_forward
+
+   !> The same of a filter gradient
+   pure logical function narrower_filter(groups, channels, results, lanes)
+      !> Groups of channels
+      integer, intent(in) :: groups
+      !> Channels of the input in a group
+      integer, intent(in) :: channels
+      !> Channels of the output in a group
+      integer, intent(in) :: results
+      !> Elements of the longer vector
+      integer, intent(in) :: lanes
+      narrower_filter = is_cheaper(cost(lanes/2), cost(lanes))
+   contains
+      pure real(dp) function cost(length)
+         !> Elements of a vector
+         integer, intent(in) :: length
+         if (is_depthwise(groups, channels, results)) then
+            cost = vectors(groups, length)
+         else
+            cost = min(results*vectors(channels, length), channels*vectors(results, length))
+         end if
+      end function cost
+   end function narrower_filter
+
+   !> Whether a filter gradient has channels of the input in the lanes, and not those of the output
+   pure logical function lanes_of_source(channels, results, lanes)
+      !> Channels of the input in a group
+      integer, intent(in) :: channels
+      !> Channels of the output in a group
+      integer, intent(in) :: results
+      !> Elements of a vector
+      integer, intent(in) :: lanes
+      lanes_of_source = 2*results <= lanes .and. results*vectors(channels, lanes) < channels*vectors(results, lanes)
+   end function lanes_of_source
+
+   !> Whether half as long vectors, of which two take as long as a long one, are worth their smaller tiles
+   pure logical function is_cheaper(short, long)
+      !> Multiply-adds of short vectors
+      real(dp), intent(in) :: short
+      !> Multiply-adds of long vectors
+      real(dp), intent(in) :: long
+      is_cheaper = short/2 < 0.8_dp*long
+   end function is_cheaper
+
+   !> Vectors that hold so many elements, as a real number, of which products do not overflow
+   pure real(dp) function vectors(elements, lanes)
+      !> Number of elements
+      integer, intent(in) :: elements
+      !> Elements of a vector
+      integer, intent(in) :: lanes
+      vectors = (elements + lanes - 1)/lanes
+   end function vectors
+
    !> Vectors of the panel that begins at vector `first`: 4, 2 or 1
-   pure integer function panel_vectors(first, vectors, most)
+   pure integer function panel_vectors(first, all_vectors, most)
       !> Vectors before the panel
       integer, intent(in) :: first
       !> Vectors of a group
-      integer, intent(in) :: vectors
+      integer, intent(in) :: all_vectors
       !> Vectors of the largest tile, 2 or 4
       integer, intent(in) :: most
       panel_vectors = most
-      do while (panel_vectors > vectors - first)
+      do while (panel_vectors > all_vectors - first)
          panel_vectors = panel_vectors/2
       end do
    end function panel_vectors
