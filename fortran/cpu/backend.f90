@@ -22,7 +22,7 @@ module cnn_cpu_backend
    use cnn_cpu_kernels_memory, only : allocate_aligned, c_free, c_memmove, c_memset
    use cnn_cpu_kernels_table, only : kernels_type
    use cnn_cpu_plan_channel_lanes, only : outer_type
-   use cnn_cpu_plan_channels_last, only : narrower_filter, narrower_forward
+   use cnn_cpu_plan_channels_last, only : join_pixels, narrower_filter, narrower_forward
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, filter_channel_lanes, &
       & filter_im2col, filter_shifts_dy, read_lanes
    use cnn_cpu_plan_fused, only : sequence_type
@@ -197,6 +197,7 @@ contains
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
+      type(tensor_type) :: x, y
       type(grid_type) :: grid
       logical :: direct
       call self%choose(step%x, kernels, error)
@@ -204,8 +205,11 @@ contains
       if (step%x%channels_last) then
          if (narrower_forward(step%conv%groups, step%w%extent(3), step%w%extent(4)/step%conv%groups, &
             & product(step%w%extent(1:2)), kernels%lanes)) call self%choose_short(step%x%dtype, kernels)
-         call forward_grid(step%conv, step%w%extent, step%y%extent, grid)
-         call kernels%convolve_channels_last(grid, forward_task(step%conv%groups, step%x, step%w, step%y, &
+         x = step%x
+         y = step%y
+         call join_pixels(step%conv, step%w, x, y)
+         call forward_grid(step%conv, step%w%extent, y%extent, grid)
+         call kernels%convolve_channels_last(grid, forward_task(step%conv%groups, x, step%w, y, &
             & epilogue_type(bias=step%bias, relu=step%relu)), error)
          return
       end if
@@ -240,6 +244,7 @@ contains
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
+      type(tensor_type) :: x, y
       type(grid_type) :: grid
       logical :: direct
       call self%choose(dy, kernels, error)
@@ -247,8 +252,11 @@ contains
       if (dy%channels_last) then
          if (narrower_forward(conv%groups, w%extent(4)/conv%groups, w%extent(3), product(w%extent(1:2)), &
             & kernels%lanes)) call self%choose_short(dy%dtype, kernels)
-         call backward_grid(conv, w%extent, dx%extent, grid)
-         call kernels%convolve_channels_last(grid, data_gradient_task(conv%groups, w, dy, dx, epilogue_type()), error)
+         x = dx
+         y = dy
+         call join_pixels(conv, w, x, y)
+         call backward_grid(conv, w%extent, x%extent, grid)
+         call kernels%convolve_channels_last(grid, data_gradient_task(conv%groups, w, y, x, epilogue_type()), error)
          return
       end if
       if (is_product(conv, dx, w, self%lanes_wanted)) then
@@ -370,6 +378,7 @@ contains
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
+      type(tensor_type) :: joined_x, joined_dy
       type(grid_type) :: grid
       type(outer_type) :: plan
       integer :: algorithm
@@ -378,8 +387,11 @@ contains
       if (x%channels_last) then
          if (narrower_filter(conv%groups, dw%extent(3), dw%extent(4)/conv%groups, kernels%lanes)) &
             & call self%choose_short(x%dtype, kernels)
-         call forward_grid(conv, dw%extent, dy%extent, grid)
-         call kernels%correlate_channels_last(grid, conv, x, dy, dw, error)
+         joined_x = x
+         joined_dy = dy
+         call join_pixels(conv, dw, joined_x, joined_dy)
+         call forward_grid(conv, dw%extent, joined_dy%extent, grid)
+         call kernels%correlate_channels_last(grid, conv, joined_x, joined_dy, dw, error)
          return
       end if
       if (is_filter_product(conv, x, dw, self%lanes_wanted)) then

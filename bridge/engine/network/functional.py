@@ -155,7 +155,9 @@ def _layouts(w: Operand, **tensors: Operand) -> np.ndarray:
     """
     if not w.channels_last and not any(one.channels_last for one in tensors.values()):
         return extension.C_ORDER
-    certain = {name: one for name, one in tensors.items() if not _is_both(one)} or tensors
+    certain = {name: one for name, one in tensors.items() if not _is_both(one)}
+    if not certain:
+        return _LAYOUTS[1][w.channels_last]
     first, leading = next(iter(certain.items()))
     for name, one in certain.items():
         if one.channels_last != leading.channels_last:

@@ -5,22 +5,43 @@
 !>          NHWC.
 !> Order.   Pairs are (width, height); vectors, units and rows count from 0.
 module cnn_cpu_plan_channels_last
+   use cnn_core_conv_geometry, only : conv_type
    use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : tensor_type
    implicit none
    private
 
-   public :: adds_up_lanes, band_of_sums, cut_row, is_depthwise, lanes_of_source, merged_groups, narrower_filter, &
-      & narrower_forward, panel_vectors, weight_steps
+   public :: adds_up_lanes, band_of_sums, cut_row, is_depthwise, join_pixels, lanes_of_source, merged_groups, &
+      & narrower_filter, narrower_forward, panel_vectors, weight_steps
 
    !> Pixels whose products are summed in the tensor's precision, and of a row of a band
    integer, parameter :: most_summed = 1024
    !> Pixels of the tiles of 1, 2 and 4 vectors
    integer, parameter :: widths(9) = [24, 16, 12, 8, 6, 4, 3, 2, 1]
+   !> Pixels of a row at most, so that places in it are integers
+   integer(i8), parameter :: most_joined = 2_i8**30
    !> Adding up the lanes of a vector takes as long as so many of its multiply-adds
    integer, parameter :: lane_sum = 12
 
 contains
+
+   !> Images as one long row, where filters of one pixel go over each pixel by itself
+   pure subroutine join_pixels(conv, w, x, y)
+      !> Stride, padding, dilation and groups
+      type(conv_type), intent(in) :: conv
+      !> Filters, of which the extents matter
+      type(tensor_type), intent(in) :: w
+      !> Input, whose extents may change
+      type(tensor_type), intent(inout) :: x
+      !> Output, whose extents may change
+      type(tensor_type), intent(inout) :: y
+      integer(i8) :: pixels
+      pixels = x%count()/x%extent(3)
+      if (any(w%extent(1:2) /= 1) .or. any([conv%stride_w, conv%stride_h] /= 1) .or. &
+         & any([conv%pad_w, conv%pad_h] /= 0) .or. pixels > most_joined) return
+      x%extent = [int(pixels), 1, x%extent(3), 1]
+      y%extent = [int(pixels), 1, y%extent(3), 1]
+   end subroutine join_pixels
 
    !> Groups that are computed as one, with zeros for the products between them: their results fill one vector
    pure integer function merged_groups(groups, results, lanes)
