@@ -12,6 +12,7 @@ import bridge
 from benchmarks.frameworks.cpu import KERNEL, OURS_LAST
 from benchmarks.harness import data
 from benchmarks.harness.workloads import Conv, Net, OperationPass, Training
+from bridge.engine.arrays.dispatch import LINE
 from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d, Layer, Model, Relu
 from bridge.operations.losses import LOSSES
@@ -59,7 +60,7 @@ def conv(name: str, task: Conv, which: str) -> Callable[[], Array]:
 
 def _public(name: str, task: Conv, which: str) -> Callable[[], Array]:
     """As a program calls it: arguments are checked, also for NaN."""
-    laid_out = _channels_last if name == OURS_LAST else np.ascontiguousarray
+    laid_out = _channels_last if name == OURS_LAST else _c_order
     x, w, dy = map(laid_out, data.operands(task))
     options = {"stride": task.stride, "padding": task.padding, "dilation": task.dilation, "groups": task.groups}
     if which == "forward":
@@ -71,7 +72,16 @@ def _public(name: str, task: Conv, which: str) -> Callable[[], Array]:
 
 def _channels_last(array: Array) -> Array:
     """The same in memory as torch's channels_last."""
-    return np.ascontiguousarray(array.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    return _c_order(array.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+
+def _c_order(array: Array) -> Array:
+    """A copy in C order that begins with a cache line, as torch's tensors do."""
+    memory = np.empty(array.nbytes + LINE, np.uint8)
+    start = -memory.ctypes.data % LINE
+    copy = memory[start:start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 class _Call:
