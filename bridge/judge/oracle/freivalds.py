@@ -32,8 +32,9 @@ ROUNDOFF = 2.0**-53
 #: Times u*sqrt(n): right code stays far below, see `bridge.judge.oracle.step` for 9
 SAFETY = 64.0
 SEED = 19770808
-#: Elements of a part of an image, which a core's cache holds
-CACHED = 1 << 16
+#: Elements of a part of an image: a core's cache holds about that, and numpy lets other threads work only while it makes
+#: more than some hundred results
+PART = 1 << 18
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -142,7 +143,7 @@ def _mixed(x: Array, t: Array, groups: int) -> tuple[Array, Array]:
             np.matmul(t[mine], x[mine, rows].reshape(cg, -1), out=found[g, rows].reshape(-1))
         return np.vecdot(x[:, rows], x[:, rows]).sum(axis=1)
 
-    step = max(1, CACHED // (x.shape[0] * width))
+    step = max(1, PART // (x.shape[0] * width))
     squares = np.sum(in_order(part, [slice(i, min(h, i + step)) for i in range(0, h, step)]), axis=0)
     return found, (np.abs(t) * np.sqrt(squares)).reshape(groups, cg).sum(axis=1)
 
@@ -200,11 +201,11 @@ def _rows(x: Array, vectors: Array) -> tuple[Array, Array]:
     found, norms = np.empty((x.shape[0], len(vectors), x.shape[1])), np.empty(x.shape[:2])
 
     def part(place: tuple[int, slice]) -> None:
-        # BLAS is faster this way round
-        np.matmul(vectors, x[place].T, out=found[place[0], :, place[1]])
-        np.vecdot(x[place], x[place], out=norms[place])
+        # BLAS is faster this way round, and with `dot` other threads may always work beside it
+        found[place[0], :, place[1]] = np.dot(vectors, x[place].T)
+        np.einsum("hw,hw->h", x[place], x[place], out=norms[place])
 
-    step = max(1, CACHED // x.shape[2])
+    step = max(1, PART // x.shape[2])
     in_order(part, [(c, slice(i, min(x.shape[1], i + step))) for c in range(x.shape[0])
                     for i in range(0, x.shape[1], step)])
     return found.swapaxes(1, 2), np.sqrt(norms)

@@ -153,7 +153,7 @@ def test_what_is_not_finite_cannot_be_told(value: float, given: str, name: str) 
 
 def test_images_of_several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As large ones are divided: several parts, the last one shorter."""
-    monkeypatch.setattr(freivalds, "CACHED", 128)
+    monkeypatch.setattr(freivalds, "PART", 128)
     layer, size = LAYERS["strided"]
     a = arrays(layer, size)
     assert all(check(layer, a, name) for name in ("y", "dx", "dw"))
