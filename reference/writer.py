@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
@@ -27,33 +27,28 @@ FORMAT = "cnn-exchange"
 FORMAT_VERSION = 2
 # Bytes of a tensor that is written behind the computation, and of what is checked and written at a time.
 LARGE, PIECE = 1 << 24, 1 << 20
-# Threads that check and write the parts of one.
-WRITERS = 2
 # Arithmetic of the products. On the CPU that is the precision itself; export() sees to it.
 MATH_MODES = {"float32": "fp32", "float64": "fp64"}
 
 
 class NewFile(h5py.File):  # type: ignore[misc]  # h5py has no types
-    """A file that is being written, with at most one large tensor on its way into it, by threads of its own.
+    """A file that is being written, with at most one large tensor on its way into it, by a thread of its own.
 
-    The kernel takes as long to find room for a tensor as torch to compute the next one.
+    The kernel takes as long to find room for a tensor as torch to compute the next one. It lets one thread at a time
+    into a file, and those that wait keep a core busy.
     """
 
     def __init__(self, path: Path) -> None:
         # The oldest format: HDF5 1.10 and before must read it.
         super().__init__(path, "x", libver=("earliest", "v110"))
-        self._writer = ThreadPoolExecutor(WRITERS, thread_name_prefix="reference-writer")
-        self._on_its_way: tuple[str, torch.Tensor, list[Future[bool]]] | None = None
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="reference-writer")
+        self._on_its_way: tuple[str, torch.Tensor, Future[bool]] | None = None
 
     def write_behind(self, name: str, tensor: torch.Tensor) -> None:
         """Begin to write a contiguous tensor, which nobody may change before the next call or `settle`."""
         self.settle()
         handle, start = _created(self, name, tensor.numpy())
-        futures = []
-        for part in np.array_split(tensor.numpy().reshape(-1), WRITERS):
-            futures.append(self._writer.submit(_write_large, handle, start, part))
-            start += part.nbytes
-        self._on_its_way = name, tensor, futures
+        self._on_its_way = name, tensor, self._writer.submit(_write_large, handle, start, tensor.numpy().reshape(-1))
 
     def settle(self) -> None:
         """Wait until everything is written.
@@ -67,12 +62,11 @@ class NewFile(h5py.File):  # type: ignore[misc]  # h5py has no types
         if waiting is None:
             return
         name, tensor, finite = waiting
-        # All of them: else one may still write when the file is closed
-        if not all([one.result() for one in wait(finite).done]):
+        if not finite.result():
             check_finite(name, tensor)
 
     def close(self) -> None:
-        """Also where something went wrong: the threads are not in the middle of a tensor then."""
+        """Also where something went wrong: the thread is not in the middle of a tensor then."""
         self._writer.shutdown()
         super().close()
 
