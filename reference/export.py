@@ -215,7 +215,7 @@ class _Work:
             else:
                 check_finite(f"{group}/{name}", tensor)
 
-        return run_step(layers, batch, target, self.settings.reduction, sink, self.settings.loss)
+        return run_step(layers, batch, target, self.settings.reduction, sink, self.settings.loss, of_input=whole)
 
     def _write_twin(
         self, file: h5py.File, k: int, batch: tuple[torch.Tensor, torch.Tensor], stages: Stages

@@ -19,7 +19,7 @@ Sink = Callable[[str, torch.Tensor], None]
 
 
 def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reduction: str, sink: Sink,
-             loss: str = "mse") -> float:
+             loss: str = "mse", *, of_input: bool = True) -> float:
     """Forward, loss and backward; the gradients stay in the layers' parameters, for the optimiser.
 
     Parameters
@@ -34,6 +34,8 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
         ``grads/<layer>/output``, ``grads/<layer>/weight``, ``grads/<layer>/bias`` and ``grads/input``; gradients of
         frozen parameters too.
     loss : as `reference.losses` reads it
+    of_input : bool
+        Wants ``grads/input``. Else it is left out, unless a layer without parameters takes the input.
 
     Returns
     -------
@@ -41,7 +43,9 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
     """
     for _, layer in layers:
         layer.zero_grad(set_to_none=True)
-    start = batch.detach().clone().requires_grad_()
+    of_input = of_input or any("input" in layers.inputs_of(name) and not any(True for _ in layer.parameters())
+                               for name, layer in layers)
+    start = batch.detach().clone().requires_grad_(of_input)
     known = {"input": start}
     last_use = {one: name for name, _ in layers for one in layers.inputs_of(name)}
     with _all_gradients(layers):
@@ -64,8 +68,9 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
     for name, part, parameter in parameters(layers):
         assert parameter.grad is not None
         sink(f"grads/{name}/{part}", parameter.grad)
-    assert start.grad is not None
-    sink("grads/input", start.grad)
+    if of_input:
+        assert start.grad is not None
+        sink("grads/input", start.grad)
     return total.item()
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -539,6 +540,19 @@ def test_a_fixture_may_leave_out_large_tensors_of_later_steps(tmp_path: Path, fi
         replace(SMALL, whole_steps=4)
     with pytest.raises(InputError, match="a probe keeps all of every step"):
         ExportSettings(probe=True, steps=2, whole_steps=1)
+
+
+@pytest.mark.parametrize("first", [nn.ReLU, lambda: nn.Conv2d(1, 2, 3)])
+def test_whatever_takes_the_input_later_steps_are_the_same(tmp_path: Path, first: Callable[[], nn.Module]) -> None:
+    """A step that keeps no gradient of the input computes none, but the first layer's own gradient is checked."""
+    def model() -> nn.Module:
+        torch.manual_seed(7)
+        return nn.Sequential(first(), nn.Conv2d(1 if first is nn.ReLU else 2, 3, 3))
+
+    whole, part = (tensors(export(tmp_path / f"{steps}.h5", replace(SMALL, model=model, whole_steps=steps)).path)
+                   for steps in (3, 1))
+    assert all(np.array_equal(part[name], whole[name]) for name in part)
+    assert "steps/2/grads/1/weight" in part and "steps/2/grads/input" not in part
 
 
 @pytest.mark.parametrize("settings", [
