@@ -32,8 +32,8 @@ ROUNDOFF = 2.0**-53
 #: Times u*sqrt(n): right code stays far below, see `bridge.judge.oracle.step` for 9
 SAFETY = 64.0
 SEED = 19770808
-#: Elements of a part of an image: a core's cache holds about that, and numpy lets other threads work only while it makes
-#: more than some hundred results
+#: Elements of a part of an image: about what a core's cache holds, and enough to let other threads work, which numpy
+#: allows only while it makes more than some hundred results
 PART = 1 << 18
 
 
