@@ -20,8 +20,10 @@ from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
 from bridge.judge.diagnosis.catalogue import BEYOND_CHAINS, KINDS, kind
 from bridge.judge.diagnosis.convolutions import Filter
 from bridge.judge.diagnosis.crop import Crop
+from bridge.judge.diagnosis.elementwise import Loss
 from bridge.judge.diagnosis.hypothesis import Hypothesis, hypothesis
 from bridge.judge.diagnosis.operations import Bounded, Operation
+from bridge.judge.diagnosis.other_faults import sequential_losses
 from bridge.judge.diagnosis.output_faults import changed_numbers, moved, read_wrongly
 from bridge.judge.diagnosis.records import Adequacy, Kind, Sight
 from bridge.judge.diagnosis.sampling import few_channels, sample
@@ -68,9 +70,11 @@ def in_long_sums(pair: FilePair) -> list[Sight]:
         if not graph.given("loss") or graph.own(graph.inputs("loss")[0]) is None:
             return []
         right = graph.operation("loss")
+        if not isinstance(right, Loss):
+            return []
         truth = right.full(graph.arithmetic)
         return [_sight(one, "loss", _ratio(one.operation, truth, np.arange(1), pair.u))
-                for one in operation_faults(Case("loss", graph, right, truth.value)) if one.kinds[0].key == "naive_sum"]
+                for one in sequential_losses(right)]
 
 
 class _Computation:

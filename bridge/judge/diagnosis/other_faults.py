@@ -82,9 +82,14 @@ def loss_faults(loss: Loss) -> Hypotheses:
     """Yield what the loss may be instead; factors are tried on what comes out."""
     for images in parts_of_batch(loss.y.value.shape[0]):
         yield hypothesis("part_of_batch", part_detail(images), loss.replaced(images=images))
+    yield from sequential_losses(loss)
+    yield from other_targets(loss)
+
+
+def sequential_losses(loss: Loss) -> Hypotheses:
+    """Yield the loss as its terms one after the other give it."""
     yield hypothesis("naive_sum", "a sequential float32 sum", loss.replaced(sequential="plain"))
     yield hypothesis("naive_sum", "a sequential float32 sum of scaled terms", loss.replaced(sequential="scaled"))
-    yield from other_targets(loss)
 
 
 def loss_gradient_faults(dy: LossGradient, found: Array) -> Hypotheses:
