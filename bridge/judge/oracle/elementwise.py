@@ -73,7 +73,8 @@ def finish(parts: Parts, n: Array, arithmetic: Arithmetic, bias: Array | None = 
     blockwise(bounds, shape, *given, *([] if parts.propagated is None else [parts.propagated]))
     if parts.own is None:
         return ()
-    blockwise(lambda y, shift: np.add(y, shift, out=y), shape, parts.own, given[2])
+    if bias is not None:
+        blockwise(lambda y, shift: np.add(y, shift, out=y), shape, parts.own, given[2])
     bound = parts.absolute if parts.propagated is None else parts.propagated
     return (Local(parts.own, bound, most),)
 
