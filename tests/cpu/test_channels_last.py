@@ -106,7 +106,8 @@ SPOILED = [("input", "forward"), ("weight", "forward"), ("grad_output", "data"),
            ("input", "filter"), ("grad_output", "filter"), ("grad_output", "bias")]
 
 
-@pytest.mark.parametrize("name", ["16 to 16", "one result", "few of both", "depthwise", "one channel", "in groups"])
+@pytest.mark.parametrize("name", ["16 to 16", "one result", "few of both", "depthwise", "one channel", "in groups",
+                                  "in small groups", "1x1", "without padding"])
 @pytest.mark.parametrize(("spoiled", "which"), SPOILED)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_refused(value: float, spoiled: str, which: str, name: str) -> None:
@@ -120,6 +121,23 @@ def test_what_is_not_finite_is_refused(value: float, spoiled: str, which: str, n
         else:
             mask = (which == "data", which == "filter", which == "bias")
             bridge.conv2d_backward(t["dy"], t["x"], t["w"], **case.settings, output_mask=mask)
+
+
+@pytest.mark.parametrize("which", ["forward", "filter"])
+def test_nothing_is_left_out_of_the_search(which: str) -> None:
+    """What is read where it lies is searched by shares of the bands; together they are everything."""
+    case = next(one for one in SHAPES if one.name == "without padding")
+    t = {key: channels_last(one) if one.ndim == 4 else one for key, one in integers(case, "float32").items()}
+    x = t["x"].transpose(0, 2, 3, 1).reshape(-1)
+    assert np.shares_memory(x, t["x"])
+    for place in np.linspace(0, x.size - 1, 101).astype(int):
+        before, x[place] = x[place], np.nan
+        with pytest.raises(bridge.ArgumentError, match=r"^input: holds NaN"):
+            if which == "forward":
+                bridge.conv2d(t["x"], t["w"], **case.settings)
+            else:
+                bridge.conv2d_backward(t["dy"], t["x"], t["w"], **case.settings, output_mask=(False, True, False))
+        x[place] = before
 
 
 def test_what_overflows_is_not_refused() -> None:

@@ -15,6 +15,7 @@ SHAPES = (
     Case("one channel", (2, 1, 9, 30), (16, 1, 5, 3), padding=(2, 1)),
     Case("few of both", (2, 3, 8, 9), (5, 3, 3, 3), padding=(1, 1)),
     Case("1x1", (2, 20, 9, 11), (24, 20, 1, 1)),
+    Case("without padding", (2, 18, 81, 66), (20, 18, 3, 2), (2, 1)),
     Case("filters in pieces", (1, 160, 5, 6), (72, 160, 3, 3), padding=(1, 1)),
     Case("several bands", (2, 24, 90, 66), (20, 24, 3, 3), padding=(1, 1)),
     Case("stride", (2, 18, 15, 13), (33, 18, 3, 3), (2, 3), (1, 1)),

@@ -193,7 +193,8 @@ contains
 
       pixels = cache_bytes/real(width, dp)
       self%band(1) = min(self%extent(1), wide)
-      do while (self%band(1) > narrow .and. (self%band(1) + self%halo(1))*real(least_rows + self%halo(2), dp) > pixels)
+      do while (self%band(1) > narrow .and. (self%band(1) + self%halo(1))* &
+         & real(min(least_rows, self%extent(2)) + self%halo(2), dp) > pixels)
          self%band(1) = (self%band(1) + 1)/2
       end do
       rows = int(min(pixels/(self%band(1) + self%halo(1)), real(huge(1), dp)), i8) - self%halo(2)
