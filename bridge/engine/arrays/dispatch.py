@@ -54,14 +54,15 @@ class Host:
         ArgumentTypeError, ArgumentError
             Naming the argument, what was found and what was expected.
         """
-        index = None if isinstance(array, np.ndarray) else index_of(array)
-        if index is not None:
-            raise ArgumentTypeError(f"{name}: {interop.type_name(array)} on cuda:{index}, expected "
-                                    f"numpy.ndarray for the device {self.text} (device='cuda:{index}' computes there)")
         dtype = like.dtype if dtype is None and like is not None else dtype
         given, origin = array, "numpy"
-        if image and interop.is_torch(array):
-            array, origin = interop.torch_as_numpy(name, array), "torch"
+        if not isinstance(array, np.ndarray):
+            index = index_of(array)
+            if index is not None:
+                raise ArgumentTypeError(f"{name}: {interop.type_name(array)} on cuda:{index}, expected numpy.ndarray "
+                                        f"for the device {self.text} (device='cuda:{index}' computes there)")
+            if image and interop.is_torch(array):
+                array, origin = interop.torch_as_numpy(name, array), "torch"
         last = image and isinstance(array, np.ndarray) and _prefers_channels_last(array)
         found = extension.check_array(name, array, dtype=dtype, ndim=ndim, shape=shape, writable=writable,
                                       finite=values and not writable and not last, channels_last=image)
