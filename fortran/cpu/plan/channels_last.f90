@@ -18,8 +18,8 @@ module cnn_cpu_plan_channels_last
    integer, parameter :: most_summed = 1024
    !> Pixels of the tiles of 1, 2 and 4 vectors
    integer, parameter :: widths(9) = [24, 16, 12, 8, 6, 4, 3, 2, 1]
-   !> Pixels of a row at most, so that places in it are integers
-   integer(i8), parameter :: most_joined = 2_i8**30
+   !> Elements of a row at most, so that places in it are integers
+   integer(i8), parameter :: most_joined = 2_i8**31 - 1
    !> Adding up the lanes of a vector takes as long as so many of its multiply-adds
    integer, parameter :: lane_sum = 12
 
@@ -38,7 +38,7 @@ contains
       integer(i8) :: pixels
       pixels = x%count()/x%extent(3)
       if (any(w%extent(1:2) /= 1) .or. any([conv%stride_w, conv%stride_h] /= 1) .or. &
-         & any([conv%pad_w, conv%pad_h] /= 0) .or. pixels > most_joined) return
+         & any([conv%pad_w, conv%pad_h] /= 0) .or. max(x%count(), y%count()) > most_joined) return
       x%extent = [int(pixels), 1, x%extent(3), 1]
       y%extent = [int(pixels), 1, y%extent(3), 1]
    end subroutine join_pixels
