@@ -157,7 +157,8 @@ def _layouts(w: Operand, **tensors: Operand) -> np.ndarray:
         return extension.C_ORDER
     certain = {name: one for name, one in tensors.items() if not _is_both(one)}
     if not certain:
-        return _LAYOUTS[1][w.channels_last]
+        # The same memory in both orders: for one channel the kernels in C order are faster
+        return _LAYOUTS[1][1] if w.channels_last and not _is_both(w) else extension.C_ORDER
     first, leading = next(iter(certain.items()))
     for name, one in certain.items():
         if one.channels_last != leading.channels_last:

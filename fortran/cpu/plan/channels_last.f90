@@ -102,7 +102,8 @@ contains
          if (is_depthwise(groups, channels, results)) then
             cost = vectors(groups, length)
          else if (adds_up_lanes(channels, results, taps, length)) then
-            cost = results*(vectors(channels, length) + real(lane_sum, dp)/taps)
+            ! Adding up takes as long with short vectors, of which two count as one
+            cost = results*(vectors(channels, length) + real(lane_sum, dp)*(lanes/length)/taps)
          else
             cost = channels*vectors(results, length)
          end if
