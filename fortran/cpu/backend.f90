@@ -385,8 +385,9 @@ contains
       call self%choose(x, kernels, error)
       if (allocated(error)) return
       if (x%channels_last) then
-         if (narrower_filter(conv%groups, dw%extent(3), dw%extent(4)/conv%groups, kernels%lanes)) &
-            & call self%choose_short(x%dtype, kernels)
+         if (narrower_filter(conv%groups, dw%extent(3), dw%extent(4)/conv%groups, kernels%lanes)) then
+            call self%choose_short(x%dtype, kernels)
+         end if
          joined_x = x
          joined_dy = dy
          call join_pixels(conv, dw, joined_x, joined_dy)
