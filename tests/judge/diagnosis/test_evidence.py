@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from bridge.common.threads import one_core
 from bridge.judge.diagnosis.candidates import Case, base_of
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.diagnose import BUDGET, SHARE
@@ -809,14 +810,12 @@ def test_large_tensors_take_no_time_to_speak_of(lab: Lab) -> None:
     case = replace(lab.case("grads/one/output", lab.right("grads/one/output")),
                    right=ReluBackward(shape, Bounded(da), Bounded(z)))
     view = View(da * (rng.random(shape) < 0.5), da * (z > 0), np.full(1, 1e-9), AXES["nchw"])
-    # Of this thread alone: others spin while they wait. Against what the same machine does now
-    start = time.thread_time()
-    for _ in range(10):
-        np.sort(da, axis=None)
-    looked = time.thread_time()
-    assert [one.exact for one in masks(view, case)] == [True]
-    assert not [one for one in (*blocked(view), *orders(view), *derivatives(view, case)) if one.exact]
-    assert time.thread_time() - looked < 6 * (looked - start)
+    # Threads of numpy's BLAS that wait for each other take processor time, too, now more and now less
+    with one_core():
+        start = time.process_time()
+        assert [one.exact for one in masks(view, case)] == [True]
+        assert not [one for one in (*blocked(view), *orders(view), *derivatives(view, case)) if one.exact]
+        assert time.process_time() - start < 5
 
 
 def test_an_image_that_all_channels_lack_is_no_race(lab: Lab) -> None:
