@@ -22,7 +22,7 @@ module cnn_cpu_backend
    use cnn_cpu_kernels_memory, only : allocate_aligned, c_free, c_memmove, c_memset
    use cnn_cpu_kernels_table, only : kernels_type
    use cnn_cpu_plan_channel_lanes, only : outer_type
-   use cnn_cpu_plan_channels_last, only : join_pixels, narrower_filter, narrower_forward
+   use cnn_cpu_plan_channels_last, only : join_pixels, short_are_as_few
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, filter_channel_lanes, &
       & filter_im2col, filter_shifts_dy, read_lanes
    use cnn_cpu_plan_fused, only : sequence_type
@@ -66,7 +66,7 @@ module cnn_cpu_backend
       procedure :: use_stream => cpu_use_stream
       procedure :: wait => cpu_wait
       procedure, private :: choose
-      procedure, private :: choose_short
+      procedure, private :: choose_channels_last
    end type cpu_type
 
 contains
@@ -87,7 +87,7 @@ contains
       call read_lanes(self%lanes_wanted, error)
       if (allocated(error)) return
       call kernels_of(level, self%kernels(1), self%kernels(2))
-      ! Only those of AVX-512 have vectors twice as long as others that have fused multiply-adds, too
+      ! AVX-512 has vectors twice as long as AVX2, which has fused multiply-adds, too; below it there is none
       call kernels_of(min(level, avx2), self%short(1), self%short(2))
    end subroutine cpu_open
 
@@ -106,16 +106,26 @@ contains
       kernels = self%kernels(merge(2, 1, tensor%dtype == dtype_float64))
    end subroutine choose
 
-   !> The same kernels with short vectors, where many lanes of long ones would have nothing to do
-   subroutine choose_short(self, dtype, kernels)
+   !> The kernels for channels_last tensors: with short vectors, where long ones would leave many lanes empty
+   subroutine choose_channels_last(self, groups, source, results, taps, tensor, kernels)
       !> The device
       class(cpu_type), intent(in) :: self
-      !> Element type, of cnn_core_kinds
-      integer, intent(in) :: dtype
-      !> Kernels for that type, overwritten
-      type(kernels_type), intent(out) :: kernels
-      kernels = self%short(merge(2, 1, dtype == dtype_float64))
-   end subroutine choose_short
+      !> Groups of channels
+      integer, intent(in) :: groups
+      !> Channels of the source in a group
+      integer, intent(in) :: source
+      !> Results in a group
+      integer, intent(in) :: results
+      !> Taps of a filter; 0 for a filter gradient
+      integer, intent(in) :: taps
+      !> Tensor that is worked on
+      type(tensor_type), intent(in) :: tensor
+      !> Kernels for its element type, which may change
+      type(kernels_type), intent(inout) :: kernels
+      integer :: kind
+      kind = merge(2, 1, tensor%dtype == dtype_float64)
+      if (short_are_as_few(groups, source, results, taps, kernels%lanes)) kernels = self%short(kind)
+   end subroutine choose_channels_last
 
    subroutine cpu_allocate(self, dtype, extent, tensor, error)
       !> The device
@@ -203,8 +213,8 @@ contains
       call self%choose(step%x, kernels, error)
       if (allocated(error)) return
       if (step%x%channels_last) then
-         if (narrower_forward(step%conv%groups, step%w%extent(3), step%w%extent(4)/step%conv%groups, &
-            & product(step%w%extent(1:2)), kernels%lanes)) call self%choose_short(step%x%dtype, kernels)
+         call self%choose_channels_last(step%conv%groups, step%w%extent(3), step%w%extent(4)/step%conv%groups, &
+            & product(step%w%extent(1:2)), step%x, kernels)
          x = step%x
          y = step%y
          call join_pixels(step%conv, step%w, x, y)
@@ -250,8 +260,8 @@ contains
       call self%choose(dy, kernels, error)
       if (allocated(error)) return
       if (dy%channels_last) then
-         if (narrower_forward(conv%groups, w%extent(4)/conv%groups, w%extent(3), product(w%extent(1:2)), &
-            & kernels%lanes)) call self%choose_short(dy%dtype, kernels)
+         call self%choose_channels_last(conv%groups, w%extent(4)/conv%groups, w%extent(3), &
+            & product(w%extent(1:2)), dy, kernels)
          x = dx
          y = dy
          call join_pixels(conv, w, x, y)
@@ -385,9 +395,7 @@ contains
       call self%choose(x, kernels, error)
       if (allocated(error)) return
       if (x%channels_last) then
-         if (narrower_filter(conv%groups, dw%extent(3), dw%extent(4)/conv%groups, kernels%lanes)) then
-            call self%choose_short(x%dtype, kernels)
-         end if
+         call self%choose_channels_last(conv%groups, dw%extent(3), dw%extent(4)/conv%groups, 0, x, kernels)
          joined_x = x
          joined_dy = dy
          call join_pixels(conv, dw, joined_x, joined_dy)

@@ -12,7 +12,7 @@ module cnn_cpu_plan_channels_last
    private
 
    public :: adds_up_lanes, band_of_sums, cut_row, is_depthwise, join_pixels, lanes_of_source, merged_groups, &
-      & narrower_filter, narrower_forward, panel_vectors, weight_steps
+      & panel_vectors, short_are_as_few, weight_steps
 
    !> Pixels whose products are summed in the tensor's precision, and of a row of a band
    integer, parameter :: most_summed = 1024
@@ -82,56 +82,35 @@ contains
       is_depthwise = groups > 1 .and. channels == 1 .and. results == 1
    end function is_depthwise
 
-   !> Whether half as long vectors compute a convolution faster: many lanes of long ones would have no result
-   pure logical function narrower_forward(groups, channels, results, taps, lanes)
+   !> Whether vectors half as long are as few: then many lanes of long ones would have no result. Two short ones take as
+   !> long as a long one where the units are 256 bits wide, and one does elsewhere
+   pure logical function short_are_as_few(groups, channels, results, taps, lanes)
       !> Groups of channels
       integer, intent(in) :: groups
       !> Channels of the source in a group
       integer, intent(in) :: channels
       !> Results in a group
       integer, intent(in) :: results
-      !> Taps of a filter
+      !> Taps of a filter whose products are added up in the lanes, too, where that is less; 0 for a filter gradient
       integer, intent(in) :: taps
       !> Elements of the longer vector
       integer, intent(in) :: lanes
-      narrower_forward = is_cheaper(cost(lanes/2), cost(lanes))
+      short_are_as_few = cost(lanes/2) <= cost(lanes)
    contains
+      !> Multiply-adds of vectors for each pixel and tap of a group
       pure real(dp) function cost(length)
          !> Elements of a vector
          integer, intent(in) :: length
+         cost = channels*vectors(results, length)
          if (is_depthwise(groups, channels, results)) then
             cost = vectors(groups, length)
+         else if (taps == 0) then
+            cost = min(cost, results*vectors(channels, length))
          else if (adds_up_lanes(channels, results, taps, length)) then
-            ! Adding up takes as long with short vectors, of which two count as one
-            cost = results*(vectors(channels, length) + real(lane_sum, dp)*(lanes/length)/taps)
-         else
-            cost = channels*vectors(results, length)
+            cost = results*(vectors(channels, length) + real(lane_sum, dp)/taps)
          end if
       end function cost
-   end function narrower_forward
-
-   !> The same of a filter gradient
-   pure logical function narrower_filter(groups, channels, results, lanes)
-      !> Groups of channels
-      integer, intent(in) :: groups
-      !> Channels of the input in a group
-      integer, intent(in) :: channels
-      !> Channels of the output in a group
-      integer, intent(in) :: results
-      !> Elements of the longer vector
-      integer, intent(in) :: lanes
-      narrower_filter = is_cheaper(cost(lanes/2), cost(lanes))
-   contains
-      pure real(dp) function cost(length)
-         !> Elements of a vector
-         integer, intent(in) :: length
-         if (is_depthwise(groups, channels, results)) then
-            cost = vectors(groups, length)
-         else
-            cost = min(results*vectors(channels, length), channels*vectors(results, length))
-         end if
-      end function cost
-   end function narrower_filter
+   end function short_are_as_few
 
    !> Whether a filter gradient has channels of the input in the lanes, and not those of the output
    pure logical function lanes_of_source(channels, results, lanes)
@@ -143,15 +122,6 @@ contains
       integer, intent(in) :: lanes
       lanes_of_source = 2*results <= lanes .and. results*vectors(channels, lanes) < channels*vectors(results, lanes)
    end function lanes_of_source
-
-   !> Whether half as long vectors, of which two take as long as a long one, are worth their smaller tiles
-   pure logical function is_cheaper(short, long)
-      !> Multiply-adds of short vectors
-      real(dp), intent(in) :: short
-      !> Multiply-adds of long vectors
-      real(dp), intent(in) :: long
-      is_cheaper = short/2 < 0.8_dp*long
-   end function is_cheaper
 
    !> Vectors that hold so many elements, as a real number, of which products do not overflow
    pure real(dp) function vectors(elements, lanes)
