@@ -11,8 +11,8 @@ module cnn_cpu_plan_channels_last
    implicit none
    private
 
-   public :: adds_up_lanes, band_of_sums, cut_row, is_depthwise, join_pixels, lanes_of_source, merged_groups, &
-      & panel_vectors, short_are_as_few, weight_steps
+   public :: adds_up_lanes, band_of_sums, cut_row, images_of_sums, is_depthwise, join_pixels, lanes_of_source, &
+      & merged_groups, panel_vectors, short_are_as_few, weight_steps
 
    !> Pixels whose products are summed in the tensor's precision, and of a row of a band
    integer, parameter :: most_summed = 1024
@@ -178,6 +178,20 @@ contains
       band(1) = min(extent(1), most_summed)
       band(2) = max(1, min(extent(2), most_summed/band(1)))
    end function band_of_sums
+
+   !> Whole images whose products a filter gradient sums in the tensor's precision
+   pure integer function images_of_sums(extent, most, elements)
+      !> Columns and rows of the output
+      integer, intent(in) :: extent(2)
+      !> Images at most
+      integer(i8), intent(in) :: most
+      !> Elements that are packed of an image
+      integer(i8), intent(in) :: elements
+      !> Packed elements that stay in the second-level cache beside dy
+      integer(i8), parameter :: most_packed = 65536_i8
+      images_of_sums = int(max(1_i8, min(int(most_summed, i8)/product(int(extent, i8)), most, &
+         & most_packed/max(1_i8, elements))))
+   end function images_of_sums
 
    !> Elements of the filters from one tap, input channel and output channel to the next
    pure function weight_steps(w) result(steps)
