@@ -15,6 +15,7 @@ SECTIONS = {
     "step": "a training step beside PyTorch and JAX: time and peak memory",
     "networks": "a step of a U-Net and of ResNet-18, and what its operations take",
     "layers": "the layers as a share of what the machine can do, with the roofline",
+    "fortran": "a layer beside neural-fortran's and athena's",
     "operations": "operations of graphs beside PyTorch, the bandwidth and OpenBLAS",
     "sweep": "many shapes of convolutions beside PyTorch, pass by pass",
     "growth": "how time and memory grow with size, channels, batch and threads",
