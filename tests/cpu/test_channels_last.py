@@ -107,7 +107,7 @@ SPOILED = [("input", "forward"), ("weight", "forward"), ("grad_output", "data"),
 
 
 @pytest.mark.parametrize("name", ["16 to 16", "one result", "few of both", "depthwise", "one channel", "in groups",
-                                  "in small groups", "1x1", "1x1 in a frame", "without padding",
+                                  "in small groups", "many small groups", "1x1", "1x1 in a frame", "without padding",
                                   "small images of many channels", "small images as they lie"])
 @pytest.mark.parametrize(("spoiled", "which"), SPOILED)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -11,8 +11,8 @@ module cnn_cpu_plan_channels_last
    implicit none
    private
 
-   public :: adds_up_lanes, band_of_sums, cut_row, images_of_sums, is_depthwise, join_pixels, lanes_of_source, &
-      & merged_groups, panel_vectors, short_are_as_few, weight_steps
+   public :: adds_up_lanes, band_of_sums, cut_row, images_of_sums, is_depthwise, is_lanewise, join_pixels, &
+      & lanes_of_source, merged_groups, panel_vectors, short_are_as_few, weight_steps
 
    !> Pixels whose products are summed in the tensor's precision, and of a row of a band
    integer, parameter :: most_summed = 1024
@@ -82,6 +82,46 @@ contains
       is_depthwise = groups > 1 .and. channels == 1 .and. results == 1
    end function is_depthwise
 
+   !> Whether groups lie side by side in vectors, one channel of each at a time, repeated for all results of its group:
+   !> no lane has a product that is not wanted, and the source is spread as it is packed. Depthwise it is not even that
+   pure logical function is_lanewise(groups, channels, results, taps, lanes)
+      !> Number of groups
+      integer, intent(in) :: groups
+      !> Channels of the source in a group
+      integer, intent(in) :: channels
+      !> Results in a group
+      integer, intent(in) :: results
+      !> Taps of a filter
+      integer, intent(in) :: taps
+      !> Elements of a vector
+      integer, intent(in) :: lanes
+      real(dp) :: others
+      is_lanewise = is_depthwise(groups, channels, results)
+      if (is_lanewise .or. groups == 1 .or. 2*results > lanes) return
+      others = channels*real(taps, dp)
+      if (adds_up_lanes(channels, results, taps, lanes)) others = results*(taps*vectors(channels, lanes) + lane_sum)
+      is_lanewise = taps*lanewise_cost(groups, channels, results, taps, lanes) < others
+   end function is_lanewise
+
+   !> Multiply-adds of vectors for each pixel and tap of a group, or what takes as long: to load a vector for each, mostly
+   !> from the second-level cache, and to spread the source. Fitted to times of groups of 1 to 8 channels
+   pure real(dp) function lanewise_cost(groups, channels, results, taps, lanes)
+      !> Number of groups
+      integer, intent(in) :: groups
+      !> Channels of the source in a group
+      integer, intent(in) :: channels
+      !> Results in a group
+      integer, intent(in) :: results
+      !> Taps of a filter
+      integer, intent(in) :: taps
+      !> Elements of a vector
+      integer, intent(in) :: lanes
+      real(dp), parameter :: load = 2.4_dp
+      integer :: together
+      together = min(groups, lanes/results)
+      lanewise_cost = channels*(load + real(together, dp)/taps)/together
+   end function lanewise_cost
+
    !> Whether vectors half as long are as few: then many lanes of long ones would have no result. Two short ones take as
    !> long as a long one where the units are 256 bits wide, and one does elsewhere
    pure logical function short_are_as_few(groups, channels, results, taps, lanes)
@@ -106,6 +146,8 @@ contains
             cost = vectors(groups, length)
          else if (taps == 0) then
             cost = min(cost, results*vectors(channels, length))
+         else if (is_lanewise(groups, channels, results, taps, length)) then
+            cost = lanewise_cost(groups, channels, results, taps, length)
          else if (adds_up_lanes(channels, results, taps, length)) then
             cost = results*(vectors(channels, length) + real(lane_sum, dp)/taps)
          end if
