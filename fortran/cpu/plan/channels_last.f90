@@ -103,8 +103,8 @@ contains
       is_lanewise = taps*lanewise_cost(groups, channels, results, taps, lanes) < others
    end function is_lanewise
 
-   !> Multiply-adds of vectors for each pixel and tap of a group, or what takes as long: to load a vector for each, mostly
-   !> from the second-level cache, and to spread the source. Fitted to times of groups of 1 to 8 channels
+   !> Multiply-adds of vectors for each pixel and tap of a group, or what takes as long: to load a vector for each,
+   !> mostly from the second-level cache, and to spread the source. Fitted to times of groups of 1 to 8 channels
    pure real(dp) function lanewise_cost(groups, channels, results, taps, lanes)
       !> Number of groups
       integer, intent(in) :: groups
