@@ -36,7 +36,7 @@ from bridge.common.progress import stage
 
 OURS = "bridge"
 PASSES = {"forward": ("y",), "backward": ("dx", "dw", "db")}
-#: Both call it their release
+#: Of neural-fortran's release, and for this processor
 FLAGS = ("-cpp", "-Ofast", "-march=native", "-fno-frontend-optimize", "-fcoarray=single")
 #: Of the largest value of a tensor: sums of up to 31752 float32 numbers, one after the other
 TOLERANCE = 1e-3

@@ -5,8 +5,7 @@
 !> batch, prints the seconds that one repeat takes, and writes RESULT: y, or dx, dw and db, summed over the images.
 !>
 !> CASE, unformatted stream: the integers n, c, h, w, k, r (filters of r x r), repeats, then float32 in C order: the
-!> input (n, c, h, w), filters (k, c, r, r), biases (k), and the gradient of the output. There
-!> is no padding.
+!> input (n, c, h, w), filters (k, c, r, r), biases (k), and the gradient of the output. There is no padding.
 program neural_fortran_layer
    use, intrinsic :: iso_fortran_env, only : dp => real64, error_unit, i8 => int64
    use nf_activation, only : relu
@@ -27,16 +26,19 @@ program neural_fortran_layer
    end if
    open (newunit=unit, file=case_file, access="stream", form="unformatted", action="read", status="old")
    read (unit) n, c, h, w, k, r, repeats
-   allocate (x(c, w, h, n), filters(k, c, r, r), bias(k), dy(k, w - r + 1, h - r + 1, n), layers(n))
+   allocate (x(c, w, h, n), filters(c, r, r, k), bias(k), dy(k, w - r + 1, h - r + 1, n), layers(n))
    call read_images(unit, x)
-   call read_filters(unit, filters)
+   call read_images(unit, filters)
    read (unit) bias
    call read_images(unit, dy)
    close (unit)
    do i = 1, n
       layers(i) = conv2d_layer(k, r, relu(), [1, 1])
       call layers(i)%init([c, w, h])
-      layers(i)%kernel = filters
+      ! Its filters are (filter, channel, column, row)
+      do j = 1, k
+         layers(i)%kernel(j, :, :, :) = filters(:, :, :, j)
+      end do
       layers(i)%biases = bias
       call layers(i)%forward(x(:, :, :, i))
    end do
@@ -67,7 +69,9 @@ program neural_fortran_layer
          layers(1)%dw = layers(1)%dw + layers(i)%dw
          layers(1)%db = layers(1)%db + layers(i)%db
       end do
-      call write_filters(unit, layers(1)%dw)
+      do j = 1, k
+         call write_image(unit, layers(1)%dw(j, :, :, :))
+      end do
       write (unit) layers(1)%db
    end if
    close (unit)
@@ -97,31 +101,5 @@ contains
          write (unit) image(channel, :, :)
       end do
    end subroutine write_image
-
-   !> (column, row, channel, filter) of a file to (filter, channel, column, row)
-   subroutine read_filters(unit, filters)
-      integer, intent(in) :: unit
-      real, intent(out) :: filters(:, :, :, :)
-      real :: plane(size(filters, 3), size(filters, 4))
-      integer :: filter, channel
-      do filter = 1, size(filters, 1)
-         do channel = 1, size(filters, 2)
-            read (unit) plane
-            filters(filter, channel, :, :) = plane
-         end do
-      end do
-   end subroutine read_filters
-
-   !> The other way round
-   subroutine write_filters(unit, filters)
-      integer, intent(in) :: unit
-      real, intent(in) :: filters(:, :, :, :)
-      integer :: filter, channel
-      do filter = 1, size(filters, 1)
-         do channel = 1, size(filters, 2)
-            write (unit) filters(filter, channel, :, :)
-         end do
-      end do
-   end subroutine write_filters
 
 end program neural_fortran_layer

@@ -26,6 +26,7 @@ module nf_conv2d_layer
    use nf_activation, only : relu
    implicit none
    type :: conv2d_layer
+      integer :: width
       real, allocatable :: kernel(:, :, :, :), biases(:), output(:, :, :), gradient(:, :, :), dw(:, :, :, :), db(:)
    contains
       procedure :: init
@@ -47,11 +48,14 @@ contains
       type(relu), intent(in) :: activation
       type(conv2d_layer) :: layer
       allocate (layer%db(filters))
+      layer%width = kernel
    end function new
    subroutine init(self, shape)
       class(conv2d_layer), intent(inout) :: self
       integer, intent(in) :: shape(3)
       allocate (self%gradient(shape(1), shape(2), shape(3)))
+      allocate (self%kernel(size(self%db), shape(1), self%width, self%width))
+      allocate (self%dw, mold=self%kernel)
    end subroutine init
    subroutine forward(self, x)
       class(conv2d_layer), intent(inout) :: self
@@ -75,7 +79,7 @@ contains
       real :: d
       r = size(self%kernel, 3) - 1
       self%gradient = 0.0
-      self%dw = 0.0*self%kernel
+      self%dw = 0.0
       self%db = 0.0
       do k = 1, size(self%db)
          do j = 1, size(dy, 3)
