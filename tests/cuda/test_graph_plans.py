@@ -2,7 +2,8 @@
 """Which of cuDNN's engines and calls a training step uses, on the strict software device; its results stay right.
 
 The device has engines for every trap: 0 TF32, 1 not deterministic, 2 FFT, 3 Winograd, 4 plain, 5 plain with workspace,
-6 compiled later (cuda/test_compiled_engines.py), 7 refused when its plan is made. Each check is a process of its own.
+6 compiled later (cuda/test_compiled_engines.py), 7 refused when its plan is made, 17 Winograd without a note of that.
+Each check is a process of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tests.helpers.cuda.children import CUDNN, environment
 from tests.helpers.cuda.one_step import FUSED_CALL, GRAPHS, PROGRAM
 from tests.helpers.tiers import few
 
+ENGINES = (*range(8), 17)
 CALLS = ("cudnnConvolutionForward", "cudnnConvolutionBackwardData", "cudnnConvolutionBackwardFilter")
 
 
@@ -27,7 +29,7 @@ def step(fixture: Path, device: str, *, keep: bool | str = True, poison: bool = 
          **settings: str) -> dict[str, Any]:
     """One step: loss, weights, and how often functions were called and engines ran."""
     names = [GRAPHS, FUSED_CALL, *CALLS, "cudnnAddTensor", "cudnnActivationForward",
-             *(f"graph engine {i}" for i in range(8))]
+             *(f"graph engine {i}" for i in ENGINES)]
     command = [sys.executable, "-c", PROGRAM, fixture, device, "" if keep is True else keep, "NaN" if poison else ""]
     done = subprocess.run(command, input=json.dumps(names), capture_output=True, text=True, check=False, timeout=120,
                           env=environment(**settings), cwd=ROOT)
@@ -37,7 +39,7 @@ def step(fixture: Path, device: str, *, keep: bool | str = True, poison: bool = 
 
 def engines(found: dict[str, Any]) -> set[int]:
     """Those that ran."""
-    return {i for i in range(8) if found["counts"][f"graph engine {i}"]}
+    return {i for i in ENGINES if found["counts"][f"graph engine {i}"]}
 
 
 def same(a: dict[str, Any], b: dict[str, Any], tolerance: float) -> None:
@@ -74,7 +76,7 @@ def test_what_has_no_plan_goes_through_calls(fixture: Path, setting: str) -> Non
 
 @pytest.mark.parametrize(("options", "allowed", "wanted"), [
     ("", {4, 5}, set()), ("math=tf32", {0, 4, 5}, {0}), ("deterministic=no", {1, 4, 5}, {1}),
-    ("transforms=yes", {2, 3, 4, 5}, {3}), ("workspace=0", {4}, {4})])
+    ("transforms=yes", {2, 3, 4, 5, 17}, {3}), ("workspace=0", {4}, {4})])
 def test_options_choose_the_engines(fixture: Path, options: str, allowed: set[int], wanted: set[int]) -> None:
     """What an option forbids never runs; what it allows and is offered first does."""
     found = step(fixture, f"{CUDNN},{options}" if options else CUDNN)

@@ -14,6 +14,8 @@ from tests.software_device.graphs import BEST, BIAS, MASK, VIRTUAL, Engine, Grap
 PATTERNS = {"forward": Y, "bias": Y, "relu": Y, "bias, relu": Y, "data": X, "mask": X, "filter": W, "sum": W}
 #: Numbers of engines, the first offer first
 TF32, RANDOM, FFT, WINOGRAD, PLAIN, SPACE, COMPILED, NO_PLAN = range(8)
+#: Of filter gradients, without a note
+SILENT_WINOGRAD = 17
 
 
 class Pattern:

@@ -3,7 +3,7 @@
 !>
 !> Notes.   Each engine says of itself what its arithmetic is. math=fp32 takes none with tensor cores, whose products of
 !>          float32 are TF32; transforms=no none with FFT or Winograd; deterministic=yes none that is not; compile=no
-!>          none that is compiled when its plan is made.
+!>          none that is compiled when its plan is made. One engine does not say that it is Winograd's.
 !> Device.  Heuristics and plans are for the handle's GPU, or for one that a device-properties descriptor tells of: then
 !>          no GPU is needed.
 !> Source.  cuDNN 9 backend API reference: cudnnBackendNumericalNote_t, cudnnBackendBehaviorNote_t.
@@ -25,6 +25,7 @@ module cnn_cuda_plans_graph_engines
       & CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6, CUDNN_TYPE_BEHAVIOR_NOTE, &
       & CUDNN_TYPE_HEUR_MODE, CUDNN_TYPE_NUMERICAL_NOTE
    use cnn_cuda_plans_graph_builder, only : graph_builder_type
+   use cnn_cuda_plans_request, only : conv_filter
    implicit none
    private
 
@@ -34,6 +35,9 @@ module cnn_cuda_plans_graph_engines
    integer, parameter :: most_engines = 40
    !> Notes that one engine may have
    integer, parameter :: most_notes = 32
+   !> Of filter gradients the engine that runs Winograd's kernels and has no note of it: cuDNN 9.19 on an H200, by the
+   !> names of its kernels
+   integer(i8), parameter :: silent_winograd = 17
 
    type, public :: engine_type
       !> With its settings; the builder's
@@ -63,11 +67,13 @@ contains
 
    !> What a heuristic (CUDNN_HEUR_MODE_...) offers for a graph, the best first; none where cuDNN has none, or after an
    !> error of the heuristic itself
-   subroutine find_engines(b, graph, device, mode, engines)
+   subroutine find_engines(b, graph, operation, device, mode, engines)
       !> Where the descriptors are made
       type(graph_builder_type), intent(inout) :: b
       !> A finalized operation graph
       type(c_ptr), intent(in) :: graph
+      !> `conv_forward`, `conv_data` or `conv_filter`
+      integer, intent(in) :: operation
       !> Properties of a GPU; null for the one that is the thread's
       type(c_ptr), intent(in) :: device
       !> A CUDNN_HEUR_MODE_...
@@ -91,7 +97,7 @@ contains
       call b%get_descriptors(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, configurations, found)
       if (b%refused() .or. .not. b%ok()) return
       do i = 1, found
-         engine = engine_of(b, configurations(i))
+         engine = engine_of(b, operation, configurations(i))
          if (b%ok()) engines = [engines, engine]
          ! One that does not say what its arithmetic is, is none
          call b%set_aside()
@@ -99,9 +105,11 @@ contains
    end subroutine find_engines
 
    !> An engine and its notes
-   function engine_of(b, configuration) result(engine)
+   function engine_of(b, operation, configuration) result(engine)
       !> Where the descriptors are made
       type(graph_builder_type), intent(inout) :: b
+      !> `conv_forward`, `conv_data` or `conv_filter`
+      integer, intent(in) :: operation
       !> Configuration of the engine, finalized
       type(c_ptr), intent(in) :: configuration
       type(engine_type) :: engine
@@ -119,7 +127,8 @@ contains
             & said == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)
          engine%transforms = any(said == CUDNN_NUMERICAL_NOTE_FFT .or. said == CUDNN_NUMERICAL_NOTE_WINOGRAD .or. &
             & said == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 .or. said == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 .or. &
-            & said == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13)
+            & said == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13) .or. &
+            & (operation == conv_filter .and. engine%number == silent_winograd)
          engine%deterministic = .not. any(said == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
          engine%short_sums = any(said == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
       end associate

@@ -25,7 +25,7 @@ module cnn_cuda_plans_graph_search
    type :: search_type
       type(c_ptr) :: handle = c_null_ptr, device = c_null_ptr
       type(device_name_type) :: name
-      integer :: most = 1
+      integer :: operation = 0, most = 1
       type(graph_plan_type), allocatable :: plans(:)
       !> An engine was compiled
       logical :: has_compiled = .false.
@@ -61,7 +61,7 @@ contains
       integer(c_int), parameter :: modes(2) = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK]
       integer :: i
 
-      search = search_type(handle=handle, device=device, name=name, most=most)
+      search = search_type(handle=handle, device=device, name=name, operation=request%operation, most=most)
       allocate (search%plans(0))
       call builder%open(graphs)
       call build_graph(request, builder, handle, graph)
@@ -92,7 +92,7 @@ contains
       type(graph_plan_type) :: plan
       integer :: i
 
-      call find_engines(builder, graph, search%device, mode, engines)
+      call find_engines(builder, graph, search%operation, search%device, mode, engines)
       call builder%set_aside()
       do i = 1, size(engines)
          if (search%is_over()) return

@@ -86,8 +86,8 @@ contains
       call builder%open(graphs)
       device = describe_device(builder, json)
       call build_graph(graph, builder, c_null_ptr, address)
-      call find_engines(builder, address, device, CUDNN_HEUR_MODE_A, best)
-      call find_engines(builder, address, device, CUDNN_HEUR_MODE_FALLBACK, rest)
+      call find_engines(builder, address, graph%operation, device, CUDNN_HEUR_MODE_A, best)
+      call find_engines(builder, address, graph%operation, device, CUDNN_HEUR_MODE_FALLBACK, rest)
       engines = [best, rest]
       plans = 0
       permitted = 0

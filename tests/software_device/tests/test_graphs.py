@@ -25,6 +25,7 @@ from tests.software_device.patterns import (
     PATTERNS,
     PLAIN,
     RANDOM,
+    SILENT_WINOGRAD,
     SPACE,
     TF32,
     WINOGRAD,
@@ -82,7 +83,7 @@ OFFERS = {
     ("forward", NCHW): [TF32, NO_PLAN, RANDOM, WINOGRAD, FFT, SPACE, PLAIN],
     ("forward", NHWC): [TF32, NO_PLAN, RANDOM, SPACE, PLAIN],
     ("bias, relu", NCHW): [TF32, NO_PLAN, RANDOM, WINOGRAD, FFT, SPACE, PLAIN, COMPILED],
-    ("filter", NCHW): [TF32, NO_PLAN, RANDOM, WINOGRAD, FFT, SPACE, PLAIN],
+    ("filter", NCHW): [TF32, NO_PLAN, RANDOM, WINOGRAD, FFT, SILENT_WINOGRAD, SPACE, PLAIN],
     ("mask", NHWC): [COMPILED],
 }
 

@@ -81,7 +81,7 @@ enum place place_of_result(const struct pattern *p);
 void recognise(const struct operation *operations, int n, struct pattern *p);
 
 // --- cudnn_graph_engines.c
-enum { ENGINES = 9 };
+enum { ENGINES = 18 };
 struct engine {
    int number;
    struct pattern pattern;

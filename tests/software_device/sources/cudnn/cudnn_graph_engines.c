@@ -2,11 +2,12 @@
 // Engines of the graph API: which patterns each takes, what it says of itself, and the order in which they are offered.
 //
 // As among the algorithms of the old interface, traps come first: TF32, an engine that never becomes a plan, jitter,
-// transforms, large workspaces. What cuDNN compiles at run time comes last.
+// transforms, large workspaces. What cuDNN compiles at run time comes last. As cuDNN 9.19 has it, the filter gradients'
+// engine 17 is Winograd's and has no note of that.
 #include <string.h>
 #include "cudnn_graph.h"
 
-enum { COMPILED = 6, COMPILED_TOO = 8 };
+enum { COMPILED = 6, COMPILED_TOO = 8, SILENT_WINOGRAD = 17 };
 
 static const struct entry {
    enum family family;
@@ -24,13 +25,15 @@ static const struct entry {
    {PLAIN, .space = true},
    {PLAIN, .no_plan = true},
    {PLAIN, .space = true},
+   [SILENT_WINOGRAD] = {WINOGRAD_NONFUSED, .space = true},
 };
-static const int best[] = {0, 7, 1, 3, 2, 5, 4, COMPILED, COMPILED_TOO}, fallback[] = {1, 4};
+static const int best[] = {0, 7, 1, 3, 2, SILENT_WINOGRAD, 5, 4, COMPILED, COMPILED_TOO}, fallback[] = {1, 4};
 
 bool engine_takes(const struct pattern *p, int number)
 {
    if (number < 0 || number >= ENGINES || !p->known || !setting("STRICT_GRAPHS", 1)) return false;
    if (is_fused(p) && !setting("STRICT_GRAPH_FUSION", 1)) return false;
+   if (number > COMPILED_TOO && (number != SILENT_WINOGRAD || p->g.pass != BACKWARD_FILTER)) return false;
    bool is_double = p->g.x.type == CUDNN_DATA_DOUBLE, compiled_only = p->sum || p->at[AT_MASK].used;
    if (engine_is_compiled(number)) {
       if (setting("STRICT_COMPILED", 1) < (number == COMPILED ? 1 : 2)) return false;
