@@ -119,8 +119,7 @@ def _plan(wanted: dict[str, Any], operation: str, layout: int, fused: tuple[int,
     extents = ([wanted["size"]] * 2 + [channels, wanted["batch"]], [3, 3, channels, filters])
     said = extension.call("plan_text", wanted["device"], wanted["gpu"], OPERATIONS[operation],
                           extension.ALL_DTYPES[wanted["dtype"]], layout, np.array(fused, np.int32),
-                          np.ones(7, np.int32),                           *(np.array(extent, np.int32) for extent in
-    extents))
+                          np.ones(7, np.int32), *(np.array(extent, np.int32) for extent in extents))
     return (said.decode() if isinstance(said, bytes) else str(said)).strip()
 
 

@@ -42,7 +42,8 @@ class Shape:
 
 
 SHAPES = [Shape(2, 16, 16, 9, 37, 1), Shape(1, 1, 16, 5, 7, 0), Shape(3, 3, 1, 6, 40, 2), Shape(1, 16, 2, 4, 4, 1),
-          Shape(2, 2, 32, 3, 3, 1), Shape(1, 4, 4, 1, 1, 1), Shape(1, 5, 16, 70, 131, 1), Shape(1, 12, 1, 2, 300, 1)]
+          Shape(2, 2, 32, 3, 3, 1), Shape(1, 4, 4, 1, 1, 1), Shape(1, 5, 16, 70, 131, 1), Shape(1, 12, 1, 2, 300, 1),
+          Shape(5, 8, 3, 9, 4, 1), Shape(3, 6, 8, 10, 12, 1), Shape(1, 4, 4, 7, 132, 1)]
 
 
 @pytest.fixture(scope="module", params=few(ROUTES, "source".__eq__))
@@ -134,6 +135,27 @@ def test_filter_gradient(kernels: HostKernels, shape: Shape, parts: int, rows: i
         kernels.launch("cnn_direct_filter", (blocks, wide.shape[1]//TOGETHER),
                        *numbers(strips*pieces*shape.batch, strips, pieces, rows, width, height, *window.shape[:1:-1],
                                 channels, wide.shape[1], padding, padding, turned),
+                       memory.put(window.numpy()), memory.put(wide.numpy()), partial)
+        memory.check()
+        assert np.array_equal(partial.sum(-1), expected)
+
+
+@pytest.mark.parametrize(("parts", "rows"), [(1, 63), (2, 3), (3, 4)])
+@pytest.mark.parametrize("shape", [one for one in SHAPES if one.padding == 1 and one.width % 4 == 0
+                                   and 0 in (one.inputs % TOGETHER, one.outputs % TOGETHER)], ids=str)
+def test_filter_gradient_by_fours(kernels: HostKernels, shape: Shape, parts: int, rows: int) -> None:
+    """Rows of a few fours, which a warp takes several of, and of more than it takes at a time."""
+    x, w, _, dy = shape.tensors()
+    expected = conv2d_weight(x, w.shape, dy, padding=1).numpy()
+    for turned, (window, wide) in enumerate(((x, dy), (dy, x))):
+        if wide.shape[1] % TOGETHER:
+            continue
+        memory, channels, pieces = Memory(), window.shape[1], -(-shape.height//rows)
+        blocks = -(-parts*channels*32//BLOCK)
+        partial = memory.out((*expected.shape, blocks*BLOCK//32//channels*32), np.float64)
+        kernels.launch("cnn_direct_filter_quads", (blocks, wide.shape[1]//TOGETHER),
+                       *numbers(shape.width//4*pieces*shape.batch, pieces, rows, shape.width, shape.height,
+                                shape.height, channels, wide.shape[1], 1, turned),
                        memory.put(window.numpy()), memory.put(wide.numpy()), partial)
         memory.check()
         assert np.array_equal(partial.sum(-1), expected)

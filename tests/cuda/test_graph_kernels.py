@@ -249,15 +249,17 @@ def test_functions_of_two_tensors(kernels: HostKernels, kind: str, f: int,
     memory.check()
 
 
+@looped(("images", "pixels"), [(2, 20), (70, 20), (2, 700)])
 @looped("kind", KINDS)
-def test_channels_are_copied(kernels: HostKernels, kind: str) -> None:
-    """Into the middle of more, and back."""
+def test_channels_are_copied(kernels: HostKernels, kind: str, images: int, pixels: int) -> None:
+    """Into the middle of more, and back; rows shorter than the threads and longer."""
     memory, wp = Memory(), KINDS[kind]
-    part = memory.put(special(wp, 2*3*20, 1).reshape(2, 3, 20))
-    whole, back = memory.inout(np.zeros((2, 7, 20), wp)), memory.out(part.shape, wp)
-    kernels.launch(f"cnn_copy_rows_{kind}", 2, np.int64(part.size), part, whole, *i8(60, 0, 60, 40, 140))
+    part = memory.put(special(wp, images*3*pixels, 1).reshape(images, 3, pixels))
+    whole, back = memory.inout(np.zeros((images, 7, pixels), wp)), memory.out(part.shape, wp)
+    row, first, step = 3*pixels, 2*pixels, 7*pixels
+    kernels.launch(f"cnn_copy_rows_{kind}", 2, np.int64(part.size), part, whole, *i8(row, 0, row, first, step))
     assert whole[:, 2:5].tobytes() == part.tobytes() and not whole[:, :2].any() and not whole[:, 5:].any()
-    kernels.launch(f"cnn_copy_rows_{kind}", 2, np.int64(part.size), whole, back, *i8(60, 40, 140, 0, 60))
+    kernels.launch(f"cnn_copy_rows_{kind}", 2, np.int64(part.size), whole, back, *i8(row, first, step, 0, row))
     assert back.tobytes() == part.tobytes()
     memory.check()
 
@@ -408,7 +410,7 @@ def test_cross_entropy_of_classes(kernels: HostKernels, kind: str, settings: dic
 
 
 WINDOWS = [((9, 7), (3, 2), (2, 1), (1, 0)), ((6, 6), (2, 2), (2, 2), (0, 0)), ((5, 8), (4, 3), (1, 2), (2, 1)),
-           ((7, 5), (1, 2), (3, 2), (0, 1))]
+           ((7, 5), (1, 2), (3, 2), (0, 1)), ((7, 6), (3, 2), (2, 2), (1, 0)), ((5, 7), (2, 3), (2, 2), (0, 1))]
 
 
 @looped("case", WINDOWS)

@@ -88,7 +88,8 @@ def test_ptx_rounds_as_ieee_754_says(ptx: str) -> None:
     assert not re.findall(r"\bmad\.(?:rn\.)?f|\.ftz|\.approx|\.full|\.sat", ptx)
     # Fused where the source says so
     assert {name for name, _, body in entries_of(ptx) if re.search(r"\bfma\b", body)} == {
-        "cnn_direct_1", "cnn_direct_16", "cnn_direct_masked_1", "cnn_direct_masked_16", "cnn_direct_filter"}
+        "cnn_direct_1", "cnn_direct_16", "cnn_direct_masked_1", "cnn_direct_masked_16", "cnn_direct_filter",
+        "cnn_direct_filter_quads"}
     assert set(re.findall(r"\bfma\.[\w.]+", ptx)) == {"fma.rn.f32"}
     floating = re.findall(r"\b(?:add|sub|mul|div)\.[\w.]*f(?:32|64)\b", ptx)
     assert floating
@@ -110,7 +111,7 @@ MORE_REGISTERS = {
     # The same, with the weights' address and settings besides: two blocks fit
     "cnn_class_entropy": 96,
     # 64 or 72 sums in registers: two blocks fit
-    "cnn_direct": 128,
+    "cnn_direct": 128, "cnn_direct_filter": 128,
     # The same and a sum of each channel: one block, whose threads need not wait for each other
     "cnn_direct_masked": 255,
     # Six B-splines in float64, beside the sizes and addresses
@@ -120,7 +121,7 @@ MORE_REGISTERS = {
 }
 #: Kernels that may put registers into memory, and how many bytes of a thread: outside of their inner loops, which read
 #: back two or three
-SPILLED = {"cnn_direct_16": 128, "cnn_direct_filter": 192, "cnn_direct_masked_16": 64}
+SPILLED = {"cnn_direct_16": 128, "cnn_direct_filter": 192, "cnn_direct_filter_quads": 32, "cnn_direct_masked_16": 64}
 
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90"])

@@ -206,15 +206,17 @@ def test_turn(kernels: HostKernels, kind: str, batch: int, columns: int, rows: i
 
 @looped("blocks", GRIDS)
 @looped(("n", "m", "rows"), [(0, 1, 2), (1, 1, 1), (256, 1, 3), (1000, 7, 2), (1280, 256, 3),
-                            (5, 9, 2), (4099, 257, 1), (3000, 1300, 2)])
+                            (5, 9, 2), (4099, 257, 1), (3000, 1300, 2), (3, 1, 1500)])
 def test_fold(kernels: HostKernels, n: int, m: int, rows: int, blocks: int) -> None:
     memory = Memory()
     values = memory.put(np.random.default_rng(n).standard_normal((rows, n)))
     to = memory.out((rows, m), np.float64)
-    kernels.launch("cnn_fold", (blocks, rows), np.int64(n), values, np.int64(m), to)
-    memory.check()
-    for row in range(rows):
-        assert same_bits(to[row], sums_in_order(values[row], m))
+    for slices in {1, (rows + 1)//2, rows}:
+        to[...] = np.nan
+        kernels.launch("cnn_fold", (blocks, slices), np.int64(n), np.int64(rows), values, np.int64(m), to)
+        memory.check()
+        for row in range(rows):
+            assert same_bits(to[row], sums_in_order(values[row], m))
 
 
 @looped("size", SIZES)
@@ -360,8 +362,8 @@ def test_a_sum_through_all_its_kernels(kernels: HostKernels) -> None:
     dy, partial = np.empty_like(y), np.empty(blocks*BLOCK)
     some, one, loss = np.empty(32), np.empty(1), np.empty(1, np.float32)
     kernels.launch("cnn_mse_f32", blocks, np.int64(size), y, t, dy, np.float32(1), partial)
-    kernels.launch("cnn_fold", (1, 1), np.int64(partial.size), partial, np.int64(32), some)
-    kernels.launch("cnn_fold", (1, 1), np.int64(32), some, np.int64(1), one)
+    kernels.launch("cnn_fold", 1, np.int64(partial.size), np.int64(1), partial, np.int64(32), some)
+    kernels.launch("cnn_fold", 1, np.int64(32), np.int64(1), some, np.int64(1), one)
     kernels.launch("cnn_narrow_f32", 1, np.int64(1), one, loss)
     exact = math.fsum((y.astype(float) - t.astype(float))**2)
     assert abs(one[0] - exact) <= 200*np.finfo(float).eps*exact

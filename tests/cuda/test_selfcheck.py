@@ -25,7 +25,7 @@ CHECKS = {"fold", "fold, twice", "mse, gradient", "mse, loss", "relu_backward_bi
 FAULTS: dict[str, tuple[str, str, str, set[str]]] = {
     "a row too short": ("fold.inc", "do i = j, n, m", "do i = j, n - 1, m",
                         {"fold", "fold, twice", "relu_backward_bias, narrow"}),
-    "the first row for all": ("fold.inc", "from(i, blockIdx%y)", "from(i, 1)",
+    "the first row for all": ("fold.inc", "from(i, row)", "from(i, 1)",
                               {"fold", "fold, twice", "relu_backward_bias, narrow"}),
     "blocks that overlap": ("grid.inc", "int(blockIdx%x - 1, i8)*blockDim%x", "0", CHECKS - {"fold"}),
     "t - y": ("kernels.inc", "slope*(y(i) - t(i))", "slope*(t(i) - y(i))", {"mse, gradient"}),

@@ -197,7 +197,7 @@ def statement(line: str) -> str:
         text = "return;"
     elif name == "ld" and options[0] == "param":
         text = f"memcpy(&{operand(operands[0])}, &{operands[1][1:-1]}, {int(options[1][1:])//8});"
-    elif opcode == "ld.global.nc.v4.b32":
+    elif opcode in ("ld.global.v4.b32", "ld.global.nc.v4.b32"):
         text = four(rest)
     elif name == "ld" and options[0] == "global":
         # What comes through the read-only cache (nc) is the same

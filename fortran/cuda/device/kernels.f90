@@ -23,9 +23,10 @@ module cnn_cuda_device_kernels
       & kernel_bias_gradient = 4, kernel_narrow = 5, kernel_sgd = 6
    integer, parameter, public :: kernel_relu_backward_nhwc = 1, kernel_channel_sums = 2, kernel_transpose = 3
    integer, parameter, public :: kernel_fold = 1, kernel_f32_to_f16 = 2, kernel_f16_to_f32 = 3, &
-      & kernel_f32_to_bf16 = 4, kernel_bf16_to_f32 = 5, kernel_direct_arrange = 6, kernel_direct_filter = 7
+      & kernel_f32_to_bf16 = 4, kernel_bf16_to_f32 = 5, kernel_direct_arrange = 6, kernel_direct_filter = 7, &
+      & kernel_direct_filter_quads = 8
    !> By the channels that they make at a time: 1 and 16
-   integer, parameter, public :: kernel_direct(2) = [8, 9], kernel_direct_masked(2) = [10, 11]
+   integer, parameter, public :: kernel_direct(2) = [9, 10], kernel_direct_masked(2) = [11, 12]
 
    !> Kernels that exist for float32 and float64; their C names end in _f32 and _f64
    character(len=*), parameter :: typed_names(6) = [character(len=22) :: &
@@ -44,10 +45,10 @@ module cnn_cuda_device_kernels
       & "cnn_relu_backward_nhwc", "cnn_channel_sums", "cnn_transpose"]
    integer, parameter :: stored_types(3) = [dtype_float32, dtype_float16, dtype_bfloat16]
    character(len=*), parameter :: stored_endings(3) = [character(len=5) :: "_f32", "_f16", "_bf16"]
-   character(len=*), parameter :: plain_names(11) = [character(len=20) :: &
+   character(len=*), parameter :: plain_names(12) = [character(len=23) :: &
       & "cnn_fold", "cnn_f32_to_f16", "cnn_f16_to_f32", "cnn_f32_to_bf16", "cnn_bf16_to_f32", &
-      & "cnn_direct_arrange", "cnn_direct_filter", "cnn_direct_1", "cnn_direct_16", "cnn_direct_masked_1", &
-      & "cnn_direct_masked_16"]
+      & "cnn_direct_arrange", "cnn_direct_filter", "cnn_direct_filter_quads", "cnn_direct_1", "cnn_direct_16", &
+      & "cnn_direct_masked_1", "cnn_direct_masked_16"]
 
    type, public :: kernels_type
       private

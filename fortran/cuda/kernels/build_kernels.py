@@ -45,7 +45,7 @@ ENTRIES = frozenset(
     [f"cnn_{name}_{kind}" for name in TYPED for kind in ("f32", "f64")]
     + [f"cnn_{name}_{kind}" for name in STORED for kind in ("f32", "f16", "bf16")]
     + [f"cnn_direct{what}_{together}" for what in ("", "_masked") for together in (1, 16)]
-    + ["cnn_direct_arrange", "cnn_direct_filter"]
+    + ["cnn_direct_arrange", "cnn_direct_filter", "cnn_direct_filter_quads"]
     + ["cnn_fold", "cnn_f32_to_f16", "cnn_f16_to_f32", "cnn_f32_to_bf16", "cnn_bf16_to_f32"])
 
 # What Fortran cannot say of arguments, by their number from 0: that nobody writes there while the kernel runs, so that
@@ -55,11 +55,13 @@ ARGUMENTS = {
     "cnn_direct_1": {10: READ_ONLY, 11: READ_ONLY, 12: READ_ONLY},
     "cnn_direct_16": {10: READ_ONLY, 11: IN_FOURS, 12: IN_FOURS},
     "cnn_direct_filter": {13: READ_ONLY, 14: READ_ONLY},
+    "cnn_direct_filter_quads": {10: IN_FOURS, 11: IN_FOURS},
     "cnn_direct_masked_1": {9: READ_ONLY, 10: READ_ONLY, 11: READ_ONLY},
     "cnn_direct_masked_16": {9: READ_ONLY, 10: IN_FOURS, 11: IN_FOURS}}
 # Blocks of 256 threads of which a multiprocessor has room for two: 128 registers for a thread
 TWO_BLOCKS = '"nvvm.maxntid"="256" "nvvm.minctasm"="2" '
-IN_PAIRS = frozenset(["cnn_direct_1", "cnn_direct_16", "cnn_direct_masked_1", "cnn_direct_filter"])
+IN_PAIRS = frozenset(["cnn_direct_1", "cnn_direct_16", "cnn_direct_masked_1", "cnn_direct_filter",
+                      "cnn_direct_filter_quads"])
 
 # Fortran's name, the hardware's name, and what Fortran's is greater by
 REGISTERS = {"threadidx": ("tid", 1), "blockidx": ("ctaid", 1), "blockdim": ("ntid", 0), "griddim": ("nctaid", 0)}

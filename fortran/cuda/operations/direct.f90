@@ -14,10 +14,10 @@ module cnn_cuda_operations_direct
    use cnn_core_kinds, only : bytes_of, i8
    use cnn_core_tensor, only : address_after, tensor_type
    use cnn_cuda_device_kernels, only : blocks_for, kernel_direct, kernel_direct_arrange, kernel_direct_filter, &
-      & kernel_direct_masked, threads_per_block
+      & kernel_direct_filter_quads, kernel_direct_masked, threads_per_block
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_sums, only : reserve_sums, sums_to_gradient
-   use cnn_cuda_plans_direct, only : filters_together, together
+   use cnn_cuda_plans_direct, only : filters_together, reads_fours, together
    use cnn_cuda_plans_request, only : conv_data, conv_forward
    implicit none
    private
@@ -101,7 +101,7 @@ contains
       kind = kind_for(a%extent(3))
       n = geometry(dy, a, kind, 2 - [conv%pad_w, conv%pad_h])
       ! One after the other: a thread sums what it makes of many tiles
-      blocks = blocks_for(int(n(1), i8), device%processors)
+      blocks = blocks_for(int(n(1), i8), max(1, device%processors/(a%extent(3)/together(kind))))
       threads = int(blocks, i8)*threads_per_block
       call reserve_sums(device, threads, int(a%extent(3), i8), addresses(5), error)
       if (allocated(error)) return
@@ -129,7 +129,7 @@ contains
       type(c_ptr), target :: addresses(3)
       integer(c_int), target :: n(13)
       type(tensor_type) :: window, wide
-      integer :: blocks, groups, i, parts, rows, strips, padding(2)
+      integer :: blocks, counts, i, kernel, parts, padding(2)
       logical :: turned
 
       ! A thread takes one channel of the one and several of the other
@@ -142,29 +142,59 @@ contains
          wide = x
          padding = 2 - padding
       end if
-      groups = wide%extent(3)/filters_together
-      strips = (wide%extent(1) + strip - 1)/strip
-      associate (channels => window%extent(3), lines => int(strips, i8)*wide%extent(2)*wide%extent(4), &
-         & warps => threads_per_block/warp)
-         ! As many blocks as a GPU holds at a time, if there is work for all; some pieces for each of their parts
-         blocks = max(1, 2*device%processors/groups, (channels + warps - 1)/warps)
-         parts = blocks*warps/channels
-         rows = int(max(int(fewest_rows, i8), min(int(most_rows, i8), lines/(8*parts))))
-         n(2:4) = [strips, (wide%extent(2) + rows - 1)/rows, rows]
-         n(1) = n(2)*n(3)*wide%extent(4)
-         blocks = int(min(int(blocks, i8), (int(n(1), i8)*channels + warps - 1)/warps))
-         blocks = max(blocks, (channels + warps - 1)/warps)
-         parts = blocks*warps/channels
-         n(5:) = [wide%extent(:2), window%extent(:2), channels, wide%extent(3), padding, merge(1, 0, turned)]
-      end associate
+      call divide(device, window%extent, wide%extent, blocks, n(:4))
+      parts = blocks*(threads_per_block/warp)/window%extent(3)
+      if (reads_fours(window%extent, wide%extent)) then
+         kernel = kernel_direct_filter_quads
+         counts = 10
+         n(:counts) = [n(1), n(3:4), wide%extent(:2), window%extent(2:3), wide%extent(3), padding(2), &
+            & merge(1, 0, turned)]
+      else
+         kernel = kernel_direct_filter
+         counts = 13
+         n(5:) = [wide%extent(:2), window%extent(:3), wide%extent(3), padding, merge(1, 0, turned)]
+      end if
       call reserve_sums(device, int(parts, i8)*warp, dw%count(), addresses(3), error)
       if (allocated(error)) return
       addresses(:2) = [window%address, wide%address]
-      call device%kernels%launch_plain(kernel_direct_filter, [blocks, groups], &
-         & [(c_loc(n(i)), i=1, size(n)), (c_loc(addresses(i)), i=1, size(addresses))], device%stream, error)
+      call device%kernels%launch_plain(kernel, [blocks, wide%extent(3)/filters_together], &
+         & [(c_loc(n(i)), i=1, counts), (c_loc(addresses(i)), i=1, size(addresses))], device%stream, error)
       if (allocated(error)) return
       call sums_to_gradient(device, addresses(3), int(parts, i8)*warp, dw%count(), dw, error)
    end subroutine direct_filter
+
+   !> How the images are divided among the warps that take the same channels, and how many blocks these are
+   subroutine divide(device, window, wide, blocks, n)
+      !> An entered device
+      type(cuda_device_type), intent(in) :: device
+      !> Extents (w, h, c, n) of what a thread takes one channel of
+      integer, intent(in) :: window(4)
+      !> Extents of what it takes several channels of
+      integer, intent(in) :: wide(4)
+      !> Of one group of these channels
+      integer, intent(out) :: blocks
+      !> Pieces of all images, each for a warp, or of four columns for a thread; strips of an image, pieces of these,
+      !> rows of a piece
+      integer(c_int), intent(out) :: n(4)
+      integer, parameter :: warps = threads_per_block/warp
+      integer(i8) :: lines, pieces
+      integer :: least, rows, strips
+      logical :: fours
+      fours = reads_fours(window, wide)
+      strips = merge(wide(1)/4, (wide(1) + strip - 1)/strip, fours)
+      ! Rows of strips that warps take
+      lines = int(strips, i8)*wide(2)*wide(4)
+      if (fours) lines = (lines + warp - 1)/warp
+      least = (window(3) + warps - 1)/warps
+      ! As many blocks as a GPU holds at a time, if there is work for all; some pieces for each of their parts
+      blocks = max(1, 2*device%processors/(wide(3)/filters_together), least)
+      rows = int(max(int(fewest_rows, i8), min(int(most_rows, i8), lines/(8*(blocks*warps/window(3))))))
+      n = [0, strips, (wide(2) + rows - 1)/rows, rows]
+      n(1) = n(2)*n(3)*wide(4)
+      pieces = n(1)
+      if (fours) pieces = (pieces + warp - 1)/warp
+      blocks = max(int(min(int(blocks, i8), (pieces*window(3) + warps - 1)/warps)), least)
+   end subroutine divide
 
    !> y = conv(x, f) + bias, then max(y, 0) with `relu`
    subroutine convolve(device, x, filters, padding, relu, y, error)

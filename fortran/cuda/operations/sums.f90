@@ -21,6 +21,8 @@ module cnn_cuda_operations_sums
    integer(c_size_t), parameter, public :: sum_bytes = 8_c_size_t
    !> Partial sums that one thread adds in one pass
    integer(i8), parameter :: fold_length = 64_i8
+   !> Rows that are folded in blocks of their own, at most
+   integer(i8), parameter :: few_rows = 4096_i8
 
 contains
 
@@ -127,8 +129,11 @@ contains
       !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: from, to, other
-      integer(c_int64_t), target :: left, next
+      integer(c_int64_t), target :: count, left, next
+      integer(i8) :: slices
 
+      count = rows
+      slices = max(1_i8, merge(rows, 1_i8, rows <= few_rows))
       from = partial
       other = address_after(partial, aligned(int(n*rows, c_size_t)*sum_bytes))
       left = n
@@ -136,8 +141,8 @@ contains
          next = folded(left)
          to = other
          if (next == 1) to = totals
-         call device%kernels%launch_plain(kernel_fold, [blocks_for(next, most_blocks), int(rows)], &
-            & [c_loc(left), c_loc(from), c_loc(next), c_loc(to)], device%stream, error)
+         call device%kernels%launch_plain(kernel_fold, [blocks_for(next*(rows/slices), most_blocks), int(slices)], &
+            & [c_loc(left), c_loc(count), c_loc(from), c_loc(next), c_loc(to)], device%stream, error)
          if (allocated(error) .or. next == 1) return
          other = from
          from = to

@@ -1,5 +1,6 @@
 ! SPDX-License-Identifier: MIT
-!> Which convolutions our own kernels compute: 3 x 3 with few channels in float32, see cnn_cuda_operations_direct.
+!> Which convolutions our own kernels compute: of 3 x 3 in float32, where they are faster than cuDNN's, see
+!> cnn_cuda_operations_direct. docs/gpu-bench.md has what was measured.
 module cnn_cuda_plans_direct
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_device_name, only : device_name_type, math_fp32
@@ -8,13 +9,19 @@ module cnn_cuda_plans_direct
    implicit none
    private
 
-   public :: is_direct
+   public :: is_direct, reads_fours
 
    !> Channels that a kernel makes at a time, and those whose filter gradients it sums
    integer, parameter, public :: together(2) = [1, 16], filters_together = 4
-   !> The largest number of channels that was measured, and that beside tensor cores, which win with more. And of those
-   !> that need not be a multiple of what a kernel makes at a time
-   integer, parameter :: most_channels = 32, most_beside_tensor_cores = 16, few_channels = 4
+   !> Channels with which all is ours, without tensor cores and beside them, which win with more; and those that need
+   !> not be a multiple of what a kernel makes at a time
+   integer, parameter :: all_ours = 32, all_ours_beside_tensor_cores = 16, few_channels = 4
+   !> Threads below which a GPU has nothing to do while some of them wait
+   integer(i8), parameter :: enough_threads = 2_i8**16
+   !> Bytes of the sums of a filter gradient above which adding them up takes longer than its products
+   integer(i8), parameter :: most_sums = 2_i8**26
+   !> Pixels below which adding up the sums of a filter gradient takes longer than its products
+   integer(i8), parameter :: enough_pixels = 2_i8**12
    !> Largest number of a kernel's elements that are counted in 32 bits, with room for those beyond the end
    integer(i8), parameter :: most_elements = 2_i8**31 - 2_i8**20
 
@@ -36,19 +43,23 @@ contains
       integer, intent(in) :: w(4)
       !> Extents of the output (q, p, k, n)
       integer, intent(in) :: y(4)
+      logical :: few
       is_direct = .false.
       if (.not. name%direct .or. dtype /= dtype_float32 .or. any(w(1:2) /= 3) .or. conv%groups /= 1) return
       if (any([conv%stride_h, conv%stride_w, conv%dilation_h, conv%dilation_w] /= 1)) return
       if (max(conv%pad_h, conv%pad_w) > 2) return
-      if (max(x(3), y(3)) > merge(most_channels, most_beside_tensor_cores, name%math == math_fp32)) return
-      if (max(elements(x), elements(y)) > most_elements) return
+      if (max(elements(x), elements(y), product(int(w, i8))) > most_elements) return
+      few = max(x(3), y(3)) <= merge(all_ours, all_ours_beside_tensor_cores, name%math == math_fp32)
+      if (.not. few .and. name%math /= math_fp32) return
       select case (operation)
        case (conv_forward)
-         is_direct = can_make(y(3))
+         is_direct = can_make(y(3)) .and. (few .or. y(3) <= all_ours .or. x(3) <= few_channels)
        case (conv_data)
-         is_direct = can_make(x(3))
+         is_direct = can_make(x(3)) .and. (few .or. threads_of(x) >= enough_threads)
        case (conv_filter)
-         is_direct = any(mod([x(3), y(3)], filters_together) == 0)
+         is_direct = any(mod([x(3), y(3)], filters_together) == 0) .and. &
+            & (few .or. (reads_fours(x, y) .and. product(int(y([1, 2, 4]), i8)) >= enough_pixels .and. &
+            & bytes_of_sums(w) <= min(most_sums, name%workspace_limit)))
        case default
          is_direct = .false.
       end select
@@ -60,6 +71,29 @@ contains
       integer, intent(in) :: channels
       can_make = channels <= few_channels .or. mod(channels, together(2)) == 0
    end function can_make
+
+   !> Whether rows are read four columns at a time: both have as many, a multiple of four
+   pure logical function reads_fours(x, y)
+      !> Extents (w, h, c, n) of the input
+      integer, intent(in) :: x(4)
+      !> Extents (q, p, k, n) of the output
+      integer, intent(in) :: y(4)
+      reads_fours = x(1) == y(1) .and. mod(x(1), 4) == 0
+   end function reads_fours
+
+   !> Threads that make a result of many channels
+   pure integer(i8) function threads_of(extent)
+      !> Extents (w, h, c, n) of the result
+      integer, intent(in) :: extent(4)
+      threads_of = product(int(extent, i8))/(4*together(2))
+   end function threads_of
+
+   !> Bytes of the sums of a filter gradient, of 32 threads for each element
+   pure integer(i8) function bytes_of_sums(w)
+      !> Extents (s, r, c, k) of the filter
+      integer, intent(in) :: w(4)
+      bytes_of_sums = 32*8*product(int(w, i8))
+   end function bytes_of_sums
 
    !> Elements that are counted in one kernel: those of an image, and pixels of all
    pure integer(i8) function elements(extent)

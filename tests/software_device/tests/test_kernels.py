@@ -95,7 +95,7 @@ def test_sums_of_channels_need_a_grid_that_fits_them(cuda: Calls) -> None:
 PARTIAL, SMALL = 2 * 256, 10
 KERNELS = {
     "cnn_mse": (1000, "t1000", "t1000", "t1000", "r", f"d{PARTIAL}"),
-    "cnn_fold": (1000, "d3000", SMALL, f"d{3 * SMALL}"),
+    "cnn_fold": (1000, 3, "d3000", SMALL, f"d{3 * SMALL}"),
     "cnn_relu_backward": (1000, "t1000", "t1000", "t1000"),
     "cnn_relu_backward_bias": (100, 3, 10, "t3000", "t3000", "t3000", f"d{3 * PARTIAL}"),
     "cnn_bias_gradient": (100, 3, 10, "t3000", f"d{3 * PARTIAL}"),

@@ -40,15 +40,15 @@ static int mse(const struct launch *l, struct range *r)
    return n;
 }
 
-// (n, from(n, rows), m, to(m, rows)), rows = grid.y
+// (n, rows, from(n, rows), m, to(m, rows))
 static int fold(const struct launch *l, struct range *r)
 {
    const union value *v = l->v;
    int n = 0;
-   if (v[0].i < 0 || v[2].i < 1 || l->grid.z != 1) return refuse(l, "negative or no size, or a grid with depth");
-   if (v[2].i > (int64_t)l->grid.x * THREADS) return refuse(l, "m is more than the threads of a row of blocks");
-   put(r, &n, v[1].p, v[0].i * l->grid.y, 8, false);
-   put(r, &n, v[3].p, v[2].i * l->grid.y, 8, true);
+   if (v[0].i < 0 || v[1].i < l->grid.y || v[3].i < 1 || l->grid.z != 1)
+      return refuse(l, "negative or no size, fewer rows than blocks in y, or a grid with depth");
+   put(r, &n, v[2].p, v[0].i * v[1].i, 8, false);
+   put(r, &n, v[4].p, v[3].i * v[1].i, 8, true);
    return n;
 }
 
@@ -546,6 +546,26 @@ static int direct_filter(const struct launch *l, struct range *r)
    return n;
 }
 
+// (items, pieces, rows, q, p, h, inputs, outputs, top, turned, x, d, partial(32 parts, 9 inputs outputs))
+static int direct_filter_quads(const struct launch *l, struct range *r)
+{
+   const union value *v = l->v;
+   int n = 0;
+   int64_t pieces = v[1].w, rows = v[2].w, q = v[3].w, p = v[4].w, h = v[5].w, inputs = v[6].w, outputs = v[7].w;
+   if (q < 4 || q % 4 || p < 1 || h < 1 || inputs < 1 || v[0].w < 1 || rows < 1 || pieces != (p + rows - 1) / rows ||
+       v[0].w % (q / 4 * pieces))
+      return refuse(l, "no size, columns that are not read four at a time, or pieces that are not the image");
+   if (outputs != 4 * (int64_t)l->grid.y || l->grid.z != 1)
+      return refuse(l, "the grid's height is not the number of groups");
+   if (p != h + 2 * v[8].w - 2) return refuse(l, "extents that do not fit to the padding");
+   int64_t batch = v[0].w / (q / 4 * pieces), parts = (int64_t)l->grid.x * THREADS / 32 / inputs;
+   if (parts < 1) return refuse(l, "fewer warps than channels");
+   put(r, &n, v[10].p, q * h * inputs * batch, 4, false);
+   put(r, &n, v[11].p, q * p * outputs * batch, 4, false);
+   put(r, &n, v[12].p, 32 * parts * 9 * inputs * outputs, 8, true);
+   return n;
+}
+
 // Elements of coefficients, from where the arguments (features, outputs, order, grid) are
 static int64_t coefficients_of(const union value *form)
 {
@@ -604,7 +624,7 @@ static int spline_gradients(const struct launch *l, struct range *r)
 static const struct kernel kernels[] = {
    {"cnn_mse_f32", "ipppfp", mse},
    {"cnn_mse_f64", "ipppdp", mse},
-   {"cnn_fold", "ipip", fold},
+   {"cnn_fold", "iipip", fold},
    {"cnn_relu_backward_f32", "ippp", relu_backward},
    {"cnn_relu_backward_f64", "ippp", relu_backward},
    {"cnn_relu_backward_bias_f32", "iiipppp", relu_backward_bias},
@@ -632,6 +652,7 @@ static const struct kernel kernels[] = {
    {"cnn_direct_16", "wwwwwwwwwwpppp", direct},
    {"cnn_direct_arrange", "wwwwwwwwwwppp", direct_arrange},
    {"cnn_direct_filter", "wwwwwwwwwwwwwppp", direct_filter},
+   {"cnn_direct_filter_quads", "wwwwwwwwwwppp", direct_filter_quads},
    {"cnn_direct_masked_1", "wwwwwwwwwppppp", direct},
    {"cnn_direct_masked_16", "wwwwwwwwwppppp", direct},
    BOTH("accumulate", "ipp", elements),
