@@ -31,6 +31,8 @@ OTHERS = {
     "fuzz": "broken and hostile files for the readers in Python and Fortran",
     "gpu_check": "tests, validation and memcheck on a GPU",
     "gpu_bench": "a training step on a GPU beside PyTorch's and the GPU's limits",
+    "gpu.networks": "steps of a U-Net and of ResNet-18 on a GPU beside PyTorch's",
+    "gpu.layers": "single convolutions on a GPU, by our kernels and by cuDNN",
 }
 EPILOG = """
 
@@ -72,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _listed(texts: dict[str, str], margin: str = "") -> str:
     """One line for each name."""
-    return "\n".join(f"{margin}{name:<10} {text}" for name, text in texts.items())
+    return "\n".join(f"{margin}{name:<12} {text}" for name, text in texts.items())
 
 
 def _positive(text: str) -> int:
