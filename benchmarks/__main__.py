@@ -31,8 +31,8 @@ OTHERS = {
     "fuzz": "broken and hostile files for the readers in Python and Fortran",
     "gpu_check": "tests, validation and memcheck on a GPU",
     "gpu_bench": "a training step on a GPU beside PyTorch's and the GPU's limits",
-    "gpu.networks": "steps of a U-Net and of ResNet-18 on a GPU beside PyTorch's",
-    "gpu.layers": "single convolutions on a GPU, by our kernels and by cuDNN",
+    "gpu.networks": "steps of a U-Net and of ResNet-18 on a GPU",
+    "gpu.layers": "convolutions on a GPU, by our kernels and by cuDNN",
 }
 EPILOG = """
 
@@ -74,7 +74,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _listed(texts: dict[str, str], margin: str = "") -> str:
     """One line for each name."""
-    return "\n".join(f"{margin}{name:<12} {text}" for name, text in texts.items())
+    width = max(10, *map(len, texts))
+    return "\n".join(f"{margin}{name:<{width}} {text}" for name, text in texts.items())
 
 
 def _positive(text: str) -> int:

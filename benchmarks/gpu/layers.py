@@ -23,6 +23,14 @@ from benchmarks.harness.workloads import PASSES, Conv
 from bridge.common.atomic_file import write_json
 from bridge.common.cli import new_parser
 
+EPILOG = """
+examples:
+  python -m benchmarks.gpu.layers --output layers.json
+
+exit codes:
+  0    measured, or there is no GPU
+  2    bad usage
+  130  interrupted"""
 #: By what is added to the device's text
 WAYS = {"bridge": "", "cuDNN": ",direct=no"}
 CALLS = 5
@@ -77,7 +85,7 @@ def measured(call: Callable[[], object]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write; without a GPU one line says so."""
-    p: argparse.ArgumentParser = new_parser("benchmarks.gpu.layers", str(__doc__), "")
+    p: argparse.ArgumentParser = new_parser("benchmarks.gpu.layers", str(__doc__), EPILOG)
     p.add_argument("--output", metavar="FILE", type=Path, required=True, help="the JSON")
     a = p.parse_args(arguments)
     if not torch.cuda.is_available():

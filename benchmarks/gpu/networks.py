@@ -37,6 +37,16 @@ from bridge.common.cli import new_parser
 from bridge.engine.arrays.transfer import to_host
 from bridge.operations.losses import LOSSES
 
+EPILOG = """
+examples:
+  python -m benchmarks.gpu.networks --output networks.json
+  python -m benchmarks.gpu.networks --networks U-Net --precisions bf16 \\
+      --frameworks "bridge,torch CUDA graph" --output networks.json
+
+exit codes:
+  0    measured, whatever was found, or there is no GPU
+  2    bad usage
+  130  interrupted"""
 NETWORKS = {
     "U-Net": Training("U-Net", 32, (2, 1, 512, 512), (2, 1, 512, 512), "mse"),
     "ResNet-18": Training("ResNet-18", 64, (128, 3, 32, 32), (128, 10), "cross_entropy"),
@@ -207,10 +217,13 @@ def _kernels(step: Any) -> dict[str, list[float]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write; without a GPU one line says so."""
-    p = new_parser("benchmarks.gpu.networks", str(__doc__), "")
-    p.add_argument("--networks", metavar="N,N,...", type=some_of(NETWORKS), default=list(NETWORKS))
-    p.add_argument("--precisions", metavar="P,P,...", type=some_of(PRECISIONS), default=list(PRECISIONS))
-    p.add_argument("--frameworks", metavar="F,F,...", type=some_of([*OURS, *TORCH]), default=[*OURS, *TORCH])
+    p = new_parser("benchmarks.gpu.networks", str(__doc__), EPILOG)
+    p.add_argument("--networks", metavar="N,N,...", type=some_of(NETWORKS), default=list(NETWORKS),
+                   help=f"some of {', '.join(NETWORKS)} (default: all)")
+    p.add_argument("--precisions", metavar="P,P,...", type=some_of(PRECISIONS), default=list(PRECISIONS),
+                   help=f"some of {', '.join(PRECISIONS)} (default: all)")
+    p.add_argument("--frameworks", metavar="F,F,...", type=some_of([*OURS, *TORCH]), default=[*OURS, *TORCH],
+                   help=f"some of {', '.join([*OURS, *TORCH])} (default: all)")
     p.add_argument("--output", metavar="FILE", type=Path, required=True, help="the JSON")
     a = p.parse_args(arguments)
     if not torch.cuda.is_available():
