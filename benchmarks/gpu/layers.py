@@ -10,18 +10,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 import bridge
-from benchmarks.harness.document import versions
-from benchmarks.harness.gpu_device import PACKAGES
+from benchmarks.gpu.kernels import add_output, head, kernels
 from benchmarks.harness.workloads import PASSES, Conv
 from bridge.common.atomic_file import write_json
-from bridge.common.cli import new_parser
+from bridge.common.cli import new_parser, run
 
 EPILOG = """
 examples:
@@ -74,33 +71,32 @@ def measured(call: Callable[[], object]) -> dict[str, Any]:
     """Microseconds of a call's kernels, and the one that takes longest."""
     for _ in range(2):
         call()
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        for _ in range(CALLS):
-            call()
-        torch.cuda.synchronize()
-    rows = {one.key: one.device_time_total / CALLS for one in seen.key_averages() if one.device_time_total}
-    return {"us": round(sum(rows.values()), 1), "longest": max(rows, key=lambda name: rows[name], default="")[:120]}
+    found = kernels(call, CALLS)
+    return {"us": round(sum(microseconds for microseconds, _ in found.values()), 1), "longest": next(iter(found), "")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write; without a GPU one line says so."""
-    p: argparse.ArgumentParser = new_parser("benchmarks.gpu.layers", str(__doc__), EPILOG)
-    p.add_argument("--output", metavar="FILE", type=Path, required=True, help="the JSON")
+    p = new_parser("benchmarks.gpu.layers", str(__doc__), EPILOG)
+    add_output(p)
     a = p.parse_args(arguments)
-    if not torch.cuda.is_available():
-        print("gpu.layers: skipped: PyTorch sees no GPU")
+    return run("gpu.layers", lambda: _main(a))
+
+
+def _main(a: argparse.Namespace) -> int:
+    document = head("gpu.layers", a)
+    if not document:
         return 0
-    found = []
+    document["layers"] = []
     for layer in LAYERS:
         one: dict[str, Any] = {"n": layer.n, "c": layer.c, "k": layer.k, "size": layer.h, "gflop": layer.flop / 1e9}
         for way, options in WAYS.items():
             ready = calls(layer, f"cuda,math=fp32,algorithm=measured{options}")
             one[way] = {which: measured(ready[which]) for which in PASSES}
-        found.append(one)
+        document["layers"].append(one)
         print(f"{layer.n} x {layer.c} x {layer.h} x {layer.w} -> {layer.k}:",
               {way: [one[way][which]["us"] for which in PASSES] for way in WAYS}, flush=True)
-        write_json(a.output, {"gpu": torch.cuda.get_device_name(), "packages": versions(PACKAGES), "layers": found})
+        write_json(a.output, document)
     return 0
 
 

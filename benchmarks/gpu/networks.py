@@ -7,33 +7,31 @@ from PyTorch's in float32 stands beside the times. The kernels of a step are tho
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 
 import bridge
 from benchmarks.frameworks.gpu import PRECISIONS
 from benchmarks.frameworks.torch_gpu import BEFORE_CAPTURE, autocast, set_precision
 from benchmarks.frameworks.torch_networks import network_of
 from benchmarks.gpu.agreement import differences
+from benchmarks.gpu.kernels import add_output, head, kernels
 from benchmarks.harness import data
-from benchmarks.harness.document import versions
-from benchmarks.harness.gpu_device import PACKAGES
 from benchmarks.harness.interleaved import interleaved
 from benchmarks.harness.options import some_of
 from benchmarks.harness.workloads import Training
 from bridge.common.atomic_file import write_json
-from bridge.common.cli import new_parser
+from bridge.common.cli import new_parser, run
 from bridge.engine.arrays.transfer import to_host
 from bridge.operations.losses import LOSSES
 
@@ -172,7 +170,7 @@ def measure(training: Training, precision: str, names: Sequence[str], reference:
             steps.pop(name, None)
             found[name] = {"failed": f"{type(failure).__name__}: {failure}"[:600]}
     for name, step in steps.items():
-        found[name]["kernels"] = _kernels(step)
+        found[name]["kernels"] = kernels(step.run, PROFILED)
     calls = {name: max(3, round(RUN_SECONDS / _seconds(step, 3))) for name, step in steps.items()}
     times = interleaved({name: lambda step=step, name=name: _seconds(step, calls[name])  # type: ignore[misc]
                          for name, step in steps.items()}, RUNS)
@@ -204,17 +202,6 @@ def _seconds(step: Any, calls: int) -> float:
     return (time.perf_counter() - begin) / calls
 
 
-def _kernels(step: Any) -> dict[str, list[float]]:
-    """Microseconds and launches of each kernel in a step, the longest first."""
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        for _ in range(PROFILED):
-            step.run()
-        torch.cuda.synchronize()
-    rows = [(one.key, one.device_time_total / PROFILED, one.count / PROFILED) for one in seen.key_averages()]
-    return {name: [round(microseconds, 1), round(count, 1)]
-            for name, microseconds, count in sorted(rows, key=lambda row: -row[1]) if microseconds}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write; without a GPU one line says so."""
     p = new_parser("benchmarks.gpu.networks", str(__doc__), EPILOG)
@@ -224,20 +211,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
                    help=f"some of {', '.join(PRECISIONS)} (default: all)")
     p.add_argument("--frameworks", metavar="F,F,...", type=some_of([*OURS, *TORCH]), default=[*OURS, *TORCH],
                    help=f"some of {', '.join([*OURS, *TORCH])} (default: all)")
-    p.add_argument("--output", metavar="FILE", type=Path, required=True, help="the JSON")
+    add_output(p)
     a = p.parse_args(arguments)
-    if not torch.cuda.is_available():
-        print("gpu.networks: skipped: PyTorch sees no GPU")
+    return run("gpu.networks", lambda: _main(a))
+
+
+def _main(a: argparse.Namespace) -> int:
+    document = head("gpu.networks", a)
+    if not document:
         return 0
-    cases = []
+    document["cases"] = []
     for network in a.networks:
         reference = checked(TorchTraining(NETWORKS[network], "fp32", graph=False, channels_last=False))
         for precision in a.precisions:
             results = measure(NETWORKS[network], precision, a.frameworks, reference)
-            cases.append({"training": NETWORKS[network].as_dict(), "precision": precision, "results": results})
+            document["cases"].append({"training": NETWORKS[network].as_dict(), "precision": precision,
+                                      "results": results})
             found = {name: one.get("ms", one.get("failed")) for name, one in results.items()}
             print(network, precision, json.dumps(found), flush=True)
-            write_json(a.output, {"gpu": torch.cuda.get_device_name(), "packages": versions(PACKAGES), "cases": cases})
+            write_json(a.output, document)
     return 0
 
 

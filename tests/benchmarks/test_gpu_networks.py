@@ -18,7 +18,15 @@ from benchmarks.gpu import layers, networks
 def test_without_a_gpu_one_line_says_so(main: Callable[[list[str]], int], tmp_path: Path,
                                         capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--output", str(tmp_path/"found.json")]) == 0
-    assert capsys.readouterr().out.count("\n") == 1 and not list(tmp_path.iterdir())
+    said = capsys.readouterr().out
+    assert "skipped: PyTorch" in said and said.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("main", [networks.main, layers.main])
+def test_a_folder_that_is_not_there_is_said_before_anything_is_measured(
+        main: Callable[[list[str]], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--output", str(tmp_path/"none"/"found.json")]) == 2
+    assert "--output" in capsys.readouterr().err
 
 
 def test_what_is_checked_is_how_far_parameters_move() -> None:
