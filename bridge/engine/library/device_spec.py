@@ -12,8 +12,8 @@
 ``transforms``          no (default), yes: FFT and Winograd too, which round differently from a sum of products
 ``graphs``              yes (default): cuDNN's graph API where it has a plan, no: its convolution calls only
 ``compile``             no (default), yes: an engine that cuDNN compiles for each shape, too, which takes many seconds
-``direct``              yes (default): convolutions of 3 x 3 with few channels by our own kernels, in float32 whatever
-                        ``math`` allows; no: all of them by cuDNN
+``direct``              yes (default): convolutions of 3 x 3 by our own kernels where they are faster, in float32
+                        whatever ``math`` allows; no: all of them by cuDNN
 ``capture``             yes (default): steps of the same shapes are captured as a CUDA graph and replayed, no
 ======================= ==============================================================================================
 
@@ -59,7 +59,7 @@ the first value is the default:
   transforms=no|yes             FFT and Winograd, which round differently
   graphs=yes|no                 cuDNN's graph API, where it has a plan
   compile=no|yes                engines compiled for each shape; takes seconds
-  direct=yes|no                 our kernels for 3 x 3 with few channels, float32
+  direct=yes|no                 our kernels for 3 x 3 where faster, float32
   capture=yes|no                repeat equal steps as a CUDA graph"""
 
 
