@@ -1,9 +1,10 @@
 ! SPDX-License-Identifier: MIT
 !> Convolutions of 3 x 3 on a CUDA device, by kernels of our own: the sums that they are, in float32.
 !>
-!> Why.       With few channels memory is the limit, or nearly, and cuDNN is far from it: it pads channels, or its engines
-!>            want many of them. And its gradients with the same bits in every run, without transforms, are slower than
-!>            ours, those of filters several times. docs/gpu-bench.md has the times, cnn_cuda_plans_direct the choice.
+!> Why.       With few channels memory is the limit, or nearly, and cuDNN is far from it: it pads channels, or its
+!>            engines want many of them. And its gradients with the same bits in every run, without transforms, are
+!>            slower than ours, those of filters several times. docs/gpu-bench.md has the times, cnn_cuda_plans_direct
+!>            the choice.
 !> Precision. Operands are float32 in each `math`, which only allows a lower precision, and products are not rounded.
 !>            Sums over pixels end in float64.
 !> Order.     Every sum has an order of its own, whatever the GPU does first.
