@@ -30,6 +30,7 @@ SHAPES = (
     Case("in groups", (3, 15, 6, 7), (51, 5, 3, 3), padding=(1, 1), groups=3),
     Case("in groups, in place", (3, 15, 6, 7), (51, 5, 2, 3), groups=3),
     Case("padding", (2, 20, 4, 5), (9, 20, 2, 2), padding=(3, 4), dilation=(2, 1)),
+    Case("25 taps of more channels than are turned at once", (2, 20, 7, 6), (33, 20, 5, 5), padding=(2, 2)),
     Case("in steps", (2, 6, 15, 12), (17, 6, 3, 5), (2, 3), (1, 2)),
     Case("in steps, beyond the last pixel", (2, 20, 8, 10), (33, 20, 3, 3), (3, 4)),
     Case("in steps, groups", (2, 12, 9, 11), (51, 4, 3, 3), (2, 2), (1, 1), groups=3),
