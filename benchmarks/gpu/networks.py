@@ -50,7 +50,8 @@ NETWORKS = {
     "ResNet-18": Training("ResNet-18", 64, (128, 3, 32, 32), (128, 10), "cross_entropy"),
 }
 #: Ours, by what is added to the device's text; PyTorch's, by whether the step is a CUDA graph and channels_last
-OURS = {"bridge": "", "bridge deterministic=no": ",deterministic=no", "bridge capture=no": ",capture=no"}
+OURS = {"bridge": "", "bridge deterministic=no": ",deterministic=no",
+        "bridge all algorithms": ",deterministic=no,transforms=yes", "bridge capture=no": ",capture=no"}
 TORCH = {"torch eager": (False, False), "torch CUDA graph": (True, False),
          "torch CUDA graph channels_last": (True, True)}
 CHECKED, PROFILED, RUNS, RUN_SECONDS = 4, 3, 7, 0.05
