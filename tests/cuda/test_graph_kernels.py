@@ -516,7 +516,7 @@ def test_statistics_follow_as_torchs(kernels: HostKernels, kind: str) -> None:
         norm.train(bool(training))
         kernels.launch(f"cnn_statistics_{kind}", 1, np.int64(2), *sums, *running, means, scales,
                        *i8(training, training), *np.array([count, 0.01, 0.25]))
-        kernels.launch(f"cnn_normalize_{kind}", 2, np.int64(x.size), x, weight, bias, means, scales, y, *i8(40, 2))
+        kernels.launch(f"cnn_normalize_{kind}", (blocks, 2), *sizes, x, weight, bias, means, scales, y)
         right = norm(torch.from_numpy(x.astype(float))[..., None])
         assert norm.running_mean is not None and norm.running_var is not None
         # In float64 torch's sums are rounded as ours are

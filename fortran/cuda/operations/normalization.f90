@@ -48,8 +48,8 @@ contains
       call find_statistics(device, t(1), t(4:5), training, training .and. t(4)%is_allocated(), settings, work, error)
       if (allocated(error)) return
       sizes = work%sizes()
-      call device%kernels%launch_named("normalize", t(1)%dtype, [blocks_for(t(1)%count(), most_blocks), 1], &
-         & [t(1)%count()], [t(1:3)%address, work%totals(means), work%totals(scales), t(6)%address], sizes(:2), &
+      call device%kernels%launch_named("normalize", t(1)%dtype, [work%blocks, t(1)%extent(3)], sizes, &
+         & [t(1:3)%address, work%totals(means), work%totals(scales), t(6)%address], [integer(i8) ::], &
          & [real(dp) ::], device%stream, error)
    end subroutine batch_norm
 
@@ -82,9 +82,9 @@ contains
       if (allocated(error)) return
       call narrow(device, work%totals(second), t(7), error)
       if (allocated(error)) return
-      call device%kernels%launch_named("normalize_backward", t(1)%dtype, [blocks_for(t(1)%count(), most_blocks), 1], &
-         & [t(1)%count()], [t(1)%address, t(2)%address, t(5)%address, work%totals, t(8)%address], &
-         & [sizes(:2), merge(1_i8, 0_i8, training)], [work%per_channel()], device%stream, error)
+      call device%kernels%launch_named("normalize_backward", t(1)%dtype, [work%blocks, t(1)%extent(3)], sizes, &
+         & [t(1)%address, t(2)%address, t(5)%address, work%totals, t(8)%address], [merge(1_i8, 0_i8, training)], &
+         & [work%per_channel()], device%stream, error)
    end subroutine batch_norm_backward
 
    !> Mean and scale of each channel, of the batch or the running ones

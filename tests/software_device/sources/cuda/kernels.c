@@ -367,32 +367,32 @@ static int statistics(const struct launch *l, struct range *r)
    return n;
 }
 
-// (n, x, weight, bias, means, scales, y, pixels, channels)
+// (pixels, channels, batch, x, weight, bias, means, scales, y)
 static int normalize(const struct launch *l, struct range *r)
 {
    const union value *v = l->v;
    int n = 0;
-   if (v[0].i < 1 || v[7].i < 1 || v[8].i < 1 || v[0].i % (v[7].i * v[8].i) || !flat(l))
-      return refuse(l, "no whole images, or a grid that is not flat");
-   put(r, &n, v[1].p, v[0].i, value_bytes(l), false);
-   for (int i = 2; i <= 3; i++) put(r, &n, v[i].p, v[8].i, value_bytes(l), false);
-   for (int i = 4; i <= 5; i++) put(r, &n, v[i].p, v[8].i, 8, false);
-   put(r, &n, v[6].p, v[0].i, value_bytes(l), true);
+   int64_t all = v[0].i * v[1].i * v[2].i;
+   if (all < 1 || v[1].i != l->grid.y || l->grid.z != 1) return refuse(l, "no size, or not as many rows as channels");
+   put(r, &n, v[3].p, all, value_bytes(l), false);
+   for (int i = 4; i <= 5; i++) put(r, &n, v[i].p, v[1].i, value_bytes(l), false);
+   for (int i = 6; i <= 7; i++) put(r, &n, v[i].p, v[1].i, 8, false);
+   put(r, &n, v[8].p, all, value_bytes(l), true);
    return n;
 }
 
-// (n, x, weight, dy, means, scales, along, totals, dx, pixels, channels, training, count)
+// (pixels, channels, batch, x, weight, dy, means, scales, along, totals, dx, training, count)
 static int normalize_backward(const struct launch *l, struct range *r)
 {
    const union value *v = l->v;
    int n = 0;
-   if (v[0].i < 1 || v[9].i < 1 || v[10].i < 1 || v[0].i % (v[9].i * v[10].i) || !flat(l))
-      return refuse(l, "no whole images, or a grid that is not flat");
-   put(r, &n, v[1].p, v[0].i, value_bytes(l), false);
-   put(r, &n, v[2].p, v[10].i, value_bytes(l), false);
-   put(r, &n, v[3].p, v[0].i, value_bytes(l), false);
-   for (int i = 4; i <= 7; i++) put(r, &n, v[i].p, v[10].i, 8, false);
-   put(r, &n, v[8].p, v[0].i, value_bytes(l), true);
+   int64_t all = v[0].i * v[1].i * v[2].i;
+   if (all < 1 || v[1].i != l->grid.y || l->grid.z != 1) return refuse(l, "no size, or not as many rows as channels");
+   put(r, &n, v[3].p, all, value_bytes(l), false);
+   put(r, &n, v[4].p, v[1].i, value_bytes(l), false);
+   put(r, &n, v[5].p, all, value_bytes(l), false);
+   for (int i = 6; i <= 9; i++) put(r, &n, v[i].p, v[1].i, 8, false);
+   put(r, &n, v[10].p, all, value_bytes(l), true);
    return n;
 }
 
@@ -679,8 +679,8 @@ static const struct kernel kernels[] = {
    BOTH("max_pool_backward", "ipppiiiiiiiiii", windows_back),
    BOTH("moments", "iiipppid", channel_moments),
    BOTH("norm_products", "iiippppp", channel_moments),
-   BOTH("normalize", "ippppppii", normalize),
-   BOTH("normalize_backward", "ippppppppiiid", normalize_backward),
+   BOTH("normalize", "iiipppppp", normalize),
+   BOTH("normalize_backward", "iiippppppppid", normalize_backward),
    BOTH("pair_loss", "ippppidd", loss),
    BOTH("pointwise", "ippidd", elements),
    BOTH("pointwise_backward", "ipppidd", elements),
