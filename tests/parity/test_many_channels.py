@@ -16,8 +16,9 @@ OURS = "our own kernel"
 RULES = [
     ("forward", 32, 32, 1, 8, True), ("forward", 96, 32, 2, 64, True), ("forward", 64, 64, 2, 256, False),
     ("forward", 3, 64, 2, 32, True), ("forward", 8, 64, 2, 32, False), ("forward", 40, 24, 2, 32, False),
-    ("data gradient", 32, 32, 1, 8, True), ("data gradient", 64, 64, 1, 256, True),
-    ("data gradient", 64, 64, 1, 255, False), ("data gradient", 40, 64, 1, 512, False),
+    ("data gradient", 32, 32, 1, 8, True), ("data gradient", 32, 64, 1, 512, True),
+    ("data gradient", 96, 32, 2, 512, True), ("data gradient", 64, 64, 1, 512, False),
+    ("data gradient", 64, 4, 1, 256, True), ("data gradient", 40, 64, 1, 512, False),
     ("filter gradient", 32, 32, 1, 8, True), ("filter gradient", 64, 64, 1, 64, True),
     ("filter gradient", 64, 64, 1, 60, False), ("filter gradient", 64, 64, 1, 66, False),
     ("filter gradient", 128, 128, 4, 64, True), ("filter gradient", 256, 256, 4, 64, False)]  # fmt: skip
@@ -43,7 +44,19 @@ def test_where_our_kernels_are_faster_they_are_taken(operation: str, channels: i
         assert plan(f"{cuda},math=tf32", operation, *shape) != OURS
 
 
+@pytest.mark.parametrize(("options", "channels", "filters", "forward"), [
+    ("math=fp32", 33, 5, True), ("math=fp32", 64, 64, True), ("math=fp32", 64, 4, False),
+    ("math=fp32,direct=no", 64, 64, False), ("math=tf32", 64, 64, False)])
+def test_data_gradients_of_many_channels_are_forward_passes(options: str, channels: int, filters: int, forward: bool,
+                                                            cuda: str) -> None:
+    said = plan(f"{cuda},{options}", "data gradient", channels, filters, 2, 32)
+    assert said.startswith("engine") and said.endswith(", as a forward pass") is forward
+
+
 CASES = [
+    # Data gradients as forward passes, whose padding is another on each side
+    Case("40->24", (2, 40, 9, 11), (24, 40, 3, 3), padding=(0, 2)),
+    Case("33->5", (2, 33, 8, 7), (5, 33, 3, 3), padding=(1, 0)),
     # A data gradient of enough threads, with many rows of fours
     Case("48->1", (1, 48, 296, 296), (1, 48, 3, 3), padding=(1, 1)),
     # Filter gradients of channels that are no multiple of four on either side, of short rows, and of several images

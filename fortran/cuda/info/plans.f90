@@ -11,7 +11,7 @@ module cnn_cuda_info_plans
    use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
    use cnn_cuda_device_registry, only : open_cuda_device
    use cnn_cuda_device_type, only : cuda_device_type
-   use cnn_cuda_plans_direct, only : is_direct
+   use cnn_cuda_plans_direct, only : as_forward, by_forward, is_direct
    use cnn_cuda_plans_graph_builder, only : graph_builder_type
    use cnn_cuda_plans_graph_engines, only : describe_device
    use cnn_cuda_plans_graph_plan, only : free_graph_plan, graph_plan_type
@@ -44,9 +44,10 @@ contains
       call parse_device(text, name, error)
       if (allocated(error)) return
       asked = request
+      if (by_forward(name, request)) asked = as_forward(request)
       asked%dtype = multiplied_as(request%dtype, name%math)
-      if (request%layout == layout_nchw .and. is_direct(name, request%operation, request%conv, request%dtype, &
-         & request%x, request%w, request%y)) then
+      if (asked%layout == layout_nchw .and. is_direct(name, asked%operation, asked%conv, request%dtype, asked%x, &
+         & asked%w, asked%y)) then
          plan_text = "our own kernel"
          return
       end if
@@ -60,6 +61,7 @@ contains
       else
          call describe_near(name, asked, plan_text, error)
       end if
+      if (len(plan_text) > 0 .and. by_forward(name, request)) plan_text = plan_text//", as a forward pass"
    end subroutine describe_plan
 
    subroutine describe_near(name, request, plan_text, error)

@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: MIT
 !> Convolutions on a CUDA device, by cuDNN's graph API or its convolution calls, whichever has a plan; those with few
-!> channels by cnn_cuda_operations_direct.
+!> channels by cnn_cuda_operations_direct. A data gradient may be a forward convolution with turned filters.
 !>
 !> Results overwrite: alpha is 1 and beta 0 in every call, but for the bias, which is added.
 !> Precision.  With the math fp16 or bf16, float32 operands are rounded to that type, multiplied, summed in float32,
@@ -18,10 +18,10 @@ module cnn_cuda_operations_convolution
    use cnn_cuda_bindings_cudnn_factors, only : one, zero
    use cnn_cuda_device_plans, only : find_plan
    use cnn_cuda_device_type, only : cuda_device_type
-   use cnn_cuda_operations_direct, only : direct_data, direct_filter, direct_forward
+   use cnn_cuda_operations_direct, only : arranged_bytes, direct_data, direct_filter, direct_forward, turn_filters
    use cnn_cuda_operations_pointwise, only : add_bias, convert, relu_forward
    use cnn_cuda_plans_convolution, only : conv_plan_type
-   use cnn_cuda_plans_direct, only : is_direct
+   use cnn_cuda_plans_direct, only : as_forward, by_forward, is_direct
    use cnn_cuda_plans_graph, only : id_bias, id_w, id_x, id_y
    use cnn_cuda_plans_graph_plan, only : run_graph_plan
    use cnn_cuda_plans_request, only : conv_data, conv_filter, conv_forward, conv_names, conv_request_type, multiplied_as
@@ -86,12 +86,47 @@ contains
       type(tensor_type), intent(in) :: dx
       !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
-      if (is_direct(name, conv_data, conv, dy%dtype, dx%extent, w%extent, dy%extent)) then
+      type(conv_request_type) :: request
+      request = conv_request_type(operation=conv_data, dtype=dy%dtype, conv=conv, x=dx%extent, w=w%extent, y=dy%extent)
+      if (by_forward(name, request)) then
+         call data_by_forward(device, name, as_forward(request), w, dy, dx, error)
+      else if (is_direct(name, conv_data, conv, dy%dtype, dx%extent, w%extent, dy%extent)) then
          call direct_data(device, conv, w, dy, dx, error)
       else
          call convolve(device, name, conv_data, conv, dx, w, dy, error)
       end if
    end subroutine backward_data
+
+   !> dx as a convolution of dy with the filters turned
+   subroutine data_by_forward(device, name, request, w, dy, dx, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
+      type(device_name_type), intent(in) :: name
+      !> That convolution
+      type(conv_request_type), intent(in) :: request
+      !> Filter (3, 3, c, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> Gradient of y (q, p, k, n), *device*
+      type(tensor_type), intent(in) :: dy
+      !> Gradient of x (w, h, c, n), *device*
+      type(tensor_type), intent(in) :: dx
+      !> No plan, no memory for a workspace, or an error of cuDNN
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: turned
+      integer(c_size_t) :: bytes
+      integer :: i
+      call find_plan(device, name, request, i, error)
+      if (allocated(error)) return
+      turned = w
+      turned%extent = request%w
+      bytes = aligned(arranged_bytes(w))
+      call device%reserve(bytes + workspace_of(device%plans(i)), turned%address, error)
+      if (allocated(error)) return
+      call turn_filters(device, w, turned%address, error)
+      if (allocated(error)) return
+      call execute(device, i, conv_forward, dy, turned, dx, address_after(turned%address, bytes), error)
+   end subroutine data_by_forward
 
    !> dw from x and dy
    subroutine backward_filter(device, name, conv, x, dy, dw, error)
@@ -110,7 +145,7 @@ contains
       !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       if (is_direct(name, conv_filter, conv, x%dtype, x%extent, dw%extent, dy%extent)) then
-         call direct_filter(device, conv, x, dy, dw, error)
+         call direct_filter(device, name, conv, x, dy, dw, error)
       else
          call convolve(device, name, conv_filter, conv, x, dw, dy, error)
       end if

@@ -11,6 +11,7 @@
 module cnn_cuda_operations_direct
    use, intrinsic :: iso_c_binding, only : c_int, c_loc, c_null_ptr, c_ptr, c_size_t
    use cnn_core_conv_geometry, only : conv_type
+   use cnn_core_device_name, only : device_name_type
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : bytes_of, i8
    use cnn_core_tensor, only : address_after, tensor_type
@@ -18,17 +19,19 @@ module cnn_cuda_operations_direct
       & kernel_direct_filter_quads, kernel_direct_masked, threads_per_block
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_sums, only : reserve_sums, sums_to_gradient
-   use cnn_cuda_plans_direct, only : filters_together, reads_fours, together
+   use cnn_cuda_plans_direct, only : filters_together, most_parts, reads_fours, together
    use cnn_cuda_plans_request, only : conv_data, conv_forward
    implicit none
    private
 
-   public :: direct_data, direct_filter, direct_forward, direct_masked
+   public :: arranged_bytes, direct_data, direct_filter, direct_forward, direct_masked, turn_filters
 
    !> Pixels below each other that a thread makes of one channel, and of 16, at a time
    integer, parameter :: below(2) = [8, 4]
    !> Threads of a warp, the columns that it takes, and the rows that it goes down at most before it takes others
    integer, parameter :: warp = 32, strip = 128, most_rows = 63, fewest_rows = 3
+   !> How often a GPU may be full of blocks of a filter gradient, one after the other
+   integer, parameter :: most_waves = 4
 
 contains
 
@@ -114,9 +117,11 @@ contains
    end subroutine direct_masked
 
    !> dw from x and dy
-   subroutine direct_filter(device, conv, x, dy, dw, error)
+   subroutine direct_filter(device, name, conv, x, dy, dw, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
+      !> Options of the device
+      type(device_name_type), intent(in) :: name
       !> Padding
       type(conv_type), intent(in) :: conv
       !> Input (w, h, c, n), *device*
@@ -143,7 +148,7 @@ contains
          wide = x
          padding = 2 - padding
       end if
-      call divide(device, window%extent, wide%extent, blocks, n(:4))
+      call divide(device, window%extent, wide%extent, most_parts(window%extent(3)*wide%extent(3), name), blocks, n(:4))
       parts = blocks*(threads_per_block/warp)/window%extent(3)
       if (reads_fours(window%extent, wide%extent)) then
          kernel = kernel_direct_filter_quads
@@ -165,13 +170,15 @@ contains
    end subroutine direct_filter
 
    !> How the images are divided among the warps that take the same channels, and how many blocks these are
-   subroutine divide(device, window, wide, blocks, n)
+   subroutine divide(device, window, wide, most, blocks, n)
       !> An entered device
       type(cuda_device_type), intent(in) :: device
       !> Extents (w, h, c, n) of what a thread takes one channel of
       integer, intent(in) :: window(4)
       !> Extents of what it takes several channels of
       integer, intent(in) :: wide(4)
+      !> Parts of each sum that there may be
+      integer, intent(in) :: most
       !> Of one group of these channels
       integer, intent(out) :: blocks
       !> Pieces of all images, each for a warp, or of four columns for a thread; strips of an image, pieces of these,
@@ -179,23 +186,50 @@ contains
       integer(c_int), intent(out) :: n(4)
       integer, parameter :: warps = threads_per_block/warp
       integer(i8) :: lines, pieces
-      integer :: least, rows, strips
+      integer :: groups, least, parts, rows, strips
       logical :: fours
       fours = reads_fours(window, wide)
       strips = merge(wide(1)/4, (wide(1) + strip - 1)/strip, fours)
       ! Rows of strips that warps take
       lines = int(strips, i8)*wide(2)*wide(4)
       if (fours) lines = (lines + warp - 1)/warp
-      least = (window(3) + warps - 1)/warps
-      ! As many blocks as a GPU holds at a time, if there is work for all; some pieces for each of their parts
-      blocks = max(1, 2*device%processors/(wide(3)/filters_together), least)
-      rows = int(max(int(fewest_rows, i8), min(int(most_rows, i8), lines/(8*(blocks*warps/window(3))))))
+      groups = wide(3)/filters_together
+      parts = parts_of(2*device%processors, window(3)*groups, most)
+      ! If there is work for all; some pieces for each
+      rows = int(max(int(fewest_rows, i8), min(int(most_rows, i8), lines/(8*parts))))
       n = [0, strips, (wide(2) + rows - 1)/rows, rows]
       n(1) = n(2)*n(3)*wide(4)
       pieces = n(1)
       if (fours) pieces = (pieces + warp - 1)/warp
-      blocks = max(int(min(int(blocks, i8), (pieces*window(3) + warps - 1)/warps)), least)
+      least = (window(3) + warps - 1)/warps
+      blocks = max(int(min(int((parts*window(3) + warps - 1)/warps, i8), (pieces*window(3) + warps - 1)/warps)), least)
    end subroutine divide
+
+   !> How many parts each sum has: as many warps as a GPU holds at a time. Where the last blocks would leave much of it
+   !> idle for as long as all others took, more of them, each with less to do.
+   pure integer function parts_of(held, channels, most)
+      !> Blocks that a GPU holds at a time
+      integer, intent(in) :: held
+      !> Warps of one part of all sums
+      integer, intent(in) :: channels
+      !> Parts that there may be
+      integer, intent(in) :: most
+      !> Of the time with fewer, what more may take to be worth their sums
+      real, parameter :: worth = 0.9
+      integer :: parts, waves
+      real :: time, least
+      parts_of = 1
+      least = huge(1.0)
+      do waves = 1, most_waves
+         parts = min(most, int(int(waves, i8)*held*(threads_per_block/warp)/channels))
+         if (parts < 1) cycle
+         time = real(waves)/parts
+         if (time < worth*least) then
+            parts_of = parts
+            least = time
+         end if
+      end do
+   end function parts_of
 
    !> y = conv(x, f) + bias, then max(y, 0) with `relu`
    subroutine convolve(device, x, filters, padding, relu, y, error)
@@ -254,15 +288,50 @@ contains
       type(tensor_type), intent(in) :: w
       !> Bias (k, 1, 1, 1), *device*; empty: zeros
       type(tensor_type), intent(in) :: bias
-      !> `conv_forward`, or `conv_data`: then turned by 180 degrees, and channels exchanged
+      !> `conv_forward` or `conv_data`
       integer, intent(in) :: operation
       !> Where filters and biases are, *device*
       type(c_ptr), intent(out) :: filters(2)
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
+      call device%reserve_scratch(arranged_bytes(w), filters(1), error)
+      if (allocated(error)) return
+      filters(2) = address_after(filters(1), bytes_of_filters(w))
+      call arrange_to(device, w, bias, operation, together(kind_for(w%extent(merge(3, 4, operation == conv_data)))), &
+         & filters(1), error)
+   end subroutine arrange
+
+   !> w turned by 180 degrees, its channels exchanged: the filters of a data gradient, as any convolution takes them
+   subroutine turn_filters(device, w, address, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(in) :: device
+      !> Filter (3, 3, c, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> Where they go, (3, 3, k, c) in `arranged_bytes`, *device*
+      type(c_ptr), intent(in) :: address
+      !> A kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      call arrange_to(device, w, tensor_type(), conv_data, 1, address, error)
+   end subroutine turn_filters
+
+   !> Filters, and behind them biases, where they are wanted
+   subroutine arrange_to(device, w, bias, operation, in_group, address, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(in) :: device
+      !> Filter (3, 3, c, k), *device*
+      type(tensor_type), intent(in) :: w
+      !> Bias (k, 1, 1, 1), *device*; empty: zeros
+      type(tensor_type), intent(in) :: bias
+      !> `conv_forward`, or `conv_data`: then turned by 180 degrees, and channels exchanged
+      integer, intent(in) :: operation
+      !> Outputs that lie next to each other
+      integer, intent(in) :: in_group
+      !> Where they go, *device*
+      type(c_ptr), intent(in) :: address
+      !> A kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: addresses(3)
       integer(c_int), target :: n(10)
-      integer(c_size_t) :: bytes
       integer :: channels(2), i, steps(2)
 
       ! Channels that are read and that are written, and the steps from one to the next
@@ -274,17 +343,26 @@ contains
          steps = steps([2, 1])
          n(5:7) = [8, -1, -3]
       end if
-      n(1:4) = [int(w%count()), together(kind_for(channels(2))), channels]
+      n(1:4) = [int(w%count()), in_group, channels]
       n(8:) = [steps, merge(1, 0, bias%is_allocated())]
-      ! The biases begin at a multiple of four numbers
-      bytes = int((w%count() + 3)/4*4*bytes_of(w%dtype), c_size_t)
-      call device%reserve_scratch(bytes + channels(2)*bytes_of(w%dtype), filters(1), error)
-      if (allocated(error)) return
-      filters(2) = address_after(filters(1), bytes)
-      addresses = [w%address, bias%address, filters(1)]
+      addresses = [w%address, bias%address, address]
       if (.not. bias%is_allocated()) addresses(2) = c_null_ptr
       call device%kernels%launch_plain(kernel_direct_arrange, [blocks_for(int(n(1) + channels(2), i8), 1024), 1], &
          & [(c_loc(n(i)), i=1, size(n)), (c_loc(addresses(i)), i=1, size(addresses))], device%stream, error)
-   end subroutine arrange
+   end subroutine arrange_to
+
+   !> Of filters and the biases behind them
+   pure integer(c_size_t) function arranged_bytes(w)
+      !> Filter (3, 3, c, k)
+      type(tensor_type), intent(in) :: w
+      arranged_bytes = bytes_of_filters(w) + maxval(w%extent(3:4))*bytes_of(w%dtype)
+   end function arranged_bytes
+
+   !> The biases begin at a multiple of four numbers
+   pure integer(c_size_t) function bytes_of_filters(w)
+      !> Filter (3, 3, c, k)
+      type(tensor_type), intent(in) :: w
+      bytes_of_filters = int((w%count() + 3)/4*4*bytes_of(w%dtype), c_size_t)
+   end function bytes_of_filters
 
 end module cnn_cuda_operations_direct
