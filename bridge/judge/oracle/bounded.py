@@ -43,7 +43,8 @@ class Bounded:
     Parameters
     ----------
     value : array
-    error : array of the same shape, or 0 where the value is exact
+    error : array of the same shape, or 0 where the value is exact; NaN, what an unbounded error times 0 is, says as
+        little as infinity, and becomes that
     arithmetic : of the candidate
 
     Examples
@@ -58,7 +59,7 @@ class Bounded:
 
     def __init__(self, value: Array, error: Array | float, arithmetic: Arithmetic) -> None:
         self.value = np.asarray(value, dtype=np.float64)
-        self.error = np.broadcast_to(np.asarray(error, dtype=np.float64), self.value.shape)
+        self.error = np.broadcast_to(_known_or_infinite(np.asarray(error, dtype=np.float64)), self.value.shape)
         self.arithmetic = arithmetic
 
     @property
@@ -488,6 +489,13 @@ class Choice:
         error = np.where(self.true, e_a, e_b)
         either = np.maximum(np.where(self.true, e_b, e_a) + np.abs(a - b), error)
         return Bounded(value, np.where(self.doubt, either, error), some.arithmetic)
+
+
+def _known_or_infinite(error: Array) -> Array:
+    """The same without NaN, with which no comparison holds: a choice would be taken to be certain."""
+    if not np.isnan(error.max(initial=0.0)):
+        return error
+    return np.where(np.isnan(error), math.inf, error)
 
 
 def _size(shape: tuple[int, ...]) -> Pair:
