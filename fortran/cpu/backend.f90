@@ -24,12 +24,12 @@ module cnn_cpu_backend
    use cnn_cpu_plan_channel_lanes, only : outer_type
    use cnn_cpu_plan_channels_last, only : join_pixels, short_are_as_few
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, filter_channel_lanes, &
-      & filter_im2col, filter_shifts_dy, read_lanes
+      & filter_channels_last, filter_im2col, filter_shifts_dy, read_lanes
    use cnn_cpu_plan_fused, only : sequence_type
    use cnn_cpu_plan_grid, only : backward_grid, forward_grid, grid_type
    use cnn_cpu_plan_product, only : data_gradient_product, filter_gradient_product, forward_product, &
       & is_filter_product, is_product
-   use cnn_cpu_plan_task, only : data_gradient_task, epilogue_type, filter_gradient_task, forward_task
+   use cnn_cpu_plan_task, only : conv_task_type, data_gradient_task, epilogue_type, filter_gradient_task, forward_task
    implicit none
    private
 
@@ -231,7 +231,7 @@ contains
       end if
       call choose_forward(step%conv, step%x, step%w, step%y, self%lanes_wanted, grid, direct)
       if (direct) then
-         call kernels%convolve(grid, forward_task(step%conv%groups, step%x, step%w, step%y, &
+         call convolve_directly(kernels, grid, forward_task(step%conv%groups, step%x, step%w, step%y, &
             & epilogue_type(bias=step%bias, relu=step%relu, slope=step%slope)), error)
       else
          call kernels%im2col_forward(step%conv, step%x, step%w, step%bias, step%y, error)
@@ -239,6 +239,23 @@ contains
          if (step%relu) call kernels%relu_forward(step%y, step%slope, step%y)
       end if
    end subroutine cpu_conv_forward
+
+   !> By the kernels that the grid was made for
+   subroutine convolve_directly(kernels, grid, task, error)
+      !> Kernels for the element type
+      type(kernels_type), intent(in) :: kernels
+      !> Bands, planes and taps, and what is in the vector lanes
+      type(grid_type), intent(in) :: grid
+      !> Tensors and epilogue of the convolution
+      type(conv_task_type), intent(in) :: task
+      !> Says that there is no memory for scratch space, sums or filters
+      type(error_type), allocatable, intent(out) :: error
+      if (grid%channels_in_lanes) then
+         call kernels%convolve_channels_last(grid, task, error)
+      else
+         call kernels%convolve(grid, task, error)
+      end if
+   end subroutine convolve_directly
 
    subroutine cpu_conv_backward_data(self, conv, w, dy, dx, error)
       !> The device
@@ -275,7 +292,7 @@ contains
       end if
       call choose_backward(conv, w, dy, dx, self%lanes_wanted, grid, direct)
       if (direct) then
-         call kernels%convolve(grid, data_gradient_task(conv%groups, w, dy, dx, epilogue_type()), error)
+         call convolve_directly(kernels, grid, data_gradient_task(conv%groups, w, dy, dx, epilogue_type()), error)
       else
          call kernels%im2col_backward_data(conv, w, dy, dx, error)
       end if
@@ -304,7 +321,7 @@ contains
       if (allocated(error)) return
       call choose_backward(conv, w, dy, a, self%lanes_wanted, grid, direct)
       if (direct) then
-         call kernels%convolve(grid, data_gradient_task(conv%groups, w, dy, a, &
+         call convolve_directly(kernels, grid, data_gradient_task(conv%groups, w, dy, a, &
             & epilogue_type(relu_mask=.true., bias_gradient=db)), error)
       else
          call backward_relu_apart(self, conv, w, dy, a, db, error)
@@ -359,7 +376,7 @@ contains
       if (allocated(error)) return
       call choose_backward(conv, w, dy, a, self%lanes_wanted, grid, direct)
       if (direct) then
-         call kernels%convolve(grid, data_gradient_task(conv%groups, w, dy, a, &
+         call convolve_directly(kernels, grid, data_gradient_task(conv%groups, w, dy, a, &
             & epilogue_type(relu_mask=.true., slope=slope)), error)
          return
       end if
@@ -411,6 +428,8 @@ contains
       select case (algorithm)
        case (filter_channel_lanes)
          call kernels%correlate_outer(plan, x, dy, dw, error)
+       case (filter_channels_last)
+         call kernels%correlate_channels_last(grid, conv, x, dy, dw, error)
        case (filter_im2col)
          call kernels%im2col_backward_filter(conv, x, dy, dw, error)
        case default

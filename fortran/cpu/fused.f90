@@ -6,7 +6,7 @@ module cnn_cpu_fused
    use cnn_core_text, only : to_text
    use cnn_cpu_plan_channel_lanes, only : outer_type
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, filter_channel_lanes, &
-      & lanes_channels, lay_backward, lay_forward
+      & filter_channels_last, lanes_channels, lay_backward, lay_forward
    use cnn_cpu_plan_fused, only : computes_data_gradient, computes_filter_gradient, computes_output, &
       & pass_type, plan_sequence, sequence_type
    use cnn_cpu_plan_grid, only : grid_type
@@ -193,7 +193,8 @@ contains
       channels_in_lanes = .false.
       do i = 1, size(steps)
          call choose_filter(steps(i)%conv, steps(i)%x, steps(i)%y, steps(i)%w, wanted, algorithm, grid, plan)
-         channels_in_lanes = channels_in_lanes .or. (algorithm == filter_channel_lanes .and. &
+         channels_in_lanes = channels_in_lanes .or. &
+            & (any(algorithm == [filter_channel_lanes, filter_channels_last]) .and. &
             & (wanted == lanes_channels .or. plan%transposed_channels >= many_channels))
          if (i == 1) cycle
          call choose_backward(steps(i)%conv, steps(i)%w, steps(i)%y, steps(i)%x, wanted, grid, direct)

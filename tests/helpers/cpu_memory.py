@@ -56,7 +56,7 @@ def compute_between_fences() -> None:
     for case in (*PICTURES, *GROUPS["widths"], *GROUPS["points"], *GROUPS["strides"],
                  *GROUPS["whole vectors"], *GROUPS["depthwise"], *GROUPS["split columns"],
                  *GROUPS["lanes"], *GROUPS["lanes in bands"], *GROUPS["lanes in steps"],
-                 *GROUPS["matrix products"]):
+                 *GROUPS["matrix products"], *shapes.SHAPES):
         fenced = Fenced()
         for dtype, at_end in (("float32", True), ("float64", False), ("float64", True)):
             t = integers(case, dtype)
@@ -86,7 +86,7 @@ def digests(*names: str) -> str:
         for case in (*PICTURES, *GROUPS["heights"], *GROUPS["channel groups"], *GROUPS["batch"],
                      *GROUPS["whole vectors"], *GROUPS["many pixels"], *GROUPS["many filters"], *GROUPS["depthwise"],
                      *GROUPS["split columns"], *GROUPS["lanes"], *GROUPS["lanes in bands"], *GROUPS["lanes in steps"],
-                     *GROUPS["matrix products"]):
+                     *GROUPS["matrix products"], *shapes.SHAPES):
             for dtype in ("float32", "float64"):
                 for _, array in sorted(fortran_convolution(case, tensors(case, dtype)).items()):
                     text.update(array.tobytes())

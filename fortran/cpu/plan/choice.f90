@@ -16,8 +16,9 @@ module cnn_cpu_plan_choice
       & read_lanes
 
    !> How a filter gradient is computed: im2col; x packed and shifted, along the forward grid; dy packed and
-   !> shifted, along the backward grid; with channels in the lanes, by a plan
-   integer, parameter, public :: filter_im2col = 0, filter_shifts_x = 1, filter_shifts_dy = 2, filter_channel_lanes = 3
+   !> shifted, along the backward grid; with channels in the lanes, by a plan, or as of channels_last tensors
+   integer, parameter, public :: filter_im2col = 0, filter_shifts_x = 1, filter_shifts_dy = 2, &
+      & filter_channel_lanes = 3, filter_channels_last = 4
 
    !> What is in the lanes where both can be: what is cheaper, or always the same
    integer, parameter, public :: lanes_cheaper = 0, lanes_pixels = 1, lanes_channels = 2
@@ -28,6 +29,9 @@ module cnn_cpu_plan_choice
 
    !> Bytes of a vector for which costs are compared; the choice is the same on all processors
    integer, parameter :: usual_vector = 64
+
+   !> Pixels of a row, of which more are better in the lanes
+   integer, parameter :: wide = 48
 
 contains
 
@@ -115,7 +119,7 @@ contains
    end subroutine lay_backward
 
    !> Set `channels_in_lanes`: for few pixels, whose rows fill vectors badly, and many products for each result, which
-   !> has to be transposed (limits measured with AVX-512)
+   !> has to be turned (limits measured with AVX-512)
    pure subroutine choose_lanes(channels, results, dtype, wanted, grid)
       !> Channels of the source in a group
       integer, intent(in) :: channels
@@ -127,18 +131,19 @@ contains
       integer, intent(in) :: wanted
       !> Grid whose `channels_in_lanes` is set
       type(grid_type), intent(inout) :: grid
-      integer, parameter :: wide = 48, least_products = 256
-      integer :: lanes
-      ! Rows of a band of the result lie one behind the other
-      if (any(grid%step_out /= 1) .or. grid%band(1) < grid%extent(1)) return
+      integer :: lanes, part, products, least_products
       lanes = usual_vector/int(bytes_of(dtype))
+      ! 128 in float32; in float64 twice as many, so that networks of 16 channels go depth first
+      least_products = 32*int(bytes_of(dtype))
+      products = channels*maxval([(size(grid%parts(part)%tap), part=1, size(grid%parts))])
       select case (wanted)
        case (lanes_channels)
          ! One filter over one channel has an order of its own
          grid%channels_in_lanes = channels > 1
        case (lanes_cheaper)
-         grid%channels_in_lanes = results >= 2*lanes .and. grid%extent(1) <= wide .and. &
-            & channels*size(grid%parts(1)%tap) >= least_products
+         ! Rows that do not fill a vector of pixels; and other short ones
+         grid%channels_in_lanes = (results >= lanes .and. grid%extent(1) < lanes .and. products >= lanes) .or. &
+            & (results >= 2*lanes .and. grid%extent(1) <= wide .and. products >= least_products)
        case default
          grid%channels_in_lanes = .false.
       end select
@@ -177,9 +182,9 @@ contains
       type(tensor_type), intent(in) :: dw
       !> What is in the vector lanes: `lanes_cheaper`, `lanes_pixels` or `lanes_channels`
       integer, intent(in) :: wanted
-      !> `filter_im2col`, `filter_shifts_x`, `filter_shifts_dy` or `filter_channel_lanes`
+      !> One of the five above
       integer, intent(out) :: algorithm
-      !> Grid of the direct kernel; undefined for `filter_im2col`
+      !> Grid of the direct kernel, forward for `filter_channels_last`; undefined for `filter_im2col`
       type(grid_type), intent(out) :: grid
       !> Plan with channels in the lanes; undefined for `filter_im2col`
       type(outer_type), intent(out) :: plan
@@ -211,6 +216,12 @@ contains
          ! Half of the lanes at least have something to do
          if (2*plan%transposed_channels >= lanes .and. plan%cost(lanes) < &
             & direct_cost(conv, x%extent, dy%extent, dw%extent, shifts_dy, lanes)) algorithm = filter_channel_lanes
+         ! One tap alone is not worth turning all of dy for
+         if (min(x%extent(3), dy%extent(3))/conv%groups >= lanes .and. dy%extent(1) <= wide .and. &
+            & product(dw%extent(1:2)) > 1) then
+            algorithm = filter_channels_last
+            call forward_grid(conv, dw%extent, dy%extent, grid)
+         end if
        case default
          continue
       end select
@@ -250,14 +261,16 @@ contains
 
    !> The algorithm of a filter gradient in words
    function filter_text(algorithm, grid, plan) result(text)
-      !> `filter_im2col`, `filter_shifts_x`, `filter_shifts_dy` or `filter_channel_lanes`
+      !> How it is computed
       integer, intent(in) :: algorithm
       !> Grid of the direct kernel
       type(grid_type), intent(in) :: grid
       !> Plan with channels in the lanes
       type(outer_type), intent(in) :: plan
       character(len=:), allocatable :: text
-      if (algorithm == filter_channel_lanes) then
+      if (algorithm == filter_channels_last) then
+         text = "direct, channels in the lanes, all of dy turned before"
+      else if (algorithm == filter_channel_lanes) then
          text = "direct, channels in the lanes, in bands of "//to_text(plan%band_images)//" x "// &
             & to_text(plan%rows)//" rows of "//to_text(plan%extent(1))//" pixels"
       else
@@ -274,8 +287,7 @@ contains
       character(len=:), allocatable :: text
       text = "im2col"
       if (direct) text = "direct, in bands of "//to_text(grid%band(2))//" rows of "//to_text(grid%band(1))//" pixels"
-      if (grid%channels_in_lanes) text = "direct, channels in the lanes, in bands of "//to_text(grid%band(2))// &
-         & " rows of "//to_text(grid%band(1))//" pixels"
+      if (grid%channels_in_lanes) text = "direct, channels in the lanes"
    end function direct_text
 
    subroutine choose_band(grid, groups, source, images)

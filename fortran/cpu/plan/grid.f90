@@ -39,8 +39,7 @@ module cnn_cpu_plan_grid
       type(part_type), allocatable :: parts(:)
       !> Grid points that are packed at once
       integer :: band(2) = 0
-      !> Channels of the result, not pixels, are in the vector lanes (cpu/kernels/channel_lanes.inc); strides between
-      !> results are 1 then, and bands are whole rows
+      !> Channels of the result, not pixels, are in the vector lanes (cpu/kernels/channels_last.inc)
       logical :: channels_in_lanes = .false.
    contains
       procedure :: bands
