@@ -23,9 +23,9 @@ CHECKS = {"fold", "fold, twice", "mse, gradient", "mse, loss", "relu_backward_bi
           "sgd, momenta", "sgd, parameters", "matmul"}  # fmt: skip
 #: A fault in a file of the kernels: what stands there, what is put in its place, and the checks that then fail
 FAULTS: dict[str, tuple[str, str, str, set[str]]] = {
-    "a row too short": ("fold.inc", "do i = j, n, m", "do i = j, n - 1, m",
+    "a row too short": ("fold.inc", "i + (l - 1)*m <= n", "i + (l - 1)*m < n",
                         {"fold", "fold, twice", "relu_backward_bias, narrow"}),
-    "the first row for all": ("fold.inc", "from(i, row)", "from(i, 1)",
+    "the first row for all": ("fold.inc", "n), row)", "n), 1_i8)",
                               {"fold", "fold, twice", "relu_backward_bias, narrow"}),
     "blocks that overlap": ("grid.inc", "int(blockIdx%x - 1, i8)*blockDim%x", "0", CHECKS - {"fold"}),
     "t - y": ("kernels.inc", "slope*(y(i) - t(i))", "slope*(t(i) - y(i))", {"mse, gradient"}),
