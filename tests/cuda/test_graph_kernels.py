@@ -494,12 +494,17 @@ def test_matrix_products(kernels: HostKernels, kind: str, turned: tuple[bool, bo
     assert ulps(y, left @ right, 4.0) <= 3
 
 
+#: Pixels of an image: fewer than a row of blocks has threads, and so many that a thread takes several, of all images
+NORMALISED = (40, 700)
+
+
+@looped("pixels", NORMALISED)
 @looped("kind", KINDS)
-def test_statistics_follow_as_torchs(kernels: HostKernels, kind: str) -> None:
+def test_statistics_follow_as_torchs(kernels: HostKernels, kind: str, pixels: int) -> None:
     """Moments, statistics and normalisation of a step, and those by running statistics, which stay."""
     memory, wp = Memory(), KINDS[kind]
-    x, count, blocks = memory.put(5 + numbers(kind, (3, 2, 40), 1)), 120.0, 1
-    sizes = i8(40, 2, 3)
+    x, count, blocks = memory.put(5 + numbers(kind, (3, 2, pixels), 1)), 3.0*pixels, 1
+    sizes = i8(pixels, 2, 3)
     sums = []
     for order in (1, 2):
         partial = memory.out((2, blocks*BLOCK), np.float64)
@@ -522,6 +527,32 @@ def test_statistics_follow_as_torchs(kernels: HostKernels, kind: str) -> None:
         # In float64 torch's sums are rounded as ours are
         assert ulps(running, np.stack([norm.running_mean.numpy(), norm.running_var.numpy()]), 1.0) <= 8
         assert ulps(y, right[..., 0], 8.0) <= 8
+    memory.check()
+
+
+@looped("training", [1, 0])
+@looped("pixels", NORMALISED)
+@looped("kind", KINDS)
+def test_gradients_of_normalised_channels_are_torchs(kernels: HostKernels, kind: str, pixels: int,
+                                                     training: int) -> None:
+    memory, wp, blocks, sizes = Memory(), KINDS[kind], 1, i8(pixels, 2, 3)
+    x, dy = memory.put(5 + numbers(kind, (3, 2, pixels), 1)), memory.put(numbers(kind, (3, 2, pixels), 2))
+    weight, wide = memory.put(numbers(kind, 2, 3)), torch.from_numpy(x.astype(float)).requires_grad_()
+    mean, variance = (torch.tensor(two, dtype=torch.float64) for two in ([4.0, 6.0], [2.0, 3.0]))
+    factor = torch.from_numpy(weight.astype(float)).requires_grad_()
+    y = torch.nn.functional.batch_norm(wide, mean, variance, factor, training=bool(training), momentum=0.0, eps=0.01)
+    dwide, dfactor = torch.autograd.grad(y, (wide, factor), torch.from_numpy(dy.astype(float)))
+    if training:
+        mean, variance = wide.detach().mean(dim=(0, 2)), wide.detach().var(dim=(0, 2), correction=0)
+    means, scales = memory.put(mean.numpy()), memory.put(1/np.sqrt(variance.numpy() + 0.01))
+    products, sums, dx = *(memory.out((2, blocks*BLOCK), np.float64) for _ in range(2)), memory.out(x.shape, wp)
+    kernels.launch(f"cnn_norm_products_{kind}", (blocks, 2), *sizes, x, dy, means, scales, products)
+    kernels.launch(f"cnn_bias_gradient_{kind}", (blocks, 2), *sizes, dy, sums)
+    along, totals = memory.put(products.sum(axis=1)), memory.put(sums.sum(axis=1))
+    np.testing.assert_allclose(along, dfactor.numpy(), rtol=1e-12, atol=1e-10)
+    kernels.launch(f"cnn_normalize_backward_{kind}", (blocks, 2), *sizes, x, weight, dy, means, scales, along, totals,
+                   dx, np.int64(training), np.float64(3.0*pixels))
+    assert ulps(dx, dwide, 1.0) <= 8
     memory.check()
 
 
