@@ -172,9 +172,18 @@ def test_layouts_must_agree() -> None:
 
 def test_filters_say_how_one_pixel_lies() -> None:
     """It lies in either order; the result, of more pixels, is channels_last as the filters are."""
-    x, w = np.ones((1, 3, 1, 1), np.float32), np.ones((2, 3, 3, 3), np.float32)
+    rng = np.random.default_rng(1)
+    x, w, dy = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((1, 3, 1, 1), (2, 3, 3, 3), (1, 2, 1, 1)))
     y = bridge.conv2d(x, channels_last(w), padding=2)
-    assert y.shape == (1, 2, 3, 3) and np.all(y == 3) and y.transpose(0, 2, 3, 1).flags.c_contiguous
+    right = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(w), padding=2)
+    assert np.array_equal(y, right.numpy()) and y.transpose(0, 2, 3, 1).flags.c_contiguous
+    # Where all tensors are of one pixel, and only filters have an order
+    y = bridge.conv2d(x, channels_last(w), padding=1)
+    right = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(w), padding=1)
+    assert np.array_equal(y, right.numpy())
+    found = bridge.conv2d_backward(dy, x, channels_last(w), padding=1)
+    for one, other in zip(found, bridge.conv2d_backward(dy, x, w, padding=1), strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_arrays_that_are_both() -> None:
