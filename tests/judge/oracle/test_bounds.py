@@ -22,6 +22,7 @@ from bridge.judge.measure.operation_names import operation
 from bridge.judge.measure.updates import OTHER_ORDER
 from bridge.judge.oracle import step as bounds
 from bridge.judge.oracle import update as updates
+from bridge.judge.oracle.elementwise import Parts, finish
 from bridge.judge.oracle.error_model import Arithmetic, rounding_factor, total_roundoff
 from bridge.judge.oracle.reductions import GradientSums, Sums, gradient_bound, loss_bound
 from bridge.judge.verdict import Outcome, decide
@@ -401,3 +402,16 @@ def test_the_operation_behind_every_tensor_is_named(name: str, words: str) -> No
 
 def test_short_never_rounds_up_to_the_limit() -> None:
     assert short(0.9999999) == "0.999" and short(1.0) == "1" and short(1.0000001) != "1"
+
+
+@pytest.mark.parametrize("propagated", [False, True])
+def test_to_add_a_bias_is_rounded_as_its_size_says(propagated: bool) -> None:
+    """It stands in the sum of absolute values, too: beside small products it is what the rounding comes from."""
+    arithmetic, n, bias = Arithmetic(total_roundoff("float32")), np.full((1, 3), 4), np.array([1e3, -2.0])
+    shape = 2, 1, 3
+    parts = Parts(np.zeros(shape), np.full(shape, 0.5), np.zeros(shape) if propagated else None, np.ones(shape))
+    own, = finish(parts, n, arithmetic, bias.reshape(2, 1, 1))
+    whole = np.broadcast_to(bias.reshape(2, 1, 1), shape)
+    np.testing.assert_array_equal(parts.value, whole)
+    np.testing.assert_array_equal(own.value, 1 + whole)
+    np.testing.assert_allclose(parts.absolute, arithmetic.factor(n)*(0.5 + np.abs(whole)), rtol=1e-12)
