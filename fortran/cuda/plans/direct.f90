@@ -76,7 +76,8 @@ contains
       by_forward = request%operation == conv_data .and. request%layout == layout_nchw .and. .not. request%mask
       if (.not. by_forward) return
       associate (conv => request%conv, dtype => request%dtype, x => request%x, w => request%w, y => request%y)
-         by_forward = is_plain(name, conv, dtype, w) .and. name%math == math_fp32 .and. min(x(3), y(3)) > few_channels
+         by_forward = is_plain(name, conv, dtype, w) .and. name%math == math_fp32 .and. min(x(3), y(3)) > few_channels &
+            & .and. product(int(w, i8)) <= most_elements
          if (mod(x(3), made_by_cudnn) == 0) return
          by_forward = by_forward .and. .not. is_direct(name, conv_data, conv, dtype, x, w, y)
       end associate
