@@ -207,11 +207,11 @@ contains
 
    !> How many parts each sum has: as many warps as a GPU holds at a time. Where the last blocks would leave much of it
    !> idle for as long as all others took, more of them, each with less to do.
-   pure integer function parts_of(held, channels, most)
+   pure integer function parts_of(held, warps, most)
       !> Blocks that a GPU holds at a time
       integer, intent(in) :: held
       !> Warps of one part of all sums
-      integer, intent(in) :: channels
+      integer, intent(in) :: warps
       !> Parts that there may be
       integer, intent(in) :: most
       !> Of the time with fewer, what more may take to be worth their sums
@@ -221,7 +221,7 @@ contains
       parts_of = 1
       least = huge(1.0)
       do waves = 1, most_waves
-         parts = min(most, int(int(waves, i8)*held*(threads_per_block/warp)/channels))
+         parts = min(most, int(int(waves, i8)*held*(threads_per_block/warp)/warps))
          if (parts < 1) cycle
          time = real(waves)/parts
          if (time < worth*least) then
